@@ -1,0 +1,197 @@
+//! What the catalog says of a relation's columns (`pg_attribute`).
+
+use super::Oid;
+use crate::codec::Method;
+
+/// `attlen`: how long a type's values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Length {
+    /// This many bytes.
+    Fixed(u16),
+    /// -1: a varlena.
+    Varlena,
+    /// -2: a C string, NUL-terminated.
+    CString,
+}
+
+impl Length {
+    /// From `attlen`; `None` for what no type can have.
+    pub fn from_attlen(attlen: i64) -> Option<Length> {
+        match attlen {
+            -1 => Some(Length::Varlena),
+            -2 => Some(Length::CString),
+            1..=32767 => u16::try_from(attlen).ok().map(Length::Fixed),
+            _ => None,
+        }
+    }
+
+    /// As in `attlen`.
+    pub fn attlen(self) -> i16 {
+        match self {
+            Length::Fixed(n) => i16::try_from(n).unwrap_or(i16::MAX),
+            Length::Varlena => -1,
+            Length::CString => -2,
+        }
+    }
+}
+
+/// `attalign`: what a value's offset in the tuple is a multiple of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Align {
+    /// `c`: 1.
+    Char,
+    /// `s`: 2.
+    Short,
+    /// `i`: 4.
+    Int,
+    /// `d`: 8.
+    Double,
+}
+
+impl Align {
+    /// From `attalign`.
+    pub fn from_char(c: char) -> Option<Align> {
+        match c {
+            'c' => Some(Align::Char),
+            's' => Some(Align::Short),
+            'i' => Some(Align::Int),
+            'd' => Some(Align::Double),
+            _ => None,
+        }
+    }
+
+    /// As in `attalign`.
+    pub fn to_char(self) -> char {
+        match self {
+            Align::Char => 'c',
+            Align::Short => 's',
+            Align::Int => 'i',
+            Align::Double => 'd',
+        }
+    }
+
+    /// In bytes.
+    pub fn bytes(self) -> usize {
+        match self {
+            Align::Char => 1,
+            Align::Short => 2,
+            Align::Int => 4,
+            Align::Double => 8,
+        }
+    }
+
+    /// `offset` rounded up (`att_align_nominal`).
+    pub fn align(self, offset: usize) -> usize {
+        let a = self.bytes();
+        (offset + a - 1) & !(a - 1)
+    }
+}
+
+/// `attstorage`: what may happen to a column's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Storage {
+    /// `p`: nothing.
+    Plain,
+    /// `m`: compress; out of line only as a last resort.
+    Main,
+    /// `e`: out of line, never compressed.
+    External,
+    /// `x`: compress and move out of line.
+    Extended,
+}
+
+impl Storage {
+    /// From `attstorage`.
+    pub fn from_char(c: char) -> Option<Storage> {
+        match c {
+            'p' => Some(Storage::Plain),
+            'm' => Some(Storage::Main),
+            'e' => Some(Storage::External),
+            'x' => Some(Storage::Extended),
+            _ => None,
+        }
+    }
+
+    /// As in `attstorage`.
+    pub fn to_char(self) -> char {
+        match self {
+            Storage::Plain => 'p',
+            Storage::Main => 'm',
+            Storage::External => 'e',
+            Storage::Extended => 'x',
+        }
+    }
+
+    /// As `\d+` prints it and `SET STORAGE` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Storage::Plain => "plain",
+            Storage::Main => "main",
+            Storage::External => "external",
+            Storage::Extended => "extended",
+        }
+    }
+}
+
+/// The default that rows written before `ADD COLUMN ... DEFAULT` take (`attmissingval`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingValue {
+    /// Content bytes without header; `None` if the type's binary form is not known.
+    pub raw_size: Option<u32>,
+    /// What `pg_column_size` answers for it; `None` as above.
+    pub stored_size: Option<u32>,
+}
+
+/// One column, dropped ones included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attribute {
+    /// `attname`.
+    pub name: String,
+    /// The type's name as the user knows it (`format_type`), empty for a dropped column.
+    pub type_name: String,
+    /// `atttypid`, 0 if not known or dropped.
+    pub type_oid: Oid,
+    /// `attlen`.
+    pub length: Length,
+    /// `attalign`.
+    pub align: Align,
+    /// `attstorage`.
+    pub storage: Storage,
+    /// `attcompression`, `None` for the server's default.
+    pub compression: Option<Method>,
+    /// `attisdropped`.
+    pub dropped: bool,
+    /// `attmissingval` where `atthasmissing`.
+    pub missing: Option<MissingValue>,
+}
+
+/// A relation's columns in `attnum` order, dropped ones included.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TupleDesc {
+    /// The columns; index 0 is `attnum` 1.
+    pub attributes: Vec<Attribute>,
+}
+
+impl TupleDesc {
+    /// The columns of every TOAST relation (`toasting.c`).
+    pub fn toast_relation() -> TupleDesc {
+        let column = |name: &str, type_name: &str, type_oid, length| Attribute {
+            name: name.into(),
+            type_name: type_name.into(),
+            type_oid: Oid(type_oid),
+            length,
+            align: Align::Int,
+            storage: Storage::Plain,
+            compression: None,
+            dropped: false,
+            missing: None,
+        };
+        TupleDesc {
+            attributes: vec![
+                column("chunk_id", "oid", 26, Length::Fixed(4)),
+                column("chunk_seq", "integer", 23, Length::Fixed(4)),
+                column("chunk_data", "bytea", 17, Length::Varlena),
+            ],
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! `jsonb` containers (`jsonb.h`, `jsonb_util.c`), with what servers with pluggable TOAST add.
+//!
+//! ```text
+//! 0 header 4    bits 0..27 count n, bits 28..30 type: 2 object, 4 array, 5 scalar;
+//!               pluggable: 3 object with value map, 1 and 6 object with values moved out below it
+//! 4 entries     4 bytes each, n in an array, 2n in an object (keys, then values):
+//!               bits 0..27 length, or end offset if bit 31 is set; bits 28..30 the value's type
+//!   value map   type 3 only: for each key the position of its value; 1, 2 or 4 bytes each by n,
+//!               padded to 4
+//!   data        numerics and containers aligned to 4, the padding counted in their entry
+//! ```
+
+use super::ByteOrder;
+use super::numeric::{Numeric, NumericError};
+use super::varlena::{Varlena, VarlenaError};
+
+/// What a container is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ContainerKind {
+    /// An array.
+    Array,
+    /// An array around a scalar that is the whole document.
+    Scalar,
+    /// An object.
+    Object,
+    /// An object whose values are not in the order of its keys; pluggable TOAST only.
+    MappedObject,
+    /// An object with toasted values somewhere below it; pluggable TOAST only.
+    ToastedObject,
+    /// An object with compressed values somewhere below it; pluggable TOAST only.
+    CompressedObject,
+}
+
+impl ContainerKind {
+    /// By the type bits of a container's header.
+    fn from_bits(bits: u32) -> Option<ContainerKind> {
+        match bits {
+            1 => Some(ContainerKind::ToastedObject),
+            2 => Some(ContainerKind::Object),
+            3 => Some(ContainerKind::MappedObject),
+            4 => Some(ContainerKind::Array),
+            5 => Some(ContainerKind::Scalar),
+            6 => Some(ContainerKind::CompressedObject),
+            _ => None,
+        }
+    }
+
+    /// Whether it has keys.
+    pub fn is_object(self) -> bool {
+        !matches!(self, ContainerKind::Array | ContainerKind::Scalar)
+    }
+}
+
+/// What is wrong with a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum JsonbErrorKind {
+    /// A container header is cut off.
+    #[error("jsonb container header needs 4 bytes, {got} are left")]
+    HeaderCut {
+        /// Bytes there are.
+        got: usize,
+    },
+    /// Type bits that no server writes.
+    #[error("invalid jsonb container header 0x{0:08x}")]
+    ContainerType(u32),
+    /// More entries than bytes.
+    #[error("jsonb container of {count} needs {need} bytes of entries, {got} are left")]
+    TooManyEntries {
+        /// The count in the header.
+        count: u32,
+        /// Bytes that entries and value map need.
+        need: u64,
+        /// Bytes there are.
+        got: usize,
+    },
+    /// A scalar's container with more or less than one element.
+    #[error("jsonb scalar with {0} elements")]
+    ScalarCount(u32),
+    /// An entry's type bits that no server writes.
+    #[error("invalid jsonb entry 0x{0:08x}")]
+    EntryType(u32),
+    /// An entry's end is before its start or behind the data.
+    #[error("jsonb entry from byte {start} to {end} of {length} bytes of data")]
+    EntryBounds {
+        /// Where the entry before ends.
+        start: u64,
+        /// Where it ends.
+        end: u64,
+        /// Bytes of data.
+        length: usize,
+    },
+    /// An object's key is no string.
+    #[error("jsonb key is not a string: entry 0x{0:08x}")]
+    Key(u32),
+    /// A value map leads to no value, or twice to the same.
+    #[error("jsonb value map leads to value {position} of {count}, or a second time")]
+    ValueMap {
+        /// The position read.
+        position: u32,
+        /// The number of values.
+        count: u32,
+    },
+    /// A numeric's or pointer's varlena is damaged.
+    #[error(transparent)]
+    Varlena(VarlenaError),
+    /// A numeric's varlena is not what it must be.
+    #[error("jsonb numeric of {length} bytes is no uncompressed varlena of that length")]
+    NumericVarlena {
+        /// Bytes of the entry.
+        length: usize,
+    },
+    /// A numeric is damaged.
+    #[error(transparent)]
+    Numeric(NumericError),
+    /// Deeper than any server can have written.
+    #[error("jsonb is nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// The text is longer than a server could make it.
+    #[error("text of jsonb is longer than {MAX_TEXT} bytes")]
+    TextTooLong,
+    /// A pointer to a container where there can be none.
+    #[error("pointer to a jsonb container outside a value of jsonb_toaster")]
+    Pointer,
+    /// What a pointer led to is not what its entry says.
+    #[error("pointer says {expected}, found {found}")]
+    FetchedContainer {
+        /// By the pointer's entry.
+        expected: ContainerClass,
+        /// What was fetched.
+        found: ContainerClass,
+    },
+    /// An array was expected, as in each chunk of a chunked array.
+    #[error("jsonb container is no array")]
+    NoArray,
+}
+
+/// Whether a container is an object or an array, and of how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContainerClass {
+    /// Object or array.
+    pub object: bool,
+    /// Pairs or elements.
+    pub count: u32,
+}
+
+impl std::fmt::Display for ContainerClass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let class = if self.object { "object" } else { "array" };
+        write!(f, "jsonb {class} of {}", self.count)
+    }
+}
+
+/// A damaged container, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} (jsonb byte {byte})")]
+pub struct JsonbError {
+    /// Offset from the start of the outermost container.
+    pub byte: usize,
+    /// What is wrong.
+    pub kind: JsonbErrorKind,
+}
+
+/// Levels that are read. The server's parser recurses and ends at `max_stack_depth`, some ten
+/// thousand levels by default.
+pub const MAX_DEPTH: usize = 1 << 20;
+
+/// The longest text that a server can make of a value (`MaxAllocSize`).
+pub const MAX_TEXT: usize = 0x3FFF_FFFF;
+
+const COUNT_MASK: u32 = 0x0FFF_FFFF;
+const HAS_OFFSET: u32 = 0x8000_0000;
+
+/// A container whose header and counts were checked.
+#[derive(Debug, Clone, Copy)]
+pub struct Container<'a> {
+    kind: ContainerKind,
+    count: u32,
+    entries: &'a [u8],
+    map: &'a [u8],
+    data: &'a [u8],
+    /// Where the header stands in the outermost container.
+    base: usize,
+    order: ByteOrder,
+}
+
+/// A value in a container.
+#[derive(Debug, Clone, Copy)]
+pub enum Item<'a> {
+    /// A string's bytes in the database's encoding.
+    String(&'a [u8]),
+    /// A number.
+    Numeric(Numeric<'a>),
+    /// `true` or `false`.
+    Bool(bool),
+    /// `null`.
+    Null,
+    /// A container in place.
+    Container(Container<'a>),
+    /// A pointer to a container that was moved out; pluggable TOAST only.
+    Pointer(PointerEntry<'a>),
+}
+
+/// A container that was moved out of its object, as `jsonb_toaster` leaves it.
+#[derive(Debug, Clone, Copy)]
+pub struct PointerEntry<'a> {
+    /// What was moved out.
+    pub class: ContainerClass,
+    /// What leads to it. The entry may have slack behind it.
+    pub value: Varlena<'a>,
+    /// Where the entry's header word stands in the outermost container.
+    pub byte: usize,
+    /// Bytes from there to the entry's end.
+    pub length: usize,
+}
+
+impl<'a> Container<'a> {
+    /// Reads the header of the container that `bytes` hold, and checks that its entries fit.
+    pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<Container<'a>, JsonbError> {
+        Container::parse_at(bytes, 0, order)
+    }
+
+    fn parse_at(
+        bytes: &'a [u8],
+        base: usize,
+        order: ByteOrder,
+    ) -> Result<Container<'a>, JsonbError> {
+        let error = |kind| JsonbError { byte: base, kind };
+        let header =
+            order.u32(bytes, 0).ok_or(error(JsonbErrorKind::HeaderCut { got: bytes.len() }))?;
+        let kind = ContainerKind::from_bits(header >> 28)
+            .ok_or(error(JsonbErrorKind::ContainerType(header)))?;
+        let count = header & COUNT_MASK;
+        if kind == ContainerKind::Scalar && count != 1 {
+            return Err(error(JsonbErrorKind::ScalarCount(count)));
+        }
+        let entry_bytes = u64::from(count) * if kind.is_object() { 8 } else { 4 };
+        let map_bytes = if kind == ContainerKind::MappedObject {
+            (u64::from(count) * map_width(count) as u64).next_multiple_of(4)
+        } else {
+            0
+        };
+        let need = entry_bytes + map_bytes;
+        let rest = bytes.get(4..).unwrap_or(&[]);
+        let too_many = error(JsonbErrorKind::TooManyEntries { count, need, got: rest.len() });
+        // both fit into usize: they are at most 3 GB
+        let (entries, rest) = rest.split_at_checked(entry_bytes as usize).ok_or(too_many)?;
+        let (map, data) = rest.split_at_checked(map_bytes as usize).ok_or(too_many)?;
+        Ok(Container { kind, count, entries, map, data, base, order })
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> ContainerKind {
+        self.kind
+    }
+
+    /// Pairs of an object, elements of an array.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Where its header stands in the outermost container.
+    pub fn byte(&self) -> usize {
+        self.base
+    }
+
+    /// Object or array, and of how many.
+    pub fn class(&self) -> ContainerClass {
+        ContainerClass { object: self.kind.is_object(), count: self.count }
+    }
+
+    /// Its values in order; those of an object with their keys, in the order of the keys.
+    pub fn items(&self) -> Result<Items<'a>, JsonbError> {
+        Items::new(*self)
+    }
+
+    fn entry(&self, index: u32) -> u32 {
+        self.order.u32(self.entries, index as usize * 4).unwrap_or(0)
+    }
+
+    /// Where byte `offset` of the data stands in the outermost container.
+    fn position(&self, offset: usize) -> usize {
+        self.base + 4 + self.entries.len() + self.map.len() + offset
+    }
+
+    fn entry_error(&self, index: u32, kind: JsonbErrorKind) -> JsonbError {
+        JsonbError { byte: self.base + 4 + index as usize * 4, kind }
+    }
+
+    /// Where the data of entry `index` ends, if it starts at `start`.
+    fn end(&self, index: u32, start: usize) -> Result<usize, JsonbError> {
+        let word = self.entry(index);
+        let length = (word & COUNT_MASK) as usize;
+        let end = if word & HAS_OFFSET != 0 { length } else { start + length };
+        if end < start || end > self.data.len() {
+            let kind = JsonbErrorKind::EntryBounds {
+                start: start as u64,
+                end: end as u64,
+                length: self.data.len(),
+            };
+            return Err(self.entry_error(index, kind));
+        }
+        Ok(end)
+    }
+
+    /// The value of entry `index`, which stands at `start..end`.
+    fn item(&self, index: u32, start: usize, end: usize) -> Result<Item<'a>, JsonbError> {
+        let aligned = start.next_multiple_of(4);
+        let at = |kind| JsonbError { byte: self.position(aligned), kind };
+        let own = || self.data.get(aligned..end).unwrap_or(&[]);
+        let word = self.entry(index);
+        match word >> 28 & 7 {
+            0 => Ok(Item::String(self.data.get(start..end).unwrap_or(&[]))),
+            1 => {
+                let bytes = own();
+                let (value, used) = Varlena::parse(bytes, self.order)
+                    .map_err(|error| at(JsonbErrorKind::Varlena(error)))?;
+                let content = value.inline_content().filter(|_| used == bytes.len()).ok_or(at(
+                    JsonbErrorKind::NumericVarlena { length: end.saturating_sub(start) },
+                ))?;
+                Numeric::parse(content, self.order)
+                    .map(Item::Numeric)
+                    .map_err(|error| at(JsonbErrorKind::Numeric(error)))
+            }
+            2 => Ok(Item::Bool(false)),
+            3 => Ok(Item::Bool(true)),
+            4 => Ok(Item::Null),
+            5 => {
+                Container::parse_at(own(), self.position(aligned), self.order).map(Item::Container)
+            }
+            6 => {
+                let bytes = own();
+                let header = self
+                    .order
+                    .u32(bytes, 0)
+                    .ok_or(at(JsonbErrorKind::HeaderCut { got: bytes.len() }))?;
+                let kind = ContainerKind::from_bits(header >> 28)
+                    .ok_or(at(JsonbErrorKind::ContainerType(header)))?;
+                let (value, _) = Varlena::parse(bytes.get(4..).unwrap_or(&[]), self.order)
+                    .map_err(|error| at(JsonbErrorKind::Varlena(error)))?;
+                let class = ContainerClass { object: kind.is_object(), count: header & COUNT_MASK };
+                let (byte, length) = (self.position(aligned), bytes.len());
+                Ok(Item::Pointer(PointerEntry { class, value, byte, length }))
+            }
+            _ => Err(self.entry_error(index, JsonbErrorKind::EntryType(word))),
+        }
+    }
+}
+
+/// Bytes of one number of a value map (`jsonb_toaster`).
+fn map_width(count: u32) -> usize {
+    match count {
+        0..=0xFF => 1,
+        0x100..=0xFFFF => 2,
+        _ => 4,
+    }
+}
+
+/// Iterates over a container's values with their keys (`JsonbIteratorNext` without descending).
+/// Ends after an error.
+#[derive(Debug, Clone)]
+pub struct Items<'a> {
+    container: Container<'a>,
+    next: u32,
+    /// Where the data of the next key starts.
+    key_start: usize,
+    /// Where the data of the next value starts.
+    value_start: usize,
+    /// Where each value stands, in stored order, if that is not the order of the keys; taken
+    /// values are gone.
+    mapped: Option<Vec<Option<(usize, usize)>>>,
+}
+
+impl<'a> Items<'a> {
+    fn new(container: Container<'a>) -> Result<Items<'a>, JsonbError> {
+        let mut value_start = 0;
+        if container.kind.is_object() {
+            for index in 0..container.count {
+                value_start = container.end(index, value_start)?;
+            }
+        }
+        let mut mapped = None;
+        if container.kind == ContainerKind::MappedObject {
+            let mut values = Vec::with_capacity(container.count as usize);
+            let mut start = value_start;
+            for index in container.count..2 * container.count {
+                let end = container.end(index, start)?;
+                values.push(Some((start, end)));
+                start = end;
+            }
+            mapped = Some(values);
+        }
+        Ok(Items { container, next: 0, key_start: 0, value_start, mapped })
+    }
+
+    /// The container.
+    pub fn container(&self) -> &Container<'a> {
+        &self.container
+    }
+
+    fn key(&mut self, index: u32) -> Result<&'a [u8], JsonbError> {
+        let container = &self.container;
+        let word = container.entry(index);
+        if word >> 28 & 7 != 0 {
+            return Err(container.entry_error(index, JsonbErrorKind::Key(word)));
+        }
+        let end = container.end(index, self.key_start)?;
+        let key = container.data.get(self.key_start..end).unwrap_or(&[]);
+        self.key_start = end;
+        Ok(key)
+    }
+
+    fn value(&mut self, index: u32) -> Result<Item<'a>, JsonbError> {
+        let container = &self.container;
+        let count = container.count;
+        let Some(values) = &mut self.mapped else {
+            let entry = if container.kind.is_object() { count + index } else { index };
+            let (start, end) = (self.value_start, container.end(entry, self.value_start)?);
+            self.value_start = end;
+            return container.item(entry, start, end);
+        };
+        let width = map_width(count);
+        let at = index as usize * width;
+        let position = match width {
+            1 => container.map.get(at).copied().map(u32::from),
+            2 => container.order.u16(container.map, at).map(u32::from),
+            _ => container.order.u32(container.map, at),
+        }
+        .unwrap_or(u32::MAX);
+        let (start, end) =
+            values.get_mut(position as usize).and_then(Option::take).ok_or(JsonbError {
+                byte: container.base + 4 + container.entries.len() + at,
+                kind: JsonbErrorKind::ValueMap { position, count },
+            })?;
+        container.item(count + position, start, end)
+    }
+}
+
+impl<'a> Iterator for Items<'a> {
+    type Item = Result<(Option<&'a [u8]>, Item<'a>), JsonbError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let index = self.next;
+        if index >= self.container.count {
+            return None;
+        }
+        self.next += 1;
+        let key =
+            if self.container.kind.is_object() { self.key(index).map(Some) } else { Ok(None) };
+        let pair = key.and_then(|key| Ok((key, self.value(index)?)));
+        if pair.is_err() {
+            self.next = self.container.count;
+        }
+        Some(pair)
+    }
+}

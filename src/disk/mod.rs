@@ -1,0 +1,115 @@
+//! On-disk formats of PostgreSQL, decoded without copying and without IO.
+//!
+//! * [`page`]: page header and line pointers; [`checksum`]: the page checksum.
+//! * [`tuple`]: heap tuple header and null bitmap; [`walk`]: its attributes one after the other.
+//! * [`varlena`]: variable-length values and their headers; [`pointer`]: TOAST pointers;
+//!   [`custom`]: pointers of pluggable toasters.
+//! * [`numeric`] and [`jsonb`]: the insides of those types; [`jsonb_text`]: their text.
+//! * [`desc`]: what the catalog says of a relation's columns; [`types`]: the built-in types.
+//!
+//! Everything borrows from the bytes given and takes both byte orders. A value that is not
+//! understood is a value with its bytes, not an error that stops the page.
+
+pub mod checksum;
+pub mod custom;
+pub mod desc;
+pub mod jsonb;
+pub mod jsonb_text;
+pub mod layout;
+pub mod numeric;
+pub mod page;
+pub mod pointer;
+pub mod tuple;
+pub mod types;
+pub mod varlena;
+pub mod walk;
+
+use std::fmt;
+
+/// The byte order of the machine that wrote a page; nothing in a page names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ByteOrder {
+    /// Least significant byte first (x86-64, arm64).
+    #[default]
+    Little,
+    /// Most significant byte first (s390x, POWER in its older mode).
+    Big,
+}
+
+impl ByteOrder {
+    /// The `u16` at `at`, `None` past the end of `bytes`.
+    pub fn u16(self, bytes: &[u8], at: usize) -> Option<u16> {
+        let b = *bytes.get(at..)?.first_chunk::<2>()?;
+        Some(match self {
+            ByteOrder::Little => u16::from_le_bytes(b),
+            ByteOrder::Big => u16::from_be_bytes(b),
+        })
+    }
+
+    /// The `u32` at `at`, `None` past the end of `bytes`.
+    pub fn u32(self, bytes: &[u8], at: usize) -> Option<u32> {
+        let b = *bytes.get(at..)?.first_chunk::<4>()?;
+        Some(match self {
+            ByteOrder::Little => u32::from_le_bytes(b),
+            ByteOrder::Big => u32::from_be_bytes(b),
+        })
+    }
+}
+
+/// Number of a block in a relation's fork (`block.h`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct BlockNumber(pub u32);
+
+impl fmt::Display for BlockNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Object identifier (`postgres_ext.h`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Oid(pub u32);
+
+impl fmt::Display for Oid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A 32-bit transaction ID as tuple headers hold it (`transam.h`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct TransactionId(pub u32);
+
+/// A tuple's address: block and line pointer number, the latter counted from 1 (`itemptr.h`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ItemPointer {
+    /// The block.
+    pub block: BlockNumber,
+    /// The line pointer's number, from 1; 0 is never a tuple's.
+    pub item: u16,
+}
+
+impl fmt::Display for ItemPointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({},{})", self.block, self.item)
+    }
+}
+
+/// `size` rounded up to the next multiple of 8 (`MAXALIGN` on every 64-bit platform).
+pub const fn max_align(size: usize) -> usize {
+    (size + 7) & !7
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_in_both_orders_and_never_past_the_end() {
+        let bytes = [1, 2, 3, 4, 5];
+        assert_eq!(ByteOrder::Little.u16(&bytes, 0), Some(0x0201));
+        assert_eq!(ByteOrder::Big.u32(&bytes, 1), Some(0x0203_0405));
+        assert_eq!(ByteOrder::Little.u32(&bytes, 2), None);
+        assert_eq!(ByteOrder::Big.u16(&bytes, usize::MAX), None);
+    }
+}

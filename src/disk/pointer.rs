@@ -1,0 +1,104 @@
+//! TOAST pointers (`varatt_external` in `varatt.h`): 18 bytes in the row for a value out of line.
+
+use super::{ByteOrder, Oid};
+use crate::codec::Method;
+
+/// Size of an on-disk TOAST pointer in a tuple, its two-byte header included
+/// (`TOAST_POINTER_SIZE`).
+pub const TOAST_POINTER_SIZE: usize = 18;
+
+/// An on-disk TOAST pointer, tag `VARTAG_ONDISK`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ToastPointer {
+    /// `va_rawsize`: size of the value when neither compressed nor out of line, **with** its
+    /// 4-byte header. Signed on disk; negative is corruption.
+    pub raw_size_with_header: i32,
+    /// `va_extinfo`: stored size in the low 30 bits, method in the high 2.
+    pub ext_info: u32,
+    /// `va_valueid`: the `chunk_id` of the value's chunks.
+    pub value_id: Oid,
+    /// `va_toastrelid`: OID (not relfilenode) of the TOAST relation.
+    pub toast_relation: Oid,
+}
+
+impl ToastPointer {
+    /// Reads the 16 bytes behind the header and tag. `None` if `bytes` is shorter.
+    pub fn parse(bytes: &[u8], order: ByteOrder) -> Option<ToastPointer> {
+        Some(ToastPointer {
+            raw_size_with_header: order.u32(bytes, 0)? as i32,
+            ext_info: order.u32(bytes, 4)?,
+            value_id: Oid(order.u32(bytes, 8)?),
+            toast_relation: Oid(order.u32(bytes, 12)?),
+        })
+    }
+
+    /// Bytes stored in the TOAST relation (`VARATT_EXTERNAL_GET_EXTSIZE`), for a compressed value
+    /// with its 4-byte `va_tcinfo`.
+    pub fn stored_size(&self) -> u32 {
+        self.ext_info & 0x3FFF_FFFF
+    }
+
+    /// Bytes of the value's content, without header; 0 where the pointer is damaged
+    /// (see [`ToastPointer::is_sane`]).
+    pub fn raw_size(&self) -> u32 {
+        self.raw_size_with_header.saturating_sub(4).max(0) as u32
+    }
+
+    /// Whether the stored bytes are compressed (`VARATT_EXTERNAL_IS_COMPRESSED`). The method bits
+    /// do not tell: they are 0 both for pglz and for uncompressed values.
+    pub fn is_compressed(&self) -> bool {
+        i64::from(self.stored_size()) < i64::from(self.raw_size_with_header) - 4
+    }
+
+    /// The method's id bits, meaningful if the value is compressed.
+    pub fn method_id(&self) -> u8 {
+        (self.ext_info >> 30) as u8
+    }
+
+    /// The method, `None` if the value is not compressed or the id is unknown.
+    pub fn method(&self) -> Option<Method> {
+        if self.is_compressed() { Method::from_id(self.method_id()) } else { None }
+    }
+
+    /// Whether sizes and OIDs are such as a server can have written.
+    pub fn is_sane(&self) -> bool {
+        self.raw_size_with_header >= 4
+            && self.raw_size_with_header < 0x4000_0000
+            && self.stored_size() > 0
+            && i64::from(self.stored_size()) <= i64::from(self.raw_size_with_header) - 4
+            && self.value_id.0 != 0
+            && self.toast_relation.0 != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pointer(raw: i32, ext: u32) -> ToastPointer {
+        ToastPointer {
+            raw_size_with_header: raw,
+            ext_info: ext,
+            value_id: Oid(1),
+            toast_relation: Oid(2),
+        }
+    }
+
+    #[test]
+    fn a_value_is_compressed_by_its_sizes_and_not_by_its_method_bits() {
+        assert_eq!(pointer(1004, 1000).method(), None);
+        assert_eq!(pointer(1004, 999).method(), Some(Method::Pglz));
+        assert_eq!(pointer(1004, 1000 | 1 << 30).method(), None);
+        assert_eq!(pointer(1004, 999 | 1 << 30).method(), Some(Method::Lz4));
+        assert_eq!(pointer(1004, 999 | 3 << 30).method(), None);
+    }
+
+    #[test]
+    fn damaged_sizes_are_seen_and_do_not_overflow() {
+        assert!(pointer(1004, 1000).is_sane());
+        assert!(!pointer(-1, 1000).is_sane());
+        assert!(!pointer(1004, 1001).is_sane());
+        assert_eq!(pointer(i32::MIN, 5).raw_size(), 0);
+        assert!(!pointer(i32::MIN, 5).is_compressed());
+    }
+}

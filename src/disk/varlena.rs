@@ -1,0 +1,261 @@
+//! Variable-length values (`varatt.h`): the header's forms and what stands behind them.
+
+use super::ByteOrder;
+use super::custom::{CustomFlavor, CustomPointer, VARTAG_CUSTOM};
+use super::pointer::ToastPointer;
+use crate::codec::Method;
+
+/// Tag of an ordinary on-disk TOAST pointer (`VARTAG_ONDISK`).
+pub const VARTAG_ONDISK: u8 = 18;
+/// Tags that exist in memory only (`VARTAG_INDIRECT`, `VARTAG_EXPANDED_RO`, `VARTAG_EXPANDED_RW`);
+/// on disk they are corruption, yet of known length.
+const MEMORY_TAGS: std::ops::RangeInclusive<u8> = 1..=3;
+/// Header, tag and pointer of a datum with one of the [`MEMORY_TAGS`].
+const MEMORY_POINTER_SIZE: usize = 10;
+
+/// A variable-length value as it stands in a tuple.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Varlena<'a> {
+    /// 1-byte header, up to 126 bytes of content.
+    Short {
+        /// The content, without header.
+        content: &'a [u8],
+    },
+    /// 4-byte header, uncompressed.
+    Plain {
+        /// The content, without header.
+        content: &'a [u8],
+    },
+    /// 4-byte header, compressed in line.
+    Compressed {
+        /// `va_tcinfo`: raw size without header in the low 30 bits, method in the high 2.
+        tc_info: u32,
+        /// The compressed stream, without the 8 bytes of headers.
+        stream: &'a [u8],
+    },
+    /// Out of line.
+    External(ToastPointer),
+    /// Stored by a pluggable toaster.
+    Custom(CustomPointer<'a>),
+    /// A pointer whose tag no released version writes.
+    Unknown {
+        /// The tag, the datum's second byte.
+        tag: u8,
+        /// All bytes from the header on: to the datum's end if the tag's length is known, else to
+        /// the end of what was given.
+        bytes: &'a [u8],
+        /// Whether the datum's length is known, so that what follows it can be read.
+        sized: bool,
+    },
+}
+
+/// Why bytes are no varlena. Offsets count from the datum's first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum VarlenaError {
+    /// The bytes end inside the header.
+    #[error("varlena header needs {need} bytes, {got} are left")]
+    HeaderCut {
+        /// Bytes of this kind of header.
+        need: usize,
+        /// Bytes there are.
+        got: usize,
+    },
+    /// The length in the header is less than the header itself.
+    #[error("varlena length {length} is less than its header of {header} bytes")]
+    TooShort {
+        /// The length read, header included.
+        length: usize,
+        /// Bytes of the header.
+        header: usize,
+    },
+    /// The value reaches past the end of the bytes.
+    #[error("varlena of {length} bytes reaches past the end: {got} bytes are left")]
+    PastEnd {
+        /// The length read, header included.
+        length: usize,
+        /// Bytes there are.
+        got: usize,
+    },
+}
+
+impl<'a> Varlena<'a> {
+    /// Reads the varlena that starts with the first byte, and says how many bytes it takes.
+    ///
+    /// The first byte must be the header's (padding skipped). Bytes behind the value are ignored.
+    pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<(Varlena<'a>, usize), VarlenaError> {
+        Self::parse_as(bytes, order, CustomFlavor::Auto)
+    }
+
+    /// As [`Varlena::parse`], with custom pointers in the layout that `flavor` says.
+    pub fn parse_as(
+        bytes: &'a [u8],
+        order: ByteOrder,
+        flavor: CustomFlavor,
+    ) -> Result<(Varlena<'a>, usize), VarlenaError> {
+        let &first = bytes.first().ok_or(VarlenaError::HeaderCut { need: 1, got: 0 })?;
+        let (is_pointer, is_short) = match order {
+            ByteOrder::Little => (first == 0x01, first & 0x01 != 0),
+            ByteOrder::Big => (first == 0x80, first & 0x80 != 0),
+        };
+        if is_pointer {
+            Self::parse_pointer(bytes, order, flavor)
+        } else if is_short {
+            let length = usize::from(match order {
+                ByteOrder::Little => first >> 1,
+                ByteOrder::Big => first & 0x7F,
+            });
+            let content = slice(bytes, 1, length)?;
+            Ok((Varlena::Short { content }, length))
+        } else {
+            Self::parse_four_byte(bytes, first, order)
+        }
+    }
+
+    fn parse_pointer(
+        bytes: &'a [u8],
+        order: ByteOrder,
+        flavor: CustomFlavor,
+    ) -> Result<(Varlena<'a>, usize), VarlenaError> {
+        let &tag = bytes.get(1).ok_or(VarlenaError::HeaderCut { need: 2, got: bytes.len() })?;
+        if tag == VARTAG_ONDISK {
+            let need = super::pointer::TOAST_POINTER_SIZE;
+            let pointer = bytes
+                .get(2..)
+                .and_then(|b| ToastPointer::parse(b, order))
+                .ok_or(VarlenaError::PastEnd { length: need, got: bytes.len() })?;
+            return Ok((Varlena::External(pointer), need));
+        }
+        if tag == VARTAG_CUSTOM {
+            let pointer = CustomPointer::parse(bytes, order, flavor)?;
+            return Ok((Varlena::Custom(pointer), pointer.datum.len()));
+        }
+        match bytes.get(..MEMORY_POINTER_SIZE) {
+            Some(own) if MEMORY_TAGS.contains(&tag) => {
+                Ok((Varlena::Unknown { tag, bytes: own, sized: true }, own.len()))
+            }
+            _ => Ok((Varlena::Unknown { tag, bytes, sized: false }, bytes.len())),
+        }
+    }
+
+    fn parse_four_byte(
+        bytes: &'a [u8],
+        first: u8,
+        order: ByteOrder,
+    ) -> Result<(Varlena<'a>, usize), VarlenaError> {
+        let cut = |need| VarlenaError::HeaderCut { need, got: bytes.len() };
+        let word = order.u32(bytes, 0).ok_or(cut(4))?;
+        let (length, compressed) = match order {
+            ByteOrder::Little => (word >> 2, first & 0x03 == 0x02),
+            ByteOrder::Big => (word & 0x3FFF_FFFF, first & 0xC0 == 0x40),
+        };
+        let length = length as usize;
+        if compressed {
+            let stream = slice(bytes, 8, length)?;
+            let tc_info = order.u32(bytes, 4).ok_or(cut(8))?;
+            Ok((Varlena::Compressed { tc_info, stream }, length))
+        } else {
+            Ok((Varlena::Plain { content: slice(bytes, 4, length)? }, length))
+        }
+    }
+
+    /// The content where it stands uncompressed in the row.
+    pub fn inline_content(&self) -> Option<&'a [u8]> {
+        match self {
+            Varlena::Short { content } | Varlena::Plain { content } => Some(content),
+            _ => None,
+        }
+    }
+}
+
+/// The content of a value of `length` bytes that begins with a header of `header` bytes.
+fn slice(bytes: &[u8], header: usize, length: usize) -> Result<&[u8], VarlenaError> {
+    if length < header {
+        return Err(VarlenaError::TooShort { length, header });
+    }
+    bytes.get(header..length).ok_or(VarlenaError::PastEnd { length, got: bytes.len() })
+}
+
+/// Raw size without header in a `va_tcinfo` word (`VARDATA_COMPRESSED_GET_EXTSIZE`).
+pub fn tc_raw_size(tc_info: u32) -> u32 {
+    tc_info & 0x3FFF_FFFF
+}
+
+/// Method in a `va_tcinfo` word, `None` for an unknown id.
+pub fn tc_method(tc_info: u32) -> Option<Method> {
+    Method::from_id((tc_info >> 30) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn le(bytes: &[u8]) -> Result<(Varlena<'_>, usize), VarlenaError> {
+        Varlena::parse(bytes, ByteOrder::Little)
+    }
+
+    fn be(bytes: &[u8]) -> Result<(Varlena<'_>, usize), VarlenaError> {
+        Varlena::parse(bytes, ByteOrder::Big)
+    }
+
+    #[test]
+    fn every_form_is_read_in_both_byte_orders() {
+        assert_eq!(le(b"\x07ab?"), Ok((Varlena::Short { content: b"ab" }, 3)));
+        assert_eq!(be(b"\x83ab?"), Ok((Varlena::Short { content: b"ab" }, 3)));
+        assert_eq!(le(b"\x18\0\0\0ab"), Ok((Varlena::Plain { content: b"ab" }, 6)));
+        assert_eq!(be(b"\0\0\0\x06ab"), Ok((Varlena::Plain { content: b"ab" }, 6)));
+        let stream: &[u8] = b"xy";
+        let compressed = Varlena::Compressed { tc_info: 0x4000_0064, stream };
+        assert_eq!(le(b"\x2a\0\0\0\x64\0\0\x40xy"), Ok((compressed, 10)));
+        assert_eq!(be(b"\x40\0\0\x0a\x40\0\0\x64xy"), Ok((compressed, 10)));
+        assert_eq!((tc_raw_size(0x4000_0064), tc_method(0x4000_0064)), (100, Some(Method::Lz4)));
+        let (external, used) = le(b"\x01\x12\xec\x03\0\0\x10\x01\0\0\x05\0\0\0\x06\0\0\0").unwrap();
+        assert_eq!(used, 18);
+        let Varlena::External(p) = external else { panic!("{external:?}") };
+        assert_eq!(
+            (p.raw_size(), p.stored_size(), p.value_id.0, p.toast_relation.0),
+            (1000, 272, 5, 6)
+        );
+        assert_eq!(be(b"\x80\x12\0\0\x03\xec\0\0\x01\x10\0\0\0\x05\0\0\0\x06"), Ok((external, 18)));
+    }
+
+    #[test]
+    fn unknown_tags_are_values() {
+        let bytes = b"\x01\x63 and what follows";
+        assert_eq!(
+            le(bytes),
+            Ok((Varlena::Unknown { tag: 0x63, bytes, sized: false }, bytes.len()))
+        );
+        let bytes = b"\x01\x02\0\0\0\0\0\0\0\0next";
+        let own = &bytes[..10];
+        assert_eq!(le(bytes), Ok((Varlena::Unknown { tag: 2, bytes: own, sized: true }, 10)));
+    }
+
+    #[test]
+    fn each_damage_has_its_error() {
+        assert_eq!(le(b""), Err(VarlenaError::HeaderCut { need: 1, got: 0 }));
+        assert_eq!(le(b"\x01"), Err(VarlenaError::HeaderCut { need: 2, got: 1 }));
+        assert_eq!(le(b"\x18\0\0"), Err(VarlenaError::HeaderCut { need: 4, got: 3 }));
+        assert_eq!(le(b"\x0c\0\0\0"), Err(VarlenaError::TooShort { length: 3, header: 4 }));
+        assert_eq!(le(b"\x1e\0\0\0abc"), Err(VarlenaError::TooShort { length: 7, header: 8 }));
+        assert_eq!(le(b"\x09ab"), Err(VarlenaError::PastEnd { length: 4, got: 3 }));
+        assert_eq!(le(b"\x01\x12short"), Err(VarlenaError::PastEnd { length: 18, got: 7 }));
+        assert_eq!(
+            le(b"\xfc\xff\xff\xff"),
+            Err(VarlenaError::PastEnd { length: 0x3FFF_FFFF, got: 4 })
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_value_inside_them_or_an_error(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            big in any::<bool>(),
+        ) {
+            let order = if big { ByteOrder::Big } else { ByteOrder::Little };
+            if let Ok((_, used)) = Varlena::parse(&bytes, order) {
+                prop_assert!(used >= 1 && used <= bytes.len());
+            }
+        }
+    }
+}
