@@ -1,0 +1,484 @@
+//! Per-value policies: whether a value that PostgreSQL would compress is worth compressing.
+//!
+//! A policy is a filter on the server's own acceptance: it sees the sizes that compression gave
+//! and keeps or refuses them. Refused values are treated as PostgreSQL treats incompressible ones.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::cost::Prices;
+use crate::codec::Method;
+use crate::disk::layout::PageSize;
+
+/// Bytes of a compressed datum's header, length word and `va_tcinfo` (`VARHDRSZ_COMPRESSED`).
+pub const COMPRESSED_HEADER_SIZE: u32 = 8;
+/// Of these the bytes that do not move to the TOAST relation: the length word (`VARHDRSZ`).
+pub const VARLENA_HEADER_SIZE: u32 = 4;
+
+/// A part of a value's raw size, over 0 and at most 1, in steps of 1/10,000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ratio(u16);
+
+impl Ratio {
+    /// `ratio`'s default.
+    pub const NINETY_FIVE: Ratio = Ratio(9500);
+    /// `hybrid`'s default.
+    pub const NINETY: Ratio = Ratio(9000);
+
+    /// `None` unless `part` is over 0 and at most 1.
+    pub fn new(part: f64) -> Option<Ratio> {
+        let steps = (part * 10_000.0).round();
+        (part <= 1.0 && steps >= 1.0).then_some(Ratio(steps as u16))
+    }
+
+    /// As a number from 0 to 1.
+    pub fn value(self) -> f64 {
+        f64::from(self.0) / 10_000.0
+    }
+
+    /// Whether `part` is at most this part of `whole`.
+    pub fn holds(self, part: u32, whole: u32) -> bool {
+        u64::from(part) * 10_000 <= u64::from(whole) * u64::from(self.0)
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // at least two decimals, as they are written
+        let text = format!("{:.4}", self.value());
+        let short = text.strip_suffix("00").or_else(|| text.strip_suffix('0')).unwrap_or(&text);
+        f.write_str(short)
+    }
+}
+
+/// Which compressed values are kept. Sizes are those in the TOAST relation; a compressed value
+/// that fits the row's target has no chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Policy {
+    /// Whatever the server keeps: stock PostgreSQL.
+    #[default]
+    Always,
+    /// None.
+    Never,
+    /// Those that save at least this many chunks.
+    ChunkSaving {
+        /// At least 1.
+        chunks: u32,
+    },
+    /// Those of at most this part of the raw size.
+    Ratio(Ratio),
+    /// Below this many chunks all, from there on those that save a chunk.
+    ChunkFloor {
+        /// At least 1.
+        chunks: u32,
+    },
+    /// Those of at most this part of the raw size, and those whose raw form would take more extra
+    /// chunks than the binary logarithm of its chunks.
+    Hybrid(Ratio),
+    /// Those that the cost model finds cheaper than the raw form.
+    Best,
+}
+
+/// What a text must be to name a policy.
+const POLICIES: &str = "always, never, chunk-saving[=chunks], ratio[=part], chunk-floor[=chunks], \
+                        hybrid[=part] or best";
+/// More chunks than the longest value has.
+const MAX_CHUNKS: u32 = 1_000_000;
+
+/// Why a text is no policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// No policy of this name.
+    #[error("unknown policy \"{0}\": expected {POLICIES}")]
+    Unknown(String),
+    /// `always`, `never` and `best` take none.
+    #[error("policy \"{name}\" takes no parameter, got \"{got}\"")]
+    NoParameter {
+        /// The policy.
+        name: String,
+        /// What was given.
+        got: String,
+    },
+    /// Not a number of chunks.
+    #[error(
+        "policy \"{name}\" takes a number of chunks from 1 to {MAX_CHUNKS}, got \"{got}\" \
+         (as in {name}={example})"
+    )]
+    Chunks {
+        /// The policy.
+        name: &'static str,
+        /// What was given.
+        got: String,
+        /// A number that would do.
+        example: u32,
+    },
+    /// Not a part of the raw size.
+    #[error(
+        "policy \"{name}\" takes a part of the raw size over 0 and at most 1, got \"{got}\" \
+         (as in {name}={example})"
+    )]
+    Part {
+        /// The policy.
+        name: &'static str,
+        /// What was given.
+        got: String,
+        /// A part that would do.
+        example: Ratio,
+    },
+}
+
+impl FromStr for Policy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Policy, PolicyError> {
+        let (name, parameter) = match text.split_once('=') {
+            Some((name, parameter)) => (name.trim(), Some(parameter.trim())),
+            None => (text.trim(), None),
+        };
+        let chunks = |name, default: u32| match parameter {
+            None => Ok(default),
+            Some(got) => got
+                .parse()
+                .ok()
+                .filter(|n| (1..=MAX_CHUNKS).contains(n))
+                .ok_or_else(|| PolicyError::Chunks { name, got: got.into(), example: default }),
+        };
+        let part = |name, default: Ratio| match parameter {
+            None => Ok(default),
+            Some(got) => got.parse().ok().and_then(Ratio::new).ok_or_else(|| PolicyError::Part {
+                name,
+                got: got.into(),
+                example: default,
+            }),
+        };
+        let policy = match name.to_ascii_lowercase().replace('_', "-").as_str() {
+            "always" => Policy::Always,
+            "never" => Policy::Never,
+            "best" => Policy::Best,
+            "chunk-saving" => {
+                return Ok(Policy::ChunkSaving { chunks: chunks("chunk-saving", 1)? });
+            }
+            "chunk-floor" => {
+                return Ok(Policy::ChunkFloor { chunks: chunks("chunk-floor", 100)? });
+            }
+            "ratio" => return Ok(Policy::Ratio(part("ratio", Ratio::NINETY_FIVE)?)),
+            "hybrid" => return Ok(Policy::Hybrid(part("hybrid", Ratio::NINETY)?)),
+            _ => return Err(PolicyError::Unknown(name.into())),
+        };
+        match parameter {
+            None => Ok(policy),
+            Some(got) => Err(PolicyError::NoParameter { name: name.into(), got: got.into() }),
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    /// As it is parsed; a default parameter is left out for `chunk-saving` only.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Policy::Always => f.write_str("always"),
+            Policy::Never => f.write_str("never"),
+            Policy::ChunkSaving { chunks: 1 } => f.write_str("chunk-saving"),
+            Policy::ChunkSaving { chunks } => write!(f, "chunk-saving={chunks}"),
+            Policy::Ratio(part) => write!(f, "ratio={part}"),
+            Policy::ChunkFloor { chunks } => write!(f, "chunk-floor={chunks}"),
+            Policy::Hybrid(part) => write!(f, "hybrid={part}"),
+            Policy::Best => f.write_str("best"),
+        }
+    }
+}
+
+/// With which method a column's values are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MethodChoice {
+    /// With this one.
+    One(Method),
+    /// With the one that gives the smaller result for each value; lz4 of equals.
+    Either,
+}
+
+/// A text that is no method.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown compression method \"{0}\": expected pglz, lz4 or either")]
+pub struct MethodError(pub String);
+
+impl FromStr for MethodChoice {
+    type Err = MethodError;
+
+    fn from_str(text: &str) -> Result<MethodChoice, MethodError> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "pglz" => Ok(MethodChoice::One(Method::Pglz)),
+            "lz4" => Ok(MethodChoice::One(Method::Lz4)),
+            "either" => Ok(MethodChoice::Either),
+            _ => Err(MethodError(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for MethodChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MethodChoice::One(method) => method.name(),
+            MethodChoice::Either => "either",
+        })
+    }
+}
+
+impl MethodChoice {
+    /// The methods to try.
+    pub fn methods(self) -> &'static [Method] {
+        match self {
+            MethodChoice::One(Method::Pglz) => &[Method::Pglz],
+            MethodChoice::One(Method::Lz4) => &[Method::Lz4],
+            MethodChoice::Either => &[Method::Pglz, Method::Lz4],
+        }
+    }
+}
+
+/// What compression gives for one value: the size of the datum with its
+/// [`COMPRESSED_HEADER_SIZE`], `None` where the server refuses the result or it was not tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct CompressedSizes {
+    /// With pglz.
+    pub pglz: Option<u32>,
+    /// With lz4.
+    pub lz4: Option<u32>,
+}
+
+impl CompressedSizes {
+    /// The size with `method`.
+    pub fn get(self, method: Method) -> Option<u32> {
+        match method {
+            Method::Pglz => self.pglz,
+            Method::Lz4 => self.lz4,
+        }
+    }
+
+    /// Sets the size with `method`.
+    pub fn set(&mut self, method: Method, size: Option<u32>) {
+        match method {
+            Method::Pglz => self.pglz = size,
+            Method::Lz4 => self.lz4 = size,
+        }
+    }
+}
+
+/// What a policy decided for one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Choice {
+    /// Left as it is.
+    Uncompressed,
+    /// Compressed.
+    Compressed {
+        /// With this method.
+        method: Method,
+        /// To a datum of this size, header included.
+        size: u32,
+    },
+}
+
+/// What a decision depends on besides the value's sizes.
+#[derive(Debug, Clone, Copy)]
+pub struct Circumstances<'a> {
+    /// The relation's page size.
+    pub page: PageSize,
+    /// Room for a row's data: the tuple target less the tuple header. A compressed datum up to
+    /// this size counts as staying in the row.
+    pub inline_limit: u32,
+    /// What [`Policy::Best`] reckons with.
+    pub prices: &'a Prices,
+}
+
+impl Policy {
+    /// Whether a value of `raw` content bytes is kept compressed, and with which method.
+    ///
+    /// With [`MethodChoice::Either`] the smaller result is offered to the policy, except that
+    /// [`Policy::Best`] takes the cheaper.
+    pub fn decide(
+        self,
+        method: MethodChoice,
+        raw: u32,
+        sizes: CompressedSizes,
+        circumstances: &Circumstances<'_>,
+    ) -> Choice {
+        let offers = method
+            .methods()
+            .iter()
+            .filter_map(|&method| sizes.get(method).map(|size| Offer { method, size }));
+        // Of equals the later, lz4: it is the faster to decompress.
+        let offer = if self == Policy::Best {
+            let price = |offer: &Offer| circumstances.price(raw, offer);
+            offers.reduce(|a, b| if price(&b) <= price(&a) { b } else { a })
+        } else {
+            offers.reduce(|a, b| if b.size <= a.size { b } else { a })
+        };
+        match offer {
+            Some(offer) if self.keeps(raw, &offer, circumstances) => {
+                Choice::Compressed { method: offer.method, size: offer.size }
+            }
+            _ => Choice::Uncompressed,
+        }
+    }
+
+    fn keeps(self, raw: u32, offer: &Offer, circumstances: &Circumstances<'_>) -> bool {
+        let page = circumstances.page;
+        let stored = offer.size.saturating_sub(VARLENA_HEADER_SIZE);
+        let raw_chunks = page.chunks(raw);
+        let chunks = if offer.size <= circumstances.inline_limit { 0 } else { page.chunks(stored) };
+        let saved = raw_chunks.saturating_sub(chunks);
+        match self {
+            Policy::Always => true,
+            Policy::Never => false,
+            Policy::ChunkSaving { chunks } => saved >= chunks,
+            Policy::Ratio(part) => part.holds(stored, raw),
+            Policy::ChunkFloor { chunks } => raw_chunks < chunks || saved >= 1,
+            Policy::Hybrid(part) => {
+                part.holds(stored, raw) || saved > raw_chunks.checked_ilog2().unwrap_or(0)
+            }
+            Policy::Best => {
+                circumstances.price(raw, offer) < circumstances.prices.uncompressed(page, raw)
+            }
+        }
+    }
+}
+
+/// A compressed form of a value.
+struct Offer {
+    method: Method,
+    size: u32,
+}
+
+impl Circumstances<'_> {
+    fn price(&self, raw: u32, offer: &Offer) -> f64 {
+        let inline = offer.size <= self.inline_limit;
+        self.prices.compressed(self.page, raw, offer.size, offer.method, inline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compresses(policy: &str, raw: u32, datum: u32) -> bool {
+        let circumstances = Circumstances {
+            page: PageSize::DEFAULT,
+            inline_limit: 2008,
+            prices: &Prices::default(),
+        };
+        let sizes = CompressedSizes { lz4: Some(datum), pglz: None };
+        let policy: Policy = policy.parse().unwrap();
+        policy.decide(MethodChoice::One(Method::Lz4), raw, sizes, &circumstances)
+            != Choice::Uncompressed
+    }
+
+    #[test]
+    fn names_and_parameters_are_read_and_printed() {
+        for text in [
+            "always",
+            "never",
+            "chunk-saving",
+            "chunk-saving=3",
+            "ratio=0.95",
+            "ratio=0.9375",
+            "ratio=1.00",
+            "chunk-floor=100",
+            "hybrid=0.90",
+            "best",
+        ] {
+            assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
+        }
+        for (short, long) in [
+            ("chunk-saving=1", "chunk-saving"),
+            ("ratio", "ratio=0.95"),
+            ("Chunk_Floor", "chunk-floor=100"),
+            (" hybrid = 0.8 ", "hybrid=0.80"),
+        ] {
+            assert_eq!(short.parse::<Policy>().unwrap().to_string(), long);
+        }
+    }
+
+    #[test]
+    fn errors_say_what_is_allowed() {
+        for (text, message) in [
+            (
+                "sometimes",
+                "unknown policy \"sometimes\": expected always, never, chunk-saving[=chunks], \
+                 ratio[=part], chunk-floor[=chunks], hybrid[=part] or best",
+            ),
+            ("best=1", "policy \"best\" takes no parameter, got \"1\""),
+            (
+                "ratio=1.5",
+                "policy \"ratio\" takes a part of the raw size over 0 and at most 1, got \"1.5\" \
+                 (as in ratio=0.95)",
+            ),
+            (
+                "chunk-floor=-1",
+                "policy \"chunk-floor\" takes a number of chunks from 1 to 1000000, got \"-1\" \
+                 (as in chunk-floor=100)",
+            ),
+        ] {
+            assert_eq!(text.parse::<Policy>().unwrap_err().to_string(), message);
+        }
+        for text in ["ratio=0", "ratio=NaN", "ratio=-0.5", "hybrid=x", "chunk-saving=0", "ratio="] {
+            assert!(text.parse::<Policy>().is_err(), "{text}");
+        }
+        assert_eq!(
+            "zstd".parse::<MethodChoice>().unwrap_err().to_string(),
+            "unknown compression method \"zstd\": expected pglz, lz4 or either"
+        );
+    }
+
+    #[test]
+    fn the_cases_of_the_thread() {
+        // raw, compressed content; the policies that keep it compressed
+        for (raw, stored, kept) in [
+            (7_925, 7_845, "always chunk-floor"),
+            (16_505, 16_050, "always chunk-floor"),
+            (31_685, 30_263, "always chunk-floor ratio=0.96"),
+            (3_885, 3_645, "always chunk-floor ratio=0.95 ratio=0.96"),
+            (3_966, 2_012, "always chunk-floor ratio=0.95 ratio=0.96 hybrid best"),
+        ] {
+            for policy in
+                "always never chunk-saving ratio=0.95 ratio=0.96 chunk-floor hybrid best".split(' ')
+            {
+                let wanted = kept.split(' ').any(|k| k == policy);
+                assert_eq!(compresses(policy, raw, stored + 4), wanted, "{policy} {raw} {stored}");
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_saved_decide_where_the_policy_says_so() {
+        // 10 chunks against 9 and 8
+        assert!(compresses("chunk-saving", 19_000, 17_000));
+        assert!(!compresses("chunk-saving=2", 19_000, 17_000));
+        assert!(compresses("chunk-saving=2", 19_000, 15_000));
+        // in the row: no chunks at all
+        assert!(compresses("chunk-saving", 1_990, 1_980));
+        assert!(compresses("chunk-saving=2", 3_000, 2_008));
+        assert!(!compresses("chunk-saving=2", 3_000, 2_009));
+        // 10 chunks, one saved, or none
+        assert!(compresses("chunk-floor=10", 19_000, 17_000));
+        assert!(!compresses("chunk-floor=10", 19_000, 18_500));
+        assert!(compresses("chunk-floor=11", 19_000, 18_500));
+        // 527 chunks allow 9 extra ones
+        assert!(!compresses("hybrid", 1_050_000, 1_032_500));
+        assert!(compresses("hybrid", 1_050_000, 1_025_000));
+    }
+
+    #[test]
+    fn either_takes_the_smaller_and_refused_results_are_no_offer() {
+        let prices = Prices::default();
+        let circumstances =
+            Circumstances { page: PageSize::DEFAULT, inline_limit: 2008, prices: &prices };
+        let decide = |pglz, lz4| {
+            let sizes = CompressedSizes { pglz, lz4 };
+            Policy::Always.decide(MethodChoice::Either, 5000, sizes, &circumstances)
+        };
+        let compressed = |method, size| Choice::Compressed { method, size };
+        assert_eq!(decide(Some(3000), Some(3001)), compressed(Method::Pglz, 3000));
+        assert_eq!(decide(Some(3000), Some(3000)), compressed(Method::Lz4, 3000));
+        assert_eq!(decide(None, Some(4000)), compressed(Method::Lz4, 4000));
+        assert_eq!(decide(None, None), Choice::Uncompressed);
+    }
+}

@@ -1,0 +1,194 @@
+//! What a user chooses for a column: storage, compression method, tuple target and policy. One
+//! type for every verb.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::policy::{MethodChoice, Policy};
+use crate::disk::desc::Storage;
+use crate::disk::layout::PageSize;
+
+/// `toast_tuple_target`: the length that the toaster brings tuples down to, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TupleTarget(u16);
+
+/// Why a number is no `toast_tuple_target`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid toast_tuple_target \"{got}\": expected bytes from {} to {max}", TupleTarget::MIN)]
+pub struct TupleTargetError {
+    /// What was given.
+    pub got: String,
+    /// The most that the page size allows.
+    pub max: usize,
+}
+
+impl TupleTarget {
+    /// The least that the server takes.
+    pub const MIN: u16 = 128;
+
+    /// Where the reloption is not set (`TOAST_TUPLE_TARGET`): the threshold.
+    pub fn default_for(page: PageSize) -> TupleTarget {
+        TupleTarget(page.toast_tuple_threshold() as u16)
+    }
+
+    /// Checks that a server with such pages takes the target.
+    pub fn new(bytes: u32, page: PageSize) -> Result<TupleTarget, TupleTargetError> {
+        let max = page.toast_tuple_target_main();
+        u16::try_from(bytes)
+            .ok()
+            .filter(|&b| b >= Self::MIN && usize::from(b) <= max)
+            .map(TupleTarget)
+            .ok_or(TupleTargetError { got: bytes.to_string(), max })
+    }
+
+    /// In bytes.
+    pub fn bytes(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl FromStr for TupleTarget {
+    type Err = TupleTargetError;
+
+    /// For pages of 8 kB.
+    fn from_str(text: &str) -> Result<TupleTarget, TupleTargetError> {
+        let page = PageSize::DEFAULT;
+        let max = page.toast_tuple_target_main();
+        let bytes = text.trim().parse().map_err(|_| TupleTargetError { got: text.into(), max })?;
+        TupleTarget::new(bytes, page)
+    }
+}
+
+impl fmt::Display for TupleTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A text that is no storage.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown storage \"{0}\": expected plain, main, external or extended")]
+pub struct StorageError(pub String);
+
+impl FromStr for Storage {
+    type Err = StorageError;
+
+    fn from_str(text: &str) -> Result<Storage, StorageError> {
+        [Storage::Plain, Storage::Main, Storage::External, Storage::Extended]
+            .into_iter()
+            .find(|s| s.name().eq_ignore_ascii_case(text.trim()))
+            .ok_or_else(|| StorageError(text.into()))
+    }
+}
+
+/// The choice for one column.
+///
+/// A policy other than `always` says what an `EXTENDED` or `MAIN` column would hold if the
+/// server's decision to compress could be overruled value by value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// `attstorage`.
+    pub storage: Storage,
+    /// `attcompression`, the server's default resolved.
+    pub method: MethodChoice,
+    /// The relation's `toast_tuple_target`.
+    pub target: TupleTarget,
+    /// Which compressed values are kept.
+    pub policy: Policy,
+}
+
+/// Settings that contradict each other.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// The storage never compresses, so there is nothing to decide.
+    #[error("policy \"{policy}\" needs storage extended or main, not {}", storage.name())]
+    NothingToDecide {
+        /// The policy.
+        policy: Policy,
+        /// The storage.
+        storage: Storage,
+    },
+}
+
+impl Settings {
+    /// Checks that the parts fit together.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let Settings { storage, policy, .. } = *self;
+        let compresses = matches!(storage, Storage::Extended | Storage::Main);
+        if !compresses && !matches!(policy, Policy::Always | Policy::Never) {
+            return Err(SettingsError::NothingToDecide { policy, storage });
+        }
+        Ok(())
+    }
+
+    /// Whether the server's own settings do this, without a decision for each value.
+    pub fn is_stock(&self) -> bool {
+        let compresses = matches!(self.storage, Storage::Extended | Storage::Main);
+        !compresses || (self.policy == Policy::Always && self.method != MethodChoice::Either)
+    }
+}
+
+impl fmt::Display for Settings {
+    /// For reports: what matters of the settings, in a few words.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.storage.name())?;
+        if matches!(self.storage, Storage::Extended | Storage::Main) {
+            write!(f, " {}", self.method)?;
+            if self.policy != Policy::Always {
+                write!(f, " {}", self.policy)?;
+            }
+        }
+        if self.target != TupleTarget::default_for(PageSize::DEFAULT) {
+            write!(f, " target {}", self.target)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Method;
+
+    #[test]
+    fn targets_and_storages_are_checked() {
+        let target = |text: &str| text.parse::<TupleTarget>();
+        assert_eq!(target("128").unwrap().bytes(), 128);
+        assert_eq!(target("8160").unwrap().bytes(), 8160);
+        assert_eq!(
+            target("127").unwrap_err().to_string(),
+            "invalid toast_tuple_target \"127\": expected bytes from 128 to 8160"
+        );
+        assert!(target("8161").is_err() && target("2k").is_err() && target("-1").is_err());
+        assert_eq!("Main".parse::<Storage>().unwrap(), Storage::Main);
+        assert_eq!(
+            "toast".parse::<Storage>().unwrap_err().to_string(),
+            "unknown storage \"toast\": expected plain, main, external or extended"
+        );
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        let settings = |storage, method, policy: &str| Settings {
+            storage,
+            method,
+            target: TupleTarget::default_for(PageSize::DEFAULT),
+            policy: policy.parse().unwrap(),
+        };
+        let lz4 = MethodChoice::One(Method::Lz4);
+        let check = |s: Settings| s.check().map_err(|e| e.to_string());
+        assert_eq!(check(settings(Storage::Extended, lz4, "ratio")), Ok(()));
+        assert_eq!(
+            check(settings(Storage::External, lz4, "ratio")).unwrap_err(),
+            "policy \"ratio=0.95\" needs storage extended or main, not external"
+        );
+        assert!(settings(Storage::External, lz4, "always").is_stock());
+        assert!(settings(Storage::Main, lz4, "always").is_stock());
+        assert!(!settings(Storage::Extended, MethodChoice::Either, "always").is_stock());
+        assert_eq!(
+            settings(Storage::Extended, MethodChoice::Either, "best").to_string(),
+            "extended either best"
+        );
+        assert_eq!(settings(Storage::External, lz4, "always").to_string(), "external");
+    }
+}

@@ -1,0 +1,217 @@
+//! The form a value is stored in, with its sizes: the terms that every verb counts in.
+
+use crate::codec::Method;
+use crate::disk::Oid;
+use crate::disk::custom::CustomPointer;
+use crate::disk::desc::Attribute;
+use crate::disk::layout::PageSize;
+use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
+use crate::disk::walk::Datum;
+use crate::model::toaster::catalog::{Handler, Toasters};
+use crate::model::toaster::describe::{Description, PointerKind, describe};
+
+/// How a value is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Form {
+    /// NULL.
+    Null,
+    /// Not in the row: the column's missing value.
+    Missing,
+    /// In the row with a 1-byte header.
+    Short,
+    /// In the row as it is: fixed length, C string, or varlena with a 4-byte header.
+    Plain,
+    /// In the row, compressed.
+    Compressed,
+    /// In the TOAST relation, uncompressed.
+    External,
+    /// In the TOAST relation, compressed.
+    ExternalCompressed,
+    /// A pointer of a pluggable toaster.
+    Custom,
+    /// A pointer of unknown kind.
+    Unknown,
+}
+
+impl Form {
+    /// All forms, in the order in which they are reported.
+    pub const ALL: [Form; 9] = [
+        Form::Null,
+        Form::Missing,
+        Form::Short,
+        Form::Plain,
+        Form::Compressed,
+        Form::External,
+        Form::ExternalCompressed,
+        Form::Custom,
+        Form::Unknown,
+    ];
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Form::Null => "null",
+            Form::Missing => "missing",
+            Form::Short => "short",
+            Form::Plain => "plain",
+            Form::Compressed => "compressed",
+            Form::External => "external",
+            Form::ExternalCompressed => "external_compressed",
+            Form::Custom => "custom",
+            Form::Unknown => "unknown",
+        }
+    }
+
+    /// Whether the value's bytes are in the TOAST relation.
+    pub fn is_external(self) -> bool {
+        matches!(self, Form::External | Form::ExternalCompressed)
+    }
+}
+
+/// Where an external value's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Location {
+    /// `va_valueid`, the chunks' `chunk_id`.
+    pub value_id: Oid,
+    /// OID of the TOAST relation.
+    pub toast_relation: Oid,
+    /// Chunks that hold the stored bytes.
+    pub chunks: u32,
+}
+
+/// What a pluggable toaster stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CustomStored {
+    /// The toaster, by the pointer.
+    pub toaster: Oid,
+    /// What it is, by the pointer's bytes.
+    pub handler: Handler,
+    /// The pointer's kind; [`PointerKind::Unknown`] also if it is damaged.
+    pub kind: PointerKind,
+    /// Chunks that it leads to; `None` if it does not tell.
+    pub chunks: Option<u64>,
+}
+
+/// A value's stored form and sizes. All sizes are bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredValue {
+    /// The form.
+    pub form: Form,
+    /// The compression method; `None` if uncompressed or unknown.
+    pub method: Option<Method>,
+    /// Content without header, decompressed, as `octet_length` counts; `None` if not known.
+    pub raw_size: Option<u64>,
+    /// As `pg_column_size` counts: with the header for values in the row, the bytes in the TOAST
+    /// relation for those out of line; `None` for NULL or if not known.
+    pub stored_size: Option<u64>,
+    /// What the row holds besides `stored_size`: the TOAST pointer's bytes.
+    pub pointer_size: u64,
+    /// Where the bytes of an external value are.
+    pub location: Option<Location>,
+    /// What is known of a value of [`Form::Custom`].
+    pub custom: Option<CustomStored>,
+}
+
+impl StoredValue {
+    fn inline(form: Form, raw: usize, header: usize) -> StoredValue {
+        StoredValue {
+            form,
+            method: None,
+            raw_size: Some(raw as u64),
+            stored_size: Some((raw + header) as u64),
+            pointer_size: 0,
+            location: None,
+            custom: None,
+        }
+    }
+
+    /// NULL.
+    pub const NULL: StoredValue = StoredValue {
+        form: Form::Null,
+        method: None,
+        raw_size: None,
+        stored_size: None,
+        pointer_size: 0,
+        location: None,
+        custom: None,
+    };
+
+    /// The form and sizes of `datum`, a value of `column` in a relation with pages of `page`.
+    pub fn of(datum: &Datum<'_>, column: &Attribute, page: PageSize) -> StoredValue {
+        match datum {
+            Datum::Null => StoredValue::NULL,
+            Datum::Missing => {
+                let missing = column.missing.as_ref();
+                StoredValue {
+                    form: Form::Missing,
+                    raw_size: missing.and_then(|m| m.raw_size).map(u64::from),
+                    stored_size: missing.and_then(|m| m.stored_size).map(u64::from),
+                    ..StoredValue::NULL
+                }
+            }
+            Datum::Fixed(bytes) => StoredValue::inline(Form::Plain, bytes.len(), 0),
+            // pg_column_size counts the NUL
+            Datum::CString(bytes) => StoredValue::inline(Form::Plain, bytes.len(), 1),
+            Datum::Varlena(value) => StoredValue::of_varlena(value, page),
+        }
+    }
+
+    /// The form and sizes of a varlena in a relation with pages of `page`.
+    pub fn of_varlena(value: &Varlena<'_>, page: PageSize) -> StoredValue {
+        match value {
+            Varlena::Short { content } => StoredValue::inline(Form::Short, content.len(), 1),
+            Varlena::Plain { content } => StoredValue::inline(Form::Plain, content.len(), 4),
+            Varlena::Compressed { tc_info, stream } => StoredValue {
+                method: tc_method(*tc_info),
+                raw_size: Some(u64::from(tc_raw_size(*tc_info))),
+                ..StoredValue::inline(Form::Compressed, stream.len(), 8)
+            },
+            Varlena::External(pointer) => StoredValue {
+                form: if pointer.is_compressed() {
+                    Form::ExternalCompressed
+                } else {
+                    Form::External
+                },
+                method: pointer.method(),
+                raw_size: Some(u64::from(pointer.raw_size())),
+                stored_size: Some(u64::from(pointer.stored_size())),
+                pointer_size: crate::disk::pointer::TOAST_POINTER_SIZE as u64,
+                location: Some(Location {
+                    value_id: pointer.value_id,
+                    toast_relation: pointer.toast_relation,
+                    chunks: page.chunks(pointer.stored_size()),
+                }),
+                custom: None,
+            },
+            Varlena::Custom(pointer) => StoredValue::of_custom(pointer, page),
+            Varlena::Unknown { bytes, sized, .. } => StoredValue {
+                form: Form::Unknown,
+                // A value of unknown length takes the rest of the tuple: nothing is known of it.
+                pointer_size: if *sized { bytes.len() as u64 } else { 0 },
+                ..StoredValue::NULL
+            },
+        }
+    }
+
+    /// The form and sizes of a pluggable toaster's value, as far as its pointer tells: the stored
+    /// size is what is in chunks.
+    fn of_custom(pointer: &CustomPointer<'_>, page: PageSize) -> StoredValue {
+        let toasters = Toasters::by_bytes();
+        let described = describe(pointer, &toasters, page).ok();
+        let handler = described.as_ref().map(|d| d.toaster.handler);
+        StoredValue {
+            form: Form::Custom,
+            raw_size: described.as_ref().and_then(|d| d.raw_size),
+            stored_size: described.as_ref().and_then(Description::chunk_bytes),
+            pointer_size: pointer.datum.len() as u64,
+            location: described.as_ref().and_then(Description::location),
+            custom: Some(CustomStored {
+                toaster: pointer.toaster,
+                handler: handler.unwrap_or_else(|| Handler::recognise(pointer)),
+                kind: described.as_ref().map_or(PointerKind::Unknown, |d| d.kind),
+                chunks: described.as_ref().and_then(Description::chunks),
+            }),
+            ..StoredValue::NULL
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Which toasters there are (`pg_toaster`), and which one wrote a pointer.
+
+use super::bytea::ByteaPointer;
+use super::jsonx::Jsonx;
+use crate::disk::Oid;
+use crate::disk::custom::{CustomLayout, CustomPointer, DEFAULT_TOASTER};
+use crate::disk::varlena::Varlena;
+
+/// What understands a toaster's pointers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Handler {
+    /// `default_toaster_handler`: as a stock server stores.
+    Default,
+    /// `bytea_toaster_handler`: values that can be appended to.
+    Bytea,
+    /// `dummy_toaster_handler`: the value in the pointer.
+    Dummy,
+    /// `jsonb_toaster_handler`: nested containers on their own.
+    Jsonb,
+    /// Any other.
+    Unknown,
+}
+
+impl Handler {
+    /// By the name of the handler function (`tsrhandler`); toasters themselves may have any name.
+    pub fn from_function(name: &str) -> Handler {
+        match name {
+            "default_toaster_handler" => Handler::Default,
+            "bytea_toaster_handler" => Handler::Bytea,
+            "dummy_toaster_handler" => Handler::Dummy,
+            "jsonb_toaster_handler" => Handler::Jsonb,
+            _ => Handler::Unknown,
+        }
+    }
+
+    /// The name its toaster usually has.
+    pub fn usual_name(self) -> &'static str {
+        match self {
+            Handler::Default => "deftoaster",
+            Handler::Bytea => "bytea_toaster",
+            Handler::Dummy => "dummy_toaster",
+            Handler::Jsonb => "jsonb_toaster",
+            Handler::Unknown => "unknown",
+        }
+    }
+
+    /// What wrote `pointer`, by the pointer's own bytes alone: its payload must be just as that
+    /// toaster writes it.
+    pub fn recognise(pointer: &CustomPointer<'_>) -> Handler {
+        if pointer.toaster == DEFAULT_TOASTER {
+            return Handler::Default;
+        }
+        if pointer.layout == CustomLayout::Bits32 && Jsonx::parse(pointer).is_ok() {
+            return Handler::Jsonb;
+        }
+        let is_appendable = ByteaPointer::parse(pointer).is_ok_and(|bytea| {
+            bytea.external.raw_size_with_header as u32 == pointer.raw_size_with_header
+        });
+        if is_appendable {
+            return Handler::Bytea;
+        }
+        // its length field counts the head too
+        let value = pointer.payload.len().checked_sub(pointer.layout.head_size());
+        if value == Some(pointer.stated_raw_size() as usize) {
+            return Handler::Dummy;
+        }
+        Handler::Unknown
+    }
+}
+
+/// How a stock server stores a column's oversized values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StockToaster {
+    /// Storage PLAIN: never.
+    Plain,
+    /// Storage MAIN: compressed, out of line as a last resort.
+    Main,
+    /// Storage EXTERNAL: out of line, uncompressed.
+    External,
+    /// Storage EXTENDED, compression `pglz`.
+    Pglz,
+    /// Storage EXTENDED, compression `lz4`.
+    Lz4,
+}
+
+impl StockToaster {
+    /// All of them.
+    pub const ALL: [StockToaster; 5] = [
+        StockToaster::Plain,
+        StockToaster::Main,
+        StockToaster::External,
+        StockToaster::Pglz,
+        StockToaster::Lz4,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            StockToaster::Plain => "plain",
+            StockToaster::Main => "main",
+            StockToaster::External => "external",
+            StockToaster::Pglz => "pglz",
+            StockToaster::Lz4 => "lz4",
+        }
+    }
+
+    /// Whether values of its column are stored as `value` is.
+    pub fn recognises(self, value: &Varlena<'_>) -> bool {
+        use crate::codec::Method;
+        let method = match value {
+            Varlena::Short { .. } | Varlena::Plain { .. } => return true,
+            Varlena::Compressed { tc_info, .. } => crate::disk::varlena::tc_method(*tc_info),
+            Varlena::External(pointer) => pointer.method(),
+            Varlena::Custom(_) | Varlena::Unknown { .. } => return false,
+        };
+        let external = matches!(value, Varlena::External(_));
+        match self {
+            StockToaster::Plain => false,
+            StockToaster::External => external && method.is_none(),
+            StockToaster::Main => true,
+            StockToaster::Pglz => method == Some(Method::Pglz) || external && method.is_none(),
+            StockToaster::Lz4 => method == Some(Method::Lz4) || external && method.is_none(),
+        }
+    }
+}
+
+/// A row of `pg_toaster`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PluggableToaster {
+    /// Its OID, which pointers carry.
+    pub oid: Oid,
+    /// `tsrname`; if the catalog is not at hand, the usual name of its handler's toaster.
+    pub name: String,
+    /// What `tsrhandler` is.
+    pub handler: Handler,
+}
+
+/// What stores a column's oversized values.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Toaster {
+    /// The server itself.
+    Stock(StockToaster),
+    /// A row of `pg_toaster`.
+    Pluggable(PluggableToaster),
+}
+
+impl Toaster {
+    /// The name that users know it by.
+    pub fn name(&self) -> &str {
+        match self {
+            Toaster::Stock(stock) => stock.name(),
+            Toaster::Pluggable(toaster) => &toaster.name,
+        }
+    }
+
+    /// Whether it stores a value as `value` is: values that stay in the row are every toaster's.
+    pub fn recognises(&self, value: &Varlena<'_>) -> bool {
+        match (self, value) {
+            (Toaster::Stock(stock), _) => stock.recognises(value),
+            (Toaster::Pluggable(toaster), Varlena::Custom(pointer)) => {
+                toaster.oid == pointer.toaster
+            }
+            (Toaster::Pluggable(toaster), Varlena::External(_)) => {
+                toaster.handler == Handler::Default
+            }
+            (Toaster::Pluggable(_), Varlena::Unknown { .. }) => false,
+            (Toaster::Pluggable(_), _) => true,
+        }
+    }
+}
+
+/// The toasters of a database.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Toasters {
+    rows: Option<Vec<PluggableToaster>>,
+}
+
+impl Toasters {
+    /// The rows of `pg_toaster`.
+    pub fn new(rows: Vec<PluggableToaster>) -> Toasters {
+        Toasters { rows: Some(rows) }
+    }
+
+    /// `pg_toaster` is not at hand: pointers are recognised by their bytes.
+    pub fn by_bytes() -> Toasters {
+        Toasters { rows: None }
+    }
+
+    /// The rows; none if the catalog is not at hand.
+    pub fn rows(&self) -> &[PluggableToaster] {
+        self.rows.as_deref().unwrap_or(&[])
+    }
+
+    /// The toaster of this name.
+    pub fn by_name(&self, name: &str) -> Option<&PluggableToaster> {
+        self.rows().iter().find(|row| row.name == name)
+    }
+
+    /// The toaster that wrote `pointer`; one of [`Handler::Unknown`] if nothing tells.
+    pub fn of(&self, pointer: &CustomPointer<'_>) -> PluggableToaster {
+        let handler = match &self.rows {
+            Some(rows) => match rows.iter().find(|row| row.oid == pointer.toaster) {
+                Some(row) => return row.clone(),
+                None => Handler::Unknown,
+            },
+            None => Handler::recognise(pointer),
+        };
+        let name = match handler {
+            Handler::Unknown => format!("toaster {}", pointer.toaster),
+            known => known.usual_name().to_owned(),
+        };
+        PluggableToaster { oid: pointer.toaster, name, handler }
+    }
+}

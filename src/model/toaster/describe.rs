@@ -1,0 +1,329 @@
+//! What a custom pointer stands for: its kind, the values in the TOAST relation that it leads to,
+//! and what it costs to read a key of the value or to append to it.
+
+use super::bytea::{self, ByteaPointer};
+use super::catalog::{Handler, PluggableToaster, Toasters};
+use super::error::{ToastError, ValueRef};
+use super::jsonx::{Access, ArrayChunk, Jsonx, JsonxBody, kind_name};
+use crate::disk::ItemPointer;
+use crate::disk::Oid;
+use crate::disk::custom::{CustomLayout, CustomPointer};
+use crate::disk::jsonb::{Container, Item, Items, JsonbErrorKind, MAX_DEPTH};
+use crate::disk::layout::PageSize;
+use crate::disk::pointer::ToastPointer;
+use crate::disk::varlena::Varlena;
+use crate::model::stored::Location;
+
+/// The kind of a custom pointer, or of a part of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PointerKind {
+    /// The default toaster's, without its payload.
+    HeadOnly,
+    /// `bytea_toaster`.
+    Appendable,
+    /// `dummy_toaster`: the value itself.
+    InPointer,
+    /// `jsonb_toaster`, kind 0 to 7.
+    Jsonx(u8),
+    /// An ordinary pointer inside a `jsonb_toaster` pointer.
+    Ordinary,
+    /// A container compressed inside a `jsonb_toaster` pointer.
+    InlineCompressed,
+    /// Not known.
+    Unknown,
+}
+
+impl PointerKind {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            PointerKind::HeadOnly => "payload missing",
+            PointerKind::Appendable => "appendable",
+            PointerKind::InPointer => "value in the pointer",
+            PointerKind::Jsonx(kind) => kind_name(kind),
+            PointerKind::Ordinary => "ordinary pointer",
+            PointerKind::InlineCompressed => "inline compressed",
+            PointerKind::Unknown => "unknown",
+        }
+    }
+
+    /// What it costs to read one key or element.
+    pub fn cost_to_read(self) -> &'static str {
+        match self {
+            PointerKind::HeadOnly | PointerKind::Unknown => "cannot be read",
+            PointerKind::Appendable => "all chunks and the index on them",
+            PointerKind::InPointer => "nothing but the row",
+            PointerKind::Jsonx(0) => {
+                "a key left in the row: nothing but the row; a key moved out: only its own chunks"
+            }
+            PointerKind::Jsonx(2 | 3) => "all chunks of this container, without the index",
+            PointerKind::Jsonx(4 | 6) => {
+                "the chunks that hold the key, each decompressed on its own"
+            }
+            PointerKind::Jsonx(7) => "the one chunk that holds the element, without the index",
+            PointerKind::Jsonx(_) | PointerKind::Ordinary => {
+                "all chunks of this container and the index on them"
+            }
+            PointerKind::InlineCompressed => "decompression, no chunk",
+        }
+    }
+
+    /// What it costs to append.
+    pub fn cost_to_append(self) -> &'static str {
+        match self {
+            PointerKind::HeadOnly | PointerKind::Unknown => "cannot be appended to",
+            PointerKind::Appendable => "the last chunk if it is not full, and the new ones",
+            PointerKind::InPointer => "the row is written again",
+            PointerKind::Jsonx(0) => "the row, and the chunks of the container that is changed",
+            PointerKind::Jsonx(7) => "the row with the last chunk in it",
+            PointerKind::Jsonx(_) | PointerKind::Ordinary => {
+                "all chunks of this container are written again"
+            }
+            PointerKind::InlineCompressed => "the row is written again",
+        }
+    }
+}
+
+/// Something in the TOAST relation that a custom pointer leads to, or a container compressed in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// How.
+    pub kind: PointerKind,
+    /// The value in the TOAST relation; `None` for what is in the pointer or known by TID only.
+    pub value: Option<ValueRef>,
+    /// The TOAST relation where only TIDs are known.
+    pub relation: Option<Oid>,
+    /// The chunks' addresses, where the pointer has them.
+    pub tids: Vec<ItemPointer>,
+    /// Bytes in chunks, without what the toaster puts in front of them; `None` if the pointer does
+    /// not tell.
+    pub chunk_bytes: Option<u64>,
+    /// How many chunks; `None` if the pointer does not tell.
+    pub chunks: Option<u32>,
+    /// Raw bytes.
+    pub raw_size: Option<u64>,
+}
+
+/// What a custom pointer stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// Its toaster.
+    pub toaster: PluggableToaster,
+    /// Its kind.
+    pub kind: PointerKind,
+    /// Raw bytes of the value, without header; for a container with others moved out its size with
+    /// all of them in their place, up to their alignment. `None` if only reassembly tells.
+    pub raw_size: Option<u64>,
+    /// Bytes in the row.
+    pub inline_size: u64,
+    /// Where the rest is.
+    pub parts: Vec<Part>,
+}
+
+impl Description {
+    /// Bytes in chunks; `None` if the pointer does not tell.
+    pub fn chunk_bytes(&self) -> Option<u64> {
+        match self.kind {
+            PointerKind::HeadOnly | PointerKind::Unknown => None,
+            _ => self.parts.iter().map(|part| part.chunk_bytes).sum(),
+        }
+    }
+
+    /// Where the bytes are, if the whole value is one value in the TOAST relation.
+    pub fn location(&self) -> Option<Location> {
+        let [part] = &self.parts[..] else { return None };
+        if part.kind != self.kind {
+            return None;
+        }
+        let ValueRef { value_id, relation } = part.value?;
+        Some(Location { value_id, toast_relation: relation, chunks: part.chunks.unwrap_or(0) })
+    }
+
+    /// Chunks; `None` if the pointer does not tell.
+    pub fn chunks(&self) -> Option<u64> {
+        match self.kind {
+            PointerKind::HeadOnly | PointerKind::Unknown => None,
+            _ => self.parts.iter().map(|part| part.chunks.map(u64::from)).sum(),
+        }
+    }
+}
+
+/// Reads a custom pointer as far as its toaster is known. Nothing is fetched.
+pub fn describe(
+    pointer: &CustomPointer<'_>,
+    toasters: &Toasters,
+    page: PageSize,
+) -> Result<Description, ToastError> {
+    let toaster = toasters.of(pointer);
+    let mut description = Description {
+        kind: PointerKind::Unknown,
+        raw_size: None,
+        inline_size: pointer.datum.len() as u64,
+        parts: Vec::new(),
+        toaster,
+    };
+    if pointer.layout == CustomLayout::HeadOnly {
+        description.kind = PointerKind::HeadOnly;
+        description.raw_size = Some(u64::from(pointer.stated_raw_size()));
+        return Ok(description);
+    }
+    match description.toaster.handler {
+        Handler::Bytea => {
+            let bytea = ByteaPointer::parse(pointer)?;
+            let external = &bytea.external;
+            description.kind = PointerKind::Appendable;
+            description.raw_size = Some(bytea.raw_size());
+            description.parts.push(Part {
+                kind: PointerKind::Appendable,
+                value: Some(value_ref(external)),
+                relation: Some(external.toast_relation),
+                tids: Vec::new(),
+                chunk_bytes: Some(u64::from(external.stored_size())),
+                chunks: Some(external.stored_size().div_ceil(bytea::slice_size(page))),
+                raw_size: Some(u64::from(external.stored_size())),
+            });
+        }
+        Handler::Dummy => {
+            description.kind = PointerKind::InPointer;
+            description.raw_size = Some(u64::from(pointer.stated_raw_size()));
+        }
+        Handler::Jsonb => {
+            let jsonx = Jsonx::parse(pointer)?;
+            description.kind = PointerKind::Jsonx(jsonx.kind);
+            match &jsonx.body {
+                JsonxBody::Plain { container } => {
+                    let moved_out = nested(container, jsonx.order, page, &mut description.parts)?;
+                    let left = (container.len() as u64).saturating_sub(moved_out);
+                    let parts: Option<u64> =
+                        description.parts.iter().map(|part| part.raw_size).sum();
+                    description.raw_size = parts.and_then(|parts| left.checked_add(parts));
+                }
+                JsonxBody::External { .. } | JsonxBody::Array(_) => {
+                    let part = jsonx_part(&jsonx, page);
+                    description.raw_size = part.raw_size;
+                    description.parts.push(part);
+                }
+            }
+        }
+        Handler::Default | Handler::Unknown => {}
+    }
+    Ok(description)
+}
+
+fn value_ref(pointer: &ToastPointer) -> ValueRef {
+    ValueRef { value_id: pointer.value_id, relation: pointer.toast_relation }
+}
+
+fn ordinary_part(kind: PointerKind, pointer: &ToastPointer, page: PageSize) -> Part {
+    Part {
+        kind,
+        value: Some(value_ref(pointer)),
+        relation: Some(pointer.toast_relation),
+        tids: Vec::new(),
+        chunk_bytes: Some(u64::from(pointer.stored_size())),
+        chunks: Some(page.chunks(pointer.stored_size())),
+        raw_size: Some(u64::from(pointer.raw_size())),
+    }
+}
+
+fn jsonx_part(jsonx: &Jsonx<'_>, page: PageSize) -> Part {
+    let kind = PointerKind::Jsonx(jsonx.kind);
+    match &jsonx.body {
+        JsonxBody::External { pointer, access, .. } => {
+            let part = ordinary_part(kind, pointer, page);
+            match access {
+                Access::ChunkId => part,
+                Access::Tids(tids) | Access::CompressedTids(tids) => {
+                    Part { tids: tids.clone(), ..part }
+                }
+                // how many there are depends on how well they compress
+                Access::CompressedChunks => Part { chunks: None, chunk_bytes: None, ..part },
+            }
+        }
+        JsonxBody::Array(directory) => {
+            let at = |(_, chunk): &(u32, ArrayChunk<'_>)| match chunk {
+                ArrayChunk::At(tid) => Some(*tid),
+                ArrayChunk::Inline { .. } => None,
+            };
+            let tids: Vec<ItemPointer> = directory.chunks.iter().filter_map(at).collect();
+            Part {
+                kind,
+                value: None,
+                relation: Some(directory.relation),
+                chunk_bytes: if tids.is_empty() { Some(0) } else { None },
+                chunks: Some(tids.len() as u32),
+                tids,
+                raw_size: None,
+            }
+        }
+        JsonxBody::Plain { container } => Part {
+            kind,
+            value: None,
+            relation: None,
+            tids: Vec::new(),
+            chunk_bytes: Some(0),
+            chunks: Some(0),
+            raw_size: Some(container.len() as u64),
+        },
+    }
+}
+
+/// All pointers in a container and in those it holds in place; returns the bytes they take there.
+fn nested(
+    container: &[u8],
+    order: crate::disk::ByteOrder,
+    page: PageSize,
+    parts: &mut Vec<Part>,
+) -> Result<u64, ToastError> {
+    let mut bytes = 0;
+    let mut outer: Vec<Items<'_>> = Vec::new();
+    let mut items = Container::parse(container, order)?.items()?;
+    loop {
+        let Some(item) = items.next() else {
+            match outer.pop() {
+                Some(parent) => items = parent,
+                None => return Ok(bytes),
+            }
+            continue;
+        };
+        match item?.1 {
+            Item::Container(inner) => {
+                if outer.len() >= MAX_DEPTH {
+                    let kind = JsonbErrorKind::TooDeep;
+                    return Err(crate::disk::jsonb::JsonbError { byte: inner.byte(), kind }.into());
+                }
+                outer.push(std::mem::replace(&mut items, inner.items()?));
+            }
+            Item::Pointer(entry) => {
+                bytes += entry.length as u64;
+                parts.push(nested_part(&entry.value, page).map_err(|error| {
+                    error.inside(format!("container moved out at jsonb byte {}", entry.byte))
+                })?);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn nested_part(value: &Varlena<'_>, page: PageSize) -> Result<Part, ToastError> {
+    match value {
+        Varlena::External(pointer) => {
+            super::stock::checked(pointer)?;
+            Ok(ordinary_part(PointerKind::Ordinary, pointer, page))
+        }
+        Varlena::Custom(pointer) => Ok(jsonx_part(&Jsonx::parse(pointer)?, page)),
+        Varlena::Compressed { tc_info, .. } => Ok(Part {
+            kind: PointerKind::InlineCompressed,
+            value: None,
+            relation: None,
+            tids: Vec::new(),
+            chunk_bytes: Some(0),
+            chunks: Some(0),
+            raw_size: Some(u64::from(crate::disk::varlena::tc_raw_size(*tc_info))),
+        }),
+        Varlena::Short { .. } | Varlena::Plain { .. } => {
+            Err(ToastError::NoContent("an entry that is no pointer"))
+        }
+        Varlena::Unknown { tag, .. } => Err(ToastError::UnknownTag { tag: *tag }),
+    }
+}

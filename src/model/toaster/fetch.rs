@@ -1,0 +1,166 @@
+//! Containers that `jsonb_toaster` stored out of line, put together from their chunks.
+
+use super::chunks::{Chunk, ChunkData, ChunkStore};
+use super::error::{ToastError, ValueRef};
+use super::jsonx::{Access, ArrayChunk, ArrayDirectory, Patch};
+use super::stock::{checked, chunk_size, decompressed, join, one_of_each};
+use super::{inflate, stock};
+use crate::disk::layout::PageSize;
+use crate::disk::pointer::ToastPointer;
+use crate::disk::varlena::{Varlena, tc_raw_size};
+use crate::disk::{ByteOrder, ItemPointer};
+
+/// The container behind an ordinary pointer that `jsonb_toaster` wrote, the patch put over it.
+pub fn container(
+    pointer: &ToastPointer,
+    access: &Access,
+    patch: Option<Patch<'_>>,
+    store: &mut impl ChunkStore,
+    page: PageSize,
+    order: ByteOrder,
+) -> Result<Vec<u8>, ToastError> {
+    let stored = match access {
+        Access::ChunkId => stock::stored(pointer, store, page)?,
+        Access::Tids(tids) | Access::CompressedTids(tids) => by_tids(pointer, tids, store, page)?,
+        Access::CompressedChunks => by_compressed_chunks(pointer, store)?,
+    };
+    let mut container = decompressed(pointer, stored, order)?;
+    if let Some(Patch { offset, bytes }) = patch {
+        let length = container.len();
+        let target = container.get_mut(offset..).and_then(|rest| rest.get_mut(..bytes.len()));
+        let target = target.ok_or_else(|| ToastError::Custom {
+            toaster: "jsonb_toaster",
+            byte: 38,
+            problem: format!(
+                "patch of {} bytes at {offset}, outside the {length} bytes of its base",
+                bytes.len()
+            ),
+        })?;
+        target.copy_from_slice(bytes);
+    }
+    Ok(container)
+}
+
+fn by_tids(
+    pointer: &ToastPointer,
+    tids: &[ItemPointer],
+    store: &mut impl ChunkStore,
+    page: PageSize,
+) -> Result<Vec<u8>, ToastError> {
+    let value = checked(pointer)?;
+    let ValueRef { relation, value_id } = value;
+    let expected = page.chunks(pointer.stored_size());
+    if tids.len() != expected as usize {
+        return Err(ToastError::Custom {
+            toaster: "jsonb_toaster",
+            byte: 16,
+            problem: format!("{} TIDs, {expected} chunks expected", tids.len()),
+        });
+    }
+    let mut joined = Vec::new();
+    for (seq, &tid) in (0..).zip(tids) {
+        let chunk = store.chunk_at(relation, tid)?;
+        let chunk = chunk.ok_or(ToastError::NoChunkAt { relation, tid, seq })?;
+        if chunk.value_id != value_id || i64::from(chunk.seq) != i64::from(seq) {
+            let (got_seq, got_id) = (chunk.seq, chunk.value_id);
+            return Err(ToastError::OtherChunkAt { relation, tid, seq, value_id, got_seq, got_id });
+        }
+        let size = u64::from(pointer.stored_size());
+        join(&mut joined, chunk, value, chunk_size(size, page.toast_max_chunk_size(), seq))?;
+    }
+    Ok(joined)
+}
+
+/// `chunk_seq` is the offset of the chunk's last uncompressed byte.
+fn by_compressed_chunks(
+    pointer: &ToastPointer,
+    store: &mut impl ChunkStore,
+) -> Result<Vec<u8>, ToastError> {
+    let value = checked(pointer)?;
+    let size = u64::from(pointer.stored_size());
+    let chunks = one_of_each(store.chunks(value.relation, value.value_id)?, value)?;
+    if chunks.is_empty() {
+        return Err(ToastError::NoChunks { value, expected: 1 });
+    }
+    let mut joined = Vec::new();
+    for chunk in chunks {
+        let Chunk { tid, seq, data, .. } = chunk;
+        let expected = joined.len() as u64;
+        let start = i64::from(seq) + 1 - data.raw_size() as i64;
+        if u64::try_from(start) != Ok(expected) {
+            return Err(ToastError::ChunkStart { value, seq, tid, start, expected });
+        }
+        if i64::from(seq) >= size as i64 {
+            let got = i64::from(seq) as u64 + 1;
+            return Err(ToastError::StoredSize { value, expected: size, got });
+        }
+        match data {
+            ChunkData::Plain(data) => joined.extend_from_slice(&data),
+            ChunkData::Compressed { tc_info, stream } => {
+                let what = || format!("chunk {seq} at {tid} for {value}");
+                let data = inflate::inflate(tc_info, &stream)
+                    .map_err(|problem| ToastError::Decompress { what: what(), problem })?;
+                joined.extend_from_slice(&data);
+            }
+        }
+    }
+    if joined.len() as u64 != size {
+        return Err(ToastError::StoredSize { value, expected: size, got: joined.len() as u64 });
+    }
+    Ok(joined)
+}
+
+/// The container of one chunk of a chunked array.
+pub fn array_chunk(
+    directory: &ArrayDirectory<'_>,
+    index: usize,
+    store: &mut impl ChunkStore,
+    order: ByteOrder,
+) -> Result<Vec<u8>, ToastError> {
+    let error = |byte, problem| ToastError::Custom { toaster: "jsonb_toaster", byte, problem };
+    let Some((_, chunk)) = directory.chunks.get(index) else {
+        return Err(error(24, format!("no chunk {index}")));
+    };
+    match *chunk {
+        ArrayChunk::Inline { byte, bytes } => {
+            let (value, _) = Varlena::parse(bytes, order)
+                .map_err(|problem| error(byte, format!("inline chunk {index}: {problem}")))?;
+            match value {
+                Varlena::Plain { content } => Ok(content.to_vec()),
+                _ => Err(error(byte, format!("inline chunk {index} is no uncompressed varlena"))),
+            }
+        }
+        ArrayChunk::At(tid) => {
+            let (relation, seq) = (directory.relation, 0);
+            let chunk = store.chunk_at(relation, tid)?;
+            let chunk = chunk.ok_or(ToastError::NoChunkAt { relation, tid, seq })?;
+            let value = ValueRef { relation, value_id: chunk.value_id };
+            if chunk.seq != 0 {
+                let (got_seq, got_id) = (chunk.seq, chunk.value_id);
+                let value_id = got_id;
+                return Err(ToastError::OtherChunkAt {
+                    relation,
+                    tid,
+                    seq,
+                    value_id,
+                    got_seq,
+                    got_id,
+                });
+            }
+            match chunk.data {
+                ChunkData::Plain(data) => Ok(data),
+                ChunkData::Compressed { .. } => {
+                    Err(ToastError::CompressedChunk { value, seq: 0, tid })
+                }
+            }
+        }
+    }
+}
+
+/// A container compressed in the pointer that leads to it.
+pub fn inline_compressed(tc_info: u32, stream: &[u8]) -> Result<Vec<u8>, ToastError> {
+    inflate::inflate(tc_info, stream).map_err(|problem| ToastError::Decompress {
+        what: format!("jsonb container of {} bytes", tc_raw_size(tc_info)),
+        problem,
+    })
+}

@@ -1,0 +1,265 @@
+//! `jsonb_toaster`: its pointers, which all begin with a word of kind and count.
+//!
+//! ```text
+//!  0 custom pointer head 14, zero padding 2
+//! 16 word: kind in the top 4 bits, count in the others
+//! 20 kind 0: a varlena with the root container, whose nested containers are moved out
+//!    kinds 1 to 6: an ordinary pointer (18 bytes), then at 38
+//!      kind 2: plain TIDs, kind 3: compressed TIDs, kinds 5 and 6: offset 4, patch
+//!    kind 7: elements 4, chunks c 4, TOAST relation 4, c first elements 4 each, c TIDs 6 each,
+//!            aligned to 4: inline chunks
+//! ```
+
+use super::error::ToastError;
+use super::tids::{self, TID_SIZE, tid_at};
+use crate::disk::custom::{CustomLayout, CustomPointer};
+use crate::disk::pointer::{TOAST_POINTER_SIZE, ToastPointer};
+use crate::disk::varlena::Varlena;
+use crate::disk::{ByteOrder, ItemPointer, Oid};
+
+/// The `u32` at `at` of the data, or that the pointer is cut off.
+const WORD_AT: usize = 16;
+const DATA_AT: usize = 20;
+/// Where what follows the ordinary pointer starts.
+const BEHIND_POINTER: usize = DATA_AT + TOAST_POINTER_SIZE;
+/// The stored offset of a patch counts from a varlena header that is not stored.
+const PATCH_BASE: u32 = 4;
+
+/// How the bytes behind an ordinary pointer are reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// By `chunk_id`, as in stock.
+    ChunkId,
+    /// By the chunks' addresses, listed plainly.
+    Tids(Vec<ItemPointer>),
+    /// By the chunks' addresses, listed as differences.
+    CompressedTids(Vec<ItemPointer>),
+    /// By `chunk_id`; each chunk is compressed on its own.
+    CompressedChunks,
+}
+
+/// Bytes put over a container after it was fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patch<'a> {
+    /// Where they go, from the container's start.
+    pub offset: usize,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+/// A chunk of a chunked array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArrayChunk<'a> {
+    /// A tuple of the TOAST relation.
+    At(ItemPointer),
+    /// A varlena in the pointer, with what stands behind it.
+    Inline {
+        /// Where it stands in the datum.
+        byte: usize,
+        /// From its header to the datum's end.
+        bytes: &'a [u8],
+    },
+}
+
+/// The directory of a chunked array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArrayDirectory<'a> {
+    /// Elements of the array.
+    pub elements: u32,
+    /// OID of the TOAST relation.
+    pub relation: Oid,
+    /// Each chunk with the index of its first element, ascending.
+    pub chunks: Vec<(u32, ArrayChunk<'a>)>,
+}
+
+/// What a pointer of `jsonb_toaster` holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JsonxBody<'a> {
+    /// Kind 0: a container in place, with pointers in it.
+    Plain {
+        /// The container.
+        container: &'a [u8],
+    },
+    /// Kinds 1 to 6: a container in the TOAST relation.
+    External {
+        /// The ordinary pointer.
+        pointer: ToastPointer,
+        /// How its bytes are reached.
+        access: Access,
+        /// What is put over them (kinds 5 and 6).
+        patch: Option<Patch<'a>>,
+    },
+    /// Kind 7.
+    Array(ArrayDirectory<'a>),
+}
+
+/// A pointer of `jsonb_toaster`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Jsonx<'a> {
+    /// Its kind, 0 to 7.
+    pub kind: u8,
+    /// What it holds.
+    pub body: JsonxBody<'a>,
+    /// The byte order of its numbers.
+    pub order: ByteOrder,
+}
+
+/// What a kind is called.
+pub fn kind_name(kind: u8) -> &'static str {
+    match kind {
+        0 => "plain",
+        1 => "pointer",
+        2 => "direct TIDs",
+        3 => "compressed TIDs",
+        4 => "compressed chunks",
+        5 => "diff",
+        6 => "diff over compressed chunks",
+        7 => "chunked array",
+        _ => "unknown",
+    }
+}
+
+fn error(byte: usize, problem: impl Into<String>) -> ToastError {
+    ToastError::Custom { toaster: "jsonb_toaster", byte, problem: problem.into() }
+}
+
+impl<'a> Jsonx<'a> {
+    /// Reads the pointer; every part is checked against the datum's end.
+    pub fn parse(pointer: &CustomPointer<'a>) -> Result<Jsonx<'a>, ToastError> {
+        let CustomPointer { datum, order, layout, .. } = *pointer;
+        if layout != CustomLayout::Bits32 {
+            return Err(error(2, format!("{} layout, 32-bit expected", layout.name())));
+        }
+        let cut = |byte| move || error(byte, format!("datum of {} bytes ends here", datum.len()));
+        let padding = order.u16(datum, 14).ok_or_else(cut(14))?;
+        if padding != 0 {
+            return Err(error(14, format!("padding is 0x{padding:04x}")));
+        }
+        let word = order.u32(datum, WORD_AT).ok_or_else(cut(WORD_AT))?;
+        let (kind, count) = ((word >> 28) as u8, word & 0x0FFF_FFFF);
+        if !matches!(kind, 2 | 3) && count != 0 {
+            return Err(error(WORD_AT, format!("kind {kind} with count {count}")));
+        }
+        let body = match kind {
+            0 => plain(datum, order)?,
+            1..=6 => {
+                let (value, _) = Varlena::parse(datum.get(DATA_AT..).unwrap_or(&[]), order)
+                    .map_err(|problem| error(DATA_AT, problem.to_string()))?;
+                let Varlena::External(pointer) = value else {
+                    return Err(error(DATA_AT, "no ordinary toast pointer"));
+                };
+                let rest = datum.get(BEHIND_POINTER..).ok_or_else(cut(BEHIND_POINTER))?;
+                let (access, patch) = external(kind, count, &pointer, rest, order)?;
+                JsonxBody::External { pointer, access, patch }
+            }
+            7 => JsonxBody::Array(array(datum, order)?),
+            _ => return Err(error(WORD_AT, format!("unknown kind {kind}"))),
+        };
+        Ok(Jsonx { kind, body, order })
+    }
+}
+
+fn plain(datum: &[u8], order: ByteOrder) -> Result<JsonxBody<'_>, ToastError> {
+    let (value, used) = Varlena::parse(datum.get(DATA_AT..).unwrap_or(&[]), order)
+        .map_err(|problem| error(DATA_AT, problem.to_string()))?;
+    match value {
+        Varlena::Plain { content } if DATA_AT + used == datum.len() => {
+            Ok(JsonxBody::Plain { container: content })
+        }
+        Varlena::Plain { .. } => {
+            let left = datum.len() - DATA_AT - used;
+            Err(error(DATA_AT + used, format!("{left} bytes behind the container")))
+        }
+        _ => Err(error(DATA_AT, "no uncompressed container")),
+    }
+}
+
+fn external<'a>(
+    kind: u8,
+    count: u32,
+    pointer: &ToastPointer,
+    rest: &'a [u8],
+    order: ByteOrder,
+) -> Result<(Access, Option<Patch<'a>>), ToastError> {
+    super::stock::checked(pointer).map_err(|problem| error(DATA_AT, problem.to_string()))?;
+    let at = |problem: String| error(BEHIND_POINTER, problem);
+    let list = |tids: Result<Vec<ItemPointer>, tids::TidError>| {
+        let tids = tids.map_err(|problem| at(problem.to_string()))?;
+        match tids.iter().find(|tid| tid.item == 0) {
+            Some(tid) => Err(at(format!("TID {tid} cannot be"))),
+            None => Ok(tids),
+        }
+    };
+    match kind {
+        2 => Ok((Access::Tids(list(tids::plain(rest, count, order))?), None)),
+        3 => Ok((Access::CompressedTids(list(tids::compressed(rest, count, order))?), None)),
+        5 | 6 => {
+            let stored = order.u32(rest, 0).ok_or_else(|| at("no offset of the patch".into()))?;
+            let bytes = rest.get(4..).unwrap_or(&[]);
+            let offset = stored
+                .checked_sub(PATCH_BASE)
+                .filter(|_| !bytes.is_empty())
+                .ok_or_else(|| at(format!("patch of {} bytes at {stored}", bytes.len())))?
+                as usize;
+            let raw = pointer.raw_size() as usize;
+            if offset > raw || bytes.len() > raw - offset {
+                let length = bytes.len();
+                return Err(at(format!(
+                    "patch of {length} bytes at {offset}, outside the {raw} bytes of its base"
+                )));
+            }
+            let access = if kind == 5 { Access::ChunkId } else { Access::CompressedChunks };
+            Ok((access, Some(Patch { offset, bytes })))
+        }
+        _ if !rest.is_empty() => Err(at(format!("{} bytes behind the pointer", rest.len()))),
+        4 => Ok((Access::CompressedChunks, None)),
+        _ => Ok((Access::ChunkId, None)),
+    }
+}
+
+fn array(datum: &[u8], order: ByteOrder) -> Result<ArrayDirectory<'_>, ToastError> {
+    let word = |at| {
+        order.u32(datum, at).ok_or_else(|| {
+            error(at, format!("array directory ends with the datum of {} bytes", datum.len()))
+        })
+    };
+    let (elements, count, relation) = (word(20)?, word(24)?, Oid(word(28)?));
+    if elements > 0x0FFF_FFFF {
+        return Err(error(20, format!("{elements} elements")));
+    }
+    let firsts_at = DATA_AT + 12;
+    let need = firsts_at as u64 + u64::from(count) * (4 + TID_SIZE as u64);
+    if need > datum.len() as u64 {
+        let length = datum.len();
+        return Err(error(24, format!("{count} chunks need {need} bytes, datum has {length}")));
+    }
+    let tids_at = firsts_at + count as usize * 4;
+    let inline_at = (need as usize).next_multiple_of(4);
+    let mut chunks = Vec::with_capacity(count as usize);
+    let mut previous = None;
+    for index in 0..count as usize {
+        let (first_at, tid_byte) = (firsts_at + index * 4, tids_at + index * TID_SIZE);
+        let first = word(first_at)?;
+        let ascends = previous.map_or(first == 0, |previous| previous < first);
+        if !ascends || first >= elements {
+            let problem = format!("first element {first} of chunk {index}, array of {elements}");
+            return Err(error(first_at, problem));
+        }
+        previous = Some(first);
+        let tid = tid_at(datum, tid_byte, order).unwrap_or_default();
+        let chunk = if tid.item == 0 {
+            let byte = inline_at.saturating_add(tid.block.0 as usize);
+            let bytes = datum.get(byte..).filter(|bytes| !bytes.is_empty()).ok_or_else(|| {
+                error(tid_byte, format!("inline chunk at byte {byte} of {}", datum.len()))
+            })?;
+            ArrayChunk::Inline { byte, bytes }
+        } else {
+            ArrayChunk::At(tid)
+        };
+        chunks.push((first, chunk));
+    }
+    if count == 0 && elements > 0 {
+        return Err(error(20, format!("{elements} elements in no chunks")));
+    }
+    Ok(ArrayDirectory { elements, relation, chunks })
+}

@@ -1,0 +1,144 @@
+//! Values behind ordinary TOAST pointers (`detoast.c`, `heap_fetch_toast_slice`).
+
+use super::chunks::{Chunk, ChunkData, ChunkStore, Fate};
+use super::error::{ToastError, ValueRef};
+use super::inflate;
+use crate::disk::ByteOrder;
+use crate::disk::layout::PageSize;
+use crate::disk::pointer::ToastPointer;
+
+/// The content of the value, decompressed, without varlena header.
+///
+/// Takes memory for the chunks that are really there, then for what they decompress to.
+pub fn content(
+    pointer: &ToastPointer,
+    store: &mut impl ChunkStore,
+    page: PageSize,
+    order: ByteOrder,
+) -> Result<Vec<u8>, ToastError> {
+    let stored = stored(pointer, store, page)?;
+    decompressed(pointer, stored, order)
+}
+
+/// The bytes stored in the TOAST relation, the chunks joined.
+pub fn stored(
+    pointer: &ToastPointer,
+    store: &mut impl ChunkStore,
+    page: PageSize,
+) -> Result<Vec<u8>, ToastError> {
+    let value = checked(pointer)?;
+    let chunks = store.chunks(value.relation, value.value_id)?;
+    let chunks = one_of_each(chunks, value)?;
+    let (size, limit) = (u64::from(pointer.stored_size()), page.toast_max_chunk_size());
+    let expected = page.chunks(pointer.stored_size());
+    if chunks.is_empty() {
+        return Err(ToastError::NoChunks { value, expected });
+    }
+    let mut joined = Vec::new();
+    let mut next = 0;
+    for chunk in chunks {
+        let Chunk { seq, tid, .. } = chunk;
+        if next == expected || seq < 0 {
+            return Err(ToastError::UnexpectedChunk { value, seq, tid, expected });
+        }
+        if i64::from(seq) != i64::from(next) {
+            return Err(ToastError::MissingChunk { value, seq: next, expected });
+        }
+        next += 1;
+        join(&mut joined, chunk, value, chunk_size(size, limit, next - 1))?;
+    }
+    if next < expected {
+        return Err(ToastError::MissingChunk { value, seq: next, expected });
+    }
+    Ok(joined)
+}
+
+/// The bytes that chunk `seq` of a value of `size` bytes holds, cut into pieces of `limit`.
+pub(super) fn chunk_size(size: u64, limit: u32, seq: u32) -> u64 {
+    size.saturating_sub(u64::from(seq) * u64::from(limit)).min(u64::from(limit))
+}
+
+/// Appends a chunk that must have `expected` bytes.
+pub(super) fn join(
+    joined: &mut Vec<u8>,
+    chunk: Chunk,
+    value: ValueRef,
+    expected: u64,
+) -> Result<(), ToastError> {
+    let Chunk { seq, tid, data, .. } = chunk;
+    let ChunkData::Plain(data) = data else {
+        return Err(ToastError::CompressedChunk { value, seq, tid });
+    };
+    if data.len() as u64 != expected {
+        let got = data.len() as u64;
+        return Err(ToastError::ChunkSize { value, seq, tid, expected, got });
+    }
+    joined.extend_from_slice(&data);
+    Ok(())
+}
+
+/// The value that a pointer names, if its sizes and OIDs can be.
+pub(super) fn checked(pointer: &ToastPointer) -> Result<ValueRef, ToastError> {
+    if !pointer.is_sane() {
+        return Err(ToastError::Pointer {
+            raw: pointer.raw_size_with_header,
+            stored: pointer.stored_size(),
+            value_id: pointer.value_id,
+            relation: pointer.toast_relation,
+        });
+    }
+    Ok(ValueRef { value_id: pointer.value_id, relation: pointer.toast_relation })
+}
+
+/// The chunks in order, void ones left out; an error if two of the rest have the same number.
+pub(super) fn one_of_each(
+    mut chunks: Vec<Chunk>,
+    value: ValueRef,
+) -> Result<Vec<Chunk>, ToastError> {
+    chunks.retain(|chunk| chunk.inserted != Fate::NotCommitted);
+    // committed ones first among those of one number
+    chunks.sort_by_key(|chunk| (chunk.seq, chunk.inserted != Fate::Committed, chunk.tid));
+    let mut kept: Vec<Chunk> = Vec::with_capacity(chunks.len());
+    for chunk in chunks {
+        match kept.last() {
+            Some(last) if last.seq == chunk.seq => {
+                if last.inserted == Fate::Committed && chunk.inserted == Fate::Unknown {
+                    continue;
+                }
+                return Err(ToastError::DuplicateChunk {
+                    value,
+                    seq: chunk.seq,
+                    first: last.tid,
+                    second: chunk.tid,
+                    undecided: chunk.inserted == Fate::Unknown,
+                });
+            }
+            _ => kept.push(chunk),
+        }
+    }
+    Ok(kept)
+}
+
+/// The content, given the bytes stored for it.
+pub(super) fn decompressed(
+    pointer: &ToastPointer,
+    stored: Vec<u8>,
+    order: ByteOrder,
+) -> Result<Vec<u8>, ToastError> {
+    if !pointer.is_compressed() {
+        return Ok(stored);
+    }
+    let what = || format!("toast value {}", pointer.value_id);
+    let damaged = |problem| ToastError::Decompress { what: what(), problem };
+    let tc_info = order
+        .u32(&stored, 0)
+        .ok_or_else(|| damaged(format!("{} bytes are no compressed value", stored.len())))?;
+    let raw = crate::disk::varlena::tc_raw_size(tc_info);
+    if raw != pointer.raw_size() {
+        return Err(damaged(format!(
+            "compressed data says {raw} bytes, its pointer {}",
+            pointer.raw_size()
+        )));
+    }
+    inflate::inflate(tc_info, stored.get(4..).unwrap_or(&[])).map_err(damaged)
+}

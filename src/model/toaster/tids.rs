@@ -1,0 +1,203 @@
+//! Lists of chunk addresses in pointers of `jsonb_toaster`: plain, or as differences in the code
+//! of GIN posting lists (`ginpostinglist.c`).
+//!
+//! A segment of the compressed form:
+//!
+//! ```text
+//!  0 number of TIDs in the segment 2
+//!  2 first TID 6: block high u16, block low u16, line pointer u16
+//!  8 number of code bytes b 2
+//! 10 differences of (block << 11 | line pointer), 7 bits a byte, low group first, bit 7: more
+//!    zero byte if b is odd
+//! ```
+
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
+
+/// Bytes of a plain TID.
+pub const TID_SIZE: usize = 6;
+/// Bits of the line pointer number in a TID's number (`MaxHeapTuplesPerPageBits`).
+const ITEM_BITS: u32 = 11;
+/// Bytes of the longest difference: 64 bits in groups of 7.
+const MAX_CODE_BYTES: u32 = 10;
+
+/// Why a list cannot be read. `byte` counts from the list's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TidError {
+    /// The list ends too early.
+    #[error("list of {expected} TIDs ends after {got}")]
+    Cut {
+        /// TIDs there must be.
+        expected: u32,
+        /// TIDs there are.
+        got: u32,
+    },
+    /// A segment of no TIDs, or of more than are left.
+    #[error("segment of {got} TIDs at byte {byte} of the list, where {left} are left")]
+    SegmentCount {
+        /// Where.
+        byte: usize,
+        /// TIDs of the segment.
+        got: u16,
+        /// TIDs still to come.
+        left: u32,
+    },
+    /// A segment's code does not end with its last TID.
+    #[error("code of the segment at byte {byte} of the list does not give its {count} TIDs")]
+    Code {
+        /// Where.
+        byte: usize,
+        /// TIDs of the segment.
+        count: u16,
+    },
+    /// Bytes behind the list.
+    #[error("{0} bytes are left over behind the list of TIDs")]
+    LeftOver(usize),
+}
+
+/// The TID at `at`; `None` past the end.
+pub fn tid_at(bytes: &[u8], at: usize, order: ByteOrder) -> Option<ItemPointer> {
+    let block = u32::from(order.u16(bytes, at)?) << 16 | u32::from(order.u16(bytes, at + 2)?);
+    Some(ItemPointer { block: BlockNumber(block), item: order.u16(bytes, at + 4)? })
+}
+
+/// Reads `count` plain TIDs, which must fill `bytes`.
+pub fn plain(bytes: &[u8], count: u32, order: ByteOrder) -> Result<Vec<ItemPointer>, TidError> {
+    let tids: Vec<ItemPointer> = bytes
+        .chunks_exact(TID_SIZE)
+        .take(count as usize)
+        .filter_map(|tid| tid_at(tid, 0, order))
+        .collect();
+    if tids.len() != count as usize {
+        return Err(TidError::Cut { expected: count, got: tids.len() as u32 });
+    }
+    match bytes.len() - tids.len() * TID_SIZE {
+        0 => Ok(tids),
+        left => Err(TidError::LeftOver(left)),
+    }
+}
+
+/// Reads `count` TIDs in segments, which must fill `bytes`.
+pub fn compressed(
+    bytes: &[u8],
+    count: u32,
+    order: ByteOrder,
+) -> Result<Vec<ItemPointer>, TidError> {
+    let mut tids = Vec::new();
+    let mut at = 0;
+    while (tids.len() as u32) < count {
+        let cut = TidError::Cut { expected: count, got: tids.len() as u32 };
+        let left = count - tids.len() as u32;
+        let segment = order.u16(bytes, at).ok_or(cut)?;
+        if segment == 0 || u32::from(segment) > left {
+            return Err(TidError::SegmentCount { byte: at, got: segment, left });
+        }
+        let first = tid_at(bytes, at + 2, order).ok_or(cut)?;
+        let length = usize::from(order.u16(bytes, at + 8).ok_or(cut)?);
+        let code = bytes.get(at + 10..at + 10 + length).ok_or(cut)?;
+        let bad = TidError::Code { byte: at, count: segment };
+        tids.push(first);
+        let mut number = u64::from(first.block.0) << ITEM_BITS | u64::from(first.item);
+        let mut code = code.iter();
+        for _ in 1..segment {
+            number = number.wrapping_add(difference(&mut code).ok_or(bad)?);
+            tids.push(ItemPointer {
+                // a step back is a difference modulo 2^64
+                block: BlockNumber((number >> ITEM_BITS) as u32),
+                item: (number & ((1 << ITEM_BITS) - 1)) as u16,
+            });
+        }
+        if code.next().is_some() {
+            return Err(bad);
+        }
+        at += 10 + length.next_multiple_of(2);
+    }
+    match bytes.len().saturating_sub(at) {
+        0 => Ok(tids),
+        left => Err(TidError::LeftOver(left)),
+    }
+}
+
+fn difference(code: &mut std::slice::Iter<'_, u8>) -> Option<u64> {
+    let mut value = 0u64;
+    for group in 0..MAX_CODE_BYTES {
+        let &byte = code.next()?;
+        value |= u64::from(byte & 0x7F) << (7 * group);
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tid(block: u32, item: u16) -> ItemPointer {
+        ItemPointer { block: BlockNumber(block), item }
+    }
+
+    fn le(bytes: &[u8], count: u32) -> Result<Vec<ItemPointer>, TidError> {
+        compressed(bytes, count, ByteOrder::Little)
+    }
+
+    /// Writes a segment as the server does, steps back included.
+    fn segment(tids: &[ItemPointer]) -> Vec<u8> {
+        let number = |tid: &ItemPointer| u64::from(tid.block.0) << 11 | u64::from(tid.item);
+        let mut code = Vec::new();
+        for pair in tids.windows(2) {
+            let mut step = number(&pair[1]).wrapping_sub(number(&pair[0]));
+            while step >= 0x80 {
+                code.push(step as u8 | 0x80);
+                step >>= 7;
+            }
+            code.push(step as u8);
+        }
+        let mut bytes = (tids.len() as u16).to_le_bytes().to_vec();
+        bytes.extend(((tids[0].block.0 >> 16) as u16).to_le_bytes());
+        bytes.extend((tids[0].block.0 as u16).to_le_bytes());
+        bytes.extend(tids[0].item.to_le_bytes());
+        bytes.extend((code.len() as u16).to_le_bytes());
+        bytes.extend(&code);
+        bytes.resize(bytes.len().next_multiple_of(2), 0);
+        bytes
+    }
+
+    #[test]
+    fn steps_forward_and_back() {
+        let bytes = b"\x05\0\0\0\x42\0\x01\0\x05\0\x01\x01\x01\xfd\x0f\0";
+        let expected = [tid(66, 1), tid(66, 2), tid(66, 3), tid(66, 4), tid(67, 1)];
+        assert_eq!(le(bytes, 5).unwrap(), expected);
+        let back = [tid(70, 3), tid(2, 9), tid(0x12_3456, 7)];
+        assert_eq!(le(&[segment(&back), segment(&expected)].concat(), 8).unwrap()[..3], back);
+    }
+
+    #[test]
+    fn each_damage_has_its_error() {
+        let bytes = b"\x02\0\0\0\x42\0\x01\0\x01\0\x01\0";
+        assert_eq!(le(bytes, 2).unwrap().len(), 2);
+        assert_eq!(le(bytes, 3), Err(TidError::Cut { expected: 3, got: 2 }));
+        assert_eq!(le(bytes, 1), Err(TidError::SegmentCount { byte: 0, got: 2, left: 1 }));
+        assert_eq!(le(&[0; 12], 1), Err(TidError::SegmentCount { byte: 0, got: 0, left: 1 }));
+        assert_eq!(le(&bytes[..10], 2), Err(TidError::Cut { expected: 2, got: 0 }));
+        let two = b"\x02\0\0\0\x42\0\x01\0\x02\0\x01\x01";
+        assert_eq!(le(two, 2), Err(TidError::Code { byte: 0, count: 2 }));
+        let open = b"\x02\0\0\0\x42\0\x01\0\x02\0\x81\x81";
+        assert_eq!(le(open, 2), Err(TidError::Code { byte: 0, count: 2 }));
+        assert_eq!(le(b"\x01\0\0\0\x42\0\x01\0\0\0zz", 1), Err(TidError::LeftOver(2)));
+        assert_eq!(plain(&[0; 13], 2, ByteOrder::Little), Err(TidError::LeftOver(1)));
+        let cut = TidError::Cut { expected: 3, got: 2 };
+        assert_eq!(plain(&[0; 13], 3, ByteOrder::Little), Err(cut));
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_comes_back(
+            numbers in proptest::collection::vec((any::<u32>(), 1u16..2048), 1..60),
+        ) {
+            let tids: Vec<_> = numbers.into_iter().map(|(block, item)| tid(block, item)).collect();
+            prop_assert_eq!(le(&segment(&tids), tids.len() as u32).unwrap(), tids);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Which tuple versions are visible (`HeapTupleSatisfiesMVCC`, `heapam_visibility.c`).
+
+use std::collections::{HashMap, HashSet};
+
+use crate::disk::tuple::{HeapTuple, infomask};
+use crate::disk::{ByteOrder, TransactionId};
+
+/// Whether a tuple version counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Visibility {
+    /// A `SELECT` would return it.
+    Live,
+    /// Deleted, updated, aborted, or inserted by a transaction that is not seen.
+    Dead,
+    /// The fate of this transaction, or of this MultiXact if `xid` is `None`, decides and is not
+    /// known.
+    Unknown {
+        /// The transaction.
+        xid: Option<TransactionId>,
+    },
+}
+
+/// What is known of transactions.
+pub trait Transactions {
+    /// Whether the changes of `xid` are seen; `None` if that is not known.
+    ///
+    /// `hinted`: the tuple's hint bit says that it committed (at any time up to now).
+    fn seen(&self, xid: TransactionId, hinted: bool) -> Option<bool>;
+}
+
+/// Nothing is known but the hint bits: a committed transaction is seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HintBits;
+
+impl Transactions for HintBits {
+    fn seen(&self, _xid: TransactionId, hinted: bool) -> Option<bool> {
+        hinted.then_some(true)
+    }
+}
+
+/// `None`: nothing is known but the hint bits.
+impl<T: Transactions> Transactions for Option<T> {
+    fn seen(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
+        match self {
+            Some(transactions) => transactions.seen(xid, hinted),
+            None => HintBits.seen(xid, hinted),
+        }
+    }
+}
+
+impl<T: Transactions> Transactions for &T {
+    fn seen(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
+        (**self).seen(xid, hinted)
+    }
+}
+
+/// A snapshot of a live server with the transaction statuses learned so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    xmin: u64,
+    xmax: u64,
+    in_progress: HashSet<u64>,
+    /// Final fate of transactions before `xmin`: committed or not.
+    finished: HashMap<TransactionId, bool>,
+}
+
+impl Snapshot {
+    /// Reads the text form of `pg_snapshot`, `xmin:xmax:xip,...`. `None` for any other text.
+    pub fn parse(text: &str) -> Option<Snapshot> {
+        let mut parts = text.split(':');
+        let xmin = parts.next()?.parse().ok()?;
+        let xmax = parts.next()?.parse().ok()?;
+        let list = parts.next()?;
+        if parts.next().is_some() || xmin > xmax {
+            return None;
+        }
+        let in_progress = list
+            .split(',')
+            .filter(|xid| !xid.is_empty())
+            .map(|xid| xid.parse().ok())
+            .collect::<Option<HashSet<u64>>>()?;
+        Some(Snapshot { xmin, xmax, in_progress, finished: HashMap::new() })
+    }
+
+    /// The 64-bit transaction ID that is nearest to the snapshot.
+    pub fn full_xid(&self, xid: TransactionId) -> u64 {
+        let distance = xid.0.wrapping_sub(self.xmax as u32) as i32;
+        self.xmax.wrapping_add_signed(i64::from(distance))
+    }
+
+    /// Whether the transaction was over before the oldest one of the snapshot began, so that its
+    /// fate is final and can be asked with `pg_xact_status`.
+    pub fn is_finished(&self, xid: TransactionId) -> bool {
+        self.full_xid(xid) < self.xmin
+    }
+
+    /// Whether the tuple is visible beyond doubt, as most are: inserted long ago, as its hint bit
+    /// says, and never deleted. A quick look at `tuple` without reading its header whole.
+    #[inline]
+    pub fn settles(&self, tuple: &[u8], order: ByteOrder) -> bool {
+        let (Some(mask), Some(xmin)) = (order.u16(tuple, 20), order.u32(tuple, 0)) else {
+            return false;
+        };
+        mask & (infomask::XMIN_COMMITTED | infomask::XMAX_INVALID)
+            == infomask::XMIN_COMMITTED | infomask::XMAX_INVALID
+            && self.is_finished(TransactionId(xmin))
+    }
+
+    /// Remembers the fate of a transaction for which [`Snapshot::is_finished`] holds.
+    pub fn learn(&mut self, xid: TransactionId, committed: bool) {
+        self.finished.insert(xid, committed);
+    }
+}
+
+/// `BootstrapTransactionId` and `FrozenTransactionId`, seen by everyone.
+const SPECIAL_XIDS: std::ops::RangeInclusive<u32> = 1..=2;
+
+impl Transactions for Snapshot {
+    fn seen(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
+        if SPECIAL_XIDS.contains(&xid.0) {
+            return Some(true);
+        }
+        let full = self.full_xid(xid);
+        if full >= self.xmax || self.in_progress.contains(&full) {
+            Some(false)
+        } else if full < self.xmin {
+            if hinted { Some(true) } else { self.finished.get(&xid).copied() }
+        } else {
+            // The snapshot lists top-level transactions only: this may be a subtransaction of one
+            // that was still in progress.
+            None
+        }
+    }
+}
+
+/// Whether `tuple` is visible, as far as `transactions` tell.
+pub fn visibility(tuple: &HeapTuple<'_>, transactions: &impl Transactions) -> Visibility {
+    let has = |bit| tuple.infomask & bit != 0;
+    if !tuple.xmin_frozen() {
+        if has(infomask::XMIN_INVALID) {
+            return Visibility::Dead;
+        }
+        match transactions.seen(tuple.xmin, has(infomask::XMIN_COMMITTED)) {
+            Some(true) => {}
+            Some(false) => return Visibility::Dead,
+            None => return Visibility::Unknown { xid: Some(tuple.xmin) },
+        }
+    }
+    if has(infomask::XMAX_INVALID) || tuple.xmax.0 == 0 || tuple.xmax_locked_only() {
+        return Visibility::Live;
+    }
+    if has(infomask::XMAX_IS_MULTI) {
+        return Visibility::Unknown { xid: None };
+    }
+    match transactions.seen(tuple.xmax, has(infomask::XMAX_COMMITTED)) {
+        Some(true) => Visibility::Dead,
+        Some(false) => Visibility::Live,
+        None => Visibility::Unknown { xid: Some(tuple.xmax) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::infomask::*;
+    use super::*;
+    use crate::disk::{ByteOrder, ItemPointer};
+
+    fn tuple(xmin: u32, xmax: u32, infomask: u16) -> HeapTuple<'static> {
+        HeapTuple {
+            xmin: TransactionId(xmin),
+            xmax: TransactionId(xmax),
+            ctid: ItemPointer::default(),
+            infomask,
+            infomask2: 0,
+            null_bitmap: None,
+            data: &[],
+            data_offset: 24,
+            order: ByteOrder::Little,
+        }
+    }
+
+    fn unknown(xid: u32) -> Visibility {
+        Visibility::Unknown { xid: Some(TransactionId(xid)) }
+    }
+
+    #[test]
+    fn hint_bits_alone() {
+        let see = |xmax, mask| visibility(&tuple(10, xmax, mask), &HintBits);
+        assert_eq!(see(0, XMIN_COMMITTED | XMAX_INVALID), Visibility::Live);
+        assert_eq!(see(0, XMIN_COMMITTED | XMIN_INVALID), Visibility::Live);
+        assert_eq!(see(0, XMIN_INVALID), Visibility::Dead);
+        assert_eq!(see(0, 0), unknown(10));
+        assert_eq!(see(11, XMIN_COMMITTED | XMAX_COMMITTED), Visibility::Dead);
+        assert_eq!(see(11, XMIN_COMMITTED), unknown(11));
+        assert_eq!(see(11, XMIN_COMMITTED | XMAX_LOCK_ONLY), Visibility::Live);
+        assert_eq!(see(11, XMIN_COMMITTED | XMAX_EXCL_LOCK), Visibility::Live);
+        assert_eq!(see(11, XMIN_COMMITTED | XMAX_IS_MULTI), Visibility::Unknown { xid: None });
+        assert_eq!(see(11, XMIN_COMMITTED | XMAX_IS_MULTI | XMAX_LOCK_ONLY), Visibility::Live);
+    }
+
+    #[test]
+    fn a_snapshot_decides_by_what_was_over_when_it_was_taken() {
+        let mut snapshot = Snapshot::parse("100:110:100,105").unwrap();
+        let committed = XMIN_COMMITTED | XMAX_INVALID;
+        let see = |s: &Snapshot, xmin, mask| visibility(&tuple(xmin, 0, mask), s);
+        assert_eq!(see(&snapshot, 99, committed), Visibility::Live);
+        assert_eq!(see(&snapshot, 100, 0), Visibility::Dead);
+        assert_eq!(see(&snapshot, 105, committed), Visibility::Dead);
+        assert_eq!(see(&snapshot, 110, committed), Visibility::Dead);
+        assert_eq!(see(&snapshot, 103, committed), unknown(103));
+        assert_eq!(see(&snapshot, 99, 0), unknown(99));
+        snapshot.learn(TransactionId(99), false);
+        assert_eq!(see(&snapshot, 99, 0), Visibility::Dead);
+        snapshot.learn(TransactionId(98), true);
+        assert_eq!(see(&snapshot, 98, 0), Visibility::Live);
+    }
+
+    #[test]
+    fn transaction_ids_wrap_around() {
+        let snapshot = Snapshot::parse("8589934600:8589934610:").unwrap();
+        assert_eq!(snapshot.full_xid(TransactionId(7)), 8_589_934_599);
+        assert_eq!(snapshot.full_xid(TransactionId(u32::MAX)), 8_589_934_591);
+        assert_eq!(snapshot.full_xid(TransactionId(20)), 8_589_934_612);
+        assert!(snapshot.is_finished(TransactionId(u32::MAX)));
+    }
+
+    #[test]
+    fn only_snapshots_are_snapshots() {
+        for text in ["", "1", "1:2", "2:1:", "1:2:3:4", "1:5:x", "a:b:c"] {
+            assert_eq!(Snapshot::parse(text), None, "{text}");
+        }
+        assert!(Snapshot::parse("5:5:").is_some());
+    }
+}
