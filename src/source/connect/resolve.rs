@@ -1,0 +1,379 @@
+//! From arguments, environment and files to what to connect to: the precedence of libpq
+//! (`conninfo_array_parse`, `conninfo_add_defaults` and `connectOptions2` in `fe-connect.c`).
+//!
+//! Nothing is read here but through [`Surroundings`], so that every rule can be tested.
+
+use super::conninfo::{self, is_connection_string};
+use super::resolved::{
+    ChannelBinding, Place, Resolved, RootCertificates, SslMode, Target, TargetSession, TcpParams,
+    TlsParams,
+};
+use super::surroundings::{Given, Surroundings};
+use super::{ConnectError, Params, Secret, passfile, service};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The directories of the server's socket when no host is given: Debian's and PostgreSQL's own.
+pub const DEFAULT_SOCKET_DIRS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
+
+/// The default port.
+pub const DEFAULT_PORT: u16 = 5432;
+
+/// Where `pg_service.conf` of the whole machine is, unless `PGSYSCONFDIR` says otherwise.
+const SYSTEM_CONFIG_DIR: &str = "/etc/postgresql-common";
+
+/// Resolves what was given.
+///
+/// # Errors
+/// When something given makes no sense; no message holds a password.
+pub fn resolve(given: &Given, around: &impl Surroundings) -> Result<Resolved, ConnectError> {
+    let params = gather(given, around)?;
+    params.check_support()?;
+    let home = around.environment().get("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+
+    let user = match params.get("user") {
+        Some(user) => user.to_owned(),
+        None => around.os_user().ok_or_else(|| {
+            ConnectError::usage_with_hint(
+                "no user name is given, and the operating system's is unknown",
+                "Use --username or PGUSER.",
+            )
+        })?,
+    };
+    let dbname = params.get("dbname").unwrap_or(&user).to_owned();
+    let mut targets = targets(&params)?;
+
+    let passfile = params
+        .get("passfile")
+        .map(PathBuf::from)
+        .or_else(|| home.as_ref().map(|home| home.join(".pgpass")));
+    let mut warnings = Vec::new();
+    if let Some(password) = params.get("password") {
+        for target in &mut targets {
+            target.password = Some(Secret::new(password));
+        }
+    } else if let Some(path) = &passfile
+        && let Some(text) = read_passfile(path, around, &mut warnings)
+    {
+        for target in &mut targets {
+            let host = passfile_host(&target.place);
+            let port = target.port.to_string();
+            let wanted =
+                passfile::Wanted { host: &host, port: &port, dbname: &dbname, user: &user };
+            target.password = passfile::find(&text, wanted);
+            target.password_from_file = target.password.is_some();
+        }
+    }
+
+    Ok(Resolved {
+        targets,
+        user,
+        dbname,
+        options: params.get("options").map(str::to_owned),
+        application_name: params
+            .get("application_name")
+            .or_else(|| params.get("fallback_application_name"))
+            .map(str::to_owned),
+        connect_timeout: match integer(&params, "connect_timeout")? {
+            None | Some(..=0) => None,
+            Some(seconds) => Some(Duration::from_secs(seconds.unsigned_abs())),
+        },
+        tcp: tcp(&params)?,
+        tls: tls(&params, home.as_deref())?,
+        channel_binding: choice(
+            &params,
+            "channel_binding",
+            ChannelBinding::Prefer,
+            &[
+                ("disable", ChannelBinding::Disable),
+                ("prefer", ChannelBinding::Prefer),
+                ("require", ChannelBinding::Require),
+            ],
+        )?,
+        target_session: choice(
+            &params,
+            "target_session_attrs",
+            TargetSession::Any,
+            &[
+                ("any", TargetSession::Any),
+                ("read-write", TargetSession::ReadWrite),
+                ("read-only", TargetSession::ReadOnly),
+                ("primary", TargetSession::Primary),
+                ("standby", TargetSession::Standby),
+                ("prefer-standby", TargetSession::PreferStandby),
+            ],
+        )?,
+        load_balance: choice(
+            &params,
+            "load_balance_hosts",
+            false,
+            &[("disable", false), ("random", true)],
+        )?,
+        passfile,
+        warnings,
+    })
+}
+
+/// All parameters: a connection string over the command line's options, over the service, over the environment.
+fn gather(given: &Given, around: &impl Surroundings) -> Result<Params, ConnectError> {
+    let mut params = Params::default();
+    for (keyword, value) in [("host", &given.host), ("port", &given.port), ("user", &given.user)] {
+        if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
+            params.set(keyword, value)?;
+        }
+    }
+    if let Some(dbname) = given.dbname.as_ref().map(Secret::reveal).filter(|name| !name.is_empty())
+    {
+        if is_connection_string(dbname) {
+            params.override_with(conninfo::parse(dbname)?);
+        } else {
+            params.set("dbname", dbname)?;
+        }
+    }
+    let environment = Params::from_environment(around.environment());
+    if let Some(service) = params.get("service").or_else(|| environment.get("service")) {
+        let file = params.get("servicefile").or_else(|| environment.get("servicefile"));
+        let found = service_params(service, file, around)?;
+        params.fill(found);
+    }
+    params.fill(environment);
+    if params.get("sslrootcert") == Some("system") && !params.is_given("sslmode") {
+        params.set("sslmode", "verify-full")?;
+    }
+    Ok(params)
+}
+
+fn service_params(
+    service: &str,
+    file: Option<&str>,
+    around: &impl Surroundings,
+) -> Result<Params, ConnectError> {
+    let environment = around.environment();
+    let own = match file {
+        Some(file) => Some(PathBuf::from(file)),
+        None => environment.get("HOME").map(|home| Path::new(home).join(".pg_service.conf")),
+    };
+    let system_dir = environment.get("PGSYSCONFDIR").map_or(SYSTEM_CONFIG_DIR, String::as_str);
+    let system = Path::new(system_dir).join("pg_service.conf");
+    for path in own.into_iter().chain([system]) {
+        match around.read(&path) {
+            Ok(seen) => {
+                if let Some(params) = service::find(&seen.text, service, &path)? {
+                    return Ok(params);
+                }
+            }
+            Err(_) if file.is_some_and(|file| Path::new(file) == path) => {
+                return Err(ConnectError::usage(format!(
+                    "service file \"{}\" not found",
+                    path.display()
+                )));
+            }
+            Err(_) => {}
+        }
+    }
+    Err(ConnectError::usage(format!("definition of service \"{service}\" not found")))
+}
+
+fn targets(params: &Params) -> Result<Vec<Target>, ConnectError> {
+    let list = |keyword: &str| -> Vec<&str> {
+        params.get(keyword).map_or_else(Vec::new, |value| value.split(',').collect())
+    };
+    let (hosts, addresses, ports) = (list("host"), list("hostaddr"), list("port"));
+    if !hosts.is_empty() && !addresses.is_empty() && hosts.len() != addresses.len() {
+        return Err(ConnectError::usage(format!(
+            "could not match {} host names to {} hostaddr values",
+            hosts.len(),
+            addresses.len()
+        )));
+    }
+    let count = hosts.len().max(addresses.len()).max(1);
+    if ports.len() > 1 && ports.len() != count {
+        return Err(ConnectError::usage(format!(
+            "could not match {} port numbers to {count} hosts",
+            ports.len()
+        )));
+    }
+    let mut targets = Vec::new();
+    for index in 0..count {
+        let nonempty = |list: &[&str]| {
+            list.get(index).copied().filter(|item| !item.is_empty()).map(str::to_owned)
+        };
+        let port = match ports.get(index).or(ports.first()) {
+            Some(text) if !text.trim().is_empty() => port_number(text)?,
+            _ => DEFAULT_PORT,
+        };
+        let host = nonempty(&hosts);
+        let places = match (nonempty(&addresses), host) {
+            (Some(address), host) => {
+                let address = address.parse().map_err(|_| {
+                    ConnectError::usage(format!("could not parse network address \"{address}\""))
+                })?;
+                vec![Place::Address { address, host: host.filter(|host| !is_socket_dir(host)) }]
+            }
+            (None, None) => {
+                DEFAULT_SOCKET_DIRS.iter().map(|dir| Place::Socket(PathBuf::from(dir))).collect()
+            }
+            (None, Some(host)) if is_socket_dir(&host) => vec![Place::Socket(PathBuf::from(host))],
+            (None, Some(host)) => vec![Place::Host(host)],
+        };
+        targets.extend(places.into_iter().map(|place| Target {
+            place,
+            port,
+            password: None,
+            password_from_file: false,
+        }));
+    }
+    Ok(targets)
+}
+
+/// A path names a directory of sockets (`is_unixsocket_path`).
+fn is_socket_dir(host: &str) -> bool {
+    host.starts_with('/')
+}
+
+fn port_number(text: &str) -> Result<u16, ConnectError> {
+    let text = text.trim();
+    let number: i64 = text.parse().map_err(|_| {
+        ConnectError::usage(format!(
+            "invalid integer value \"{text}\" for connection option \"port\""
+        ))
+    })?;
+    u16::try_from(number)
+        .ok()
+        .filter(|port| *port > 0)
+        .ok_or_else(|| ConnectError::usage(format!("invalid port number: \"{text}\"")))
+}
+
+/// The host as the password file names it: `localhost` stands for the default sockets.
+fn passfile_host(place: &Place) -> String {
+    match place {
+        Place::Socket(dir)
+            if DEFAULT_SOCKET_DIRS.iter().any(|default| Path::new(default) == dir) =>
+        {
+            "localhost".to_owned()
+        }
+        Place::Socket(dir) => dir.display().to_string(),
+        Place::Host(host) | Place::Address { host: Some(host), .. } => host.clone(),
+        Place::Address { address, host: None } => address.to_string(),
+    }
+}
+
+/// The text of the password file, unless others could have read it too.
+fn read_passfile(
+    path: &Path,
+    around: &impl Surroundings,
+    warnings: &mut Vec<String>,
+) -> Option<String> {
+    let seen = around.read(path).ok()?;
+    let name = path.display();
+    if !seen.is_file {
+        warnings.push(format!("password file \"{name}\" is not a plain file"));
+        return None;
+    }
+    if seen.mode & 0o077 != 0 {
+        warnings.push(format!(
+            "password file \"{name}\" has group or world access; permissions should be u=rw (0600) or less"
+        ));
+        return None;
+    }
+    Some(seen.text)
+}
+
+fn integer(params: &Params, keyword: &str) -> Result<Option<i64>, ConnectError> {
+    let Some(text) = params.get(keyword) else { return Ok(None) };
+    // as wide as C's int
+    match text.trim().parse::<i32>() {
+        Ok(number) => Ok(Some(i64::from(number))),
+        Err(_) => Err(ConnectError::usage(format!(
+            "invalid integer value \"{text}\" for connection option \"{keyword}\""
+        ))),
+    }
+}
+
+fn choice<T: Copy>(
+    params: &Params,
+    keyword: &str,
+    default: T,
+    choices: &[(&str, T)],
+) -> Result<T, ConnectError> {
+    let Some(value) = params.get(keyword) else { return Ok(default) };
+    match choices.iter().find(|(name, _)| *name == value) {
+        Some((_, chosen)) => Ok(*chosen),
+        None => Err(ConnectError::usage(format!("invalid {keyword} value: \"{value}\""))),
+    }
+}
+
+fn tcp(params: &Params) -> Result<TcpParams, ConnectError> {
+    let positive = |keyword: &str| -> Result<Option<u64>, ConnectError> {
+        Ok(integer(params, keyword)?.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0))
+    };
+    Ok(TcpParams {
+        keepalives: integer(params, "keepalives")?.unwrap_or(1) != 0,
+        idle: positive("keepalives_idle")?.map(Duration::from_secs),
+        interval: positive("keepalives_interval")?.map(Duration::from_secs),
+        count: positive("keepalives_count")?.and_then(|n| u32::try_from(n).ok()),
+        user_timeout: positive("tcp_user_timeout")?.map(Duration::from_millis),
+    })
+}
+
+fn tls(params: &Params, home: Option<&Path>) -> Result<TlsParams, ConnectError> {
+    let mode = choice(
+        params,
+        "sslmode",
+        SslMode::Prefer,
+        &[
+            ("disable", SslMode::Disable),
+            ("allow", SslMode::Allow),
+            ("prefer", SslMode::Prefer),
+            ("require", SslMode::Require),
+            ("verify-ca", SslMode::VerifyCa),
+            ("verify-full", SslMode::VerifyFull),
+        ],
+    )?;
+    let own = |name: &str| home.map(|home| home.join(".postgresql").join(name));
+    let roots = match params.get("sslrootcert") {
+        Some("system") => RootCertificates::System,
+        Some(path) => RootCertificates::File(PathBuf::from(path)),
+        None => own("root.crt").map_or(RootCertificates::Nowhere, RootCertificates::File),
+    };
+    let mode_name = params.get("sslmode").unwrap_or("prefer");
+    if roots == RootCertificates::System && mode != SslMode::VerifyFull {
+        return Err(ConnectError::usage(format!(
+            "weak sslmode \"{mode_name}\" may not be used with sslrootcert=system (use \"verify-full\")"
+        )));
+    }
+    let direct = choice(params, "sslnegotiation", false, &[("postgres", false), ("direct", true)])?;
+    if direct && mode < SslMode::Require {
+        return Err(ConnectError::usage(format!(
+            "weak sslmode \"{mode_name}\" may not be used with sslnegotiation=direct \
+             (use \"require\", \"verify-ca\", or \"verify-full\")"
+        )));
+    }
+    let sends = choice(params, "sslcertmode", true, &[("disable", false), ("allow", true)])?;
+    let file = |keyword: &str, default: &str| {
+        params.get(keyword).map(PathBuf::from).or_else(|| own(default)).filter(|_| sends)
+    };
+    let versions = [("TLSv1", 10), ("TLSv1.1", 11), ("TLSv1.2", 12), ("TLSv1.3", 13)];
+    let oldest = choice(params, "ssl_min_protocol_version", 12, &versions)?;
+    let newest = choice(params, "ssl_max_protocol_version", 13, &versions)?;
+    if oldest > newest {
+        return Err(ConnectError::usage("invalid SSL protocol version range"));
+    }
+    if newest < 12 {
+        return Err(ConnectError::usage("SSL protocol versions before TLSv1.2 are not supported"));
+    }
+    Ok(TlsParams {
+        mode,
+        direct,
+        roots,
+        certificate: file("sslcert", "postgresql.crt"),
+        certificate_given: params.get("sslcert").is_some(),
+        key: file("sslkey", "postgresql.key"),
+        server_name: choice(params, "sslsni", true, &[("1", true), ("0", false)])?,
+        tls12: oldest <= 12,
+        tls13: newest >= 13,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,419 @@
+//! A connection that is made: its settings, its life, its end.
+
+use super::attempt;
+use super::error::{ConnectError, StatementError, os_message, server_message};
+use super::resolved::Resolved;
+use super::tls::Noted;
+use crate::source::sql::quote_identifier;
+use std::collections::VecDeque;
+use std::future;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio_postgres::error::{DbError, Severity};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, NoTls};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// How many notices are kept until somebody takes them.
+const KEPT_NOTICES: usize = 1000;
+
+/// How long the end of a connection may take to be known after a statement has failed of it.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// libpq's words for a connection that ended without a word.
+const CLOSED: &str = "server closed the connection unexpectedly\n\
+     \tThis probably means the server terminated abnormally\n\
+     \tbefore or while processing the request.";
+
+/// How a session is set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// Whether the server is to refuse every write.
+    pub read_only: bool,
+    /// What `pg_stat_activity` shows, unless the user has said otherwise.
+    pub application_name: String,
+    /// The longest wait for one lock.
+    pub lock_timeout: Duration,
+    /// The longest a statement may take; zero: as long as it takes.
+    pub statement_timeout: Duration,
+    /// Further settings, by name.
+    pub settings: Vec<(String, String)>,
+}
+
+impl SessionOptions {
+    /// The session of a verb that only reads, such as `inspect`.
+    pub fn read_only(verb: &str) -> SessionOptions {
+        SessionOptions { read_only: true, ..SessionOptions::read_write(verb) }
+    }
+
+    /// The session of a verb that writes.
+    pub fn read_write(verb: &str) -> SessionOptions {
+        SessionOptions {
+            read_only: false,
+            application_name: format!("toastctl {verb}"),
+            lock_timeout: Duration::from_secs(10),
+            statement_timeout: Duration::ZERO,
+            settings: Vec::new(),
+        }
+    }
+
+    /// The statements that set a session up, on a server of this version (as `server_version_num`).
+    ///
+    /// Sent after the connection is made, since connection poolers refuse unknown startup parameters.
+    /// A timeout that the user has set through `PGOPTIONS` stays as it is.
+    fn setup_sql(&self, version: u32, user_options: Option<&str>) -> String {
+        let milliseconds = |time: Duration| time.as_millis().to_string();
+        let mut settings: Vec<(&str, String)> = Vec::new();
+        let timeouts = [
+            ("statement_timeout", 0, milliseconds(self.statement_timeout)),
+            ("lock_timeout", 0, milliseconds(self.lock_timeout)),
+            ("idle_in_transaction_session_timeout", 90_600, "0".to_owned()),
+            ("idle_session_timeout", 140_000, "0".to_owned()),
+            ("transaction_timeout", 170_000, "0".to_owned()),
+        ];
+        for (name, since, value) in timeouts {
+            if version >= since && !sets(user_options.unwrap_or_default(), name) {
+                settings.push((name, value));
+            }
+        }
+        for (name, value) in [
+            ("DateStyle", "ISO"),
+            ("IntervalStyle", "postgres"),
+            ("extra_float_digits", "3"),
+            ("bytea_output", "hex"),
+            ("standard_conforming_strings", "on"),
+        ] {
+            settings.push((name, value.to_owned()));
+        }
+        for (name, value) in &self.settings {
+            settings.push((name, value.clone()));
+        }
+        if self.read_only {
+            settings.push(("default_transaction_read_only", "on".to_owned()));
+        }
+        settings
+            .iter()
+            .map(|(name, value)| {
+                format!("SET {} = '{}';\n", setting_name(name), value.replace('\'', "''"))
+            })
+            .collect()
+    }
+}
+
+/// Whether command-line options for the backend set this parameter: `-c name=…`, `-cname=…`, `--name=…`.
+fn sets(options: &str, name: &str) -> bool {
+    options.split_whitespace().any(|word| {
+        let word = word.strip_prefix("--").or_else(|| word.strip_prefix("-c")).unwrap_or(word);
+        let set = word.split('=').next().unwrap_or_default().replace('-', "_");
+        word.contains('=') && set.eq_ignore_ascii_case(name)
+    })
+}
+
+/// The name of a setting, each part between dots quoted.
+fn setting_name(name: &str) -> String {
+    let parts: Vec<String> = name.split('.').map(quote_identifier).collect();
+    parts.join(".")
+}
+
+/// A connection to a server, which can tell when the server is gone.
+pub struct Connection {
+    client: Client,
+    life: Arc<Life>,
+    ended: watch::Receiver<bool>,
+    /// How to connect to the same server again: its address, and the password that it took.
+    resolved: Resolved,
+    session: SessionOptions,
+    tls: Option<MakeRustlsConnect>,
+    version: u32,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("resolved", &self.resolved).finish_non_exhaustive()
+    }
+}
+
+/// What the task that drives a connection has seen.
+#[derive(Debug, Default)]
+pub(super) struct Life {
+    notices: Mutex<VecDeque<DbError>>,
+    /// Why it ended, in psql's words.
+    reason: Mutex<Option<String>>,
+}
+
+/// A client with its driver, before its session is set up.
+pub(super) struct Raw {
+    pub(super) client: Client,
+    pub(super) life: Arc<Life>,
+    pub(super) ended: watch::Receiver<bool>,
+    pub(super) version: u32,
+    pub(super) tls: Option<MakeRustlsConnect>,
+}
+
+/// Lets a connection live: its task ends with the client or the server.
+pub(super) fn drive<S, T>(
+    client: Client,
+    mut connection: tokio_postgres::Connection<S, T>,
+    tls: Option<MakeRustlsConnect>,
+) -> Raw
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let version = connection.parameter("server_version").and_then(version_number).unwrap_or(0);
+    let life = Arc::new(Life::default());
+    let (end, ended) = watch::channel(false);
+    let seen = Arc::clone(&life);
+    tokio::spawn(async move {
+        let reason = loop {
+            match future::poll_fn(|context| connection.poll_message(context)).await {
+                Some(Ok(AsyncMessage::Notice(notice))) => seen.note(notice),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => break Some(end_reason(&error)),
+                None => break None,
+            }
+        };
+        *seen.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+        end.send_replace(true);
+    });
+    Raw { client, life, ended, version, tls }
+}
+
+impl Life {
+    fn note(&self, notice: DbError) {
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        if notices.len() == KEPT_NOTICES {
+            notices.pop_front();
+        }
+        notices.push_back(notice);
+    }
+
+    fn reason(&self) -> Option<String> {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Why a connection ended, with libpq's words after the server's own.
+fn end_reason(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), io_cause(error)) {
+        (Some(said), _) => format!("{}\n{CLOSED}", server_message(said)),
+        (None, Some(cause)) if cause.kind() != io::ErrorKind::UnexpectedEof => {
+            format!("could not receive data from server: {}", os_message(cause))
+        }
+        _ => CLOSED.to_owned(),
+    }
+}
+
+fn io_cause(error: &tokio_postgres::Error) -> Option<&io::Error> {
+    std::error::Error::source(error).and_then(|cause| cause.downcast_ref())
+}
+
+/// `server_version_num` of `server_version` as `15.20 (Debian …)`, `18beta1` or `9.6.24`
+/// (`pqSaveParameterStatus`).
+fn version_number(text: &str) -> Option<u32> {
+    let mut numbers = text.split('.').map(|part| {
+        let digits = part.len() - part.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        part[..digits].parse::<u32>().ok()
+    });
+    let major = numbers.next()??;
+    let minor = numbers.next().flatten().unwrap_or(0);
+    if major >= 10 {
+        return major.checked_mul(10_000)?.checked_add(minor);
+    }
+    let patch = numbers.next().flatten().unwrap_or(0);
+    (minor < 100 && patch < 100).then_some(major * 10_000 + minor * 100 + patch)
+}
+
+impl Connection {
+    pub(super) async fn set_up(
+        raw: Raw,
+        resolved: Resolved,
+        session: SessionOptions,
+    ) -> Result<Connection, ConnectError> {
+        let Raw { client, life, ended, version, tls } = raw;
+        let connection = Connection { client, life, ended, resolved, session, tls, version };
+        let options = connection.resolved.options.as_deref();
+        let sql = connection.session.setup_sql(version, options);
+        match connection.client.batch_execute(&sql).await {
+            Ok(()) => Ok(connection),
+            Err(error) => match connection.explain(&error).await {
+                StatementError::Lost(reason) => {
+                    Err(ConnectError::Failed { attempts: vec![reason], needs_password: false })
+                }
+                other => Err(ConnectError::Session(other.to_string())),
+            },
+        }
+    }
+
+    /// The client, for statements.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The client, for a transaction.
+    pub fn client_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// The server's version as `server_version_num`; 0 where it does not say.
+    pub fn server_version(&self) -> u32 {
+        self.version
+    }
+
+    /// What it is connected to.
+    pub fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
+    /// Whether the connection is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Another connection to the same server, as the same user and with the same settings; asks nobody.
+    ///
+    /// # Errors
+    /// As [`connect`](super::connect).
+    pub async fn open_another(&self) -> Result<Connection, ConnectError> {
+        attempt::connect(&self.resolved, &self.session, &mut |_| None).await
+    }
+
+    /// What stops the statement that runs on this connection.
+    pub fn canceller(&self) -> Canceller {
+        Canceller { token: self.client.cancel_token(), tls: self.tls.clone() }
+    }
+
+    /// The notices and warnings that came since the last call, the oldest first.
+    pub fn take_notices(&self) -> Vec<DbError> {
+        let mut notices = self.life.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *notices).into()
+    }
+
+    /// Whether the server is known to be gone.
+    pub fn is_lost(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Waits until the server is gone, and says why.
+    pub async fn lost(&self) -> String {
+        let mut ended = self.ended.clone();
+        // an error means that the task is gone, which is an end too
+        let _ = ended.wait_for(|ended| *ended).await;
+        self.life.reason().unwrap_or_else(|| CLOSED.to_owned())
+    }
+
+    /// What an error of a statement on this connection means, in psql's words.
+    pub async fn explain(&self, error: &tokio_postgres::Error) -> StatementError {
+        match error.as_db_error() {
+            Some(said)
+                if !matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic)) =>
+            {
+                StatementError::Refused {
+                    message: server_message(said),
+                    code: said.code().code().to_owned(),
+                }
+            }
+            Some(_) => StatementError::Lost(end_reason(error)),
+            None => {
+                // An error of the socket may be told before the connection's end is known.
+                if error.is_closed() || io_cause(error).is_some() {
+                    let known = tokio::time::timeout(END_PATIENCE, self.lost()).await;
+                    if known.is_ok() || error.is_closed() || self.is_lost() {
+                        return StatementError::Lost(known.unwrap_or_else(|_| end_reason(error)));
+                    }
+                }
+                let cause = std::error::Error::source(error);
+                let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+                StatementError::Client(format!("{error}{cause}"))
+            }
+        }
+    }
+}
+
+/// Stops the statement that runs on a connection, over a connection of its own and as well protected.
+#[derive(Clone)]
+pub struct Canceller {
+    token: CancelToken,
+    tls: Option<MakeRustlsConnect>,
+}
+
+impl std::fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Canceller").field("encrypted", &self.tls.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Canceller {
+    /// Asks the server to stop the statement; it may have ended already.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn cancel(&self) -> Result<(), ConnectError> {
+        let sent = match &self.tls {
+            Some(tls) => self.token.cancel_query(Noted::new(tls.clone())).await,
+            None => self.token.cancel_query(NoTls).await,
+        };
+        sent.map_err(|error| {
+            let cause = io_cause(&error).map_or_else(|| error.to_string(), os_message);
+            ConnectError::Failed {
+                attempts: vec![format!("could not send cancel request: {cause}")],
+                needs_password: false,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_numbered_as_the_server_numbers_them() {
+        assert_eq!(version_number("15.20 (Debian 15.20-0+deb12u1)"), Some(150_020));
+        assert_eq!(version_number("18beta1"), Some(180_000));
+        assert_eq!(version_number("19devel"), Some(190_000));
+        assert_eq!(version_number("9.6.24"), Some(90_624));
+        assert_eq!(version_number("none"), None);
+        assert_eq!(version_number("99999999999"), None);
+        assert_eq!(version_number("4294967295"), None);
+    }
+
+    #[test]
+    fn a_reading_session_is_read_only_and_knows_what_its_server_has() {
+        let sql = SessionOptions::read_only("inspect").setup_sql(150_020, None);
+        insta::assert_snapshot!(sql, @r#"
+        SET "statement_timeout" = '0';
+        SET "lock_timeout" = '10000';
+        SET "idle_in_transaction_session_timeout" = '0';
+        SET "idle_session_timeout" = '0';
+        SET "DateStyle" = 'ISO';
+        SET "IntervalStyle" = 'postgres';
+        SET "extra_float_digits" = '3';
+        SET "bytea_output" = 'hex';
+        SET "standard_conforming_strings" = 'on';
+        SET "default_transaction_read_only" = 'on';
+        "#);
+        let sql = SessionOptions::read_write("retoast").setup_sql(170_000, None);
+        assert!(sql.contains("transaction_timeout") && !sql.contains("read_only"), "{sql}");
+    }
+
+    #[test]
+    fn the_users_own_timeout_stays_but_not_his_writes() {
+        let options =
+            "-c statement_timeout=5min --lock-timeout=1s -cdefault_transaction_read_only=off";
+        let sql = SessionOptions::read_only("inspect").setup_sql(150_000, Some(options));
+        assert!(!sql.contains("statement_timeout"), "{sql}");
+        assert!(!sql.contains("\"lock_timeout"), "{sql}");
+        assert!(sql.contains("SET \"default_transaction_read_only\" = 'on'"), "{sql}");
+    }
+
+    #[test]
+    fn further_settings_are_quoted() {
+        let mut options = SessionOptions::read_only("inspect");
+        options.settings.push(("my.s\"et".into(), "it's".into()));
+        let sql = options.setup_sql(150_000, None);
+        assert!(sql.contains("SET \"my\".\"s\"\"et\" = 'it''s';"), "{sql}");
+    }
+}

@@ -1,0 +1,195 @@
+//! Relation files and their segments (`md.c`), read block by block.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use crate::disk::BlockNumber;
+use crate::disk::layout::PageSize;
+
+/// Why a relation file could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The operating system's answer.
+    #[error("could not {action} file \"{}\": {error}", path.display())]
+    Io {
+        /// `open`, `read`.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        error: io::Error,
+    },
+    /// It is a directory, a pipe or the like.
+    #[error("\"{}\" is not a regular file", path.display())]
+    NotRegular {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file ends inside a block.
+    #[error(
+        "file \"{}\" ends inside block {block}: {got} of {expected} bytes are there",
+        path.display()
+    )]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// The block that is cut, counted over all segments.
+        block: BlockNumber,
+        /// Bytes of it there are.
+        got: usize,
+        /// Bytes of a block.
+        expected: usize,
+    },
+}
+
+struct Segment {
+    path: PathBuf,
+    blocks: u64,
+    /// Bytes behind the last whole block.
+    rest: usize,
+}
+
+/// A relation's main fork: a file and its segments `.1`, `.2` and so on.
+pub struct RelationFile {
+    segments: Vec<Segment>,
+    page_size: PageSize,
+    /// The open segment, its index, and the block that is read next without seeking.
+    open: Option<(usize, File, u64)>,
+}
+
+impl RelationFile {
+    /// Finds the file and its segments. Nothing is read yet.
+    pub fn open(path: &Path, page_size: PageSize) -> Result<RelationFile, FileError> {
+        let mut segments = vec![segment(path.to_owned(), page_size)?];
+        for number in 1u32.. {
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!(".{number}"));
+            let next = PathBuf::from(name);
+            if !next.exists() {
+                break;
+            }
+            segments.push(segment(next, page_size)?);
+        }
+        Ok(RelationFile { segments, page_size, open: None })
+    }
+
+    /// Whole blocks in all segments.
+    pub fn blocks(&self) -> u64 {
+        self.segments.iter().map(|s| s.blocks).sum()
+    }
+
+    /// Segments whose end is not that of a block, as the errors to report.
+    pub fn truncated(&self) -> Vec<FileError> {
+        let mut first = 0;
+        let mut errors = Vec::new();
+        for segment in &self.segments {
+            if segment.rest > 0 {
+                errors.push(FileError::Truncated {
+                    path: segment.path.clone(),
+                    block: block_number(first + segment.blocks),
+                    got: segment.rest,
+                    expected: self.page_size.bytes(),
+                });
+            }
+            first += segment.blocks;
+        }
+        errors
+    }
+
+    /// Reads one block into `page`, which must have the page size. `false` behind the last block.
+    pub fn read(&mut self, block: BlockNumber, page: &mut [u8]) -> Result<bool, FileError> {
+        let mut within = u64::from(block.0);
+        let Some(index) = self.segments.iter().position(|segment| {
+            let here = within < segment.blocks;
+            if !here {
+                within -= segment.blocks;
+            }
+            here
+        }) else {
+            return Ok(false);
+        };
+        let Some(segment) = self.segments.get(index) else { return Ok(false) };
+        let io = |action| move |error| FileError::Io { action, path: segment.path.clone(), error };
+        let mut file = match self.open.take() {
+            Some((open, file, next)) if open == index && next == within => file,
+            Some((open, mut file, _)) if open == index => {
+                let at = within * self.page_size.bytes() as u64;
+                file.seek(SeekFrom::Start(at)).map_err(io("read"))?;
+                file
+            }
+            _ => {
+                let mut file = File::open(&segment.path).map_err(io("open"))?;
+                let at = within * self.page_size.bytes() as u64;
+                file.seek(SeekFrom::Start(at)).map_err(io("read"))?;
+                file
+            }
+        };
+        file.read_exact(page).map_err(io("read"))?;
+        self.open = Some((index, file, within + 1));
+        Ok(true)
+    }
+}
+
+/// A relation has fewer than 2^32 blocks; a longer file cannot be one.
+fn block_number(block: u64) -> BlockNumber {
+    BlockNumber(u32::try_from(block).unwrap_or(u32::MAX))
+}
+
+fn segment(path: PathBuf, page_size: PageSize) -> Result<Segment, FileError> {
+    let metadata = std::fs::metadata(&path).map_err(|error| FileError::Io {
+        action: "open",
+        path: path.clone(),
+        error,
+    })?;
+    if !metadata.is_file() {
+        return Err(FileError::NotRegular { path });
+    }
+    let size = page_size.bytes() as u64;
+    Ok(Segment { path, blocks: metadata.len() / size, rest: (metadata.len() % size) as usize })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(dir: &Path, name: &str, blocks: &[u8], rest: usize) -> PathBuf {
+        let mut bytes: Vec<u8> = blocks.iter().flat_map(|&b| vec![b; 1024]).collect();
+        bytes.extend(vec![0xEE; rest]);
+        let path = dir.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    #[test]
+    fn segments_are_one_relation() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = write(dir.path(), "123", &[1, 2], 0);
+        write(dir.path(), "123.1", &[3], 0);
+        write(dir.path(), "123.2", &[4], 5);
+        write(dir.path(), "123.4", &[9], 0);
+        let mut file = RelationFile::open(&path, PageSize::new(1024).unwrap()).unwrap();
+        assert_eq!(file.blocks(), 4);
+        let mut page = [0; 1024];
+        for (block, first) in [(0, 1), (1, 2), (2, 3), (3, 4), (0, 1), (3, 4), (2, 3)] {
+            assert!(file.read(BlockNumber(block), &mut page).unwrap());
+            assert_eq!(page, [first; 1024]);
+        }
+        assert!(!file.read(BlockNumber(4), &mut page).unwrap());
+        let errors: Vec<String> = file.truncated().iter().map(ToString::to_string).collect();
+        let name = dir.path().join("123.2");
+        assert_eq!(
+            errors,
+            [format!("file \"{}\" ends inside block 4: 5 of 1024 bytes are there", name.display())]
+        );
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let open =
+            |path: &Path| RelationFile::open(path, PageSize::DEFAULT).err().unwrap().to_string();
+        assert!(open(dir.path()).ends_with("is not a regular file"));
+        assert!(open(&dir.path().join("none")).starts_with("could not open file"));
+    }
+}

@@ -1,0 +1,270 @@
+//! Names of relations as psql's `\d` commands take them: patterns (`patternToSQLRegex` in `string_utils.c`).
+
+/// Characters that a regular expression gives a meaning to, which a quoted part does not.
+const REGEX_SPECIAL: &str = "|*+?()[]{}.^$\\";
+
+/// One dot-separated part of a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// An anchored regular expression for the operator `~`, as psql would write it.
+    pub regex: String,
+    /// The name itself, folded and unquoted, when the part matches nothing else.
+    pub literal: Option<String>,
+}
+
+impl Part {
+    /// Whether the part is `*`, which needs no condition.
+    pub fn matches_all(&self) -> bool {
+        self.regex == "^(.*)$"
+    }
+}
+
+/// A pattern that names relations: `name`, `schema.name` or `database.schema.name`.
+///
+/// Letters outside double quotes are folded to lower case; `*` stands for any characters and `?` for
+/// one; inside double quotes everything is itself. Other characters of regular expressions keep their
+/// meaning outside quotes, as in psql, but for `$` and `[]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamePattern {
+    /// The database it must be, where the pattern names one.
+    pub database: Option<String>,
+    /// The schema; without one only relations visible in the search path are meant.
+    pub schema: Option<Part>,
+    /// The relation's name.
+    pub name: Part,
+}
+
+/// A pattern that cannot name a relation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// More than `database.schema.name`.
+    #[error("improper qualified name (too many dotted names): {0}")]
+    TooManyDots(String),
+    /// A double quote that nothing closes.
+    #[error("unterminated quoted string: {0}")]
+    OpenQuote(String),
+    /// Nothing between the dots, or nothing at all.
+    #[error("improper relation name: \"{0}\" has an empty part")]
+    Empty(String),
+}
+
+/// A SQL condition with the values of its parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// The condition; parameters are `$n`.
+    pub sql: String,
+    /// The parameters' values, from the first number that was asked for.
+    pub parameters: Vec<String>,
+}
+
+impl NamePattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// When it has more than three parts or an empty one, or an open quote.
+    pub fn parse(pattern: &str) -> Result<NamePattern, PatternError> {
+        let mut parts = vec![PartBuilder::default()];
+        let mut quoted = false;
+        let mut chars = pattern.chars().peekable();
+        while let Some(c) = chars.next() {
+            if c == '.' && !quoted {
+                parts.push(PartBuilder::default());
+                continue;
+            }
+            let Some(part) = parts.last_mut() else { break };
+            match c {
+                '"' if quoted && chars.peek() == Some(&'"') => {
+                    chars.next();
+                    part.data('"');
+                }
+                '"' => quoted = !quoted,
+                _ if quoted => part.quoted(c),
+                '*' => part.special(".*"),
+                '?' => part.special("."),
+                '$' => part.quoted(c),
+                // more likely the name of an array type than a bracket expression
+                '[' if chars.peek() == Some(&']') => part.quoted(c),
+                _ if REGEX_SPECIAL.contains(c) => part.special(c.encode_utf8(&mut [0; 4])),
+                _ => part.data(c.to_ascii_lowercase()),
+            }
+        }
+        if quoted {
+            return Err(PatternError::OpenQuote(pattern.to_owned()));
+        }
+        if parts.iter().any(|part| part.regex.is_empty()) {
+            return Err(PatternError::Empty(pattern.to_owned()));
+        }
+        let mut parts = parts.into_iter().rev();
+        let (name, schema, database) = (parts.next(), parts.next(), parts.next());
+        if parts.next().is_some() {
+            return Err(PatternError::TooManyDots(pattern.to_owned()));
+        }
+        let name = name.ok_or_else(|| PatternError::Empty(pattern.to_owned()))?;
+        Ok(NamePattern {
+            database: database.map(|part| part.text),
+            schema: schema.map(PartBuilder::finish),
+            name: name.finish(),
+        })
+    }
+
+    /// The schema and name that are meant when the pattern can mean no other relation.
+    pub fn literal(&self) -> Option<(Option<&str>, &str)> {
+        let name = self.name.literal.as_deref()?;
+        match &self.schema {
+            None => Some((None, name)),
+            Some(schema) => Some((Some(schema.literal.as_deref()?), name)),
+        }
+    }
+
+    /// The condition that `schema_column` and `name_column` fit the pattern; `visible` is the condition
+    /// that stands for a missing schema. Parameters are numbered from `first_parameter`.
+    pub fn condition(
+        &self,
+        schema_column: &str,
+        name_column: &str,
+        visible: &str,
+        first_parameter: usize,
+    ) -> Condition {
+        let mut condition = Condition { sql: String::new(), parameters: Vec::new() };
+        let mut conjuncts = Vec::new();
+        let mut constrain = |column: &str, part: &Part| {
+            if !part.matches_all() {
+                let number = first_parameter + condition.parameters.len();
+                condition.parameters.push(part.regex.clone());
+                conjuncts.push(format!(
+                    "{column} OPERATOR(pg_catalog.~) ${number}::pg_catalog.text COLLATE pg_catalog.default"
+                ));
+            }
+        };
+        constrain(name_column, &self.name);
+        match &self.schema {
+            Some(schema) => constrain(schema_column, schema),
+            None => conjuncts.push(visible.to_owned()),
+        }
+        if conjuncts.is_empty() {
+            conjuncts.push("true".to_owned());
+        }
+        condition.sql = conjuncts.join(" AND ");
+        condition
+    }
+}
+
+/// A part while it is read.
+#[derive(Default)]
+struct PartBuilder {
+    regex: String,
+    /// The characters without their escapes; the name, where `pattern` is not set.
+    text: String,
+    /// Whether some character is not itself alone.
+    pattern: bool,
+}
+
+impl PartBuilder {
+    /// A character that stands for itself also in a regular expression, or outside quotes.
+    fn data(&mut self, c: char) {
+        self.regex.push(c);
+        self.text.push(c);
+    }
+
+    /// A character that stands for itself whatever it is.
+    fn quoted(&mut self, c: char) {
+        if REGEX_SPECIAL.contains(c) {
+            self.regex.push('\\');
+        }
+        self.data(c);
+    }
+
+    fn special(&mut self, regex: &str) {
+        self.regex.push_str(regex);
+        self.text.push_str(regex);
+        self.pattern = true;
+    }
+
+    fn finish(self) -> Part {
+        let literal = (!self.pattern).then_some(self.text);
+        Part { regex: format!("^({})$", self.regex), literal }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parts(pattern: &str) -> (Option<String>, String) {
+        let parsed = NamePattern::parse(pattern).unwrap();
+        (parsed.schema.map(|part| part.regex), parsed.name.regex)
+    }
+
+    #[test]
+    fn patterns_become_the_regular_expressions_of_psql() {
+        let name = |pattern: &str| parts(pattern).1;
+        assert_eq!(name("Orders"), "^(orders)$");
+        assert_eq!(name("\"Orders\""), "^(Orders)$");
+        assert_eq!(name("ord*"), "^(ord.*)$");
+        assert_eq!(name("ord?rs"), "^(ord.rs)$");
+        assert_eq!(name("\"ord*?\""), "^(ord\\*\\?)$");
+        assert_eq!(name("a\"B.\"\"c\"D"), "^(aB\\.\"cd)$");
+        assert_eq!(name("a$b"), "^(a\\$b)$");
+        assert_eq!(name("t[]"), "^(t\\[])$");
+        assert_eq!(name("t[0-9]|Ü"), "^(t[0-9]|Ü)$");
+        assert_eq!(parts("Pub*.\"A.b\""), (Some("^(pub.*)$".into()), "^(A\\.b)$".into()));
+    }
+
+    #[test]
+    fn a_literal_name_is_known_as_such() {
+        let literal = |pattern: &str| {
+            let parsed = NamePattern::parse(pattern).unwrap();
+            parsed.literal().map(|(schema, name)| (schema.map(str::to_owned), name.to_owned()))
+        };
+        assert_eq!(literal("Public.T"), Some((Some("public".into()), "t".into())));
+        assert_eq!(literal("\"a*\""), Some((None, "a*".into())));
+        assert_eq!(literal("a$1"), Some((None, "a$1".into())));
+        assert_eq!(literal("a*"), None);
+        assert_eq!(literal("*.t"), None);
+        assert_eq!(literal("a+"), None);
+    }
+
+    #[test]
+    fn a_database_is_kept_and_more_dots_are_refused() {
+        let parsed = NamePattern::parse("\"My Db\".public.t").unwrap();
+        assert_eq!(parsed.database.as_deref(), Some("My Db"));
+        let refused = NamePattern::parse("a.b.c.d").unwrap_err();
+        assert_eq!(refused.to_string(), "improper qualified name (too many dotted names): a.b.c.d");
+        let open = NamePattern::parse("a.\"b").unwrap_err();
+        assert_eq!(open.to_string(), "unterminated quoted string: a.\"b");
+        for empty in ["", ".", "a.", ".a", "\"\"", "a..b"] {
+            assert!(matches!(NamePattern::parse(empty), Err(PatternError::Empty(_))), "{empty}");
+        }
+    }
+
+    #[test]
+    fn conditions_hold_the_names_only_as_parameters() {
+        let condition = |pattern: &str| {
+            NamePattern::parse(pattern).unwrap().condition("n.nspname", "c.relname", "visible", 2)
+        };
+        let named = condition("s'x.t*");
+        assert_eq!(
+            named.sql,
+            "c.relname OPERATOR(pg_catalog.~) $2::pg_catalog.text COLLATE pg_catalog.default AND \
+             n.nspname OPERATOR(pg_catalog.~) $3::pg_catalog.text COLLATE pg_catalog.default"
+        );
+        assert_eq!(named.parameters, ["^(t.*)$", "^(s'x)$"]);
+        assert_eq!(condition("*").sql, "visible");
+        assert_eq!(condition("*.*"), Condition { sql: "true".into(), parameters: Vec::new() });
+    }
+
+    proptest! {
+        #[test]
+        fn any_quoted_name_is_its_own_literal(name in "[^\\x00]{1,40}") {
+            let quoted = format!("\"{}\"", name.replace('"', "\"\""));
+            let parsed = NamePattern::parse(&quoted).unwrap();
+            prop_assert_eq!(parsed.literal(), Some((None, name.as_str())));
+        }
+
+        #[test]
+        fn any_text_is_a_pattern_or_an_error(text in ".*") {
+            let _ = NamePattern::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Commit status of transactions from files of `pg_xact` (`clog.c`): 2 bits each, in segments of
+//! 2^20 transactions whose file names are their numbers in hexadecimal.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::file::FileError;
+use crate::disk::TransactionId;
+use crate::model::visibility::Transactions;
+
+/// Transactions of one segment file (`CLOG_XACTS_PER_PAGE * SLRU_PAGES_PER_SEGMENT`, 8 kB pages).
+const XACTS_PER_SEGMENT: u32 = 1 << 20;
+/// Bytes of a whole segment file.
+const SEGMENT_SIZE: u64 = XACTS_PER_SEGMENT as u64 / 4;
+/// The first ordinary transaction; those before are always committed.
+const FIRST_NORMAL: u32 = 3;
+
+/// Why a file of `pg_xact` could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum XactError {
+    /// The operating system's answer.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The name does not tell which transactions it is about.
+    #[error(
+        "\"{}\" is not named as a file of pg_xact: expected a segment number such as 0000",
+        .0.display()
+    )]
+    Name(PathBuf),
+    /// Longer than any segment.
+    #[error("file \"{}\" has {size} bytes, a file of pg_xact at most {SEGMENT_SIZE}", path.display())]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        size: u64,
+    },
+}
+
+/// A segment's bytes; `None` if there is no such file.
+type Segment = Option<Vec<u8>>;
+
+/// `pg_xact` or a part of it.
+#[derive(Debug, Default)]
+pub struct PgXact {
+    segments: Mutex<HashMap<u32, Segment>>,
+    /// Where segments that were not asked for yet are.
+    directory: Option<PathBuf>,
+}
+
+impl PgXact {
+    /// A directory, of which files are read when needed, or one file, named by its segment number
+    /// (`0000`), which may follow other characters (`pg_xact_0000.bin`).
+    pub fn open(path: &Path) -> Result<PgXact, XactError> {
+        if path.is_dir() {
+            return Ok(PgXact { directory: Some(path.to_owned()), ..PgXact::default() });
+        }
+        let number = path.file_stem().and_then(|stem| segment_number(&stem.to_string_lossy()));
+        let number = number.ok_or_else(|| XactError::Name(path.to_owned()))?;
+        let bytes = read(path)?;
+        Ok(PgXact { segments: Mutex::new(HashMap::from([(number, Some(bytes))])), directory: None })
+    }
+
+    /// The two status bits of a transaction: 0 in progress or lost in a crash, 1 committed,
+    /// 2 aborted, 3 committed if its parent is. `None` where no file tells.
+    fn status(&self, xid: TransactionId) -> Option<u8> {
+        let number = xid.0 / XACTS_PER_SEGMENT;
+        let mut segments = self.segments.lock().unwrap_or_else(PoisonError::into_inner);
+        let segment = segments.entry(number).or_insert_with(|| {
+            self.directory.as_ref().and_then(|dir| read(&dir.join(format!("{number:04X}"))).ok())
+        });
+        let within = xid.0 % XACTS_PER_SEGMENT;
+        let byte = *segment.as_ref()?.get((within / 4) as usize)?;
+        Some(byte >> (within % 4 * 2) & 3)
+    }
+}
+
+fn segment_number(stem: &str) -> Option<u32> {
+    let start = stem.len().checked_sub(4)?;
+    let digits = stem.get(start..)?;
+    let hex = |c: char| c.is_ascii_digit() || ('A'..='F').contains(&c);
+    if !digits.chars().all(hex) || stem.get(..start)?.ends_with(|c: char| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    u32::from_str_radix(digits, 16).ok().filter(|&number| number < 1 << 12)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, XactError> {
+    let io = |action, error| FileError::Io { action, path: path.to_owned(), error };
+    let size = std::fs::metadata(path).map_err(|error| io("open", error))?.len();
+    if size > SEGMENT_SIZE {
+        return Err(XactError::Size { path: path.to_owned(), size });
+    }
+    Ok(std::fs::read(path).map_err(|error| io("read", error))?)
+}
+
+impl Transactions for PgXact {
+    fn seen(&self, xid: TransactionId, hinted: bool) -> Option<bool> {
+        if hinted || xid.0 < FIRST_NORMAL {
+            return Some(true);
+        }
+        match self.status(xid)? {
+            1 => Some(true),
+            0 | 2 => Some(false),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_of_one_file_and_of_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        // transactions 0 to 7: 0 1 2 3, 1 1 2 0
+        std::fs::write(dir.path().join("0000"), [0b1110_0100, 0b0010_0101]).unwrap();
+        std::fs::write(dir.path().join("000A"), [0b0000_0010]).unwrap();
+        let seen = |xact: &PgXact, xid| xact.seen(TransactionId(xid), false);
+        let one = PgXact::open(&dir.path().join("0000")).unwrap();
+        let fates: Vec<_> = (3..9).map(|xid| seen(&one, xid)).collect();
+        assert_eq!(fates, [None, Some(true), Some(true), Some(false), Some(false), None]);
+        assert_eq!(seen(&one, 10 << 20), None);
+        assert_eq!(one.seen(TransactionId(100), true), Some(true));
+        assert_eq!(seen(&one, 2), Some(true));
+        let all = PgXact::open(dir.path()).unwrap();
+        assert_eq!(seen(&all, 5), Some(true));
+        assert_eq!(seen(&all, 10 << 20), Some(false));
+        assert_eq!(seen(&all, (10 << 20) + 4), None);
+    }
+
+    #[test]
+    fn what_is_no_segment_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            PgXact::open(&path).map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert_eq!(open("pg_xact_0001.bin", b""), Ok(()));
+        assert!(open("00012", b"").unwrap_err().contains("expected a segment number"));
+        assert!(open("1234", b"").unwrap_err().contains("expected a segment number"));
+        assert!(open("0000", &vec![0; 262_145]).unwrap_err().ends_with("at most 262144"));
+        assert!(
+            PgXact::open(&dir.path().join("0002"))
+                .unwrap_err()
+                .to_string()
+                .starts_with("could not open file")
+        );
+    }
+}
