@@ -1,0 +1,370 @@
+//! One value in every detail: its pointer, its chunks and where they stand, its content's first
+//! bytes, what it costs to read.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::contents::{hex, md5_hex, write_text};
+use super::scan::Seen;
+use crate::codec::Method;
+use crate::disk::custom::CustomFlavor;
+use crate::disk::desc::TupleDesc;
+use crate::disk::layout::PageSize;
+use crate::disk::page::{LinePointerState, Page, PageState};
+use crate::disk::tuple::HeapTuple;
+use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
+use crate::disk::walk::{Datum, Walk};
+use crate::disk::{ItemPointer, Oid};
+use crate::model::stored::StoredValue;
+use crate::model::toaster::catalog::Toasters;
+use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate};
+use crate::model::toaster::describe::{PointerKind, describe};
+use crate::model::toaster::error::ToastError;
+use crate::model::toaster::reassemble::Reassembler;
+
+/// Name and version of the JSON shape.
+pub const SCHEMA: &str = "toastctl.value/1";
+
+/// Bytes of content that are shown.
+const FIRST_BYTES: usize = 64;
+
+/// A chunk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ChunkAnatomy {
+    /// `chunk_seq`.
+    pub seq: i32,
+    /// Where it stands in the TOAST relation.
+    pub ctid: String,
+    /// Bytes of `chunk_data`, without its header.
+    pub bytes: u64,
+    /// The method, where the chunk is compressed on its own.
+    pub method: Option<&'static str>,
+    /// What became of the transaction that inserted it: `committed`, `not committed`, `unknown`.
+    pub inserted: &'static str,
+}
+
+/// Something out of line, or compressed in the pointer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PartAnatomy {
+    /// How the row leads to it.
+    pub kind: &'static str,
+    /// `chunk_id`; null where only addresses lead to the chunks.
+    pub value_id: Option<u32>,
+    /// OID of the TOAST relation.
+    pub toast_relation: Option<u32>,
+    /// Bytes when put together and decompressed.
+    pub raw_size: Option<u64>,
+    /// Its chunks; of an appendable value all versions that are still there.
+    pub chunks: Vec<ChunkAnatomy>,
+    /// What it costs to read a key or element of it.
+    pub cost_to_read: &'static str,
+    /// What it costs to append to it.
+    pub cost_to_append: &'static str,
+}
+
+/// What reading the whole value touches besides its row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct ReadCost {
+    /// Chunks.
+    pub chunks: u64,
+    /// Different pages of the TOAST relation that hold them.
+    pub pages: u64,
+    /// Bytes of chunk data.
+    pub bytes: u64,
+}
+
+/// Everything about one value. Sizes are bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Anatomy {
+    /// Always [`SCHEMA`].
+    pub schema: &'static str,
+    /// `schema.name`, or the file.
+    pub relation: String,
+    /// `(block,item)`.
+    pub ctid: String,
+    /// Column.
+    pub column: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// As in reports.
+    pub form: &'static str,
+    /// As in reports.
+    pub method: Option<&'static str>,
+    /// As in reports.
+    pub raw_size: Option<u64>,
+    /// As in reports.
+    pub stored_size: Option<u64>,
+    /// What stands in the row besides.
+    pub pointer_size: u64,
+    /// The pluggable toaster.
+    pub toaster: Option<String>,
+    /// Its OID.
+    pub toaster_oid: Option<u32>,
+    /// The kind of its pointer.
+    pub pointer_kind: Option<&'static str>,
+    /// The pointer's bytes, if it is a pluggable toaster's.
+    pub pointer: Option<String>,
+    /// What is not in the row as it is.
+    pub parts: Vec<PartAnatomy>,
+    /// What reading all of it touches.
+    pub cost: ReadCost,
+    /// What it costs to read a key or element.
+    pub cost_to_read: &'static str,
+    /// What it costs to append.
+    pub cost_to_append: &'static str,
+    /// md5 of the content.
+    pub md5: Option<String>,
+    /// md5 of the text.
+    pub text_md5: Option<String>,
+    /// The content's or, where there is none, the text's first bytes.
+    pub first_bytes: Option<String>,
+    /// The text's first characters.
+    pub first_text: Option<String>,
+    /// What is wrong.
+    pub problems: Vec<String>,
+}
+
+/// Takes a value apart.
+pub fn of<S: ChunkStore>(
+    relation: &str,
+    seen: &Seen<'_>,
+    store: &mut S,
+    toasters: &Toasters,
+    page: PageSize,
+) -> Anatomy {
+    let stored = &seen.stored;
+    let custom = stored.custom.as_ref();
+    let row = super::values::ValueRow::of(relation, stored);
+    let (cost_to_read, cost_to_append) = costs(stored);
+    let mut anatomy = Anatomy {
+        schema: SCHEMA,
+        relation: relation.to_owned(),
+        ctid: seen.ctid.to_string(),
+        column: seen.column.name.clone(),
+        type_name: seen.column.type_name.clone(),
+        form: stored.form.name(),
+        method: stored.method.map(Method::name),
+        raw_size: stored.raw_size,
+        stored_size: stored.stored_size,
+        pointer_size: stored.pointer_size,
+        toaster: row.toaster,
+        toaster_oid: row.toaster_oid,
+        pointer_kind: custom.map(|custom| custom.kind.name()),
+        pointer: None,
+        parts: Vec::new(),
+        cost: ReadCost::default(),
+        cost_to_read,
+        cost_to_append,
+        md5: None,
+        text_md5: None,
+        first_bytes: None,
+        first_text: None,
+        problems: Vec::new(),
+    };
+    if let Err(error) = anatomy.parts(seen, store, toasters, page) {
+        anatomy.problems.push(error.to_string());
+    }
+    if let Err(error) = anatomy.content(seen, store, toasters, page) {
+        let problem = error.to_string();
+        if !anatomy.problems.contains(&problem) {
+            anatomy.problems.push(problem);
+        }
+    }
+    anatomy
+}
+
+/// Where to look for a value.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The relation's name.
+    pub relation: &'a str,
+    /// Its columns.
+    pub desc: &'a TupleDesc,
+    /// The layout of custom pointers.
+    pub flavor: CustomFlavor,
+    /// The column.
+    pub column: &'a str,
+    /// The tuple.
+    pub ctid: ItemPointer,
+}
+
+/// Takes the value of a tuple on `page` apart, dead or alive. The error says why there is none.
+pub fn on_page<S: ChunkStore>(
+    bytes: &[u8],
+    wanted: &Wanted<'_>,
+    store: &mut S,
+    toasters: &Toasters,
+    page_size: PageSize,
+) -> Result<Anatomy, String> {
+    let Wanted { relation, desc, flavor, column, ctid } = *wanted;
+    let page = match Page::parse(bytes) {
+        Ok(PageState::Used(page)) => page,
+        Ok(PageState::New) => return Err(format!("block {} was never written", ctid.block)),
+        Err(error) => return Err(format!("block {}: {error}", ctid.block)),
+    };
+    let at = |what: String| format!("block {}, item {}: {what}", ctid.block, ctid.item);
+    let find = |wanted: u16| page.line_pointers().find(|(number, _)| *number == wanted);
+    let (_, mut item) =
+        find(ctid.item).ok_or_else(|| at("there is no such line pointer".into()))?;
+    if item.state == LinePointerState::Redirect {
+        (_, item) = find(item.offset)
+            .ok_or_else(|| at(format!("redirected to item {}, which is not there", item.offset)))?;
+    }
+    let tuple = match item.state {
+        LinePointerState::Normal => page.tuple_bytes(item).map_err(|e| at(e.to_string()))?,
+        LinePointerState::Redirect => return Err(at("redirected twice".into())),
+        LinePointerState::Unused => return Err(at("unused line pointer".into())),
+        LinePointerState::Dead => return Err(at("dead line pointer".into())),
+    };
+    let order = page.byte_order();
+    let tuple = HeapTuple::parse(tuple, order).map_err(|e| at(e.to_string()))?;
+    for (index, walked) in Walk::with_flavor(&tuple, desc, flavor).enumerate() {
+        let (attribute, datum) = walked.map_err(|e| at(format!("byte {}: {e}", e.byte)))?;
+        if !attribute.dropped && attribute.name == column {
+            let stored = StoredValue::of(&datum, attribute, page_size);
+            let seen = Seen { ctid, index, column: attribute, datum, stored, order };
+            return Ok(of(relation, &seen, store, toasters, page_size));
+        }
+    }
+    Err(format!("there is no column \"{column}\""))
+}
+
+fn costs(stored: &StoredValue) -> (&'static str, &'static str) {
+    match &stored.custom {
+        Some(custom) => (custom.kind.cost_to_read(), custom.kind.cost_to_append()),
+        None if stored.form.is_external() => {
+            (PointerKind::Ordinary.cost_to_read(), PointerKind::Ordinary.cost_to_append())
+        }
+        None => ("nothing but the row", "the row is written again"),
+    }
+}
+
+impl Anatomy {
+    fn parts<S: ChunkStore>(
+        &mut self,
+        seen: &Seen<'_>,
+        store: &mut S,
+        toasters: &Toasters,
+        page: PageSize,
+    ) -> Result<(), ToastError> {
+        let mut blocks = BTreeSet::new();
+        match seen.datum {
+            Datum::Varlena(Varlena::External(pointer)) => {
+                let (id, relation) = (pointer.value_id, pointer.toast_relation);
+                let chunks = store.chunks(relation, id)?;
+                let raw_size = Some(u64::from(pointer.raw_size()));
+                let kind = PointerKind::Ordinary;
+                self.part(kind, Some((id, relation)), raw_size, chunks, &mut blocks);
+            }
+            Datum::Varlena(Varlena::Custom(pointer)) => {
+                self.pointer = Some(hex(pointer.datum));
+                let description = describe(&pointer, toasters, page)?;
+                self.toaster = Some(description.toaster.name);
+                for part in description.parts {
+                    let mut chunks = Vec::new();
+                    match (part.value, part.relation) {
+                        (_, Some(relation)) if !part.tids.is_empty() => {
+                            for &tid in &part.tids {
+                                chunks.extend(store.chunk_at(relation, tid)?);
+                            }
+                        }
+                        (Some(value), _) => {
+                            chunks = store.chunks(value.relation, value.value_id)?;
+                        }
+                        _ => {}
+                    }
+                    let value = part.value.map(|value| (value.value_id, value.relation));
+                    let value = value.or(part.relation.map(|relation| (Oid(0), relation)));
+                    self.part(part.kind, value, part.raw_size, chunks, &mut blocks);
+                }
+            }
+            _ => {}
+        }
+        self.cost.pages = blocks.len() as u64;
+        Ok(())
+    }
+
+    fn part(
+        &mut self,
+        kind: PointerKind,
+        value: Option<(Oid, Oid)>,
+        raw_size: Option<u64>,
+        mut chunks: Vec<Chunk>,
+        blocks: &mut BTreeSet<u32>,
+    ) {
+        // addresses are in the order of the value; chunks by id come in any order
+        if value.is_some_and(|(id, _)| id.0 != 0) {
+            chunks.sort_by_key(|chunk| (chunk.seq, chunk.tid));
+        }
+        for chunk in chunks.iter().filter(|chunk| chunk.inserted != Fate::NotCommitted) {
+            blocks.insert(chunk.tid.block.0);
+            self.cost.chunks += 1;
+            self.cost.bytes += chunk.data.stored_size() as u64;
+        }
+        self.parts.push(PartAnatomy {
+            kind: kind.name(),
+            value_id: value.map(|(id, _)| id.0).filter(|&id| id != 0),
+            toast_relation: value.map(|(_, relation)| relation.0),
+            raw_size,
+            chunks: chunks.iter().map(chunk_anatomy).collect(),
+            cost_to_read: kind.cost_to_read(),
+            cost_to_append: kind.cost_to_append(),
+        });
+    }
+
+    fn content<S: ChunkStore>(
+        &mut self,
+        seen: &Seen<'_>,
+        store: &mut S,
+        toasters: &Toasters,
+        page: PageSize,
+    ) -> Result<(), ToastError> {
+        let value = match seen.datum {
+            Datum::Null | Datum::Missing => return Ok(()),
+            Datum::Fixed(bytes) | Datum::CString(bytes) => Varlena::Plain { content: bytes },
+            Datum::Varlena(value) => value,
+        };
+        if let Varlena::Compressed { tc_info, .. } = value {
+            self.raw_size = Some(u64::from(tc_raw_size(tc_info)));
+            self.method = tc_method(tc_info).map(Method::name);
+        }
+        let mut reassembler = Reassembler { store, toasters, page, order: seen.order };
+        let logical = reassembler.value(&value)?;
+        let first = |bytes: &[u8]| hex(bytes.get(..FIRST_BYTES).unwrap_or(bytes));
+        if let Ok(content) = logical.content() {
+            self.raw_size = Some(content.len() as u64);
+            self.md5 = Some(md5_hex(content));
+            self.first_bytes = Some(first(content));
+        }
+        let mut text = Vec::new();
+        if write_text(&logical, seen.column.type_oid, &mut reassembler, &mut text)?.is_some() {
+            self.text_md5 = Some(md5_hex(&text));
+            self.first_bytes.get_or_insert_with(|| first(&text));
+            let text = text.get(..FIRST_BYTES * 4).unwrap_or(&text);
+            let text = String::from_utf8_lossy(text);
+            self.first_text = Some(text.chars().take(FIRST_BYTES).collect());
+        }
+        Ok(())
+    }
+}
+
+fn chunk_anatomy(chunk: &Chunk) -> ChunkAnatomy {
+    ChunkAnatomy {
+        seq: chunk.seq,
+        ctid: chunk.tid.to_string(),
+        bytes: chunk.data.stored_size() as u64,
+        method: match &chunk.data {
+            ChunkData::Plain(_) => None,
+            ChunkData::Compressed { tc_info, .. } => {
+                Some(tc_method(*tc_info).map_or("unknown", Method::name))
+            }
+        },
+        inserted: match chunk.inserted {
+            Fate::Committed => "committed",
+            Fate::NotCommitted => "not committed",
+            Fate::Unknown => "unknown",
+        },
+    }
+}

@@ -1,0 +1,338 @@
+//! `inspect` on relation files and on one datum: no server.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::anatomy::{self, Anatomy, Wanted};
+use super::contents::{ContentSink, create_dir};
+use super::live::InspectError;
+use super::orphans::References;
+use super::problem::{Place, Problem, Problems};
+use super::progress::Progress;
+use super::result::{
+    HeapReport, NotAvailable, RelationReport, Source, ToastReport, column_reports, out_of_line,
+    problem_reports,
+};
+use super::scan::{Judge, Relation, ValueSink};
+use super::stats::RelationStats;
+use super::values::{RowSink, RowWriter, ValueRow};
+use crate::disk::custom::CustomFlavor;
+use crate::disk::desc::TupleDesc;
+use crate::disk::layout::PageSize;
+use crate::disk::tuple::HeapTuple;
+use crate::disk::varlena::{Varlena, VarlenaError};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
+use crate::model::stored::StoredValue;
+use crate::model::toaster::catalog::Toasters;
+use crate::model::visibility::{HintBits, Visibility, visibility};
+use crate::source::file::{FileError, RelationFile};
+use crate::source::toastfile::ToastFile;
+use crate::source::xact::PgXact;
+
+impl Judge for HintBits {
+    fn judge(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
+        visibility(tuple, self)
+    }
+}
+
+impl Judge for Option<&PgXact> {
+    fn judge(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
+        visibility(tuple, self)
+    }
+}
+
+/// A relation file to read.
+#[derive(Debug, Clone, Copy)]
+pub struct FileTarget<'a> {
+    /// The heap's main fork, first segment.
+    pub heap: &'a Path,
+    /// The TOAST relation's main fork.
+    pub toast: Option<&'a Path>,
+    /// The heap's columns.
+    pub desc: &'a TupleDesc,
+    /// Bytes of a page.
+    pub page_size: PageSize,
+    /// The layout of custom pointers.
+    pub flavor: CustomFlavor,
+    /// Commit status of transactions, where hint bits do not tell.
+    pub xact: Option<&'a PgXact>,
+    /// Whether values are put together, which rows of values then tell.
+    pub contents: Option<Contents<'a>>,
+}
+
+/// Putting values together.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Contents<'a> {
+    /// Where each value is written to a file of its own.
+    pub output_dir: Option<&'a Path>,
+}
+
+/// Reads a relation file and, if given, that of its TOAST relation.
+///
+/// Visibility is what the hint bits say. What cannot be read is a problem in the report; an error
+/// is returned only if a file cannot be opened or the output fails.
+pub fn relation_file(
+    target: &FileTarget<'_>,
+    rows: Option<&mut (dyn RowWriter + Send)>,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<RelationReport, OfflineError> {
+    let name = target.heap.display().to_string();
+    let mut problems = Problems::default();
+    let mut store = store(target, &mut problems)?;
+    let mut references = References::new(target.page_size);
+    let mut heap = Heap { target, references: &mut references, problems: &mut problems };
+    let (stats, blocks) = match rows {
+        None if target.toast.is_none() => {
+            scan(target.heap, target, target.desc, &mut (), &mut problems, progress, stop)?
+        }
+        None => heap.scan(&mut (), progress, stop)?,
+        Some(writer) if target.contents.is_some() => {
+            let mut sink = content_sink(target, name.clone(), store, writer)?;
+            let scanned = heap.scan(&mut sink, progress, stop)?;
+            problems.merge(sink.problems);
+            store = sink.store;
+            match sink.error {
+                Some(error) => return Err(InspectError::Output(error).into()),
+                None => scanned,
+            }
+        }
+        Some(writer) => {
+            let mut sink =
+                RowSink { relation: name.clone(), with_block: true, writer, error: None };
+            let scanned = heap.scan(&mut sink, progress, stop)?;
+            match sink.error {
+                Some(error) => return Err(InspectError::Output(error).into()),
+                None => scanned,
+            }
+        }
+    };
+    let mut not_available = Vec::new();
+    let mut orphans = None;
+    if let Some(store) = &mut store {
+        match references.orphans(store, problems.count() > 0) {
+            Ok(report) => orphans = Some(report),
+            Err(reason) => not_available.push(NotAvailable {
+                figure: "values in the TOAST relation that no row refers to".into(),
+                reason: reason.into(),
+            }),
+        }
+    }
+    let size = target.page_size.bytes() as u64;
+    let toast = match target.toast {
+        None => None,
+        Some(path) => {
+            let desc = TupleDesc::toast_relation();
+            let scanned = scan(path, target, &desc, &mut (), &mut problems, progress, stop)?;
+            Some((path, scanned))
+        }
+    };
+    let toast_bytes = toast.as_ref().map_or(0, |(_, (_, blocks))| blocks * size);
+    let columns = column_reports(target.desc, &stats, Some(blocks * size + toast_bytes));
+    let (values, chunks) = out_of_line(&columns);
+    Ok(RelationReport {
+        relation: name,
+        schema_name: None,
+        name: None,
+        oid: None,
+        kind: None,
+        source: Source::RelationFile,
+        options: Vec::new(),
+        page_size: size,
+        heap: HeapReport {
+            bytes: Some(blocks * size),
+            blocks: Some(blocks),
+            ..HeapReport::from(&stats.tuples)
+        },
+        tuples: (&stats).into(),
+        toast: toast.map(|(path, (stats, blocks))| ToastReport {
+            relation: path.display().to_string(),
+            oid: None,
+            bytes: Some(blocks * size),
+            index_bytes: None,
+            rows: Some(stats.tuples.live + stats.tuples.unknown),
+            rows_counted: true,
+            dead_rows: Some(stats.tuples.dead),
+            free_bytes: Some(stats.tuples.free_bytes),
+            values,
+            chunks,
+            orphans,
+        }),
+        columns,
+        not_available,
+        problems: problem_reports(&problems),
+        problem_count: problems.count(),
+    })
+}
+
+/// Reading the heap with note taken of what its rows refer to.
+struct Heap<'h, 't> {
+    target: &'h FileTarget<'t>,
+    references: &'h mut References,
+    problems: &'h mut Problems,
+}
+
+impl Heap<'_, '_> {
+    fn scan<S: ValueSink>(
+        &mut self,
+        sink: &mut S,
+        progress: &dyn Progress,
+        stop: &AtomicBool,
+    ) -> Result<(RelationStats, u64), OfflineError> {
+        let Heap { target, references, problems } = self;
+        let mut sinks = (&mut **references, sink);
+        scan(target.heap, target, target.desc, &mut sinks, problems, progress, stop)
+    }
+}
+
+/// Opens what [`Contents`] needs.
+fn content_sink<'t, 'w>(
+    target: &FileTarget<'t>,
+    relation: String,
+    store: Store<'t>,
+    writer: &'w mut (dyn RowWriter + Send),
+) -> Result<ContentSink<'w, Store<'t>>, OfflineError> {
+    let output_dir = target.contents.and_then(|contents| contents.output_dir);
+    if let Some(dir) = output_dir {
+        create_dir(dir).map_err(InspectError::Output)?;
+    }
+    Ok(ContentSink {
+        relation,
+        store,
+        toasters: Toasters::by_bytes(),
+        page: target.page_size,
+        writer,
+        output_dir: output_dir.map(Path::to_owned),
+        problems: Problems::default(),
+        error: None,
+    })
+}
+
+/// The TOAST relation's file, if there is one.
+type Store<'t> = Option<ToastFile<Option<&'t PgXact>>>;
+
+fn store<'t>(target: &FileTarget<'t>, problems: &mut Problems) -> Result<Store<'t>, OfflineError> {
+    let Some(path) = target.toast else { return Ok(None) };
+    let file = RelationFile::open(path, target.page_size)?;
+    match ToastFile::open(file, target.page_size, None, target.xact) {
+        Ok(store) => Ok(Some(store)),
+        Err(error) => {
+            let place = Place::of(path.display().to_string());
+            problems.add(Problem { place, message: error.to_string() });
+            Ok(None)
+        }
+    }
+}
+
+/// Takes one value of a relation file apart: that of `column` in the tuple at `ctid`, dead or alive.
+pub fn value(
+    target: &FileTarget<'_>,
+    column: &str,
+    ctid: ItemPointer,
+) -> Result<Anatomy, OfflineError> {
+    let relation = target.heap.display().to_string();
+    let missing = |what: String| OfflineError::NoValue(format!("{relation}: {what}"));
+    let mut store = store(target, &mut Problems::default())?;
+    let mut file = RelationFile::open(target.heap, target.page_size)?;
+    let mut page = vec![0; target.page_size.bytes()];
+    if !file.read(ctid.block, &mut page)? {
+        return Err(missing(format!("there is no block {}", ctid.block)));
+    }
+    let FileTarget { desc, flavor, .. } = *target;
+    let wanted = Wanted { relation: &relation, desc, flavor, column, ctid };
+    anatomy::on_page(&page, &wanted, &mut store, &Toasters::by_bytes(), target.page_size)
+        .map_err(missing)
+}
+
+/// Why a file or datum could not be inspected.
+#[derive(Debug, thiserror::Error)]
+pub enum OfflineError {
+    /// The file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The file's pages have another size.
+    #[error(
+        "\"{path}\" has pages of {got} bytes, not of {expected}\nHINT:  Use --block-size {got}."
+    )]
+    PageSize {
+        /// The file.
+        path: String,
+        /// What the first page says.
+        got: usize,
+        /// What was expected.
+        expected: usize,
+    },
+    /// There is no such value.
+    #[error("{0}")]
+    NoValue(String),
+    /// Output, or a stop.
+    #[error(transparent)]
+    Inspect(#[from] InspectError),
+}
+
+fn scan(
+    path: &Path,
+    target: &FileTarget<'_>,
+    desc: &TupleDesc,
+    sink: &mut impl ValueSink,
+    problems: &mut Problems,
+    progress: &dyn Progress,
+    stop: &AtomicBool,
+) -> Result<(RelationStats, u64), OfflineError> {
+    let name = path.display().to_string();
+    let mut file = RelationFile::open(path, target.page_size)?;
+    let mut page = vec![0; target.page_size.bytes()];
+    let mut stats = RelationStats::new(desc.attributes.len());
+    let relation =
+        Relation { source: &name, desc, page_size: target.page_size, flavor: target.flavor };
+    progress.begin(&name, file.blocks());
+    for number in 0..u32::try_from(file.blocks()).unwrap_or(u32::MAX) {
+        if stop.load(Ordering::Relaxed) {
+            return Err(InspectError::Stopped.into());
+        }
+        let block = BlockNumber(number);
+        match file.read(block, &mut page) {
+            Ok(true) => {
+                if number == 0 {
+                    check_page_size(&page, &name)?;
+                }
+                relation.scan_page(block, &page, &target.xact, &mut stats, sink, problems);
+            }
+            Ok(false) => break,
+            Err(error) => problems.add(Problem {
+                place: Place { block: Some(block), ..Place::of(name.as_str()) },
+                message: error.to_string(),
+            }),
+        }
+        progress.advance(1);
+    }
+    progress.end();
+    for error in file.truncated() {
+        problems.add(Problem { place: Place::of(name.as_str()), message: error.to_string() });
+    }
+    Ok((stats, file.blocks()))
+}
+
+/// Tells a file of other pages from a damaged one: the first page's own word on its size.
+fn check_page_size(page: &[u8], path: &str) -> Result<(), OfflineError> {
+    const SIZE_WORD: usize = 18;
+    for order in [ByteOrder::Little, ByteOrder::Big] {
+        let word = order.u16(page, SIZE_WORD).unwrap_or(0);
+        let got = usize::from(word & 0xFF00);
+        if word & 0x00FF == 4 && got != page.len() && PageSize::new(got).is_some() {
+            return Err(OfflineError::PageSize {
+                path: path.to_owned(),
+                got,
+                expected: page.len(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Describes one datum, given with its header.
+pub fn datum(bytes: &[u8], order: ByteOrder) -> Result<(ValueRow, usize), VarlenaError> {
+    let (value, used) = Varlena::parse(bytes, order)?;
+    let stored = StoredValue::of_varlena(&value, PageSize::DEFAULT);
+    Ok((ValueRow::of("datum", &stored), used))
+}

@@ -1,0 +1,112 @@
+//! Values in a TOAST relation that no row of the table refers to.
+//!
+//! Servers with pluggable TOAST leave such values behind when a row is deleted or its value
+//! replaced; on a stock server there should be none.
+
+use super::result::OrphanReport;
+use super::scan::{Seen, ValueSink};
+use crate::disk::layout::PageSize;
+use crate::disk::varlena::Varlena;
+use crate::disk::walk::Datum;
+use crate::disk::{ItemPointer, Oid};
+use crate::model::toaster::catalog::{Handler, Toasters};
+use crate::model::toaster::chunks::ChunkStore;
+use crate::model::toaster::describe::{PointerKind, describe};
+use crate::model::visibility::Transactions;
+use crate::source::toastfile::ToastFile;
+
+/// References that are remembered at the most: 4 bytes each.
+const MAX_REFERENCES: usize = 1 << 28;
+
+/// Collects what rows refer to.
+#[derive(Debug)]
+pub struct References {
+    page: PageSize,
+    value_ids: Vec<u32>,
+    /// Addresses of chunks that have a `chunk_id` of their own.
+    tids: Vec<(Oid, ItemPointer)>,
+    /// Why the references are not all there.
+    incomplete: Option<&'static str>,
+}
+
+impl References {
+    /// For a relation with pages of this size.
+    pub fn new(page: PageSize) -> References {
+        References { page, value_ids: Vec::new(), tids: Vec::new(), incomplete: None }
+    }
+
+    /// Takes note of what a value refers to.
+    fn note(&mut self, datum: &Datum<'_>) {
+        if self.value_ids.len() + self.tids.len() > MAX_REFERENCES {
+            self.incomplete.get_or_insert("there are too many values out of line");
+            return;
+        }
+        match datum {
+            Datum::Varlena(Varlena::External(pointer)) => self.value_ids.push(pointer.value_id.0),
+            Datum::Varlena(Varlena::Custom(pointer)) => {
+                let Ok(description) = describe(pointer, &Toasters::by_bytes(), self.page) else {
+                    self.incomplete.get_or_insert("a custom pointer is damaged");
+                    return;
+                };
+                if description.kind == PointerKind::HeadOnly {
+                    self.incomplete.get_or_insert("custom pointers do not name their chunks");
+                } else if description.toaster.handler == Handler::Unknown {
+                    self.incomplete.get_or_insert("there are pointers of an unknown toaster");
+                }
+                for part in description.parts {
+                    match (part.value, part.relation) {
+                        (Some(value), _) => self.value_ids.push(value.value_id.0),
+                        (None, Some(relation)) => {
+                            self.tids.extend(part.tids.iter().map(|&tid| (relation, tid)));
+                        }
+                        (None, None) => {}
+                    }
+                }
+            }
+            Datum::Varlena(Varlena::Unknown { .. }) => {
+                self.incomplete.get_or_insert("there are pointers of unknown kind");
+            }
+            _ => {}
+        }
+    }
+
+    /// The values of `store` that nothing refers to; the reason if that cannot be told.
+    ///
+    /// `unread`: whether there was anything in the table that could not be read.
+    pub fn orphans<T: Transactions>(
+        mut self,
+        store: &mut ToastFile<T>,
+        unread: bool,
+    ) -> Result<OrphanReport, &'static str> {
+        if unread {
+            self.incomplete.get_or_insert("part of the table could not be read");
+        }
+        for (relation, tid) in std::mem::take(&mut self.tids) {
+            match store.chunk_at(relation, tid) {
+                Ok(Some(chunk)) => self.value_ids.push(chunk.value_id.0),
+                Ok(None) | Err(_) => {
+                    self.incomplete.get_or_insert("a chunk's address leads nowhere");
+                }
+            }
+        }
+        if let Some(reason) = self.incomplete {
+            return Err(reason);
+        }
+        self.value_ids.sort_unstable();
+        let mut report = OrphanReport::default();
+        for value in store.values().filter(|value| value.live > 0) {
+            if self.value_ids.binary_search(&value.value_id.0).is_err() {
+                report.values += 1;
+                report.chunks += value.live;
+                report.bytes += value.live_bytes;
+            }
+        }
+        Ok(report)
+    }
+}
+
+impl ValueSink for References {
+    fn value(&mut self, seen: &Seen<'_>) {
+        self.note(&seen.datum);
+    }
+}

@@ -1,0 +1,494 @@
+//! What `inspect` reports: the one type that every output format is made from.
+//!
+//! The JSON form is the serialization of [`Report`]; `inspect.schema.json` beside this file is its
+//! documented shape. Sizes are bytes. A figure that is not known is null.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::problem::Problems;
+use super::stats::{ColumnStats, CustomKey, FormSums, RelationStats, Sizes, TupleCounts};
+use crate::codec::Method;
+use crate::disk::desc::{Attribute, TupleDesc};
+use crate::model::stored::Form;
+use crate::model::toaster::catalog::{Handler, Toasters};
+
+/// Name and version of the JSON shape.
+pub const SCHEMA: &str = "toastctl.inspect/1";
+
+/// The JSON Schema (draft 2020-12) of [`Report`].
+pub const JSON_SCHEMA: &str = include_str!("inspect.schema.json");
+
+/// Everything that one run of `inspect` found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Always [`SCHEMA`].
+    pub schema: &'static str,
+    /// The server, for live sources.
+    pub server: Option<ServerReport>,
+    /// The relations, biggest first.
+    pub relations: Vec<RelationReport>,
+}
+
+/// The server that was asked.
+#[derive(Debug, Clone, Serialize)]
+pub struct ServerReport {
+    /// `server_version`.
+    pub version: String,
+    /// `server_version_num`.
+    pub version_num: i32,
+    /// The database.
+    pub database: String,
+    /// Whether it is a standby.
+    pub in_recovery: bool,
+}
+
+/// How a relation was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Pages of a live server.
+    Pageinspect,
+    /// SQL functions of a live server.
+    Functions,
+    /// A relation file.
+    RelationFile,
+    /// Saved output of pageinspect.
+    PageinspectOutput,
+}
+
+/// One relation.
+#[derive(Debug, Clone, Serialize)]
+pub struct RelationReport {
+    /// `schema.name`, or the file.
+    pub relation: String,
+    /// Schema; null for files.
+    pub schema_name: Option<String>,
+    /// Name without schema; null for files.
+    pub name: Option<String>,
+    /// OID; null for files.
+    pub oid: Option<u32>,
+    /// `table`, `materialized view`, `TOAST relation`; null for files.
+    pub kind: Option<&'static str>,
+    /// How it was read.
+    pub source: Source,
+    /// The relation's options.
+    pub options: Vec<String>,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// The main fork.
+    pub heap: HeapReport,
+    /// Tuples; dead and unknown ones null where pages were not read.
+    pub tuples: TuplesReport,
+    /// The TOAST relation, if there is one or a file of it was given.
+    pub toast: Option<ToastReport>,
+    /// Columns, in the order of the table; dropped ones are left out.
+    pub columns: Vec<ColumnReport>,
+    /// Figures that this source cannot give.
+    pub not_available: Vec<NotAvailable>,
+    /// What could not be read: the first 1000.
+    pub problems: Vec<ProblemReport>,
+    /// How many problems there are in all.
+    pub problem_count: u64,
+}
+
+/// A relation's main fork.
+#[derive(Debug, Clone, Serialize)]
+pub struct HeapReport {
+    /// Its size.
+    pub bytes: Option<u64>,
+    /// Its blocks.
+    pub blocks: Option<u64>,
+    /// Blocks that were read.
+    pub blocks_read: u64,
+    /// Blocks read that were never written.
+    pub new_blocks: Option<u64>,
+    /// Free bytes in the blocks read.
+    pub free_bytes: Option<u64>,
+    /// All indexes of the relation.
+    pub index_bytes: Option<u64>,
+    /// Unused line pointers in the blocks read.
+    pub line_pointers_unused: Option<u64>,
+    /// Redirecting line pointers in the blocks read.
+    pub line_pointers_redirect: Option<u64>,
+    /// Dead line pointers in the blocks read.
+    pub line_pointers_dead: Option<u64>,
+}
+
+/// Tuples of a relation.
+#[derive(Debug, Clone, Serialize)]
+pub struct TuplesReport {
+    /// Visible.
+    pub live: u64,
+    /// Not visible.
+    pub dead: Option<u64>,
+    /// Of unknown visibility; their values are counted.
+    pub unknown: Option<u64>,
+    /// `HEAP_HOT_UPDATED`.
+    pub hot_updated: Option<u64>,
+    /// `HEAP_ONLY_TUPLE`.
+    pub heap_only: Option<u64>,
+}
+
+/// A relation's TOAST relation.
+#[derive(Debug, Clone, Serialize)]
+pub struct ToastReport {
+    /// `schema.name`, or the file.
+    pub relation: String,
+    /// OID.
+    pub oid: Option<u32>,
+    /// Size of its main fork.
+    pub bytes: Option<u64>,
+    /// Size of its index.
+    pub index_bytes: Option<u64>,
+    /// Its live rows, each a chunk.
+    pub rows: Option<u64>,
+    /// Whether `rows` was counted; otherwise it is the planner's estimate.
+    pub rows_counted: bool,
+    /// Its dead rows, where it was read.
+    pub dead_rows: Option<u64>,
+    /// Its free bytes, where it was read.
+    pub free_bytes: Option<u64>,
+    /// Values that the columns hold there.
+    pub values: u64,
+    /// Chunks that hold them.
+    pub chunks: u64,
+    /// Values there that no row refers to; null if that is not known.
+    pub orphans: Option<OrphanReport>,
+}
+
+/// Values in a TOAST relation that no row refers to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct OrphanReport {
+    /// How many.
+    pub values: u64,
+    /// Their chunks.
+    pub chunks: u64,
+    /// Bytes of chunk data.
+    pub bytes: u64,
+}
+
+/// One column.
+#[derive(Debug, Clone, Serialize)]
+pub struct ColumnReport {
+    /// Name.
+    pub column: String,
+    /// Type, as `\d` prints it.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// `plain`, `main`, `external`, `extended`.
+    pub storage: &'static str,
+    /// The column's compression method; null for the server's default.
+    pub compression: Option<&'static str>,
+    /// Values that are not NULL, missing ones included.
+    pub values: u64,
+    /// NULLs.
+    pub nulls: u64,
+    /// Values that rows older than the column take from the catalog.
+    pub missing: u64,
+    /// Content without headers, as `octet_length` counts; null if not known of every value.
+    pub raw_bytes: Option<u64>,
+    /// As `pg_column_size` counts; null if not known of every value.
+    pub stored_bytes: Option<u64>,
+    /// TOAST pointers in the rows.
+    pub pointer_bytes: u64,
+    /// `raw_bytes / stored_bytes`: over 1 where compression saves.
+    pub ratio: Option<f64>,
+    /// Chunks in the TOAST relation.
+    pub chunks: u64,
+    /// The part of the relation's bytes (heap, TOAST, TOAST index) that is this column's.
+    pub share: Option<f64>,
+    /// By form and method, in the order of forms.
+    pub forms: Vec<FormReport>,
+    /// Values stored by pluggable toasters, by toaster and kind of pointer.
+    pub toasters: Vec<ToasterReport>,
+    /// Distribution of raw sizes.
+    pub raw_size: SizeReport,
+    /// Distribution of stored sizes.
+    pub stored_size: SizeReport,
+}
+
+/// Values that one pluggable toaster stored with one kind of pointer.
+#[derive(Debug, Clone, Serialize)]
+pub struct ToasterReport {
+    /// Its name; null if nothing tells.
+    pub toaster: Option<String>,
+    /// Its OID, as the pointers have it.
+    pub toaster_oid: u32,
+    /// The kind of pointer.
+    pub pointer_kind: &'static str,
+    /// How many.
+    pub values: u64,
+    /// How many of them have chunks, or may have.
+    pub out_of_line: u64,
+    /// Content without headers; null if not known of every value.
+    pub raw_bytes: Option<u64>,
+    /// In the rows.
+    pub inline_bytes: u64,
+    /// In chunks; null if not known of every value.
+    pub chunk_bytes: Option<u64>,
+    /// Chunks, as far as the pointers tell.
+    pub chunks: u64,
+    /// What it costs to read one key or element.
+    pub cost_to_read: &'static str,
+    /// What it costs to append.
+    pub cost_to_append: &'static str,
+}
+
+/// Values of one form and method.
+#[derive(Debug, Clone, Serialize)]
+pub struct FormReport {
+    /// `null`, `missing`, `short`, `plain`, `compressed`, `external`, `external_compressed`,
+    /// `custom` or `unknown`.
+    pub form: &'static str,
+    /// `pglz`, `lz4` or null.
+    pub method: Option<&'static str>,
+    /// How many.
+    pub values: u64,
+    /// Content without headers; null if not known of every value.
+    pub raw_bytes: Option<u64>,
+    /// As `pg_column_size` counts; null if not known of every value.
+    pub stored_bytes: Option<u64>,
+    /// TOAST pointers in the rows.
+    pub pointer_bytes: u64,
+    /// Chunks.
+    pub chunks: u64,
+    /// `raw_bytes / stored_bytes`.
+    pub ratio: Option<f64>,
+}
+
+/// Distribution of sizes.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct SizeReport {
+    /// Smallest.
+    pub min: Option<u64>,
+    /// Half of the values are at most this long.
+    pub median: Option<u64>,
+    /// 95 % of the values are at most this long.
+    pub p95: Option<u64>,
+    /// 99 % of the values are at most this long.
+    pub p99: Option<u64>,
+    /// Biggest.
+    pub max: Option<u64>,
+}
+
+/// A figure that is not there, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NotAvailable {
+    /// Which figure.
+    pub figure: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Something that could not be read.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProblemReport {
+    /// Relation, file or input.
+    pub source: String,
+    /// Line of a text.
+    pub line: Option<usize>,
+    /// Block.
+    pub block: Option<u32>,
+    /// Line pointer number.
+    pub item: Option<u16>,
+    /// Column.
+    pub column: Option<String>,
+    /// Offset in the tuple, or in the page where no item is named.
+    pub byte: Option<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// All of it in one line.
+    pub text: String,
+}
+
+impl From<&Sizes> for SizeReport {
+    fn from(sizes: &Sizes) -> SizeReport {
+        SizeReport {
+            min: sizes.min(),
+            median: sizes.quantile(0.5),
+            p95: sizes.quantile(0.95),
+            p99: sizes.quantile(0.99),
+            max: sizes.max(),
+        }
+    }
+}
+
+/// Only what was read; sizes are filled in by who knows them.
+impl From<&TupleCounts> for HeapReport {
+    fn from(counts: &TupleCounts) -> HeapReport {
+        HeapReport {
+            bytes: None,
+            blocks: None,
+            blocks_read: counts.blocks,
+            new_blocks: Some(counts.new_blocks),
+            free_bytes: Some(counts.free_bytes),
+            index_bytes: None,
+            line_pointers_unused: Some(counts.line_pointers_unused),
+            line_pointers_redirect: Some(counts.line_pointers_redirect),
+            line_pointers_dead: Some(counts.line_pointers_dead),
+        }
+    }
+}
+
+impl From<&RelationStats> for TuplesReport {
+    fn from(stats: &RelationStats) -> TuplesReport {
+        TuplesReport {
+            live: stats.tuples.live,
+            dead: Some(stats.tuples.dead),
+            unknown: Some(stats.tuples.unknown),
+            hot_updated: Some(stats.tuples.hot_updated),
+            heap_only: Some(stats.tuples.heap_only),
+        }
+    }
+}
+
+/// Rounded to four digits behind the point, so that reports compare.
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| (part as f64 / whole as f64 * 10_000.0).round() / 10_000.0)
+}
+
+fn known(sum: u64, unknown: u64) -> Option<u64> {
+    (unknown == 0).then_some(sum)
+}
+
+fn form_report((form, method): (Form, Option<Method>), sums: &FormSums) -> FormReport {
+    let (raw_bytes, stored_bytes) = if form == Form::Null {
+        (None, None)
+    } else {
+        (known(sums.raw_bytes, sums.raw_unknown), known(sums.stored_bytes, sums.stored_unknown))
+    };
+    FormReport {
+        form: form.name(),
+        method: method.map(Method::name),
+        values: sums.values,
+        raw_bytes,
+        stored_bytes,
+        pointer_bytes: sums.pointer_bytes,
+        chunks: sums.chunks,
+        ratio: raw_bytes.zip(stored_bytes).and_then(|(raw, stored)| ratio(raw, stored)),
+    }
+}
+
+/// Values of pluggable toasters; names are those of the toasters that are known by their bytes.
+fn toaster_reports(stats: &ColumnStats) -> Vec<ToasterReport> {
+    let report = |(key, sums): (&CustomKey, &FormSums)| {
+        let (toaster, handler, kind) = *key;
+        ToasterReport {
+            toaster: (handler != Handler::Unknown).then(|| handler.usual_name().to_owned()),
+            toaster_oid: toaster.0,
+            pointer_kind: kind.name(),
+            values: sums.values,
+            out_of_line: sums.custom_out_of_line,
+            raw_bytes: known(sums.raw_bytes, sums.raw_unknown),
+            inline_bytes: sums.pointer_bytes,
+            chunk_bytes: known(sums.stored_bytes, sums.stored_unknown),
+            chunks: sums.chunks,
+            cost_to_read: kind.cost_to_read(),
+            cost_to_append: kind.cost_to_append(),
+        }
+    };
+    stats.custom().iter().map(report).collect()
+}
+
+/// Gives toasters the names that `pg_toaster` has for them.
+pub fn name_toasters(columns: &mut [ColumnReport], toasters: &Toasters) {
+    for report in columns.iter_mut().flat_map(|column| &mut column.toasters) {
+        let row = toasters.rows().iter().find(|row| row.oid.0 == report.toaster_oid);
+        if let Some(row) = row {
+            report.toaster = Some(row.name.clone());
+        }
+    }
+}
+
+/// The report of a column; `relation_bytes` are those of heap, TOAST relation and its index.
+pub fn column_report(
+    attribute: &Attribute,
+    stats: &ColumnStats,
+    relation_bytes: Option<u64>,
+) -> ColumnReport {
+    let forms: BTreeMap<_, _> = stats.forms();
+    let count = |wanted: fn(Form) -> bool| {
+        forms.iter().filter(|((form, _), _)| wanted(*form)).map(|(_, s)| s.values).sum()
+    };
+    let mut total = FormSums::default();
+    for ((form, _), sums) in &forms {
+        if *form != Form::Null {
+            total.merge(sums);
+        }
+    }
+    let raw_bytes = known(total.raw_bytes, total.raw_unknown);
+    let stored_bytes = known(total.stored_bytes, total.stored_unknown);
+    // A missing value is in the catalog, not in the relation.
+    let in_catalog: u64 = forms
+        .iter()
+        .filter(|((form, _), _)| *form == Form::Missing)
+        .map(|(_, sums)| sums.stored_bytes)
+        .sum();
+    let own = total.stored_bytes - in_catalog + total.pointer_bytes;
+    ColumnReport {
+        column: attribute.name.clone(),
+        type_name: attribute.type_name.clone(),
+        storage: attribute.storage.name(),
+        compression: attribute.compression.map(Method::name),
+        values: total.values,
+        nulls: count(|form| form == Form::Null),
+        missing: count(|form| form == Form::Missing),
+        raw_bytes,
+        stored_bytes,
+        pointer_bytes: total.pointer_bytes,
+        ratio: raw_bytes.zip(stored_bytes).and_then(|(raw, stored)| ratio(raw, stored)),
+        chunks: total.chunks,
+        share: relation_bytes.and_then(|whole| ratio(own, whole)),
+        forms: forms.iter().map(|(key, sums)| form_report(*key, sums)).collect(),
+        toasters: toaster_reports(stats),
+        raw_size: (&stats.raw()).into(),
+        stored_size: (&stats.stored()).into(),
+    }
+}
+
+/// The reports of all columns that are not dropped.
+pub fn column_reports(
+    desc: &TupleDesc,
+    stats: &RelationStats,
+    relation_bytes: Option<u64>,
+) -> Vec<ColumnReport> {
+    desc.attributes
+        .iter()
+        .zip(&stats.columns)
+        .filter(|(attribute, _)| !attribute.dropped)
+        .map(|(attribute, stats)| column_report(attribute, stats, relation_bytes))
+        .collect()
+}
+
+/// Values of all columns that are out of line, and their chunks.
+pub fn out_of_line(columns: &[ColumnReport]) -> (u64, u64) {
+    let values = columns
+        .iter()
+        .flat_map(|column| &column.forms)
+        .filter(|form| form.form.starts_with("external"))
+        .map(|form| form.values)
+        .sum::<u64>();
+    let toasters = columns.iter().flat_map(|column| &column.toasters);
+    let values = values + toasters.map(|report| report.out_of_line).sum::<u64>();
+    (values, columns.iter().map(|column| column.chunks).sum())
+}
+
+/// The problems kept, as reported.
+pub fn problem_reports(problems: &Problems) -> Vec<ProblemReport> {
+    problems
+        .kept()
+        .iter()
+        .map(|problem| ProblemReport {
+            source: problem.place.source.clone(),
+            line: problem.place.line,
+            block: problem.place.block.map(|b| b.0),
+            item: problem.place.item,
+            column: problem.place.column.clone(),
+            byte: problem.place.byte,
+            message: problem.message.clone(),
+            text: problem.to_string(),
+        })
+        .collect()
+}

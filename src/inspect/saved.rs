@@ -1,0 +1,262 @@
+//! `inspect` on saved output of pageinspect.
+
+use super::problem::{Place, Problem, Problems};
+use super::result::{HeapReport, RelationReport, Source, column_reports, problem_reports};
+use super::scan::{Relation, SplitTuple, ValueSink};
+use super::stats::RelationStats;
+use super::values::RowSink;
+use crate::disk::custom::CustomFlavor;
+use crate::disk::desc::TupleDesc;
+use crate::disk::layout::PageSize;
+use crate::disk::page::LinePointerState;
+use crate::disk::tuple::{HeapTuple, infomask, infomask2};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId};
+use crate::model::visibility::{HintBits, Visibility, visibility};
+use crate::source::saved::{SavedItem, SavedRows, parse};
+
+/// A sink that can be told whether the block of the rows to come is known.
+pub trait BlockAware: ValueSink {
+    /// Told before the values of each row or page.
+    fn block_known(&mut self, known: bool);
+}
+
+impl BlockAware for () {
+    fn block_known(&mut self, _known: bool) {}
+}
+
+impl BlockAware for RowSink<'_> {
+    fn block_known(&mut self, known: bool) {
+        self.with_block = known;
+    }
+}
+
+/// Reads saved text and reports on it like on a relation. `name` stands for it in places and rows.
+///
+/// Results of several functions over the same page are counted once for each.
+pub fn saved_text(
+    name: &str,
+    text: &[u8],
+    desc: &TupleDesc,
+    order: ByteOrder,
+    sink: &mut impl BlockAware,
+) -> RelationReport {
+    let outcome = parse(text);
+    let mut reader = Reader {
+        relation: Relation {
+            source: name,
+            desc,
+            page_size: PageSize::DEFAULT,
+            flavor: CustomFlavor::Auto,
+        },
+        stats: RelationStats::new(desc.attributes.len()),
+        problems: Problems::default(),
+        order,
+    };
+    for error in &outcome.errors {
+        let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        reader.problems.add(Problem {
+            place: Place {
+                line: Some(error.line.0),
+                column: error.column.clone(),
+                ..Place::of(name)
+            },
+            message: format!("{}{hint}", error.problem),
+        });
+    }
+    let mut page_size = None;
+    for result in &outcome.results {
+        match &result.rows {
+            SavedRows::Pages(pages) => {
+                for page in pages {
+                    sink.block_known(page.block.is_some());
+                    page_size = page_size.or(Some(page.bytes.len() as u64));
+                    let size = PageSize::new(page.bytes.len()).unwrap_or_default();
+                    Relation { page_size: size, ..reader.relation }.scan_page(
+                        page.block.unwrap_or_default(),
+                        &page.bytes,
+                        &HintBits,
+                        &mut reader.stats,
+                        sink,
+                        &mut reader.problems,
+                    );
+                }
+            }
+            SavedRows::Items(items) => {
+                for item in items {
+                    sink.block_known(item.block.is_some());
+                    reader.item(item, sink);
+                }
+            }
+            SavedRows::Attributes(rows) => {
+                for row in rows {
+                    sink.block_known(row.block.is_some());
+                    let ctid = ItemPointer { block: row.block.unwrap_or_default(), item: 0 };
+                    let split =
+                        SplitTuple { ctid, natts: None, attributes: &row.attributes, order };
+                    let unknown = Visibility::Unknown { xid: None };
+                    reader.split(row.line.0, &split, unknown, sink);
+                }
+            }
+        }
+    }
+    let Reader { stats, problems, .. } = reader;
+    let columns = column_reports(desc, &stats, None);
+    let whole_pages = page_size.is_some();
+    let heap = HeapReport::from(&stats.tuples);
+    RelationReport {
+        relation: name.to_owned(),
+        schema_name: None,
+        name: None,
+        oid: None,
+        kind: None,
+        source: Source::PageinspectOutput,
+        options: Vec::new(),
+        page_size: page_size.unwrap_or(PageSize::DEFAULT.bytes() as u64),
+        heap: HeapReport {
+            new_blocks: heap.new_blocks.filter(|_| whole_pages),
+            free_bytes: heap.free_bytes.filter(|_| whole_pages),
+            ..heap
+        },
+        tuples: (&stats).into(),
+        toast: None,
+        columns,
+        not_available: Vec::new(),
+        problems: problem_reports(&problems),
+        problem_count: problems.count(),
+    }
+}
+
+struct Reader<'a> {
+    relation: Relation<'a>,
+    stats: RelationStats,
+    problems: Problems,
+    order: ByteOrder,
+}
+
+impl Reader<'_> {
+    fn problem(&mut self, line: usize, item: Option<u16>, message: String) {
+        let place = Place { line: Some(line), item, ..Place::of(self.relation.source) };
+        self.problems.add(Problem { place, message });
+    }
+
+    /// Problems found by `scan` get the line of the text.
+    fn with_line(&mut self, line: usize, scan: impl FnOnce(&mut Self)) {
+        let before = std::mem::take(&mut self.problems);
+        scan(self);
+        let found = std::mem::replace(&mut self.problems, before);
+        for mut problem in found.kept().iter().cloned() {
+            problem.place.line = Some(line);
+            self.problems.add(problem);
+        }
+    }
+
+    fn split(
+        &mut self,
+        line: usize,
+        split: &SplitTuple<'_>,
+        seen: Visibility,
+        sink: &mut impl ValueSink,
+    ) {
+        self.with_line(line, |this| {
+            this.relation.scan_attributes(split, seen, &mut this.stats, sink, &mut this.problems);
+        });
+    }
+
+    fn item(&mut self, item: &SavedItem, sink: &mut impl ValueSink) {
+        let line = item.line.0;
+        match item.lp_flags.and_then(LinePointerState::from_flags) {
+            Some(LinePointerState::Unused) => {
+                self.stats.tuples.line_pointers_unused += 1;
+                return;
+            }
+            Some(LinePointerState::Redirect) => {
+                self.stats.tuples.line_pointers_redirect += 1;
+                return;
+            }
+            Some(LinePointerState::Dead) => {
+                self.stats.tuples.line_pointers_dead += 1;
+                return;
+            }
+            Some(LinePointerState::Normal) | None => {}
+        }
+        let ctid =
+            ItemPointer { block: item.block.unwrap_or(BlockNumber(0)), item: item.lp.unwrap_or(0) };
+        let Some(mask2) = item.t_infomask2 else {
+            let message = "t_infomask2 is missing: it tells the number of attributes".to_owned();
+            return self.problem(line, item.lp, message);
+        };
+        let bits = item.t_bits.as_deref().map(null_bitmap);
+        let mask = item.t_infomask.unwrap_or(match bits {
+            Some(_) => infomask::HASNULL,
+            None => 0,
+        });
+        let mut tuple = HeapTuple {
+            xmin: item.t_xmin.unwrap_or(TransactionId(0)),
+            xmax: item.t_xmax.unwrap_or(TransactionId(0)),
+            ctid: item.t_ctid.unwrap_or_default(),
+            infomask: mask,
+            infomask2: mask2,
+            null_bitmap: bits.as_deref(),
+            data: &[],
+            data_offset: usize::from(item.t_hoff.unwrap_or(0)),
+            order: self.order,
+        };
+        let seen = if item.t_infomask.is_some() {
+            visibility(&tuple, &HintBits)
+        } else {
+            Visibility::Unknown { xid: None }
+        };
+        match (&item.t_data, &item.t_attrs) {
+            (Some(data), _) => {
+                if mask & infomask::HASNULL != 0 && bits.is_none() {
+                    let message = "t_bits is missing: the tuple has nulls".to_owned();
+                    return self.problem(line, item.lp, message);
+                }
+                tuple.data = data;
+                self.with_line(line, |this| {
+                    this.relation.scan_tuple(
+                        ctid,
+                        &tuple,
+                        seen,
+                        &mut this.stats,
+                        sink,
+                        &mut this.problems,
+                    );
+                });
+            }
+            (None, Some(attributes)) => {
+                self.stats.tuples.hot_updated += u64::from(tuple.hot_updated());
+                self.stats.tuples.heap_only += u64::from(tuple.heap_only());
+                let natts = Some(usize::from(mask2 & infomask2::NATTS_MASK));
+                let split = SplitTuple { ctid, natts, attributes, order: self.order };
+                self.split(line, &split, seen, sink);
+            }
+            (None, None) => {
+                let message = "neither t_data nor t_attrs is given".to_owned();
+                self.problem(line, item.lp, message);
+            }
+        }
+    }
+}
+
+/// The bytes of a bitmap printed as `0` and `1`, first attribute first.
+fn null_bitmap(bits: &str) -> Vec<u8> {
+    bits.as_bytes()
+        .chunks(8)
+        .map(|eight| {
+            let set = eight.iter().enumerate().filter(|&(_, &bit)| bit == b'1');
+            set.fold(0, |byte, (at, _)| byte | 1 << at)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bitmaps_as_heap_page_items_prints_them() {
+        assert_eq!(null_bitmap("1010000001000000"), [0b0000_0101, 0b0000_0010]);
+        assert_eq!(null_bitmap(""), [0u8; 0]);
+    }
+}

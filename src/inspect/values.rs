@@ -1,0 +1,118 @@
+//! One line a value: `inspect --values`.
+
+use serde::Serialize;
+
+use super::scan::{Seen, ValueSink};
+use crate::codec::Method;
+use crate::model::stored::StoredValue;
+use crate::model::toaster::catalog::Handler;
+
+/// A value as `--values` prints it. Sizes are bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ValueRow {
+    /// `schema.name`, or the file or input.
+    pub relation: String,
+    /// Block; null where the input does not tell.
+    pub block: Option<u32>,
+    /// Line pointer number.
+    pub item: Option<u16>,
+    /// `(block,item)`.
+    pub ctid: Option<String>,
+    /// Column.
+    pub column: Option<String>,
+    /// As in the report.
+    pub form: &'static str,
+    /// As in the report.
+    pub method: Option<&'static str>,
+    /// Content without header.
+    pub raw_size: Option<u64>,
+    /// As `pg_column_size` counts.
+    pub stored_size: Option<u64>,
+    /// `chunk_id` of the value's chunks.
+    pub value_id: Option<u32>,
+    /// OID of the TOAST relation.
+    pub toast_relation: Option<u32>,
+    /// Its chunks, as far as its pointer tells.
+    pub chunks: Option<u64>,
+    /// The pluggable toaster that stored it, if that is known.
+    pub toaster: Option<String>,
+    /// OID of the pluggable toaster.
+    pub toaster_oid: Option<u32>,
+    /// What a pluggable toaster's pointer is.
+    pub pointer_kind: Option<&'static str>,
+    /// md5 of the content without header; null if the value was not put together.
+    pub md5: Option<String>,
+    /// md5 of the text form, for the types whose text form is known.
+    pub text_md5: Option<String>,
+}
+
+impl ValueRow {
+    /// A value without a place.
+    pub fn of(relation: &str, stored: &StoredValue) -> ValueRow {
+        ValueRow {
+            relation: relation.to_owned(),
+            block: None,
+            item: None,
+            ctid: None,
+            column: None,
+            form: stored.form.name(),
+            method: stored.method.map(Method::name),
+            raw_size: stored.raw_size,
+            stored_size: stored.stored_size,
+            value_id: stored.location.map(|l| l.value_id.0).filter(|&id| id != 0),
+            toast_relation: stored.location.map(|l| l.toast_relation.0),
+            chunks: match &stored.custom {
+                Some(custom) => custom.chunks,
+                None => stored.location.map(|l| u64::from(l.chunks)),
+            },
+            toaster: stored
+                .custom
+                .filter(|custom| custom.handler != Handler::Unknown)
+                .map(|custom| custom.handler.usual_name().to_owned()),
+            toaster_oid: stored.custom.map(|custom| custom.toaster.0),
+            pointer_kind: stored.custom.map(|custom| custom.kind.name()),
+            md5: None,
+            text_md5: None,
+        }
+    }
+
+    /// A value in its place; `with_block` if block numbers are known.
+    pub fn seen(relation: &str, seen: &Seen<'_>, with_block: bool) -> ValueRow {
+        let mut row = ValueRow::of(relation, &seen.stored);
+        row.item = Some(seen.ctid.item);
+        row.column = Some(seen.column.name.clone());
+        if with_block {
+            row.block = Some(seen.ctid.block.0);
+            row.ctid = Some(seen.ctid.to_string());
+        }
+        row
+    }
+}
+
+/// Prints value rows; an error ends the printing, not the scan.
+pub trait RowWriter {
+    /// One row.
+    fn write(&mut self, row: &ValueRow) -> std::io::Result<()>;
+}
+
+/// Passes the values of wanted columns on to a [`RowWriter`].
+pub struct RowSink<'w> {
+    /// The relation's name in the rows.
+    pub relation: String,
+    /// Whether block numbers are known.
+    pub with_block: bool,
+    /// Where the rows go.
+    pub writer: &'w mut (dyn RowWriter + Send),
+    /// The first error of the writer.
+    pub error: Option<std::io::Error>,
+}
+
+impl ValueSink for RowSink<'_> {
+    fn value(&mut self, seen: &Seen<'_>) {
+        if self.error.is_some() {
+            return;
+        }
+        let row = ValueRow::seen(&self.relation, seen, self.with_block);
+        self.error = self.writer.write(&row).err();
+    }
+}

@@ -1,0 +1,373 @@
+//! The report of `advise-threshold` in every format.
+
+use std::io::{self, Write};
+
+use super::advise_plot;
+use super::format::Format;
+use super::table::{Grid, Head, Style, printable};
+use super::units::size;
+use crate::advise::estimate::{Estimate, Figure};
+use crate::advise::result::{CandidateReport, Fraction, Report, Whole};
+
+/// Writes the reports. `width` is the terminal's, for the table only.
+pub fn write(
+    reports: &[Report],
+    format: Format,
+    width: Option<usize>,
+    plot: bool,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    match format {
+        Format::Table => tables(reports, Style::Terminal(width), plot, out)?,
+        Format::Markdown => tables(reports, Style::Markdown, plot, out)?,
+        Format::Json => {
+            match reports {
+                [report] => serde_json::to_writer_pretty(&mut *out, report)?,
+                _ => serde_json::to_writer_pretty(&mut *out, reports)?,
+            }
+            writeln!(out)?;
+        }
+        Format::Jsonl => {
+            for report in reports {
+                serde_json::to_writer(&mut *out, report)?;
+                writeln!(out)?;
+            }
+        }
+        Format::Csv => csv(reports, out)?,
+    }
+    out.flush()
+}
+
+fn tables(reports: &[Report], style: Style, plot: bool, out: &mut impl Write) -> io::Result<()> {
+    for (number, report) in reports.iter().enumerate() {
+        if number > 0 {
+            writeln!(out)?;
+        }
+        one(report, style, plot, out)?;
+    }
+    Ok(())
+}
+
+fn one(report: &Report, style: Style, plot: bool, out: &mut impl Write) -> io::Result<()> {
+    let markdown = style == Style::Markdown;
+    let title = if markdown { "## " } else { "" };
+    let item = if markdown { "* " } else { "  " };
+    writeln!(
+        out,
+        "{title}{}, column {} ({})",
+        printable(&report.relation),
+        printable(&report.column),
+        printable(&report.column_type)
+    )?;
+    if markdown {
+        writeln!(out)?;
+    }
+    let files = &report.files;
+    writeln!(
+        out,
+        "{item}files: heap {}, TOAST {}, its index {}",
+        size(files.heap_bytes),
+        size(files.toast_bytes),
+        size(files.toast_index_bytes)
+    )?;
+    let sample = &report.sample;
+    let part = if sample.rows_examined < sample.rows {
+        format!(", values of {} of them", sample.rows_examined)
+    } else {
+        String::new()
+    };
+    writeln!(
+        out,
+        "{item}sample: {} of {} blocks, {} rows{part}{}",
+        sample.blocks,
+        sample.total_blocks,
+        sample.rows,
+        if sample.exact { ", compressed by the server" } else { "" }
+    )?;
+    writeln!(out)?;
+    let drawn = grid(report).draw(style);
+    out.write_all(drawn.text.as_bytes())?;
+    if style == Style::Markdown {
+        writeln!(out)?;
+    }
+    for line in folded(report) {
+        paragraph(&line, style, out)?;
+    }
+    if !drawn.left_out.is_empty() {
+        let note = format!("(no room for: {})", drawn.left_out.join(", "));
+        paragraph(&note, style, out)?;
+    }
+    paragraph(
+        "Marks: > recommended, * on the Pareto front. Changes are against today, with the half \
+         width of the 95 % confidence interval.",
+        style,
+        out,
+    )?;
+    if plot {
+        let width = match style {
+            Style::Terminal(Some(width)) => width,
+            Style::Terminal(None) | Style::Markdown => 80,
+        };
+        let fence = if markdown { "```\n" } else { "" };
+        write!(out, "\n{fence}{}{fence}", advise_plot::chart(report, width))?;
+    }
+    writeln!(out)?;
+    let recommendation = &report.recommendation;
+    paragraph(&recommendation.reasons, style, out)?;
+    if let Some(command) = &recommendation.command {
+        writeln!(out)?;
+        let indent = "    ";
+        for statement in &recommendation.sql {
+            writeln!(out, "{indent}{}", printable(statement))?;
+        }
+        writeln!(out, "{indent}{}", printable(command))?;
+    }
+    if !report.notes.is_empty() {
+        writeln!(out)?;
+        for note in &report.notes {
+            paragraph(&format!("{}{note}", if markdown { "* " } else { "- " }), style, out)?;
+        }
+    }
+    for p in &report.pluggable {
+        writeln!(out)?;
+        let (read, change) = match p.toaster {
+            "jsonb_toaster" => ("reading one key", "changing one key"),
+            _ => ("reading it", "appending a little"),
+        };
+        let text = format!(
+            "Estimate for a server with pluggable TOAST: with {}, an average value of those now out \
+             of line would take {} in the row and {} out of it; {read} would visit {:.1} TOAST \
+             buffers instead of {:.1}, and {change} would write {} instead of {}.",
+            p.toaster,
+            size(p.inline_bytes_per_value),
+            size(p.toast_bytes_per_value),
+            p.read_buffers,
+            p.read_buffers_today,
+            size(p.small_update_bytes),
+            size(p.small_update_bytes_today)
+        );
+        paragraph(&text, style, out)?;
+    }
+    if report.problem_count > 0 {
+        writeln!(out)?;
+        writeln!(out, "{} problems:", report.problem_count)?;
+        for problem in report.problems.iter().take(10) {
+            writeln!(out, "{item}{}", printable(problem))?;
+        }
+    }
+    Ok(())
+}
+
+/// Text broken into lines that fit the terminal.
+fn paragraph(text: &str, style: Style, out: &mut impl Write) -> io::Result<()> {
+    let width = match style {
+        Style::Terminal(width) => width.unwrap_or(80).clamp(40, 100),
+        Style::Markdown => usize::MAX,
+    };
+    let mut line = String::new();
+    for word in printable(text).split(' ') {
+        let more = unicode_width::UnicodeWidthStr::width(word) + usize::from(!line.is_empty());
+        if unicode_width::UnicodeWidthStr::width(line.as_str()) + more > width {
+            writeln!(out, "{line}")?;
+            line.clear();
+            if text.starts_with("- ") {
+                line.push(' ');
+            }
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    writeln!(out, "{line}")
+}
+
+fn grid(report: &Report) -> Grid {
+    let mut grid = Grid::new(&[
+        Head::text("", 0),
+        Head::text("Settings", 0),
+        Head::number("Total", 0),
+        Head::number("Change", 0),
+        Head::number("Heap", 3),
+        Head::number("TOAST", 3),
+        Head::number("Index", 7),
+        Head::number("In row", 6),
+        Head::number("Out of line", 6),
+        Head::number("Chunks", 8),
+        Head::number("Decompress", 5),
+        Head::number("Buffers/read", 1),
+        Head::number("CPU/read", 1),
+        Head::number("CPU change", 1),
+        Head::number("Bytes/update", 4),
+        Head::number("WAL/update", 2),
+        Head::number("WAL change", 2),
+        Head::text("Refused", 1),
+    ]);
+    for candidate in report.candidates.iter().filter(|c| !is_folded(c)) {
+        grid.row(cells(candidate));
+    }
+    grid
+}
+
+/// Whether a candidate is named in a line below the table instead of a row of its own.
+fn is_folded(candidate: &CandidateReport) -> bool {
+    candidate.same_as.is_some() && !candidate.recommended
+}
+
+/// The candidates that store every value as another does.
+fn folded(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (index, first) in report.candidates.iter().enumerate() {
+        let same: Vec<String> = report
+            .candidates
+            .iter()
+            .filter(|c| is_folded(c) && c.same_as == Some(index))
+            .map(|c| printable(&c.name))
+            .collect();
+        if !same.is_empty() {
+            lines.push(format!("Same as {}: {}.", printable(&first.name), same.join(", ")));
+        }
+    }
+    lines
+}
+
+fn cells(c: &CandidateReport) -> Vec<String> {
+    let bytes = |w: &Whole| size(w.0.value.estimate.round() as u64);
+    let forms = &c.forms;
+    let mark = match (c.recommended, c.pareto) {
+        (true, true) => ">*",
+        (true, false) => ">",
+        (false, true) => " *",
+        (false, false) => "",
+    };
+    vec![
+        mark.into(),
+        c.name.clone(),
+        bytes(&c.total_bytes),
+        change(&c.total_bytes.0, c.today),
+        bytes(&c.heap_bytes),
+        bytes(&c.toast_bytes),
+        bytes(&c.toast_index_bytes),
+        (forms.short + forms.plain + forms.compressed).to_string(),
+        (forms.external + forms.external_compressed + forms.custom).to_string(),
+        format!("{:.0}", c.chunks.0.value.estimate),
+        c.decompressed_values.to_string(),
+        format!("{:.1}", c.read_buffers_per_value.0.value.estimate),
+        nanoseconds(c.read_cpu_ns_per_value.0.value.estimate),
+        change(&c.read_cpu_ns_per_value.0, c.today),
+        bytes(&c.update_bytes_per_value),
+        bytes(&c.update_wal_bytes_per_value),
+        change(&c.update_wal_bytes_per_value.0, c.today),
+        c.refusal.as_ref().map(|_| format!("{} rows", c.refused_rows)).unwrap_or_default(),
+    ]
+}
+
+/// `-12.3 % ±0.4`.
+fn change(figure: &Figure, today: bool) -> String {
+    let Some(Estimate { estimate, low, high }) = figure.change.filter(|_| !today) else {
+        return String::new();
+    };
+    let half = (high - low) / 2.0 * 100.0;
+    if estimate == 0.0 && half == 0.0 {
+        return "same".into();
+    }
+    format!("{:+.1} % ±{half:.1}", estimate * 100.0)
+}
+
+/// `850 ns`, `12.3 µs`, `4.0 ms`.
+fn nanoseconds(ns: f64) -> String {
+    if ns < 1e3 {
+        format!("{ns:.0} ns")
+    } else if ns < 1e6 {
+        format!("{:.1} µs", ns / 1e3)
+    } else {
+        format!("{:.1} ms", ns / 1e6)
+    }
+}
+
+fn csv(reports: &[Report], out: &mut impl Write) -> io::Result<()> {
+    let mut writer = csv::Writer::from_writer(out);
+    let mut head: Vec<String> = [
+        "relation",
+        "column",
+        "storage",
+        "method",
+        "target",
+        "policy",
+        "today",
+        "recommended",
+        "pareto",
+    ]
+    .map(String::from)
+    .to_vec();
+    for figure in [
+        "heap_bytes",
+        "toast_bytes",
+        "toast_index_bytes",
+        "total_bytes",
+        "chunks",
+        "read_buffers_per_value",
+        "read_cpu_ns_per_value",
+        "update_bytes_per_value",
+        "update_wal_bytes_per_value",
+    ] {
+        head.push(figure.into());
+        head.push(format!("{figure}_low"));
+        head.push(format!("{figure}_high"));
+    }
+    for form in
+        ["null", "short", "plain", "compressed", "external", "external_compressed", "custom"]
+    {
+        head.push(form.into());
+    }
+    head.push("refused_rows".into());
+    writer.write_record(&head)?;
+    for report in reports {
+        for c in &report.candidates {
+            let mut row = vec![
+                report.relation.clone(),
+                report.column.clone(),
+                c.settings.storage.clone(),
+                c.settings.method.clone(),
+                c.settings.target.to_string(),
+                c.settings.policy.clone(),
+                c.today.to_string(),
+                c.recommended.to_string(),
+                c.pareto.to_string(),
+            ];
+            let whole = |w: &Whole| {
+                let Estimate { estimate, low, high } = w.0.value;
+                [estimate.round(), low.floor(), high.ceil()].map(|n| format!("{n:.0}"))
+            };
+            let fraction = |f: &Fraction| {
+                let Estimate { estimate, low, high } = f.0.value;
+                [estimate, low, high].map(|n| format!("{n:.3}"))
+            };
+            row.extend(whole(&c.heap_bytes));
+            row.extend(whole(&c.toast_bytes));
+            row.extend(whole(&c.toast_index_bytes));
+            row.extend(whole(&c.total_bytes));
+            row.extend(whole(&c.chunks));
+            row.extend(fraction(&c.read_buffers_per_value));
+            row.extend(whole(&c.read_cpu_ns_per_value));
+            row.extend(whole(&c.update_bytes_per_value));
+            row.extend(whole(&c.update_wal_bytes_per_value));
+            let f = &c.forms;
+            row.extend(
+                [
+                    f.null,
+                    f.short,
+                    f.plain,
+                    f.compressed,
+                    f.external,
+                    f.external_compressed,
+                    f.custom,
+                    c.refused_rows,
+                ]
+                .map(|n| n.to_string()),
+            );
+            writer.write_record(&row)?;
+        }
+    }
+    writer.flush()
+}

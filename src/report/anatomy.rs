@@ -1,0 +1,113 @@
+//! One value in every detail, as text.
+
+use std::io::{self, Write};
+
+use super::table::printable;
+use super::units::size;
+use crate::inspect::anatomy::{Anatomy, ChunkAnatomy, PartAnatomy};
+
+/// Chunks of one part that are listed; the rest is counted.
+const CHUNKS_SHOWN: usize = 100;
+/// Bytes of a pointer that are shown.
+const POINTER_SHOWN: usize = 256;
+
+/// Writes the anatomy for people.
+pub fn text(anatomy: &Anatomy, out: &mut impl Write) -> io::Result<()> {
+    let Anatomy { relation, column, type_name, ctid, form, .. } = anatomy;
+    writeln!(
+        out,
+        "{}, column \"{}\" ({}) at {ctid}",
+        printable(relation),
+        printable(column),
+        printable(type_name)
+    )?;
+    let mut line = format!("  form: {form}");
+    if let Some(method) = anatomy.method {
+        line.push_str(&format!(", {method}"));
+    }
+    if let Some(raw) = anatomy.raw_size {
+        line.push_str(&format!("; {} raw", bytes(raw)));
+    }
+    if let Some(stored) = anatomy.stored_size {
+        line.push_str(&format!(", {} stored", bytes(stored)));
+    }
+    if anatomy.pointer_size > 0 {
+        line.push_str(&format!(", pointer of {}", bytes(anatomy.pointer_size)));
+    }
+    writeln!(out, "{line}")?;
+    if let (Some(oid), Some(kind)) = (anatomy.toaster_oid, anatomy.pointer_kind) {
+        let name = anatomy.toaster.as_deref().unwrap_or("unknown");
+        writeln!(out, "  toaster: {} (OID {oid}), pointer: {kind}", printable(name))?;
+    }
+    if let Some(pointer) = &anatomy.pointer {
+        let shown = pointer.get(..POINTER_SHOWN * 2).unwrap_or(pointer);
+        let more = if shown.len() < pointer.len() { "..." } else { "" };
+        writeln!(out, "  pointer: {shown}{more}")?;
+    }
+    for part in &anatomy.parts {
+        write_part(part, out)?;
+    }
+    let cost = anatomy.cost;
+    if cost.chunks > 0 {
+        writeln!(
+            out,
+            "  to read all of it: the row, {} chunks ({}) on {} pages",
+            cost.chunks,
+            bytes(cost.bytes),
+            cost.pages
+        )?;
+    }
+    writeln!(out, "  to read a key: {}", anatomy.cost_to_read)?;
+    writeln!(out, "  to append: {}", anatomy.cost_to_append)?;
+    for (name, md5) in [("md5", &anatomy.md5), ("text md5", &anatomy.text_md5)] {
+        if let Some(md5) = md5 {
+            writeln!(out, "  {name}: {md5}")?;
+        }
+    }
+    if let Some(first) = &anatomy.first_bytes {
+        writeln!(out, "  first bytes: {first}")?;
+    }
+    if let Some(first) = &anatomy.first_text {
+        writeln!(out, "  first text: {}", printable(first))?;
+    }
+    for problem in &anatomy.problems {
+        writeln!(out, "  problem: {}", printable(problem))?;
+    }
+    out.flush()
+}
+
+fn write_part(part: &PartAnatomy, out: &mut impl Write) -> io::Result<()> {
+    let mut line = format!("  part: {}", part.kind);
+    if let Some(id) = part.value_id {
+        line.push_str(&format!(", value {id}"));
+    }
+    if let Some(relation) = part.toast_relation {
+        line.push_str(&format!(" in toast relation {relation}"));
+    }
+    if let Some(raw) = part.raw_size {
+        line.push_str(&format!(", {} raw", bytes(raw)));
+    }
+    line.push_str(&format!(", {} chunks", part.chunks.len()));
+    writeln!(out, "{line}")?;
+    for chunk in part.chunks.iter().take(CHUNKS_SHOWN) {
+        let ChunkAnatomy { seq, ctid, bytes: length, method, inserted } = chunk;
+        let mut line = format!("    chunk {seq} at {ctid}: {length} bytes");
+        if let Some(method) = method {
+            line.push_str(&format!(", {method}"));
+        }
+        if *inserted != "committed" {
+            line.push_str(&format!(", inserting transaction: {inserted}"));
+        }
+        writeln!(out, "{line}")?;
+    }
+    match part.chunks.len().saturating_sub(CHUNKS_SHOWN) {
+        0 => Ok(()),
+        more => writeln!(out, "    and {more} more"),
+    }
+}
+
+/// Exact, and for people where that differs.
+fn bytes(count: u64) -> String {
+    let human = size(count);
+    if count < 10_000 { format!("{count} bytes") } else { format!("{human} ({count} bytes)") }
+}

@@ -1,0 +1,18 @@
+//! Results as text and data.
+//!
+//! * [`format`]: the formats, and the output that they share.
+//! * [`table`]: tables fitted to the terminal; [`units`]: sizes for people.
+//! * [`inspect`]: the report of `inspect` in every format; [`values`]: its lines of values;
+//!   [`anatomy`]: one value in every detail.
+//! * [`advise`]: the report of `advise-threshold`; [`advise_plot`]: its charts.
+//! * [`retoast`]: the report of `retoast`.
+
+pub mod advise;
+pub mod advise_plot;
+pub mod anatomy;
+pub mod format;
+pub mod inspect;
+pub mod retoast;
+pub mod table;
+pub mod units;
+pub mod values;

@@ -1,0 +1,153 @@
+//! The report of `retoast` in every format.
+
+use std::io::{self, Write};
+
+use super::format::{Format, json, json_lines};
+use super::table::{Grid, Head, Style, printable};
+use super::units::size;
+use crate::retoast::result::{FormReport, Outcome, Report, TableReport};
+
+/// Skipped rows shown in a table; the rest is counted.
+const SKIPPED_SHOWN: usize = 10;
+
+/// Writes the report. `width` is the terminal's, for the table only.
+pub fn write(
+    report: &Report,
+    format: Format,
+    width: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    match format {
+        Format::Table => tables(report, Style::Terminal(width), out)?,
+        Format::Markdown => tables(report, Style::Markdown, out)?,
+        Format::Json => json(report, out)?,
+        Format::Jsonl => json_lines(report.schema, &report.tables, out)?,
+        Format::Csv => csv(report, out)?,
+    }
+    out.flush()
+}
+
+fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Complete => "complete: all values are stored as chosen",
+        Outcome::Incomplete => "incomplete: values are left that are not stored as chosen",
+        Outcome::Stopped => "stopped on request",
+        Outcome::Planned => "planned only: nothing was changed",
+    }
+}
+
+fn tables(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()> {
+    for (at, table) in report.tables.iter().enumerate() {
+        if at > 0 {
+            writeln!(out)?;
+        }
+        one(table, style, out)?;
+    }
+    Ok(())
+}
+
+fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{}, {} to {}: {}",
+        printable(&table.relation),
+        printable(&table.columns.join(", ")),
+        table.toaster,
+        outcome(table.outcome)
+    )?;
+    if let Some(alter) = &table.alter {
+        writeln!(out, "set: {}", printable(alter))?;
+    }
+    writeln!(
+        out,
+        "rows: {} to do with {}, {} stored anew, {} verified",
+        table.rows_found,
+        size(table.bytes_found),
+        table.rows_stored,
+        table.rows_verified
+    )?;
+    writeln!(
+        out,
+        "work: {} transactions (longest {} ms), {} scans, {} vacuums, {} retries, {} of WAL, {:.1} s",
+        table.batches,
+        table.longest_batch_ms,
+        table.scans,
+        table.vacuums,
+        table.retries,
+        size(table.wal_bytes),
+        table.elapsed_ms as f64 / 1000.0
+    )?;
+    writeln!(out)?;
+    let mut sizes = Grid::new(&[
+        Head::text("part", 0),
+        Head::number("before", 0),
+        Head::number("peak", 1),
+        Head::number("after", 0),
+    ]);
+    let parts = [
+        ("heap", table.before.heap, table.peak.heap, table.after.heap),
+        ("TOAST", table.before.toast, table.peak.toast, table.after.toast),
+        ("indexes", table.before.indexes, table.peak.indexes, table.after.indexes),
+    ];
+    for (part, before, peak, after) in parts {
+        sizes.row(vec![part.into(), size(before), size(peak), size(after)]);
+    }
+    write!(out, "{}", sizes.draw(style).text)?;
+    writeln!(out)?;
+    let mut forms = Grid::new(&[
+        Head::text("scan", 0),
+        Head::text("column", 0),
+        Head::text("form", 0),
+        Head::text("method", 0),
+        Head::number("values", 0),
+        Head::number("stored", 1),
+    ]);
+    for (scan, list) in [("first", &table.forms_before), ("last", &table.forms_after)] {
+        for form in list {
+            forms.row(form_cells(scan, form));
+        }
+    }
+    write!(out, "{}", forms.draw(style).text)?;
+    for row in table.skipped.iter().take(SKIPPED_SHOWN) {
+        writeln!(out, "skipped {}: {}", row.ctid, printable(&row.reason))?;
+    }
+    if let Some(more) = table.skipped.len().checked_sub(SKIPPED_SHOWN).filter(|&more| more > 0) {
+        writeln!(out, "skipped: and {more} more")?;
+    }
+    for note in &table.notes {
+        writeln!(out, "note: {}", printable(note))?;
+    }
+    Ok(())
+}
+
+fn form_cells(scan: &str, form: &FormReport) -> Vec<String> {
+    vec![
+        scan.into(),
+        form.column.clone(),
+        form.form.into(),
+        form.method.unwrap_or_default().into(),
+        form.values.to_string(),
+        size(form.bytes),
+    ]
+}
+
+fn csv(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let mut writer = csv::Writer::from_writer(out);
+    writer.write_record(["relation", "scan", "column", "form", "method", "values", "bytes"])?;
+    for table in &report.tables {
+        for (scan, list) in [("first", &table.forms_before), ("last", &table.forms_after)] {
+            for form in list {
+                writer.write_record([
+                    &table.relation,
+                    scan,
+                    &form.column,
+                    form.form,
+                    form.method.unwrap_or_default(),
+                    &form.values.to_string(),
+                    &form.bytes.to_string(),
+                ])?;
+            }
+        }
+    }
+    writer.flush()
+}

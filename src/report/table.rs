@@ -1,0 +1,273 @@
+//! Tables as psql prints them, fitted to a width.
+
+use comfy_table::{
+    CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle,
+};
+use unicode_width::UnicodeWidthStr;
+
+/// psql's `border 1`: columns parted by bars, a rule below the header, no frame.
+const PSQL: TableStyle = TableStyle::new()
+    .header_lines(ContentLineStyle::none().junction('|'))
+    .header_separator(LineStyle::none().fill('-').junction('+'))
+    .content_lines(ContentLineStyle::none().junction('|'));
+const MARKDOWN: TableStyle = comfy_table::presets::ASCII_MARKDOWN;
+
+/// A column of a [`Grid`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Title.
+    pub title: &'static str,
+    /// Numbers stand at the right.
+    pub right: bool,
+    /// Columns of rank 0 are always shown; where the width does not suffice the highest rank goes
+    /// first.
+    pub rank: u8,
+}
+
+impl Head {
+    /// A column of text.
+    pub const fn text(title: &'static str, rank: u8) -> Head {
+        Head { title, right: false, rank }
+    }
+
+    /// A column of numbers.
+    pub const fn number(title: &'static str, rank: u8) -> Head {
+        Head { title, right: true, rank }
+    }
+}
+
+/// How a [`Grid`] is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// For a terminal of this width; `None` for no limit.
+    Terminal(Option<usize>),
+    /// Markdown, never shortened.
+    Markdown,
+}
+
+/// Rows under heads.
+#[derive(Debug, Clone, Default)]
+pub struct Grid {
+    heads: Vec<Head>,
+    rows: Vec<Vec<String>>,
+}
+
+/// What a drawn grid had to leave out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drawn {
+    /// The text, each line ended.
+    pub text: String,
+    /// Titles of the columns left out.
+    pub left_out: Vec<&'static str>,
+}
+
+impl Grid {
+    /// No rows yet.
+    pub fn new(heads: &[Head]) -> Grid {
+        Grid { heads: heads.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row, one cell for each head.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells.into_iter().map(|cell| printable(&cell)).collect());
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Draws the grid. Columns whose cells are all empty are not drawn.
+    pub fn draw(&self, style: Style) -> Drawn {
+        let mut shown: Vec<usize> = (0..self.heads.len())
+            .filter(|&at| {
+                self.rows.iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty()))
+            })
+            .collect();
+        let mut left_out = Vec::new();
+        let mut shorten = None;
+        if let Style::Terminal(Some(width)) = style {
+            while self.width(&shown) > width {
+                let rank = |at: &usize| self.heads.get(*at).map_or(0, |head| head.rank);
+                let Some(last) = shown.iter().copied().filter(|at| rank(at) > 0).max_by_key(rank)
+                else {
+                    break;
+                };
+                shown.retain(|&at| at != last);
+                left_out.extend(self.heads.get(last).map(|head| head.title));
+            }
+            shorten = self.width(&shown).checked_sub(width).filter(|&by| by > 0);
+        }
+        left_out.reverse();
+        Drawn { text: self.text(&shown, shorten, style), left_out }
+    }
+
+    fn column_width(&self, at: usize) -> usize {
+        let head = self.heads.get(at).map_or(0, |head| head.title.width());
+        self.rows
+            .iter()
+            .filter_map(|row| row.get(at))
+            .map(|cell| cell.width())
+            .fold(head, usize::max)
+    }
+
+    /// Width of a line: each column with a blank on both sides, bars between them.
+    fn width(&self, shown: &[usize]) -> usize {
+        let cells: usize = shown.iter().map(|&at| self.column_width(at) + 2).sum();
+        cells + shown.len().saturating_sub(1)
+    }
+
+    /// Draws the shown columns; the widest column of text gives way by `shorten`.
+    fn text(&self, shown: &[usize], shorten: Option<usize>, style: Style) -> String {
+        let widest = shown
+            .iter()
+            .copied()
+            .filter(|&at| self.heads.get(at).is_some_and(|head| !head.right))
+            .max_by_key(|&at| self.column_width(at));
+        let limit = shorten.zip(widest).map(|(by, at)| {
+            const LEAST: usize = 8;
+            (at, self.column_width(at).saturating_sub(by).max(LEAST))
+        });
+        let cell = |row: &[String], at: usize| {
+            let text = row.get(at).map_or("", String::as_str);
+            match limit {
+                Some((column, width)) if column == at => shortened(text, width),
+                _ => text.to_owned(),
+            }
+        };
+        let mut table = Table::new();
+        table.set_content_arrangement(ContentArrangement::Disabled);
+        table.load_style(if style == Style::Markdown { MARKDOWN } else { PSQL });
+        table.set_header(shown.iter().filter_map(|&at| self.heads.get(at)).map(|head| head.title));
+        for row in &self.rows {
+            table.add_row(shown.iter().map(|&at| {
+                let text = cell(row, at);
+                if style == Style::Markdown { text.replace('|', "\\|") } else { text }
+            }));
+        }
+        for (column, &at) in table.column_iter_mut().zip(shown) {
+            if self.heads.get(at).is_some_and(|head| head.right) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let mut text = String::new();
+        for line in table.lines() {
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// The text with control characters escaped: names come from servers and files, and must not
+/// command the terminal.
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Breaks a line of words so that it fits `width`; lines after the first are indented by `indent`.
+pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
+    let Some(width) = width else { return text.to_owned() };
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) => lines.push(format!("{}{word}", " ".repeat(indent))),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
+/// At most `width` columns of `text`, the last an ellipsis where it is cut.
+fn shortened(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    for c in text.chars() {
+        let mut next = out.clone();
+        next.push(c);
+        if next.width() + 1 > width {
+            break;
+        }
+        out = next;
+    }
+    out.push('…');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid() -> Grid {
+        let mut grid = Grid::new(&[
+            Head::text("Column", 0),
+            Head::text("Type", 2),
+            Head::number("Values", 1),
+            Head::number("Empty", 1),
+        ]);
+        grid.row(vec!["a".into(), "text".into(), "12".into(), String::new()]);
+        grid.row(vec!["a_long_name\n".into(), "jsonb".into(), "3".into(), String::new()]);
+        grid
+    }
+
+    #[test]
+    fn wide_enough() {
+        insta::assert_snapshot!(grid().draw(Style::Terminal(Some(80))).text, @"
+         Column        | Type  | Values
+        ---------------+-------+--------
+         a             | text  |     12
+         a_long_name\\n | jsonb |      3
+        ");
+    }
+
+    #[test]
+    fn columns_go_by_rank_and_then_names_are_cut() {
+        let drawn = grid().draw(Style::Terminal(Some(26)));
+        assert_eq!(drawn.left_out, ["Type"]);
+        insta::assert_snapshot!(drawn.text, @"
+         Column        | Values
+        ---------------+--------
+         a             |     12
+         a_long_name\\n |      3
+        ");
+        let drawn = grid().draw(Style::Terminal(Some(10)));
+        assert_eq!(drawn.left_out, ["Values", "Type"]);
+        insta::assert_snapshot!(drawn.text, @"
+         Column
+        ----------
+         a
+         a_long_…
+        ");
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        assert_eq!(wrapped("  one two three", Some(9), 4), "  one two\n    three");
+        assert_eq!(wrapped("one two", None, 4), "one two");
+        assert_eq!(wrapped("averylongword b", Some(5), 1), "averylongword\n b");
+    }
+
+    #[test]
+    fn markdown() {
+        insta::assert_snapshot!(grid().draw(Style::Markdown).text, @r"
+        | Column        | Type  | Values |
+        |---------------|-------|--------|
+        | a             | text  |     12 |
+        | a_long_name\n | jsonb |      3 |
+        ");
+    }
+}

@@ -1,0 +1,57 @@
+//! Sizes and shares for people.
+
+/// As `pg_size_pretty`: `512 bytes`, `40 kB`, `1536 MB`; a unit is used up to 10239 of it.
+pub fn size(bytes: u64) -> String {
+    const LIMIT: u64 = 10 * 1024;
+    if bytes < LIMIT {
+        return format!("{bytes} bytes");
+    }
+    // Kept in half units, so that each step can round half up.
+    let mut halves = bytes >> 9;
+    let mut shown = "kB";
+    for unit in ["MB", "GB", "TB", "PB"] {
+        if halves < 2 * LIMIT - 1 {
+            break;
+        }
+        halves >>= 10;
+        shown = unit;
+    }
+    format!("{} {shown}", halves.div_ceil(2))
+}
+
+/// A size that may not be known.
+pub fn optional_size(bytes: Option<u64>) -> String {
+    bytes.map(size).unwrap_or_default()
+}
+
+/// A part as percents with one digit.
+pub fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
+/// A ratio with two digits.
+pub fn ratio(ratio: f64) -> String {
+    format!("{ratio:.2}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_as_pg_size_pretty_prints_them() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (10_239, "10239 bytes"),
+            (10_240, "10 kB"),
+            (10_485_247, "10239 kB"),
+            (10_485_248, "10 MB"),
+            (10_736_893_951, "10239 MB"),
+            (10_736_893_952, "10 GB"),
+            (1_572_864, "1536 kB"),
+            (11_258_449_312_612_352, "10 PB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+}
