@@ -1,0 +1,149 @@
+//! The SQL and the command that make a choice come true.
+
+use crate::disk::desc::Storage;
+use crate::disk::layout::PageSize;
+use crate::model::policy::{MethodChoice, Policy};
+use crate::model::settings::{Settings, TupleTarget};
+use crate::source::sql::{quote_identifier, quote_qualified};
+
+/// A column of a table.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    /// Schema.
+    pub schema: &'a str,
+    /// Table.
+    pub table: &'a str,
+    /// Column.
+    pub column: &'a str,
+}
+
+/// The statements that bring the column from `present` to `wanted`. A policy's column is `EXTERNAL`:
+/// what arrives compressed stays so, and nothing else is compressed.
+pub fn sql(
+    target: Target<'_>,
+    present: &Settings,
+    wanted: &Settings,
+    page: PageSize,
+) -> Vec<String> {
+    let table = quote_qualified(target.schema, target.table);
+    let column = quote_identifier(target.column);
+    let storage = if wanted.is_stock() { wanted.storage } else { Storage::External };
+    let mut out = Vec::new();
+    if storage != present.storage {
+        let name = storage.name().to_ascii_uppercase();
+        out.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE {name};"));
+    }
+    let compresses = matches!(storage, Storage::Extended | Storage::Main);
+    if let (true, MethodChoice::One(method)) = (compresses, wanted.method)
+        && wanted.method != present.method
+    {
+        let name = method.name();
+        out.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET COMPRESSION {name};"));
+    }
+    if wanted.target != present.target {
+        out.push(if wanted.target == TupleTarget::default_for(page) {
+            format!("ALTER TABLE {table} RESET (toast_tuple_target);")
+        } else {
+            format!("ALTER TABLE {table} SET (toast_tuple_target = {});", wanted.target)
+        });
+    }
+    out
+}
+
+/// The command that re-stores the column's values as `wanted`.
+pub fn command(target: Target<'_>, present: &Settings, wanted: &Settings) -> String {
+    let mut out = format!(
+        "toastctl retoast {} --column {}",
+        shell_quoted(&format!("{}.{}", pattern(target.schema), pattern(target.table))),
+        shell_quoted(target.column)
+    );
+    if wanted.is_stock() {
+        let toaster = match (wanted.storage, wanted.method) {
+            (Storage::Extended, MethodChoice::One(method)) => method.name(),
+            (storage, _) => storage.name(),
+        };
+        out.push_str(&format!(" --toaster {toaster}"));
+    } else {
+        if wanted.policy != Policy::Always || wanted.method == MethodChoice::Either {
+            out.push_str(&format!(" --policy {}", wanted.policy));
+        }
+        out.push_str(&format!(" --method {}", wanted.method));
+    }
+    if wanted.target != present.target {
+        out.push_str(&format!(" --target {}", wanted.target));
+    }
+    out
+}
+
+/// A name as psql's patterns take it: quoted unless plain.
+fn pattern(name: &str) -> String {
+    let plain = !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    if plain { name.to_owned() } else { quote_identifier(name) }
+}
+
+/// A word for a POSIX shell.
+fn shell_quoted(word: &str) -> String {
+    let plain = !word.is_empty()
+        && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./=".contains(&b));
+    if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Method;
+
+    fn settings(storage: Storage, method: MethodChoice, policy: &str, target: u32) -> Settings {
+        Settings {
+            storage,
+            method,
+            target: TupleTarget::new(target, PageSize::DEFAULT).unwrap(),
+            policy: policy.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn from_one_setting_to_another() {
+        let pglz = MethodChoice::One(Method::Pglz);
+        let lz4 = MethodChoice::One(Method::Lz4);
+        let present = settings(Storage::Extended, pglz, "always", 2032);
+        let plain = Target { schema: "public", table: "docs", column: "js" };
+        let odd = Target { schema: "My Schema", table: "it's", column: "a\"b" };
+        let page = PageSize::DEFAULT;
+        let mut all = String::new();
+        for (target, wanted) in [
+            (plain, settings(Storage::Extended, lz4, "always", 4080)),
+            (odd, settings(Storage::External, pglz, "always", 2032)),
+            (plain, settings(Storage::Main, lz4, "always", 2032)),
+            (plain, settings(Storage::Extended, lz4, "chunk-saving", 2032)),
+            (plain, settings(Storage::Extended, MethodChoice::Either, "best", 2032)),
+        ] {
+            for statement in sql(target, &present, &wanted, page) {
+                all.push_str(&statement);
+                all.push('\n');
+            }
+            all.push_str(&command(target, &present, &wanted));
+            all.push_str("\n\n");
+        }
+        insta::assert_snapshot!(all, @r#"
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET COMPRESSION lz4;
+        ALTER TABLE "public"."docs" SET (toast_tuple_target = 4080);
+        toastctl retoast public.docs --column js --toaster lz4 --target 4080
+
+        ALTER TABLE "My Schema"."it's" ALTER COLUMN "a""b" SET STORAGE EXTERNAL;
+        toastctl retoast '"My Schema"."it'\''s"' --column 'a"b' --toaster external
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE MAIN;
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET COMPRESSION lz4;
+        toastctl retoast public.docs --column js --toaster main
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
+        toastctl retoast public.docs --column js --policy chunk-saving --method lz4
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
+        toastctl retoast public.docs --column js --policy best --method either
+        "#);
+        assert!(sql(plain, &present, &present, page).is_empty());
+    }
+}

@@ -1,0 +1,68 @@
+//! What the server knows of a table beside its columns: options, workload, what it was built with.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::codec::Method;
+use crate::source::live::LiveError;
+use crate::source::live::catalog::Relation;
+
+/// Rows read and written from which on the statistics tell something.
+const LEAST_ACTIVITY: f64 = 1000.0;
+
+/// What the server knows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableFacts {
+    /// Whether the server was built with lz4.
+    pub lz4: bool,
+    /// `default_toast_compression`.
+    pub default_method: Method,
+    /// The table's fillfactor, in percent.
+    pub fillfactor: u8,
+    /// The table's `toast_tuple_target`, if it is set.
+    pub target: Option<u32>,
+    /// Rows read for each row updated or inserted beyond those that are there now (the load), if
+    /// the statistics tell.
+    pub reads_per_write: Option<f64>,
+    /// Part of the TOAST relation's buffers that were found in shared buffers, if any were needed.
+    pub toast_hit_part: Option<f64>,
+}
+
+/// Asks the server.
+pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, LiveError> {
+    let row = client
+        .query_typed(
+            "SELECT coalesce('lz4' = ANY (s.enumvals), false), coalesce(s.setting, 'pglz'), \
+                    (coalesce(t.seq_tup_read, 0) + coalesce(t.idx_tup_fetch, 0)) \
+                        ::pg_catalog.float8, \
+                    (coalesce(t.n_tup_upd, 0) \
+                        + greatest(coalesce(t.n_tup_ins - t.n_live_tup, 0), 0)) \
+                        ::pg_catalog.float8, \
+                    (coalesce(io.toast_blks_hit, 0))::pg_catalog.float8, \
+                    (coalesce(io.toast_blks_read, 0))::pg_catalog.float8 \
+             FROM (SELECT 1) AS one \
+             LEFT JOIN pg_catalog.pg_settings AS s ON s.name = 'default_toast_compression' \
+             LEFT JOIN pg_catalog.pg_stat_all_tables AS t ON t.relid = $1 \
+             LEFT JOIN pg_catalog.pg_statio_all_tables AS io ON io.relid = $1",
+            &[(&relation.oid.0, Type::OID)],
+        )
+        .await?
+        .pop()
+        .ok_or_else(|| LiveError::Unexpected("no row about the table".into()))?;
+    let default_method: String = row.try_get(1)?;
+    let (reads, writes): (f64, f64) = (row.try_get(2)?, row.try_get(3)?);
+    let (hit, read): (f64, f64) = (row.try_get(4)?, row.try_get(5)?);
+    let option = |name: &str| {
+        relation.options.iter().find_map(|option| {
+            option.strip_prefix(name)?.strip_prefix('=')?.trim().parse::<u32>().ok()
+        })
+    };
+    Ok(TableFacts {
+        lz4: row.try_get(0)?,
+        default_method: if default_method == "lz4" { Method::Lz4 } else { Method::Pglz },
+        fillfactor: option("fillfactor").and_then(|f| u8::try_from(f).ok()).unwrap_or(100),
+        target: option("toast_tuple_target"),
+        reads_per_write: (reads + writes >= LEAST_ACTIVITY).then(|| reads / writes.max(1.0)),
+        toast_hit_part: (hit + read >= LEAST_ACTIVITY).then(|| hit / (hit + read)),
+    })
+}

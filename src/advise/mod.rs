@@ -1,0 +1,26 @@
+//! The verb `advise-threshold`: what other settings of a column would store and cost.
+//!
+//! * [`variant`]: the column and its present settings; [`candidate`]: which settings are compared.
+//! * [`content`]: the sample's values and what compression makes of them.
+//! * [`tally`]: what a sample's rows add up to under each of them; [`estimate`]: the whole
+//!   table's figures from that, with confidence intervals.
+//! * [`pluggable`]: what the toasters of other servers would do.
+//! * [`recommend`]: the Pareto front, the choice and its reasons; [`commands`]: how it comes true.
+//! * [`report`]: the report made of all that; [`result`]: its type.
+//! * [`run`]: the run on a live server; [`facts`], [`fetch`]: what it asks the server for.
+//!
+//! All but the last line's modules is pure.
+
+pub mod candidate;
+pub mod commands;
+pub mod content;
+pub mod estimate;
+pub mod facts;
+pub mod fetch;
+pub mod pluggable;
+pub mod recommend;
+pub mod report;
+pub mod result;
+pub mod run;
+pub mod tally;
+pub mod variant;

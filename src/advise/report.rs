@@ -1,0 +1,285 @@
+//! From a tally to the report on a column (pure).
+
+use super::commands::{self, Target};
+use super::estimate::{Figures, Scope, figures};
+use super::facts::TableFacts;
+use super::pluggable::Pluggable;
+use super::recommend::{Entry, Workload, WorkloadSource, pareto, recommend};
+use super::result::{
+    CandidateReport, Files, FormCounts, RecommendationReport, Report, SCHEMA, SampleReport,
+    WorkloadReport,
+};
+use super::run::Options;
+use super::tally::{Tally, VariantTally};
+use super::variant::{PRESENT, TODAY, Variants};
+use crate::codec::Method;
+use crate::disk::desc::Storage;
+use crate::disk::layout::PageSize;
+use crate::inspect::problem::Problems;
+use crate::inspect::result::ServerReport;
+use crate::model::cost::Prices;
+use crate::model::policy::{MethodChoice, Policy};
+use crate::model::settings::Settings;
+use crate::source::live::catalog::Relation;
+use crate::source::sample::Sample;
+
+/// Everything that the report is made of.
+pub struct Gathered<'a> {
+    /// The server.
+    pub server: ServerReport,
+    /// The relation.
+    pub relation: &'a Relation,
+    /// What the server knows of it.
+    pub facts: &'a TableFacts,
+    /// What is compared.
+    pub variants: &'a Variants,
+    /// What the sample adds up to.
+    pub tally: &'a Tally,
+    /// The sample.
+    pub sample: &'a Sample,
+    /// Part of the blocks' rows that was looked at.
+    pub fraction: f64,
+    /// Rows looked at.
+    pub rows_examined: u64,
+    /// Bytes fetched from the TOAST relation.
+    pub fetched_bytes: u64,
+    /// Sizes of the files.
+    pub files: Files,
+    /// What could not be read.
+    pub problems: &'a Problems,
+    /// What other toasters would do, by column.
+    pub pluggable: &'a [Pluggable],
+    /// What was asked.
+    pub options: &'a Options,
+    /// The page size.
+    pub page: PageSize,
+}
+
+/// A variant that is reported.
+struct Shown<'a> {
+    settings: Settings,
+    name: String,
+    tally: &'a VariantTally,
+    figures: Figures,
+}
+
+/// The report on one column.
+pub fn report(gathered: &Gathered<'_>) -> Report {
+    let Gathered { relation, facts, variants, tally, sample, options, .. } = gathered;
+    let complete = sample.is_all() && gathered.fraction >= 1.0;
+    let scope = Scope { total_blocks: sample.total(), complete, page: gathered.page };
+    let all = figures(tally, &scope, &Prices::default());
+    let shown = shown(gathered, &all);
+    let workload = match (options.reads_per_write, facts.reads_per_write) {
+        (Some(given), _) => {
+            Workload { reads_per_write: Some(given), source: WorkloadSource::Given }
+        }
+        (None, Some(counted)) => {
+            Workload { reads_per_write: Some(counted), source: WorkloadSource::Statistics }
+        }
+        (None, None) => Workload::default(),
+    };
+    let entries: Vec<Entry> = shown
+        .iter()
+        .map(|s| Entry {
+            figures: s.figures,
+            refused: s.tally.refused > 0.0,
+            rank: rank(&s.settings),
+        })
+        .collect();
+    let names: Vec<String> = shown.iter().map(|s| s.name.clone()).collect();
+    let recommendation = recommend(&entries, &names, options.optimize, &workload);
+    let front = pareto(&entries);
+    let blocks: f64 = tally.blocks().iter().sum();
+    let scale = if blocks > 0.0 { f64::from(sample.total()) / blocks } else { 0.0 };
+    let candidates = shown
+        .iter()
+        .zip(front)
+        .enumerate()
+        .map(|(index, (s, pareto))| CandidateReport {
+            today: index == TODAY,
+            recommended: index == recommendation.choice,
+            pareto,
+            same_as: shown
+                .iter()
+                .take(index)
+                .position(|other| other.tally.clusters == s.tally.clusters),
+            refused_rows: (s.tally.refused * scale).round() as u64,
+            refusal: s.tally.refusal.map(|error| error.to_string()),
+            ..CandidateReport::new(
+                &s.settings,
+                s.name.clone(),
+                &s.figures,
+                FormCounts::of(&s.tally.forms, scale),
+            )
+        })
+        .collect();
+    let target = Target { schema: &relation.schema, table: &relation.name, column: &variants.name };
+    let chosen = shown.get(recommendation.choice).filter(|_| recommendation.choice != TODAY);
+    Report {
+        schema: SCHEMA,
+        server: gathered.server.clone(),
+        relation: relation.display_name(),
+        schema_name: relation.schema.clone(),
+        name: relation.name.clone(),
+        oid: relation.oid.0,
+        column: variants.name.clone(),
+        column_type: variants.type_name.clone(),
+        sample: SampleReport {
+            blocks: sample.chosen(),
+            total_blocks: sample.total(),
+            rows: tally.rows() as u64,
+            rows_examined: gathered.rows_examined,
+            fetched_bytes: gathered.fetched_bytes,
+            seed: options.seed,
+            complete,
+            exact: options.exact,
+        },
+        files: gathered.files,
+        optimize: optimize_name(options.optimize),
+        workload: WorkloadReport {
+            reads_per_write: workload.ratio(),
+            source: workload.source.to_string(),
+        },
+        candidates,
+        pluggable: gathered
+            .pluggable
+            .iter()
+            .filter(|p| p.is_for(variants.column))
+            .filter_map(Pluggable::report)
+            .collect(),
+        recommendation: RecommendationReport {
+            candidate: recommendation.choice,
+            reasons: recommendation.reasons,
+            sql: chosen
+                .map(|s| commands::sql(target, &variants.present, &s.settings, gathered.page))
+                .unwrap_or_default(),
+            command: chosen.map(|s| commands::command(target, &variants.present, &s.settings)),
+        },
+        notes: notes(gathered, &shown, scale),
+        problems: gathered.problems.kept().iter().map(ToString::to_string).collect(),
+        problem_count: gathered.problems.count(),
+    }
+}
+
+fn optimize_name(optimize: super::recommend::Optimize) -> &'static str {
+    use super::recommend::Optimize;
+    match optimize {
+        Optimize::Balanced => "balanced",
+        Optimize::Size => "size",
+        Optimize::Read => "read",
+        Optimize::Write => "write",
+    }
+}
+
+/// Today, the present settings where they would store otherwise, and the candidates.
+fn shown<'a>(gathered: &'a Gathered<'_>, all: &[Figures]) -> Vec<Shown<'a>> {
+    let Gathered { variants, tally, .. } = gathered;
+    let stored_otherwise = match (tally.tallies().get(TODAY), tally.tallies().get(PRESENT)) {
+        (Some(today), Some(present)) => today.clusters != present.clusters,
+        _ => false,
+    };
+    let mut out = Vec::with_capacity(all.len());
+    for (index, ((variant, tally), figures)) in
+        variants.all.iter().zip(tally.tallies()).zip(all).enumerate()
+    {
+        let settings = variant.settings.unwrap_or(variants.present);
+        let name = match index {
+            TODAY => "today".to_owned(),
+            PRESENT if !stored_otherwise => continue,
+            PRESENT => format!("{settings} (as set)"),
+            _ => settings.to_string(),
+        };
+        out.push(Shown { settings, name, tally, figures: *figures });
+    }
+    out
+}
+
+/// Of equals a plain setting is taken before a policy, and a policy before EXTERNAL, which would
+/// not compress the values to come however well they compress.
+fn rank(settings: &Settings) -> u8 {
+    let stock = settings.is_stock();
+    match settings.storage {
+        Storage::Extended if stock => 1,
+        Storage::Main if stock => 2,
+        Storage::Extended | Storage::Main if settings.method == MethodChoice::Either => 4,
+        Storage::Extended | Storage::Main => 3,
+        Storage::External => 5,
+        Storage::Plain => 6,
+    }
+}
+
+fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String> {
+    let Gathered { page, facts, files, .. } = gathered;
+    let mut notes = Vec::new();
+    let threshold = page.toast_tuple_threshold();
+    notes.push(
+        "Settings change nothing that is stored; toastctl retoast re-stores it. Sizes are those of \
+         freshly written files."
+            .to_owned(),
+    );
+    if shown.get(PRESENT).is_some_and(|s| s.name.ends_with("(as set)")) {
+        notes.push(
+            "Values are stored otherwise than the column's settings would store them today: the \
+             settings were changed, or values were copied from elsewhere."
+                .to_owned(),
+        );
+    }
+    if shown.iter().any(|s| s.settings.target.bytes() < threshold) {
+        notes.push(format!(
+            "A toast_tuple_target below {threshold} changes nothing for rows of up to {threshold} \
+             bytes: the toaster is not called for them."
+        ));
+    }
+    if let (Some(before), Some(after)) = (
+        shown.iter().find(|s| is_plain(s, Method::Pglz)),
+        shown.iter().find(|s| is_plain(s, Method::Lz4)),
+    ) {
+        let compressed = |s: &Shown<'_>| (s.tally.forms.pglz + s.tally.forms.lz4) * scale;
+        let (pglz, lz4) = (compressed(before), compressed(after));
+        if (pglz - lz4).abs() >= 1.0 {
+            notes.push(format!(
+                "The method also decides which values are compressed at all: {pglz:.0} with pglz, \
+                 which must save a quarter, {lz4:.0} with lz4, which keeps nearly every gain."
+            ));
+        }
+    }
+    if let Some(main) = shown.iter().find(|s| s.settings.storage == Storage::Main)
+        && let (Some(today), change) = (shown.first(), main.figures.heap_bytes.change)
+        && today.settings.storage != Storage::Main
+        && change.is_some_and(|c| c.estimate > 0.1)
+    {
+        notes.push(
+            "Storage main keeps values in the row as long as the row fits a page: the heap grows, \
+             and every scan of the table reads it, also one that does not need the column."
+                .to_owned(),
+        );
+    }
+    let packed = shown.first().map_or(0.0, |s| s.figures.total_bytes.value.high);
+    if packed > 0.0 && files.total_bytes as f64 > packed * 1.1 {
+        notes.push(format!(
+            "The files hold {} more than the live rows need: dead rows and free space, which no \
+             setting changes.",
+            size(files.total_bytes.saturating_sub(packed as u64))
+        ));
+    }
+    if let Some(part) = facts.toast_hit_part.filter(|&part| part < 0.9) {
+        notes.push(format!(
+            "Only {:.0} % of the TOAST relation's buffers were found in shared buffers: where they \
+             come from disk, buffers cost more than CPU time.",
+            part * 100.0
+        ));
+    }
+    notes
+}
+
+fn is_plain(shown: &Shown<'_>, method: Method) -> bool {
+    shown.settings.policy == Policy::Always
+        && shown.settings.storage == Storage::Extended
+        && shown.settings.method == MethodChoice::One(method)
+}
+
+/// Megabytes, or kilobytes for little.
+fn size(bytes: u64) -> String {
+    if bytes >= 10 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} kB", bytes >> 10) }
+}

@@ -1,0 +1,327 @@
+//! What `advise-threshold` reports: the one type that every output format is made from.
+//!
+//! The JSON form is the serialization of [`Report`]; `advise.schema.json` beside this file is its
+//! documented shape. Sizes are bytes.
+
+use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
+
+use super::estimate::{Estimate, Figure, Figures};
+use super::tally::Forms;
+use crate::inspect::result::ServerReport;
+use crate::model::settings::Settings;
+use crate::model::stored::Form;
+
+/// Name and version of the JSON shape.
+pub const SCHEMA: &str = "toastctl.advise/1";
+
+/// The JSON Schema (draft 2020-12) of [`Report`].
+pub const JSON_SCHEMA: &str = include_str!("advise.schema.json");
+
+/// What was found about one column.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Always [`SCHEMA`].
+    pub schema: &'static str,
+    /// The server.
+    pub server: ServerReport,
+    /// `schema.name`.
+    pub relation: String,
+    /// Schema.
+    pub schema_name: String,
+    /// Name without schema.
+    pub name: String,
+    /// The relation's OID.
+    pub oid: u32,
+    /// The column.
+    pub column: String,
+    /// Its type.
+    pub column_type: String,
+    /// What was looked at.
+    pub sample: SampleReport,
+    /// Sizes of the relation's files at this moment, with dead rows and free space.
+    pub files: Files,
+    /// What the recommendation is for.
+    pub optimize: &'static str,
+    /// How the table is used.
+    pub workload: WorkloadReport,
+    /// Today's settings first, as the values are stored now, then the others.
+    pub candidates: Vec<CandidateReport>,
+    /// What other toasters would do, on a server that has them.
+    pub pluggable: Vec<PluggableReport>,
+    /// What to do.
+    pub recommendation: RecommendationReport,
+    /// What the user should know.
+    pub notes: Vec<String>,
+    /// What could not be read.
+    pub problems: Vec<String>,
+    /// How many problems there are in all.
+    pub problem_count: u64,
+}
+
+/// The sample.
+#[derive(Debug, Clone, Serialize)]
+pub struct SampleReport {
+    /// Blocks read.
+    pub blocks: u32,
+    /// Blocks of the heap.
+    pub total_blocks: u32,
+    /// Live rows of these blocks.
+    pub rows: u64,
+    /// Of these the rows whose values were looked at.
+    pub rows_examined: u64,
+    /// Bytes fetched from the TOAST relation.
+    pub fetched_bytes: u64,
+    /// The seed of the choice.
+    pub seed: u64,
+    /// Whether everything was looked at, so that nothing is estimated but the model's own error.
+    pub complete: bool,
+    /// Whether the server compressed the sample.
+    pub exact: bool,
+}
+
+/// Sizes of files.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Files {
+    /// The heap's main fork.
+    pub heap_bytes: u64,
+    /// The TOAST relation's main fork.
+    pub toast_bytes: u64,
+    /// Its index.
+    pub toast_index_bytes: u64,
+    /// The three together.
+    pub total_bytes: u64,
+}
+
+/// The workload.
+#[derive(Debug, Clone, Serialize)]
+pub struct WorkloadReport {
+    /// Rows read for each row written.
+    pub reads_per_write: f64,
+    /// `assumed`, `given` or `pg_stat_user_tables`.
+    pub source: String,
+}
+
+/// A column's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SettingsReport {
+    /// `plain`, `main`, `external`, `extended`.
+    pub storage: String,
+    /// `pglz`, `lz4`, `either`.
+    pub method: String,
+    /// `toast_tuple_target`.
+    pub target: u64,
+    /// As `--policy` takes it.
+    pub policy: String,
+}
+
+impl From<&Settings> for SettingsReport {
+    fn from(settings: &Settings) -> SettingsReport {
+        SettingsReport {
+            storage: settings.storage.name().into(),
+            method: settings.method.to_string(),
+            target: settings.target.bytes() as u64,
+            policy: settings.policy.to_string(),
+        }
+    }
+}
+
+/// A figure in bytes (or another whole number), with its change against today.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Whole(pub Figure);
+
+/// A figure with two digits, with its change against today.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fraction(pub Figure);
+
+/// A change, as a part.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Change(Estimate);
+
+fn rounded(value: f64, digits: i32) -> f64 {
+    let unit = 10f64.powi(digits);
+    let rounded = (value * unit).round() / unit;
+    if rounded == 0.0 { 0.0 } else { rounded }
+}
+
+impl Serialize for Change {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut s = serializer.serialize_struct("Change", 3)?;
+        s.serialize_field("estimate", &rounded(self.0.estimate, 4))?;
+        s.serialize_field("low", &rounded(self.0.low, 4))?;
+        s.serialize_field("high", &rounded(self.0.high, 4))?;
+        s.end()
+    }
+}
+
+impl Serialize for Whole {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Estimate { estimate, low, high } = self.0.value;
+        let mut s = serializer.serialize_struct("Figure", 4)?;
+        s.serialize_field("estimate", &(estimate.round() as u64))?;
+        s.serialize_field("low", &(low.floor() as u64))?;
+        s.serialize_field("high", &(high.ceil() as u64))?;
+        s.serialize_field("change", &self.0.change.map(Change))?;
+        s.end()
+    }
+}
+
+impl Serialize for Fraction {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Estimate { estimate, low, high } = self.0.value;
+        let mut s = serializer.serialize_struct("Figure", 4)?;
+        s.serialize_field("estimate", &rounded(estimate, 3))?;
+        s.serialize_field("low", &rounded(low, 3))?;
+        s.serialize_field("high", &rounded(high, 3))?;
+        s.serialize_field("change", &self.0.change.map(Change))?;
+        s.end()
+    }
+}
+
+/// One candidate.
+#[derive(Debug, Clone, Serialize)]
+pub struct CandidateReport {
+    /// The settings.
+    pub settings: SettingsReport,
+    /// In a few words.
+    pub name: String,
+    /// Whether this is how the values are stored now.
+    pub today: bool,
+    /// Whether it is recommended.
+    pub recommended: bool,
+    /// Whether no other is as good in everything and better in something.
+    pub pareto: bool,
+    /// The first candidate, by its index, that stores every value of the sample alike.
+    pub same_as: Option<usize>,
+    /// Bytes of the heap, freshly written.
+    pub heap_bytes: Whole,
+    /// Bytes of the TOAST relation, freshly written.
+    pub toast_bytes: Whole,
+    /// Bytes of its index, freshly built.
+    pub toast_index_bytes: Whole,
+    /// The three together.
+    pub total_bytes: Whole,
+    /// Chunks.
+    pub chunks: Whole,
+    /// Buffers that a scan of the column visits for one value.
+    pub read_buffers_per_value: Fraction,
+    /// CPU time that storage adds to the read of one value, warm cache.
+    pub read_cpu_ns_per_value: Whole,
+    /// Bytes written when one value is replaced.
+    pub update_bytes_per_value: Whole,
+    /// WAL when one value is replaced, without full-page images.
+    pub update_wal_bytes_per_value: Whole,
+    /// The column's values by form.
+    pub forms: FormCounts,
+    /// Values that a read must decompress.
+    pub decompressed_values: u64,
+    /// Rows that the server would refuse.
+    pub refused_rows: u64,
+    /// Its message for the first of them.
+    pub refusal: Option<String>,
+}
+
+/// Values by form, estimated for the whole table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct FormCounts {
+    /// NULL.
+    pub null: u64,
+    /// In the row, 1-byte header.
+    pub short: u64,
+    /// In the row, 4-byte header.
+    pub plain: u64,
+    /// In the row, compressed.
+    pub compressed: u64,
+    /// In the TOAST relation.
+    pub external: u64,
+    /// In the TOAST relation, compressed.
+    pub external_compressed: u64,
+    /// A pluggable toaster's.
+    pub custom: u64,
+    /// Of the compressed ones, those in pglz.
+    pub pglz: u64,
+    /// Of the compressed ones, those in lz4.
+    pub lz4: u64,
+}
+
+impl FormCounts {
+    /// The counts of a sample, times `scale`.
+    pub fn of(forms: &Forms, scale: f64) -> FormCounts {
+        let whole = |count: f64| (count * scale).round() as u64;
+        let get = |form| whole(forms.get(form));
+        FormCounts {
+            null: get(Form::Null),
+            short: get(Form::Short),
+            plain: get(Form::Plain),
+            compressed: get(Form::Compressed),
+            external: get(Form::External),
+            external_compressed: get(Form::ExternalCompressed),
+            custom: get(Form::Custom),
+            pglz: whole(forms.pglz),
+            lz4: whole(forms.lz4),
+        }
+    }
+}
+
+impl CandidateReport {
+    /// From its parts; marks are set later.
+    pub fn new(settings: &Settings, name: String, figures: &Figures, forms: FormCounts) -> Self {
+        CandidateReport {
+            settings: settings.into(),
+            name,
+            today: false,
+            recommended: false,
+            pareto: false,
+            same_as: None,
+            heap_bytes: Whole(figures.heap_bytes),
+            toast_bytes: Whole(figures.toast_bytes),
+            toast_index_bytes: Whole(figures.toast_index_bytes),
+            total_bytes: Whole(figures.total_bytes),
+            chunks: Whole(figures.chunks),
+            read_buffers_per_value: Fraction(figures.read_buffers),
+            read_cpu_ns_per_value: Whole(figures.read_cpu_ns),
+            update_bytes_per_value: Whole(figures.update_bytes),
+            update_wal_bytes_per_value: Whole(figures.update_wal_bytes),
+            forms,
+            decompressed_values: forms.compressed + forms.external_compressed,
+            refused_rows: 0,
+            refusal: None,
+        }
+    }
+}
+
+/// What a pluggable toaster would store and cost; always an estimate.
+#[derive(Debug, Clone, Serialize)]
+pub struct PluggableReport {
+    /// `bytea_toaster` or `jsonb_toaster`.
+    pub toaster: &'static str,
+    /// Always true.
+    pub estimated: bool,
+    /// Values that the estimate rests on.
+    pub values: u64,
+    /// Bytes that an average value takes in the row.
+    pub inline_bytes_per_value: u64,
+    /// Bytes that an average value takes in the TOAST relation.
+    pub toast_bytes_per_value: u64,
+    /// Buffers that reading one key (`jsonb_toaster`) or the value (`bytea_toaster`) visits.
+    pub read_buffers: f64,
+    /// The same today.
+    pub read_buffers_today: f64,
+    /// Bytes written by a small update: one key changed, or a few bytes appended.
+    pub small_update_bytes: u64,
+    /// The same today.
+    pub small_update_bytes_today: u64,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Serialize)]
+pub struct RecommendationReport {
+    /// The candidate's index in `candidates`; 0 is to leave it as it is.
+    pub candidate: usize,
+    /// One paragraph.
+    pub reasons: String,
+    /// `ALTER TABLE` statements, none if there is nothing to change.
+    pub sql: Vec<String>,
+    /// The command that re-stores what is stored, none if there is nothing to change.
+    pub command: Option<String>,
+}

@@ -1,0 +1,365 @@
+//! What the rows of a sample add up to under each candidate.
+
+use crate::codec::Method;
+use crate::disk::layout::PageSize;
+use crate::model::pages::{Fill, Filler, ToastFiller, chunk_bytes, tuple_bytes};
+use crate::model::settings::Settings;
+use crate::model::stored::Form;
+use crate::model::toast::{Compressor, Incoming, Operation, Placed, Table, ToastError};
+
+/// Sample blocks are gathered in at most this many clusters, so that memory stays bounded.
+pub const MAX_CLUSTERS: usize = 1024;
+
+/// What is added up for a candidate: all of them sums over rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sum {
+    /// Rows with a value in the column.
+    Values,
+    /// Bytes of heap tuples, line pointers included.
+    HeapBytes,
+    /// Bytes of chunks on pages, of all columns.
+    ToastBytes,
+    /// Chunks of all columns.
+    Chunks,
+    /// The column's values out of line.
+    Lookups,
+    /// Pages of the TOAST relation that reading the column's values visits.
+    Visits,
+    /// The column's chunks.
+    ColumnChunks,
+    /// Bytes of the column's chunks on pages.
+    ColumnToastBytes,
+    /// Bytes of the column's values in the TOAST relation.
+    ColumnExternalBytes,
+    /// The column's compressed values.
+    Decompressions,
+    /// Their raw bytes, of those in pglz.
+    PglzBytes,
+    /// Their raw bytes, of those in lz4.
+    Lz4Bytes,
+    /// Bytes of heap tuples that have a value in the column.
+    ValueHeapBytes,
+}
+
+/// Number of [`Sum`]s.
+pub const SUMS: usize = 13;
+
+/// One number for each [`Sum`].
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Sums([f64; SUMS]);
+
+impl Sums {
+    /// One of them.
+    pub fn get(&self, sum: Sum) -> f64 {
+        self.0.get(sum as usize).copied().unwrap_or(0.0)
+    }
+
+    fn add(&mut self, sum: Sum, amount: f64) {
+        if let Some(total) = self.0.get_mut(sum as usize) {
+            *total += amount;
+        }
+    }
+
+    /// Adds `other`, each number times `weight`.
+    pub fn add_weighted(&mut self, other: &Sums, weight: f64) {
+        for (total, amount) in self.0.iter_mut().zip(&other.0) {
+            *total += amount * weight;
+        }
+    }
+}
+
+/// The column's values by form, in the order of [`Form::ALL`], and by method.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Forms {
+    counts: [f64; Form::ALL.len()],
+    /// Compressed with pglz, in line or out of it.
+    pub pglz: f64,
+    /// Compressed with lz4, in line or out of it.
+    pub lz4: f64,
+}
+
+impl Forms {
+    /// How many values have this form.
+    pub fn get(&self, form: Form) -> f64 {
+        let at = Form::ALL.iter().position(|f| *f == form);
+        at.and_then(|at| self.counts.get(at)).copied().unwrap_or(0.0)
+    }
+
+    fn add(&mut self, value: &Placed, weight: f64) {
+        let at = Form::ALL.iter().position(|f| *f == value.form);
+        if let Some(count) = at.and_then(|at| self.counts.get_mut(at)) {
+            *count += weight;
+        }
+        match value.method {
+            Some(Method::Pglz) => self.pglz += weight,
+            Some(Method::Lz4) => self.lz4 += weight,
+            None => {}
+        }
+    }
+}
+
+/// A row of the sample as it is stored now.
+#[derive(Debug, Clone, Default)]
+pub struct SampleRow {
+    /// How each column's value would arrive if the row were updated without touching it.
+    pub values: Vec<Incoming>,
+    /// Bytes of the tuple.
+    pub tuple_length: u32,
+}
+
+/// What is compared: the present state of a column, or other settings for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Variant {
+    /// The column's index from 0.
+    pub column: usize,
+    /// `None`: as stored now.
+    pub settings: Option<Settings>,
+    /// The table under these settings.
+    pub table: Table,
+}
+
+/// The sums of one variant.
+#[derive(Debug, Clone)]
+pub struct VariantTally {
+    /// One for each cluster.
+    pub clusters: Vec<Sums>,
+    /// The column's values by form.
+    pub forms: Forms,
+    /// Rows that the server would refuse, and the first refusal.
+    pub refused: f64,
+    /// The first refusal.
+    pub refusal: Option<ToastError>,
+    heap: Filler,
+    toast: ToastFiller,
+    /// What a block adds, until it is known how many of its rows were looked at.
+    block: Sums,
+    block_forms: Forms,
+    block_refused: f64,
+}
+
+/// Everything added up over a sample.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    page: PageSize,
+    variants: Vec<Variant>,
+    tallies: Vec<VariantTally>,
+    /// Blocks in each cluster.
+    blocks: Vec<f64>,
+    rows: f64,
+    next: usize,
+}
+
+impl Tally {
+    /// Nothing added yet.
+    pub fn new(page: PageSize, fillfactor: u8, variants: Vec<Variant>) -> Tally {
+        let tally = VariantTally {
+            clusters: Vec::new(),
+            forms: Forms::default(),
+            refused: 0.0,
+            refusal: None,
+            heap: Filler::new(page, fillfactor, Fill::Insert),
+            toast: ToastFiller::new(page, Fill::Insert),
+            block: Sums::default(),
+            block_forms: Forms::default(),
+            block_refused: 0.0,
+        };
+        let tallies = vec![tally; variants.len()];
+        Tally { page, variants, tallies, blocks: Vec::new(), rows: 0.0, next: 0 }
+    }
+
+    /// Adds the rows of one block: those looked at and how many live rows it has in all. Sizes of
+    /// values that must be compressed come from `compressed` by row and column.
+    pub fn block(
+        &mut self,
+        rows: &[SampleRow],
+        live_rows: usize,
+        compressed: &mut impl FnMut(usize, usize, Method) -> Option<u32>,
+    ) {
+        for (index, row) in rows.iter().enumerate() {
+            self.row(row, &mut |column, method| compressed(index, column, method));
+        }
+        let weight = if rows.is_empty() { 0.0 } else { live_rows as f64 / rows.len() as f64 };
+        let cluster = self.cluster();
+        if let Some(blocks) = self.blocks.get_mut(cluster) {
+            *blocks += 1.0;
+        }
+        self.rows += live_rows as f64;
+        for tally in &mut self.tallies {
+            if let Some(sums) = tally.clusters.get_mut(cluster) {
+                sums.add_weighted(&tally.block, weight);
+            }
+            for (count, more) in tally.forms.counts.iter_mut().zip(&tally.block_forms.counts) {
+                *count += more * weight;
+            }
+            tally.forms.pglz += tally.block_forms.pglz * weight;
+            tally.forms.lz4 += tally.block_forms.lz4 * weight;
+            tally.refused += tally.block_refused * weight;
+            tally.block = Sums::default();
+            tally.block_forms = Forms::default();
+            tally.block_refused = 0.0;
+        }
+    }
+
+    /// The cluster of the next block: blocks of a random sample may be dealt out in turn, but not
+    /// by their position, so the turn is scrambled.
+    fn cluster(&mut self) -> usize {
+        let number = self.next;
+        self.next += 1;
+        if number < MAX_CLUSTERS {
+            self.blocks.push(0.0);
+            for tally in &mut self.tallies {
+                tally.clusters.push(Sums::default());
+            }
+            return number;
+        }
+        // Fibonacci hashing
+        let hash = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (hash >> 32) as usize % MAX_CLUSTERS
+    }
+
+    fn row(&mut self, row: &SampleRow, compressor: &mut impl Compressor) {
+        for (variant, tally) in self.variants.iter().zip(&mut self.tallies) {
+            tally.add(variant, row, self.page, compressor);
+        }
+    }
+
+    /// What is compared, in the order given.
+    pub fn variants(&self) -> &[Variant] {
+        &self.variants
+    }
+
+    /// The sums, in the same order.
+    pub fn tallies(&self) -> &[VariantTally] {
+        &self.tallies
+    }
+
+    /// Blocks in each cluster.
+    pub fn blocks(&self) -> &[f64] {
+        &self.blocks
+    }
+
+    /// Live rows of the blocks.
+    pub fn rows(&self) -> f64 {
+        self.rows
+    }
+}
+
+impl VariantTally {
+    /// The heap as filled by the sample's rows.
+    pub fn heap(&self) -> &Filler {
+        &self.heap
+    }
+
+    /// The TOAST relation as filled by the sample's rows.
+    pub fn toast(&self) -> &ToastFiller {
+        &self.toast
+    }
+
+    fn add(
+        &mut self,
+        variant: &Variant,
+        row: &SampleRow,
+        page: PageSize,
+        compressor: &mut impl Compressor,
+    ) {
+        let mut values = row.values.clone();
+        let length;
+        let placed = if variant.settings.is_none() {
+            length = row.tuple_length;
+            as_stored(&values, page)
+        } else {
+            if let Some(value) = values.get_mut(variant.column) {
+                *value = fresh(*value);
+            }
+            match variant.table.toast(&values, Operation::Update, compressor) {
+                Ok(toasted) => {
+                    length = toasted.tuple_length;
+                    toasted.values
+                }
+                Err(error) => {
+                    self.block_refused += 1.0;
+                    self.refusal.get_or_insert(error);
+                    // As it is: the row cannot be stored otherwise.
+                    length = row.tuple_length;
+                    as_stored(&row.values, page)
+                }
+            }
+        };
+        self.heap.put(length as usize);
+        let heap_bytes = tuple_bytes(length) as f64;
+        self.block.add(Sum::HeapBytes, heap_bytes);
+        for (index, value) in placed.iter().enumerate() {
+            let external = value.form.is_external();
+            let visits = if external { self.toast.put(value.stored_size) } else { 0 };
+            let bytes = if external { chunk_bytes(page, value.stored_size) as f64 } else { 0.0 };
+            self.block.add(Sum::ToastBytes, bytes);
+            self.block.add(Sum::Chunks, f64::from(value.chunks));
+            if index != variant.column {
+                continue;
+            }
+            self.block_forms.add(value, 1.0);
+            if matches!(value.form, Form::Null) {
+                continue;
+            }
+            self.block.add(Sum::Values, 1.0);
+            self.block.add(Sum::ValueHeapBytes, heap_bytes);
+            if external {
+                self.block.add(Sum::Lookups, 1.0);
+                self.block.add(Sum::Visits, f64::from(visits));
+                self.block.add(Sum::ColumnChunks, f64::from(value.chunks));
+                self.block.add(Sum::ColumnToastBytes, bytes);
+                self.block.add(Sum::ColumnExternalBytes, f64::from(value.stored_size));
+            }
+            if matches!(value.form, Form::Compressed | Form::ExternalCompressed) {
+                self.block.add(Sum::Decompressions, 1.0);
+                let raw = f64::from(value.raw_size);
+                self.block.add(
+                    if value.method == Some(Method::Lz4) { Sum::Lz4Bytes } else { Sum::PglzBytes },
+                    raw,
+                );
+            }
+        }
+    }
+}
+
+/// The value as a freshly computed one.
+fn fresh(value: Incoming) -> Incoming {
+    match value {
+        Incoming::Short { raw }
+        | Incoming::Plain { raw }
+        | Incoming::Compressed { raw, .. }
+        | Incoming::Foreign { raw, .. }
+        | Incoming::Kept { raw, .. } => Incoming::Plain { raw },
+        Incoming::Null | Incoming::Fixed { .. } | Incoming::Opaque { .. } => value,
+    }
+}
+
+/// The values where they are: as they are stored now.
+pub fn as_stored(values: &[Incoming], page: PageSize) -> Vec<Placed> {
+    let inline = |form, raw_size, stored_size| Placed {
+        form,
+        method: None,
+        raw_size,
+        stored_size,
+        chunks: 0,
+        kept: true,
+    };
+    values
+        .iter()
+        .map(|&value| match value {
+            Incoming::Null => inline(Form::Null, 0, 0),
+            Incoming::Fixed { size } => inline(Form::Plain, size, size),
+            Incoming::Opaque { size } => inline(Form::Custom, 0, size),
+            Incoming::Short { raw } => inline(Form::Short, raw, raw.saturating_add(1)),
+            Incoming::Plain { raw } => inline(Form::Plain, raw, raw.saturating_add(4)),
+            Incoming::Compressed { size, raw, method } => {
+                Placed { method, ..inline(Form::Compressed, raw, size) }
+            }
+            Incoming::Foreign { stored, raw, method, compressed }
+            | Incoming::Kept { stored, raw, method, compressed } => {
+                let form = if compressed { Form::ExternalCompressed } else { Form::External };
+                Placed { method, chunks: page.chunks(stored), ..inline(form, raw, stored) }
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,231 @@
+//! The column under advice, its present settings and the tables under each candidate.
+
+use super::candidate::{self, Abilities, CandidateError, Narrowing};
+use super::facts::TableFacts;
+use super::tally::Variant;
+use crate::codec::Method;
+use crate::disk::desc::{Length, Storage};
+use crate::model::cost::Prices;
+use crate::model::policy::{MethodChoice, Policy};
+use crate::model::settings::{Settings, TupleTarget};
+use crate::model::toast::{Column, Table};
+use crate::source::live::catalog::Relation;
+
+/// Why a column cannot be advised on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ColumnError {
+    /// No such column.
+    #[error("column \"{column}\" of relation \"{relation}\" does not exist\nHINT:  {allowed}")]
+    Unknown {
+        /// What was given.
+        column: String,
+        /// The relation.
+        relation: String,
+        /// Which columns there are to choose from.
+        allowed: String,
+    },
+    /// Values of fixed length.
+    #[error(
+        "column \"{column}\" of relation \"{relation}\" has type {type_name}, whose values have a \
+         fixed length and are never toasted\nHINT:  {allowed}"
+    )]
+    FixedLength {
+        /// The column.
+        column: String,
+        /// The relation.
+        relation: String,
+        /// Its type.
+        type_name: String,
+        /// Which columns there are to choose from.
+        allowed: String,
+    },
+    /// A type that cannot be toasted.
+    #[error(
+        "column \"{column}\" of relation \"{relation}\" has type {type_name}, which has no storage \
+         but plain\nHINT:  {allowed}"
+    )]
+    PlainType {
+        /// The column.
+        column: String,
+        /// The relation.
+        relation: String,
+        /// Its type.
+        type_name: String,
+        /// Which columns there are to choose from.
+        allowed: String,
+    },
+    /// No column at all.
+    #[error("relation \"{relation}\" has no column that can be toasted")]
+    NoColumns {
+        /// The relation.
+        relation: String,
+    },
+}
+
+fn allowed(relation: &Relation) -> String {
+    let names: Vec<String> = columns(relation)
+        .filter_map(|index| relation.desc.attributes.get(index))
+        .map(|column| format!("\"{}\"", column.name))
+        .collect();
+    if names.is_empty() {
+        "The relation has no column that can be toasted.".into()
+    } else {
+        format!("Columns that can be toasted are {}.", names.join(", "))
+    }
+}
+
+fn columns(relation: &Relation) -> impl Iterator<Item = usize> + use<'_> {
+    relation.desc.attributes.iter().enumerate().filter_map(|(index, column)| {
+        (!column.dropped && column.length == Length::Varlena && is_toastable(column))
+            .then_some(index)
+    })
+}
+
+/// Types with storage PLAIN of their own, such as `oidvector`, take no other.
+fn is_toastable(column: &crate::disk::desc::Attribute) -> bool {
+    crate::disk::types::by_oid(column.type_oid).is_none_or(|t| t.storage != Storage::Plain)
+}
+
+/// All columns whose storage can be chosen; at least one.
+pub fn toastable_columns(relation: &Relation) -> Result<Vec<usize>, ColumnError> {
+    let found: Vec<usize> = columns(relation).collect();
+    if found.is_empty() {
+        return Err(ColumnError::NoColumns { relation: relation.display_name() });
+    }
+    Ok(found)
+}
+
+/// The indexes of the named columns, each once.
+pub fn named_columns(relation: &Relation, names: &[String]) -> Result<Vec<usize>, ColumnError> {
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        let column = relation
+            .desc
+            .attributes
+            .iter()
+            .enumerate()
+            .find(|(_, column)| !column.dropped && column.name == *name);
+        let (column_name, relation_name) = (name.clone(), relation.display_name());
+        let Some((index, column)) = column else {
+            return Err(ColumnError::Unknown {
+                column: column_name,
+                relation: relation_name,
+                allowed: allowed(relation),
+            });
+        };
+        let type_name = column.type_name.clone();
+        if column.length != Length::Varlena {
+            return Err(ColumnError::FixedLength {
+                column: column_name,
+                relation: relation_name,
+                type_name,
+                allowed: allowed(relation),
+            });
+        }
+        if !is_toastable(column) {
+            return Err(ColumnError::PlainType {
+                column: column_name,
+                relation: relation_name,
+                type_name,
+                allowed: allowed(relation),
+            });
+        }
+        if !found.contains(&index) {
+            found.push(index);
+        }
+    }
+    Ok(found)
+}
+
+/// A column and everything that is compared for it.
+#[derive(Debug, Clone)]
+pub struct Variants {
+    /// Its index from 0.
+    pub column: usize,
+    /// Its name.
+    pub name: String,
+    /// Its type's name.
+    pub type_name: String,
+    /// Whether its type is an array.
+    pub is_array: bool,
+    /// Its settings now.
+    pub present: Settings,
+    /// As stored now, then what the present settings would store, then the candidates.
+    pub all: Vec<Variant>,
+    /// The methods with which the column's values must be compressed for that.
+    pub methods: Vec<Method>,
+}
+
+/// Index in [`Variants::all`] of the values as stored now.
+pub const TODAY: usize = 0;
+/// Index in [`Variants::all`] of the present settings.
+pub const PRESENT: usize = 1;
+
+impl Variants {
+    /// For one column of a relation.
+    pub fn new(
+        relation: &Relation,
+        facts: &TableFacts,
+        column: usize,
+        narrowing: &Narrowing,
+        abilities: Abilities,
+    ) -> Result<Variants, CandidateError> {
+        let page = abilities.page;
+        let target = facts
+            .target
+            .and_then(|bytes| TupleTarget::new(bytes, page).ok())
+            .unwrap_or(TupleTarget::default_for(page));
+        let columns: Vec<Column> = relation
+            .desc
+            .attributes
+            .iter()
+            .map(|attribute| Column::of(attribute, facts.default_method))
+            .collect();
+        let own = relation.desc.attributes.get(column);
+        let storage = own.map_or(Storage::Extended, |a| a.storage);
+        let method = own.and_then(|a| a.compression).unwrap_or(facts.default_method);
+        let present =
+            Settings { storage, method: MethodChoice::One(method), target, policy: Policy::Always };
+        let table = |settings: &Settings| {
+            let mut columns = columns.clone();
+            if let Some(own) = columns.get_mut(column) {
+                *own = own.with(settings);
+            }
+            Table {
+                columns,
+                target: settings.target,
+                // ALTER TABLE makes one where a column may need it.
+                has_toast_relation: relation.toast.is_some() || settings.storage != Storage::Plain,
+                page,
+                prices: Prices::default(),
+            }
+        };
+        let mut all = vec![
+            Variant { column, settings: None, table: table(&present) },
+            Variant { column, settings: Some(present), table: table(&present) },
+        ];
+        let wanted = candidate::candidates(present, narrowing, abilities)?;
+        all.extend(wanted.iter().map(|settings| Variant {
+            column,
+            settings: Some(*settings),
+            table: table(settings),
+        }));
+        let methods = super::run::unique(
+            all.iter()
+                .filter_map(|v| v.settings)
+                .filter(|s| matches!(s.storage, Storage::Extended | Storage::Main))
+                .filter(|s| s.policy != Policy::Never)
+                .flat_map(|s| s.method.methods())
+                .copied(),
+        );
+        Ok(Variants {
+            column,
+            name: own.map(|a| a.name.clone()).unwrap_or_default(),
+            type_name: own.map(|a| a.type_name.clone()).unwrap_or_default(),
+            is_array: own.is_some_and(|a| a.type_name.ends_with("[]")),
+            present,
+            all,
+            methods,
+        })
+    }
+}
