@@ -1,0 +1,161 @@
+//! Toasters, and the settings that make one a column's choice.
+
+use std::str::FromStr;
+
+use crate::codec::Method;
+use crate::disk::desc::Storage;
+use crate::model::settings::TupleTarget;
+
+/// What is to store a column's oversized values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Toaster {
+    /// Storage `extended`, compressed with this method.
+    Compressed(Method),
+    /// Storage `external`: out of line, never compressed.
+    External,
+    /// Storage `main`, the compression method left as it is.
+    Main,
+    /// Storage `extended`, the compression method left as it is.
+    Extended,
+    /// Storage `plain`: in the row, never compressed.
+    Plain,
+}
+
+/// A text that names no toaster.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown toaster \"{0}\": expected pglz, lz4, external, main, extended or plain")]
+pub struct ToasterError(pub String);
+
+impl FromStr for Toaster {
+    type Err = ToasterError;
+
+    fn from_str(text: &str) -> Result<Toaster, ToasterError> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "pglz" => Ok(Toaster::Compressed(Method::Pglz)),
+            "lz4" => Ok(Toaster::Compressed(Method::Lz4)),
+            "external" => Ok(Toaster::External),
+            "main" => Ok(Toaster::Main),
+            "extended" => Ok(Toaster::Extended),
+            "plain" => Ok(Toaster::Plain),
+            _ => Err(ToasterError(text.to_owned())),
+        }
+    }
+}
+
+impl Toaster {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Toaster::Compressed(method) => method.name(),
+            Toaster::External => "external",
+            Toaster::Main => "main",
+            Toaster::Extended => "extended",
+            Toaster::Plain => "plain",
+        }
+    }
+
+    /// The storage that it takes.
+    pub fn storage(self) -> Storage {
+        match self {
+            Toaster::Compressed(_) | Toaster::Extended => Storage::Extended,
+            Toaster::External => Storage::External,
+            Toaster::Main => Storage::Main,
+            Toaster::Plain => Storage::Plain,
+        }
+    }
+
+    /// The compression method that it asks for; `None` if the column's own is left.
+    pub fn method(self) -> Option<Method> {
+        match self {
+            Toaster::Compressed(method) => Some(method),
+            _ => None,
+        }
+    }
+
+    /// Whether it compresses at all.
+    pub fn compresses(self) -> bool {
+        matches!(self.storage(), Storage::Extended | Storage::Main)
+    }
+}
+
+/// What a column is set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Current {
+    /// `attstorage`.
+    pub storage: Storage,
+    /// `attcompression`; `None` if unset.
+    pub compression: Option<Method>,
+}
+
+/// What has to be set to make a toaster the choice of a table's columns.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// New storage by column.
+    pub storage: Vec<(String, Storage)>,
+    /// New compression method by column.
+    pub compression: Vec<(String, Method)>,
+    /// New `toast_tuple_target`.
+    pub target: Option<TupleTarget>,
+}
+
+impl Changes {
+    /// Whether nothing has to be set.
+    pub fn is_empty(&self) -> bool {
+        self.storage.is_empty() && self.compression.is_empty() && self.target.is_none()
+    }
+
+    /// What differs between the columns as they are and the choice. `target` is the one asked for,
+    /// `has_target` the table's own.
+    pub fn of(
+        toaster: Toaster,
+        columns: &[(String, Current)],
+        target: Option<TupleTarget>,
+        has_target: Option<TupleTarget>,
+    ) -> Changes {
+        let mut changes =
+            Changes { target: target.filter(|_| target != has_target), ..Changes::default() };
+        for (name, current) in columns {
+            if current.storage != toaster.storage() {
+                changes.storage.push((name.clone(), toaster.storage()));
+            }
+            if let Some(method) = toaster.method().filter(|&m| current.compression != Some(m)) {
+                changes.compression.push((name.clone(), method));
+            }
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_others_refused() {
+        for name in ["pglz", "lz4", "external", "main", "extended", "plain"] {
+            assert_eq!(name.parse::<Toaster>().map(Toaster::name), Ok(name));
+        }
+        assert_eq!("LZ4".parse(), Ok(Toaster::Compressed(Method::Lz4)));
+        assert_eq!(
+            "zstd".parse::<Toaster>().unwrap_err().to_string(),
+            "unknown toaster \"zstd\": expected pglz, lz4, external, main, extended or plain"
+        );
+    }
+
+    #[test]
+    fn only_what_differs_is_set() {
+        let page = crate::disk::layout::PageSize::DEFAULT;
+        let columns = [
+            ("a".to_owned(), Current { storage: Storage::Extended, compression: None }),
+            ("b".to_owned(), Current { storage: Storage::Main, compression: Some(Method::Lz4) }),
+        ];
+        let target = TupleTarget::new(4080, page).ok();
+        let lz4 = Toaster::Compressed(Method::Lz4);
+        let changes = Changes::of(lz4, &columns, target, None);
+        assert_eq!(changes.storage, [("b".to_owned(), Storage::Extended)]);
+        assert_eq!(changes.compression, [("a".to_owned(), Method::Lz4)]);
+        assert_eq!(changes.target, target);
+        let none = Changes::of(Toaster::Extended, &columns[..1], target, target);
+        assert!(none.is_empty());
+    }
+}

@@ -1,0 +1,281 @@
+//! Whether a stored row is what the choice would store (pure).
+//!
+//! With pages at hand the toaster's own algorithm decides, fed with the row's values as an UPDATE
+//! that forces the chosen columns would hand them over. Through SQL functions less is to be seen,
+//! and only what surely differs counts.
+
+use super::choice::Toaster;
+use crate::codec::Method;
+use crate::disk::desc::Storage;
+use crate::model::stored::{Form, StoredValue};
+use crate::model::toast::{Incoming, Operation, Placed, Table};
+
+/// What is known of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is stored as the choice would store it.
+    Complies,
+    /// It is stored otherwise.
+    Differs,
+    /// It depends on whether these columns' values (indexes from 0) can be compressed, and on how
+    /// far.
+    Depends(Vec<usize>),
+}
+
+/// The size of the datum, with its 8 bytes of headers, into which the server would compress a value;
+/// `None` if it leaves the value as it is.
+pub type Compressed = Option<u32>;
+
+/// Decides by the model. `table` is as the choice sets it; `targets` are the chosen columns'
+/// indexes; `known` says what the server makes of a value where that was asked.
+pub fn by_model(
+    table: &Table,
+    targets: &[usize],
+    values: &[StoredValue],
+    known: &dyn Fn(usize) -> Option<Compressed>,
+) -> Verdict {
+    for &index in targets {
+        let (Some(value), Some(column)) = (values.get(index), table.columns.get(index)) else {
+            continue;
+        };
+        let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
+        let other =
+            |method: Method| column.method != crate::model::policy::MethodChoice::One(method);
+        // what is compressed otherwise never comes out of the toaster as it is
+        if matches!(value.form, Form::Compressed | Form::ExternalCompressed)
+            && (!compresses || value.method.is_none_or(other))
+        {
+            return Verdict::Differs;
+        }
+    }
+    let incoming: Vec<Incoming> = values
+        .iter()
+        .enumerate()
+        .map(|(index, value)| if targets.contains(&index) { forced(value) } else { kept(value) })
+        .collect();
+    let operation = if values.iter().any(|value| value.form.is_external()) {
+        Operation::UpdateOfExternal
+    } else {
+        Operation::Insert
+    };
+    let mut open = Vec::new();
+    let mut compress = |index: usize, _method: Method| {
+        let value = values.get(index)?;
+        match value.form {
+            Form::Compressed => small(value.stored_size),
+            Form::ExternalCompressed => small(value.stored_size.map(|size| size + 4)),
+            _ => match known(index) {
+                Some(answer) => answer,
+                None => {
+                    open.push(index);
+                    None
+                }
+            },
+        }
+    };
+    let stored = table.toast(&incoming, operation, &mut compress);
+    if !open.is_empty() {
+        open.sort_unstable();
+        open.dedup();
+        // other columns' values that were never compressed are taken for incompressible
+        open.retain(|index| targets.contains(index));
+        if !open.is_empty() {
+            return Verdict::Depends(open);
+        }
+    }
+    // a row too big for the choice is the server's to refuse
+    let Ok(stored) = stored else { return Verdict::Differs };
+    let same = targets.iter().all(|&index| match (values.get(index), stored.values.get(index)) {
+        (Some(now), Some(then)) => same_form(now, then),
+        _ => true,
+    });
+    if same { Verdict::Complies } else { Verdict::Differs }
+}
+
+fn same_form(now: &StoredValue, then: &Placed) -> bool {
+    match now.form {
+        Form::Null | Form::Missing | Form::Custom | Form::Unknown => true,
+        Form::Short | Form::Plain => matches!(then.form, Form::Short | Form::Plain),
+        form => form == then.form && now.method == then.method,
+    }
+}
+
+fn small(size: Option<u64>) -> Option<u32> {
+    size.and_then(|size| u32::try_from(size).ok())
+}
+
+/// A chosen column's value: a fresh datum with a 4-byte header.
+fn forced(value: &StoredValue) -> Incoming {
+    match value.form {
+        Form::Null => Incoming::Null,
+        Form::Custom | Form::Unknown => {
+            Incoming::Opaque { size: small(Some(value.pointer_size)).unwrap_or(0) }
+        }
+        _ => Incoming::Plain { raw: small(value.raw_size).unwrap_or(0) },
+    }
+}
+
+/// Another column's value, which the UPDATE carries along.
+fn kept(value: &StoredValue) -> Incoming {
+    let raw = small(value.raw_size).unwrap_or(0);
+    let stored = small(value.stored_size).unwrap_or(0);
+    match value.form {
+        Form::Null => Incoming::Null,
+        Form::Short => Incoming::Short { raw },
+        // of a fixed-length type the stored size is the raw size
+        Form::Plain | Form::Missing if stored == raw => Incoming::Fixed { size: raw },
+        Form::Plain | Form::Missing => Incoming::Plain { raw },
+        Form::Compressed => Incoming::Compressed { size: stored, raw, method: value.method },
+        Form::External | Form::ExternalCompressed => Incoming::Kept {
+            stored,
+            raw,
+            method: value.method,
+            compressed: value.form == Form::ExternalCompressed,
+        },
+        Form::Custom | Form::Unknown => {
+            Incoming::Opaque { size: small(Some(value.pointer_size)).unwrap_or(0) }
+        }
+    }
+}
+
+/// What the SQL functions tell of one value of a chosen column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// `pg_column_size`; `None` for NULL.
+    pub size: Option<u64>,
+    /// `pg_column_compression`.
+    pub method: Option<Method>,
+    /// Whether the value is out of line: `pg_column_toast_chunk_id` from 17 on, before that what
+    /// `octet_length` reveals of uncompressed text and bytea; `None` if nothing tells.
+    pub external: Option<bool>,
+}
+
+/// Decides on one value by what the functions tell. `method` is the column's, resolved; `row` the sum
+/// of `pg_column_size` over the row's columns; `threshold` is `TOAST_TUPLE_THRESHOLD`.
+pub fn by_functions(
+    toaster: Toaster,
+    method: Method,
+    value: &Told,
+    row: u64,
+    threshold: u64,
+) -> Verdict {
+    let Some(size) = value.size else { return Verdict::Complies };
+    // the tuple header, and what alignment may add to a row that is just short of the limit
+    let may_be_toasted = row + 24 + 64 > threshold;
+    match (toaster.storage(), value.method) {
+        (Storage::Extended | Storage::Main, Some(stored)) if stored != method => Verdict::Differs,
+        (Storage::Extended | Storage::Main, Some(_)) => Verdict::Complies,
+        (Storage::Extended | Storage::Main, None) if may_be_toasted => Verdict::Depends(Vec::new()),
+        (Storage::Extended | Storage::Main, None) => Verdict::Complies,
+        (Storage::External | Storage::Plain, Some(_)) => Verdict::Differs,
+        (Storage::External, None) if value.external == Some(false) && size > threshold => {
+            Verdict::Differs
+        }
+        (Storage::Plain, None) if value.external == Some(true) => Verdict::Differs,
+        (Storage::External | Storage::Plain, None) => Verdict::Complies,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::desc::{Align, Length};
+    use crate::disk::layout::PageSize;
+    use crate::model::cost::Prices;
+    use crate::model::policy::{MethodChoice, Policy};
+    use crate::model::settings::TupleTarget;
+    use crate::model::toast::Column;
+
+    fn table(storage: Storage, method: Method) -> Table {
+        let column = |length, align, storage| Column {
+            length,
+            align,
+            storage,
+            type_storage: storage,
+            method: MethodChoice::One(method),
+            policy: Policy::Always,
+        };
+        Table {
+            columns: vec![
+                column(Length::Fixed(4), Align::Int, Storage::Plain),
+                column(Length::Varlena, Align::Int, storage),
+            ],
+            target: TupleTarget::default_for(PageSize::DEFAULT),
+            has_toast_relation: true,
+            page: PageSize::DEFAULT,
+            prices: Prices::default(),
+        }
+    }
+
+    fn stored(form: Form, method: Option<Method>, raw: u64, size: u64) -> StoredValue {
+        let pointer_size = if form.is_external() { 18 } else { 0 };
+        StoredValue {
+            form,
+            method,
+            raw_size: Some(raw),
+            stored_size: Some(size),
+            pointer_size,
+            ..StoredValue::NULL
+        }
+    }
+
+    fn verdict(
+        storage: Storage,
+        method: Method,
+        value: StoredValue,
+        known: Option<Compressed>,
+    ) -> Verdict {
+        let id = stored(Form::Plain, None, 4, 4);
+        by_model(&table(storage, method), &[1], &[id, value], &|_| known)
+    }
+
+    #[test]
+    fn another_method_differs_and_the_same_complies() {
+        let pglz = stored(Form::ExternalCompressed, Some(Method::Pglz), 9000, 3000);
+        assert_eq!(verdict(Storage::Extended, Method::Lz4, pglz, None), Verdict::Differs);
+        assert_eq!(verdict(Storage::Extended, Method::Pglz, pglz, None), Verdict::Complies);
+        assert_eq!(verdict(Storage::External, Method::Pglz, pglz, None), Verdict::Differs);
+        // main keeps what fits the page in the row
+        assert_eq!(verdict(Storage::Main, Method::Pglz, pglz, None), Verdict::Differs);
+    }
+
+    #[test]
+    fn an_uncompressed_value_depends_and_the_answer_decides() {
+        let raw = stored(Form::External, None, 9000, 9000);
+        let lz4 = |known| verdict(Storage::Extended, Method::Lz4, raw, known);
+        assert_eq!(lz4(None), Verdict::Depends(vec![1]));
+        assert_eq!(lz4(Some(None)), Verdict::Complies);
+        assert_eq!(lz4(Some(Some(4000))), Verdict::Differs);
+        assert_eq!(verdict(Storage::External, Method::Lz4, raw, None), Verdict::Complies);
+        assert_eq!(verdict(Storage::Plain, Method::Lz4, raw, None), Verdict::Differs);
+    }
+
+    #[test]
+    fn short_rows_stay_as_they_are() {
+        let raw = stored(Form::Plain, None, 1000, 1004);
+        assert_eq!(verdict(Storage::Extended, Method::Lz4, raw, None), Verdict::Complies);
+        let inline = stored(Form::Compressed, Some(Method::Pglz), 5000, 1000);
+        assert_eq!(verdict(Storage::Extended, Method::Pglz, inline, None), Verdict::Complies);
+        assert_eq!(verdict(Storage::Plain, Method::Pglz, inline, None), Verdict::Differs);
+        assert_eq!(
+            verdict(Storage::Extended, Method::Lz4, StoredValue::NULL, None),
+            Verdict::Complies
+        );
+    }
+
+    #[test]
+    fn functions_count_what_surely_differs() {
+        let lz4 = Toaster::Compressed(Method::Lz4);
+        let told = |size, method, external| Told { size: Some(size), method, external };
+        let by = |toaster, told, row| by_functions(toaster, Method::Lz4, &told, row, 2032);
+        assert_eq!(by(lz4, told(9, Some(Method::Pglz), None), 9), Verdict::Differs);
+        assert_eq!(by(lz4, told(3000, Some(Method::Lz4), None), 3000), Verdict::Complies);
+        assert_eq!(by(lz4, told(3000, None, None), 3000), Verdict::Depends(Vec::new()));
+        assert_eq!(by(lz4, told(300, None, None), 400), Verdict::Complies);
+        assert_eq!(by(Toaster::External, told(3000, None, Some(false)), 3000), Verdict::Differs);
+        assert_eq!(by(Toaster::External, told(3000, None, Some(true)), 3000), Verdict::Complies);
+        assert_eq!(by(Toaster::Plain, told(3000, None, Some(true)), 3000), Verdict::Differs);
+        let null = Told { size: None, method: None, external: None };
+        assert_eq!(by(Toaster::Plain, null, 3000), Verdict::Complies);
+    }
+}

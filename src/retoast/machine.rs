@@ -1,0 +1,544 @@
+//! What the sweep does next (pure): it is told what happened and what time it is, and says what to
+//! do. It never sees a connection, a clock or a page.
+//!
+//! A scan reads chunks of blocks. What it finds is stored anew in windows of a few pages, each in
+//! passes: a pass takes every k-th row, so that the first moves a k-th of the rows off their pages
+//! and pruning makes room for the others to stay (HOT). A sweep is over when a whole scan has found
+//! nothing; an empty batch says nothing.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::disk::ItemPointer;
+
+/// Blocks that a scan reads at a time.
+pub const CHUNK: u32 = 256;
+/// Scans without any progress after which the sweep gives up.
+const IDLE_SCANS: u32 = 12;
+/// Rows of the first batch; later ones follow the time that batches take.
+const FIRST_BATCH: f64 = 50.0;
+/// Refusals of single rows after which the cause cannot be the rows.
+pub const MAX_REFUSED: usize = 100;
+
+/// How the sweep goes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tuning {
+    /// Pages of a window.
+    pub window: u32,
+    /// Passes over a window.
+    pub passes: u32,
+    /// How long a batch is to take.
+    pub batch: Duration,
+    /// Bytes of values that a batch stores at the most, unless one row has more.
+    pub batch_bytes: u64,
+    /// Part of a relation's size that may be dead before it is vacuumed.
+    pub max_bloat: f64,
+}
+
+/// A row to store anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Row {
+    /// Where it was seen.
+    pub ctid: ItemPointer,
+    /// Bytes of the chosen columns' values as stored now.
+    pub bytes: u64,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A scan begins: the relation has this many blocks, and with its TOAST relation this many bytes.
+    Begun {
+        /// Blocks of the heap.
+        blocks: u32,
+        /// Bytes of heap and TOAST relation.
+        bytes: u64,
+    },
+    /// A chunk was read; these rows are stored otherwise than chosen.
+    Scanned(Vec<Row>),
+    /// A batch was committed.
+    BatchDone {
+        /// Rows that were stored anew; others were locked or no longer there.
+        rows: u64,
+        /// How long the transaction took.
+        took: Duration,
+    },
+    /// A batch met a lock timeout or a deadlock, and nothing of it was done.
+    BatchBusy,
+    /// The server refused a batch for what stands in its rows, and nothing of it was done.
+    BatchRefused,
+    /// The table was vacuumed, or could not be for now.
+    Vacuumed,
+    /// Somebody asked to stop.
+    Stop,
+}
+
+/// Why the sweep waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A lock was not to be had.
+    LockTimeout,
+    /// All that is left to do is locked by others.
+    RowsLocked,
+}
+
+impl Reason {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::LockTimeout => "a lock could not be had in time",
+            Reason::RowsLocked => "the rows left to do are locked by other transactions",
+        }
+    }
+}
+
+/// How the sweep ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// A whole scan has found nothing to do.
+    Complete,
+    /// Rows are left that could not be stored anew.
+    Left,
+    /// Stopped on request.
+    Stopped,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Say how many blocks there are.
+    BeginScan,
+    /// Read these blocks.
+    Scan(Range<u32>),
+    /// Store these rows anew in one transaction.
+    Batch(Vec<Row>),
+    /// Vacuum the table.
+    Vacuum,
+    /// Wait, with no transaction open.
+    Sleep(Duration, Reason),
+    /// Nothing more.
+    Finish(End),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Begin,
+    Scanning,
+    Ended(End),
+}
+
+/// The state of a sweep over one table.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    tuning: Tuning,
+    phase: Phase,
+    blocks: u32,
+    next_block: u32,
+    bytes: u64,
+    queue: VecDeque<Vec<Row>>,
+    /// The batch under way.
+    current: Vec<Row>,
+    /// Rows a millisecond, smoothed.
+    speed: Option<f64>,
+    /// Bytes stored anew since the last vacuum.
+    unvacuumed: u64,
+    vacuum_due: bool,
+    sleep: Option<(Duration, Reason)>,
+    busy: u32,
+    idle_scans: u32,
+    /// Rows found and stored anew in the scan under way.
+    found: u64,
+    stored: u64,
+    /// Rows that the server refused, by address.
+    refused: Vec<ItemPointer>,
+    /// Scans that were begun.
+    pub scans: u32,
+    /// Lock timeouts and deadlocks met.
+    pub retries: u64,
+    /// The longest batch.
+    pub longest_batch: Duration,
+}
+
+impl Machine {
+    /// A sweep that has not begun.
+    pub fn new(tuning: Tuning) -> Machine {
+        Machine {
+            tuning,
+            phase: Phase::Begin,
+            blocks: 0,
+            next_block: 0,
+            bytes: 0,
+            queue: VecDeque::new(),
+            current: Vec::new(),
+            speed: None,
+            unvacuumed: 0,
+            vacuum_due: false,
+            sleep: None,
+            busy: 0,
+            idle_scans: 0,
+            found: 0,
+            stored: 0,
+            refused: Vec::new(),
+            scans: 0,
+            retries: 0,
+            longest_batch: Duration::ZERO,
+        }
+    }
+
+    /// Rows that the server refused.
+    pub fn refused(&self) -> &[ItemPointer] {
+        &self.refused
+    }
+
+    /// Blocks of the scan under way: read, and in all.
+    pub fn position(&self) -> (u32, u32) {
+        (self.next_block.min(self.blocks), self.blocks)
+    }
+
+    /// Whether the scan under way is the first.
+    pub fn is_first_scan(&self) -> bool {
+        self.scans <= 1
+    }
+
+    /// What to do next.
+    pub fn next_action(&mut self) -> Action {
+        if let Phase::Ended(end) = self.phase {
+            return Action::Finish(end);
+        }
+        if let Some((time, reason)) = self.sleep.take() {
+            return Action::Sleep(time, reason);
+        }
+        if self.vacuum_due {
+            return Action::Vacuum;
+        }
+        if self.phase == Phase::Begin {
+            self.scans += 1;
+            return Action::BeginScan;
+        }
+        if let Some(batch) = self.queue.pop_front() {
+            self.current = batch;
+            return Action::Batch(self.current.clone());
+        }
+        if self.next_block < self.blocks {
+            let end = self.next_block.saturating_add(CHUNK).min(self.blocks);
+            return Action::Scan(self.next_block..end);
+        }
+        self.end_scan();
+        self.next_action()
+    }
+
+    fn end_scan(&mut self) {
+        if self.found == 0 {
+            self.phase =
+                Phase::Ended(if self.refused.is_empty() { End::Complete } else { End::Left });
+            return;
+        }
+        self.phase = Phase::Begin;
+        self.vacuum_due = self.unvacuumed > 0;
+        if self.stored > 0 {
+            self.idle_scans = 0;
+            return;
+        }
+        self.idle_scans += 1;
+        if self.idle_scans >= IDLE_SCANS {
+            self.phase = Phase::Ended(End::Left);
+            return;
+        }
+        let wait = Duration::from_millis(100u64 << self.idle_scans.min(6));
+        self.sleep = Some((wait, Reason::RowsLocked));
+    }
+
+    /// Takes note of what happened. `jitter` is from 0 to 1.
+    pub fn note(&mut self, event: Event, jitter: f64) {
+        if matches!(self.phase, Phase::Ended(_)) {
+            return;
+        }
+        match event {
+            Event::Stop => self.phase = Phase::Ended(End::Stopped),
+            Event::Begun { blocks, bytes } => {
+                (self.blocks, self.bytes, self.next_block) = (blocks, bytes, 0);
+                (self.found, self.stored) = (0, 0);
+                self.phase = Phase::Scanning;
+            }
+            Event::Scanned(rows) => {
+                self.next_block = self.next_block.saturating_add(CHUNK).min(self.blocks);
+                self.plan(rows);
+            }
+            Event::BatchDone { rows, took } => self.batch_done(rows, took),
+            Event::BatchBusy => {
+                self.retries += 1;
+                self.busy += 1;
+                let wait = 50.0 * f64::from(1u32 << self.busy.min(6)) * (0.5 + jitter);
+                self.sleep = Some((Duration::from_millis(wait as u64), Reason::LockTimeout));
+                // a batch that never gets its locks is left to the next scan
+                if self.busy < 5 {
+                    self.queue.push_front(std::mem::take(&mut self.current));
+                }
+            }
+            Event::BatchRefused => {
+                let mut rows = std::mem::take(&mut self.current);
+                if let [row] = rows.as_slice() {
+                    self.refused.push(row.ctid);
+                    self.found = self.found.saturating_sub(1);
+                } else {
+                    let second = rows.split_off(rows.len() / 2);
+                    self.queue.push_front(second);
+                    self.queue.push_front(rows);
+                }
+            }
+            Event::Vacuumed => {
+                self.vacuum_due = false;
+                self.unvacuumed = 0;
+            }
+        }
+    }
+
+    fn batch_done(&mut self, rows: u64, took: Duration) {
+        self.busy = 0;
+        self.stored += rows;
+        self.longest_batch = self.longest_batch.max(took);
+        let done = std::mem::take(&mut self.current);
+        let bytes: u64 = done.iter().map(|row| row.bytes).sum();
+        // each row's tuple takes space too
+        self.unvacuumed += bytes + 64 * done.len() as u64;
+        let limit = (self.bytes as f64 * self.tuning.max_bloat * 0.8).max(f64::from(1 << 20));
+        self.vacuum_due = self.unvacuumed as f64 > limit;
+        let ms = (took.as_secs_f64() * 1000.0).max(0.05);
+        let now = done.len() as f64 / ms;
+        self.speed = Some(self.speed.map_or(now, |old| 0.7 * old + 0.3 * now));
+    }
+
+    /// The most rows of a batch now.
+    fn batch_rows(&self) -> usize {
+        let wanted = self.tuning.batch.as_secs_f64() * 1000.0;
+        let rows = self.speed.map_or(FIRST_BATCH, |speed| speed * wanted);
+        (rows as usize).clamp(1, 10_000)
+    }
+
+    fn plan(&mut self, mut rows: Vec<Row>) {
+        rows.retain(|row| !self.refused.contains(&row.ctid));
+        rows.sort_unstable();
+        self.found += rows.len() as u64;
+        let passes = self.tuning.passes.max(1) as usize;
+        let most = self.batch_rows();
+        let mut rest = rows.as_slice();
+        while let Some(first) = rest.first() {
+            let window = first.ctid.block.0 / self.tuning.window.max(1);
+            let len =
+                rest.partition_point(|r| r.ctid.block.0 / self.tuning.window.max(1) <= window);
+            let (now, later) = rest.split_at(len);
+            rest = later;
+            for pass in 0..passes {
+                let mut batch = Vec::new();
+                let mut bytes = 0u64;
+                for &row in now.iter().skip(pass).step_by(passes) {
+                    let full = batch.len() >= most || bytes + row.bytes > self.tuning.batch_bytes;
+                    if full && !batch.is_empty() {
+                        self.queue.push_back(std::mem::take(&mut batch));
+                        bytes = 0;
+                    }
+                    bytes += row.bytes;
+                    batch.push(row);
+                }
+                if !batch.is_empty() {
+                    self.queue.push_back(batch);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::BlockNumber;
+    use std::collections::BTreeSet;
+
+    const TUNING: Tuning = Tuning {
+        window: 8,
+        passes: 4,
+        batch: Duration::from_millis(100),
+        batch_bytes: 1 << 20,
+        max_bloat: 0.05,
+    };
+
+    fn row(block: u32, item: u16, bytes: u64) -> Row {
+        Row { ctid: ItemPointer { block: BlockNumber(block), item }, bytes }
+    }
+
+    /// A table whose rows to do are a set, and a server with a clock of its own.
+    struct World {
+        left: BTreeSet<Row>,
+        blocks: u32,
+        now: Duration,
+        vacuums: u32,
+        batches: Vec<usize>,
+        /// How often the rows of this block are locked by others.
+        locked: (u32, u32),
+        poisoned: Option<Row>,
+    }
+
+    impl World {
+        fn new(blocks: u32, per_page: u16, bytes: u64) -> World {
+            let rows = (0..blocks)
+                .flat_map(|block| (1..=per_page).map(move |item| row(block, item, bytes)));
+            World {
+                left: rows.collect(),
+                blocks,
+                now: Duration::ZERO,
+                vacuums: 0,
+                batches: Vec::new(),
+                locked: (0, 0),
+                poisoned: None,
+            }
+        }
+
+        fn run(&mut self, machine: &mut Machine) -> End {
+            for _ in 0..100_000 {
+                let event = match machine.next_action() {
+                    Action::Finish(end) => return end,
+                    Action::Sleep(time, _) => {
+                        self.now += time;
+                        continue;
+                    }
+                    Action::Vacuum => {
+                        self.vacuums += 1;
+                        Event::Vacuumed
+                    }
+                    Action::BeginScan => {
+                        let bytes = u64::from(self.blocks) * 8192;
+                        Event::Begun { blocks: self.blocks, bytes }
+                    }
+                    Action::Scan(range) => Event::Scanned(
+                        self.left
+                            .iter()
+                            .filter(|r| range.contains(&r.ctid.block.0))
+                            .copied()
+                            .collect(),
+                    ),
+                    Action::Batch(rows) => self.batch(&rows),
+                };
+                machine.note(event, 0.5);
+            }
+            panic!("the machine does not end");
+        }
+
+        fn batch(&mut self, rows: &[Row]) -> Event {
+            if self.poisoned.is_some_and(|bad| rows.contains(&bad)) {
+                return Event::BatchRefused;
+            }
+            let took = Duration::from_millis(1) * rows.len() as u32;
+            self.now += took;
+            self.batches.push(rows.len());
+            let mut done = 0;
+            for row in rows {
+                if row.ctid.block.0 == self.locked.0 && self.locked.1 > 0 {
+                    self.locked.1 -= 1;
+                } else {
+                    assert!(self.left.remove(row), "{row:?} was done before");
+                    done += 1;
+                }
+            }
+            Event::BatchDone { rows: done, took }
+        }
+    }
+
+    #[test]
+    fn all_is_done_and_a_scan_proves_it() {
+        let mut world = World::new(600, 20, 300);
+        let mut machine = Machine::new(TUNING);
+        assert_eq!(world.run(&mut machine), End::Complete);
+        assert!(world.left.is_empty());
+        assert_eq!(machine.scans, 2);
+        // 600 * 20 * 364 bytes by 4 % of 600 pages, but at least 1 MB
+        assert_eq!(world.vacuums, 5);
+    }
+
+    #[test]
+    fn an_empty_table_takes_one_scan_and_no_batch() {
+        let mut world = World::new(600, 0, 0);
+        let mut machine = Machine::new(TUNING);
+        assert_eq!(world.run(&mut machine), End::Complete);
+        assert_eq!((machine.scans, world.batches.len(), world.vacuums), (1, 0, 0));
+    }
+
+    #[test]
+    fn a_pass_takes_every_fourth_row_of_a_window() {
+        let mut machine = Machine::new(TUNING);
+        assert_eq!(machine.next_action(), Action::BeginScan);
+        machine.note(Event::Begun { blocks: 16, bytes: 1 << 17 }, 0.0);
+        assert_eq!(machine.next_action(), Action::Scan(0..16));
+        let rows: Vec<Row> = (0..16).map(|block| row(block, 1, 10)).collect();
+        machine.note(Event::Scanned(rows), 0.0);
+        let mut batches = Vec::new();
+        while let Action::Batch(rows) = machine.next_action() {
+            batches.push(rows.iter().map(|row| row.ctid.block.0).collect::<Vec<_>>());
+            machine.note(Event::BatchDone { rows: 2, took: Duration::from_millis(1) }, 0.0);
+        }
+        let first_window = [[0, 4], [1, 5], [2, 6], [3, 7]];
+        assert_eq!(batches[..4], first_window);
+        assert_eq!(batches[4..6], [[8, 12], [9, 13]]);
+    }
+
+    #[test]
+    fn batches_follow_time_and_bytes() {
+        let mut world = World::new(300, 200, 10);
+        let tuning = Tuning { batch: Duration::from_millis(20), ..TUNING };
+        assert_eq!(world.run(&mut Machine::new(tuning)), End::Complete);
+        assert_eq!(world.batches.first(), Some(&50));
+        assert!(world.batches.iter().rev().take(200).all(|&rows| rows <= 20));
+        let mut world = World::new(8, 40, 100_000);
+        assert_eq!(world.run(&mut Machine::new(TUNING)), End::Complete);
+        assert!(world.batches.iter().all(|&rows| rows <= 10), "{:?}", world.batches);
+    }
+
+    #[test]
+    fn locked_rows_are_met_again_and_after_long_given_up() {
+        let mut world = World { locked: (5, 90), ..World::new(10, 20, 10) };
+        assert_eq!(world.run(&mut Machine::new(TUNING)), End::Complete);
+        assert!(world.left.is_empty() && world.now > Duration::from_millis(500));
+        let mut world = World { locked: (5, u32::MAX), ..World::new(10, 20, 10) };
+        assert_eq!(world.run(&mut Machine::new(TUNING)), End::Left);
+        assert_eq!(world.left.len(), 20);
+    }
+
+    #[test]
+    fn a_row_that_the_server_refuses_is_found_out_and_the_others_done() {
+        let bad = row(3, 7, 10);
+        let mut world = World { poisoned: Some(bad), ..World::new(10, 20, 10) };
+        let mut machine = Machine::new(TUNING);
+        assert_eq!(world.run(&mut machine), End::Left);
+        assert_eq!(world.left.iter().copied().collect::<Vec<_>>(), [bad]);
+        assert_eq!(machine.refused(), [bad.ctid]);
+    }
+
+    #[test]
+    fn a_lock_timeout_waits_longer_each_time_and_leaves_the_batch_to_the_next_scan() {
+        let mut machine = Machine::new(TUNING);
+        machine.next_action();
+        machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
+        machine.next_action();
+        machine.note(Event::Scanned(vec![row(0, 1, 1)]), 0.0);
+        let mut waits = Vec::new();
+        while let Action::Batch(_) = machine.next_action() {
+            machine.note(Event::BatchBusy, 0.5);
+            match machine.next_action() {
+                Action::Sleep(time, Reason::LockTimeout) => waits.push(time.as_millis()),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(waits, [100, 200, 400, 800, 1600]);
+        assert_eq!(machine.retries, 5);
+    }
+
+    #[test]
+    fn stop_ends_it_at_once_and_for_good() {
+        let mut machine = Machine::new(TUNING);
+        machine.next_action();
+        machine.note(Event::Stop, 0.0);
+        machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
+        machine.note(Event::Stop, 0.0);
+        assert_eq!(machine.next_action(), Action::Finish(End::Stopped));
+    }
+}

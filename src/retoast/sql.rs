@@ -1,0 +1,398 @@
+//! The text of every statement of the sweep (pure). Identifiers are quoted here and nowhere else.
+
+use super::choice::{Changes, Toaster};
+use super::forcing::Shape;
+use crate::codec::Method;
+use crate::model::settings::TupleTarget;
+use crate::source::sql::quote_identifier;
+
+/// A chosen column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Its name.
+    pub name: String,
+    /// Its index from 0, dropped ones counted.
+    pub index: usize,
+    /// Its type as forcing sees it.
+    pub shape: Shape,
+    /// Whether `octet_length` takes its values.
+    pub bytes_like: bool,
+    /// Its compression method once the choice is set, the server's default resolved.
+    pub method: Method,
+}
+
+impl Target {
+    fn column(&self) -> String {
+        format!("t.{}", quote_identifier(&self.name))
+    }
+}
+
+/// Sets storage, compression and target; one statement, hence one short lock. `None` if nothing is to
+/// be set.
+pub fn alter(table: &str, changes: &Changes) -> Option<String> {
+    let mut parts = Vec::new();
+    for (name, storage) in &changes.storage {
+        parts.push(format!(
+            "ALTER COLUMN {} SET STORAGE {}",
+            quote_identifier(name),
+            storage.name()
+        ));
+    }
+    for (name, method) in &changes.compression {
+        parts.push(format!(
+            "ALTER COLUMN {} SET COMPRESSION {}",
+            quote_identifier(name),
+            method.name()
+        ));
+    }
+    parts.extend(changes.target.map(|target| format!("SET (toast_tuple_target = {target})")));
+    (!parts.is_empty()).then(|| format!("ALTER TABLE ONLY {table} {}", parts.join(", ")))
+}
+
+/// How a batch's transaction begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchSettings {
+    /// The longest wait for a lock, in milliseconds.
+    pub lock_timeout_ms: u64,
+    /// Whether ordinary triggers are to be silent.
+    pub replica_role: bool,
+    /// Whether row security is to be an error where it would hide rows.
+    pub row_security_off: bool,
+}
+
+/// Waits until everything committed before is on disk: a transaction with an ID of its own that
+/// commits synchronously.
+pub const FLUSH: &str = "BEGIN READ WRITE; SET LOCAL synchronous_commit = on; \
+    SELECT pg_catalog.pg_current_xact_id(); COMMIT";
+
+/// Begins a batch. A commit that is lost in a crash of the server is done again by the next scan, so
+/// none waits for the disk.
+pub fn begin(settings: &BatchSettings) -> String {
+    let mut sql = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {}; \
+         SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; \
+         SET LOCAL synchronous_commit = off; SET LOCAL enable_tidscan = on",
+        settings.lock_timeout_ms
+    );
+    if settings.row_security_off {
+        sql.push_str("; SET LOCAL row_security = off");
+    }
+    if settings.replica_role {
+        sql.push_str("; SET LOCAL session_replication_role = replica");
+    }
+    sql
+}
+
+/// Reads a batch's pages in a way that prunes them: without that, which a scan by address alone does
+/// not do, no update finds room beside the old version.
+pub fn prune(table: &str, blocks: std::ops::RangeInclusive<u32>) -> String {
+    let blocks = *blocks.start()..blocks.end().saturating_add(1);
+    format!("SELECT count(*) FROM ONLY {table} AS t WHERE {}", in_blocks(&blocks))
+}
+
+/// The rows' hash, of whole rows or of the chosen columns alone.
+fn hash(targets: &[Target], whole_rows: bool) -> String {
+    let row = if whole_rows {
+        "ROW(t.*)".to_owned()
+    } else {
+        let columns: Vec<String> = targets.iter().map(Target::column).collect();
+        format!("ROW({})", columns.join(", "))
+    };
+    format!("pg_catalog.hashtextextended({row}::pg_catalog.text COLLATE \"C\", 0)")
+}
+
+/// Locks the rows of a batch (`$1`) that nobody else has locked, and gives address and hash of each.
+pub fn lock_and_hash(table: &str, targets: &[Target], whole_rows: bool) -> String {
+    format!(
+        "SELECT t.ctid::pg_catalog.text, {} FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
+         FOR NO KEY UPDATE SKIP LOCKED",
+        hash(targets, whole_rows)
+    )
+}
+
+/// The hashes of the rows at the addresses `$1`.
+pub fn hashes(table: &str, targets: &[Target], whole_rows: bool) -> String {
+    format!(
+        "SELECT {} FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
+        hash(targets, whole_rows)
+    )
+}
+
+/// Stores the chosen columns anew in the rows `$1` that nobody else has locked. The new value is
+/// computed from the version that the statement itself has locked. Gives the number of rows, the
+/// transaction and the rows' new addresses.
+pub fn update(table: &str, targets: &[Target]) -> String {
+    let set: Vec<String> = targets
+        .iter()
+        .map(|target| {
+            format!("{} = {}", quote_identifier(&target.name), target.shape.force(&target.column()))
+        })
+        .collect();
+    format!(
+        "WITH done AS (UPDATE ONLY {table} AS t SET {} WHERE t.ctid = ANY (ARRAY(\
+         SELECT l.ctid FROM ONLY {table} AS l \
+         WHERE l.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
+         FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) \
+         SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, \
+         coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{{}}') FROM done",
+        set.join(", ")
+    )
+}
+
+/// What the functions tell of the rows in a range of blocks: address, inserting transaction, sum of
+/// all columns' sizes, then for each chosen column size, method, and whether it is out of line.
+pub fn probe(
+    table: &str,
+    columns: &[String],
+    targets: &[Target],
+    has_chunk_id: bool,
+    blocks: std::ops::Range<u32>,
+) -> String {
+    let sizes: Vec<String> = columns
+        .iter()
+        .map(|name| {
+            format!(
+                "coalesce(pg_catalog.pg_column_size(t.{}), 0)::pg_catalog.int8",
+                quote_identifier(name)
+            )
+        })
+        .collect();
+    let mut list = vec![
+        "t.ctid::pg_catalog.text".to_owned(),
+        "t.xmin::pg_catalog.text".to_owned(),
+        if sizes.is_empty() { "0::pg_catalog.int8".to_owned() } else { sizes.join(" + ") },
+    ];
+    for target in targets {
+        let column = target.column();
+        list.push(format!("pg_catalog.pg_column_size({column})::pg_catalog.int8"));
+        list.push(format!("pg_catalog.pg_column_compression({column})"));
+        list.push(if has_chunk_id {
+            format!("pg_catalog.pg_column_toast_chunk_id({column}) IS NOT NULL")
+        } else if target.bytes_like {
+            // in the row the size counts a header, out of line it does not
+            format!(
+                "CASE WHEN pg_catalog.pg_column_compression({column}) IS NULL \
+                 THEN pg_catalog.pg_column_size({column}) = pg_catalog.octet_length({column}) END"
+            )
+        } else {
+            "NULL::pg_catalog.bool".to_owned()
+        });
+    }
+    format!("SELECT {} FROM ONLY {table} AS t WHERE {}", list.join(", "), in_blocks(&blocks))
+}
+
+fn in_blocks(blocks: &std::ops::Range<u32>) -> String {
+    format!("t.ctid >= '({},0)' AND t.ctid < '({},0)'", blocks.start, blocks.end)
+}
+
+/// The addresses of rows with compressed fields inside composite values that the choice would not
+/// leave so; `None` if the types hold none.
+pub fn hidden(
+    table: &str,
+    toaster: Toaster,
+    targets: &[Target],
+    blocks: std::ops::Range<u32>,
+) -> Option<String> {
+    let conditions: Vec<String> = targets
+        .iter()
+        .filter_map(|target| {
+            let method = Some(target.method).filter(|_| toaster.compresses());
+            target.shape.hidden(&target.column(), method)
+        })
+        .collect();
+    if conditions.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t WHERE {} AND ({})",
+        in_blocks(&blocks),
+        conditions.join(" OR ")
+    ))
+}
+
+/// Bytes that alone call the toaster, on pages of every size up to 32 kB.
+const PADDING: &str =
+    "pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::int4 / 4 + 100)";
+
+/// Makes the temporary table on which the server shows what it compresses of a chosen column: its
+/// padding calls the toaster, and what can be compressed is.
+pub fn make_judge(table: &str, target: &Target) -> String {
+    let name = judge_name(target);
+    format!(
+        "CREATE TEMPORARY TABLE {name} AS SELECT ''::pg_catalog.text AS a, {column} AS v, \
+         ''::pg_catalog.text AS p FROM ONLY {table} AS t LIMIT 0; \
+         ALTER TABLE pg_temp.{name} ALTER v SET STORAGE extended, ALTER v SET COMPRESSION {method}, \
+         ALTER p SET STORAGE plain, SET (toast_tuple_target = 128, autovacuum_enabled = off)",
+        column = target.column(),
+        method = target.method.name(),
+    )
+}
+
+fn judge_name(target: &Target) -> String {
+    format!("toastctl_judge_{}", target.index)
+}
+
+/// Gives the values at the addresses `$1` to the judge.
+pub fn judge_values(table: &str, target: &Target) -> String {
+    format!(
+        "INSERT INTO pg_temp.{} SELECT t.ctid::pg_catalog.text, {}, {PADDING} FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
+        judge_name(target),
+        target.shape.force(&target.column()),
+    )
+}
+
+/// The judge's answer: address and, where the value was compressed, its stored size out of line.
+pub fn judged(target: &Target) -> String {
+    format!(
+        "SELECT a, CASE WHEN pg_catalog.pg_column_compression(v) IS NOT NULL \
+         THEN pg_catalog.pg_column_size(v)::pg_catalog.int8 END FROM pg_temp.{}",
+        judge_name(target)
+    )
+}
+
+/// Empties the judge's table.
+pub fn clear_judge(target: &Target) -> String {
+    format!("TRUNCATE pg_temp.{}", judge_name(target))
+}
+
+/// Empties the judge of rows.
+pub const CLEAR_ROW_JUDGE: &str = "TRUNCATE pg_temp.toastctl_judge";
+
+/// Makes the temporary table on which the server shows how it stores whole rows, as the choice has it.
+/// It has no column of its own, which would make its rows longer than the table's.
+pub fn make_row_judge(
+    table: &str,
+    toaster: Toaster,
+    targets: &[Target],
+    target: TupleTarget,
+) -> String {
+    let mut parts = vec![format!("SET (toast_tuple_target = {target}, autovacuum_enabled = off)")];
+    for column in targets {
+        let name = quote_identifier(&column.name);
+        parts.push(format!("ALTER COLUMN {name} SET STORAGE {}", toaster.storage().name()));
+        parts.push(format!("ALTER COLUMN {name} SET COMPRESSION {}", column.method.name()));
+    }
+    format!(
+        "CREATE TEMPORARY TABLE toastctl_judge (LIKE {table} INCLUDING STORAGE INCLUDING \
+         COMPRESSION); ALTER TABLE pg_temp.toastctl_judge {}",
+        parts.join(", ")
+    )
+}
+
+/// The addresses of those rows of `$1` that are there, in order.
+pub fn there(table: &str) -> String {
+    format!(
+        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid"
+    )
+}
+
+/// Gives the rows at the addresses `$1` to the judge, as the sweep would store them, in order. Gives
+/// the judge's own addresses.
+pub fn judge_rows(table: &str, columns: &[String], targets: &[Target]) -> String {
+    let (mut names, mut values) = (Vec::new(), Vec::new());
+    for column in columns {
+        let name = quote_identifier(column);
+        let value = format!("t.{name}");
+        values.push(match targets.iter().find(|target| target.name == *column) {
+            Some(target) => target.shape.force(&value),
+            None => value,
+        });
+        names.push(name);
+    }
+    format!(
+        "INSERT INTO pg_temp.toastctl_judge AS j ({}) SELECT {} FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid \
+         RETURNING j.ctid::pg_catalog.text",
+        names.join(", "),
+        values.join(", ")
+    )
+}
+
+/// The judge's answer: its own address, and for each chosen column whether it was compressed.
+pub fn judged_rows(targets: &[Target]) -> String {
+    let columns: Vec<String> = targets
+        .iter()
+        .map(|target| format!("pg_catalog.pg_column_compression({}) IS NOT NULL", target.column()))
+        .collect();
+    format!(
+        "SELECT t.ctid::pg_catalog.text, ARRAY[{}] FROM pg_temp.toastctl_judge AS t",
+        columns.join(", ")
+    )
+}
+
+/// Makes the space of old versions usable again, without giving it back to the system, which would
+/// take an exclusive lock.
+pub fn vacuum(table: &str) -> String {
+    format!("VACUUM (TRUNCATE false) {table}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::desc::Storage;
+
+    fn targets() -> Vec<Target> {
+        let target = |name: &str, shape, bytes_like| Target {
+            name: name.into(),
+            index: 2,
+            shape,
+            bytes_like,
+            method: Method::Lz4,
+        };
+        vec![target("a\"b", Shape::Scalar, true), target("c", Shape::Array, false)]
+    }
+
+    const TABLE: &str = r#""s"."T""#;
+
+    #[test]
+    fn settings_are_changed_in_one_statement() {
+        let changes = Changes {
+            storage: vec![("a\"b".into(), Storage::Extended)],
+            compression: vec![("a\"b".into(), Method::Lz4)],
+            target: TupleTarget::new(4080, crate::disk::layout::PageSize::DEFAULT).ok(),
+        };
+        insta::assert_snapshot!(alter(TABLE, &changes).unwrap(), @r##"ALTER TABLE ONLY "s"."T" ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, SET (toast_tuple_target = 4080)"##);
+        assert_eq!(alter(TABLE, &Changes::default()), None);
+    }
+
+    #[test]
+    fn a_batch_locks_hashes_and_stores_anew() {
+        let settings =
+            BatchSettings { lock_timeout_ms: 50, replica_role: true, row_security_off: true };
+        insta::assert_snapshot!(begin(&settings), @r##"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = 50; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL synchronous_commit = off; SET LOCAL enable_tidscan = on; SET LOCAL row_security = off; SET LOCAL session_replication_role = replica"##);
+        insta::assert_snapshot!(prune(TABLE, 8..=15), @r##"SELECT count(*) FROM ONLY "s"."T" AS t WHERE t.ctid >= '(8,0)' AND t.ctid < '(16,0)'"##);
+        insta::assert_snapshot!(lock_and_hash(TABLE, &targets(), true), @r##"SELECT t.ctid::pg_catalog.text, pg_catalog.hashtextextended(ROW(t.*)::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) FOR NO KEY UPDATE SKIP LOCKED"##);
+        insta::assert_snapshot!(hashes(TABLE, &targets(), false), @r##"SELECT pg_catalog.hashtextextended(ROW(t."a""b", t."c")::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"##);
+        insta::assert_snapshot!(update(TABLE, &targets()), @r##"WITH done AS (UPDATE ONLY "s"."T" AS t SET "a""b" = (ARRAY[t."a""b"])[1], "c" = CASE WHEN t."c" IS NOT NULL THEN pg_catalog.array_cat(t."c", '{}') END WHERE t.ctid = ANY (ARRAY(SELECT l.ctid FROM ONLY "s"."T" AS l WHERE l.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done"##);
+    }
+
+    #[test]
+    fn a_range_of_blocks_is_probed() {
+        let columns = ["id".to_owned(), "a\"b".to_owned()];
+        insta::assert_snapshot!(probe(TABLE, &columns, &targets(), false, 8..16), @r##"SELECT t.ctid::pg_catalog.text, t.xmin::pg_catalog.text, coalesce(pg_catalog.pg_column_size(t."id"), 0)::pg_catalog.int8 + coalesce(pg_catalog.pg_column_size(t."a""b"), 0)::pg_catalog.int8, pg_catalog.pg_column_size(t."a""b")::pg_catalog.int8, pg_catalog.pg_column_compression(t."a""b"), CASE WHEN pg_catalog.pg_column_compression(t."a""b") IS NULL THEN pg_catalog.pg_column_size(t."a""b") = pg_catalog.octet_length(t."a""b") END, pg_catalog.pg_column_size(t."c")::pg_catalog.int8, pg_catalog.pg_column_compression(t."c"), NULL::pg_catalog.bool FROM ONLY "s"."T" AS t WHERE t.ctid >= '(8,0)' AND t.ctid < '(16,0)'"##);
+        insta::assert_snapshot!(probe(TABLE, &columns, &targets()[1..], true, 0..8), @r##"SELECT t.ctid::pg_catalog.text, t.xmin::pg_catalog.text, coalesce(pg_catalog.pg_column_size(t."id"), 0)::pg_catalog.int8 + coalesce(pg_catalog.pg_column_size(t."a""b"), 0)::pg_catalog.int8, pg_catalog.pg_column_size(t."c")::pg_catalog.int8, pg_catalog.pg_column_compression(t."c"), pg_catalog.pg_column_toast_chunk_id(t."c") IS NOT NULL FROM ONLY "s"."T" AS t WHERE t.ctid >= '(0,0)' AND t.ctid < '(8,0)'"##);
+        assert_eq!(hidden(TABLE, Toaster::External, &targets(), 0..8), None);
+    }
+
+    #[test]
+    fn the_server_judges_on_a_temporary_table() {
+        let targets = targets();
+        let target = &targets[0];
+        insta::assert_snapshot!(make_judge(TABLE, target), @r##"CREATE TEMPORARY TABLE toastctl_judge_2 AS SELECT ''::pg_catalog.text AS a, t."a""b" AS v, ''::pg_catalog.text AS p FROM ONLY "s"."T" AS t LIMIT 0; ALTER TABLE pg_temp.toastctl_judge_2 ALTER v SET STORAGE extended, ALTER v SET COMPRESSION lz4, ALTER p SET STORAGE plain, SET (toast_tuple_target = 128, autovacuum_enabled = off)"##);
+        insta::assert_snapshot!(judge_values(TABLE, target), @r##"INSERT INTO pg_temp.toastctl_judge_2 SELECT t.ctid::pg_catalog.text, (ARRAY[t."a""b"])[1], pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::int4 / 4 + 100) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"##);
+        insta::assert_snapshot!(judged(target), @r##"SELECT a, CASE WHEN pg_catalog.pg_column_compression(v) IS NOT NULL THEN pg_catalog.pg_column_size(v)::pg_catalog.int8 END FROM pg_temp.toastctl_judge_2"##);
+        insta::assert_snapshot!(clear_judge(target), @r##"TRUNCATE pg_temp.toastctl_judge_2"##);
+        let lz4 = Toaster::Compressed(Method::Lz4);
+        let tuple_target = TupleTarget::default_for(crate::disk::layout::PageSize::DEFAULT);
+        insta::assert_snapshot!(make_row_judge(TABLE, lz4, &targets, tuple_target), @r##"CREATE TEMPORARY TABLE toastctl_judge (LIKE "s"."T" INCLUDING STORAGE INCLUDING COMPRESSION); ALTER TABLE pg_temp.toastctl_judge SET (toast_tuple_target = 2032, autovacuum_enabled = off), ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, ALTER COLUMN "c" SET STORAGE extended, ALTER COLUMN "c" SET COMPRESSION lz4"##);
+        let columns = ["id".to_owned(), "c".to_owned()];
+        insta::assert_snapshot!(there(TABLE), @r##"SELECT t.ctid::pg_catalog.text FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid"##);
+        insta::assert_snapshot!(judge_rows(TABLE, &columns, &targets), @r##"INSERT INTO pg_temp.toastctl_judge AS j ("id", "c") SELECT t."id", CASE WHEN t."c" IS NOT NULL THEN pg_catalog.array_cat(t."c", '{}') END FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid RETURNING j.ctid::pg_catalog.text"##);
+        insta::assert_snapshot!(judged_rows(&targets), @r##"SELECT t.ctid::pg_catalog.text, ARRAY[pg_catalog.pg_column_compression(t."a""b") IS NOT NULL, pg_catalog.pg_column_compression(t."c") IS NOT NULL] FROM pg_temp.toastctl_judge AS t"##);
+        insta::assert_snapshot!(vacuum(TABLE), @r##"VACUUM (TRUNCATE false) "s"."T""##);
+    }
+}
