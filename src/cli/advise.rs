@@ -1,0 +1,107 @@
+//! `toastctl advise-threshold`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::connect::{ConnectionArgs, HelpFlag};
+use crate::advise::recommend::Optimize;
+use crate::disk::desc::Storage;
+use crate::model::policy::{MethodChoice, Policy};
+use crate::model::settings::TupleTarget;
+use crate::report::format::Format;
+use crate::source::sample::SampleSize;
+
+/// Arguments of `advise-threshold`.
+#[derive(Debug, Args)]
+pub struct AdviseArgs {
+    /// Tables, as psql takes them: schema.name, "Quoted Name", patterns with * and ?
+    #[arg(value_name = "TABLE", required = true)]
+    pub tables: Vec<String>,
+
+    /// A column; may be given several times. Without it those that hold at least a tenth of the
+    /// rows' bytes
+    #[arg(short, long, value_name = "COLUMN")]
+    pub column: Vec<String>,
+
+    /// Compare this storage: plain, main, external, extended
+    #[arg(long, value_name = "STORAGE", help_heading = "What is compared")]
+    pub storage: Vec<Storage>,
+
+    /// Compare this compression method: pglz, lz4, or either (the better one for each value)
+    #[arg(long, value_name = "METHOD", help_heading = "What is compared")]
+    pub method: Vec<MethodChoice>,
+
+    /// Compare this toast_tuple_target, 128 to 8160
+    #[arg(long, value_name = "BYTES", help_heading = "What is compared")]
+    pub target: Vec<TupleTarget>,
+
+    /// Compare this policy, which decides value by value what is kept compressed: always, never,
+    /// chunk-saving[=1] (what saves so many chunks), ratio[=0.95] (what takes at most that part),
+    /// chunk-floor[=100] (chunk-saving from so many chunks on, always below), hybrid[=0.90] (ratio,
+    /// or more extra chunks than the logarithm of the value's), best (what the cost model says)
+    #[arg(long, value_name = "POLICY", help_heading = "What is compared")]
+    pub policy: Vec<Policy>,
+
+    /// How much to read: 1%, "5000 blocks", 100%. Without it 1 %, but at least 200 and at most 3000
+    /// blocks, and of their rows as many as can be compressed in seconds
+    #[arg(long, value_name = "PART", help_heading = "Sample")]
+    pub sample: Option<SampleSize>,
+
+    /// The seed of the random choice of blocks
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = "Sample")]
+    pub seed: u64,
+
+    /// Let the server compress the sample in a temporary table, in case its liblz4 is another than
+    /// the one that is imitated
+    #[arg(long, help_heading = "Sample")]
+    pub exact: bool,
+
+    /// What counts most
+    #[arg(long, value_enum, default_value_t, help_heading = "Recommendation")]
+    pub optimize: Optimize,
+
+    /// Rows read for each row written, where the server's statistics do not tell
+    #[arg(long, value_name = "NUMBER", value_parser = reads_per_write, allow_negative_numbers = true, help_heading = "Recommendation")]
+    pub reads_per_write: Option<f64>,
+
+    /// Print only what makes the recommendation come true
+    #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
+    pub emit: Option<Emit>,
+
+    /// How to print
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    pub format: Format,
+
+    /// Draw size against read cost
+    #[arg(long, help_heading = "Output")]
+    pub plot: bool,
+
+    /// Draw size against read cost into an SVG file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub plot_file: Option<PathBuf>,
+
+    /// How to connect
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+
+    /// Help
+    #[command(flatten)]
+    pub help: HelpFlag,
+}
+
+/// `--emit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Emit {
+    /// ALTER TABLE statements
+    Sql,
+    /// The retoast command
+    Command,
+}
+
+fn reads_per_write(text: &str) -> Result<f64, String> {
+    text.parse::<f64>()
+        .ok()
+        .filter(|n| n.is_finite() && *n >= 0.0)
+        .ok_or_else(|| format!("expected a number from 0 on, got \"{text}\""))
+}

@@ -1,0 +1,186 @@
+//! The connection options that every verb has, as psql has them.
+
+pub use crate::source::connect::*;
+use std::fmt;
+
+/// Options to flatten into a verb's arguments. They take `-h`, so the command must be built with
+/// `disable_help_flag` and [`HelpFlag`].
+#[derive(Clone, Default, clap::Args)]
+#[command(next_help_heading = "Connection options")]
+pub struct ConnectionArgs {
+    /// Database server host or socket directory
+    #[arg(short = 'h', long, value_name = "HOSTNAME")]
+    pub host: Option<String>,
+
+    /// Database server port
+    #[arg(short = 'p', long, value_name = "PORT")]
+    pub port: Option<String>,
+
+    /// Database user name
+    #[arg(short = 'U', long, value_name = "USERNAME")]
+    pub username: Option<String>,
+
+    /// Database name, connection URI or key=value connection string
+    #[arg(short = 'd', long, value_name = "DBNAME")]
+    pub dbname: Option<String>,
+
+    /// Never prompt for a password
+    #[arg(short = 'w', long, overrides_with = "password")]
+    pub no_password: bool,
+
+    /// Force a password prompt before connecting
+    #[arg(short = 'W', long, overrides_with = "no_password")]
+    pub password: bool,
+}
+
+/// `-?` and `--help`, in place of clap's own flag, whose `-h` is the host here.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct HelpFlag {
+    /// Show this help, then exit
+    #[arg(short = '?', long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+impl ConnectionArgs {
+    /// Whether the user has said anything about the connection on the command line.
+    pub fn is_empty(&self) -> bool {
+        self.host.is_none()
+            && self.port.is_none()
+            && self.username.is_none()
+            && self.dbname.is_none()
+            && !self.no_password
+            && !self.password
+    }
+
+    /// What these arguments and the surroundings come to.
+    ///
+    /// # Errors
+    /// As [`resolve`](crate::source::connect::resolve()).
+    pub fn resolve(&self, around: &impl Surroundings) -> Result<Resolved, ConnectError> {
+        let given = Given {
+            host: self.host.clone(),
+            port: self.port.clone(),
+            user: self.username.clone(),
+            dbname: self.dbname.as_ref().map(Secret::new),
+        };
+        resolve(&given, around)
+    }
+
+    /// Connects as these arguments, the environment and the user's files say. `warn` is told what the user
+    /// should know although it goes on. A password is asked for on the terminal if a server wants one and
+    /// none is known, unless `--no-password` forbids it.
+    ///
+    /// # Errors
+    /// As [`resolve`](crate::source::connect::resolve()) and [`connect`](crate::source::connect::connect).
+    pub async fn connect(
+        &self,
+        session: &SessionOptions,
+        warn: &mut (dyn FnMut(&str) + Send),
+    ) -> Result<Connection, ConnectError> {
+        let mut resolved = self.resolve(&ThisProcess::new())?;
+        for warning in &resolved.warnings {
+            warn(warning);
+        }
+        if self.password
+            && let Some(password) = ask_on_terminal(&resolved.user)
+        {
+            for target in &mut resolved.targets {
+                target.password = Some(password.clone());
+                target.password_from_file = false;
+            }
+        }
+        let may_ask = !self.no_password && !self.password;
+        let mut ask = |user: &str| if may_ask { ask_on_terminal(user) } else { None };
+        connect(&resolved, session, &mut ask).await
+    }
+}
+
+/// Asks on the controlling terminal; `None` where there is none.
+fn ask_on_terminal(user: &str) -> Option<Secret> {
+    rpassword::prompt_password(format!("Password for user {user}: ")).ok().map(Secret::new)
+}
+
+impl fmt::Debug for ConnectionArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // a connection string may hold a password
+        let dbname = self
+            .dbname
+            .as_deref()
+            .map(|dbname| if is_connection_string(dbname) { "…" } else { dbname });
+        f.debug_struct("ConnectionArgs")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("username", &self.username)
+            .field("dbname", &dbname)
+            .field("no_password", &self.no_password)
+            .field("password", &self.password)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser, Subcommand};
+
+    /// A command as toastctl's is built.
+    #[derive(Debug, Parser)]
+    #[command(version, disable_help_flag = true)]
+    struct Sample {
+        #[command(flatten)]
+        help: HelpFlag,
+        #[command(subcommand)]
+        verb: Verb,
+    }
+
+    #[derive(Debug, Subcommand)]
+    enum Verb {
+        Look {
+            #[command(flatten)]
+            connection: ConnectionArgs,
+            #[command(flatten)]
+            help: HelpFlag,
+        },
+    }
+
+    fn parse(words: &str) -> Result<ConnectionArgs, clap::Error> {
+        let Verb::Look { connection, .. } = Sample::try_parse_from(words.split(' '))?.verb;
+        Ok(connection)
+    }
+
+    #[test]
+    fn the_options_are_psqls_and_clash_with_nothing() {
+        Sample::command().debug_assert();
+        let args = parse("x look -h db -p 5433 -U joe -d app -w").unwrap();
+        assert_eq!(args.host.as_deref(), Some("db"));
+        assert_eq!(args.port.as_deref(), Some("5433"));
+        assert_eq!(args.username.as_deref(), Some("joe"));
+        assert_eq!(args.dbname.as_deref(), Some("app"));
+        assert!(args.no_password && !args.password && !args.is_empty());
+        assert!(parse("x look").unwrap().is_empty());
+        let last = parse("x look -w -W").unwrap();
+        assert!(last.password && !last.no_password);
+    }
+
+    #[test]
+    fn help_is_a_question_mark_and_version_a_capital() {
+        for words in ["x -?", "x --help", "x look -?", "x look --help"] {
+            let shown = parse(words).unwrap_err();
+            assert_eq!(shown.kind(), clap::error::ErrorKind::DisplayHelp, "{words}");
+        }
+        let version = parse("x -V").unwrap_err();
+        assert_eq!(version.kind(), clap::error::ErrorKind::DisplayVersion);
+        let missing = parse("x look -h").unwrap_err();
+        assert_eq!(missing.kind(), clap::error::ErrorKind::InvalidValue);
+    }
+
+    #[test]
+    fn debug_shows_no_password() {
+        for dbname in ["postgres://u:sesame@h/d", "password=sesame"] {
+            let args = ConnectionArgs { dbname: Some(dbname.into()), ..ConnectionArgs::default() };
+            assert!(!format!("{args:?}").contains("sesame"));
+        }
+        let args = ConnectionArgs { dbname: Some("app".into()), ..ConnectionArgs::default() };
+        assert!(format!("{args:?}").contains("app"));
+    }
+}

@@ -1,0 +1,106 @@
+//! Exit codes: a contract with scripts, so a number never changes its meaning.
+
+use crate::source::connect::ConnectError;
+use std::process::ExitCode;
+
+/// How a run of `toastctl` ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Exit {
+    /// Everything that was asked for was done. A closed pipe on standard output is no failure either.
+    Ok = 0,
+    /// Done in part or not at all: something could not be read, the server refused a statement,
+    /// or the result is not what was asked to be reached. What could be printed was printed.
+    Incomplete = 1,
+    /// The arguments, or the input they name, make no sense; nothing was done.
+    Usage = 2,
+    /// The connection to the server could not be made, or was lost.
+    Connection = 3,
+    /// Stopped on request, by a signal, a stop file or a time limit; the same command goes on from there.
+    Stopped = 4,
+}
+
+impl Exit {
+    /// All of them, for documentation.
+    pub const ALL: [Exit; 5] =
+        [Exit::Ok, Exit::Incomplete, Exit::Usage, Exit::Connection, Exit::Stopped];
+
+    /// The number that the shell sees.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// What the manual page says of it.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Exit::Ok => "everything was done",
+            Exit::Incomplete => "something could not be read or done; the messages say what",
+            Exit::Usage => "bad arguments or bad input; nothing was done",
+            Exit::Connection => "the connection could not be made, or was lost",
+            Exit::Stopped => "stopped on request; the same command goes on",
+        }
+    }
+}
+
+/// Why a run could not go on, with the exit code that says so.
+#[derive(Debug)]
+pub struct Failure {
+    /// The code.
+    pub exit: Exit,
+    /// What happened: lower case, the place first, a hint on a line of its own.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with this code.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Failure {
+        Failure { exit, message: message.into() }
+    }
+
+    /// Arguments or input that cannot be used.
+    pub fn usage(message: impl Into<String>) -> Failure {
+        Failure::new(Exit::Usage, message)
+    }
+}
+
+impl From<&ConnectError> for Failure {
+    fn from(error: &ConnectError) -> Failure {
+        Failure::new(error.into(), error.to_string())
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+impl From<&ConnectError> for Exit {
+    fn from(error: &ConnectError) -> Exit {
+        match error {
+            ConnectError::Usage { .. } => Exit::Usage,
+            ConnectError::Failed { .. } => Exit::Connection,
+            ConnectError::Session(_) => Exit::Incomplete,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_what_the_manual_says() {
+        let documented: Vec<String> =
+            Exit::ALL.iter().map(|exit| format!("{} {:?}", exit.code(), exit)).collect();
+        assert_eq!(documented, ["0 Ok", "1 Incomplete", "2 Usage", "3 Connection", "4 Stopped"]);
+    }
+
+    #[test]
+    fn a_connection_string_that_makes_no_sense_is_the_users_and_a_refusal_is_the_servers() {
+        let usage = ConnectError::usage("invalid connection option \"hots\"");
+        assert_eq!(Exit::from(&usage), Exit::Usage);
+        let refused = ConnectError::Failed { attempts: Vec::new(), needs_password: false };
+        assert_eq!(Exit::from(&refused), Exit::Connection);
+    }
+}

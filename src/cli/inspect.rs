@@ -1,0 +1,213 @@
+//! `toastctl inspect`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::connect::{ConnectionArgs, HelpFlag};
+use crate::disk::custom::CustomFlavor;
+use crate::inspect::live::{Access, ScanToast};
+use crate::report::format::Format;
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+#[command(after_long_help = after_help())]
+pub struct InspectArgs {
+    /// Tables, as psql takes them: schema.name, "Quoted Name", patterns with * and ?; all tables of
+    /// the database if none is named
+    #[arg(value_name = "TABLE", conflicts_with_all = ["relation_file", "pageinspect", "datum"])]
+    pub tables: Vec<String>,
+
+    /// Read a relation file (its segments .1, .2 are found) instead of a server
+    #[arg(long, value_name = "FILE", requires = "columns", help_heading = "Without a server",
+          conflicts_with_all = ["pageinspect", "datum"])]
+    pub relation_file: Option<PathBuf>,
+
+    /// The file of the relation's TOAST relation
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "relation_file",
+        help_heading = "Without a server"
+    )]
+    pub toast_file: Option<PathBuf>,
+
+    /// Commit status, where the pages have no hint bits: a file of pg_xact, or that directory
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "relation_file",
+        help_heading = "Without a server"
+    )]
+    pub xact: Option<PathBuf>,
+
+    /// Read saved output of pageinspect (psql's aligned, expanded, unaligned, CSV or JSON form of
+    /// heap_page_items, heap_page_item_attrs, get_raw_page, tuple_data_split); - for standard input
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "columns",
+        help_heading = "Without a server",
+        conflicts_with = "datum"
+    )]
+    pub pageinspect: Option<PathBuf>,
+
+    /// Describe one datum given in hexadecimal, with its header
+    #[arg(long, value_name = "HEX", help_heading = "Without a server")]
+    pub datum: Option<String>,
+
+    /// The columns: a list such as 'id int4, js jsonb, old dropped(-1,i), c mytype(-1,d)', or
+    /// @FILE with rows of pg_attribute as JSON
+    #[arg(long, value_name = "LIST|@FILE", help_heading = "Without a server")]
+    pub columns: Option<String>,
+
+    /// Bytes of a page of the file
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "8192",
+        requires = "relation_file",
+        help_heading = "Without a server"
+    )]
+    pub block_size: usize,
+
+    /// The datum or the saved output comes from a big-endian machine
+    #[arg(long, conflicts_with = "relation_file", help_heading = "Without a server")]
+    pub big_endian: bool,
+
+    /// Where the figures come from
+    #[arg(long, value_enum, default_value_t, help_heading = "Reading a server")]
+    pub source: SourceArg,
+
+    /// Whether to count the rows of TOAST relations by reading them
+    #[arg(long, value_enum, default_value_t, help_heading = "Reading a server")]
+    pub scan_toast: ScanToastArg,
+
+    /// Connections that read side by side [default: 2; with --values 1]
+    #[arg(short, long, value_name = "N", help_heading = "Reading a server",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub jobs: Option<u16>,
+
+    /// Layout of custom pointers, on servers with pluggable TOAST
+    #[arg(long, value_enum, default_value_t, hide_default_value = true,
+          conflicts_with_all = ["pageinspect", "datum"], help_heading = "Pluggable TOAST")]
+    pub flavor: FlavorArg,
+
+    /// Print one line a value instead of statistics
+    #[arg(long, help_heading = "Output")]
+    pub values: bool,
+
+    /// Put every value together from its chunks: adds md5 (of the content) and text_md5 (of the
+    /// text form, where it is known: text types, json, jsonb, numeric)
+    #[arg(long, requires = "values", conflicts_with_all = ["pageinspect", "datum"],
+          help_heading = "Output")]
+    pub reassemble: bool,
+
+    /// Write every value put together to a file of its own in this directory
+    #[arg(long, value_name = "DIR", requires = "reassemble", help_heading = "Output")]
+    pub output_dir: Option<PathBuf>,
+
+    /// Take one value apart: pointer, chunks and where they stand, first bytes, cost to read; given
+    /// as table.column@(block,item), for a relation file as column@(block,item)
+    #[arg(long, value_name = "SPEC", help_heading = "Output",
+          conflicts_with_all = ["tables", "values", "pageinspect", "datum"])]
+    pub value: Option<String>,
+
+    /// How to print
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    pub format: Format,
+
+    /// Connection
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+
+    /// Help
+    #[command(flatten)]
+    pub help: HelpFlag,
+}
+
+/// `--flavor`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum FlavorArg {
+    /// By each pointer's own bytes
+    #[default]
+    Auto,
+    /// 16-bit length
+    #[value(name = "16-bit")]
+    Bits16,
+    /// 32-bit length
+    #[value(name = "32-bit")]
+    Bits32,
+    /// 16-bit length, without what it counts
+    HeadOnly,
+}
+
+impl From<FlavorArg> for CustomFlavor {
+    fn from(arg: FlavorArg) -> CustomFlavor {
+        match arg {
+            FlavorArg::Auto => CustomFlavor::Auto,
+            FlavorArg::Bits16 => CustomFlavor::Bits16,
+            FlavorArg::Bits32 => CustomFlavor::Bits32,
+            FlavorArg::HeadOnly => CustomFlavor::HeadOnly,
+        }
+    }
+}
+
+/// `--source`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum SourceArg {
+    /// Pages if possible, else SQL functions
+    #[default]
+    Auto,
+    /// Pages through the extension pageinspect
+    Pageinspect,
+    /// SQL functions such as pg_column_size, which an ordinary owner may use
+    Functions,
+}
+
+impl InspectArgs {
+    /// How many connections read.
+    pub fn connections(&self) -> u16 {
+        self.jobs.unwrap_or(if self.values { 1 } else { 2 })
+    }
+}
+
+impl From<SourceArg> for Access {
+    fn from(arg: SourceArg) -> Access {
+        match arg {
+            SourceArg::Auto => Access::Auto,
+            SourceArg::Pageinspect => Access::Pageinspect,
+            SourceArg::Functions => Access::Functions,
+        }
+    }
+}
+
+/// `--scan-toast`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ScanToastArg {
+    /// If the TOAST relation has at most 1 GB
+    #[default]
+    Auto,
+    /// In any case
+    Always,
+    /// Never: the planner's estimate is shown
+    Never,
+}
+
+impl From<ScanToastArg> for ScanToast {
+    fn from(arg: ScanToastArg) -> ScanToast {
+        match arg {
+            ScanToastArg::Auto => ScanToast::Auto,
+            ScanToastArg::Always => ScanToast::Always,
+            ScanToastArg::Never => ScanToast::Never,
+        }
+    }
+}
+
+fn after_help() -> String {
+    format!(
+        "The columns of a file or of saved output, as @FILE takes them, are printed by:\n\n  \
+         psql -XAtc \"{}\" > columns.json",
+        crate::source::columns::QUERY
+    )
+}

@@ -1,0 +1,157 @@
+//! `toastctl retoast`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::connect::{ConnectionArgs, HelpFlag};
+use super::inspect::SourceArg;
+use crate::report::format::Format;
+use crate::retoast::choice::Toaster;
+use crate::retoast::run::Verify;
+
+/// Arguments of `retoast`.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub struct RetoastArgs {
+    /// Tables, as psql takes them; a partitioned table stands for its partitions
+    #[arg(value_name = "TABLE", required = true)]
+    pub tables: Vec<String>,
+
+    /// Column whose values are stored anew; may be given more than once
+    #[arg(short = 'c', long = "column", value_name = "COLUMN", required = true)]
+    pub columns: Vec<String>,
+
+    /// What is to store the values: pglz, lz4, external, main, extended or plain
+    #[arg(long, value_name = "TOASTER")]
+    pub toaster: Toaster,
+
+    /// Set the table's toast_tuple_target, in bytes
+    #[arg(long, value_name = "BYTES")]
+    pub target: Option<u32>,
+
+    /// Leave the settings of columns and table as they are
+    #[arg(long)]
+    pub no_alter: bool,
+
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// How scans find what is to be done
+    #[arg(long, value_enum, default_value_t, help_heading = "The sweep")]
+    pub source: SourceArg,
+
+    /// How long a transaction is to take, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 100, help_heading = "The sweep",
+          value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub batch_ms: u64,
+
+    /// Bytes of values that a transaction stores at the most, unless one row has more
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, help_heading = "The sweep")]
+    pub batch_bytes: u64,
+
+    /// Part of the table that may be dead before it is vacuumed, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "5", help_heading = "The sweep",
+          value_parser = percent)]
+    pub max_bloat: f64,
+
+    /// Pages of a window
+    #[arg(long, value_name = "PAGES", default_value_t = 8, help_heading = "The sweep",
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub window_pages: u32,
+
+    /// Passes over a window
+    #[arg(long, value_name = "N", default_value_t = 8, help_heading = "The sweep",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub passes: u32,
+
+    /// The longest wait for a lock, in milliseconds; then it is tried again later
+    #[arg(long, value_name = "MS", default_value_t = 100, help_heading = "The sweep",
+          value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub lock_timeout: u64,
+
+    /// Stop after this many seconds; the same command goes on from there
+    #[arg(long, value_name = "SECONDS", help_heading = "The sweep")]
+    pub max_runtime: Option<u64>,
+
+    /// Stop when this file is there
+    #[arg(long, value_name = "FILE", help_heading = "The sweep")]
+    pub stop_file: Option<PathBuf>,
+
+    /// Which rows' contents are compared before and after, before the transaction is committed
+    #[arg(long, value_enum, default_value_t, help_heading = "Safety")]
+    pub verify: VerifyArg,
+
+    /// Go on although triggers fire for every row stored anew
+    #[arg(long, help_heading = "Safety")]
+    pub allow_triggers: bool,
+
+    /// Go on although row security hides rows
+    #[arg(long, help_heading = "Safety")]
+    pub allow_row_security: bool,
+
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    pub format: Format,
+
+    /// Connection
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+
+    /// Help
+    #[command(flatten)]
+    pub help: HelpFlag,
+}
+
+const AFTER_HELP: &str = "The table is its own journal: after an interruption of any kind the same \
+command finishes the work. Exit code 0 says that a whole scan has found nothing left to do.";
+
+/// `--verify`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum VerifyArg {
+    /// None
+    Off,
+    /// Those of one transaction in 32
+    #[default]
+    Sample,
+    /// All
+    Full,
+}
+
+impl From<VerifyArg> for Verify {
+    fn from(arg: VerifyArg) -> Verify {
+        match arg {
+            VerifyArg::Off => Verify::Off,
+            VerifyArg::Sample => Verify::Sample,
+            VerifyArg::Full => Verify::Full,
+        }
+    }
+}
+
+/// A part of 1 from percents, with or without the sign.
+fn percent(text: &str) -> Result<f64, String> {
+    let number: f64 = text
+        .trim()
+        .trim_end_matches('%')
+        .trim_end()
+        .parse()
+        .map_err(|_| format!("\"{text}\" is no number of percents"))?;
+    if (0.1..=1000.0).contains(&number) {
+        Ok(number / 100.0)
+    } else {
+        Err("it is from 0.1 % to 1000 %".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percents_are_read() {
+        assert_eq!(percent("5"), Ok(0.05));
+        assert_eq!(percent(" 2.5 %"), Ok(0.025));
+        assert!(percent("0").is_err() && percent("x").is_err() && percent("NaN").is_err());
+    }
+}
