@@ -1,0 +1,203 @@
+//! Bad input without a server: each mistake has its message, its place and its exit code.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests, not only tests
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+struct Found {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs in `dir`, so that file names in messages are short.
+fn toastctl(dir: &Path, args: &[&str]) -> Found {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_toastctl")).current_dir(dir).args(args).output().unwrap();
+    Found {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn capture(table: &str, file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/captures/pg15").join(table).join(file)
+}
+
+/// A folder with the capture `states` as `heap` and `columns.json`.
+fn folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(capture("states", "heap.bin"), dir.path().join("heap")).unwrap();
+    std::fs::copy(capture("states", "meta.json"), dir.path().join("columns.json")).unwrap();
+    dir
+}
+
+fn change(dir: &Path, with: impl FnOnce(&mut Vec<u8>)) {
+    let path = dir.join("heap");
+    let mut bytes = std::fs::read(&path).unwrap();
+    with(&mut bytes);
+    std::fs::write(path, bytes).unwrap();
+}
+
+const FILE: [&str; 5] = ["inspect", "--relation-file", "heap", "--columns", "@columns.json"];
+
+fn live_rows(dir: &Path) -> (Found, u64) {
+    let found = toastctl(dir, &[&FILE[..], &["--format", "json"]].concat());
+    let report: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
+    let live = report["relations"][0]["tuples"]["live"].as_u64().unwrap();
+    (found, live)
+}
+
+#[test]
+fn a_file_that_ends_inside_a_block() {
+    let dir = folder();
+    change(dir.path(), |bytes| bytes.truncate(4 * 8192 + 100));
+    let (found, live) = live_rows(dir.path());
+    assert_eq!(found.code, 1);
+    insta::assert_snapshot!(found.stderr, @r#"toastctl: error: heap: file "heap" ends inside block 4: 100 of 8192 bytes are there"#);
+    assert!(live > 10 && live < 23, "{live}");
+}
+
+#[test]
+fn a_page_of_random_bytes_loses_nothing_else() {
+    let dir = folder();
+    let (_, whole) = live_rows(dir.path());
+    change(dir.path(), |bytes| {
+        let mut x = 1u32;
+        for byte in &mut bytes[2 * 8192..3 * 8192] {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *byte = (x >> 24) as u8;
+        }
+    });
+    let (found, live) = live_rows(dir.path());
+    assert_eq!(found.code, 1);
+    insta::assert_snapshot!(found.stderr);
+    assert!(live >= whole - 8, "{live}");
+}
+
+#[test]
+fn a_torn_page_has_problems_with_block_item_and_byte() {
+    let dir = folder();
+    // the second half was not written: what line pointers lead to is zeros
+    change(dir.path(), |bytes| bytes[4096..8192].fill(0));
+    let (found, live) = live_rows(dir.path());
+    assert_eq!(found.code, 1);
+    insta::assert_snapshot!(found.stderr);
+    assert!(live > 15, "{live}");
+}
+
+#[test]
+fn a_file_with_pages_of_another_size() {
+    let dir = folder();
+    let page = |size: u16| {
+        let mut page = vec![0u8; usize::from(size)];
+        page[12..14].copy_from_slice(&24u16.to_le_bytes());
+        page[14..16].copy_from_slice(&size.to_le_bytes());
+        page[16..18].copy_from_slice(&size.to_le_bytes());
+        page[18..20].copy_from_slice(&(size | 4).to_le_bytes());
+        page
+    };
+    change(dir.path(), |bytes| *bytes = page(16384));
+    let found = toastctl(dir.path(), &FILE);
+    assert_eq!((found.code, found.stdout.as_str()), (2, ""));
+    insta::assert_snapshot!(found.stderr, @r#"
+    toastctl: error: "heap" has pages of 16384 bytes, not of 8192
+    HINT:  Use --block-size 16384.
+    "#);
+    let found = toastctl(dir.path(), &[&FILE[..], &["--block-size", "16384"]].concat());
+    assert_eq!(found.code, 0);
+    let found = toastctl(dir.path(), &[&FILE[..], &["--block-size", "10000"]].concat());
+    assert_eq!(found.code, 2);
+    insta::assert_snapshot!(found.stderr, @"toastctl: error: invalid --block-size 10000: it is 1024, 2048, 4096, 8192, 16384 or 32768");
+}
+
+#[test]
+fn wrong_columns_are_seen() {
+    let dir = folder();
+    for columns in [
+        "id int4, pl text",
+        "id int8, pl text, mn text, ex text, px text, lz text, bz bytea, bp bytea",
+        "id int4, pl text, mn text, ex text, px text, lz text, bz bytea, bp bytea, more int4",
+    ] {
+        let found = toastctl(
+            dir.path(),
+            &["inspect", "--relation-file", "heap", "--columns", columns, "--format", "csv"],
+        );
+        let expected = if columns.ends_with("more int4") { 0 } else { 1 };
+        assert_eq!(found.code, expected, "{columns}: {}", found.stderr);
+        insta::assert_snapshot!(columns.len().to_string(), found.stderr);
+    }
+}
+
+#[test]
+fn mistakes_in_arguments() {
+    let dir = folder();
+    let mut all = String::new();
+    for args in [
+        &["inspect", "--relation-file", "heap"][..],
+        &["inspect", "--relation-file", "none", "--columns", "id int4"],
+        &["inspect", "--relation-file", "heap", "--columns", "@none"],
+        &["inspect", "--relation-file", "heap", "--columns", "@heap"],
+        &["inspect", "--relation-file", "heap", "--columns", "id integre"],
+        &["inspect", "--relation-file", "heap", "--columns", "id int4", "mytable"],
+        &["inspect", "--toast-file", "heap"],
+        &["inspect", "--pageinspect", "none", "--columns", "id int4"],
+        &["inspect", "--datum", r"\x012"],
+        &["inspect", "--datum", r"\x01zz"],
+        &["inspect", "--datum", r"\x0112aa"],
+        &["inspect", "--datum", ""],
+        &["inspect", "--jobs", "0"],
+        &["inspect", "--values", "--jobs", "2"],
+        &["inspect", "a.b.c.d"],
+        &["inspekt"],
+    ] {
+        let found = toastctl(dir.path(), args);
+        assert_ne!(found.code, 0, "{args:?}");
+        assert_eq!(found.stdout, "");
+        let first: Vec<&str> = found.stderr.lines().take(2).collect();
+        all.push_str(&format!("$ {}\n{}\n[{}]\n", args.join(" "), first.join("\n"), found.code));
+    }
+    insta::assert_snapshot!(all);
+}
+
+#[test]
+fn saved_output_that_is_cut() {
+    let dir = folder();
+    let text = std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/pageinspect/items.aligned-1.txt"),
+    )
+    .unwrap();
+    std::fs::write(dir.path().join("saved"), &text[..text.len() * 3 / 4]).unwrap();
+    let columns = "id int, gone dropped(-1,i), short text, packed text, far text, n int8, late int";
+    let found = toastctl(
+        dir.path(),
+        &["inspect", "--pageinspect", "saved", "--columns", columns, "--values", "--format", "csv"],
+    );
+    assert_eq!(found.code, 1);
+    insta::assert_snapshot!(found.stderr);
+    assert!(found.stdout.lines().count() > 3, "{}", found.stdout);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let dir = folder();
+    for format in ["table", "json", "jsonl", "csv", "markdown"] {
+        for more in [&[][..], &["--values"]] {
+            let mut child = Command::new(env!("CARGO_BIN_EXE_toastctl"))
+                .current_dir(dir.path())
+                .args(FILE)
+                .args(["--format", format])
+                .args(more)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            drop(child.stdout.take());
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{format}");
+            assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}

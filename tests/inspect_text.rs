@@ -1,0 +1,97 @@
+//! What `inspect` prints, in every format and at two widths.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests, not only tests
+
+use std::process::Command;
+
+/// Runs in the project's folder, so that paths in the output are short and the same everywhere.
+fn toastctl(width: usize, args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_toastctl"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("COLUMNS", width.to_string())
+        .args(args)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn inspect(width: usize, format: &str, more: &[&str]) -> String {
+    let mut args = vec![
+        "inspect",
+        "--relation-file",
+        "fixtures/captures/pg15/states/heap.bin",
+        "--toast-file",
+        "fixtures/captures/pg15/states/toast.bin",
+        "--columns",
+        "@fixtures/captures/pg15/states/meta.json",
+        "--format",
+        format,
+    ];
+    args.extend(more);
+    toastctl(width, &args)
+}
+
+#[test]
+fn tables_fit_the_terminal() {
+    for width in [80, 160] {
+        let text = inspect(width, "table", &[]);
+        let longest = text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(longest <= width, "{longest}");
+        insta::assert_snapshot!(format!("table_{width}"), text);
+        let values = inspect(width, "table", &["--values"]);
+        // the first line is the file's name
+        let longest = values.lines().skip(1).map(|line| line.chars().count()).max().unwrap();
+        assert!(longest <= width, "{longest}");
+    }
+}
+
+#[test]
+fn other_formats_do_not_depend_on_the_terminal() {
+    for format in ["json", "jsonl", "csv", "markdown"] {
+        let text = inspect(80, format, &[]);
+        assert_eq!(text, inspect(160, format, &[]));
+        insta::assert_snapshot!(format, text);
+    }
+}
+
+#[test]
+fn values_in_every_format() {
+    for format in ["table", "json", "jsonl", "csv", "markdown"] {
+        let text = inspect(80, format, &["--values"]);
+        // the first rows say enough
+        let head: Vec<&str> = text.lines().take(24).collect();
+        insta::assert_snapshot!(format!("values_{format}"), head.join("\n"));
+    }
+}
+
+#[test]
+fn values_as_json_are_one_document() {
+    let rows: Vec<serde_json::Value> =
+        serde_json::from_str(&inspect(80, "json", &["--values"])).unwrap();
+    assert_eq!(rows.len(), 23 * 8);
+    let lines = inspect(80, "jsonl", &["--values"]);
+    assert_eq!(lines.lines().count(), rows.len());
+}
+
+#[test]
+fn one_datum_in_each_notation() {
+    let datum = |args: &[&str]| {
+        let mut all = vec!["inspect", "--format", "csv", "--datum"];
+        all.extend(args);
+        toastctl(80, &all).lines().nth(1).unwrap().to_owned()
+    };
+    let external = "datum,,,,,external_compressed,lz4,1000,272,5,6,1,,,,,";
+    for hex in [
+        r"\x0112ec0300001001004005000000060 00000",
+        "0x0112ec030000100100400500000006000000",
+        r"E'\\x0112ec030000100100400500000006000000'",
+        "01 12 ec030000 10010040 05000000 06000000",
+    ] {
+        assert_eq!(datum(&[hex]), external);
+    }
+    let big = r"\x8012000003ec400001100000000500000006";
+    assert_eq!(datum(&[big, "--big-endian"]), external);
+    assert_eq!(datum([r"\x07aabb"].as_slice()), "datum,,,,,short,,2,3,,,,,,,,");
+    assert_eq!(datum([r"\x0163ff"].as_slice()), "datum,,,,,unknown,,,,,,,,,,,");
+}

@@ -1,0 +1,52 @@
+//! Runs the `toastctl` that this build made.
+
+use std::process::{Command, Stdio};
+
+/// What a finished command left.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// The exit code; `None` after a signal.
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Run {
+    /// The standard output of a run that must have succeeded.
+    #[track_caller]
+    pub(crate) fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "stderr: {}\nstdout: {}", self.stderr, self.stdout);
+        self.stdout
+    }
+}
+
+/// `toastctl`, with nothing of the developer's own PostgreSQL habits in its environment or home.
+pub(crate) fn toastctl() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toastctl"));
+    scrub(&mut command);
+    command
+}
+
+/// Removes from `command` what would make libpq or toastctl behave differently on another desk.
+pub(crate) fn scrub(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PG") {
+            command.env_remove(name);
+        }
+    }
+    for name in ["COLUMNS", "LINES", "NO_COLOR", "RUST_BACKTRACE", "RUST_LOG"] {
+        command.env_remove(name);
+    }
+    command.env("HOME", "/nonexistent").env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
+    command.stdin(Stdio::null());
+}
+
+/// Runs `command` to its end.
+pub(crate) fn run(command: &mut Command) -> Run {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    Run {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).expect("standard output is UTF-8"),
+        stderr: String::from_utf8(output.stderr).expect("standard error is UTF-8"),
+    }
+}

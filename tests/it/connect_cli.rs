@@ -1,0 +1,127 @@
+//! The connection options of the command itself: exit codes, warnings, and the password asked for on a terminal.
+
+use crate::command::{Run, run, scrub, toastctl};
+use crate::connect::write;
+use crate::server::{Auth, Options, Server};
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+const PASSWORD: &str = "open sesame";
+
+fn server() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let auth = Auth::Scram { password: PASSWORD.into() };
+        let server = Server::start(&Options { auth, ..Options::default() });
+        let sql = "CREATE EXTENSION pageinspect; CREATE TABLE t AS SELECT 1 AS n";
+        server.database("postgres").psql(sql);
+        server
+    })
+}
+
+fn inspect() -> Command {
+    let mut command = toastctl();
+    command.args(["inspect", "t", "-h"]).arg(server().socket_dir());
+    command.args(["-U", "postgres", "-d", "postgres"]);
+    command
+}
+
+const PROMPT: &str = "Password for user postgres: ";
+
+/// Runs `inspect` with these options on a terminal of its own; `typed` is typed once it prompts.
+fn on_a_terminal(options: &str, typed: &str) -> Run {
+    let inspect = format!(
+        "{} inspect t -h {} -U postgres -d postgres {options}",
+        env!("CARGO_BIN_EXE_toastctl"),
+        server().socket_dir().display()
+    );
+    let mut script = Command::new("script");
+    scrub(&mut script);
+    script.args(["-qec", &inspect, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = script.spawn().unwrap();
+    let mut keyboard = child.stdin.take().unwrap();
+    let mut screen = child.stdout.take().unwrap();
+    let (mut shown, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = screen.read(&mut piece).unwrap();
+        if read == 0 {
+            break;
+        }
+        shown.extend_from_slice(&piece[..read]);
+        if shown.ends_with(PROMPT.as_bytes()) {
+            // the terminal stops to echo just after the prompt
+            std::thread::sleep(Duration::from_millis(500));
+            keyboard.write_all(typed.as_bytes()).unwrap();
+        }
+    }
+    Run {
+        code: child.wait().unwrap().code(),
+        stdout: String::from_utf8(shown).unwrap(),
+        stderr: String::new(),
+    }
+}
+
+#[test]
+fn a_password_is_asked_for_on_the_terminal_and_not_shown() {
+    for (options, typed) in [("", "open sesame\n"), ("-W", "open sesame\n")] {
+        let asked = on_a_terminal(options, typed);
+        assert_eq!(asked.code, Some(0), "{}", asked.stdout);
+        assert_eq!(asked.stdout.matches(PROMPT).count(), 1, "{}", asked.stdout);
+        assert!(!asked.stdout.contains("sesame"), "{}", asked.stdout);
+    }
+    let wrong = on_a_terminal("", "closed sesame\n");
+    assert_eq!(wrong.code, Some(3), "{}", wrong.stdout);
+    assert!(wrong.stdout.contains("password authentication failed"), "{}", wrong.stdout);
+}
+
+#[test]
+fn nobody_is_asked_with_the_option_that_forbids_it_or_without_a_terminal() {
+    let forbidden = on_a_terminal("-w", "");
+    assert!(!forbidden.stdout.contains("Password"), "{}", forbidden.stdout);
+    assert_eq!(forbidden.code, Some(3));
+    let mut alone = Command::new("setsid");
+    scrub(&mut alone);
+    alone.arg("--wait").arg(inspect().get_program()).args(inspect().get_args());
+    let alone = run(&mut alone);
+    assert_eq!(alone.code, Some(3), "{}", alone.stderr);
+    assert!(
+        alone.stderr.ends_with("failed: fe_sendauth: no password supplied\n"),
+        "{}",
+        alone.stderr
+    );
+}
+
+#[test]
+fn exit_codes_tell_a_bad_option_from_a_failed_connection() {
+    let with_password = |command: &mut Command| run(command.env("PGPASSWORD", PASSWORD));
+    assert_eq!(with_password(&mut inspect()).code, Some(0));
+    let bad = with_password(inspect().env("PGSSLMODE", "maybe"));
+    assert_eq!(bad.code, Some(2), "{}", bad.stderr);
+    assert!(bad.stderr.contains("invalid sslmode value: \"maybe\""), "{}", bad.stderr);
+    let unknown = with_password(toastctl().args(["inspect", "t", "-d", "hots=a"]));
+    assert_eq!(unknown.code, Some(2), "{}", unknown.stderr);
+    let wrong_port = with_password(inspect().args(["-p", "1"]));
+    assert_eq!(wrong_port.code, Some(3), "{}", wrong_port.stderr);
+    let socket = server().socket_dir().join(".s.PGSQL.1");
+    let expected = format!(
+        "connection to server on socket \"{}\" failed: No such file or directory\n\
+         \tIs the server running locally and accepting connections on that socket?\n",
+        socket.display()
+    );
+    assert!(wrong_port.stderr.ends_with(&expected), "{}", wrong_port.stderr);
+}
+
+#[test]
+fn an_open_password_file_is_warned_of_and_ignored() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("pgpass");
+    write(&path, "*:*:*:*:open sesame\n", 0o644);
+    let open = run(inspect().arg("-w").env("PGPASSFILE", &path));
+    assert_eq!(open.code, Some(3), "{}", open.stderr);
+    assert!(open.stderr.contains("has group or world access"), "{}", open.stderr);
+    write(&path, "*:*:*:*:open sesame\n", 0o600);
+    let closed = run(inspect().arg("-w").env("PGPASSFILE", &path));
+    assert!(!closed.ok().contains("sesame"));
+}

@@ -1,0 +1,499 @@
+//! `inspect` on live tables, compared with what SQL says of the same values.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::command::{run, toastctl};
+use crate::server::{self, Database};
+
+/// `toastctl inspect` on `database` with the JSON report of the one relation.
+fn inspect(database: &Database<'_>, table: &str, more: &[&str]) -> Value {
+    let json = run(toastctl()
+        .args(["inspect", "-d", &database.url(), "--format", "json"])
+        .args(more)
+        .arg(table))
+    .ok();
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(report["relations"].as_array().unwrap().len(), 1, "{table}: {json}");
+    report["relations"][0].clone()
+}
+
+/// One row for each column: name, values, NULLs, stored bytes, raw bytes (of text and bytea, else
+/// empty), values by method (`pglz`, `lz4`).
+///
+/// The sizes are summed over a subquery: an aggregate keeps a copy of the first row it is given, in
+/// which a missing value has been stored anew, with a short header.
+fn by_sql(database: &Database<'_>, table: &str) -> Vec<String> {
+    let columns = database.psql(&format!(
+        "SELECT format(
+            'SELECT %1$L, count(%1$I), count(*) - count(%1$I), coalesce((SELECT sum(s) FROM (SELECT pg_column_size(%1$I) AS s FROM ONLY {table} OFFSET 0) AS sizes), 0), %2$s, %3$s, %4$s FROM ONLY {table}', attname,
+            CASE WHEN coalesce(nullif(b.typbasetype, 0), b.oid) IN (17, 25, 1042, 1043)
+                 THEN format('coalesce(sum(octet_length(%I)), 0)', attname) ELSE 'NULL' END,
+            CASE WHEN attlen = -1
+                 THEN format('count(*) FILTER (WHERE pg_column_compression(%I) = ''pglz'')', attname)
+                 ELSE '0' END,
+            CASE WHEN attlen = -1
+                 THEN format('count(*) FILTER (WHERE pg_column_compression(%I) = ''lz4'')', attname)
+                 ELSE '0' END)
+         FROM pg_attribute AS a JOIN pg_type AS b ON b.oid = a.atttypid
+         WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+    ));
+    let statements: Vec<&str> = columns.lines().collect();
+    statements
+        .chunks(200)
+        .flat_map(|some| {
+            let rows = database.psql(&some.join(";"));
+            rows.lines().map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// The report's columns in the form of [`by_sql`].
+fn by_report(relation: &Value) -> Vec<String> {
+    let columns = relation["columns"].as_array().unwrap();
+    let by_method = |column: &Value, method: &str| -> u64 {
+        let forms = column["forms"].as_array().unwrap();
+        forms.iter().filter(|f| f["method"] == method).map(|f| f["values"].as_u64().unwrap()).sum()
+    };
+    columns
+        .iter()
+        .map(|column| {
+            let name = column["column"].as_str().unwrap();
+            let base = column["type"].as_str().unwrap();
+            let bytes_like = ["text", "bytea", "character", "tag"].iter().any(|t| {
+                base.strip_prefix(t).is_some_and(|rest| {
+                    rest.is_empty() || rest.starts_with('(') || rest.starts_with(" varying")
+                })
+            });
+            let raw = if bytes_like { column["raw_bytes"].to_string() } else { String::new() };
+            format!(
+                "{name}|{}|{}|{}|{raw}|{}|{}",
+                column["values"],
+                column["nulls"],
+                column["stored_bytes"],
+                by_method(column, "pglz"),
+                by_method(column, "lz4"),
+            )
+        })
+        .collect()
+}
+
+/// The report equals what SQL says; the report is made first, for SQL sets hint bits.
+#[track_caller]
+fn check(database: &Database<'_>, table: &str) -> Value {
+    let relation = inspect(database, table, &[]);
+    assert_eq!(relation["source"], "pageinspect", "{table}");
+    assert_eq!(relation["problem_count"], 0, "{table}: {}", relation["problems"]);
+    let live = database.psql(&format!("SELECT count(*) FROM ONLY {table}"));
+    assert_eq!(relation["tuples"]["live"].to_string(), live, "{table}");
+    assert_eq!(relation["tuples"]["unknown"], 0, "{table}");
+    assert_eq!(by_report(&relation), by_sql(database, table), "{table}");
+    relation
+}
+
+fn with_pageinspect(prefix: &str) -> Database<'static> {
+    let database = server::shared().create_database(prefix);
+    database.psql("CREATE EXTENSION pageinspect; CREATE DOMAIN tag AS text");
+    database
+}
+
+/// A table with values in every form.
+const MIXED: &str = "
+    CREATE TABLE t (id int, js jsonb, p text COMPRESSION pglz, l text COMPRESSION lz4, b bytea,
+                    c char(10), v varchar, d tag, e text, n numeric);
+    ALTER TABLE t ALTER e SET STORAGE external;
+    INSERT INTO t SELECT i, jsonb_build_object('k', repeat(md5(i::text), i % 90)),
+        repeat(md5(i::text), i % 300), repeat('lz4 ', i * 7 % 3000),
+        decode(repeat(md5(i::text), i % 50), 'hex'), 'c' || i,
+        CASE WHEN i % 3 > 0 THEN 'v' || i END, repeat('d', i % 200), repeat('ex', i * 3 % 4000),
+        i * 1000003.5
+    FROM generate_series(1, 600) i;";
+
+#[test]
+fn freshly_loaded_without_hint_bits() {
+    let database = with_pageinspect("fresh");
+    database.psql(MIXED);
+    let relation = check(&database, "t");
+    assert_eq!(relation["tuples"]["dead"], 0);
+    let toast = &relation["toast"];
+    assert_eq!(toast["rows_counted"], true);
+    assert_eq!(toast["rows"], toast["chunks"]);
+    let name = toast["relation"].as_str().unwrap();
+    let chunks = database.psql(&format!("SELECT count(*), count(DISTINCT chunk_id) FROM {name}"));
+    assert_eq!(format!("{}|{}", toast["rows"], toast["values"]), chunks);
+    let sizes = database.psql(&format!(
+        "SELECT pg_relation_size('t'), pg_relation_size('{name}'), pg_indexes_size('{name}')"
+    ));
+    let reported =
+        format!("{}|{}|{}", relation["heap"]["bytes"], toast["bytes"], toast["index_bytes"]);
+    assert_eq!(reported, sizes);
+}
+
+#[test]
+fn after_updates_deletes_and_transactions_that_ended_in_every_way() {
+    let database = with_pageinspect("dead");
+    database.psql(MIXED);
+    database.psql(
+        "UPDATE t SET id = id WHERE id % 5 = 0;
+         DELETE FROM t WHERE id % 7 = 0;
+         BEGIN; INSERT INTO t SELECT * FROM t WHERE id < 50; UPDATE t SET v = 'x'; ROLLBACK;
+         BEGIN; SAVEPOINT a; DELETE FROM t WHERE id < 20; ROLLBACK TO a;
+                SAVEPOINT b; UPDATE t SET v = 'sub' WHERE id BETWEEN 20 AND 40; RELEASE b; COMMIT;
+         BEGIN; SELECT count(*) FROM (SELECT FROM t WHERE id < 90 FOR UPDATE) AS locked; COMMIT;
+         BEGIN; INSERT INTO t (id) VALUES (1001), (1002); DELETE FROM t WHERE id = 100;
+                SAVEPOINT s; UPDATE t SET v = 'prepared' WHERE id = 101; RELEASE s;
+                PREPARE TRANSACTION 'left open';
+         BEGIN; SELECT FROM t WHERE id = 102 FOR KEY SHARE; PREPARE TRANSACTION 'locker';
+         UPDATE t SET v = 'multi' WHERE id = 102;
+         BEGIN; UPDATE t SET v = 'aborted multi' WHERE id = 102; ROLLBACK;",
+    );
+    let relation = check(&database, "t");
+    assert!(relation["tuples"]["dead"].as_u64().unwrap() > 100, "{}", relation["tuples"]);
+    assert!(relation["tuples"]["hot_updated"].as_u64().unwrap() > 0);
+    // again with the hint bits that the comparison has set
+    check(&database, "t");
+    database.psql("COMMIT PREPARED 'left open'; ROLLBACK PREPARED 'locker'; VACUUM t");
+    let relation = check(&database, "t");
+    assert_eq!(relation["tuples"]["dead"], 0);
+    database.psql("VACUUM (FREEZE) t");
+    check(&database, "t");
+}
+
+#[test]
+fn an_open_transaction_of_another_session_is_not_seen() {
+    let database = with_pageinspect("open");
+    database.psql("CREATE TABLE t AS SELECT i AS id, 'x' || i AS v FROM generate_series(1, 100) i");
+    let mut session = database
+        .psql_command()
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = session.stdin.take().unwrap();
+    let mut output = std::io::BufReader::new(session.stdout.take().unwrap());
+    use std::io::{BufRead, Write};
+    writeln!(
+        input,
+        "BEGIN; INSERT INTO t SELECT 0, 'new' FROM generate_series(1, 10); SAVEPOINT s;
+         DELETE FROM t WHERE id < 5; RELEASE s; SELECT 'ready';"
+    )
+    .unwrap();
+    let mut line = String::new();
+    while line.trim() != "ready" {
+        line.clear();
+        assert_ne!(output.read_line(&mut line).unwrap(), 0);
+    }
+    let relation = check(&database, "t");
+    assert_eq!(relation["tuples"]["dead"], 10);
+    writeln!(input, "COMMIT;").unwrap();
+    drop(input);
+    session.wait().unwrap();
+    // ten rows inserted with id 0 and deleted again, with four older ones
+    assert_eq!(check(&database, "t")["tuples"]["live"], 96);
+}
+
+#[test]
+fn columns_added_with_a_default_and_dropped_ones() {
+    let database = with_pageinspect("added");
+    database.psql(
+        "CREATE TYPE pair AS (a int, b text); CREATE TYPE mood AS ENUM ('sad', 'ok');
+         CREATE TABLE t (id int, gone text, keep text, gone_too int8);
+         INSERT INTO t SELECT i, 'gone', 'keep' || i, i FROM generate_series(1, 50) i;
+         ALTER TABLE t DROP gone, DROP gone_too;
+         ALTER TABLE t ADD a text DEFAULT 'a \"quoted\" \\ default, {with} commas',
+             ADD j jsonb DEFAULT '{\"k\": [1, 2.5, null]}', ADD r int4[] DEFAULT '{1,2,3}',
+             ADD n numeric DEFAULT 12.5, ADD i8 int8 DEFAULT 7, ADD p pair DEFAULT '(1,\"x y\")',
+             ADD m mood DEFAULT 'ok', ADD d tag DEFAULT 'tagged', ADD none text,
+             ADD ta text[] DEFAULT '{a,\"b c\",NULL}', ADD by bytea DEFAULT '\\x00ff',
+             ADD c char(8) DEFAULT 'x', ADD big text DEFAULT repeat('big', 3000);
+         INSERT INTO t (id, keep, none) SELECT i, 'new', 'none' FROM generate_series(51, 60) i;
+         ALTER TABLE t DROP i8;",
+    );
+    let relation = check(&database, "t");
+    let missing: Vec<u64> = relation["columns"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|column| column["missing"].as_u64().unwrap())
+        .collect();
+    assert_eq!(missing, [0, 0, 50, 50, 50, 50, 50, 50, 50, 0, 50, 50, 50, 50]);
+}
+
+#[test]
+fn sixteen_hundred_columns() {
+    let database = with_pageinspect("wide");
+    let columns: Vec<String> = (1..=1600).map(|i| format!("c{i} bool")).collect();
+    database.psql(&format!("CREATE TABLE t ({})", columns.join(", ")));
+    let values: Vec<&str> = (1..=1600).map(|i| if i % 3 == 0 { "NULL" } else { "true" }).collect();
+    database.psql(&format!("INSERT INTO t VALUES ({})", values.join(", ")));
+    database.psql("INSERT INTO t (c1600) SELECT false FROM generate_series(1, 20)");
+    check(&database, "t");
+}
+
+#[test]
+fn every_kind_of_relation() {
+    let database = with_pageinspect("kinds");
+    database.psql(MIXED);
+    database.psql(
+        "CREATE MATERIALIZED VIEW m AS SELECT * FROM t WHERE id % 2 = 0;
+         CREATE TABLE empty (LIKE t);
+         CREATE TABLE nothing ();
+         INSERT INTO nothing SELECT FROM t;
+         CREATE UNLOGGED TABLE u AS SELECT * FROM t;
+         CREATE TABLE whole (id int, v text) PARTITION BY RANGE (id);
+         CREATE TABLE part1 PARTITION OF whole FOR VALUES FROM (0) TO (300);
+         CREATE TABLE part2 PARTITION OF whole FOR VALUES FROM (300) TO (1000);
+         INSERT INTO whole SELECT id, l FROM t;
+         CREATE TABLE parent (a text); CREATE TABLE child () INHERITS (parent);
+         INSERT INTO parent VALUES ('p'); INSERT INTO child VALUES ('c'), ('d');",
+    );
+    for table in ["m", "empty", "nothing", "u", "part1", "part2", "parent", "child"] {
+        check(&database, table);
+    }
+    let toast = database.psql("SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 't'");
+    assert_eq!(check(&database, &toast)["kind"], "TOAST relation");
+    for catalog in ["pg_class", "pg_proc", "pg_attribute", "pg_rewrite", "pg_statistic", "pg_type"]
+    {
+        check(&database, &format!("pg_catalog.{catalog}"));
+    }
+    let both =
+        run(toastctl().args(["inspect", "-d", &database.url(), "--format", "jsonl", "whole"]));
+    let names: Vec<String> = both
+        .ok()
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["name"].as_str().unwrap().into())
+        .collect();
+    assert_eq!(names, ["part1", "part2"]);
+}
+
+#[test]
+fn connections_side_by_side_see_the_same() {
+    let database = with_pageinspect("jobs");
+    database.psql(MIXED);
+    database
+        .psql("CREATE TABLE many AS SELECT i, md5(i::text) AS h FROM generate_series(1, 200000) i");
+    for table in ["t", "many"] {
+        let one = inspect(&database, table, &["--jobs", "1"]);
+        let four = inspect(&database, table, &["--jobs", "4"]);
+        assert_eq!(one, four);
+    }
+    check(&database, "many");
+}
+
+#[test]
+fn no_table_named_means_all_user_tables_biggest_first() {
+    let database = with_pageinspect("all");
+    database.psql(MIXED);
+    database.psql(
+        "CREATE SCHEMA \"S 2\"; CREATE TABLE \"S 2\".\"T\" (a text); CREATE VIEW w AS SELECT 1",
+    );
+    let json = run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json"])).ok();
+    let report: Value = serde_json::from_str(&json).unwrap();
+    let names: Vec<&str> = report["relations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|relation| relation["relation"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["public.t", "S 2.T"]);
+}
+
+/// Takes from a pages report what SQL functions can tell too.
+fn comparable(relation: &Value) -> Vec<(String, Value)> {
+    let mut out = vec![("live".to_owned(), relation["tuples"]["live"].clone())];
+    for column in relation["columns"].as_array().unwrap() {
+        for field in ["values", "nulls", "stored_bytes", "stored_size"] {
+            out.push((format!("{} {field}", column["column"]), column[field].clone()));
+        }
+    }
+    out
+}
+
+#[test]
+fn an_owner_without_superuser_gets_counts_and_sizes_equal_to_the_full_report() {
+    for major in server::available_majors() {
+        let own;
+        let server = if major == server::shared().major() {
+            server::shared()
+        } else {
+            own = server::Server::start(&server::Options::major(major));
+            &own
+        };
+        let database = server.create_database("owner");
+        let role = format!("owner_of_{}", database.name());
+        let mixed = if major == server::shared().major() {
+            MIXED.to_owned()
+        } else {
+            MIXED.replace("COMPRESSION lz4", "COMPRESSION pglz")
+        };
+        database.psql(&format!(
+            "CREATE EXTENSION pageinspect; CREATE DOMAIN tag AS text; CREATE ROLE {role} LOGIN;
+             {mixed} UPDATE t SET id = id WHERE id % 5 = 0;
+             ALTER TABLE t OWNER TO {role}"
+        ));
+        let pages = inspect(&database, "t", &[]);
+        let found = run(toastctl()
+            .arg("inspect")
+            .arg("-h")
+            .arg(server.socket_dir())
+            .args(["-p", &server.port().to_string(), "-U", &role, "-d", database.name()])
+            .args(["--format", "json", "t"]));
+        assert_eq!(found.code, Some(0), "{}", found.stderr);
+        assert!(
+            found.stderr.contains("using SQL functions: pageinspect needs a superuser"),
+            "{}",
+            found.stderr
+        );
+        let report: Value = serde_json::from_str(&found.stdout).unwrap();
+        let functions = &report["relations"][0];
+        assert_eq!(functions["source"], "functions");
+        assert_eq!(comparable(functions), comparable(&pages), "PostgreSQL {major}");
+        assert_eq!(by_report(functions), by_report(&pages), "PostgreSQL {major}");
+        assert!(!functions["not_available"].as_array().unwrap().is_empty());
+        assert_eq!(functions["tuples"]["dead"], Value::Null);
+        if major >= 17 {
+            // from here on the server tells what is out of line
+            let external = |relation: &Value| -> Vec<u64> {
+                let columns = relation["columns"].as_array().unwrap();
+                columns.iter().map(|column| column["chunks"].as_u64().unwrap()).collect()
+            };
+            assert_eq!(external(functions), external(&pages), "PostgreSQL {major}");
+        }
+        drop(database);
+        server.database("postgres").psql(&format!("DROP ROLE {role}"));
+    }
+}
+
+#[test]
+fn without_the_extension_functions_are_used_and_a_hint_is_given() {
+    let database = server::shared().create_database("noext");
+    database.psql("CREATE TABLE t (v text); INSERT INTO t VALUES ('x')");
+    let found = run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json"]));
+    assert_eq!(found.code, Some(0));
+    assert!(found.stderr.contains("HINT:  CREATE EXTENSION pageinspect;"), "{}", found.stderr);
+    assert_eq!(
+        database.psql("SELECT count(*) FROM pg_extension WHERE extname = 'pageinspect'"),
+        "0"
+    );
+    let found = run(toastctl().args(["inspect", "-d", &database.url(), "--source", "pageinspect"]));
+    assert_eq!(found.code, Some(1), "{}", found.stderr);
+}
+
+/// What psql prints for `query`, in the form that `options` ask for.
+fn psql_prints(database: &Database<'_>, query: &str, options: &[&str]) -> String {
+    let output = Command::new("psql")
+        .args(["-X", "-d", &database.url(), "-c", query])
+        .args(options)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn saved_output_of_every_function_in_every_form_gives_the_values_of_the_live_table() {
+    let database = with_pageinspect("saved");
+    database.psql(
+        "CREATE TABLE t (id int, gone int, v text, p text, e text, late text);
+         ALTER TABLE t ALTER e SET STORAGE external;
+         INSERT INTO t SELECT i, 1, CASE WHEN i % 4 > 0 THEN 'v' || i END, repeat('p', i * 100),
+             repeat('e', i * 90) FROM generate_series(1, 40) i;
+         ALTER TABLE t DROP gone;
+         VACUUM t;",
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let columns = dir.path().join("columns.json");
+    let query = toastctl::source::columns::QUERY.replace("mytable", "t");
+    std::fs::write(&columns, database.psql(&query)).unwrap();
+    let columns = format!("@{}", columns.display());
+    let values = |text: &str| -> Vec<Value> {
+        let mut rows: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for row in &mut rows {
+            row.as_object_mut().unwrap().remove("relation");
+        }
+        rows
+    };
+    let live = values(
+        &run(toastctl().args([
+            "inspect",
+            "-d",
+            &database.url(),
+            "--values",
+            "--format",
+            "jsonl",
+            "t",
+        ]))
+        .ok(),
+    );
+    assert!(live.iter().any(|row| row["form"] == "external_compressed") || live.len() == 200);
+    let blocks = "generate_series(0, pg_relation_size('t') / 8192 - 1) AS blkno";
+    let split = "tuple_data_split('t'::regclass, t_data, t_infomask, t_infomask2, t_bits)";
+    let queries = [
+        format!(
+            "SELECT blkno, i.* FROM {blocks}, heap_page_items(get_raw_page('t', blkno::int)) i"
+        ),
+        format!(
+            "SELECT blkno, i.* FROM {blocks}, \
+             heap_page_item_attrs(get_raw_page('t', blkno::int), 't') i"
+        ),
+        format!("SELECT blkno, get_raw_page('t', blkno::int) FROM {blocks}"),
+        format!(
+            "SELECT blkno, {split} FROM {blocks}, heap_page_items(get_raw_page('t', blkno::int)) i"
+        ),
+    ];
+    let forms: [&[&str]; 5] = [&[], &["-x"], &["-A"], &["--csv"], &["-A", "-t"]];
+    for (number, query) in queries.iter().enumerate() {
+        for (form, options) in forms.iter().enumerate() {
+            let query = if form == 4 {
+                format!("SELECT json_agg(r) FROM ({query}) AS r")
+            } else {
+                query.clone()
+            };
+            let text = psql_prints(&database, &query, options);
+            let file = dir.path().join("saved.txt");
+            std::fs::write(&file, text).unwrap();
+            let found = run(toastctl()
+                .args(["inspect", "--values", "--format", "jsonl", "--columns", &columns])
+                .arg("--pageinspect")
+                .arg(&file));
+            let place = format!("query {number}, form {form}: {}", found.stderr);
+            assert_eq!(found.code, Some(0), "{place}");
+            let mut saved = values(&found.stdout);
+            let mut expected = live.clone();
+            if number == 3 {
+                // tuple_data_split alone does not tell which tuple it is
+                for row in saved.iter_mut().chain(&mut expected) {
+                    row["item"] = Value::Null;
+                    row["ctid"] = Value::Null;
+                }
+            }
+            assert_eq!(saved, expected, "{place}");
+        }
+    }
+}
+
+#[test]
+fn the_json_report_has_the_documented_shape() {
+    let schema: Value = serde_json::from_str(toastctl::inspect::result::JSON_SCHEMA).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let database = with_pageinspect("shape");
+    database.psql(MIXED);
+    for more in [&[][..], &["--source", "functions"], &["--scan-toast", "never"]] {
+        let json =
+            run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json"]).args(more))
+                .ok();
+        let report: Value = serde_json::from_str(&json).unwrap();
+        let errors: Vec<String> =
+            validator.iter_errors(&report).map(|error| error.to_string()).collect();
+        assert_eq!(errors, [""; 0]);
+        let jsonl = run(toastctl()
+            .args(["inspect", "-d", &database.url(), "--format", "jsonl"])
+            .args(more))
+        .ok();
+        let mut line: Value = serde_json::from_str(jsonl.lines().next().unwrap()).unwrap();
+        assert_eq!(line.as_object_mut().unwrap().remove("schema").unwrap(), "toastctl.inspect/1");
+        assert_eq!(line, report["relations"][0]);
+    }
+}

@@ -1,0 +1,29 @@
+//! Everything that needs a live PostgreSQL: one binary, so that one server serves all of it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests, not only tests
+
+mod advise;
+mod codec_live;
+mod command;
+mod connect;
+mod connect_cli;
+#[path = "../../benches/codec/corpora.rs"]
+mod corpora;
+mod harness;
+#[allow(dead_code, reason = "the tests of the codecs alone ask for more")]
+#[path = "../codec/inputs.rs"]
+mod inputs;
+mod inspect_bad;
+mod inspect_live;
+mod install;
+mod jsonb;
+mod model;
+#[allow(dead_code, reason = "it is only asked whether it is there")]
+#[path = "../../benches/codec/oracle.rs"]
+mod oracle;
+mod pattern;
+mod reassemble;
+mod retoast;
+mod server;
+mod table_files;
+mod tls;

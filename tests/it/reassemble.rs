@@ -1,0 +1,280 @@
+//! Values of live tables put together, against what the server says of them.
+
+use crate::command::{run, toastctl};
+use crate::server::{self, Database};
+use md5::{Digest, Md5};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+const TABLE: &str = "CREATE EXTENSION pageinspect;
+    CREATE FUNCTION hx(n int, seed text) RETURNS text LANGUAGE sql IMMUTABLE AS
+        $$ SELECT left(string_agg(md5(seed || g), ''), n) FROM generate_series(1, n / 32 + 1) g $$;
+    CREATE TABLE t (id int, a text, p text COMPRESSION pglz, l text COMPRESSION lz4, b bytea,
+                    e bytea, js jsonb, n numeric, c char(300));
+    ALTER TABLE t ALTER a SET STORAGE plain, ALTER e SET STORAGE external;
+    INSERT INTO t SELECT i, hx(i, 'a'), repeat(hx(i * 90, 'p'), i % 7), repeat(hx(i * 70, 'l'), i % 9),
+        decode(hx(i * 400, 'b'), 'hex'), decode(hx(i * 800, 'e'), 'hex'),
+        jsonb_build_object('k', repeat(hx(i * 30, 'j'), i % 5), 'list', jsonb_build_array(i, null, 1e100 / i)),
+        (repeat('7', i * 3) || '.5')::numeric, left(hx(40, 'c'), i)
+        FROM generate_series(1, 60) i;
+    INSERT INTO t (id, p, l) VALUES (1001, repeat('big ', 300000), repeat('bigger ', 300000));
+    INSERT INTO t SELECT 2001 FROM generate_series(1, 3);
+    UPDATE t SET e = e || e WHERE id % 4 = 0;
+    DELETE FROM t WHERE id % 5 = 0;";
+
+/// By ctid and column.
+fn rows(database: &Database<'_>, more: &[&str]) -> BTreeMap<(String, String), Value> {
+    let mut command = toastctl();
+    command.args(["inspect", "-d", &database.conninfo(), "t", "--values", "--reassemble"]);
+    let output = run(command.args(["--format", "jsonl"]).args(more)).ok();
+    let row = |line: &str| {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let text = |key: &str| row[key].as_str().unwrap().to_owned();
+        ((text("ctid"), text("column")), row)
+    };
+    output.lines().map(row).collect()
+}
+
+#[test]
+fn every_value_of_a_live_table_has_the_servers_md5() {
+    let database = server::shared().create_database("reassemble");
+    database.psql(TABLE);
+    let found = rows(&database, &[]);
+    let mut compared = 0;
+    let mut forms = std::collections::BTreeSet::new();
+    for (column, expression, key) in [
+        ("a", "md5(a)", "md5"),
+        ("p", "md5(p)", "md5"),
+        ("p", "md5(p)", "text_md5"),
+        ("l", "md5(l)", "md5"),
+        ("b", "md5(b)", "md5"),
+        ("e", "md5(e)", "md5"),
+        ("js", "md5(js::text)", "text_md5"),
+        ("n", "md5(n::text)", "text_md5"),
+        ("c", "md5(bpcharsend(c))", "text_md5"),
+    ] {
+        let expected = database.psql(&format!("SELECT ctid, {expression} FROM t"));
+        for line in expected.lines() {
+            let (ctid, md5) = line.split_once('|').unwrap();
+            let row = &found[&(ctid.to_owned(), column.to_owned())];
+            assert_eq!(row[key].as_str().unwrap_or_default(), md5, "{row}");
+            forms.insert(row["form"].as_str().unwrap());
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 9 * database.psql("SELECT count(*) FROM t").parse::<usize>().unwrap());
+    let all = ["compressed", "external", "external_compressed", "null", "plain", "short"];
+    assert_eq!(forms.into_iter().collect::<Vec<_>>(), all);
+}
+
+#[test]
+fn one_value_of_a_live_table_is_taken_apart() {
+    let database = server::shared().create_database("reassemble");
+    database.psql(TABLE);
+    let shown = database.psql(
+        "SELECT t.ctid, md5(p), length(p), c.reltoastrelid, c.reltoastrelid::regclass
+         FROM t, pg_class AS c WHERE id = 1001 AND c.oid = 't'::regclass",
+    );
+    let parts: Vec<&str> = shown.split('|').collect();
+    let value = |spec: &str, more: &[&str]| {
+        let mut command = toastctl();
+        run(command.args(["inspect", "-d", &database.conninfo(), "--value", spec]).args(more))
+    };
+    let json = value(&format!("public.t.p@{}", parts[0]), &["--format", "json"]).ok();
+    let anatomy: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(anatomy["schema"], "toastctl.value/1");
+    assert_eq!(anatomy["md5"], parts[1]);
+    assert_eq!(anatomy["raw_size"].to_string(), parts[2]);
+    assert_eq!(anatomy["form"], "external_compressed");
+    let part = &anatomy["parts"][0];
+    assert_eq!(part["toast_relation"].to_string(), parts[3]);
+    let chunks: Vec<String> = part["chunks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|chunk| {
+            format!("{}|{}|{}", chunk["seq"], chunk["ctid"].as_str().unwrap(), chunk["bytes"])
+        })
+        .collect();
+    let expected = database.psql(&format!(
+        "SELECT chunk_seq, ctid, length(chunk_data) FROM {} WHERE chunk_id = {} ORDER BY chunk_seq",
+        parts[4], part["value_id"]
+    ));
+    assert_eq!(chunks.join("\n"), expected);
+    assert_eq!(anatomy["cost"]["chunks"], chunks.len());
+    assert_eq!(anatomy["first_text"].as_str().unwrap().len(), 64);
+
+    let refused = |spec: &str, message: &str| {
+        let run = value(spec, &[]);
+        assert!(run.stderr.contains(message), "{spec}: {}", run.stderr);
+        assert!(run.code.is_some_and(|code| code == 1 || code == 2), "{:?}", run.code);
+    };
+    refused("p@(0,1)", "--value: give table.column@(block,item)");
+    refused("t.q@(0,1)", "there is no column \"q\"");
+    refused("t.p@(90000,1)", "there is no block 90000");
+    refused("t.p@(0,2000)", "block 0, item 2000: there is no such line pointer");
+    refused("nothing.p@(0,1)", "nothing");
+    refused("t.p@0,1", "expected an address such as @(12,3) at the end");
+}
+
+#[test]
+fn values_go_to_files_of_their_own() {
+    let database = server::shared().create_database("reassemble");
+    database.psql(TABLE);
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("values");
+    let found = rows(&database, &["--output-dir", target.to_str().unwrap()]);
+    let files = std::fs::read_dir(&target).unwrap().count();
+    let stored = found.values().filter(|row| row["form"] != "null").count();
+    assert_eq!(files, stored);
+    let place = database.psql("SELECT trim(both '()' from ctid::text) FROM t WHERE id = 1001");
+    let file = target.join(format!("public.t.{}.3.p.txt", place.replace(',', ".")));
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "big ".repeat(300_000));
+}
+
+/// Values of every size from nothing to 5 MB that compress well and not at all, in every storage.
+const SIZES: &str = "CREATE EXTENSION pageinspect;
+    CREATE FUNCTION noise(n int, seed text) RETURNS bytea LANGUAGE sql AS $$
+        SELECT substr(string_agg(decode(md5(seed || g), 'hex'), ''), 1, n)
+        FROM generate_series(0, n / 16) g $$;
+    CREATE TABLE t (id int, x text, xe text, xl text COMPRESSION lz4,
+                    y bytea, ye bytea, yl bytea COMPRESSION lz4);
+    ALTER TABLE t ALTER x SET COMPRESSION pglz, ALTER y SET COMPRESSION pglz,
+        ALTER xe SET STORAGE external, ALTER ye SET STORAGE external;
+    INSERT INTO t SELECT id, left(repeat('some text of ' || n || ' bytes ', n / 20 + 1), n),
+        left(encode(noise(n, 'xe'), 'hex'), n), left(encode(noise(n, 'xl'), 'hex') || 'x', n),
+        noise(n, 'y'), noise(n, 'ye'), convert_to(left(repeat('yl' || n, n), n), 'UTF8')
+    FROM unnest(array[0, 1, 2, 31, 32, 126, 127, 128, 1995, 1996, 1997, 3992, 3993, 8191, 8192,
+                      65536, 1000000, 5242880]) WITH ORDINALITY AS sizes (n, id);
+    INSERT INTO t (id) VALUES (100);
+    UPDATE t SET xe = xe || 'more' WHERE id % 3 = 0;
+    DELETE FROM t WHERE id % 5 = 0;";
+
+/// The columns of [`SIZES`] with their numbers and the extensions of their files.
+const SIZED: [(usize, &str, &str); 6] = [
+    (2, "x", "txt"),
+    (3, "xe", "txt"),
+    (4, "xl", "txt"),
+    (5, "y", "bin"),
+    (6, "ye", "bin"),
+    (7, "yl", "bin"),
+];
+
+/// md5 and bytes of the values by ctid and column, as the server says.
+fn by_server(database: &Database<'_>) -> BTreeMap<(String, String), (String, u64)> {
+    let mut all = BTreeMap::new();
+    for (_, column, _) in SIZED {
+        let shown = database.psql(&format!(
+            "SELECT ctid, md5({column}), octet_length({column}) FROM t WHERE {column} IS NOT NULL"
+        ));
+        for line in shown.lines() {
+            let parts: Vec<&str> = line.split('|').collect();
+            let value = (parts[1].to_owned(), parts[2].parse().unwrap());
+            all.insert((parts[0].to_owned(), column.to_owned()), value);
+        }
+    }
+    all
+}
+
+#[test]
+fn values_of_every_size_equal_the_servers_in_rows_and_in_files() {
+    let database = server::shared().create_database("reassemble");
+    database.psql(SIZES);
+    let expected = by_server(&database);
+    // 15 of the rows are left that have values
+    assert_eq!(expected.len(), 15 * SIZED.len());
+    assert!(expected.values().any(|&(_, size)| size == 5 << 20));
+    let dir = tempfile::tempdir().unwrap();
+    let mut found = rows(&database, &["--output-dir", dir.path().to_str().unwrap()]);
+    found.retain(|(_, column), row| column != "id" && row["form"] != "null");
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    let mut methods = std::collections::BTreeSet::new();
+    for ((ctid, column), (md5, size)) in &expected {
+        let row = &found[&(ctid.clone(), column.clone())];
+        assert_eq!((row["md5"].as_str(), row["raw_size"].as_u64()), (Some(&**md5), Some(*size)));
+        let text = column.starts_with('x').then_some(&**md5);
+        assert_eq!(row["text_md5"].as_str(), text, "{row}");
+        methods.insert(format!("{} {}", row["form"], row["method"]).replace('"', ""));
+        let (number, _, extension) = SIZED.iter().find(|sized| sized.1 == column).unwrap();
+        let place = ctid.trim_matches(['(', ')']).replace(',', ".");
+        let file = dir.path().join(format!("public.t.{place}.{number}.{column}.{extension}"));
+        let bytes = std::fs::read(file).unwrap();
+        assert_eq!((&md5_of(&bytes), bytes.len() as u64), (md5, *size), "{row}");
+    }
+    let all = [
+        "compressed lz4",
+        "compressed pglz",
+        "external null",
+        "external_compressed lz4",
+        "external_compressed pglz",
+        "plain null",
+        "short null",
+    ];
+    assert_eq!(methods.into_iter().collect::<Vec<_>>(), all);
+    let ids = database.psql("SELECT count(*) FROM t").parse::<usize>().unwrap();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), expected.len() + ids);
+}
+
+fn md5_of(bytes: &[u8]) -> String {
+    Md5::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn the_chunks_of_every_value_are_where_the_server_has_them() {
+    let database = server::shared().create_database("reassemble");
+    database.psql(SIZES);
+    database.psql("ALTER TABLE t RENAME xe TO \"X.e @\"; ALTER TABLE t RENAME TO \"T. t\"");
+    let toast = database
+        .psql("SELECT reltoastrelid::regclass FROM pg_class WHERE oid = '\"T. t\"'::regclass");
+    let mut command = toastctl();
+    command.args(["inspect", "-d", &database.conninfo(), "\"T. t\"", "--values"]);
+    let output = run(command.args(["--format", "jsonl"])).ok();
+    let mut compared = 0;
+    let mut longest = 0;
+    for line in output.lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let Some(value_id) = row["value_id"].as_u64() else { continue };
+        let (ctid, column) = (row["ctid"].as_str().unwrap(), row["column"].as_str().unwrap());
+        let spec = format!("public.\"T. t\".\"{column}\"@{ctid}");
+        let value = |format: &str| {
+            let mut command = toastctl();
+            command.args(["inspect", "-d", &database.conninfo(), "--value", &spec]);
+            run(command.args(["--format", format])).ok()
+        };
+        let anatomy: Value = serde_json::from_str(&value("jsonl")).unwrap();
+        let [part] = &anatomy["parts"].as_array().unwrap()[..] else { panic!("{anatomy}") };
+        assert_eq!(part["value_id"], value_id);
+        let chunks = part["chunks"].as_array().unwrap();
+        let shown: String = chunks
+            .iter()
+            .map(|c| format!("chunk {} at {}: {} bytes\n", c["seq"], c["ctid"], c["bytes"]))
+            .collect();
+        let expected = database.psql(&format!(
+            "SELECT format('chunk %s at %s: %s bytes', chunk_seq, ctid, octet_length(chunk_data))
+             FROM {toast} WHERE chunk_id = {value_id} ORDER BY chunk_seq"
+        ));
+        assert_eq!(shown.replace('"', "").trim_end(), expected, "{spec}");
+        let cost = database.psql(&format!(
+            "SELECT count(*), count(DISTINCT (ctid::text::point)[0]), sum(octet_length(chunk_data))
+             FROM {toast} WHERE chunk_id = {value_id}"
+        ));
+        let of = &anatomy["cost"];
+        assert_eq!(format!("{}|{}|{}", of["chunks"], of["pages"], of["bytes"]), cost, "{spec}");
+        let quoted = column.replace('"', "\"\"");
+        let md5 = format!(
+            "SELECT md5(\"{quoted}\"), pg_column_size(\"{quoted}\") FROM \"T. t\" WHERE ctid = '{ctid}'"
+        );
+        let said = format!("{}|{}", anatomy["md5"].as_str().unwrap(), anatomy["stored_size"]);
+        assert_eq!(said, database.psql(&md5), "{spec}");
+        let text = value("table");
+        for chunk in expected.lines().take(100) {
+            assert!(text.contains(chunk), "{chunk} in {text}");
+        }
+        longest = longest.max(chunks.len());
+        compared += 1;
+    }
+    let stored = database.psql(&format!("SELECT count(DISTINCT chunk_id) FROM {toast}"));
+    // no other transaction is there to see the deleted ones
+    assert_eq!(compared.to_string(), stored);
+    assert!(longest > 2_600, "{longest}");
+}

@@ -1,0 +1,449 @@
+//! Throwaway PostgreSQL servers: made by initdb in a short temporary directory, reached by a Unix socket,
+//! and gone when the test process is gone, however it ends.
+
+use crate::command::{Run, run, scrub};
+use crate::install::{self, Installation};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to start on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The longest temporary directory under which a socket's path (107 bytes at most) still fits.
+const LONGEST_TEMP_DIR: usize = 40;
+
+/// Stops the server and removes its directory once the pipe from the test process closes.
+/// `$1` is the directory; a pid that is no longer our postmaster's is left alone.
+const WATCHDOG: &str = r#"
+trap '' HUP INT TERM
+read -r _
+pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
+ours() { [ -n "$pid" ] && tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -qF -- "$1/data"; }
+if ours "$1"; then
+    kill -QUIT "$pid"
+    tries=0
+    while ours "$1" && [ "$tries" -lt 100 ]; do sleep 0.1; tries=$((tries + 1)); done
+    if ours "$1"; then kill -KILL "$pid"; fi
+fi
+rm -rf -- "$1"
+"#;
+
+/// How clients must prove who they are.
+#[derive(Debug, Clone)]
+pub(crate) enum Auth {
+    Trust,
+    /// SCRAM-SHA-256 for everybody; the superuser has this password.
+    Scram {
+        password: String,
+    },
+}
+
+/// What a server is started with.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    /// `None`: the main one, 15 where there is a choice, with lz4.
+    pub(crate) major: Option<u32>,
+    /// Settings on top of the harness's own; the last one of a name wins.
+    pub(crate) conf: Vec<(String, String)>,
+    pub(crate) auth: Auth,
+    /// Also listen on a free TCP port of 127.0.0.1.
+    pub(crate) tcp: bool,
+    /// Files to put into the data directory before the first start, readable by the server's user alone:
+    /// certificates and keys, or another `pg_hba.conf`.
+    pub(crate) files: Vec<(String, Vec<u8>)>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { major: None, conf: Vec::new(), auth: Auth::Trust, tcp: false, files: Vec::new() }
+    }
+}
+
+impl Options {
+    /// A server of this major version.
+    pub(crate) fn major(major: u32) -> Options {
+        Options { major: Some(major), ..Options::default() }
+    }
+
+    /// Adds a setting of `postgresql.conf`.
+    pub(crate) fn set(mut self, name: &str, value: &str) -> Options {
+        self.conf.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// A running server; stopped and deleted when dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    installation: &'static Installation,
+    /// Holds `data`, the socket and `log`.
+    dir: PathBuf,
+    /// The port of the socket's name and, with `Options::tcp`, of 127.0.0.1.
+    port: u16,
+    auth: Auth,
+    postmaster: Mutex<Option<Child>>,
+    /// The watchdog acts when this end of its pipe closes.
+    watchdog: Option<(Child, ChildStdin)>,
+}
+
+/// The one server of the test process that every test may make databases in
+/// (settings: `max_prepared_transactions` 20, `wal_level` logical). Never stop or reconfigure it.
+pub(crate) fn shared() -> &'static Server {
+    static SHARED: OnceLock<Server> = OnceLock::new();
+    SHARED.get_or_init(|| Server::start(&Options::default()))
+}
+
+/// The major versions there are servers for.
+pub(crate) fn available_majors() -> Vec<u32> {
+    install::all().keys().copied().collect()
+}
+
+impl Server {
+    /// Makes a cluster and starts it.
+    ///
+    /// # Panics
+    /// When PostgreSQL is missing or refuses; the message has its output.
+    pub(crate) fn start(options: &Options) -> Server {
+        let installation = options.major.map_or_else(install::main, install::of_major);
+        let dir = make_dir();
+        let watchdog = Some(watchdog(&dir));
+        let server = Server {
+            installation,
+            port: if options.tcp { free_port() } else { 5432 },
+            dir,
+            auth: options.auth.clone(),
+            postmaster: Mutex::new(None),
+            watchdog,
+        };
+        server.initdb();
+        server.configure(options);
+        server.launch();
+        server
+    }
+
+    fn initdb(&self) {
+        let mut initdb = self.server_program("initdb");
+        initdb.arg("-D").arg(self.data_dir()).args(["-U", self.superuser(), "-E", "UTF8"]);
+        initdb.args(["--locale=C.UTF-8", "--no-sync"]);
+        match &self.auth {
+            Auth::Trust => {
+                initdb.args(["-A", "trust"]);
+            }
+            Auth::Scram { password } => {
+                let file = self.dir.join("password");
+                self.write_private(&file, format!("{password}\n").as_bytes());
+                initdb.args(["-A", "scram-sha-256"]).arg("--pwfile").arg(file);
+            }
+        }
+        let made = run(&mut initdb);
+        assert_eq!(made.code, Some(0), "initdb failed: {}{}", made.stdout, made.stderr);
+    }
+
+    fn configure(&self, options: &Options) {
+        let mut conf = format!(
+            "listen_addresses = '{}'\nport = {}\nunix_socket_directories = '{}'\n",
+            if options.tcp { "127.0.0.1" } else { "" },
+            self.port,
+            self.dir.display()
+        );
+        let ours = [
+            ("fsync", "off"),
+            ("autovacuum", "off"),
+            ("max_connections", "200"),
+            ("max_prepared_transactions", "20"),
+            ("wal_level", "logical"),
+            ("max_wal_size", "4GB"),
+            ("timezone", "UTC"),
+            ("log_timezone", "UTC"),
+        ];
+        let theirs = options.conf.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in ours.into_iter().chain(theirs) {
+            conf.push_str(&format!("{name} = '{}'\n", value.replace('\'', "''")));
+        }
+        let path = self.data_dir().join("postgresql.conf");
+        let defaults = fs::read_to_string(&path).expect("initdb wrote postgresql.conf");
+        self.write_private(&path, (defaults + &conf).as_bytes());
+        for (name, contents) in &options.files {
+            self.write_private(&self.data_dir().join(name), contents);
+        }
+    }
+
+    /// Starts the postmaster and waits until it says that it is ready.
+    fn launch(&self) {
+        let log = File::options().create(true).append(true).open(self.log_file()).expect("log");
+        let mut command = self.server_program("postgres");
+        command.arg("-D").arg(self.data_dir()).process_group(0);
+        command.stdout(log.try_clone().expect("log")).stderr(log);
+        let mut child = command.spawn().expect("postgres starts");
+        let started = Instant::now();
+        while !self.is_ready(&child) {
+            let ended = child.try_wait().expect("postgres can be waited for");
+            assert!(ended.is_none(), "postgres ended at once: {}", self.log());
+            assert!(started.elapsed() < START_TIMEOUT, "postgres does not start: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        *self.postmaster.lock().expect("no test panicked here") = Some(child);
+    }
+
+    /// Whether `postmaster.pid` is this child's and its status line says "ready" (`pidfile.h`).
+    fn is_ready(&self, child: &Child) -> bool {
+        let text = fs::read_to_string(self.data_dir().join("postmaster.pid")).unwrap_or_default();
+        let mut lines = text.lines();
+        lines.next() == Some(&child.id().to_string())
+            && lines.nth(6).is_some_and(|status| status.trim() == "ready")
+    }
+
+    /// Stops at once as `pg_ctl stop -m immediate` does: the next start recovers.
+    pub(crate) fn stop(&self) {
+        if let Some(mut child) = self.postmaster.lock().expect("no test panicked here").take() {
+            let mut pg_ctl = self.server_program("pg_ctl");
+            pg_ctl.args(["stop", "-m", "immediate", "-s", "-D"]).arg(self.data_dir());
+            let stopped = run(&mut pg_ctl);
+            assert_eq!(stopped.code, Some(0), "{}{}", stopped.stdout, stopped.stderr);
+            child.wait().expect("postgres can be waited for");
+        }
+    }
+
+    /// Starts again after [`Server::stop`].
+    pub(crate) fn start_again(&self) {
+        self.launch();
+    }
+
+    /// A crash of the server: stops it at once and lets it recover.
+    pub(crate) fn restart_immediate(&self) {
+        self.stop();
+        self.launch();
+    }
+
+    pub(crate) fn major(&self) -> u32 {
+        self.installation.major
+    }
+
+    pub(crate) fn superuser(&self) -> &'static str {
+        "postgres"
+    }
+
+    pub(crate) fn socket_dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+
+    /// What the server has logged so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    /// Makes an empty database whose name begins with `prefix`.
+    pub(crate) fn create_database(&self, prefix: &str) -> Database<'_> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{prefix}_{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        self.database("postgres").psql(&format!("CREATE DATABASE {name}"));
+        Database { server: self, name, temporary: true }
+    }
+
+    /// A database that is already there.
+    pub(crate) fn database(&self, name: &str) -> Database<'_> {
+        Database { server: self, name: name.to_owned(), temporary: false }
+    }
+
+    /// A program of the server's installation, run as the server's user.
+    fn server_program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.installation.program(name));
+        scrub(&mut command);
+        command.current_dir(&self.dir);
+        if let Some((uid, gid)) = server_user() {
+            command.uid(uid).gid(gid);
+        }
+        command
+    }
+
+    /// Writes a file that the server's user alone may read.
+    fn write_private(&self, path: &Path, contents: &[u8]) {
+        fs::write(path, contents).expect("the server's directory can be written");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("chmod");
+        give_away(path);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some((mut watchdog, pipe)) = self.watchdog.take() {
+            drop(pipe);
+            let _ = watchdog.wait();
+        }
+        if let Ok(Some(child)) = self.postmaster.get_mut().map(Option::as_mut) {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A database of a test's own; dropped with its handle, unless the test fails.
+#[derive(Debug)]
+pub(crate) struct Database<'a> {
+    server: &'a Server,
+    name: String,
+    temporary: bool,
+}
+
+impl Database<'_> {
+    pub(crate) fn server(&self) -> &Server {
+        self.server
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs statements through psql, each in a transaction of its own unless they say otherwise, and
+    /// returns what they print: unaligned, `|` between columns, no header, no last line end.
+    ///
+    /// # Panics
+    /// With psql's message when a statement fails.
+    #[track_caller]
+    pub(crate) fn psql(&self, sql: &str) -> String {
+        let run = self.try_psql(sql);
+        assert_eq!(run.code, Some(0), "psql: {}", run.stderr);
+        let mut output = run.stdout;
+        output.truncate(output.strip_suffix('\n').unwrap_or(&output).len());
+        output
+    }
+
+    /// As [`Database::psql`], for statements that may fail.
+    pub(crate) fn try_psql(&self, sql: &str) -> Run {
+        let mut psql = self.psql_command();
+        psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-f", "-"]).stdin(Stdio::piped());
+        psql.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = psql.spawn().expect("psql starts");
+        let mut stdin = child.stdin.take().expect("psql's input is a pipe");
+        let output = std::thread::scope(|scope| {
+            // psql leaves at the first error: a closed pipe says nothing that its status does not
+            scope.spawn(move || drop(stdin.write_all(sql.as_bytes())));
+            child.wait_with_output().expect("psql ends")
+        });
+        Run {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).expect("psql prints UTF-8"),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// `psql -X -At` on this database as the superuser, for a test that adds arguments of its own.
+    pub(crate) fn psql_command(&self) -> Command {
+        // the fetched majors come without psql; the main one's speaks to all of them
+        let mut psql = Command::new(install::main().program("psql"));
+        scrub(&mut psql);
+        psql.args(["-X", "-At", "-d"]).arg(self.conninfo());
+        if let Auth::Scram { password } = &self.server.auth {
+            psql.env("PGPASSWORD", password);
+        }
+        psql
+    }
+
+    /// A key=value connection string for the superuser, without a password.
+    pub(crate) fn conninfo(&self) -> String {
+        let server = self.server;
+        format!(
+            "host={} port={} user={} dbname={}",
+            server.socket_dir().display(),
+            server.port,
+            server.superuser(),
+            self.name
+        )
+    }
+
+    /// A connection URI for the superuser, without a password.
+    pub(crate) fn url(&self) -> String {
+        let server = self.server;
+        format!(
+            "postgresql:///{}?host={}&port={}&user={}",
+            self.name,
+            server.socket_dir().display(),
+            server.port,
+            server.superuser()
+        )
+    }
+}
+
+impl Drop for Database<'_> {
+    fn drop(&mut self) {
+        let running = self.server.postmaster.lock().is_ok_and(|child| child.is_some());
+        if self.temporary && running && !std::thread::panicking() {
+            let sql = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
+            self.server.database("postgres").try_psql(&sql);
+        }
+    }
+}
+
+/// The user and group that servers run as, when the tests run as root, which PostgreSQL refuses.
+fn server_user() -> Option<(u32, u32)> {
+    static USER: OnceLock<Option<(u32, u32)>> = OnceLock::new();
+    *USER.get_or_init(|| {
+        let id = |arguments: &[&str]| -> Option<u32> {
+            let output = Command::new("id").args(arguments).output().ok()?;
+            String::from_utf8_lossy(&output.stdout).trim().parse().ok()
+        };
+        if id(&["-u"]) != Some(0) {
+            return None;
+        }
+        let user = ["postgres", "nobody"]
+            .iter()
+            .find_map(|name| Some((id(&["-u", name])?, id(&["-g", name])?)));
+        assert!(
+            user.is_some(),
+            "root may not run PostgreSQL, and there is no user postgres or nobody"
+        );
+        user
+    })
+}
+
+fn give_away(path: &Path) {
+    if let Some((uid, gid)) = server_user() {
+        chown(path, Some(uid), Some(gid)).expect("chown");
+    }
+}
+
+/// A new directory, owned by the server's user, with a path short enough for sockets.
+fn make_dir() -> PathBuf {
+    let temp = std::env::temp_dir();
+    let temp =
+        if temp.as_os_str().len() <= LONGEST_TEMP_DIR { temp } else { PathBuf::from("/tmp") };
+    let dir = tempfile::Builder::new().prefix("toastctl-").rand_bytes(6).tempdir_in(temp);
+    let dir = dir.expect("a temporary directory can be made").keep();
+    // others may pass through to the socket
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).expect("chmod");
+    give_away(&dir);
+    dir
+}
+
+fn watchdog(dir: &Path) -> (Child, ChildStdin) {
+    let mut command = Command::new("sh");
+    command.args(["-c", WATCHDOG, "watchdog"]).arg(dir).current_dir("/").process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("sh starts");
+    let pipe = child.stdin.take().expect("the watchdog's input is a pipe");
+    (child, pipe)
+}
+
+/// A TCP port that nobody listens on just now.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port can be bound");
+    listener.local_addr().expect("a bound port has an address").port()
+}

@@ -1,0 +1,71 @@
+//! Tuples and chunks read from the files of a running server's table, as they stand on disk.
+
+use crate::server::Database;
+use std::path::{Path, PathBuf};
+use toastctl::disk::desc::TupleDesc;
+use toastctl::disk::layout::PageSize;
+use toastctl::disk::page::{LinePointerState, Page, PageState};
+use toastctl::disk::tuple::HeapTuple;
+use toastctl::disk::walk::{Datum, Walk};
+use toastctl::disk::{BlockNumber, ByteOrder, Oid};
+use toastctl::model::visibility::HintBits;
+use toastctl::source::file::RelationFile;
+use toastctl::source::toastfile::ToastFile;
+
+/// What the servers of the tests are built with.
+pub(crate) const PAGE: PageSize = PageSize::DEFAULT;
+
+/// A table's files; the table must not change while they are read.
+#[derive(Debug)]
+pub(crate) struct TableFiles {
+    heap: PathBuf,
+    toast: PathBuf,
+    toast_relation: Oid,
+}
+
+impl TableFiles {
+    /// The files of `table`, which has a TOAST relation, with all that was committed in them.
+    pub(crate) fn of(database: &Database<'_>, table: &str) -> TableFiles {
+        let shown = database.psql(&format!(
+            "CHECKPOINT;
+             SELECT pg_relation_filepath(oid), pg_relation_filepath(reltoastrelid), reltoastrelid
+             FROM pg_class WHERE oid = '{table}'::regclass"
+        ));
+        let parts: Vec<&str> = shown.split('|').collect();
+        let data = database.server().data_dir();
+        TableFiles {
+            heap: data.join(parts[0]),
+            toast: data.join(parts[1]),
+            toast_relation: Oid(parts[2].parse().unwrap()),
+        }
+    }
+
+    /// Calls `each` with the values of every tuple, dead or alive, and the chunks.
+    pub(crate) fn each_tuple(
+        &self,
+        desc: &TupleDesc,
+        mut each: impl FnMut(&[Datum<'_>], &mut ToastFile<HintBits>, ByteOrder),
+    ) {
+        let open = |path: &Path| RelationFile::open(path, PAGE).unwrap();
+        let toast = open(&self.toast);
+        let mut store = ToastFile::open(toast, PAGE, Some(self.toast_relation), HintBits).unwrap();
+        assert_eq!(store.problem_count(), 0);
+        let mut heap = open(&self.heap);
+        let mut bytes = vec![0; PAGE.bytes()];
+        let mut block = 0;
+        while heap.read(BlockNumber(block), &mut bytes).unwrap() {
+            block += 1;
+            let PageState::Used(page) = Page::parse(&bytes).unwrap() else { continue };
+            for (_, item) in page.line_pointers() {
+                if item.state != LinePointerState::Normal {
+                    continue;
+                }
+                let order = page.byte_order();
+                let tuple = HeapTuple::parse(page.tuple_bytes(item).unwrap(), order).unwrap();
+                let datums: Vec<Datum<'_>> =
+                    Walk::new(&tuple, desc).map(|item| item.unwrap().1).collect();
+                each(&datums, &mut store, order);
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The stock captures: every value as the server that wrote the files described it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests, not only tests
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn captures() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/captures/pg15");
+    let mut tables: Vec<PathBuf> =
+        std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    tables.sort();
+    assert_eq!(tables.len(), 9);
+    tables
+}
+
+fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn inspect(table: &Path, more: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_toastctl"))
+        .arg("inspect")
+        .arg("--relation-file")
+        .arg(table.join("heap.bin"))
+        .arg("--columns")
+        .arg(format!("@{}", table.join("meta.json").display()))
+        .args(more)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{}: {stderr}", table.display());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Form and method in the words of the extension that described the values.
+fn state(row: &Value) -> String {
+    let method = row["method"].as_str().map(|method| format!(" ({method})"));
+    match (row["form"].as_str().unwrap(), method) {
+        ("null", None) => "null".into(),
+        ("short", None) => "short inline varlena".into(),
+        ("plain" | "missing", None) => "long inline varlena, uncompressed".into(),
+        ("compressed", Some(method)) => format!("long inline varlena, compressed{method}"),
+        ("external", None) => "toasted varlena, uncompressed".into(),
+        ("external_compressed", Some(method)) => format!("toasted varlena, compressed{method}"),
+        (form, method) => panic!("{form} {method:?}"),
+    }
+}
+
+#[test]
+fn every_value_is_what_its_server_said() {
+    let mut values = 0;
+    for table in captures() {
+        let rows = json_lines(&inspect(&table, &["--values", "--format", "jsonl"]));
+        let found: HashMap<(String, String), &Value> = rows
+            .iter()
+            .map(|row| {
+                let text = |key: &str| row[key].as_str().unwrap().to_owned();
+                ((text("ctid"), text("column")), row)
+            })
+            .collect();
+        assert_eq!(found.len(), rows.len());
+        let truth = json_lines(&std::fs::read_to_string(table.join("truth.jsonl")).unwrap());
+        let mut live = 0;
+        for row in &truth {
+            live += 1;
+            for (column, expected) in row["cols"].as_object().unwrap() {
+                let ctid = row["ctid"].as_str().unwrap().to_owned();
+                let value = found[&(ctid.clone(), column.clone())];
+                let place = format!("{} {ctid} {column}", table.display());
+                assert_eq!(state(value), expected["state"].as_str().unwrap(), "{place}");
+                let get = |key: &str| expected.get(key).unwrap_or(&Value::Null);
+                assert_eq!(&value["stored_size"], get("pg_column_size"), "{place}");
+                assert_eq!(&value["method"], get("compression"), "{place}");
+                assert_eq!(&value["value_id"], get("chunk_id"), "{place}");
+                if let Some(octets) = expected.get("octet_length") {
+                    assert_eq!(&value["raw_size"], octets, "{place}");
+                }
+                values += 1;
+            }
+        }
+        let report: Value = serde_json::from_str(&inspect(&table, &["--format", "json"])).unwrap();
+        assert_eq!(report["relations"][0]["tuples"]["live"], live);
+        assert_eq!(report["relations"][0]["tuples"]["unknown"], 0);
+    }
+    assert!(values > 1000, "{values}");
+}
+
+#[test]
+fn chunks_in_the_toast_file_are_those_that_the_pointers_ask_for() {
+    for table in captures() {
+        let toast = table.join("toast.bin");
+        let json = inspect(&table, &["--toast-file", toast.to_str().unwrap(), "--format", "json"]);
+        let report: Value = serde_json::from_str(&json).unwrap();
+        let meta: Value =
+            serde_json::from_str(&std::fs::read_to_string(table.join("meta.json")).unwrap())
+                .unwrap();
+        let visible: u64 = meta["toast_relations"][0]["values"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|value| value["chunks"].as_u64().unwrap())
+            .sum();
+        let toast = &report["relations"][0]["toast"];
+        assert_eq!(toast["rows"].as_u64().unwrap(), visible, "{}", table.display());
+        assert_eq!(toast["chunks"].as_u64().unwrap(), visible, "{}", table.display());
+    }
+}
