@@ -152,8 +152,11 @@ impl<'a> Relation<'a> {
         loop {
             if !S::WANTS_VALUES {
                 let before = walk.index();
-                for column_stats in stats.columns.get_mut(before..).unwrap_or_default() {
+                let attributes = self.desc.attributes.get(before..).unwrap_or_default();
+                let columns = stats.columns.get_mut(before..).unwrap_or_default();
+                for (column, column_stats) in attributes.iter().zip(columns) {
                     match walk.step_simple() {
+                        Some(_) if column.dropped => {}
                         Some(simple) => column_stats.add_simple(simple),
                         None => break,
                     }
