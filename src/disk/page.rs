@@ -15,6 +15,7 @@
 use super::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
 use super::{BlockNumber, ByteOrder, TransactionId, checksum};
 
+const PD_ALL_VISIBLE: u16 = 0x0004;
 const PD_FLAGS_VALID: u16 = 0x0007;
 /// The only layout version since PostgreSQL 8.3 (`PG_PAGE_LAYOUT_VERSION`).
 const LAYOUT_VERSION: u16 = 4;
@@ -164,6 +165,11 @@ impl<'a> Page<'a> {
     /// Bytes between line pointers and tuples (`PageGetExactFreeSpace`).
     pub fn free_space(&self) -> usize {
         usize::from(self.header.upper - self.header.lower)
+    }
+
+    /// Whether every tuple of the page is visible to everyone (`PageIsAllVisible`).
+    pub fn all_visible(&self) -> bool {
+        self.header.flags & PD_ALL_VISIBLE != 0
     }
 
     /// Whether `pd_checksum` is what a page of this content at `block` has; `None` where it is 0,

@@ -17,6 +17,8 @@ use super::stats::RelationStats;
 use super::values::{RowSink, RowWriter};
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
+use crate::disk::layout::PageSize;
+use crate::disk::page::Page;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::model::visibility::Visibility;
@@ -29,8 +31,8 @@ use crate::source::live::snapshot::{self, Moment};
 use crate::source::live::{LiveError, functions};
 use crate::source::sql::quote_qualified;
 
-/// Blocks read at a time on one connection: 4 MB of 8 kB pages.
-const BATCH: u32 = 512;
+/// Blocks read with one statement: 8 MB of 8 kB pages.
+const BATCH: u32 = 1024;
 /// TOAST relations up to this size are read whole unless the user says otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;
 
@@ -106,6 +108,10 @@ pub enum InspectError {
 impl Judge for Pages {
     fn judge(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
         self.visibility(ctid, tuple)
+    }
+
+    fn sees_all_of(&self, page: &Page<'_>) -> bool {
+        self.all_visible(page)
     }
 }
 
@@ -347,7 +353,7 @@ impl Inspector {
         let live = |error| InspectError::Live { relation: target.name.clone(), error };
         let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
         let mut worker = Worker::new(self, target, moment, leader).await.map_err(live)?;
-        let blocks = worker.block_count().await.map_err(live)?;
+        let blocks = worker.reader.block_count().await.map_err(live)?;
         worker.queue = Arc::new(Queue { next: AtomicU32::new(0), blocks });
         self.progress.begin(&target.name, u64::from(blocks));
         if let Some(writer) = rows {
@@ -355,10 +361,10 @@ impl Inspector {
                 let mut sink = self.content_sink(target, contents, leader, writer).await?;
                 worker.run(&mut sink).await?;
                 self.progress.end();
-                worker.problems.merge(sink.problems);
+                worker.scan.problems.merge(sink.problems);
                 return match sink.error {
                     Some(error) => Err(error.into()),
-                    None => Ok((worker.stats, worker.problems)),
+                    None => Ok((worker.scan.stats, worker.scan.problems)),
                 };
             }
             let mut sink =
@@ -367,23 +373,29 @@ impl Inspector {
             self.progress.end();
             return match sink.error {
                 Some(error) => Err(error.into()),
-                None => Ok((worker.stats, worker.problems)),
+                None => Ok((worker.scan.stats, worker.scan.problems)),
             };
         }
-        let mut others = Vec::new();
+        let queue = Arc::clone(&worker.queue);
+        let mut workers = vec![worker];
         for connection in self.connections.iter().skip(1) {
             let mut other = Worker::new(self, target, moment, connection).await.map_err(live)?;
-            other.queue = Arc::clone(&worker.queue);
-            others.push(tokio::spawn(async move {
-                other.run(&mut ()).await.map(|()| (other.stats, other.problems))
-            }));
+            other.queue = Arc::clone(&queue);
+            workers.push(other);
         }
-        worker.run(&mut ()).await?;
-        let (mut stats, mut problems) = (worker.stats, worker.problems);
-        for other in others {
-            let (more, found) = other.await.map_err(std::io::Error::other)??;
-            stats.merge(&more);
-            problems.merge(found);
+        // each a task of its own, which its connection's task wakes on the same thread
+        let tasks: Vec<_> = workers
+            .into_iter()
+            .map(|mut worker| {
+                tokio::spawn(async move { worker.run(&mut ()).await.map(|()| worker.scan) })
+            })
+            .collect();
+        let mut stats = RelationStats::new(target.desc.attributes.len());
+        let mut problems = Problems::default();
+        for task in tasks {
+            let scan = task.await.map_err(std::io::Error::other)??;
+            stats.merge(&scan.stats);
+            problems.merge(scan.problems);
         }
         self.progress.end();
         Ok((stats, problems))
@@ -470,17 +482,21 @@ impl Queue {
 
 /// One connection's share of a scan.
 struct Worker {
-    /// `None` while a read is under way.
-    reader: Option<PageReader>,
+    reader: PageReader,
     queue: Arc<Queue>,
+    scan: Scan,
+    progress: Arc<dyn Progress>,
+    stop: Arc<AtomicBool>,
+}
+
+/// What a worker has found.
+struct Scan {
     name: String,
     desc: Arc<TupleDesc>,
-    page_size: crate::disk::layout::PageSize,
+    page_size: PageSize,
     flavor: CustomFlavor,
     stats: RelationStats,
     problems: Problems,
-    progress: Arc<dyn Progress>,
-    stop: Arc<AtomicBool>,
 }
 
 impl Worker {
@@ -504,63 +520,48 @@ impl Worker {
         )
         .await?;
         Ok(Worker {
-            reader: Some(reader),
+            reader,
             queue: Arc::new(Queue { next: AtomicU32::new(0), blocks: 0 }),
-            name: target.name.clone(),
-            desc: Arc::clone(&target.desc),
-            page_size: server.page_size,
-            flavor: inspector.options.flavor,
-            stats: RelationStats::new(target.desc.attributes.len()),
-            problems: Problems::default(),
+            scan: Scan {
+                name: target.name.clone(),
+                desc: Arc::clone(&target.desc),
+                page_size: server.page_size,
+                flavor: inspector.options.flavor,
+                stats: RelationStats::new(target.desc.attributes.len()),
+                problems: Problems::default(),
+            },
             progress: Arc::clone(&inspector.progress),
             stop: Arc::clone(&inspector.stop),
         })
     }
 
-    async fn block_count(&self) -> Result<u32, LiveError> {
-        match &self.reader {
-            Some(reader) => reader.block_count().await,
-            None => Ok(0),
-        }
-    }
-
-    /// Begins to read the next blocks, if there are any left.
-    fn begin_read(&mut self) -> Option<Reading> {
-        let mut reader = self.reader.take()?;
-        let Some(blocks) = self.queue.take() else {
-            self.reader = Some(reader);
-            return None;
-        };
-        Some(tokio::spawn(async move {
-            let pages = reader.read(&blocks).await;
-            (reader, blocks, pages)
-        }))
-    }
-
-    /// Reads and decodes until no blocks are left; the next ones are read while those at hand are
-    /// decoded.
-    async fn run(&mut self, sink: &mut (impl ValueSink + Send)) -> Result<(), InspectError> {
-        let mut reading = self.begin_read();
-        while let Some(read) = reading {
-            let (reader, blocks, pages) = read.await.map_err(std::io::Error::other)?;
-            self.reader = Some(reader);
-            let pages = pages.map_err(|error| InspectError::Live {
+    /// Reads and decodes until no blocks are left.
+    async fn run<S: ValueSink + Send>(&mut self, sink: &mut S) -> Result<(), InspectError> {
+        while let Some(blocks) = self.queue.take() {
+            let read = if S::WANTS_VALUES {
+                // values are wanted in order
+                let pages = self.reader.read(&blocks).await;
+                pages.map(|pages| self.scan.decode(&pages, sink))
+            } else {
+                self.reader.read_each(&blocks, |pages| self.scan.decode(&pages, sink)).await
+            };
+            read.map_err(|error| InspectError::Live {
                 relation: match blocks.first() {
-                    Some(first) => format!("{}, block {first}", self.name),
-                    None => self.name.clone(),
+                    Some(first) => format!("{}, block {first}", self.scan.name),
+                    None => self.scan.name.clone(),
                 },
                 error,
             })?;
             if self.stop.load(Ordering::Relaxed) {
                 return Err(InspectError::Stopped);
             }
-            reading = self.begin_read();
-            self.decode(&pages, sink);
             self.progress.advance(blocks.len() as u64);
         }
         Ok(())
     }
+}
 
+impl Scan {
     fn decode(&mut self, pages: &Pages, sink: &mut impl ValueSink) {
         let relation = Scanned {
             source: &self.name,
@@ -579,6 +580,3 @@ impl Worker {
         }
     }
 }
-
-/// A read under way, which gives back its reader.
-type Reading = tokio::task::JoinHandle<(PageReader, Vec<BlockNumber>, Result<Pages, LiveError>)>;

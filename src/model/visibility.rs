@@ -60,6 +60,9 @@ pub struct Snapshot {
     xmin: u64,
     xmax: u64,
     in_progress: HashSet<u64>,
+    /// Whether the server was a standby, where pages that say that all of them is visible do not
+    /// say it for this snapshot (`takenDuringRecovery`).
+    pub taken_during_recovery: bool,
     /// Final fate of transactions before `xmin`: committed or not.
     finished: HashMap<TransactionId, bool>,
 }
@@ -79,7 +82,7 @@ impl Snapshot {
             .filter(|xid| !xid.is_empty())
             .map(|xid| xid.parse().ok())
             .collect::<Option<HashSet<u64>>>()?;
-        Some(Snapshot { xmin, xmax, in_progress, finished: HashMap::new() })
+        Some(Snapshot { xmin, xmax, in_progress, ..Snapshot::default() })
     }
 
     /// The 64-bit transaction ID that is nearest to the snapshot.

@@ -117,13 +117,15 @@ fn a_block_that_the_server_cannot_read_loses_nothing_else() {
     );
     let path = database.psql("SELECT pg_relation_filepath('t')");
     let rows: u64 = database
-        .psql("SELECT count(*) FROM t WHERE ctid >= '(3,0)' AND ctid < '(4,0)'")
+        .psql("SELECT count(*) FROM t WHERE (ctid::text::point)[0] IN (3, 20)")
         .parse()
         .unwrap();
     server.stop();
     let path = server.data_dir().join(path);
     let mut bytes = std::fs::read(&path).unwrap();
-    bytes[3 * 8192..3 * 8192 + 24].fill(0xAB);
+    for block in [3, 20] {
+        bytes[block * 8192..block * 8192 + 24].fill(0xAB);
+    }
     std::fs::write(&path, bytes).unwrap();
     server.start_again();
     let found = run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json", "t"]));
@@ -136,7 +138,7 @@ fn a_block_that_the_server_cannot_read_loses_nothing_else() {
     let report: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
     let relation = &report["relations"][0];
     assert_eq!(relation["tuples"]["live"].as_u64().unwrap(), 3000 - rows);
-    assert_eq!(relation["problem_count"], 1);
+    assert_eq!(relation["problem_count"], 2);
 }
 
 #[test]

@@ -13,10 +13,13 @@ use super::snapshot::learn;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::HeapTuple;
-use crate::disk::{BlockNumber, ItemPointer};
+use crate::disk::{BlockNumber, ItemPointer, TransactionId};
 use crate::model::visibility::{Snapshot, Visibility, visibility};
 use crate::source::connect::Connection;
 use crate::source::sql::quote_literal;
+
+/// Pages that the server puts into one row: fewer and larger messages cost less on both sides.
+const PAGES_PER_ROW: u32 = 16;
 
 /// Reads pages of one relation on one connection, inside a transaction of [`super::snapshot`].
 #[derive(Debug)]
@@ -27,14 +30,16 @@ pub struct PageReader {
     /// Quoted name, as SQL and as `get_raw_page` take it.
     relation: String,
     page_size: PageSize,
-    snapshot: Snapshot,
+    snapshot: Arc<Snapshot>,
 }
 
 /// Some pages of a relation and which of their tuples are visible.
 pub struct Pages {
-    /// Each page in the row that brought it: nothing is copied.
+    /// Pages one behind the other in the row that brought them, with the first one's number: nothing
+    /// is copied.
     rows: Vec<(BlockNumber, BinaryCopyOutRow)>,
-    snapshot: Snapshot,
+    page_size: PageSize,
+    snapshot: Arc<Snapshot>,
     /// Tuples that the snapshot alone does not decide: whether they are visible.
     asked: HashMap<ItemPointer, bool>,
     /// Pages that the server could not read, with its message.
@@ -44,13 +49,21 @@ pub struct Pages {
 impl Pages {
     /// The pages in order, with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (BlockNumber, &[u8])> {
-        // That the row holds a page was checked when it came.
-        self.rows.iter().map(|(block, row)| (*block, row.try_get(0).unwrap_or_default()))
+        self.rows.iter().flat_map(|(first, row)| {
+            // That the row holds whole pages was checked when it came.
+            let bytes: &[u8] = row.try_get(0).unwrap_or_default();
+            (first.0..).map(BlockNumber).zip(bytes.chunks_exact(self.page_size.bytes()))
+        })
+    }
+
+    /// Whether every tuple of this page of theirs is visible, as the page itself says.
+    pub fn all_visible(&self, page: &Page<'_>) -> bool {
+        page.all_visible() && !self.snapshot.taken_during_recovery
     }
 
     /// Whether the tuple at `ctid` is visible.
     pub fn visibility(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
-        match visibility(tuple, &self.snapshot) {
+        match visibility(tuple, &*self.snapshot) {
             Visibility::Unknown { xid } => match self.asked.get(&ctid) {
                 Some(true) => Visibility::Live,
                 Some(false) => Visibility::Dead,
@@ -60,11 +73,20 @@ impl Pages {
         }
     }
 
+    fn append(&mut self, other: Pages) {
+        self.rows.extend(other.rows);
+        self.asked.extend(other.asked);
+        self.unreadable.extend(other.unreadable);
+    }
+
     /// Tuples that the snapshot alone does not decide.
-    fn undecided(&self) -> Vec<(ItemPointer, Option<crate::disk::TransactionId>)> {
+    fn undecided(&self) -> Vec<(ItemPointer, Option<TransactionId>)> {
         let mut found = Vec::new();
         for (block, bytes) in self.iter() {
             let Ok(PageState::Used(page)) = Page::parse(bytes) else { continue };
+            if self.all_visible(&page) {
+                continue;
+            }
             for (item, pointer) in page.line_pointers() {
                 if pointer.state != LinePointerState::Normal {
                     continue;
@@ -74,7 +96,7 @@ impl Pages {
                     continue;
                 }
                 let Ok(tuple) = HeapTuple::parse(bytes, page.byte_order()) else { continue };
-                if let Visibility::Unknown { xid } = visibility(&tuple, &self.snapshot) {
+                if let Visibility::Unknown { xid } = visibility(&tuple, &*self.snapshot) {
                     found.push((ItemPointer { block, item }, xid));
                 }
             }
@@ -100,7 +122,7 @@ impl PageReader {
             block_type: if pageinspect.takes_bigint() { "int8" } else { "int4" },
             relation,
             page_size,
-            snapshot,
+            snapshot: Arc::new(snapshot),
         })
     }
 
@@ -122,98 +144,155 @@ impl PageReader {
     /// Reads the given blocks, which must exist. A block that the server cannot read is noted and
     /// does not keep the others from being read.
     pub async fn read(&mut self, blocks: &[BlockNumber]) -> Result<Pages, LiveError> {
-        let mut pages = Pages {
-            rows: Vec::with_capacity(blocks.len()),
-            snapshot: Snapshot::default(),
-            asked: HashMap::new(),
-            unreadable: Vec::new(),
-        };
-        if let Err(message) = self.try_copy(blocks, &mut pages).await? {
-            if let [block] = blocks {
-                pages.unreadable.push((*block, message));
-            } else {
-                for &block in blocks {
-                    if let Err(message) = self.try_copy(&[block], &mut pages).await? {
-                        pages.unreadable.push((block, message));
-                    }
-                }
-            }
-        }
-        self.resolve(&mut pages).await?;
+        let mut pages = self.no_pages();
+        self.read_each(blocks, |more| pages.append(more)).await?;
+        pages.rows.sort_unstable_by_key(|&(block, _)| block);
+        pages.snapshot = Arc::clone(&self.snapshot);
         Ok(pages)
     }
 
-    /// Copies all of `blocks` or none, then the inner error is the server's message.
+    /// As [`PageReader::read`], but gives pages as they come, a few at a time and not in order: so
+    /// they are still in the processor's cache, and few are in memory.
+    pub async fn read_each(
+        &mut self,
+        blocks: &[BlockNumber],
+        mut take: impl FnMut(Pages),
+    ) -> Result<(), LiveError> {
+        let mut undecided = self.no_pages();
+        let mut pages_of = |pages: Pages| {
+            if pages.undecided().is_empty() { take(pages) } else { undecided.append(pages) }
+        };
+        let mut unreadable = Vec::new();
+        let mut left = blocks;
+        while !left.is_empty() {
+            let (read, refused) = self.try_copy(left, &mut pages_of).await?;
+            left = left.get(read..).unwrap_or_default();
+            if refused.is_none() {
+                break;
+            }
+            // one of the next row's pages it was
+            let (row, rest) = left.split_at(left.len().min(PAGES_PER_ROW as usize));
+            for &block in row {
+                if let (_, Some(message)) = self.try_copy(&[block], &mut pages_of).await? {
+                    unreadable.push((block, message));
+                }
+            }
+            left = rest;
+        }
+        self.resolve(&mut undecided).await?;
+        undecided.unreadable = unreadable;
+        take(undecided);
+        Ok(())
+    }
+
+    fn no_pages(&self) -> Pages {
+        Pages {
+            rows: Vec::new(),
+            page_size: self.page_size,
+            snapshot: Arc::clone(&self.snapshot),
+            asked: HashMap::new(),
+            unreadable: Vec::new(),
+        }
+    }
+
+    /// Copies `blocks` up to the first row that the server refuses. Says how many pages came, and
+    /// the server's message if they are not all.
     async fn try_copy(
         &self,
         blocks: &[BlockNumber],
-        pages: &mut Pages,
-    ) -> Result<Result<(), String>, LiveError> {
+        take: &mut impl FnMut(Pages),
+    ) -> Result<(usize, Option<String>), LiveError> {
         self.connection.client().batch_execute("SAVEPOINT toastctl_read").await?;
-        let kept = pages.rows.len();
-        match self.copy(blocks, pages).await {
+        let mut read = 0;
+        match self.copy(blocks, &mut read, take).await {
             Ok(()) => {
                 self.connection.client().batch_execute("RELEASE SAVEPOINT toastctl_read").await?;
-                Ok(Ok(()))
+                Ok((read, None))
             }
             Err(LiveError::Server(error)) if is_about_data(&error) => {
-                pages.rows.truncate(kept);
                 self.connection
                     .client()
                     .batch_execute("ROLLBACK TO SAVEPOINT toastctl_read")
                     .await?;
-                Ok(Err(LiveError::Server(error).to_string()))
+                Ok((read, Some(LiveError::Server(error).to_string())))
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn copy(&self, blocks: &[BlockNumber], pages: &mut Pages) -> Result<(), LiveError> {
-        let Self { get_raw_page, block_type, .. } = self;
-        let list: Vec<String> = match blocks {
-            [first, .., last] if (last.0 - first.0) as usize == blocks.len() - 1 => Vec::new(),
-            _ => blocks.iter().map(ToString::to_string).collect(),
-        };
-        let from = match (list.is_empty(), blocks.first(), blocks.last()) {
-            (true, Some(first), Some(last)) => {
-                format!("pg_catalog.generate_series({first}::{block_type}, {last}::{block_type})")
-            }
-            _ => format!("pg_catalog.unnest('{{{}}}'::{block_type}[])", list.join(",")),
-        };
-        let sql = format!(
-            "COPY (SELECT {get_raw_page}({}, 'main', b) FROM {from} AS b) \
-             TO STDOUT (FORMAT binary)",
-            quote_literal(&self.relation)
-        );
+    async fn copy(
+        &self,
+        blocks: &[BlockNumber],
+        read: &mut usize,
+        take: &mut impl FnMut(Pages),
+    ) -> Result<(), LiveError> {
+        let sql = format!("COPY ({}) TO STDOUT (FORMAT binary)", self.query(blocks));
         let stream = self.connection.client().copy_out(&sql).await?;
         let mut rows = std::pin::pin!(BinaryCopyOutStream::new(stream, &[Type::BYTEA]));
-        let mut numbers = blocks.iter();
+        let size = self.page_size.bytes();
         while let Some(row) = rows.try_next().await? {
-            let page: &[u8] = row.try_get(0)?;
-            let (Some(&block), true) = (numbers.next(), page.len() == self.page_size.bytes())
-            else {
+            let bytes: &[u8] = row.try_get(0)?;
+            let (first, end) = (blocks.get(*read).copied(), *read + bytes.len() / size);
+            let whole = !bytes.is_empty() && bytes.len() % size == 0 && end <= blocks.len();
+            let (Some(first), true) = (first, whole) else {
                 return Err(LiveError::Unexpected(format!(
-                    "get_raw_page returned {} bytes after block {:?}",
-                    page.len(),
-                    pages.rows.last().map(|(block, _)| block.0)
+                    "get_raw_page returned {} bytes for block {:?}",
+                    bytes.len(),
+                    first.map(|block| block.0)
                 )));
             };
-            pages.rows.push((block, row));
+            *read = end;
+            take(Pages { rows: vec![(first, row)], ..self.no_pages() });
         }
-        if numbers.next().is_some() {
+        if *read < blocks.len() {
             return Err(LiveError::Unexpected(format!(
-                "{} of {} pages were returned",
-                pages.rows.len(),
+                "{read} of {} pages were returned",
                 blocks.len()
             )));
         }
         Ok(())
     }
 
+    /// The pages of `blocks` in order: of a range many in a row, otherwise one.
+    fn query(&self, blocks: &[BlockNumber]) -> String {
+        let Self { get_raw_page, block_type, .. } = self;
+        let page = format!("{get_raw_page}({}, 'main', b)", quote_literal(&self.relation));
+        match blocks {
+            [first, .., last]
+                if u64::from(last.0) == u64::from(first.0) + blocks.len() as u64 - 1 =>
+            {
+                format!(
+                    "SELECT (SELECT pg_catalog.string_agg({page}, '') \
+                         FROM pg_catalog.generate_series(\
+                              r, least(r + {}, {last})::{block_type}) AS b) \
+                 FROM pg_catalog.generate_series(\
+                      {first}::{block_type}, {last}::{block_type}, {PAGES_PER_ROW}) AS r",
+                    PAGES_PER_ROW - 1
+                )
+            }
+            _ => {
+                let list: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+                format!(
+                    "SELECT {page} FROM pg_catalog.unnest('{{{}}}'::{block_type}[]) AS b",
+                    list.join(",")
+                )
+            }
+        }
+    }
+
+    async fn learn(
+        &mut self,
+        finished: &[TransactionId],
+        pages: &mut Pages,
+    ) -> Result<(), LiveError> {
+        learn(self.connection.client(), Arc::make_mut(&mut self.snapshot), finished).await?;
+        pages.snapshot = Arc::clone(&self.snapshot);
+        Ok(())
+    }
+
     /// Asks for the fate of transactions first and, for what they leave open (MultiXacts,
     /// subtransactions of the snapshot's time), for the tuples themselves.
     async fn resolve(&mut self, pages: &mut Pages) -> Result<(), LiveError> {
-        pages.snapshot = self.snapshot.clone();
         let undecided = pages.undecided();
         let finished: HashSet<_> = undecided
             .iter()
@@ -222,8 +301,7 @@ impl PageReader {
             .collect();
         if !finished.is_empty() {
             let finished: Vec<_> = finished.into_iter().collect();
-            learn(self.connection.client(), &mut self.snapshot, &finished).await?;
-            pages.snapshot = self.snapshot.clone();
+            self.learn(&finished, pages).await?;
         }
         // A tuple whose xmin was learned may now wait for its xmax.
         let mut left = if undecided.is_empty() { undecided } else { pages.undecided() };
@@ -234,8 +312,7 @@ impl PageReader {
             .collect();
         if !more.is_empty() {
             let more: Vec<_> = more.into_iter().collect();
-            learn(self.connection.client(), &mut self.snapshot, &more).await?;
-            pages.snapshot = self.snapshot.clone();
+            self.learn(&more, pages).await?;
             left = pages.undecided();
         }
         if left.is_empty() {

@@ -35,15 +35,16 @@ async fn take(client: &Client) -> Result<Moment, LiveError> {
     let row = client
         .query_typed(
             "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, \
-                    pg_catalog.pg_export_snapshot()",
+                    pg_catalog.pg_export_snapshot(), pg_catalog.pg_is_in_recovery()",
             &[],
         )
         .await?
         .pop()
         .ok_or_else(|| LiveError::Unexpected("no snapshot".into()))?;
     let text: String = row.try_get(0)?;
-    let snapshot = Snapshot::parse(&text)
+    let mut snapshot = Snapshot::parse(&text)
         .ok_or_else(|| LiveError::Unexpected(format!("snapshot \"{text}\"")))?;
+    snapshot.taken_during_recovery = row.try_get(2)?;
     Ok(Moment { snapshot, exported: row.try_get(1)? })
 }
 
