@@ -15,6 +15,7 @@ mod harness;
 mod inputs;
 mod inspect_bad;
 mod inspect_live;
+mod inspect_sample;
 mod install;
 mod jsonb;
 mod model;
