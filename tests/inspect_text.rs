@@ -56,6 +56,25 @@ fn other_formats_do_not_depend_on_the_terminal() {
 }
 
 #[test]
+fn a_sample_of_a_file() {
+    let sampled = |format: &str, sample: &str| {
+        let heap = "fixtures/captures/pg15/states/heap.bin";
+        let columns = "@fixtures/captures/pg15/states/meta.json";
+        let args =
+            ["inspect", "--relation-file", heap, "--columns", columns, "--seed", "2", "--sample"];
+        toastctl(80, &[&args[..], &[sample, "--format", format]].concat())
+    };
+    let text = sampled("table", "3 blocks");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    insta::assert_snapshot!("sample_80", text);
+    insta::assert_snapshot!("sample_markdown", sampled("markdown", "3 blocks"));
+    let report: serde_json::Value = serde_json::from_str(&sampled("json", "100%")).unwrap();
+    let tuples = &report["relations"][0]["tuples"];
+    assert_eq!(tuples["live_estimate"], serde_json::json!({"estimate": 23, "low": 23, "high": 23}));
+    assert_eq!(tuples["live"], 23);
+}
+
+#[test]
 fn values_in_every_format() {
     for format in ["table", "json", "jsonl", "csv", "markdown"] {
         let text = inspect(80, format, &["--values"]);

@@ -2,7 +2,7 @@
 
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
-use crate::model::policy::{MethodChoice, Policy};
+use crate::model::policy::MethodChoice;
 use crate::model::settings::{Settings, TupleTarget};
 use crate::source::sql::{quote_identifier, quote_qualified};
 
@@ -53,21 +53,24 @@ pub fn sql(
 /// The command that re-stores the column's values as `wanted`.
 pub fn command(target: Target<'_>, present: &Settings, wanted: &Settings) -> String {
     let mut out = format!(
-        "toastctl retoast {} --column {}",
+        "toastctl retoast {} --column{}{}",
         shell_quoted(&format!("{}.{}", pattern(target.schema), pattern(target.table))),
+        // what begins with a hyphen would be taken for an option
+        if target.column.starts_with('-') { '=' } else { ' ' },
         shell_quoted(target.column)
     );
     if wanted.is_stock() {
         let toaster = match (wanted.storage, wanted.method) {
-            (Storage::Extended, MethodChoice::One(method)) => method.name(),
-            (storage, _) => storage.name(),
+            (Storage::Extended, MethodChoice::One(method)) => method.name().to_owned(),
+            // where the column's own method is another, it would be left
+            (Storage::Main, MethodChoice::One(method)) if wanted.method != present.method => {
+                format!("main={}", method.name())
+            }
+            (storage, _) => storage.name().to_owned(),
         };
         out.push_str(&format!(" --toaster {toaster}"));
     } else {
-        if wanted.policy != Policy::Always || wanted.method == MethodChoice::Either {
-            out.push_str(&format!(" --policy {}", wanted.policy));
-        }
-        out.push_str(&format!(" --method {}", wanted.method));
+        out.push_str(&format!(" --policy {} --method {}", wanted.policy, wanted.method));
     }
     if wanted.target != present.target {
         out.push_str(&format!(" --target {}", wanted.target));
@@ -116,8 +119,11 @@ mod tests {
             (plain, settings(Storage::Extended, lz4, "always", 4080)),
             (odd, settings(Storage::External, pglz, "always", 2032)),
             (plain, settings(Storage::Main, lz4, "always", 2032)),
+            (plain, settings(Storage::Main, pglz, "always", 2032)),
             (plain, settings(Storage::Extended, lz4, "chunk-saving", 2032)),
+            (plain, settings(Storage::Extended, pglz, "ratio=0.8", 4080)),
             (plain, settings(Storage::Extended, MethodChoice::Either, "best", 2032)),
+            (plain, settings(Storage::Extended, MethodChoice::Either, "always", 2032)),
         ] {
             for statement in sql(target, &present, &wanted, page) {
                 all.push_str(&statement);
@@ -136,13 +142,23 @@ mod tests {
 
         ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE MAIN;
         ALTER TABLE "public"."docs" ALTER COLUMN "js" SET COMPRESSION lz4;
+        toastctl retoast public.docs --column js --toaster main=lz4
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE MAIN;
         toastctl retoast public.docs --column js --toaster main
 
         ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
         toastctl retoast public.docs --column js --policy chunk-saving --method lz4
 
         ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
+        ALTER TABLE "public"."docs" SET (toast_tuple_target = 4080);
+        toastctl retoast public.docs --column js --policy ratio=0.80 --method pglz --target 4080
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
         toastctl retoast public.docs --column js --policy best --method either
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
+        toastctl retoast public.docs --column js --policy always --method either
         "#);
         assert!(sql(plain, &present, &present, page).is_empty());
     }

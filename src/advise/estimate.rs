@@ -1,30 +1,18 @@
 //! From the sums of a sample to the figures of the whole table, with 95 % confidence intervals.
 //!
-//! Blocks are drawn without repetition, and all that is added up is added up by block (by cluster
-//! of blocks in big samples). A total is the ratio of its sum to the number of blocks read, times
-//! the blocks of the relation; a figure per value and a change against today are ratios of two
-//! sums. The variance of a ratio is that of its residuals between clusters, with the correction
-//! for finite populations; the quantile is Student's, moved by the residuals' skewness (Johnson).
-//! To that comes an allowance for what the model itself may be wrong by.
+//! All that is added up is added up by block (by cluster of blocks in big samples). A total is the
+//! ratio of its sum to the number of blocks read, times the blocks of the relation; a figure per
+//! value and a change against today are ratios of two sums ([`crate::model::estimate`]). To that
+//! comes an allowance for what the model itself may be wrong by.
 
 use super::tally::{Sum, Sums, Tally, VariantTally};
 use crate::disk::layout::PageSize;
 use crate::model::cost::{Prices, ReadWork, UpdateWork};
+use crate::model::estimate::{Estimate, ratio};
 use crate::model::pages::ToastIndex;
 
 /// How far page filling may be off.
 const ALLOWANCE: f64 = 0.005;
-
-/// A number with its 95 % confidence interval.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Estimate {
-    /// The best guess.
-    pub estimate: f64,
-    /// The interval's lower end.
-    pub low: f64,
-    /// The interval's upper end.
-    pub high: f64,
-}
 
 /// A figure of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -76,71 +64,6 @@ struct Linear(Vec<(Sum, f64)>);
 impl Linear {
     fn of(&self, sums: &Sums) -> f64 {
         self.0.iter().map(|&(sum, weight)| sums.get(sum) * weight).sum()
-    }
-}
-
-/// Student's 97.5 % quantile.
-fn quantile(degrees: usize) -> f64 {
-    match degrees {
-        0 | 1 => 12.706,
-        2 => 4.303,
-        3 => 3.182,
-        _ => {
-            const Z: f64 = 1.959_964;
-            let (n, z3, z5, z7) = (degrees as f64, Z.powi(3), Z.powi(5), Z.powi(7));
-            // Cornish and Fisher
-            Z + (z3 + Z) / (4.0 * n)
-                + (5.0 * z5 + 16.0 * z3 + 3.0 * Z) / (96.0 * n.powi(2))
-                + (3.0 * z7 + 19.0 * z5 + 17.0 * z3 - 15.0 * Z) / (384.0 * n.powi(3))
-        }
-    }
-}
-
-/// The ratio of two sums over clusters, with its interval.
-///
-/// `part` is the part of the population that was sampled. With one cluster there is no variance to
-/// be had: the interval then reaches from nothing to twice the estimate.
-fn ratio(above: &[f64], below: &[f64], part: f64, complete: bool) -> Option<Estimate> {
-    let total_below: f64 = below.iter().sum();
-    if total_below <= 0.0 {
-        return None;
-    }
-    let estimate = above.iter().sum::<f64>() / total_below;
-    if complete {
-        return Some(Estimate { estimate, low: estimate, high: estimate });
-    }
-    let clusters = above.len();
-    if clusters < 2 {
-        return Some(Estimate { estimate, low: 0.0, high: 2.0 * estimate });
-    }
-    let n = clusters as f64;
-    let residuals = || above.iter().zip(below).map(|(a, b)| a - estimate * b);
-    let squares: f64 = residuals().map(|e| e * e).sum();
-    if squares <= 0.0 {
-        return Some(Estimate { estimate, low: estimate, high: estimate });
-    }
-    let cubes: f64 = residuals().map(|e| e.powi(3)).sum();
-    let variance = (1.0 - part).max(0.0) * n / (n - 1.0) * squares;
-    let half = quantile(clusters - 1) * variance.sqrt() / total_below;
-    // m3 / (6 s^2 n) of the residuals' mean, times n / total_below for the ratio
-    let shift = cubes / squares * (n - 1.0) / n / 6.0 / total_below;
-    let shift = shift.clamp(-half / 2.0, half / 2.0);
-    Some(Estimate { estimate, low: estimate + shift - half, high: estimate + shift + half })
-}
-
-impl Estimate {
-    fn scaled(self, by: f64) -> Estimate {
-        Estimate { estimate: self.estimate * by, low: self.low * by, high: self.high * by }
-    }
-
-    /// Widened by `relative` of the estimate and by `absolute`.
-    fn widened(self, relative: f64, absolute: f64) -> Estimate {
-        let by = self.estimate.abs() * relative + absolute;
-        Estimate { low: self.low - by, high: self.high + by, ..self }
-    }
-
-    fn at_least_zero(self) -> Estimate {
-        Estimate { low: self.low.max(0.0), ..self }
     }
 }
 
@@ -323,46 +246,4 @@ pub fn figures(tally: &Tally, scope: &Scope, prices: &Prices) -> Vec<Figures> {
         });
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rand::{RngExt, SeedableRng};
-
-    #[test]
-    fn quantiles_are_students() {
-        for (degrees, value) in [(1, 12.706), (4, 2.776), (10, 2.228), (30, 2.042), (1000, 1.962)] {
-            assert!((quantile(degrees) - value).abs() < 0.02, "{degrees}: {}", quantile(degrees));
-        }
-    }
-
-    #[test]
-    fn no_variance_no_width_and_one_cluster_no_knowledge() {
-        let e = ratio(&[2.0, 4.0], &[1.0, 2.0], 0.5, false).unwrap();
-        assert_eq!((e.estimate, e.low, e.high), (2.0, 2.0, 2.0));
-        let e = ratio(&[3.0], &[2.0], 0.1, false).unwrap();
-        assert_eq!((e.estimate, e.low, e.high), (1.5, 0.0, 3.0));
-        assert_eq!(ratio(&[0.0], &[0.0], 1.0, true), None);
-    }
-
-    /// Samples of skewed populations: the interval holds the truth about as often as it says.
-    #[test]
-    fn intervals_cover_what_they_claim() {
-        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(4);
-        let mut covered = 0;
-        const RUNS: usize = 1000;
-        for _ in 0..RUNS {
-            // 500 blocks of 20 rows of log-uniform size: heavy tail
-            let population: Vec<f64> = (0..500)
-                .map(|_| (0..20).map(|_| 100.0 * 1000f64.powf(rng.random::<f64>())).sum())
-                .collect();
-            let truth: f64 = population.iter().sum::<f64>() / 500.0;
-            let chosen = rand::seq::index::sample(&mut rng, 500, 25);
-            let sample: Vec<f64> = chosen.iter().map(|i| population[i]).collect();
-            let e = ratio(&sample, &[1.0; 25], 0.05, false).unwrap();
-            covered += usize::from(e.low <= truth && truth <= e.high);
-        }
-        assert!(covered >= RUNS * 93 / 100, "{covered}");
-    }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::estimate::{Estimate, Figures};
+use super::estimate::Figures;
+use crate::model::estimate::Estimate;
 
 /// `--optimize`: what counts most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]

@@ -6,9 +6,10 @@
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
-use super::estimate::{Estimate, Figure, Figures};
+use super::estimate::{Figure, Figures};
 use super::tally::Forms;
 use crate::inspect::result::ServerReport;
+use crate::model::estimate::Estimate;
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
 

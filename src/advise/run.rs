@@ -29,7 +29,7 @@ use crate::source::live::catalog::Relation;
 use crate::source::live::pages::PageReader;
 use crate::source::live::server::{Pageinspect, Server};
 use crate::source::live::snapshot;
-use crate::source::sample::{Sample, SampleSize};
+use crate::source::sample::{Sample, SampleSize, Sampling};
 
 /// Blocks read at a time.
 const BATCH: usize = 64;
@@ -42,8 +42,6 @@ const LEAST_BLOCKS: u32 = 200;
 const MOST_BLOCKS: u32 = 3000;
 /// and of their rows so many that about this much must be compressed.
 const DEFAULT_BYTES: f64 = 256e6;
-/// A part given in percent is at least so many blocks.
-const LEAST_PERCENT_BLOCKS: u32 = 20;
 /// Blocks read beforehand to learn what the columns hold.
 const PROBE_BLOCKS: u32 = 16;
 
@@ -249,13 +247,7 @@ impl Advisor {
     fn plan(&self, total: u32, probe: &Probe, columns: &[usize]) -> (Sample, f64) {
         let seed = self.options.seed;
         match self.options.sample {
-            Some(size) => {
-                let least = match size {
-                    SampleSize::Percent(_) => LEAST_PERCENT_BLOCKS,
-                    SampleSize::Blocks(_) => 1,
-                };
-                (Sample::new(total, size.of(total).max(least), seed), 1.0)
-            }
+            Some(size) => (Sampling { size, seed }.draw(total), 1.0),
             None => {
                 let blocks = SampleSize::Percent(1.0).of(total).clamp(LEAST_BLOCKS, MOST_BLOCKS);
                 let sample = Sample::new(total, blocks, seed);

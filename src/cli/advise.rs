@@ -105,3 +105,87 @@ fn reads_per_write(text: &str) -> Result<f64, String> {
         .filter(|n| n.is_finite() && *n >= 0.0)
         .ok_or_else(|| format!("expected a number from 0 on, got \"{text}\""))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use crate::advise::commands::{Target, command};
+    use crate::cli::Cli;
+    use crate::codec::Method;
+    use crate::disk::desc::Storage;
+    use crate::disk::layout::PageSize;
+    use crate::model::policy::MethodChoice;
+    use crate::model::settings::{Settings, TupleTarget};
+
+    /// The words that a POSIX shell makes of a command.
+    fn words(command: &str) -> Vec<String> {
+        let script = format!("set -- {command}\nprintf '%s\\0' \"$@\"");
+        let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.split_terminator('\0').map(str::to_owned).collect()
+    }
+
+    /// Whether `retoast` of this build has an option.
+    fn has_option(id: &str) -> bool {
+        let cli = Cli::command();
+        let retoast = cli.find_subcommand("retoast").unwrap();
+        retoast.get_arguments().any(|argument| argument.get_id() == id)
+    }
+
+    #[test]
+    fn emitted_commands_are_those_that_retoast_takes() {
+        let methods =
+            [MethodChoice::One(Method::Pglz), MethodChoice::One(Method::Lz4), MethodChoice::Either];
+        let policies = [
+            "always",
+            "never",
+            "chunk-saving",
+            "chunk-saving=3",
+            "ratio=0.8",
+            "chunk-floor=50",
+            "hybrid=0.85",
+            "best",
+        ];
+        let present = Settings {
+            storage: Storage::Extended,
+            method: methods[0],
+            target: TupleTarget::new(2032, PageSize::DEFAULT).unwrap(),
+            policy: "always".parse().unwrap(),
+        };
+        let targets = [
+            Target { schema: "public", table: "docs", column: "js" },
+            Target { schema: "My Schema", table: "it's $x", column: "a\"b *?\\" },
+            Target { schema: "s", table: "-t", column: "--toaster" },
+        ];
+        let mut parsed = 0;
+        for storage in [Storage::Plain, Storage::Main, Storage::External, Storage::Extended] {
+            for method in methods {
+                for policy in policies {
+                    for target_bytes in [2032, 4080] {
+                        let target = TupleTarget::new(target_bytes, PageSize::DEFAULT).unwrap();
+                        let policy = policy.parse().unwrap();
+                        let wanted = Settings { storage, method, target, policy };
+                        if wanted.check().is_err() || (!wanted.is_stock() && !has_option("policy"))
+                        {
+                            continue;
+                        }
+                        for named in targets {
+                            let text = command(named, &present, &wanted);
+                            let words = words(&text);
+                            let cli = Cli::try_parse_from(&words);
+                            assert!(cli.is_ok(), "{text}: {}", cli.err().unwrap());
+                            assert!(
+                                words.contains(&named.column.to_owned())
+                                    || words.contains(&format!("--column={}", named.column)),
+                                "{words:?}"
+                            );
+                            parsed += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(parsed >= 3 * 2 * 8, "{parsed}");
+    }
+}

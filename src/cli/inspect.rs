@@ -8,6 +8,7 @@ use super::connect::{ConnectionArgs, HelpFlag};
 use crate::disk::custom::CustomFlavor;
 use crate::inspect::live::{Access, ScanToast};
 use crate::report::format::Format;
+use crate::source::sample::{SampleSize, Sampling};
 
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
@@ -82,6 +83,23 @@ pub struct InspectArgs {
     /// Whether to count the rows of TOAST relations by reading them
     #[arg(long, value_enum, default_value_t, help_heading = "Reading a server")]
     pub scan_toast: ScanToastArg,
+
+    /// Read only so much of each table, a random choice of blocks: 1% (but at least 20 blocks),
+    /// "5000 blocks", 100%. Every figure of the table is then an estimate with its 95 % confidence
+    /// interval. Needs pages; TOAST relations are not read
+    #[arg(long, value_name = "PART", help_heading = "Sample",
+          conflicts_with_all = ["toast_file", "pageinspect", "datum", "scan_toast", "values", "value"])]
+    pub sample: Option<SampleSize>,
+
+    /// The seed of the random choice of blocks
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 1,
+        requires = "sample",
+        help_heading = "Sample"
+    )]
+    pub seed: u64,
 
     /// Connections that read side by side [default: 2; with --values 1]
     #[arg(short, long, value_name = "N", help_heading = "Reading a server",
@@ -166,6 +184,11 @@ pub enum SourceArg {
 }
 
 impl InspectArgs {
+    /// Which sample is read, if not everything.
+    pub fn sampling(&self) -> Option<Sampling> {
+        self.sample.map(|size| Sampling { size, seed: self.seed })
+    }
+
     /// How many connections read.
     pub fn connections(&self) -> u16 {
         self.jobs.unwrap_or(if self.values { 1 } else { 2 })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::exit::{Exit, Failure};
-use super::inspect::InspectArgs;
+use super::inspect::{InspectArgs, SourceArg};
 use super::terminal::{self, ReadingProgress};
 use super::value_spec::ValueSpec;
 use crate::disk::ByteOrder;
@@ -68,6 +68,9 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     if let Some(hex) = &args.datum {
         return datum(args, hex);
     }
+    if args.sample.is_some() {
+        check_sample(args)?;
+    }
     let stop = Arc::new(AtomicBool::new(false));
     if let Some(path) = &args.relation_file {
         return relation_file(args, path, &stop);
@@ -81,6 +84,22 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         .build()
         .map_err(|error| Failure::new(Exit::Incomplete, format!("could not start: {error}")))?;
     runtime.block_on(live(args, stop))
+}
+
+/// What `--sample` cannot be combined with, beyond what clap knows.
+fn check_sample(args: &InspectArgs) -> Result<(), Failure> {
+    if args.source == SourceArg::Functions {
+        return Err(Failure::usage(
+            "--sample needs pages: it cannot be used with --source functions",
+        ));
+    }
+    if args.format == Format::Csv {
+        return Err(Failure::usage(
+            "--sample cannot be printed as csv, which has no place for confidence intervals\n\
+             HINT:  Use --format json.",
+        ));
+    }
+    Ok(())
 }
 
 fn relation_file(args: &InspectArgs, path: &Path, stop: &AtomicBool) -> Result<Exit, Failure> {
@@ -105,6 +124,7 @@ fn relation_file(args: &InspectArgs, path: &Path, stop: &AtomicBool) -> Result<E
         flavor: args.flavor.into(),
         xact: xact.as_ref(),
         contents: args.reassemble.then_some(Contents { output_dir: args.output_dir.as_deref() }),
+        sampling: args.sampling(),
     };
     if let Some(spec) = &args.value {
         let spec = value_spec(spec)?;
@@ -348,6 +368,7 @@ async fn live(args: &InspectArgs, stop: Arc<AtomicBool>) -> Result<Exit, Failure
             contents: args
                 .reassemble
                 .then(|| ContentOptions { output_dir: args.output_dir.clone() }),
+            sampling: args.sampling(),
         },
         progress: Arc::new(ReadingProgress::default()),
         stop: Arc::clone(&stop),
@@ -381,15 +402,18 @@ async fn live(args: &InspectArgs, stop: Arc<AtomicBool>) -> Result<Exit, Failure
             Ok(None) => continue,
             Err(error) => return output.fail(refused(error)),
         };
+        let needs_pages = match args {
+            InspectArgs { values: true, .. } => Some("--values"),
+            InspectArgs { sample: Some(_), .. } => Some("--sample"),
+            _ => None,
+        };
+        if let (Some(option), Some(why)) = (needs_pages, inspector.why_no_pages(&relation)) {
+            let name = relation.display_name();
+            let message = format!("{name}: {option} needs pages: {why}");
+            return output.fail(Failure::new(Exit::Incomplete, message));
+        }
         if args.source == Default::default() && !told_why {
             told_why = tell_why_functions(&inspector, &relation);
-        }
-        if args.values && inspector.why_no_pages(&relation).is_some() {
-            let why = inspector.why_no_pages(&relation).unwrap_or_default();
-            return output.fail(Failure::new(
-                Exit::Incomplete,
-                format!("{}: --values needs pages: {why}", relation.display_name()),
-            ));
         }
         match inspector.relation(relation, output.rows()).await {
             Ok(report) => reports.push(report),

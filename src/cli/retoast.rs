@@ -22,7 +22,8 @@ pub struct RetoastArgs {
     #[arg(short = 'c', long = "column", value_name = "COLUMN", required = true)]
     pub columns: Vec<String>,
 
-    /// What is to store the values: pglz, lz4, external, main, extended or plain
+    /// What is to store the values: pglz, lz4, external, main, extended or plain; main takes a
+    /// method too, as in main=lz4
     #[arg(long, value_name = "TOASTER")]
     pub toaster: Toaster,
 

@@ -1,11 +1,13 @@
 //! `inspect` on a live server.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::anatomy::{self, Anatomy, Wanted};
+use super::blocks::BlockSums;
 use super::contents::{ContentSink, create_dir};
+use super::estimates::{self, SampleReport};
 use super::problem::{Place, Problem, Problems};
 use super::progress::Progress;
 use super::result::{
@@ -29,10 +31,11 @@ use crate::source::live::pages::{PageReader, Pages};
 use crate::source::live::server::Server;
 use crate::source::live::snapshot::{self, Moment};
 use crate::source::live::{LiveError, functions};
+use crate::source::sample::{Sample, Sampling};
 use crate::source::sql::quote_qualified;
 
 /// Blocks read with one statement: 8 MB of 8 kB pages.
-const BATCH: u32 = 1024;
+const BATCH: usize = 1024;
 /// TOAST relations up to this size are read whole unless the user says otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;
 
@@ -71,6 +74,9 @@ pub struct Options {
     pub flavor: CustomFlavor,
     /// Whether values are put together, which rows of values then tell.
     pub contents: Option<ContentOptions>,
+    /// Which blocks are read; `None` for all. A sample needs pages, and TOAST relations are not
+    /// read for it.
+    pub sampling: Option<Sampling>,
 }
 
 /// Putting values together.
@@ -164,6 +170,7 @@ impl Inspector {
         let live = |error| InspectError::Live { relation: name.clone(), error };
         match (self.options.access, refusal) {
             (Access::Pageinspect, Some(why)) => Err(InspectError::NoPages(why)),
+            (_, Some(why)) if self.options.sampling.is_some() => Err(InspectError::NoPages(why)),
             (Access::Functions, _) => {
                 self.by_functions(&relation, "asked for".to_owned()).await.map_err(live)
             }
@@ -210,8 +217,14 @@ impl Inspector {
             });
         }
         let mut report = self.report(relation, &stats, &Problems::default(), Source::Functions);
-        report.tuples =
-            TuplesReport { live, dead: None, unknown: None, hot_updated: None, heap_only: None };
+        report.tuples = TuplesReport {
+            live,
+            dead: None,
+            unknown: None,
+            hot_updated: None,
+            heap_only: None,
+            ..report.tuples
+        };
         report.heap = HeapReport {
             blocks_read: 0,
             new_blocks: None,
@@ -242,7 +255,8 @@ impl Inspector {
             quoted: relation.quoted(),
             desc: Arc::new(relation.desc.clone()),
         };
-        let (stats, mut problems) = self.scan(&heap, &moment, rows).await?;
+        let scanned = self.scan(&heap, &moment, rows, self.options.sampling).await?;
+        let ScanResult { stats, mut problems, total_blocks, blocks } = scanned;
         let toast = match &relation.toast {
             Some(toast) if self.wants(toast) => {
                 let target = Target {
@@ -250,9 +264,9 @@ impl Inspector {
                     quoted: quote_qualified("pg_toast", &toast.name),
                     desc: Arc::new(TupleDesc::toast_relation()),
                 };
-                let (stats, found) = self.scan(&target, &moment, None).await?;
-                problems.merge(found);
-                Some(stats)
+                let scanned = self.scan(&target, &moment, None, None).await?;
+                problems.merge(scanned.problems);
+                Some(scanned.stats)
             }
             _ => None,
         };
@@ -269,6 +283,14 @@ impl Inspector {
             report.rows_counted = true;
             report.dead_rows = Some(counted.tuples.dead);
             report.free_bytes = Some(counted.tuples.free_bytes);
+        }
+        if let (Some(blocks), Some(sampling)) = (&blocks, self.options.sampling) {
+            let sample = SampleReport {
+                blocks: u64::from(total_blocks),
+                blocks_read: blocks.blocks,
+                seed: sampling.seed,
+            };
+            estimates::fill(&mut report, &relation.desc, &stats, blocks, sample);
         }
         Ok(report)
     }
@@ -336,26 +358,35 @@ impl Inspector {
 
     fn wants(&self, toast: &ToastRelation) -> bool {
         match self.options.scan_toast {
+            _ if self.options.sampling.is_some() => false,
             ScanToast::Always => true,
             ScanToast::Never => false,
             ScanToast::Auto => toast.bytes <= TOAST_LIMIT,
         }
     }
 
-    /// Reads all blocks of a relation, side by side on all connections unless rows are wanted,
-    /// which come in order.
+    /// Reads the blocks of a relation, all or a sample, side by side on all connections unless rows
+    /// are wanted, which come in order.
     async fn scan(
         &self,
         target: &Target,
         moment: &Moment,
         rows: Option<&mut (dyn RowWriter + Send)>,
-    ) -> Result<(RelationStats, Problems), InspectError> {
+        sampling: Option<Sampling>,
+    ) -> Result<ScanResult, InspectError> {
         let live = |error| InspectError::Live { relation: target.name.clone(), error };
         let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
         let mut worker = Worker::new(self, target, moment, leader).await.map_err(live)?;
-        let blocks = worker.reader.block_count().await.map_err(live)?;
-        worker.queue = Arc::new(Queue { next: AtomicU32::new(0), blocks });
-        self.progress.begin(&target.name, u64::from(blocks));
+        let total_blocks = worker.reader.block_count().await.map_err(live)?;
+        let sample = match sampling {
+            Some(sampling) => sampling.draw(total_blocks),
+            None => Sample::all(total_blocks),
+        };
+        let attributes = target.desc.attributes.len();
+        let block_sums = || sampling.map(|_| BlockSums::new(attributes));
+        worker.scan.blocks = block_sums();
+        self.progress.begin(&target.name, u64::from(sample.chosen()));
+        worker.queue = Arc::new(Mutex::new(sample));
         if let Some(writer) = rows {
             if let Some(contents) = &self.options.contents {
                 let mut sink = self.content_sink(target, contents, leader, writer).await?;
@@ -364,7 +395,7 @@ impl Inspector {
                 worker.scan.problems.merge(sink.problems);
                 return match sink.error {
                     Some(error) => Err(error.into()),
-                    None => Ok((worker.scan.stats, worker.scan.problems)),
+                    None => Ok(worker.result(total_blocks)),
                 };
             }
             let mut sink =
@@ -373,7 +404,7 @@ impl Inspector {
             self.progress.end();
             return match sink.error {
                 Some(error) => Err(error.into()),
-                None => Ok((worker.scan.stats, worker.scan.problems)),
+                None => Ok(worker.result(total_blocks)),
             };
         }
         let queue = Arc::clone(&worker.queue);
@@ -381,24 +412,29 @@ impl Inspector {
         for connection in self.connections.iter().skip(1) {
             let mut other = Worker::new(self, target, moment, connection).await.map_err(live)?;
             other.queue = Arc::clone(&queue);
+            other.scan.blocks = block_sums();
             workers.push(other);
         }
         // each a task of its own, which its connection's task wakes on the same thread
         let tasks: Vec<_> = workers
             .into_iter()
             .map(|mut worker| {
-                tokio::spawn(async move { worker.run(&mut ()).await.map(|()| worker.scan) })
+                tokio::spawn(async move {
+                    worker.run(&mut ()).await.map(|()| worker.result(total_blocks))
+                })
             })
             .collect();
-        let mut stats = RelationStats::new(target.desc.attributes.len());
-        let mut problems = Problems::default();
+        let mut result = ScanResult {
+            stats: RelationStats::new(attributes),
+            problems: Problems::default(),
+            total_blocks,
+            blocks: block_sums(),
+        };
         for task in tasks {
-            let scan = task.await.map_err(std::io::Error::other)??;
-            stats.merge(&scan.stats);
-            problems.merge(scan.problems);
+            result.merge(task.await.map_err(std::io::Error::other)??);
         }
         self.progress.end();
-        Ok((stats, problems))
+        Ok(result)
     }
 
     fn report(
@@ -421,6 +457,7 @@ impl Inspector {
             source,
             options: relation.options.clone(),
             page_size,
+            sample: None,
             heap: HeapReport {
                 bytes: Some(relation.bytes),
                 blocks: Some(relation.bytes / page_size),
@@ -440,6 +477,8 @@ impl Inspector {
                 free_bytes: None,
                 values,
                 chunks,
+                values_estimate: None,
+                chunks_estimate: None,
                 orphans: None,
             }),
             columns,
@@ -462,21 +501,32 @@ struct Target {
 }
 
 /// The blocks that no worker has taken yet.
-struct Queue {
-    next: AtomicU32,
-    blocks: u32,
+type Queue = Mutex<Sample>;
+
+/// The next blocks; none if none are left.
+fn take(queue: &Queue) -> Option<Vec<BlockNumber>> {
+    let mut left = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    let blocks: Vec<BlockNumber> = left.by_ref().take(BATCH).collect();
+    (!blocks.is_empty()).then_some(blocks)
 }
 
-impl Queue {
-    fn take(&self) -> Option<Vec<BlockNumber>> {
-        let first = self.next.fetch_add(BATCH, Ordering::Relaxed);
-        if first >= self.blocks {
-            // Undone, so that many workers at the end cannot make it wrap.
-            self.next.fetch_sub(BATCH, Ordering::Relaxed);
-            return None;
+/// What a scan found.
+struct ScanResult {
+    stats: RelationStats,
+    problems: Problems,
+    /// Blocks of the relation.
+    total_blocks: u32,
+    /// What single blocks hold, if they are a sample.
+    blocks: Option<BlockSums>,
+}
+
+impl ScanResult {
+    fn merge(&mut self, other: ScanResult) {
+        self.stats.merge(&other.stats);
+        self.problems.merge(other.problems);
+        if let (Some(ours), Some(theirs)) = (&mut self.blocks, &other.blocks) {
+            ours.merge(theirs);
         }
-        let last = first.saturating_add(BATCH).min(self.blocks);
-        Some((first..last).map(BlockNumber).collect())
     }
 }
 
@@ -496,6 +546,8 @@ struct Scan {
     page_size: PageSize,
     flavor: CustomFlavor,
     stats: RelationStats,
+    /// If the blocks are a sample.
+    blocks: Option<BlockSums>,
     problems: Problems,
 }
 
@@ -521,13 +573,14 @@ impl Worker {
         .await?;
         Ok(Worker {
             reader,
-            queue: Arc::new(Queue { next: AtomicU32::new(0), blocks: 0 }),
+            queue: Arc::new(Mutex::new(Sample::all(0))),
             scan: Scan {
                 name: target.name.clone(),
                 desc: Arc::clone(&target.desc),
                 page_size: server.page_size,
                 flavor: inspector.options.flavor,
                 stats: RelationStats::new(target.desc.attributes.len()),
+                blocks: None,
                 problems: Problems::default(),
             },
             progress: Arc::clone(&inspector.progress),
@@ -535,9 +588,14 @@ impl Worker {
         })
     }
 
+    fn result(self, total_blocks: u32) -> ScanResult {
+        let Scan { stats, problems, blocks, .. } = self.scan;
+        ScanResult { stats, problems, total_blocks, blocks }
+    }
+
     /// Reads and decodes until no blocks are left.
     async fn run<S: ValueSink + Send>(&mut self, sink: &mut S) -> Result<(), InspectError> {
-        while let Some(blocks) = self.queue.take() {
+        while let Some(blocks) = take(&self.queue) {
             let read = if S::WANTS_VALUES {
                 // values are wanted in order
                 let pages = self.reader.read(&blocks).await;
@@ -571,6 +629,9 @@ impl Scan {
         };
         for (block, bytes) in pages.iter() {
             relation.scan_page(block, bytes, pages, &mut self.stats, sink, &mut self.problems);
+            if let Some(blocks) = &mut self.blocks {
+                blocks.block(&self.stats);
+            }
         }
         for (block, message) in &pages.unreadable {
             self.problems.add(Problem {

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::anatomy::{self, Anatomy, Wanted};
+use super::blocks::BlockSums;
 use super::contents::{ContentSink, create_dir};
+use super::estimates::{self, SampleReport};
 use super::live::InspectError;
 use super::orphans::References;
 use super::problem::{Place, Problem, Problems};
@@ -21,11 +23,12 @@ use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, VarlenaError};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
+use crate::disk::{ByteOrder, ItemPointer};
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::visibility::{HintBits, Visibility, visibility};
 use crate::source::file::{FileError, RelationFile};
+use crate::source::sample::{Sample, Sampling};
 use crate::source::toastfile::ToastFile;
 use crate::source::xact::PgXact;
 
@@ -58,6 +61,9 @@ pub struct FileTarget<'a> {
     pub xact: Option<&'a PgXact>,
     /// Whether values are put together, which rows of values then tell.
     pub contents: Option<Contents<'a>>,
+    /// Which blocks of the heap are read; `None` for all. Without effect if the TOAST relation is
+    /// read, for then all of it counts.
+    pub sampling: Option<Sampling>,
 }
 
 /// Putting values together.
@@ -82,7 +88,7 @@ pub fn relation_file(
     let mut store = store(target, &mut problems)?;
     let mut references = References::new(target.page_size);
     let mut heap = Heap { target, references: &mut references, problems: &mut problems };
-    let (stats, blocks) = match rows {
+    let Scanned { stats, total_blocks: blocks, blocks: sampled } = match rows {
         None if target.toast.is_none() => {
             scan(target.heap, target, target.desc, &mut (), &mut problems, progress, stop)?
         }
@@ -124,13 +130,13 @@ pub fn relation_file(
         Some(path) => {
             let desc = TupleDesc::toast_relation();
             let scanned = scan(path, target, &desc, &mut (), &mut problems, progress, stop)?;
-            Some((path, scanned))
+            Some((path, scanned.stats, scanned.total_blocks))
         }
     };
-    let toast_bytes = toast.as_ref().map_or(0, |(_, (_, blocks))| blocks * size);
+    let toast_bytes = toast.as_ref().map_or(0, |(_, _, blocks)| blocks * size);
     let columns = column_reports(target.desc, &stats, Some(blocks * size + toast_bytes));
     let (values, chunks) = out_of_line(&columns);
-    Ok(RelationReport {
+    let mut report = RelationReport {
         relation: name,
         schema_name: None,
         name: None,
@@ -139,13 +145,14 @@ pub fn relation_file(
         source: Source::RelationFile,
         options: Vec::new(),
         page_size: size,
+        sample: None,
         heap: HeapReport {
             bytes: Some(blocks * size),
             blocks: Some(blocks),
             ..HeapReport::from(&stats.tuples)
         },
         tuples: (&stats).into(),
-        toast: toast.map(|(path, (stats, blocks))| ToastReport {
+        toast: toast.map(|(path, stats, blocks)| ToastReport {
             relation: path.display().to_string(),
             oid: None,
             bytes: Some(blocks * size),
@@ -156,13 +163,20 @@ pub fn relation_file(
             free_bytes: Some(stats.tuples.free_bytes),
             values,
             chunks,
+            values_estimate: None,
+            chunks_estimate: None,
             orphans,
         }),
         columns,
         not_available,
         problems: problem_reports(&problems),
         problem_count: problems.count(),
-    })
+    };
+    if let (Some(sampled), Some(Sampling { seed, .. })) = (&sampled, target.sampling) {
+        let sample = SampleReport { blocks, blocks_read: sampled.blocks, seed };
+        estimates::fill(&mut report, target.desc, &stats, sampled, sample);
+    }
+    Ok(report)
 }
 
 /// Reading the heap with note taken of what its rows refer to.
@@ -178,7 +192,7 @@ impl Heap<'_, '_> {
         sink: &mut S,
         progress: &dyn Progress,
         stop: &AtomicBool,
-    ) -> Result<(RelationStats, u64), OfflineError> {
+    ) -> Result<Scanned, OfflineError> {
         let Heap { target, references, problems } = self;
         let mut sinks = (&mut **references, sink);
         scan(target.heap, target, target.desc, &mut sinks, problems, progress, stop)
@@ -270,6 +284,15 @@ pub enum OfflineError {
     Inspect(#[from] InspectError),
 }
 
+/// What a scan found.
+struct Scanned {
+    stats: RelationStats,
+    /// Blocks of the file.
+    total_blocks: u64,
+    /// What single blocks hold, if they are a sample.
+    blocks: Option<BlockSums>,
+}
+
 fn scan(
     path: &Path,
     target: &FileTarget<'_>,
@@ -278,25 +301,31 @@ fn scan(
     problems: &mut Problems,
     progress: &dyn Progress,
     stop: &AtomicBool,
-) -> Result<(RelationStats, u64), OfflineError> {
+) -> Result<Scanned, OfflineError> {
     let name = path.display().to_string();
     let mut file = RelationFile::open(path, target.page_size)?;
     let mut page = vec![0; target.page_size.bytes()];
     let mut stats = RelationStats::new(desc.attributes.len());
     let relation =
         Relation { source: &name, desc, page_size: target.page_size, flavor: target.flavor };
-    progress.begin(&name, file.blocks());
-    for number in 0..u32::try_from(file.blocks()).unwrap_or(u32::MAX) {
+    let total = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
+    let sampling = target.sampling.filter(|_| target.toast.is_none());
+    let sample = sampling.map_or_else(|| Sample::all(total), |sampling| sampling.draw(total));
+    let mut blocks = sampling.map(|_| BlockSums::new(desc.attributes.len()));
+    progress.begin(&name, u64::from(sample.chosen()));
+    for (index, block) in sample.enumerate() {
         if stop.load(Ordering::Relaxed) {
             return Err(InspectError::Stopped.into());
         }
-        let block = BlockNumber(number);
         match file.read(block, &mut page) {
             Ok(true) => {
-                if number == 0 {
+                if index == 0 {
                     check_page_size(&page, &name)?;
                 }
                 relation.scan_page(block, &page, &target.xact, &mut stats, sink, problems);
+                if let Some(blocks) = &mut blocks {
+                    blocks.block(&stats);
+                }
             }
             Ok(false) => break,
             Err(error) => problems.add(Problem {
@@ -310,7 +339,7 @@ fn scan(
     for error in file.truncated() {
         problems.add(Problem { place: Place::of(name.as_str()), message: error.to_string() });
     }
-    Ok((stats, file.blocks()))
+    Ok(Scanned { stats, total_blocks: file.blocks(), blocks })
 }
 
 /// Tells a file of other pages from a damaged one: the first page's own word on its size.

@@ -1,12 +1,16 @@
 //! What `inspect` reports: the one type that every output format is made from.
 //!
 //! The JSON form is the serialization of [`Report`]; `inspect.schema.json` beside this file is its
-//! documented shape. Sizes are bytes. A figure that is not known is null.
+//! documented shape. Sizes are bytes. A figure that is not known is null. Estimates are there only
+//! where a sample was read; the plain figures are then those of the blocks read.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::estimates::{
+    ColumnEstimates, FormEstimates, SampleReport, SizeEstimates, WholeEstimate,
+};
 use super::problem::Problems;
 use super::stats::{ColumnStats, CustomKey, FormSums, RelationStats, Sizes, TupleCounts};
 use crate::codec::Method;
@@ -77,6 +81,9 @@ pub struct RelationReport {
     pub options: Vec<String>,
     /// Bytes of a page.
     pub page_size: u64,
+    /// The blocks read, if not all were to be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<SampleReport>,
     /// The main fork.
     pub heap: HeapReport,
     /// Tuples; dead and unknown ones null where pages were not read.
@@ -106,6 +113,9 @@ pub struct HeapReport {
     pub new_blocks: Option<u64>,
     /// Free bytes in the blocks read.
     pub free_bytes: Option<u64>,
+    /// Free bytes of all blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub free_bytes_estimate: Option<WholeEstimate>,
     /// All indexes of the relation.
     pub index_bytes: Option<u64>,
     /// Unused line pointers in the blocks read.
@@ -129,6 +139,15 @@ pub struct TuplesReport {
     pub hot_updated: Option<u64>,
     /// `HEAP_ONLY_TUPLE`.
     pub heap_only: Option<u64>,
+    /// Visible ones of the relation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_estimate: Option<WholeEstimate>,
+    /// Those of the relation that are not visible.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_estimate: Option<WholeEstimate>,
+    /// Those of the relation of unknown visibility.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown_estimate: Option<WholeEstimate>,
 }
 
 /// A relation's TOAST relation.
@@ -154,6 +173,12 @@ pub struct ToastReport {
     pub values: u64,
     /// Chunks that hold them.
     pub chunks: u64,
+    /// Values that the columns of all rows hold there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub values_estimate: Option<WholeEstimate>,
+    /// Chunks that hold them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunks_estimate: Option<WholeEstimate>,
     /// Values there that no row refers to; null if that is not known.
     pub orphans: Option<OrphanReport>,
 }
@@ -207,6 +232,9 @@ pub struct ColumnReport {
     pub raw_size: SizeReport,
     /// Distribution of stored sizes.
     pub stored_size: SizeReport,
+    /// Figures of the relation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimates: Option<ColumnEstimates>,
 }
 
 /// Values that one pluggable toaster stored with one kind of pointer.
@@ -256,6 +284,9 @@ pub struct FormReport {
     pub chunks: u64,
     /// `raw_bytes / stored_bytes`.
     pub ratio: Option<f64>,
+    /// Figures of the relation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimates: Option<FormEstimates>,
 }
 
 /// Distribution of sizes.
@@ -271,6 +302,9 @@ pub struct SizeReport {
     pub p99: Option<u64>,
     /// Biggest.
     pub max: Option<u64>,
+    /// Percentiles of the relation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimates: Option<SizeEstimates>,
 }
 
 /// A figure that is not there, and why.
@@ -311,6 +345,7 @@ impl From<&Sizes> for SizeReport {
             p95: sizes.quantile(0.95),
             p99: sizes.quantile(0.99),
             max: sizes.max(),
+            estimates: None,
         }
     }
 }
@@ -324,6 +359,7 @@ impl From<&TupleCounts> for HeapReport {
             blocks_read: counts.blocks,
             new_blocks: Some(counts.new_blocks),
             free_bytes: Some(counts.free_bytes),
+            free_bytes_estimate: None,
             index_bytes: None,
             line_pointers_unused: Some(counts.line_pointers_unused),
             line_pointers_redirect: Some(counts.line_pointers_redirect),
@@ -340,6 +376,9 @@ impl From<&RelationStats> for TuplesReport {
             unknown: Some(stats.tuples.unknown),
             hot_updated: Some(stats.tuples.hot_updated),
             heap_only: Some(stats.tuples.heap_only),
+            live_estimate: None,
+            dead_estimate: None,
+            unknown_estimate: None,
         }
     }
 }
@@ -368,6 +407,7 @@ fn form_report((form, method): (Form, Option<Method>), sums: &FormSums) -> FormR
         pointer_bytes: sums.pointer_bytes,
         chunks: sums.chunks,
         ratio: raw_bytes.zip(stored_bytes).and_then(|(raw, stored)| ratio(raw, stored)),
+        estimates: None,
     }
 }
 
@@ -445,6 +485,7 @@ pub fn column_report(
         toasters: toaster_reports(stats),
         raw_size: (&stats.raw()).into(),
         stored_size: (&stats.stored()).into(),
+        estimates: None,
     }
 }
 

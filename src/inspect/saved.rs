@@ -117,6 +117,7 @@ pub fn saved_text(
             free_bytes: heap.free_bytes.filter(|_| whole_pages),
             ..heap
         },
+        sample: None,
         tuples: (&stats).into(),
         toast: None,
         columns,

@@ -189,6 +189,20 @@ impl FormSums {
         self.chunks += other.chunks;
         self.custom_out_of_line += other.custom_out_of_line;
     }
+
+    /// What is left of these sums without those of `part`.
+    pub fn less(&self, part: &FormSums) -> FormSums {
+        FormSums {
+            values: self.values.saturating_sub(part.values),
+            raw_bytes: self.raw_bytes.saturating_sub(part.raw_bytes),
+            raw_unknown: self.raw_unknown.saturating_sub(part.raw_unknown),
+            stored_bytes: self.stored_bytes.saturating_sub(part.stored_bytes),
+            stored_unknown: self.stored_unknown.saturating_sub(part.stored_unknown),
+            pointer_bytes: self.pointer_bytes.saturating_sub(part.pointer_bytes),
+            chunks: self.chunks.saturating_sub(part.chunks),
+            custom_out_of_line: self.custom_out_of_line.saturating_sub(part.custom_out_of_line),
+        }
+    }
 }
 
 /// Custom pointers that are counted together: the toaster's OID, what it is, the pointer's kind.

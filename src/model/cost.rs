@@ -141,15 +141,22 @@ pub struct UpdateWork {
 
 /// Bytes of an entry in the TOAST index, line pointer included.
 const INDEX_ENTRY: f64 = 20.0;
-/// WAL of one heap UPDATE besides the tuple: record, block references, `xl_heap_update`.
-const WAL_UPDATE: f64 = 60.0;
-/// WAL of one chunk's INSERT besides the tuple: record, block reference, `xl_heap_insert`, less the
-/// tuple header's part that is not logged.
-const WAL_INSERT: f64 = 30.0;
-/// WAL of one chunk's index entry: record, block reference, entry.
-const WAL_INDEX: f64 = 64.0;
-/// WAL of one chunk's DELETE.
+/// WAL of the lock that an UPDATE takes before it toasts or looks for another page: record, block
+/// reference, `xl_heap_lock`.
+const WAL_LOCK: f64 = 56.0;
+/// WAL of one heap UPDATE besides what its tuple takes on the page: record, references to both
+/// blocks, `xl_heap_update`, `xl_heap_header`, less the tuple's header and line pointer.
+const WAL_UPDATE: f64 = 46.0;
+/// WAL of one chunk's INSERT besides what it takes on the page: record, block reference,
+/// `xl_heap_insert`, `xl_heap_header`, less the tuple's header and line pointer.
+const WAL_INSERT: f64 = 28.0;
+/// WAL of one chunk's index entry: record, block reference, `xl_btree_insert`, entry; and its part
+/// of the page splits.
+const WAL_INDEX: f64 = 66.0;
+/// WAL of one chunk's DELETE: record, block reference, `xl_heap_delete`.
 const WAL_DELETE: f64 = 56.0;
+/// WAL pages are of 8 kB (unless the server was built otherwise) and have headers of 24 bytes.
+const WAL_PAGES: f64 = 8192.0 / (8192.0 - 24.0);
 
 impl UpdateWork {
     /// Bytes written to the relations.
@@ -157,12 +164,14 @@ impl UpdateWork {
         self.heap_bytes + self.toast_bytes + self.chunks * INDEX_ENTRY
     }
 
-    /// Bytes of WAL without full-page images.
+    /// Bytes of WAL without full-page images, the record of the commit and what the table's own
+    /// indexes add. The new row version goes to another page, as it does where pages are full.
     pub fn wal_bytes(&self) -> f64 {
-        self.rows * WAL_UPDATE
+        let records = self.rows * (WAL_LOCK + WAL_UPDATE)
             + self.heap_bytes
             + self.toast_bytes
             + self.chunks * (WAL_INSERT + WAL_INDEX)
-            + self.deleted_chunks * WAL_DELETE
+            + self.deleted_chunks * WAL_DELETE;
+        records * WAL_PAGES
     }
 }

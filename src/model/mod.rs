@@ -7,8 +7,10 @@
 //! * [`toast`]: the toaster's algorithm, from values to stored forms.
 //! * [`pages`]: how tuples and chunks fill relations.
 //! * [`cost`]: what storing and reading a value costs; [`pluggable`]: the same for other toasters.
+//! * [`estimate`]: from a sample of blocks to the relation.
 
 pub mod cost;
+pub mod estimate;
 pub mod pages;
 pub mod pluggable;
 pub mod policy;

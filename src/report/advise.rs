@@ -6,8 +6,9 @@ use super::advise_plot;
 use super::format::Format;
 use super::table::{Grid, Head, Style, printable};
 use super::units::size;
-use crate::advise::estimate::{Estimate, Figure};
+use crate::advise::estimate::Figure;
 use crate::advise::result::{CandidateReport, Fraction, Report, Whole};
+use crate::model::estimate::Estimate;
 
 /// Writes the reports. `width` is the terminal's, for the table only.
 pub fn write(

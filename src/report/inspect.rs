@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::format::{Format, json, json_lines};
+use super::inspect_sample;
 use super::table::{Drawn, Grid, Head, Style, printable, wrapped};
 use super::units::{optional_size, percent, ratio, size};
 use crate::inspect::result::{
@@ -52,10 +53,16 @@ fn one_relation(relation: &RelationReport, style: Style, out: &mut impl Write) -
         Style::Markdown => None,
     };
     let mut line = |text: String| writeln!(out, "{}", wrapped(&format!("{item}{text}"), width, 4));
+    if let Some(sample) = &relation.sample {
+        line(inspect_sample::sample_line(sample))?;
+    }
     if relation.heap.bytes.is_some() || relation.heap.blocks_read > 0 {
         line(heap_line(&relation.heap))?;
     }
-    line(tuples_line(relation))?;
+    line(match relation.sample {
+        Some(_) => inspect_sample::tuples_line(&relation.tuples),
+        None => tuples_line(relation),
+    })?;
     if let Some(toast) = &relation.toast {
         line(toast_line(toast))?;
     }
@@ -64,7 +71,11 @@ fn one_relation(relation: &RelationReport, style: Style, out: &mut impl Write) -
     }
     let mut columns: Vec<&ColumnReport> = relation.columns.iter().collect();
     columns.sort_by_key(|column| std::cmp::Reverse(cost(column)));
-    for grid in [column_grid(&columns), form_grid(&columns), toaster_grid(&columns)] {
+    let (column_grid, form_grid) = match relation.sample {
+        Some(_) => (inspect_sample::column_grid(&columns), inspect_sample::form_grid(&columns)),
+        None => (column_grid(&columns), form_grid(&columns)),
+    };
+    for grid in [column_grid, form_grid, toaster_grid(&columns)] {
         if !grid.is_empty() {
             writeln!(out)?;
             grid_lines(&grid.draw(style), width, out)?;
@@ -112,7 +123,9 @@ fn heap_line(heap: &HeapReport) -> String {
         (Some(bytes), Some(blocks)) => format!("heap: {} in {blocks} blocks", size(bytes)),
         _ => format!("heap: {} blocks read", heap.blocks_read),
     };
-    if let Some(free) = heap.free_bytes {
+    if let Some(free) = &heap.free_bytes_estimate {
+        line.push_str(&format!(", {} free", inspect_sample::bytes(free)));
+    } else if let Some(free) = heap.free_bytes {
         line.push_str(&format!(", {} free", size(free)));
     }
     if let Some(blocks) = heap.new_blocks.filter(|&blocks| blocks > 0) {
@@ -157,7 +170,13 @@ fn toast_line(toast: &ToastReport) -> String {
     if let Some(dead) = toast.dead_rows {
         line.push_str(&format!(", {dead} dead"));
     }
-    line.push_str(&format!("; {} values in {} chunks", toast.values, toast.chunks));
+    let (values, chunks) = match (&toast.values_estimate, &toast.chunks_estimate) {
+        (Some(values), Some(chunks)) => {
+            (inspect_sample::count(values), inspect_sample::count(chunks))
+        }
+        _ => (toast.values.to_string(), toast.chunks.to_string()),
+    };
+    line.push_str(&format!("; {values} values in {chunks} chunks"));
     if let Some(orphans) = toast.orphans.filter(|orphans| orphans.values > 0) {
         line.push_str(&format!(
             "; {} values that no row refers to, {} in {} chunks",
@@ -225,6 +244,17 @@ fn column_grid(columns: &[&ColumnReport]) -> Grid {
     grid
 }
 
+/// The forms of a column, biggest first; none if there is no more to say than "plain".
+pub(super) fn told_forms(column: &ColumnReport) -> Vec<&FormReport> {
+    let dull = |form: &&FormReport| matches!(form.form, "plain" | "null");
+    let mut forms: Vec<&FormReport> = column.forms.iter().collect();
+    if forms.iter().all(dull) {
+        return Vec::new();
+    }
+    forms.sort_by_key(|form| std::cmp::Reverse(form.stored_bytes.unwrap_or(0)));
+    forms
+}
+
 /// Forms of the columns where there is more to say than "plain".
 fn form_grid(columns: &[&ColumnReport]) -> Grid {
     let mut grid = Grid::new(&[
@@ -238,14 +268,8 @@ fn form_grid(columns: &[&ColumnReport]) -> Grid {
         Head::number("Ratio", 0),
         Head::number("Chunks", 2),
     ]);
-    let dull = |form: &&FormReport| matches!(form.form, "plain" | "null");
     for column in columns {
-        let mut forms: Vec<&FormReport> = column.forms.iter().collect();
-        if forms.iter().all(dull) {
-            continue;
-        }
-        forms.sort_by_key(|form| std::cmp::Reverse(form.stored_bytes.unwrap_or(0)));
-        for form in forms {
+        for form in told_forms(column) {
             let nonzero = |n: u64| if n > 0 { n.to_string() } else { String::new() };
             grid.row(vec![
                 column.column.clone(),

@@ -12,6 +12,7 @@ pub mod advise_plot;
 pub mod anatomy;
 pub mod format;
 pub mod inspect;
+pub mod inspect_sample;
 pub mod retoast;
 pub mod table;
 pub mod units;

@@ -15,6 +15,8 @@ pub enum Toaster {
     External,
     /// Storage `main`, the compression method left as it is.
     Main,
+    /// Storage `main`, compressed with this method.
+    MainCompressed(Method),
     /// Storage `extended`, the compression method left as it is.
     Extended,
     /// Storage `plain`: in the row, never compressed.
@@ -23,7 +25,7 @@ pub enum Toaster {
 
 /// A text that names no toaster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown toaster \"{0}\": expected pglz, lz4, external, main, extended or plain")]
+#[error("unknown toaster \"{0}\": expected pglz, lz4, external, main[=method], extended or plain")]
 pub struct ToasterError(pub String);
 
 impl FromStr for Toaster {
@@ -35,6 +37,8 @@ impl FromStr for Toaster {
             "lz4" => Ok(Toaster::Compressed(Method::Lz4)),
             "external" => Ok(Toaster::External),
             "main" => Ok(Toaster::Main),
+            "main=pglz" => Ok(Toaster::MainCompressed(Method::Pglz)),
+            "main=lz4" => Ok(Toaster::MainCompressed(Method::Lz4)),
             "extended" => Ok(Toaster::Extended),
             "plain" => Ok(Toaster::Plain),
             _ => Err(ToasterError(text.to_owned())),
@@ -49,6 +53,8 @@ impl Toaster {
             Toaster::Compressed(method) => method.name(),
             Toaster::External => "external",
             Toaster::Main => "main",
+            Toaster::MainCompressed(Method::Pglz) => "main=pglz",
+            Toaster::MainCompressed(Method::Lz4) => "main=lz4",
             Toaster::Extended => "extended",
             Toaster::Plain => "plain",
         }
@@ -59,7 +65,7 @@ impl Toaster {
         match self {
             Toaster::Compressed(_) | Toaster::Extended => Storage::Extended,
             Toaster::External => Storage::External,
-            Toaster::Main => Storage::Main,
+            Toaster::Main | Toaster::MainCompressed(_) => Storage::Main,
             Toaster::Plain => Storage::Plain,
         }
     }
@@ -67,7 +73,7 @@ impl Toaster {
     /// The compression method that it asks for; `None` if the column's own is left.
     pub fn method(self) -> Option<Method> {
         match self {
-            Toaster::Compressed(method) => Some(method),
+            Toaster::Compressed(method) | Toaster::MainCompressed(method) => Some(method),
             _ => None,
         }
     }
@@ -132,13 +138,16 @@ mod tests {
 
     #[test]
     fn names_are_read_and_others_refused() {
-        for name in ["pglz", "lz4", "external", "main", "extended", "plain"] {
+        for name in
+            ["pglz", "lz4", "external", "main", "main=pglz", "main=lz4", "extended", "plain"]
+        {
             assert_eq!(name.parse::<Toaster>().map(Toaster::name), Ok(name));
         }
         assert_eq!("LZ4".parse(), Ok(Toaster::Compressed(Method::Lz4)));
         assert_eq!(
             "zstd".parse::<Toaster>().unwrap_err().to_string(),
-            "unknown toaster \"zstd\": expected pglz, lz4, external, main, extended or plain"
+            "unknown toaster \"zstd\": expected pglz, lz4, external, main[=method], \
+             extended or plain"
         );
     }
 
@@ -155,6 +164,9 @@ mod tests {
         assert_eq!(changes.storage, [("b".to_owned(), Storage::Extended)]);
         assert_eq!(changes.compression, [("a".to_owned(), Method::Lz4)]);
         assert_eq!(changes.target, target);
+        let main = Changes::of("main=lz4".parse().unwrap(), &columns, None, None);
+        assert_eq!(main.storage, [("a".to_owned(), Storage::Main)]);
+        assert_eq!(main.compression, [("a".to_owned(), Method::Lz4)]);
         let none = Changes::of(Toaster::Extended, &columns[..1], target, target);
         assert!(none.is_empty());
     }

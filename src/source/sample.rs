@@ -13,6 +13,9 @@ use crate::disk::BlockNumber;
 /// Up to this many blocks are drawn at once and kept in memory; more are drawn while reading.
 const DRAWN_AT_ONCE: u32 = 1 << 20;
 
+/// A part given in percent is at least so many blocks: fewer tell next to nothing.
+const LEAST_PERCENT_BLOCKS: u32 = 20;
+
 /// How much of a relation is read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SampleSize {
@@ -67,13 +70,31 @@ impl fmt::Display for SampleSize {
 }
 
 impl SampleSize {
-    /// How many of `total` blocks that is: at least one, at most all.
+    /// How many of `total` blocks that is: at least one, of a part at least 20, at most all.
     pub fn of(self, total: u32) -> u32 {
         let wanted = match self {
-            SampleSize::Percent(part) => (f64::from(total) * part / 100.0).ceil() as u32,
+            SampleSize::Percent(part) => {
+                ((f64::from(total) * part / 100.0).ceil() as u32).max(LEAST_PERCENT_BLOCKS)
+            }
             SampleSize::Blocks(blocks) => blocks,
         };
         wanted.max(1).min(total)
+    }
+}
+
+/// Which sample to draw.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// How much.
+    pub size: SampleSize,
+    /// The same seed gives the same blocks.
+    pub seed: u64,
+}
+
+impl Sampling {
+    /// Draws from a relation of `total` blocks.
+    pub fn draw(self, total: u32) -> Sample {
+        Sample::new(total, self.size.of(total), self.seed)
     }
 }
 
@@ -111,6 +132,11 @@ impl Sample {
             Source::Drawing(Box::new(rng))
         };
         Sample { total, chosen, next: 0, taken: 0, source }
+    }
+
+    /// All blocks of a relation that has `total`.
+    pub fn all(total: u32) -> Sample {
+        Sample::new(total, total, 0)
     }
 
     /// How many blocks are chosen.
@@ -179,7 +205,9 @@ mod tests {
         for text in ["", "0%", "101%", "-1%", "NaN%", "0", "0 blocks", "5 pages", "%", "blocks"] {
             assert_eq!(text.parse::<SampleSize>(), Err(SampleSizeError(text.into())));
         }
-        assert_eq!(SampleSize::Percent(1.0).of(1001), 11);
+        assert_eq!(SampleSize::Percent(1.0).of(5001), 51);
+        assert_eq!(SampleSize::Percent(1.0).of(1001), 20);
+        assert_eq!(SampleSize::Percent(1.0).of(3), 3);
         assert_eq!(SampleSize::Percent(1.0).of(0), 0);
         assert_eq!(SampleSize::Blocks(50).of(7), 7);
     }

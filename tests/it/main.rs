@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests, not only tests
 
 mod advise;
+mod advise_wal;
 mod codec_live;
 mod command;
 mod connect;
@@ -15,6 +16,7 @@ mod harness;
 mod inputs;
 mod inspect_bad;
 mod inspect_live;
+mod inspect_sample;
 mod install;
 mod jsonb;
 mod model;

@@ -1,0 +1,188 @@
+//! What each block of a sample holds, added up so that the relation can be estimated from it (pure).
+
+use std::collections::BTreeMap;
+
+use super::stats::{FormSums, RelationStats, TupleCounts};
+use crate::codec::Method;
+use crate::model::estimate::PowerSums;
+use crate::model::stored::Form;
+
+/// A form with its method.
+pub type FormKey = (Form, Option<Method>);
+
+/// Values of one form, or of all that are not NULL.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ValueBlocks {
+    /// How many.
+    pub values: PowerSums,
+    /// Content without headers.
+    pub raw_bytes: PowerSums,
+    /// As `pg_column_size` counts.
+    pub stored_bytes: PowerSums,
+    /// TOAST pointers in the rows.
+    pub pointer_bytes: PowerSums,
+    /// Chunks.
+    pub chunks: PowerSums,
+    /// Whether all raw sizes are known.
+    pub raw_known: Known,
+    /// Whether all stored sizes are known.
+    pub stored_known: Known,
+}
+
+/// Whether something is known of every value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Known {
+    /// It is.
+    #[default]
+    Always,
+    /// It is not.
+    Partly,
+}
+
+impl Known {
+    fn and(self, unknown: u64) -> Known {
+        if unknown > 0 { Known::Partly } else { self }
+    }
+}
+
+impl ValueBlocks {
+    fn add(&mut self, sums: &FormSums) {
+        self.values.add(sums.values);
+        self.raw_bytes.add(sums.raw_bytes);
+        self.stored_bytes.add(sums.stored_bytes);
+        self.pointer_bytes.add(sums.pointer_bytes);
+        self.chunks.add(sums.chunks);
+        self.raw_known = self.raw_known.and(sums.raw_unknown);
+        self.stored_known = self.stored_known.and(sums.stored_unknown);
+    }
+
+    fn merge(&mut self, other: &ValueBlocks) {
+        self.values.merge(&other.values);
+        self.raw_bytes.merge(&other.raw_bytes);
+        self.stored_bytes.merge(&other.stored_bytes);
+        self.pointer_bytes.merge(&other.pointer_bytes);
+        self.chunks.merge(&other.chunks);
+        self.raw_known = self.raw_known.and(u64::from(other.raw_known == Known::Partly));
+        self.stored_known = self.stored_known.and(u64::from(other.stored_known == Known::Partly));
+    }
+}
+
+/// One column.
+#[derive(Debug, Clone, Default)]
+pub struct ColumnBlocks {
+    /// By form.
+    pub forms: BTreeMap<FormKey, ValueBlocks>,
+    /// All values that are not NULL.
+    pub all: ValueBlocks,
+    /// Raw times stored bytes of each block.
+    pub raw_by_stored: u128,
+    /// Bytes in the relation: stored ones and pointers, without what is in the catalog.
+    pub own_bytes: PowerSums,
+    /// What the blocks before held.
+    before: BTreeMap<FormKey, FormSums>,
+}
+
+impl ColumnBlocks {
+    /// Adds what `now` has more than before; returns values out of line and chunks.
+    fn block(&mut self, now: BTreeMap<FormKey, FormSums>) -> (u64, u64) {
+        let mut total = FormSums::default();
+        let (mut in_catalog, mut out_of_line) = (0, 0);
+        for (key, sums) in &now {
+            let more = match self.before.get(key) {
+                Some(before) => sums.less(before),
+                None => *sums,
+            };
+            if more.values == 0 {
+                continue;
+            }
+            self.forms.entry(*key).or_default().add(&more);
+            match key.0 {
+                Form::Null => continue,
+                Form::Missing => in_catalog += more.stored_bytes,
+                Form::External | Form::ExternalCompressed => out_of_line += more.values,
+                Form::Custom => out_of_line += more.custom_out_of_line,
+                _ => {}
+            }
+            total.merge(&more);
+        }
+        self.before = now;
+        self.all.add(&total);
+        let (raw, stored) = (u128::from(total.raw_bytes), u128::from(total.stored_bytes));
+        self.raw_by_stored = self.raw_by_stored.saturating_add(raw.saturating_mul(stored));
+        let own = total.stored_bytes.saturating_sub(in_catalog);
+        self.own_bytes.add(own.saturating_add(total.pointer_bytes));
+        (out_of_line, total.chunks)
+    }
+
+    fn merge(&mut self, other: &ColumnBlocks) {
+        for (key, blocks) in &other.forms {
+            self.forms.entry(*key).or_default().merge(blocks);
+        }
+        self.all.merge(&other.all);
+        self.raw_by_stored = self.raw_by_stored.saturating_add(other.raw_by_stored);
+        self.own_bytes.merge(&other.own_bytes);
+    }
+}
+
+/// All blocks of a sample, or those of one of the connections that read it.
+#[derive(Debug, Clone, Default)]
+pub struct BlockSums {
+    /// How many.
+    pub blocks: u64,
+    /// Tuples that a `SELECT` returns.
+    pub live: PowerSums,
+    /// Tuples that it does not.
+    pub dead: PowerSums,
+    /// Tuples of which that is not known.
+    pub unknown: PowerSums,
+    /// Free bytes.
+    pub free_bytes: PowerSums,
+    /// Values of all columns out of line.
+    pub out_of_line: PowerSums,
+    /// Their chunks.
+    pub chunks: PowerSums,
+    /// One for each attribute, dropped ones included.
+    pub columns: Vec<ColumnBlocks>,
+    before: TupleCounts,
+}
+
+impl BlockSums {
+    /// For a relation of so many attributes.
+    pub fn new(attributes: usize) -> BlockSums {
+        BlockSums { columns: vec![ColumnBlocks::default(); attributes], ..BlockSums::default() }
+    }
+
+    /// Takes note of the block that was last counted in `stats`, which must have counted all the
+    /// blocks before and no others.
+    pub fn block(&mut self, stats: &RelationStats) {
+        let (now, before) = (stats.tuples, self.before);
+        self.blocks += 1;
+        self.live.add(now.live.saturating_sub(before.live));
+        self.dead.add(now.dead.saturating_sub(before.dead));
+        self.unknown.add(now.unknown.saturating_sub(before.unknown));
+        self.free_bytes.add(now.free_bytes.saturating_sub(before.free_bytes));
+        self.before = now;
+        let (mut out_of_line, mut chunks) = (0u64, 0u64);
+        for (column, stats) in self.columns.iter_mut().zip(&stats.columns) {
+            let (values, more) = column.block(stats.forms());
+            out_of_line = out_of_line.saturating_add(values);
+            chunks = chunks.saturating_add(more);
+        }
+        self.out_of_line.add(out_of_line);
+        self.chunks.add(chunks);
+    }
+
+    /// Adds other blocks of the same relation.
+    pub fn merge(&mut self, other: &BlockSums) {
+        self.blocks += other.blocks;
+        self.live.merge(&other.live);
+        self.dead.merge(&other.dead);
+        self.unknown.merge(&other.unknown);
+        self.free_bytes.merge(&other.free_bytes);
+        self.out_of_line.merge(&other.out_of_line);
+        self.chunks.merge(&other.chunks);
+        for (ours, theirs) in self.columns.iter_mut().zip(&other.columns) {
+            ours.merge(theirs);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The estimates that a report on a sample carries (pure).
+//!
+//! All of them are 95 % confidence intervals for the whole relation. The plain figures of such a
+//! report are those of the blocks read.
+
+use serde::Serialize;
+
+use super::blocks::{BlockSums, ColumnBlocks, Known, ValueBlocks};
+use super::result::{ColumnReport, RelationReport, SizeReport, Source};
+use super::stats::{ColumnStats, RelationStats, Sizes};
+use crate::disk::desc::TupleDesc;
+use crate::model::estimate::{Drawn, Estimate, PowerSums};
+use crate::model::stored::Form;
+
+/// Which blocks were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SampleReport {
+    /// Blocks of the relation.
+    pub blocks: u64,
+    /// Blocks that were read of them.
+    pub blocks_read: u64,
+    /// The seed of the choice.
+    pub seed: u64,
+}
+
+/// A whole number with its interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct WholeEstimate {
+    /// The best guess.
+    pub estimate: u64,
+    /// The interval's lower end.
+    pub low: u64,
+    /// The interval's upper end.
+    pub high: u64,
+}
+
+impl From<Estimate> for WholeEstimate {
+    fn from(e: Estimate) -> WholeEstimate {
+        WholeEstimate {
+            estimate: e.estimate.round() as u64,
+            low: e.low.floor() as u64,
+            high: e.high.ceil() as u64,
+        }
+    }
+}
+
+/// A ratio with its interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RatioEstimate {
+    /// The best guess.
+    pub estimate: f64,
+    /// The interval's lower end.
+    pub low: f64,
+    /// The interval's upper end.
+    pub high: f64,
+}
+
+impl From<Estimate> for RatioEstimate {
+    fn from(e: Estimate) -> RatioEstimate {
+        const UNIT: f64 = 10_000.0;
+        let estimate = (e.estimate * UNIT).round() / UNIT;
+        if e.low == e.high {
+            return RatioEstimate { estimate, low: estimate, high: estimate };
+        }
+        let (low, high) = ((e.low * UNIT).floor() / UNIT, (e.high * UNIT).ceil() / UNIT);
+        RatioEstimate { estimate, low, high }
+    }
+}
+
+/// A quantile of single values with its interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct QuantileEstimate {
+    /// The best guess.
+    pub estimate: u64,
+    /// The interval's lower end; null if the sample is too small to tell.
+    pub low: Option<u64>,
+    /// The interval's upper end; null if the sample is too small to tell.
+    pub high: Option<u64>,
+}
+
+/// Of a distribution of sizes. The smallest and the biggest value cannot be estimated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SizeEstimates {
+    /// Median.
+    pub median: QuantileEstimate,
+    /// 95th percentile.
+    pub p95: QuantileEstimate,
+    /// 99th percentile.
+    pub p99: QuantileEstimate,
+}
+
+/// Of the values of one form and method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct FormEstimates {
+    /// How many.
+    pub values: Option<WholeEstimate>,
+    /// Content without headers; null if not known of every value.
+    pub raw_bytes: Option<WholeEstimate>,
+    /// As `pg_column_size` counts; null if not known of every value.
+    pub stored_bytes: Option<WholeEstimate>,
+    /// TOAST pointers in the rows.
+    pub pointer_bytes: Option<WholeEstimate>,
+    /// Chunks.
+    pub chunks: Option<WholeEstimate>,
+}
+
+/// Of one column.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ColumnEstimates {
+    /// Values that are not NULL.
+    pub values: Option<WholeEstimate>,
+    /// NULLs.
+    pub nulls: Option<WholeEstimate>,
+    /// Values that rows older than the column take from the catalog.
+    pub missing: Option<WholeEstimate>,
+    /// Content without headers; null if not known of every value.
+    pub raw_bytes: Option<WholeEstimate>,
+    /// As `pg_column_size` counts; null if not known of every value.
+    pub stored_bytes: Option<WholeEstimate>,
+    /// TOAST pointers in the rows.
+    pub pointer_bytes: Option<WholeEstimate>,
+    /// `raw_bytes / stored_bytes`.
+    pub ratio: Option<RatioEstimate>,
+    /// Chunks.
+    pub chunks: Option<WholeEstimate>,
+    /// The part of the relation's bytes that is this column's.
+    pub share: Option<RatioEstimate>,
+}
+
+/// How sums become estimates of one relation.
+struct Estimator {
+    drawn: Drawn,
+    /// Tuples that a block may hold, as those read do.
+    tuples_per_block: f64,
+    page_size: f64,
+    /// Heap, TOAST relation and its index; not known of a file.
+    relation_bytes: Option<f64>,
+}
+
+impl Estimator {
+    fn or_unseen(&self, sums: &PowerSums, per_block: f64) -> Option<Estimate> {
+        match sums.total(self.drawn) {
+            Some(_) if sums.is_zero() => Some(self.drawn.unseen(per_block)),
+            total => total,
+        }
+    }
+
+    /// Of tuples or values: a block has at most one for each of its tuples.
+    fn count(&self, sums: &PowerSums) -> Option<WholeEstimate> {
+        self.or_unseen(sums, self.tuples_per_block).map(WholeEstimate::from)
+    }
+
+    /// Of bytes: a block has at most its own.
+    fn bytes(&self, sums: &PowerSums) -> Option<WholeEstimate> {
+        self.or_unseen(sums, self.page_size).map(WholeEstimate::from)
+    }
+
+    fn known_bytes(&self, sums: &PowerSums, known: Known) -> Option<WholeEstimate> {
+        self.bytes(sums).filter(|_| known == Known::Always)
+    }
+
+    fn form(&self, blocks: &ValueBlocks, form: Form) -> FormEstimates {
+        let sized = form != Form::Null;
+        FormEstimates {
+            values: self.count(&blocks.values),
+            raw_bytes: self.known_bytes(&blocks.raw_bytes, blocks.raw_known).filter(|_| sized),
+            stored_bytes: self
+                .known_bytes(&blocks.stored_bytes, blocks.stored_known)
+                .filter(|_| sized),
+            pointer_bytes: self.bytes(&blocks.pointer_bytes),
+            chunks: self.count(&blocks.chunks),
+        }
+    }
+
+    fn column(&self, blocks: &ColumnBlocks) -> ColumnEstimates {
+        let all = &blocks.all;
+        let values_of = |wanted: Form| {
+            let form = blocks.forms.iter().find(|((form, _), _)| *form == wanted);
+            self.count(&form.map(|(_, blocks)| blocks.values).unwrap_or_default())
+        };
+        let known = all.raw_known == Known::Always && all.stored_known == Known::Always;
+        let ratio = all.raw_bytes.ratio(&all.stored_bytes, blocks.raw_by_stored, self.drawn);
+        let own = self.or_unseen(&blocks.own_bytes, self.page_size);
+        ColumnEstimates {
+            values: self.count(&all.values),
+            nulls: values_of(Form::Null),
+            missing: values_of(Form::Missing),
+            raw_bytes: self.known_bytes(&all.raw_bytes, all.raw_known),
+            stored_bytes: self.known_bytes(&all.stored_bytes, all.stored_known),
+            pointer_bytes: self.bytes(&all.pointer_bytes),
+            ratio: ratio.filter(|_| known).map(RatioEstimate::from),
+            chunks: self.count(&all.chunks),
+            share: own
+                .zip(self.relation_bytes.filter(|&bytes| bytes > 0.0))
+                .map(|(own, bytes)| own.scaled(1.0 / bytes).into()),
+        }
+    }
+
+    fn sizes(&self, sizes: &Sizes, values: &PowerSums) -> Option<SizeEstimates> {
+        let quantile = |part: f64| {
+            let (low, high) = values.around_quantile(part, self.drawn);
+            Some(QuantileEstimate {
+                estimate: sizes.quantile(part)?,
+                low: sizes.quantile(low).filter(|_| low > 0.0),
+                high: sizes.quantile(high).filter(|_| high < 1.0),
+            })
+        };
+        Some(SizeEstimates { median: quantile(0.5)?, p95: quantile(0.95)?, p99: quantile(0.99)? })
+    }
+
+    fn fill_column(&self, report: &mut ColumnReport, stats: &ColumnStats, blocks: &ColumnBlocks) {
+        report.share = None;
+        report.estimates = Some(self.column(blocks));
+        for (key, report) in stats.forms().keys().zip(&mut report.forms) {
+            report.estimates = blocks.forms.get(key).map(|blocks| self.form(blocks, key.0));
+        }
+        let fill = |report: &mut SizeReport, sizes: &Sizes| {
+            report.estimates = self.sizes(sizes, &blocks.all.values);
+        };
+        fill(&mut report.raw_size, &stats.raw());
+        fill(&mut report.stored_size, &stats.stored());
+    }
+}
+
+/// Adds the estimates to a report on a sample. The report's `share`s, which compare a sample with
+/// the whole relation, become null.
+pub fn fill(
+    report: &mut RelationReport,
+    desc: &TupleDesc,
+    stats: &RelationStats,
+    blocks: &BlockSums,
+    sample: SampleReport,
+) {
+    let tuples = stats.tuples.live + stats.tuples.dead + stats.tuples.unknown;
+    let toast_bytes = report
+        .toast
+        .as_ref()
+        .map_or(0, |toast| toast.bytes.unwrap_or(0).saturating_add(toast.index_bytes.unwrap_or(0)));
+    let estimator = Estimator {
+        drawn: Drawn { read: blocks.blocks, total: sample.blocks },
+        tuples_per_block: tuples as f64 / blocks.blocks.max(1) as f64,
+        page_size: report.page_size as f64,
+        relation_bytes: report
+            .heap
+            .bytes
+            .filter(|_| report.source != Source::RelationFile)
+            .map(|heap| heap.saturating_add(toast_bytes) as f64),
+    };
+    report.sample = Some(sample);
+    report.tuples.live_estimate = estimator.count(&blocks.live);
+    report.tuples.dead_estimate = estimator.count(&blocks.dead);
+    report.tuples.unknown_estimate = estimator.count(&blocks.unknown);
+    report.heap.free_bytes_estimate = estimator.bytes(&blocks.free_bytes);
+    if let Some(toast) = &mut report.toast {
+        toast.values_estimate = estimator.count(&blocks.out_of_line);
+        toast.chunks_estimate = estimator.count(&blocks.chunks);
+    }
+    let columns = desc.attributes.iter().zip(&stats.columns).zip(&blocks.columns);
+    let columns = columns.filter(|((attribute, _), _)| !attribute.dropped);
+    for (report, ((_, stats), blocks)) in report.columns.iter_mut().zip(columns) {
+        estimator.fill_column(report, stats, blocks);
+    }
+}

@@ -1,0 +1,228 @@
+//! `inspect --sample` against `inspect` of the same table.
+
+use serde_json::Value;
+
+use crate::command::{Run, run, toastctl};
+use crate::server::{self, Database};
+
+fn inspect(database: &Database<'_>, more: &[&str]) -> Run {
+    run(toastctl().args(["inspect", "-d", &database.conninfo()]).args(more))
+}
+
+fn json(database: &Database<'_>, more: &[&str]) -> Value {
+    let text = inspect(database, &[&["--format", "json"], more].concat()).ok();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    report["relations"][0].clone()
+}
+
+/// Values in every form; sizes grow through the table, NULLs come in runs, dead rows are where they
+/// were deleted, and one column is rarely set.
+const TABLE: &str = "
+    CREATE EXTENSION pageinspect;
+    CREATE TABLE t (id int, js jsonb, p text COMPRESSION pglz, l text COMPRESSION lz4, e text,
+                    rare text, n numeric) WITH (autovacuum_enabled = off);
+    ALTER TABLE t ALTER e SET STORAGE external;
+    INSERT INTO t SELECT i, jsonb_build_object('k', repeat(md5(i::text), i * 7 % 40)),
+        repeat(md5(i::text), i % 30), repeat('lz4 ', i * 7 % 900),
+        CASE WHEN i * 31 % 7 = 0 THEN repeat('ex', i % 4000) END,
+        CASE WHEN i % 97 = 0 THEN 'seldom' END,
+        CASE WHEN i / 100 % 5 > 0 THEN i * 1000003.5 END
+    FROM generate_series(1, 9000) i;
+    DELETE FROM t WHERE i_am_deleted(id);
+    ALTER TABLE t ADD added text DEFAULT 'later';
+    INSERT INTO t SELECT i, '1', 'p', 'l', NULL, NULL, 1, 'now' FROM generate_series(1, 2000) i;
+    SELECT count(*) FROM t";
+
+fn table(prefix: &str) -> Database<'static> {
+    let database = server::shared().create_database(prefix);
+    database.psql(
+        "CREATE FUNCTION i_am_deleted(id int) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+         $$ SELECT id % 11 = 0 OR id BETWEEN 3000 AND 3200 $$",
+    );
+    database.psql(TABLE);
+    database
+}
+
+/// Every interval of a report on a sample beside the figure of the whole table.
+fn intervals(sample: &Value, whole: &Value) -> Vec<(String, Value, f64)> {
+    let mut out = Vec::new();
+    let mut add = |name: String, estimate: &Value, truth: &Value| {
+        if let (false, Some(truth)) = (estimate.is_null(), truth.as_f64()) {
+            out.push((name, estimate.clone(), truth));
+        }
+    };
+    let heap = (&sample["heap"], &whole["heap"]);
+    add("free bytes".into(), &heap.0["free_bytes_estimate"], &heap.1["free_bytes"]);
+    for figure in ["live", "dead"] {
+        let estimate = &sample["tuples"][format!("{figure}_estimate")];
+        add(figure.into(), estimate, &whole["tuples"][figure]);
+    }
+    for figure in ["values", "chunks"] {
+        let estimate = &sample["toast"][format!("{figure}_estimate")];
+        add(format!("toast {figure}"), estimate, &whole["toast"][figure]);
+    }
+    let columns = |report: &Value| report["columns"].as_array().unwrap().clone();
+    for (sampled, whole) in columns(sample).iter().zip(&columns(whole)) {
+        let name = sampled["column"].as_str().unwrap();
+        for (figure, estimate) in sampled["estimates"].as_object().unwrap() {
+            add(format!("{name} {figure}"), estimate, &whole[figure]);
+        }
+        for sizes in ["raw_size", "stored_size"] {
+            for part in ["median", "p95", "p99"] {
+                let estimate = &sampled[sizes]["estimates"][part];
+                add(format!("{name} {sizes} {part}"), estimate, &whole[sizes][part]);
+            }
+        }
+        for form in sampled["forms"].as_array().unwrap() {
+            let same = |other: &&Value| {
+                (&other["form"], &other["method"]) == (&form["form"], &form["method"])
+            };
+            let of_whole = whole["forms"].as_array().unwrap().iter().find(same).unwrap();
+            for (figure, estimate) in form["estimates"].as_object().unwrap() {
+                let name = format!("{name} {} {} {figure}", form["form"], form["method"]);
+                add(name, estimate, &of_whole[figure]);
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn intervals_hold_what_the_whole_table_has() {
+    let database = table("sample");
+    let whole = json(&database, &["t"]);
+    let blocks = whole["heap"]["blocks"].as_u64().unwrap();
+    assert!(blocks > 400, "{blocks}");
+    let (mut inside, mut all) = (0, 0);
+    let mut misses = std::collections::BTreeMap::<String, u32>::new();
+    let mut wide = 0;
+    for seed in 1..=60 {
+        let sampled = json(&database, &["t", "--sample", "10%", "--seed", &seed.to_string()]);
+        for (name, estimate, truth) in intervals(&sampled, &whole) {
+            let low = estimate["low"].as_f64().unwrap_or(0.0);
+            let high = estimate["high"].as_f64().unwrap_or(f64::INFINITY);
+            let guess = estimate["estimate"].as_f64().unwrap();
+            assert!(low <= guess && guess <= high, "seed {seed}, {name}: {estimate}");
+            all += 1;
+            if low <= truth && truth <= high {
+                inside += 1;
+            } else {
+                *misses.entry(name.clone()).or_default() += 1;
+            }
+            if ["live", "js raw_bytes", "l stored_bytes"].contains(&name.as_str()) {
+                wide += u32::from(high - low > truth * 0.6);
+            }
+        }
+    }
+    println!("{inside} of {all} intervals hold");
+    assert!(all > 60 * 100, "{all}");
+    assert!(inside * 100 >= all * 93, "{inside} of {all}: {misses:#?}");
+    // no single figure is often wrong, and intervals say something
+    assert!(misses.values().all(|&n| n <= 12), "{misses:#?}");
+    assert!(wide <= 9, "{wide}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_result_and_everything_is_no_estimate() {
+    let database = table("sample");
+    let report =
+        |more: &[&str]| inspect(&database, &[&["t", "--format", "json"], more].concat()).ok();
+    let one = report(&["--sample", "40 blocks", "--seed", "7", "--jobs", "1"]);
+    assert_eq!(one, report(&["--sample", "40 blocks", "--seed", "7", "--jobs", "5"]));
+    assert_ne!(one, report(&["--sample", "40 blocks", "--seed", "8"]));
+    let one: Value = serde_json::from_str(&one).unwrap();
+    assert_eq!(one["relations"][0]["sample"]["blocks_read"], 40);
+    let whole = json(&database, &["t"]);
+    let sampled = json(&database, &["t", "--sample", "100%"]);
+    let intervals = intervals(&sampled, &whole);
+    assert!(intervals.len() > 100, "{}", intervals.len());
+    for (name, estimate, truth) in intervals {
+        assert_eq!(estimate["low"], estimate["high"], "{name}");
+        assert_eq!(estimate["estimate"].as_f64(), Some(truth), "{name}");
+    }
+    assert_eq!(sampled["sample"]["blocks"], whole["heap"]["blocks"]);
+}
+
+#[test]
+fn only_the_sampled_blocks_are_read() {
+    let database = table("sample");
+    database.psql("VACUUM (FREEZE) t; SELECT pg_stat_force_next_flush()");
+    database.psql("SELECT pg_stat_reset()");
+    let report = json(&database, &["t", "--sample", "37 blocks", "--jobs", "3"]);
+    assert_eq!(report["sample"]["blocks_read"], 37);
+    assert_eq!(report["heap"]["blocks_read"], 37);
+    assert_eq!(report["toast"]["rows_counted"], false);
+    // what a session counted is told when it ends
+    let started = std::time::Instant::now();
+    loop {
+        let counted = database.psql(
+            "SELECT heap_blks_read + heap_blks_hit, toast_blks_read + toast_blks_hit
+             FROM pg_statio_user_tables WHERE relname = 't'",
+        );
+        if counted == "37|0" {
+            break;
+        }
+        assert_eq!(counted, "0|0");
+        assert!(started.elapsed().as_secs() < 30, "{counted}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn the_report_on_a_sample_is_readable_and_has_its_documented_shape() {
+    let database = table("sample");
+    let schema: Value = serde_json::from_str(toastctl::inspect::result::JSON_SCHEMA).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let text = inspect(&database, &["t", "--sample", "5%", "--format", "json"]).ok();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let errors: Vec<String> = validator.iter_errors(&report).map(|e| e.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+    let mut command = toastctl();
+    command.args(["inspect", "-d", &database.conninfo(), "t", "--sample", "10%"]);
+    let text = run(command.env("COLUMNS", "80")).ok();
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let mut settings = insta::Settings::clone_current();
+    settings.add_filter("pg_toast_[0-9]+", "pg_toast_OID");
+    settings.bind(|| insta::assert_snapshot!("inspect_sample_80", text));
+}
+
+#[test]
+fn a_sample_needs_pages_and_a_place_for_intervals() {
+    let database = server::shared().create_database("sample");
+    let owner = format!("{}_owner", database.name());
+    database.psql(&format!(
+        "CREATE ROLE {owner} LOGIN; CREATE TABLE t AS SELECT 1 AS id; ALTER TABLE t OWNER TO {owner}"
+    ));
+    let as_user = |user: &str, more: &[&str]| {
+        let url = database.url().replace("&user=postgres", &format!("&user={user}"));
+        run(toastctl().args(["inspect", "-d", &url, "t", "--sample", "50%"]).args(more))
+    };
+    let told = |run: &Run| {
+        assert!(run.stdout.is_empty(), "{}", run.stdout);
+        let told = run.stderr.lines().take_while(|line| !line.is_empty());
+        format!("{:?}: {}", run.code.unwrap(), told.collect::<Vec<_>>().join("\n"))
+    };
+    let refused = |more: &[&str]| told(&as_user("postgres", more));
+    let without_extension = refused(&[]);
+    database.psql("CREATE EXTENSION pageinspect");
+    let refusals = [
+        without_extension,
+        told(&as_user(&owner, &[])),
+        refused(&["--source", "functions"]),
+        refused(&["--format", "csv"]),
+        refused(&["--values"]),
+        refused(&["--scan-toast", "always"]),
+    ];
+    let seed_alone = inspect(&database, &["t", "--seed", "3"]);
+    assert_eq!(seed_alone.code, Some(2), "{}", seed_alone.stderr);
+    database.psql(&format!("DROP TABLE t; DROP ROLE {owner}"));
+    insta::assert_snapshot!(refusals.join("\n"), @r"
+    1: toastctl: error: public.t: --sample needs pages: the extension pageinspect is not installed in this database
+    1: toastctl: error: public.t: --sample needs pages: pageinspect needs a superuser
+    2: toastctl: error: --sample needs pages: it cannot be used with --source functions
+    2: toastctl: error: --sample cannot be printed as csv, which has no place for confidence intervals
+    HINT:  Use --format json.
+    2: error: the argument '--sample <PART>' cannot be used with '--values'
+    2: error: the argument '--sample <PART>' cannot be used with '--scan-toast <SCAN_TOAST>'
+    ");
+}
