@@ -77,6 +77,16 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         size(table.wal_bytes),
         table.elapsed_ms as f64 / 1000.0
     )?;
+    writeln!(out, "locks: the longest wait took {} ms", table.longest_lock_wait_ms)?;
+    for pause in &table.pauses {
+        writeln!(
+            out,
+            "waited: {} times for {}, {:.1} s",
+            pause.times,
+            pause.reason.replace('_', " "),
+            pause.ms as f64 / 1000.0
+        )?;
+    }
     writeln!(out)?;
     let mut sizes = Grid::new(&[
         Head::text("part", 0),

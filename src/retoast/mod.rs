@@ -7,15 +7,22 @@
 //! * [`machine`]: what to do next, without IO and without a clock.
 //! * [`shapes`], [`preflight`]: what the catalog says of types and tables, and why a table is refused.
 //! * [`scan`]: the rows that are stored otherwise than chosen; [`run`]: doing it.
+//! * [`manners`], [`window`]: when it waits for others (pure); [`gauges`]: what is measured for that;
+//!   [`control`]: what is asked from outside; [`keeper`]: measuring and waiting.
 //! * [`result`]: what is reported.
 
 pub mod choice;
 pub mod compliance;
+pub mod control;
 pub mod forcing;
+pub mod gauges;
+pub mod keeper;
 pub mod machine;
+pub mod manners;
 pub mod preflight;
 pub mod result;
 pub mod run;
 pub mod scan;
 pub mod shapes;
 pub mod sql;
+pub mod window;

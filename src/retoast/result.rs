@@ -47,6 +47,11 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// All together.
+    pub fn sum(self) -> u64 {
+        self.heap.saturating_add(self.toast).saturating_add(self.indexes)
+    }
+
     /// The larger of each.
     pub fn max(self, other: Sizes) -> Sizes {
         Sizes {
@@ -79,6 +84,17 @@ pub struct SkippedRow {
     pub ctid: String,
     /// What the server said.
     pub reason: String,
+}
+
+/// Waits for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PauseReport {
+    /// The reason.
+    pub reason: &'static str,
+    /// How often.
+    pub times: u64,
+    /// How long in all, in milliseconds.
+    pub ms: u64,
 }
 
 /// What was done to one table.
@@ -114,6 +130,10 @@ pub struct TableReport {
     pub retries: u64,
     /// The longest batch in milliseconds.
     pub longest_batch_ms: u64,
+    /// The longest wait for a lock on the table, in milliseconds; no row's lock is waited for.
+    pub longest_lock_wait_ms: u64,
+    /// Waits for others, by reason.
+    pub pauses: Vec<PauseReport>,
     /// WAL written by everybody meanwhile, in bytes.
     pub wal_bytes: u64,
     /// How long it took, in milliseconds.
