@@ -85,6 +85,16 @@ pub struct RetoastArgs {
     #[command(flatten)]
     pub manners: MannersArgs,
 
+    /// Keep in this file how far scanning is, and begin there if it is there already; the last scan is
+    /// of the whole table all the same
+    #[arg(long, value_name = "FILE", help_heading = "The sweep")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Write under this replication origin, which must be there: subscribers with origin = none get
+    /// nothing of it
+    #[arg(long, value_name = "NAME", help_heading = "The sweep")]
+    pub replication_origin: Option<String>,
+
     /// Which rows' contents are compared before and after, before the transaction is committed
     #[arg(long, value_enum, default_value_t, help_heading = "Safety")]
     pub verify: VerifyArg,

@@ -93,6 +93,9 @@ impl Progress {
     fn update(&self, change: impl FnOnce(&mut State)) {
         let Ok(mut state) = self.state.lock() else { return };
         change(&mut state);
+        if state.moment.relation.is_empty() {
+            return;
+        }
         let now = Instant::now();
         state.moment.elapsed = now - state.began;
         state.moment.scanning = now - state.scan_began;

@@ -9,9 +9,11 @@ use super::retoast::RetoastArgs;
 use super::retoast_progress::{Progress, tell};
 use super::retoast_signals;
 use super::terminal;
+use crate::retoast::checkpoint::{self, Checkpoint, CheckpointError};
 use crate::retoast::control::Control;
 use crate::retoast::keeper::Keeper;
 use crate::retoast::machine::Tuning;
+use crate::retoast::origin;
 use crate::retoast::preflight::{self, Ready, Refusal, Wish};
 use crate::retoast::result::{Outcome, Report, SCHEMA, TableReport};
 use crate::retoast::run::{Options, RunError, Sweep, Watch};
@@ -67,6 +69,18 @@ impl Session {
             Ok(keeper) => Ok(keeper),
             Err(refusal) => Err(self.refusal(&refusal).await),
         }
+    }
+
+    fn checkpoint(&self, args: &RetoastArgs) -> Result<Option<Checkpoint>, Failure> {
+        let Some(path) = &args.checkpoint else { return Ok(None) };
+        let sweep = checkpoint::Sweep {
+            database: self.server.database.clone(),
+            choice: format!("{} to {}", args.columns.join(", "), args.toaster.name()),
+        };
+        Checkpoint::open(path, sweep).map(Some).map_err(|error| match error {
+            CheckpointError::Io { .. } => Failure::new(Exit::Incomplete, error.to_string()),
+            _ => Failure::usage(error.to_string()),
+        })
     }
 
     fn eyes(&self, args: &RetoastArgs) -> Result<Eyes, Failure> {
@@ -164,7 +178,14 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
         lock_timeout: Duration::from_millis(args.lock_timeout),
         row_security_off: !args.allow_row_security,
         dry_run: args.dry_run,
+        origin: args.replication_origin.clone(),
     };
+    if let (Some(name), false) = (&options.origin, args.dry_run)
+        && let Err(refusal) = origin::set_up(client, name).await
+    {
+        return Err(session.refusal(&refusal).await);
+    }
+    let checkpoint = session.checkpoint(args)?;
     let mut reports: Vec<TableReport> = Vec::new();
     let mut failure = None;
     for ready in &tables {
@@ -177,6 +198,7 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
             watch: &watch,
             stop: session.control.stop_flag(),
             keeper: &keeper,
+            checkpoint: checkpoint.as_ref(),
         };
         match sweep.run().await {
             Ok(report) => reports.push(report),

@@ -8,9 +8,11 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
 use super::manners::{Free, Holder, Replica};
+use super::plan::Surroundings;
 use super::result::Sizes;
 use crate::disk::Oid;
 use crate::source::live::LiveError;
+use crate::source::live::catalog::Relation;
 use crate::source::sql::quote_identifier;
 
 /// `application_name` of this program's sessions begins so.
@@ -44,6 +46,13 @@ pub async fn sizes(client: &Client, oid: Oid) -> Result<Sizes, LiveError> {
         .first()
         .ok_or_else(|| LiveError::NoSuchRelation(quote_identifier(&oid.0.to_string())))?;
     Ok(Sizes { heap: unsigned(row, 0)?, toast: unsigned(row, 1)?, indexes: unsigned(row, 2)? })
+}
+
+/// The number of a table's file, which a rewrite of the table changes.
+pub async fn filenode(client: &Client, oid: Oid) -> Result<u32, LiveError> {
+    let sql = "SELECT coalesce(pg_catalog.pg_relation_filenode($1), 0)::pg_catalog.oid";
+    let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
+    Ok(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
 }
 
 /// Whether this user sees what other sessions do, and how far replicas are.
@@ -198,4 +207,52 @@ pub fn free_in(places: &[PathBuf]) -> Option<Free> {
 fn free_at(place: &Path) -> Option<u64> {
     let told = rustix::fs::statvfs(place).ok()?;
     Some(told.f_bavail.saturating_mul(told.f_frsize))
+}
+
+/// What a plan for this table depends on. `replica_role`: ordinary triggers will be silenced.
+pub async fn surroundings(
+    client: &Client,
+    relation: &Relation,
+    replica_role: bool,
+) -> Result<Surroundings, LiveError> {
+    let mut around = Surroundings::default();
+    // tgtype: 16 is UPDATE
+    let sql = "SELECT tgname::pg_catalog.text, tgenabled::pg_catalog.text \
+               FROM pg_catalog.pg_trigger \
+               WHERE tgrelid = $1 AND NOT tgisinternal AND tgtype & 16 <> 0 AND tgenabled <> 'D' \
+               ORDER BY tgname";
+    for row in client.query_typed(sql, &[(&relation.oid.0, Type::OID)]).await? {
+        let enabled: String = row.try_get(1)?;
+        let fires = match enabled.as_str() {
+            "A" => true,
+            "R" => replica_role,
+            _ => !replica_role,
+        };
+        around.triggers.push((row.try_get(0)?, fires));
+    }
+    let sql = "SELECT relreplident = 'f' FROM pg_catalog.pg_class WHERE oid = $1";
+    let rows = client.query_typed(sql, &[(&relation.oid.0, Type::OID)]).await?;
+    around.identity_full = rows.first().map_or(Ok(false), |row| row.try_get(0))?;
+    let sql = "SELECT p.pubname::pg_catalog.text FROM pg_catalog.pg_publication AS p \
+               JOIN pg_catalog.pg_publication_tables AS t USING (pubname) \
+               WHERE p.pubupdate AND t.schemaname = $1 AND t.tablename = $2 ORDER BY 1";
+    let name = [&relation.schema, &relation.name];
+    let published =
+        client.query_typed(sql, &[(name[0], Type::TEXT), (name[1], Type::TEXT)]).await?;
+    for row in published {
+        around.publications.push(row.try_get(0)?);
+    }
+    let sql = "SELECT slot_name::pg_catalog.text FROM pg_catalog.pg_replication_slots \
+               WHERE slot_type = 'logical' AND database = pg_catalog.current_database() ORDER BY 1";
+    for row in client.query_typed(sql, &[]).await? {
+        around.logical_slots.push(row.try_get(0)?);
+    }
+    if sees_others(client).await? {
+        let sql = "SELECT count(*) FROM pg_catalog.pg_stat_replication AS r \
+                   WHERE r.state IN ('catchup', 'streaming') AND NOT EXISTS (\
+                     SELECT FROM pg_catalog.pg_replication_slots AS s \
+                     WHERE s.active_pid = r.pid AND s.slot_type = 'logical')";
+        around.replicas = Some(unsigned(&one(client, sql).await?, 0)?);
+    }
+    Ok(around)
 }

@@ -168,6 +168,11 @@ impl Keeper {
         })
     }
 
+    /// The limits.
+    pub fn limits(&self) -> &Limits {
+        &self.wants.limits
+    }
+
     /// What is asked from outside.
     pub fn control(&self) -> &Control {
         &self.control

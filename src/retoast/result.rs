@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::plan::Plan;
 use crate::codec::Method;
 use crate::model::stored::Form;
 
 /// The name and version of the JSON form.
 pub const SCHEMA: &str = "toastctl.retoast/1";
+
+/// The JSON Schema (draft 2020-12) of [`Report`].
+pub const JSON_SCHEMA: &str = include_str!("retoast.schema.json");
 
 /// The whole report.
 #[derive(Debug, Serialize)]
@@ -150,6 +154,8 @@ pub struct TableReport {
     pub forms_after: Vec<FormReport>,
     /// Rows that could not be stored anew.
     pub skipped: Vec<SkippedRow>,
+    /// What is expected, if only a plan was asked for.
+    pub plan: Option<Plan>,
     /// What should be known besides.
     pub notes: Vec<String>,
 }
@@ -177,6 +183,11 @@ impl Tally {
         let count = self.counts.entry((column, form, method.map(Method::name))).or_default();
         count.0 += 1;
         count.1 = count.1.saturating_add(bytes);
+    }
+
+    /// Stored bytes of all values.
+    pub fn bytes(&self) -> u64 {
+        self.counts.values().map(|&(_, bytes)| bytes).sum()
     }
 
     /// As the report has it.

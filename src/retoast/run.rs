@@ -9,7 +9,9 @@ use rand::RngExt;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
+use super::checkpoint::{Checkpoint, CheckpointError, Place};
 use super::choice::Toaster;
+use super::foresee;
 use super::gauges;
 use super::keeper::{Figures, Keeper};
 use super::machine::{Action, End, Event, MAX_REFUSED, Machine, Row, Tuning};
@@ -59,6 +61,8 @@ pub struct Options {
     pub row_security_off: bool,
     /// Only look.
     pub dry_run: bool,
+    /// The replication origin of what is written.
+    pub origin: Option<String>,
 }
 
 /// Why the sweep could not go on. What was committed stays; the same command goes on from there.
@@ -95,6 +99,9 @@ pub enum RunError {
     /// Something that is watched cannot be measured, or is beyond its limit.
     #[error("{0}")]
     Manners(String),
+    /// Where scanning is cannot be saved.
+    #[error("{0}")]
+    Checkpoint(#[from] CheckpointError),
     /// The table cannot be locked.
     #[error("{0}: no lock in {LOCK_TRIES} tries\nHINT:  See pg_locks for who holds it.")]
     NoLock(&'static str),
@@ -136,6 +143,8 @@ pub struct Sweep<'a> {
     pub stop: &'a AtomicBool,
     /// Keeps its manners.
     pub keeper: &'a Keeper,
+    /// Where scanning is.
+    pub checkpoint: Option<&'a Checkpoint>,
 }
 
 /// What became of a batch.
@@ -211,6 +220,7 @@ impl Sweep<'_> {
             forms_after: Vec::new(),
             skipped: Vec::new(),
             pauses: Vec::new(),
+            plan: None,
             notes: self.notes(),
         };
         if !self.options.dry_run
@@ -314,7 +324,12 @@ impl Sweep<'_> {
     }
 
     async fn sweep(&self, report: &mut TableReport) -> Result<(), RunError> {
+        let began = Instant::now();
         let mut machine = Machine::new(self.options.tuning);
+        let place = self.place().await?;
+        if let (Some(checkpoint), false) = (self.checkpoint, self.options.dry_run) {
+            machine.start_at(checkpoint.start(place));
+        }
         let mut scanner = Scanner {
             connection: Arc::clone(&self.reader),
             server: self.server,
@@ -357,6 +372,7 @@ impl Sweep<'_> {
                 }
                 Action::Scan(blocks) => {
                     self.keeper.pass(Work::Scan, self.watch).await?;
+                    self.save(place, blocks.start)?;
                     let rows = self.scan(&mut scanner, blocks).await?;
                     if machine.is_first_scan() {
                         report.rows_found += rows.len() as u64;
@@ -407,6 +423,12 @@ impl Sweep<'_> {
             self.keeper.at(read, blocks);
             self.watch.progress(&report.relation, machine.scans, read, blocks, report.rows_stored);
         };
+        if self.options.dry_run {
+            report.plan =
+                Some(foresee::plan(self, report, scanner.tally.bytes(), began.elapsed()).await?);
+        } else if let Some(checkpoint) = self.checkpoint {
+            checkpoint.end(place, end == End::Complete)?;
+        }
         let forms = scanner.tally.report(&report.columns);
         if machine.is_first_scan() {
             report.forms_before.clone_from(&forms);
@@ -429,6 +451,28 @@ impl Sweep<'_> {
             End::Complete | End::Left => Outcome::Incomplete,
         };
         Ok(())
+    }
+
+    /// What a checkpoint knows the table by.
+    async fn place(&self) -> Result<Place, RunError> {
+        let oid = self.ready.relation.oid;
+        Ok(Place { oid: oid.0, filenode: gauges::filenode(self.writer.client(), oid).await? })
+    }
+
+    fn save(&self, place: Place, block: u32) -> Result<(), RunError> {
+        match self.checkpoint {
+            Some(checkpoint) if !self.options.dry_run => Ok(checkpoint.at(place, block)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// How each batch's transaction begins.
+    pub(super) fn settings(&self) -> BatchSettings {
+        BatchSettings {
+            lock_timeout_ms: millis(self.options.lock_timeout),
+            replica_role: self.ready.replica_role,
+            row_security_off: self.options.row_security_off,
+        }
     }
 
     async fn scan(
@@ -489,14 +533,9 @@ impl Sweep<'_> {
         let targets = &self.ready.targets;
         // a trigger may change other columns for reasons of its own
         let whole_rows = !self.ready.triggers_fire;
-        let settings = BatchSettings {
-            lock_timeout_ms: millis(self.options.lock_timeout),
-            replica_role: self.ready.replica_role,
-            row_security_off: self.options.row_security_off,
-        };
         let blocks = rows.iter().map(|row| row.ctid.block.0);
         let (first, last) = (blocks.clone().min().unwrap_or(0), blocks.max().unwrap_or(0));
-        let begin = format!("{}; {}", sql::begin(&settings), sql::lock(&table));
+        let begin = format!("{}; {}", sql::begin(&self.settings()), sql::lock(&table));
         let began = Instant::now();
         let locked = client.batch_execute(&begin).await;
         self.keeper.lock_waited(began.elapsed());
