@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -204,7 +204,7 @@ fn message(stream: &mut impl Read) -> Option<(u8, Vec<u8>)> {
 }
 
 /// Serves one client as a pooler in transaction mode would: with two sessions in turn.
-fn serve(mut client: TcpStream, socket: PathBuf) -> Option<()> {
+fn serve(mut client: TcpStream, socket: &Path) -> Option<()> {
     const ENCRYPTION_REQUESTS: [u32; 2] = [80_877_103, 80_877_104];
     let startup = loop {
         let mut head = [0; 8];
@@ -221,7 +221,7 @@ fn serve(mut client: TcpStream, socket: PathBuf) -> Option<()> {
     };
     let mut sessions = Vec::new();
     for first in [true, false] {
-        let mut session = UnixStream::connect(&socket).ok()?;
+        let mut session = UnixStream::connect(socket).ok()?;
         session.write_all(&startup).ok()?;
         loop {
             let (kind, bytes) = message(&mut session)?;
@@ -268,7 +268,7 @@ fn a_pooler_in_transaction_mode_is_refused() {
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
             let socket = socket.clone();
-            std::thread::spawn(move || serve(client, socket));
+            std::thread::spawn(move || serve(client, &socket));
         }
     });
     let mut pooled = toastctl();
