@@ -9,7 +9,10 @@ pub mod exit;
 pub mod inspect;
 mod inspect_run;
 pub mod retoast;
+pub mod retoast_manners;
+pub mod retoast_progress;
 mod retoast_run;
+mod retoast_signals;
 pub mod terminal;
 pub mod value_spec;
 

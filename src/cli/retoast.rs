@@ -6,6 +6,8 @@ use clap::{Args, ValueEnum};
 
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::inspect::SourceArg;
+use super::retoast_manners::MannersArgs;
+use super::retoast_progress::ProgressArg;
 use crate::report::format::Format;
 use crate::retoast::choice::Toaster;
 use crate::retoast::run::Verify;
@@ -80,6 +82,20 @@ pub struct RetoastArgs {
     #[arg(long, value_name = "FILE", help_heading = "The sweep")]
     pub stop_file: Option<PathBuf>,
 
+    /// What it leaves to others
+    #[command(flatten)]
+    pub manners: MannersArgs,
+
+    /// Keep in this file how far scanning is, and begin there if it is there already; the last scan is
+    /// of the whole table all the same
+    #[arg(long, value_name = "FILE", help_heading = "The sweep")]
+    pub checkpoint: Option<PathBuf>,
+
+    /// Write under this replication origin, which must be there: subscribers with origin = none get
+    /// nothing of it
+    #[arg(long, value_name = "NAME", help_heading = "The sweep")]
+    pub replication_origin: Option<String>,
+
     /// Which rows' contents are compared before and after, before the transaction is committed
     #[arg(long, value_enum, default_value_t, help_heading = "Safety")]
     pub verify: VerifyArg,
@@ -91,6 +107,10 @@ pub struct RetoastArgs {
     /// Go on although row security hides rows
     #[arg(long, help_heading = "Safety")]
     pub allow_row_security: bool,
+
+    /// How to show on standard error how far it is
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    pub progress: ProgressArg,
 
     /// How to print the report
     #[arg(long, value_enum, default_value_t, help_heading = "Output")]

@@ -1,17 +1,19 @@
 //! Runs `toastctl retoast`: from arguments to report and exit code.
 
-use std::io::{self, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::exit::{Exit, Failure};
 use super::inspect::SourceArg;
 use super::retoast::RetoastArgs;
+use super::retoast_progress::{Progress, tell};
+use super::retoast_signals;
 use super::terminal;
+use crate::retoast::checkpoint::{self, Checkpoint, CheckpointError};
+use crate::retoast::control::Control;
+use crate::retoast::keeper::Keeper;
 use crate::retoast::machine::Tuning;
+use crate::retoast::origin;
 use crate::retoast::preflight::{self, Ready, Refusal, Wish};
 use crate::retoast::result::{Outcome, Report, SCHEMA, TableReport};
 use crate::retoast::run::{Options, RunError, Sweep, Watch};
@@ -20,9 +22,6 @@ use crate::source::connect::{Connection, SessionOptions};
 use crate::source::live::LiveError;
 use crate::source::live::catalog;
 use crate::source::live::server::Server;
-
-/// How often progress is told.
-const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Does what the arguments say.
 pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
@@ -34,42 +33,12 @@ pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
     runtime.block_on(retoast(args))
 }
 
-/// One line on standard error.
-fn tell(text: &str) {
-    // Nobody to tell is no reason to stop.
-    let _ = writeln!(io::stderr(), "toastctl: {text}");
-}
-
-/// Progress in plain lines.
-struct Lines {
-    last: Mutex<Instant>,
-}
-
-impl Watch for Lines {
-    fn progress(&self, relation: &str, scan: u32, read: u32, blocks: u32, rows: u64) {
-        let Ok(mut last) = self.last.lock() else { return };
-        if last.elapsed() < LINE_EVERY {
-            return;
-        }
-        *last = Instant::now();
-        let percent = 100 * u64::from(read) / u64::from(blocks.max(1));
-        tell(&format!(
-            "{relation}: scan {scan}: {read} of {blocks} blocks ({percent} %), {rows} rows stored \
-             anew"
-        ));
-    }
-
-    fn note(&self, text: &str) {
-        tell(text);
-    }
-}
-
 /// Two connections, for batches and for scans.
 struct Session {
     writer: Arc<Connection>,
     reader: Arc<Connection>,
     server: Server,
-    stop: Arc<AtomicBool>,
+    control: Arc<Control>,
 }
 
 impl Session {
@@ -85,29 +54,33 @@ impl Session {
         let server = Server::ask(writer.client())
             .await
             .map_err(|error| Failure::new(Exit::Incomplete, error.to_string()))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
-        let (limit, file) = (args.max_runtime, args.stop_file.clone());
-        tokio::spawn(async move {
-            let mut terminate =
-                tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).ok();
-            let terminated = async {
-                match &mut terminate {
-                    Some(signal) => {
-                        signal.recv().await;
-                    }
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                () = terminated => {}
-                () = time_is_up(limit) => {}
-                () = appears(file) => {}
-            }
-            asked.store(true, Ordering::Relaxed);
-        });
-        Ok(Session { writer: Arc::new(writer), reader: Arc::new(reader), server, stop })
+        let control = Arc::new(Control::new(args.manners.pause_file.clone()));
+        retoast_signals::listen(&control, args.max_runtime, args.stop_file.clone());
+        Ok(Session { writer: Arc::new(writer), reader: Arc::new(reader), server, control })
+    }
+
+    /// A third connection, for measuring.
+    async fn keeper(&self, args: &RetoastArgs, watch: &Progress) -> Result<Keeper, Failure> {
+        let connection = self.writer.open_another().await.map_err(|error| Failure::from(&error))?;
+        let wants = args.manners.wants(args.max_bloat, args.dry_run);
+        let mut note = |text: &str| watch.note(text);
+        match Keeper::open(Arc::new(connection), Arc::clone(&self.control), wants, &mut note).await
+        {
+            Ok(keeper) => Ok(keeper),
+            Err(refusal) => Err(self.refusal(&refusal).await),
+        }
+    }
+
+    fn checkpoint(&self, args: &RetoastArgs) -> Result<Option<Checkpoint>, Failure> {
+        let Some(path) = &args.checkpoint else { return Ok(None) };
+        let sweep = checkpoint::Sweep {
+            database: self.server.database.clone(),
+            choice: format!("{} to {}", args.columns.join(", "), args.toaster.name()),
+        };
+        Checkpoint::open(path, sweep).map(Some).map_err(|error| match error {
+            CheckpointError::Io { .. } => Failure::new(Exit::Incomplete, error.to_string()),
+            _ => Failure::usage(error.to_string()),
+        })
     }
 
     fn eyes(&self, args: &RetoastArgs) -> Result<Eyes, Failure> {
@@ -155,28 +128,14 @@ impl Session {
     }
 }
 
-/// Ends after so many seconds, or never.
-async fn time_is_up(seconds: Option<u64>) {
-    match seconds {
-        Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Ends when the file is there.
-async fn appears(file: Option<PathBuf>) {
-    let Some(file) = file else { return std::future::pending().await };
-    while !tokio::fs::try_exists(&file).await.unwrap_or(false) {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-}
-
 async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
     let session = Session::open(args).await?;
     let client = session.writer.client();
     if let Err(refusal) = preflight::server(client, &session.server).await {
         return Err(session.refusal(&refusal).await);
     }
+    let watch = Progress::new(args.progress);
+    let keeper = session.keeper(args, &watch).await?;
     let oids = match catalog::find(client, &session.server.database, &args.tables).await {
         Ok(oids) => oids,
         Err(error) => return Err(session.failure("", &error).await),
@@ -197,6 +156,14 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
             Err(refusal) => return Err(session.refusal(&refusal).await),
         }
     }
+    for ready in &tables {
+        match keeper.check_space(ready).await {
+            Ok(told) => told.iter().for_each(|told| {
+                watch.note(&format!("{}: {told}", ready.relation.display_name()));
+            }),
+            Err(refusal) => return Err(session.refusal(&refusal).await),
+        }
+    }
     let options = Options {
         toaster: args.toaster,
         eyes: session.eyes(args)?,
@@ -211,8 +178,14 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
         lock_timeout: Duration::from_millis(args.lock_timeout),
         row_security_off: !args.allow_row_security,
         dry_run: args.dry_run,
+        origin: args.replication_origin.clone(),
     };
-    let watch = Lines { last: Mutex::new(Instant::now()) };
+    if let (Some(name), false) = (&options.origin, args.dry_run)
+        && let Err(refusal) = origin::set_up(client, name).await
+    {
+        return Err(session.refusal(&refusal).await);
+    }
+    let checkpoint = session.checkpoint(args)?;
     let mut reports: Vec<TableReport> = Vec::new();
     let mut failure = None;
     for ready in &tables {
@@ -223,7 +196,9 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
             ready,
             options: &options,
             watch: &watch,
-            stop: &session.stop,
+            stop: session.control.stop_flag(),
+            keeper: &keeper,
+            checkpoint: checkpoint.as_ref(),
         };
         match sweep.run().await {
             Ok(report) => reports.push(report),
@@ -236,11 +211,12 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
                 break;
             }
         }
-        if session.stop.load(Ordering::Relaxed) {
+        if session.control.stopped() {
             break;
         }
     }
-    finish(args, reports, failure, session.stop.load(Ordering::Relaxed))
+    watch.end();
+    finish(args, reports, failure, session.control.stopped())
 }
 
 fn finish(

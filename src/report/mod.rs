@@ -5,7 +5,8 @@
 //! * [`inspect`]: the report of `inspect` in every format; [`values`]: its lines of values;
 //!   [`anatomy`]: one value in every detail.
 //! * [`advise`]: the report of `advise-threshold`; [`advise_plot`]: its charts.
-//! * [`retoast`]: the report of `retoast`.
+//! * [`retoast`]: the report of `retoast`; [`retoast_plan`]: what is expected;
+//!   [`retoast_progress`]: how far it is.
 
 pub mod advise;
 pub mod advise_plot;
@@ -14,6 +15,8 @@ pub mod format;
 pub mod inspect;
 pub mod inspect_sample;
 pub mod retoast;
+pub mod retoast_plan;
+pub mod retoast_progress;
 pub mod table;
 pub mod units;
 pub mod values;

@@ -3,12 +3,16 @@
 use std::io::{self, Write};
 
 use super::format::{Format, json, json_lines};
+use super::retoast_plan::lines as plan_lines;
 use super::table::{Grid, Head, Style, printable};
 use super::units::size;
 use crate::retoast::result::{FormReport, Outcome, Report, TableReport};
 
 /// Skipped rows shown in a table; the rest is counted.
 const SKIPPED_SHOWN: usize = 10;
+
+/// Waits for locks that are no longer than a round trip are not shown.
+const WORTH_TELLING_MS: u64 = 10;
 
 /// Writes the report. `width` is the terminal's, for the table only.
 pub fn write(
@@ -77,6 +81,21 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         size(table.wal_bytes),
         table.elapsed_ms as f64 / 1000.0
     )?;
+    if table.longest_lock_wait_ms >= WORTH_TELLING_MS {
+        writeln!(out, "locks: the longest wait took {} ms", table.longest_lock_wait_ms)?;
+    }
+    for pause in &table.pauses {
+        writeln!(
+            out,
+            "waited: {} times for {}, {:.1} s",
+            pause.times,
+            pause.reason.replace('_', " "),
+            pause.ms as f64 / 1000.0
+        )?;
+    }
+    if let Some(plan) = &table.plan {
+        plan_lines(plan, out)?;
+    }
     writeln!(out)?;
     let mut sizes = Grid::new(&[
         Head::text("part", 0),

@@ -147,6 +147,10 @@ pub struct Machine {
     sleep: Option<(Duration, Reason)>,
     busy: u32,
     idle_scans: u32,
+    /// Where the first scan begins.
+    start: u32,
+    /// Whether the scan under way leaves a part out, so that it proves nothing.
+    partial: bool,
     /// Rows found and stored anew in the scan under way.
     found: u64,
     stored: u64,
@@ -177,6 +181,8 @@ impl Machine {
             sleep: None,
             busy: 0,
             idle_scans: 0,
+            start: 0,
+            partial: false,
             found: 0,
             stored: 0,
             refused: Vec::new(),
@@ -184,6 +190,11 @@ impl Machine {
             retries: 0,
             longest_batch: Duration::ZERO,
         }
+    }
+
+    /// Has the first scan begin at this block; it then proves nothing.
+    pub fn start_at(&mut self, block: u32) {
+        self.start = block;
     }
 
     /// Rows that the server refused.
@@ -229,14 +240,15 @@ impl Machine {
     }
 
     fn end_scan(&mut self) {
-        if self.found == 0 {
+        let partial = std::mem::take(&mut self.partial);
+        if self.found == 0 && !partial {
             self.phase =
                 Phase::Ended(if self.refused.is_empty() { End::Complete } else { End::Left });
             return;
         }
         self.phase = Phase::Begin;
         self.vacuum_due = self.unvacuumed > 0;
-        if self.stored > 0 {
+        if self.stored > 0 || partial {
             self.idle_scans = 0;
             return;
         }
@@ -257,7 +269,9 @@ impl Machine {
         match event {
             Event::Stop => self.phase = Phase::Ended(End::Stopped),
             Event::Begun { blocks, bytes } => {
-                (self.blocks, self.bytes, self.next_block) = (blocks, bytes, 0);
+                (self.blocks, self.bytes) = (blocks, bytes);
+                self.next_block = std::mem::take(&mut self.start).min(blocks);
+                self.partial = self.next_block > 0;
                 (self.found, self.stored) = (0, 0);
                 self.phase = Phase::Scanning;
             }
@@ -530,6 +544,27 @@ mod tests {
         }
         assert_eq!(waits, [100, 200, 400, 800, 1600]);
         assert_eq!(machine.retries, 5);
+    }
+
+    #[test]
+    fn a_scan_that_begins_in_the_middle_proves_nothing() {
+        let mut world = World::new(1000, 2, 10);
+        world.left.retain(|row| row.ctid.block.0 < 300);
+        let mut machine = Machine::new(TUNING);
+        machine.start_at(512);
+        assert_eq!(machine.next_action(), Action::BeginScan);
+        machine.note(Event::Begun { blocks: 1000, bytes: 1 << 23 }, 0.0);
+        assert_eq!(machine.next_action(), Action::Scan(512..768));
+        machine.note(Event::Scanned(Vec::new()), 0.0);
+        assert_eq!(world.run(&mut machine), End::Complete);
+        assert!(world.left.is_empty());
+        assert_eq!((machine.scans, world.now < Duration::from_secs(1)), (3, true));
+        // a table that became shorter
+        let mut world = World::new(10, 2, 10);
+        let mut machine = Machine::new(TUNING);
+        machine.start_at(512);
+        assert_eq!(world.run(&mut machine), End::Complete);
+        assert!(world.left.is_empty());
     }
 
     #[test]

@@ -7,15 +7,28 @@
 //! * [`machine`]: what to do next, without IO and without a clock.
 //! * [`shapes`], [`preflight`]: what the catalog says of types and tables, and why a table is refused.
 //! * [`scan`]: the rows that are stored otherwise than chosen; [`run`]: doing it.
+//! * [`manners`], [`window`]: when it waits for others (pure); [`gauges`]: what is measured for that;
+//!   [`control`]: what is asked from outside; [`keeper`]: measuring and waiting.
+//! * [`checkpoint`]: where scanning is, in a file; [`origin`]: keeping subscribers out of it.
+//! * [`plan`]: what is expected of a sweep (pure); `foresee`: what it is made of.
 //! * [`result`]: what is reported.
 
+pub mod checkpoint;
 pub mod choice;
 pub mod compliance;
+pub mod control;
 pub mod forcing;
+mod foresee;
+pub mod gauges;
+pub mod keeper;
 pub mod machine;
+pub mod manners;
+pub mod origin;
+pub mod plan;
 pub mod preflight;
 pub mod result;
 pub mod run;
 pub mod scan;
 pub mod shapes;
 pub mod sql;
+pub mod window;

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::plan::Plan;
 use crate::codec::Method;
 use crate::model::stored::Form;
 
 /// The name and version of the JSON form.
 pub const SCHEMA: &str = "toastctl.retoast/1";
+
+/// The JSON Schema (draft 2020-12) of [`Report`].
+pub const JSON_SCHEMA: &str = include_str!("retoast.schema.json");
 
 /// The whole report.
 #[derive(Debug, Serialize)]
@@ -47,6 +51,11 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// All together.
+    pub fn sum(self) -> u64 {
+        self.heap.saturating_add(self.toast).saturating_add(self.indexes)
+    }
+
     /// The larger of each.
     pub fn max(self, other: Sizes) -> Sizes {
         Sizes {
@@ -79,6 +88,17 @@ pub struct SkippedRow {
     pub ctid: String,
     /// What the server said.
     pub reason: String,
+}
+
+/// Waits for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PauseReport {
+    /// The reason.
+    pub reason: &'static str,
+    /// How often.
+    pub times: u64,
+    /// How long in all, in milliseconds.
+    pub ms: u64,
 }
 
 /// What was done to one table.
@@ -114,6 +134,10 @@ pub struct TableReport {
     pub retries: u64,
     /// The longest batch in milliseconds.
     pub longest_batch_ms: u64,
+    /// The longest wait for a lock on the table, in milliseconds; no row's lock is waited for.
+    pub longest_lock_wait_ms: u64,
+    /// Waits for others, by reason.
+    pub pauses: Vec<PauseReport>,
     /// WAL written by everybody meanwhile, in bytes.
     pub wal_bytes: u64,
     /// How long it took, in milliseconds.
@@ -130,6 +154,8 @@ pub struct TableReport {
     pub forms_after: Vec<FormReport>,
     /// Rows that could not be stored anew.
     pub skipped: Vec<SkippedRow>,
+    /// What is expected, if only a plan was asked for.
+    pub plan: Option<Plan>,
     /// What should be known besides.
     pub notes: Vec<String>,
 }
@@ -157,6 +183,11 @@ impl Tally {
         let count = self.counts.entry((column, form, method.map(Method::name))).or_default();
         count.0 += 1;
         count.1 = count.1.saturating_add(bytes);
+    }
+
+    /// Stored bytes of all values.
+    pub fn bytes(&self) -> u64 {
+        self.counts.values().map(|&(_, bytes)| bytes).sum()
     }
 
     /// As the report has it.

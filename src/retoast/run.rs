@@ -9,8 +9,13 @@ use rand::RngExt;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
+use super::checkpoint::{Checkpoint, CheckpointError, Place};
 use super::choice::Toaster;
+use super::foresee;
+use super::gauges;
+use super::keeper::{Figures, Keeper};
 use super::machine::{Action, End, Event, MAX_REFUSED, Machine, Row, Tuning};
+use super::manners::{Pause, Work};
 use super::preflight::Ready;
 use super::result::{Outcome, Sizes, SkippedRow, TableReport, Tally};
 use super::scan::{Eyes, Scanner};
@@ -18,7 +23,6 @@ use super::sql::{self, BatchSettings};
 use crate::source::connect::Connection;
 use crate::source::live::LiveError;
 use crate::source::live::server::Server;
-use crate::source::sql::quote_identifier;
 
 /// First key of the advisory lock that says that a table is being retoasted; the second is its OID.
 pub const LOCK_CLASS: i32 = 0x746f_6173;
@@ -57,6 +61,8 @@ pub struct Options {
     pub row_security_off: bool,
     /// Only look.
     pub dry_run: bool,
+    /// The replication origin of what is written.
+    pub origin: Option<String>,
 }
 
 /// Why the sweep could not go on. What was committed stays; the same command goes on from there.
@@ -90,6 +96,12 @@ pub enum RunError {
     /// So many rows were refused that the cause cannot be their content.
     #[error("{MAX_REFUSED} rows were refused, the last one with: {0}")]
     TooManyRefused(String),
+    /// Something that is watched cannot be measured, or is beyond its limit.
+    #[error("{0}")]
+    Manners(String),
+    /// Where scanning is cannot be saved.
+    #[error("{0}")]
+    Checkpoint(#[from] CheckpointError),
     /// The table cannot be locked.
     #[error("{0}: no lock in {LOCK_TRIES} tries\nHINT:  See pg_locks for who holds it.")]
     NoLock(&'static str),
@@ -107,6 +119,10 @@ pub trait Watch: Send + Sync {
     fn progress(&self, relation: &str, scan: u32, read: u32, blocks: u32, rows: u64);
     /// Something worth a line.
     fn note(&self, text: &str);
+    /// What was measured, about once a second.
+    fn figures(&self, figures: &Figures);
+    /// Why it waits now; `None`: it goes on.
+    fn paused(&self, pause: Option<&Pause>);
 }
 
 /// One table's sweep.
@@ -125,6 +141,10 @@ pub struct Sweep<'a> {
     pub watch: &'a dyn Watch,
     /// Set from outside to stop.
     pub stop: &'a AtomicBool,
+    /// Keeps its manners.
+    pub keeper: &'a Keeper,
+    /// Where scanning is.
+    pub checkpoint: Option<&'a Checkpoint>,
 }
 
 /// What became of a batch.
@@ -169,6 +189,7 @@ impl Sweep<'_> {
         let client = self.writer.client();
         let before = self.sizes().await?;
         let wal = self.wal().await?;
+        self.keeper.begin(self.ready, before).await?;
         let alter = sql::alter(&self.ready.relation.quoted(), &self.ready.changes);
         let mut report = TableReport {
             relation: self.name(),
@@ -189,6 +210,7 @@ impl Sweep<'_> {
             vacuums: 0,
             retries: 0,
             longest_batch_ms: 0,
+            longest_lock_wait_ms: 0,
             wal_bytes: 0,
             elapsed_ms: 0,
             before,
@@ -197,6 +219,8 @@ impl Sweep<'_> {
             forms_before: Vec::new(),
             forms_after: Vec::new(),
             skipped: Vec::new(),
+            pauses: Vec::new(),
+            plan: None,
             notes: self.notes(),
         };
         if !self.options.dry_run
@@ -206,6 +230,8 @@ impl Sweep<'_> {
         }
         let done = self.sweep(&mut report).await;
         report.elapsed_ms = millis(began.elapsed());
+        let (pauses, wait) = self.keeper.end().await;
+        (report.pauses, report.longest_lock_wait_ms) = (pauses, millis(wait));
         if done.is_ok() {
             report.after = self.sizes().await?;
             report.peak = report.peak.max(report.after);
@@ -261,7 +287,10 @@ impl Sweep<'_> {
             millis(self.options.lock_timeout)
         );
         for attempt in 1..=LOCK_TRIES {
-            match self.writer.client().batch_execute(&sql).await {
+            let began = Instant::now();
+            let done = self.writer.client().batch_execute(&sql).await;
+            self.keeper.lock_waited(began.elapsed());
+            match done {
                 Ok(()) => return Ok(()),
                 Err(error) => {
                     self.rollback().await?;
@@ -295,7 +324,12 @@ impl Sweep<'_> {
     }
 
     async fn sweep(&self, report: &mut TableReport) -> Result<(), RunError> {
+        let began = Instant::now();
         let mut machine = Machine::new(self.options.tuning);
+        let place = self.place().await?;
+        if let (Some(checkpoint), false) = (self.checkpoint, self.options.dry_run) {
+            machine.start_at(checkpoint.start(place));
+        }
         let mut scanner = Scanner {
             connection: Arc::clone(&self.reader),
             server: self.server,
@@ -337,6 +371,8 @@ impl Sweep<'_> {
                     }
                 }
                 Action::Scan(blocks) => {
+                    self.keeper.pass(Work::Scan, self.watch).await?;
+                    self.save(place, blocks.start)?;
                     let rows = self.scan(&mut scanner, blocks).await?;
                     if machine.is_first_scan() {
                         report.rows_found += rows.len() as u64;
@@ -346,13 +382,20 @@ impl Sweep<'_> {
                     Event::Scanned(if self.options.dry_run { Vec::new() } else { rows })
                 }
                 Action::Batch(rows) => {
+                    self.keeper.pass(Work::Batch, self.watch).await?;
+                    if self.stopped() {
+                        continue;
+                    }
+                    let bytes = rows.iter().map(|row| row.bytes).sum();
                     let started = Instant::now();
                     match self.batch(&rows, report).await? {
                         Done::Stored { rows, xid } => {
                             scanner.ours.insert(xid);
                             report.rows_stored += rows;
                             report.batches += u64::from(rows > 0);
-                            Event::BatchDone { rows, took: started.elapsed() }
+                            let took = started.elapsed();
+                            self.keeper.batch_done(took, bytes).await;
+                            Event::BatchDone { rows, took }
                         }
                         Done::Busy => Event::BatchBusy,
                         Done::Refused(reason) => {
@@ -369,6 +412,7 @@ impl Sweep<'_> {
                     }
                 }
                 Action::Vacuum => {
+                    self.keeper.pass(Work::Vacuum, self.watch).await?;
                     report.peak = report.peak.max(self.sizes().await?);
                     report.vacuums += u64::from(self.vacuum().await?);
                     Event::Vacuumed
@@ -376,8 +420,15 @@ impl Sweep<'_> {
             };
             machine.note(event, rand::rng().random());
             let (read, blocks) = machine.position();
+            self.keeper.at(read, blocks);
             self.watch.progress(&report.relation, machine.scans, read, blocks, report.rows_stored);
         };
+        if self.options.dry_run {
+            report.plan =
+                Some(foresee::plan(self, report, scanner.tally.bytes(), began.elapsed()).await?);
+        } else if let Some(checkpoint) = self.checkpoint {
+            checkpoint.end(place, end == End::Complete)?;
+        }
         let forms = scanner.tally.report(&report.columns);
         if machine.is_first_scan() {
             report.forms_before.clone_from(&forms);
@@ -400,6 +451,28 @@ impl Sweep<'_> {
             End::Complete | End::Left => Outcome::Incomplete,
         };
         Ok(())
+    }
+
+    /// What a checkpoint knows the table by.
+    async fn place(&self) -> Result<Place, RunError> {
+        let oid = self.ready.relation.oid;
+        Ok(Place { oid: oid.0, filenode: gauges::filenode(self.writer.client(), oid).await? })
+    }
+
+    fn save(&self, place: Place, block: u32) -> Result<(), RunError> {
+        match self.checkpoint {
+            Some(checkpoint) if !self.options.dry_run => Ok(checkpoint.at(place, block)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// How each batch's transaction begins.
+    pub(super) fn settings(&self) -> BatchSettings {
+        BatchSettings {
+            lock_timeout_ms: millis(self.options.lock_timeout),
+            replica_role: self.ready.replica_role,
+            row_security_off: self.options.row_security_off,
+        }
     }
 
     async fn scan(
@@ -460,15 +533,14 @@ impl Sweep<'_> {
         let targets = &self.ready.targets;
         // a trigger may change other columns for reasons of its own
         let whole_rows = !self.ready.triggers_fire;
-        let settings = BatchSettings {
-            lock_timeout_ms: millis(self.options.lock_timeout),
-            replica_role: self.ready.replica_role,
-            row_security_off: self.options.row_security_off,
-        };
         let blocks = rows.iter().map(|row| row.ctid.block.0);
         let (first, last) = (blocks.clone().min().unwrap_or(0), blocks.max().unwrap_or(0));
-        let begin = format!("{}; {}", sql::begin(&settings), sql::prune(&table, first..=last));
-        client.batch_execute(&begin).await?;
+        let begin = format!("{}; {}", sql::begin(&self.settings()), sql::lock(&table));
+        let began = Instant::now();
+        let locked = client.batch_execute(&begin).await;
+        self.keeper.lock_waited(began.elapsed());
+        locked?;
+        client.batch_execute(&sql::prune(&table, first..=last)).await?;
         let mut ctids: Vec<String> = rows.iter().map(|row| row.ctid.to_string()).collect();
         let mut before: Vec<i64> = Vec::new();
         if verify {
@@ -546,42 +618,12 @@ impl Sweep<'_> {
     }
 
     async fn sizes(&self) -> Result<Sizes, RunError> {
-        let rows = self
-            .writer
-            .client()
-            .query_typed(
-                "SELECT coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
-                        coalesce(pg_catalog.pg_relation_size(nullif(c.reltoastrelid, 0)), 0), \
-                        coalesce(pg_catalog.pg_indexes_size(c.oid), 0) \
-                        + coalesce(pg_catalog.pg_indexes_size(nullif(c.reltoastrelid, 0)), 0) \
-                 FROM pg_catalog.pg_class AS c WHERE c.oid = $1",
-                &[(&self.ready.relation.oid.0, Type::OID)],
-            )
-            .await?;
-        let row = rows.first().ok_or_else(|| {
-            LiveError::NoSuchRelation(quote_identifier(&self.ready.relation.name))
-        })?;
-        let bytes = |at| -> Result<u64, RunError> {
-            Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
-        };
-        Ok(Sizes { heap: bytes(0)?, toast: bytes(1)?, indexes: bytes(2)? })
+        Ok(gauges::sizes(self.writer.client(), self.ready.relation.oid).await?)
     }
 
     /// Bytes of WAL written since the cluster was made.
     async fn wal(&self) -> Result<u64, RunError> {
-        let rows = self
-            .writer
-            .client()
-            .query_typed(
-                "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')\
-                 ::pg_catalog.int8",
-                &[],
-            )
-            .await?;
-        Ok(match rows.first() {
-            Some(row) => u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0),
-            None => 0,
-        })
+        Ok(gauges::wal(self.writer.client()).await?)
     }
 }
 

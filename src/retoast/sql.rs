@@ -83,6 +83,12 @@ pub fn begin(settings: &BatchSettings) -> String {
     sql
 }
 
+/// Takes the lock that an `UPDATE` takes anyway, in a statement of its own, so that the wait for it is
+/// known.
+pub fn lock(table: &str) -> String {
+    format!("LOCK TABLE ONLY {table} IN ROW EXCLUSIVE MODE")
+}
+
 /// Reads a batch's pages in a way that prunes them: without that, which a scan by address alone does
 /// not do, no update finds room beside the old version.
 pub fn prune(table: &str, blocks: std::ops::RangeInclusive<u32>) -> String {

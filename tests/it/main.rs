@@ -26,6 +26,8 @@ mod oracle;
 mod pattern;
 mod reassemble;
 mod retoast;
+mod retoast_around;
+mod retoast_manners;
 mod server;
 mod table_files;
 mod tls;

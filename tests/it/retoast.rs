@@ -9,19 +9,19 @@ use crate::command::{Run, run, toastctl};
 use crate::server::{self, Database};
 
 /// `toastctl retoast` on `database` as its superuser.
-fn command(database: &Database<'_>, arguments: &[&str]) -> Command {
+pub(crate) fn command(database: &Database<'_>, arguments: &[&str]) -> Command {
     let mut command = toastctl();
     command.args(["retoast", "-d", &database.url(), "--format", "json"]).args(arguments);
     command
 }
 
-fn retoast(database: &Database<'_>, arguments: &[&str]) -> Run {
+pub(crate) fn retoast(database: &Database<'_>, arguments: &[&str]) -> Run {
     run(&mut command(database, arguments))
 }
 
 /// The report of a run that must succeed, for one table.
 #[track_caller]
-fn done(run: &Run) -> Value {
+pub(crate) fn done(run: &Run) -> Value {
     assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
     let report: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(report["schema"], "toastctl.retoast/1");
@@ -33,19 +33,19 @@ fn done(run: &Run) -> Value {
 
 /// The run fails with this code and says so.
 #[track_caller]
-fn refused(run: &Run, code: i32, message: &str) {
+pub(crate) fn refused(run: &Run, code: i32, message: &str) {
     assert_eq!(run.code, Some(code), "{}{}", run.stdout, run.stderr);
     assert!(run.stderr.contains(message), "{}", run.stderr);
 }
 
-fn with_pageinspect(prefix: &str) -> Database<'static> {
+pub(crate) fn with_pageinspect(prefix: &str) -> Database<'static> {
     let database = server::shared().create_database(prefix);
     database.psql("CREATE EXTENSION pageinspect");
     database
 }
 
 /// Contents of a table row by row, keyed by `id`, as one hash.
-fn contents(database: &Database<'_>, table: &str) -> String {
+pub(crate) fn contents(database: &Database<'_>, table: &str) -> String {
     database.psql(&format!(
         "SELECT count(*), md5(string_agg(md5(t::text), ',' ORDER BY id)) FROM {table} AS t"
     ))

@@ -128,6 +128,35 @@ impl Server {
         server
     }
 
+    /// A streaming standby of this server, which follows until it is dropped.
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    pub(crate) fn start_standby(&self) -> Server {
+        let dir = make_dir();
+        let watchdog = Some(watchdog(&dir));
+        let standby = Server {
+            installation: self.installation,
+            port: self.port,
+            dir,
+            auth: self.auth.clone(),
+            postmaster: Mutex::new(None),
+            watchdog,
+        };
+        let mut copy = standby.server_program("pg_basebackup");
+        copy.arg("-D").arg(standby.data_dir()).arg("-h").arg(&self.dir);
+        copy.args(["-U", self.superuser(), "-p", &self.port.to_string()]);
+        copy.args(["-R", "-X", "stream", "-c", "fast", "--no-sync"]);
+        let copied = run(&mut copy);
+        assert_eq!(copied.code, Some(0), "pg_basebackup failed: {}", copied.stderr);
+        let path = standby.data_dir().join("postgresql.conf");
+        let conf = fs::read_to_string(&path).expect("the copy has its settings");
+        let here = format!("unix_socket_directories = '{}'\n", standby.dir.display());
+        standby.write_private(&path, (conf + &here).as_bytes());
+        standby.launch();
+        standby
+    }
+
     fn initdb(&self) {
         let mut initdb = self.server_program("initdb");
         initdb.arg("-D").arg(self.data_dir()).args(["-U", self.superuser(), "-E", "UTF8"]);

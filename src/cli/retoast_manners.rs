@@ -1,0 +1,190 @@
+//! Options of `retoast` that say what it leaves to others.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::retoast::keeper::{REPLICA_LAG, Wants};
+use crate::retoast::manners::{Lag, Limits};
+use crate::retoast::window::Window;
+
+/// Free space to leave, unless told otherwise: 1 GB.
+const FREE_SPACE: u64 = 1 << 30;
+
+/// When to wait for others. Sizes take PostgreSQL's units (kB, MB, GB, TB).
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Manners")]
+pub struct MannersArgs {
+    /// Wait while a replica is further behind than this, in time or bytes of WAL, or off [default: 10s]
+    #[arg(long, value_name = "TIME|SIZE", value_parser = lag)]
+    pub max_replica_lag: Option<LagArg>,
+
+    /// Bytes of WAL that the server may write in a second, all sessions together
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub max_wal_rate: Option<u64>,
+
+    /// Wait while more client sessions than this are active, toastctl's own not counted
+    #[arg(long, value_name = "N")]
+    pub max_active_sessions: Option<u64>,
+
+    /// Wait while this query is true; it is run once a second in a read-only session
+    #[arg(long, value_name = "SQL")]
+    pub throttle_query: Option<String>,
+
+    /// Before each VACUUM, wait while an older snapshot, replication slot or prepared transaction holds
+    /// back by more transactions than this what it may remove
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub max_xmin_age: u64,
+
+    /// Space to leave free for data directory, WAL and the table's tablespaces. Seen only over a Unix
+    /// socket, by a member of pg_read_all_settings who may call pg_stat_file; elsewhere use
+    /// --free-space-query or --disk-limit [default: 1GB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub min_free_space: Option<u64>,
+
+    /// A query that gives the server's free space in bytes, for --min-free-space
+    #[arg(long, value_name = "SQL")]
+    pub free_space_query: Option<String>,
+
+    /// End when table, TOAST relation and indexes have grown by more than this
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub disk_limit: Option<u64>,
+
+    /// Sleep after each transaction, so many times as long as it took
+    #[arg(long, value_name = "RATIO", default_value = "0", value_parser = ratio)]
+    pub nice: f64,
+
+    /// Work only at this time of day by the server's clock and TimeZone, as 22:00-05:00, and wait
+    /// otherwise
+    #[arg(long, value_name = "FROM-UNTIL")]
+    pub window: Option<Window>,
+
+    /// Wait while this file is there. SIGUSR1 asks to wait too, SIGUSR2 to go on
+    #[arg(long, value_name = "FILE")]
+    pub pause_file: Option<PathBuf>,
+}
+
+/// A lag, or none.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LagArg(Option<Lag>);
+
+impl MannersArgs {
+    /// As the sweep takes them.
+    pub fn wants(&self, max_bloat: f64, dry_run: bool) -> Wants {
+        Wants {
+            limits: Limits {
+                replica_lag: self.max_replica_lag.map_or(Some(REPLICA_LAG), |LagArg(lag)| lag),
+                wal_rate: self.max_wal_rate,
+                active_sessions: self.max_active_sessions,
+                throttle_query: self.throttle_query.clone(),
+                free_space: Some(self.min_free_space.unwrap_or(FREE_SPACE)),
+                xmin_age: Some(self.max_xmin_age),
+                window: self.window,
+                nice: self.nice,
+            },
+            lag_given: self.max_replica_lag.is_some(),
+            space_given: self.min_free_space.is_some() || self.free_space_query.is_some(),
+            free_space_query: self.free_space_query.clone(),
+            disk_limit: self.disk_limit,
+            max_bloat,
+            dry_run,
+        }
+    }
+}
+
+/// Number and unit.
+fn split(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    (number, unit.trim())
+}
+
+/// Bytes, with PostgreSQL's units.
+fn size(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" | "bytes" => 0,
+        "kb" => 10,
+        "mb" => 20,
+        "gb" => 30,
+        "tb" => 40,
+        _ => return Err(format!("\"{text}\" is no size: expected one such as 512MB")),
+    };
+    let bytes = number.parse::<f64>().ok().map(|number| number * (1u64 << shift) as f64);
+    match bytes {
+        Some(bytes) if bytes < 9e18 => Ok(bytes as u64),
+        _ => Err(format!("\"{text}\" is no size: expected one such as 512MB")),
+    }
+}
+
+/// A time or a size, or `off`.
+fn lag(text: &str) -> Result<LagArg, String> {
+    if text.trim().eq_ignore_ascii_case("off") {
+        return Ok(LagArg(None));
+    }
+    let (number, unit) = split(text);
+    let ms = match unit.to_ascii_lowercase().as_str() {
+        "ms" => 1.0,
+        "s" => 1e3,
+        "min" => 60e3,
+        "h" => 3600e3,
+        _ => {
+            let size = size(text).ok().filter(|_| !unit.is_empty());
+            let size = size.ok_or_else(|| {
+                format!("\"{text}\" is no lag: expected one such as 10s or 64MB, or off")
+            })?;
+            return Ok(LagArg(Some(Lag::Bytes(size))));
+        }
+    };
+    let time =
+        number.parse::<f64>().ok().map(|number| Duration::try_from_secs_f64(number * ms / 1e3));
+    match time {
+        Some(Ok(time)) => Ok(LagArg(Some(Lag::Time(time)))),
+        _ => Err(format!("\"{text}\" is no lag: expected one such as 10s or 64MB, or off")),
+    }
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let number: f64 = text.trim().parse().map_err(|_| format!("\"{text}\" is no number"))?;
+    if (0.0..=1000.0).contains(&number) {
+        Ok(number)
+    } else {
+        Err("it is from 0 to 1000".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_take_the_units_of_postgresql() {
+        assert_eq!(size("8192"), Ok(8192));
+        assert_eq!(size("1.5 MB"), Ok(3 << 19));
+        assert_eq!(size("2GB"), Ok(2 << 30));
+        for bad in ["", "MB", "1 PB", "-1", "1..2", "99999999TB"] {
+            assert!(size(bad).unwrap_err().contains("is no size"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_lag_is_time_or_bytes_and_never_a_bare_number() {
+        let time = |ms| Ok(LagArg(Some(Lag::Time(Duration::from_millis(ms)))));
+        assert_eq!(lag("500ms"), time(500));
+        assert_eq!(lag("1.5 s"), time(1500));
+        assert_eq!(lag("2min"), time(120_000));
+        assert_eq!(lag("64MB"), Ok(LagArg(Some(Lag::Bytes(64 << 20)))));
+        assert_eq!(lag("off"), Ok(LagArg(None)));
+        for bad in ["10", "s", "-1s", "1 day", ""] {
+            assert!(lag(bad).unwrap_err().contains("is no lag"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_ratio_is_a_number_that_is_not_negative() {
+        assert_eq!(ratio("0.5"), Ok(0.5));
+        assert!(ratio("-1").is_err() && ratio("NaN").is_err() && ratio("x").is_err());
+    }
+}

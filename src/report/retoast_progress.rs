@@ -1,0 +1,167 @@
+//! How far `retoast` is, as a line for people and as JSON for machines.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::table::printable;
+use super::units::{percent, size};
+use crate::retoast::keeper::Figures;
+use crate::retoast::manners::Pause;
+
+/// The name and version of the JSON lines.
+pub const SCHEMA: &str = "toastctl.retoast-progress/1";
+
+/// One moment of a sweep.
+#[derive(Debug, Clone, Default)]
+pub struct Moment {
+    /// The table.
+    pub relation: String,
+    /// The scan under way, from 1.
+    pub scan: u32,
+    /// Its blocks that are read.
+    pub read: u32,
+    /// Its blocks.
+    pub blocks: u32,
+    /// Rows stored anew so far.
+    pub rows: u64,
+    /// Time since the table was begun.
+    pub elapsed: Duration,
+    /// Time since this scan was begun.
+    pub scanning: Duration,
+    /// What was measured last.
+    pub figures: Figures,
+    /// Why it waits just now.
+    pub pause: Option<Pause>,
+}
+
+impl Moment {
+    /// Part of the blocks that are read.
+    fn share(&self) -> f64 {
+        f64::from(self.read) / f64::from(self.blocks.max(1))
+    }
+
+    /// Rows a second.
+    fn rate(&self) -> f64 {
+        self.rows as f64 / self.elapsed.as_secs_f64().max(0.001)
+    }
+
+    /// Time until this scan's end at the pace so far.
+    fn left(&self) -> Option<Duration> {
+        let share = self.share();
+        (share > 0.01).then(|| self.scanning.mul_f64((1.0 - share).max(0.0) / share))
+    }
+
+    /// By how much table, TOAST relation and indexes have grown, as a part of their sizes before.
+    fn growth(&self) -> f64 {
+        let (before, now) = (self.figures.before.sum(), self.figures.now.sum());
+        now.saturating_sub(before) as f64 / before.max(1) as f64
+    }
+
+    /// What a plain line says.
+    pub fn line(&self) -> String {
+        let left = self.left().map_or(String::new(), |left| format!(", {} s left", left.as_secs()));
+        format!(
+            "{}: scan {}: {} of {} blocks ({}){left}, {}",
+            printable(&self.relation),
+            self.scan,
+            self.read,
+            self.blocks,
+            percent(self.share()),
+            self.details()
+        )
+    }
+
+    /// What stands beside the bar.
+    pub fn details(&self) -> String {
+        let mut text = format!(
+            "{} rows stored anew with {} ({:.0} a second), grown {}, {} of WAL",
+            self.rows,
+            size(self.figures.bytes),
+            self.rate(),
+            percent(self.growth()),
+            size(self.figures.wal)
+        );
+        if let Some(pause) = &self.pause {
+            text.push_str(", waiting: ");
+            text.push_str(&printable(&pause.text));
+        }
+        text
+    }
+
+    /// The same for machines.
+    pub fn json(&self) -> Value {
+        #[derive(Serialize)]
+        struct Waiting<'a> {
+            reason: &'static str,
+            text: &'a str,
+        }
+        let waiting =
+            self.pause.as_ref().map(|p| Waiting { reason: p.cause.name(), text: &p.text });
+        json!({
+            "schema": SCHEMA,
+            "event": "progress",
+            "relation": self.relation,
+            "scan": self.scan,
+            "blocks_read": self.read,
+            "blocks": self.blocks,
+            "rows_stored": self.rows,
+            "bytes_stored": self.figures.bytes,
+            "rows_per_second": self.rate().round(),
+            "seconds_left": self.left().map(|left| left.as_secs()),
+            "growth": self.growth(),
+            "sizes": self.figures.now,
+            "wal_bytes": self.figures.wal,
+            "waiting": waiting,
+        })
+    }
+}
+
+/// A line for people as JSON.
+pub fn note(text: &str) -> Value {
+    json!({ "schema": SCHEMA, "event": "note", "text": text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::retoast::manners::Cause;
+    use crate::retoast::result::Sizes;
+
+    fn moment() -> Moment {
+        Moment {
+            relation: "public.t".into(),
+            scan: 1,
+            read: 250,
+            blocks: 1000,
+            rows: 5000,
+            elapsed: Duration::from_secs(10),
+            scanning: Duration::from_secs(8),
+            figures: Figures {
+                bytes: 30 << 20,
+                before: Sizes { heap: 1000, toast: 8000, indexes: 1000 },
+                now: Sizes { heap: 1100, toast: 8200, indexes: 1000 },
+                wal: 45 << 20,
+            },
+            pause: None,
+        }
+    }
+
+    #[test]
+    fn a_line_tells_place_rate_rest_growth_and_the_reason_of_a_wait() {
+        insta::assert_snapshot!(moment().line(), @"public.t: scan 1: 250 of 1000 blocks (25.0 %), 24 s left, 5000 rows stored anew with 30 MB (500 a second), grown 3.0 %, 45 MB of WAL");
+        let pause = Pause { cause: Cause::Xmin, text: "session 1\n".into(), wait: Duration::ZERO };
+        let waiting = Moment { pause: Some(pause), ..moment() };
+        assert!(waiting.line().ends_with(r"of WAL, waiting: session 1\n"), "{}", waiting.line());
+        assert_eq!(waiting.json()["waiting"]["reason"], "xmin");
+    }
+
+    #[test]
+    fn nothing_is_foretold_at_the_very_start() {
+        let start = Moment { read: 0, ..moment() };
+        assert!(!start.line().contains("left"));
+        assert_eq!(start.json()["seconds_left"], Value::Null);
+        assert_eq!(moment().json()["seconds_left"], 24);
+    }
+}

@@ -1,0 +1,301 @@
+//! What a sweep is expected to do, for `--dry-run` (pure). Ranges are wide on purpose: how fast the
+//! server writes and how much WAL full-page images add is known only once it runs.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::choice::Toaster;
+use super::result::Sizes;
+
+/// Bytes of WAL a second of a fast and of a slow server.
+const WAL_SPEED: (f64, f64) = (200e6, 20e6);
+/// Seconds that a row takes besides its bytes.
+const ROW_TIME: (f64, f64) = (10e-6, 200e-6);
+/// WAL of a row besides its values, in bytes: heap record, index entries, chunk headers.
+const ROW_WAL: (f64, f64) = (60.0, 300.0);
+
+/// From the least to the most that is expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Range {
+    /// The least.
+    pub low: u64,
+    /// The most.
+    pub high: u64,
+}
+
+/// What is expected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The statements, each batch's with `$1` for the addresses of its rows.
+    pub statements: Vec<String>,
+    /// How long it will take, in seconds, waits for others not counted.
+    pub seconds: Range,
+    /// WAL, in bytes.
+    pub wal_bytes: Range,
+    /// By how much table, TOAST relation and indexes will grow at the most, in bytes.
+    pub growth_bytes: Range,
+    /// Locks, for people.
+    pub locks: Vec<String>,
+    /// Triggers that will fire.
+    pub triggers_fire: Vec<String>,
+    /// Triggers that will be silenced.
+    pub triggers_silent: Vec<String>,
+    /// What replicas and subscribers will see, for people.
+    pub replication: Vec<String>,
+}
+
+/// What the catalog says that a plan depends on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Triggers that an `UPDATE` calls, and whether they will fire.
+    pub triggers: Vec<(String, bool)>,
+    /// Whether the replica identity is full.
+    pub identity_full: bool,
+    /// Publications with updates of this table.
+    pub publications: Vec<String>,
+    /// Logical replication slots of this database.
+    pub logical_slots: Vec<String>,
+    /// Connected physical replicas; `None` if this user may not see them.
+    pub replicas: Option<u64>,
+}
+
+/// What was found in the scan, and how the sweep will go.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The toaster.
+    pub toaster: Toaster,
+    /// Rows to do.
+    pub rows: u64,
+    /// Bytes of their values, decompressed where that is more than is stored.
+    pub bytes: u64,
+    /// Stored bytes of all values of the columns.
+    pub stored: u64,
+    /// Sizes now.
+    pub sizes: Sizes,
+    /// How long the scan took.
+    pub scan: Duration,
+    /// Part of the table that may be dead before it is vacuumed.
+    pub max_bloat: f64,
+    /// Time slept after a batch, as a multiple of the time that it took.
+    pub nice: f64,
+    /// Bytes of WAL that may be written in a second.
+    pub wal_rate: Option<u64>,
+    /// The longest wait for a lock.
+    pub lock_timeout: Duration,
+    /// The statement that sets the choice, if one is needed.
+    pub alter: Option<String>,
+    /// A batch's statements, then the vacuum's.
+    pub statements: Vec<String>,
+    /// The replication origin of what is written.
+    pub origin: Option<String>,
+}
+
+impl Range {
+    fn of(low: f64, high: f64) -> Range {
+        Range { low: low as u64, high: high.ceil() as u64 }
+    }
+}
+
+impl Plan {
+    /// From what was found.
+    pub fn of(found: &Found, around: &Surroundings) -> Plan {
+        let wal = wal(found, around);
+        Plan {
+            statements: found.alter.iter().chain(&found.statements).cloned().collect(),
+            seconds: seconds(found, wal),
+            wal_bytes: wal,
+            growth_bytes: growth(found),
+            locks: locks(found),
+            triggers_fire: triggers(around, true),
+            triggers_silent: triggers(around, false),
+            replication: replication(found, around),
+        }
+    }
+}
+
+/// Bytes of the values to do: as stored now, and the most that they will take.
+fn values(found: &Found) -> (f64, f64) {
+    let now = found.bytes.min(found.stored) as f64;
+    let then = match found.toaster {
+        // one method's result is seldom a third longer than the other's
+        Toaster::Compressed(_) | Toaster::Main | Toaster::Extended => now * 1.3,
+        Toaster::External | Toaster::Plain => found.bytes.max(found.stored) as f64,
+    };
+    (now, if found.rows == 0 { 0.0 } else { then })
+}
+
+/// The least: half of what is stored now, for what is compressed better. The most: each page of old
+/// chunks and of the heap once as a full-page image, and the new chunks.
+fn wal(found: &Found, around: &Surroundings) -> Range {
+    if found.rows == 0 {
+        return Range { low: 0, high: 0 };
+    }
+    let (now, then) = values(found);
+    let rows = found.rows as f64;
+    // the old row is logged whole
+    let identity = if around.identity_full { now } else { 0.0 };
+    let low = now * 0.5 + rows * ROW_WAL.0;
+    let high = now * 1.1 + then * 1.1 + found.sizes.heap as f64 + rows * ROW_WAL.1 + identity;
+    Range::of(low, high + f64::from(1 << 20))
+}
+
+fn seconds(found: &Found, wal: Range) -> Range {
+    let scan = found.scan.as_secs_f64();
+    if found.rows == 0 {
+        return Range::of(scan * 0.5, scan * 2.0);
+    }
+    let rows = found.rows as f64;
+    let rate = found.wal_rate.map_or(f64::INFINITY, |rate| rate as f64);
+    let work = |wal: u64, speed: f64, row: f64| {
+        let batches = wal as f64 / speed + rows * row;
+        (batches * (1.0 + found.nice)).max(wal as f64 / rate)
+    };
+    Range::of(
+        scan + work(wal.low, WAL_SPEED.0, ROW_TIME.0),
+        scan * 3.0 + work(wal.high, WAL_SPEED.1, ROW_TIME.1),
+    )
+}
+
+fn growth(found: &Found) -> Range {
+    if found.rows == 0 {
+        return Range { low: 0, high: 0 };
+    }
+    let (now, then) = values(found);
+    let dead = found.sizes.sum() as f64 * found.max_bloat;
+    Range::of(0.0, dead * 2.0 + f64::from(4 << 20) + (then - now).max(0.0))
+}
+
+fn locks(found: &Found) -> Vec<String> {
+    let ms = found.lock_timeout.as_millis();
+    let mut locks = Vec::new();
+    if found.alter.is_some() {
+        locks.push(format!(
+            "ACCESS EXCLUSIVE on the table for an instant, to set the choice; waited for {ms} ms at \
+             a time"
+        ));
+    }
+    if found.rows > 0 {
+        locks.push(format!(
+            "ROW EXCLUSIVE on the table during each transaction, and its rows for no key update; \
+             rows that others have locked are left for later; waited for {ms} ms at a time"
+        ));
+        locks.push("SHARE UPDATE EXCLUSIVE on the table during each VACUUM".to_owned());
+    }
+    locks.push("ACCESS SHARE on the table while a part of it is read".to_owned());
+    locks
+}
+
+fn triggers(around: &Surroundings, fire: bool) -> Vec<String> {
+    let some = around.triggers.iter().filter(|(_, fires)| *fires == fire);
+    some.map(|(name, _)| name.clone()).collect()
+}
+
+fn replication(found: &Found, around: &Surroundings) -> Vec<String> {
+    let mut told = Vec::new();
+    match around.replicas {
+        Some(0) => {}
+        Some(count) => told.push(format!("{count} physical replicas replay all of the WAL")),
+        None => told.push("this user may not see physical replicas".to_owned()),
+    }
+    if !around.logical_slots.is_empty() {
+        told.push(format!(
+            "logical slots decode all of the WAL: {}",
+            around.logical_slots.join(", ")
+        ));
+    }
+    if !around.publications.is_empty() {
+        let who = match &found.origin {
+            Some(origin) => format!(
+                "subscribers with origin = none get no row, the others each (origin {origin})"
+            ),
+            None => "subscribers get every row".to_owned(),
+        };
+        told.push(format!("published by {}: {who}", around.publications.join(", ")));
+    }
+    if around.identity_full {
+        told.push("replica identity is full: the old row is written to the WAL too".to_owned());
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Method;
+
+    fn found() -> Found {
+        Found {
+            toaster: Toaster::Compressed(Method::Lz4),
+            rows: 40_000,
+            bytes: 900 << 20,
+            stored: 310 << 20,
+            sizes: Sizes { heap: 3 << 20, toast: 320 << 20, indexes: 1 << 20 },
+            scan: Duration::from_millis(400),
+            max_bloat: 0.05,
+            nice: 0.0,
+            wal_rate: None,
+            lock_timeout: Duration::from_millis(100),
+            alter: Some("ALTER".into()),
+            statements: vec!["UPDATE".into(), "VACUUM".into()],
+            origin: None,
+        }
+    }
+
+    #[test]
+    fn a_measured_sweep_lies_within_its_ranges() {
+        // 320 MB of pglz to lz4: 593 MB of WAL, 2.9 s, 6 % of growth
+        let plan = Plan::of(&found(), &Surroundings::default());
+        let within = |range: Range, value: u64| range.low <= value && value <= range.high;
+        assert!(within(plan.wal_bytes, 593_000_000), "{plan:?}");
+        assert!(within(plan.seconds, 2), "{plan:?}");
+        assert!(within(plan.growth_bytes, 20_000_000), "{plan:?}");
+        assert!(plan.wal_bytes.high < 6 * plan.wal_bytes.low, "{plan:?}");
+        assert_eq!(plan.statements, ["ALTER", "UPDATE", "VACUUM"]);
+    }
+
+    #[test]
+    fn limits_and_full_identity_make_it_longer() {
+        let plain = Plan::of(&found(), &Surroundings::default());
+        let slow = Found { wal_rate: Some(1 << 20), ..found() };
+        let slow = Plan::of(&slow, &Surroundings::default());
+        assert!(slow.seconds.low >= 150, "{slow:?}");
+        let nice = Plan::of(&Found { nice: 9.0, ..found() }, &Surroundings::default());
+        assert!(nice.seconds.low >= 8 * plain.seconds.low);
+        let full = Surroundings { identity_full: true, ..Surroundings::default() };
+        assert!(Plan::of(&found(), &full).wal_bytes.high > plain.wal_bytes.high + (300 << 20));
+    }
+
+    #[test]
+    fn nothing_to_do_takes_a_scan_and_its_lock() {
+        let none = Found { rows: 0, bytes: 0, alter: None, ..found() };
+        let plan = Plan::of(&none, &Surroundings::default());
+        assert_eq!((plan.wal_bytes.high, plan.growth_bytes.high), (0, 0));
+        assert_eq!(plan.seconds, Range { low: 0, high: 1 });
+        assert_eq!(plan.locks, ["ACCESS SHARE on the table while a part of it is read"]);
+    }
+
+    #[test]
+    fn triggers_slots_and_publications_are_named() {
+        let around = Surroundings {
+            triggers: vec![("fires".into(), true), ("silent".into(), false)],
+            publications: vec!["p".into()],
+            logical_slots: vec!["s".into()],
+            replicas: Some(2),
+            ..Surroundings::default()
+        };
+        let plan = Plan::of(&Found { origin: Some("o".into()), ..found() }, &around);
+        assert_eq!(
+            (plan.triggers_fire, plan.triggers_silent),
+            (vec!["fires".into()], vec!["silent".into()])
+        );
+        assert_eq!(
+            plan.replication,
+            [
+                "2 physical replicas replay all of the WAL",
+                "logical slots decode all of the WAL: s",
+                "published by p: subscribers with origin = none get no row, the others each (origin o)",
+            ]
+        );
+    }
+}

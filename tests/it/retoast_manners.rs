@@ -1,0 +1,362 @@
+//! `retoast` waits for others: each reason is provoked on a real server, said, and ends.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::command::{Run, run, toastctl};
+use crate::retoast::{command, contents, done, refused, retoast};
+use crate::server::{self, Database, Options, Server};
+
+/// The longest that anything may take to be seen.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// 3,000 rows, each with 3 kB out of line, compressed by pglz.
+const TABLE: &str = "
+    CREATE EXTENSION IF NOT EXISTS pageinspect;
+    CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
+    INSERT INTO t SELECT i, (SELECT string_agg(repeat(md5((i * 31 + k)::text), 3), '')
+        FROM generate_series(1, 90) k) FROM generate_series(1, 3000) i;
+    VACUUM ANALYZE t;";
+
+const LZ4: [&str; 5] = ["t", "-c", "v", "--toaster", "lz4"];
+
+/// A `toastctl` under way, with what it has said so far.
+struct Running {
+    child: Child,
+    said: Arc<Mutex<String>>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Running {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let said = Arc::new(Mutex::new(String::new()));
+        let (lines, heard) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&said));
+        std::thread::spawn(move || {
+            for line in lines.lines().map_while(Result::ok) {
+                heard.lock().unwrap().push_str(&(line + "\n"));
+            }
+        });
+        Running { child, said }
+    }
+
+    fn sweep(database: &Database<'_>, more: &[&str]) -> Running {
+        let pace = ["--batch-ms", "2"];
+        Running::start(&mut command(database, &[&LZ4[..], &pace[..], more].concat()))
+    }
+
+    fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    #[track_caller]
+    fn says(&self, text: &str) {
+        let began = Instant::now();
+        while !self.said().contains(text) {
+            assert!(began.elapsed() < PATIENCE, "not said: {text}\n{}", self.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert_eq!(run(Command::new("kill").args([signal, &pid])).code, Some(0));
+    }
+
+    fn end(self) -> Run {
+        let output = self.child.wait_with_output().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        let stderr = self.said.lock().unwrap().clone();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        Run { code: output.status.code(), stdout, stderr }
+    }
+
+    /// Ends well, with this reason among its waits; the milliseconds waited for it.
+    #[track_caller]
+    fn done_after(self, reason: &str) -> u64 {
+        let run = self.end();
+        let table = done(&run);
+        let waits = table["pauses"].as_array().unwrap();
+        let wait = waits.iter().find(|wait| wait["reason"] == reason);
+        let wait = wait.unwrap_or_else(|| panic!("no {reason} in {table}"));
+        assert!(wait["times"].as_u64().unwrap() > 0);
+        wait["ms"].as_u64().unwrap()
+    }
+}
+
+/// A session that does this, until it is ended.
+struct Session<'a> {
+    database: &'a Database<'a>,
+    child: Child,
+    name: String,
+}
+
+impl<'a> Session<'a> {
+    /// Returns once the session sleeps, which the statements must end with.
+    fn start(database: &'a Database<'a>, name: &str, sql: &str) -> Session<'a> {
+        let mut psql = database.psql_command();
+        psql.args(["-q", "-c", sql]).env("PGAPPNAME", name);
+        psql.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = psql.spawn().unwrap();
+        let sleeps = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}'
+             AND wait_event = 'PgSleep'"
+        );
+        let began = Instant::now();
+        while database.psql(&sleeps) == "0" {
+            assert!(began.elapsed() < PATIENCE, "{name} does not sleep");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Session { database, child, name: name.to_owned() }
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.database.try_psql(&format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE application_name = '{}'",
+            self.name
+        ));
+        let _ = self.child.wait();
+    }
+}
+
+/// Makes the table anew.
+fn fresh(database: &Database<'_>) {
+    database.psql(&format!("DROP TABLE IF EXISTS t; {TABLE}"));
+}
+
+#[test]
+fn wal_is_written_at_the_rate_allowed_and_nice_sleeps_in_proportion() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("wal");
+    fresh(&database);
+    let before = contents(&database, "t");
+    let table = done(&retoast(&database, &[&LZ4[..], &["--max-wal-rate", "4MB"]].concat()));
+    let (wal, ms) = (table["wal_bytes"].as_f64().unwrap(), table["elapsed_ms"].as_f64().unwrap());
+    assert!(wal > 9e6, "too little to tell: {table}");
+    // the first second's worth is free, and a batch may go beyond
+    let mean = (wal - f64::from(5 << 20)) / (ms / 1000.0);
+    assert!(mean <= f64::from(4 << 20), "{mean} bytes a second: {table}");
+    assert_eq!(table["pauses"][0]["reason"], "wal_rate");
+    assert_eq!(contents(&database, "t"), before);
+
+    fresh(&database);
+    let table = done(&retoast(&database, &[&LZ4[..], &["--nice", "3"]].concat()));
+    let nice = &table["pauses"][0];
+    assert_eq!(nice["reason"], "nice");
+    let (slept, all) = (nice["ms"].as_f64().unwrap(), table["elapsed_ms"].as_f64().unwrap());
+    // what is not slept is batches, a third of the sleep, and the scans
+    assert!(slept <= all && slept > 0.3 * all, "{table}");
+}
+
+#[test]
+fn others_at_work_old_snapshots_and_the_users_query_are_waited_for() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("others");
+    fresh(&database);
+    {
+        let one = Session::start(&database, "one", "SELECT pg_sleep(100)");
+        let two = Session::start(&database, "two", "SELECT pg_sleep(100)");
+        let running = Running::sweep(&database, &["--max-active-sessions", "1"]);
+        running.says("waiting: 2 other sessions are active (--max-active-sessions 1)");
+        drop(two);
+        assert!(running.done_after("active_sessions") >= 100);
+        drop(one);
+    }
+    fresh(&database);
+    let held = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(100)";
+    let holder = Session::start(&database, "holder", held);
+    let more = ["--max-xmin-age", "5", "--max-bloat", "1%"];
+    let running = Running::sweep(&database, &more);
+    running.says("waiting: session ");
+    running.says("holder, in a transaction for");
+    running.says("holds back what vacuum may remove by");
+    drop(holder);
+    assert!(running.done_after("xmin") >= 100);
+
+    fresh(&database);
+    database.psql("BEGIN; CREATE TABLE prepared (); PREPARE TRANSACTION 'held ''it'");
+    let running = Running::sweep(&database, &more);
+    running.says("waiting: prepared transaction 'held ''it' holds back");
+    database.psql("ROLLBACK PREPARED 'held ''it'");
+    running.done_after("xmin");
+
+    fresh(&database);
+    database.psql("CREATE TABLE brake AS SELECT true AS pulled");
+    let query = ["--throttle-query", "SELECT pulled FROM brake"];
+    let running = Running::sweep(&database, &query);
+    running.says("waiting: 'SELECT pulled FROM brake' is true (--throttle-query)");
+    let set =
+        "SELECT attcompression FROM pg_attribute WHERE attname = 'v' AND attrelid = 't'::regclass";
+    assert_eq!(database.psql(set), "l");
+    database.psql("UPDATE brake SET pulled = NULL");
+    running.done_after("throttle_query");
+    database.psql("UPDATE brake SET pulled = true");
+    let running = Running::sweep(&database, &query);
+    running.says("is true");
+    database.psql("DROP TABLE brake");
+    refused(&running.end(), 1, "throttle query 'SELECT pulled FROM brake': ");
+    let wrong =
+        |query: &str| retoast(&database, &[&LZ4[..], &["--throttle-query", query]].concat());
+    refused(&wrong("SELECT nothing"), 1, "column \"nothing\" does not exist");
+    refused(&wrong("SELECT 'much'"), 1, "gave \"much\", not true or false");
+    refused(&wrong("CREATE TABLE trace ()"), 1, "read-only transaction");
+}
+
+#[test]
+fn a_replica_that_lags_is_waited_for_and_a_standby_is_refused() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("lag");
+    fresh(&database);
+    let standby = server.start_standby();
+    let there = standby.database(database.name());
+    refused(&retoast(&there, &LZ4), 1, "the server is a standby");
+    for limit in ["256kB", "1s"] {
+        fresh(&database);
+        let caught_up =
+            "SELECT bool_and(replay_lsn = pg_current_wal_lsn()) FROM pg_stat_replication";
+        let began = Instant::now();
+        while database.psql(caught_up) != "t" {
+            assert!(began.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        there.psql("SELECT pg_wal_replay_pause()");
+        let running = Running::sweep(&database, &["--max-replica-lag", limit, "--nice", "5"]);
+        running.says("waiting: replica \"walreceiver\" (local socket) is ");
+        running.says(" behind (--max-replica-lag)");
+        // it does wait: nothing more is written
+        let stored = "SELECT count(*) FROM t WHERE pg_column_compression(v) = 'lz4'";
+        let before = database.psql(stored);
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(database.psql(stored), before);
+        there.psql("SELECT pg_wal_replay_resume()");
+        assert!(running.done_after("replica_lag") >= 300, "{limit}");
+    }
+    fresh(&database);
+    there.psql("SELECT pg_wal_replay_pause()");
+    let table = done(&retoast(&database, &[&LZ4[..], &["--max-replica-lag", "off"]].concat()));
+    assert_eq!(table["pauses"], serde_json::json!([]));
+    there.psql("SELECT pg_wal_replay_resume()");
+}
+
+#[test]
+fn a_file_a_signal_and_the_time_of_day_pause_it_and_a_stop_is_heard_meanwhile() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("pause");
+    fresh(&database);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pause");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, "").unwrap();
+    let running = Running::sweep(&database, &["--pause-file", path, "--progress", "json"]);
+    running.says("is there (--pause-file)");
+    running.says("\"reason\":\"pause_file\"");
+    let shown = "SELECT count(*) FROM pg_stat_activity
+        WHERE application_name = 'toastctl retoast public.t paused'";
+    assert_eq!(database.psql(shown), "1");
+    running.signal("-USR1");
+    std::fs::remove_file(&file).unwrap();
+    running.says("asked to by SIGUSR1");
+    running.signal("-USR2");
+    let run = running.end();
+    let table = done(&run);
+    let reasons: Vec<&str> =
+        table["pauses"].as_array().unwrap().iter().map(|p| p["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons, ["signal", "pause_file"]);
+    for line in run.stderr.lines() {
+        let line: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        assert_eq!(line["schema"], "toastctl.retoast-progress/1");
+    }
+    let silent = retoast(&database, &[&LZ4[..], &["--progress", "none"]].concat());
+    assert_eq!(silent.stderr, "");
+
+    fresh(&database);
+    let hours = |from: i32, until: i32| {
+        database.psql(&format!(
+            "SELECT to_char(localtime + '{from} hours', 'HH24:MI') || '-' ||
+                    to_char(localtime + '{until} hours', 'HH24:MI')"
+        ))
+    };
+    let began = Instant::now();
+    let running = Running::sweep(&database, &["--window", &hours(2, 4)]);
+    running.says(&format!("outside {} (--window)", hours(2, 4)));
+    running.signal("-INT");
+    let stopped = running.end();
+    refused(&stopped, 4, "stopped; to go on: ");
+    assert!(stopped.stderr.contains("retoast") && stopped.stderr.contains("--window"));
+    assert!(began.elapsed() < PATIENCE);
+    let left = "SELECT count(*) FROM t WHERE pg_column_compression(v) <> 'lz4'";
+    assert_eq!(database.psql(left), "3000");
+    done(&retoast(&database, &[&LZ4[..], &["--window", &hours(-2, 2)]].concat()));
+    assert_eq!(database.psql(left), "0");
+    let nonsense = retoast(&database, &[&LZ4[..], &["--window", "9-17"]].concat());
+    refused(&nonsense, 2, "expected one such as 22:00-05:00");
+}
+
+#[test]
+fn space_is_looked_at_before_the_start_and_while_it_runs() {
+    let server = Server::start(&Options { tcp: true, ..Options::default() });
+    let database = server.create_database("space");
+    fresh(&database);
+    let with = |more: &[&str]| retoast(&database, &[&LZ4[..], more].concat());
+    let set =
+        "SELECT attcompression FROM pg_attribute WHERE attname = 'v' AND attrelid = 't'::regclass";
+    let short = with(&["--min-free-space", "900000TB"]);
+    refused(&short, 1, "public.t: not enough space: ");
+    assert!(short.stderr.contains(&format!("free in \"{}", server.data_dir().display())));
+    assert_eq!(database.psql(set), "p");
+    // the file system of a server that is reached by TCP may be another machine's
+    let mut remote = toastctl();
+    let port = server.port().to_string();
+    remote.args(["retoast", "-h", "127.0.0.1", "-p", &port, "-U", "postgres"]);
+    remote.args(["-d", database.name()]).args(LZ4).args(["--min-free-space", "1MB"]);
+    refused(&run(&mut remote), 1, "free space cannot be told");
+
+    database.psql("CREATE TABLE room AS SELECT 1::int8 << 40 AS bytes");
+    let asked = ["--free-space-query", "SELECT bytes FROM room", "--nice", "5"];
+    let running = Running::sweep(&database, &asked);
+    running.says("1048576 MB are free by --free-space-query");
+    database.psql("UPDATE room SET bytes = 1023 << 20");
+    running.says("1023 MB are free by --free-space-query, less than 1024 MB (--min-free-space)");
+    database.psql("UPDATE room SET bytes = 1025 << 20");
+    running.done_after("free_space");
+    refused(&with(&["--free-space-query", "SELECT 'much'"]), 1, "no number of bytes");
+
+    fresh(&database);
+    let held = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(100)";
+    let holder = Session::start(&database, "grown", held);
+    let grown = with(&["--disk-limit", "64kB", "--nice", "3"]);
+    refused(&grown, 1, "more than --disk-limit 65536");
+    drop(holder);
+}
+
+#[test]
+fn a_user_who_may_not_see_others_is_told_so() {
+    let database = server::shared().create_database("blind");
+    let role = format!("blind_{}", database.name());
+    database.psql(&format!("CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA public TO {role}"));
+    database.psql(&format!(
+        "SET ROLE {role}; CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
+         INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 20) i"
+    ));
+    let by_role = |more: &[&str]| {
+        let mut command = toastctl();
+        let url = database.url().replace("&user=postgres", "");
+        command.args(["retoast", "-d", &url, "-U", &role, "--format", "json"]).args(LZ4);
+        run(command.args(more))
+    };
+    for option in [["--max-active-sessions", "5"], ["--max-replica-lag", "5s"]] {
+        refused(&by_role(&option), 1, "HINT:  GRANT pg_read_all_stats");
+    }
+    let run = by_role(&[]);
+    assert!(run.stderr.contains("replicas are not waited for"), "{}", run.stderr);
+    assert!(run.stderr.contains("free space is not watched"), "{}", run.stderr);
+    done(&run);
+    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+}
