@@ -3,12 +3,16 @@
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
+use super::statements::{Statement, Statements};
 use crate::codec::Method;
 use crate::source::live::LiveError;
 use crate::source::live::catalog::Relation;
+use crate::source::sql::{quote_literal, quote_qualified};
 
 /// Rows read and written from which on the statistics tell something.
 const LEAST_ACTIVITY: f64 = 1000.0;
+/// What the view shows in place of the text of another user's statement.
+const HIDDEN: &str = "<insufficient privilege>";
 
 /// What the server knows.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +30,10 @@ pub struct TableFacts {
     pub reads_per_write: Option<f64>,
     /// Part of the TOAST relation's buffers that were found in shared buffers, if any were needed.
     pub toast_hit_part: Option<f64>,
+    /// Live rows, as the statistics have them.
+    pub live_rows: f64,
+    /// The statements on the table.
+    pub statements: Statements,
 }
 
 /// Asks the server.
@@ -39,7 +47,8 @@ pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, Liv
                         + greatest(coalesce(t.n_tup_ins - t.n_live_tup, 0), 0)) \
                         ::pg_catalog.float8, \
                     (coalesce(io.toast_blks_hit, 0))::pg_catalog.float8, \
-                    (coalesce(io.toast_blks_read, 0))::pg_catalog.float8 \
+                    (coalesce(io.toast_blks_read, 0))::pg_catalog.float8, \
+                    (coalesce(t.n_live_tup, 0))::pg_catalog.float8 \
              FROM (SELECT 1) AS one \
              LEFT JOIN pg_catalog.pg_settings AS s ON s.name = 'default_toast_compression' \
              LEFT JOIN pg_catalog.pg_stat_all_tables AS t ON t.relid = $1 \
@@ -64,5 +73,52 @@ pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, Liv
         target: option("toast_tuple_target"),
         reads_per_write: (reads + writes >= LEAST_ACTIVITY).then(|| reads / writes.max(1.0)),
         toast_hit_part: (hit + read >= LEAST_ACTIVITY).then(|| hit / (hit + read)),
+        live_rows: row.try_get(6)?,
+        statements: statements(client, relation).await?,
     })
+}
+
+/// What `pg_stat_statements` shows in this database of statements that have the table's name in
+/// them. Not inside a transaction: where its library is not loaded the view is an error.
+async fn statements(client: &Client, relation: &Relation) -> Result<Statements, LiveError> {
+    let extension = client
+        .query_typed(
+            "SELECT n.nspname::pg_catalog.text, \
+                    (SELECT count(*) FROM pg_catalog.pg_class AS c WHERE c.relname = $1 \
+                     AND c.relkind IN ('r', 'p', 'm', 'v', 'f')) = 1 \
+             FROM pg_catalog.pg_extension AS e \
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace \
+             WHERE e.extname = 'pg_stat_statements'",
+            &[(&relation.name, Type::NAME)],
+        )
+        .await?
+        .pop();
+    let Some(extension) = extension else { return Ok(Statements::NotInstalled) };
+    let (schema, unique_name): (String, bool) = (extension.try_get(0)?, extension.try_get(1)?);
+    let sql = format!(
+        "SELECT query, rows::pg_catalog.float8 FROM {} \
+         WHERE dbid = (SELECT d.oid FROM pg_catalog.pg_database AS d \
+                       WHERE d.datname = pg_catalog.current_database()) \
+         AND (query IS NULL OR query = {HIDDEN} \
+              OR pg_catalog.strpos(pg_catalog.lower(query), pg_catalog.lower($1)) > 0)",
+        quote_qualified(&schema, "pg_stat_statements"),
+        HIDDEN = quote_literal(HIDDEN),
+    );
+    let rows = match client.query_typed(&sql, &[(&relation.name, Type::TEXT)]).await {
+        Ok(rows) => rows,
+        Err(error) => {
+            return match error.as_db_error() {
+                Some(db) => Ok(Statements::Unreadable(db.message().to_owned())),
+                None => Err(error.into()),
+            };
+        }
+    };
+    let (mut list, mut hidden) = (Vec::with_capacity(rows.len()), 0);
+    for row in rows {
+        match row.try_get::<_, Option<String>>(0)?.filter(|query| query != HIDDEN) {
+            Some(query) => list.push(Statement { query, rows: row.try_get(1)? }),
+            None => hidden += 1,
+        }
+    }
+    Ok(Statements::Read { list, hidden, unique_name })
 }

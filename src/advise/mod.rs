@@ -5,6 +5,7 @@
 //! * [`tally`]: what a sample's rows add up to under each of them; [`estimate`]: the whole
 //!   table's figures from that, with confidence intervals.
 //! * [`pluggable`]: what the toasters of other servers would do.
+//! * [`statements`]: what `pg_stat_statements` tells of the column's use.
 //! * [`recommend`]: the Pareto front, the choice and its reasons; [`commands`]: how it comes true.
 //! * [`report`]: the report made of all that; [`result`]: its type.
 //! * [`run`]: the run on a live server; [`facts`], [`fetch`]: what it asks the server for.
@@ -22,5 +23,6 @@ pub mod recommend;
 pub mod report;
 pub mod result;
 pub mod run;
+pub mod statements;
 pub mod tally;
 pub mod variant;

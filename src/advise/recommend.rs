@@ -38,6 +38,8 @@ pub enum WorkloadSource {
     Given,
     /// `pg_stat_user_tables`.
     Statistics,
+    /// The texts of so many statements in `pg_stat_statements`.
+    Statements(usize),
 }
 
 impl fmt::Display for WorkloadSource {
@@ -46,6 +48,7 @@ impl fmt::Display for WorkloadSource {
             WorkloadSource::Assumed => "assumed",
             WorkloadSource::Given => "given",
             WorkloadSource::Statistics => "pg_stat_user_tables",
+            WorkloadSource::Statements(_) => "pg_stat_statements",
         })
     }
 }
@@ -227,10 +230,12 @@ fn reasons(
 ) -> String {
     let goal = match optimize {
         Optimize::Balanced => {
-            let source = match workload.source {
-                WorkloadSource::Assumed => "assumed, as nothing is known of the workload",
-                WorkloadSource::Given => "as given",
-                WorkloadSource::Statistics => "as pg_stat_user_tables counted",
+            let source: String = match workload.source {
+                WorkloadSource::Assumed => "assumed, as nothing is known of the workload".into(),
+                WorkloadSource::Given => "as given".into(),
+                WorkloadSource::Statistics => "as pg_stat_user_tables counted".into(),
+                WorkloadSource::Statements(1) => statement_source("one statement"),
+                WorkloadSource::Statements(n) => statement_source(&format!("{n} statements")),
             };
             format!(
                 "Size weighs as much as time here, and time is that of {:.1} reads for each write \
@@ -275,6 +280,14 @@ fn reasons(
         ),
         None => format!("Leave it as it is: no candidate is better. {goal}"),
     }
+}
+
+/// What a workload guessed from texts rests on.
+fn statement_source(statements: &str) -> String {
+    format!(
+        "guessed from {statements} in pg_stat_statements whose text names table and column, by the \
+         rows returned and changed; what aggregates looked at is not among them"
+    )
 }
 
 fn capitalized(text: &str) -> String {
@@ -353,6 +366,9 @@ mod tests {
             Workload { reads_per_write: Some(100.0), source: WorkloadSource::Statistics };
         let r = recommend(&entries, &names, Optimize::Read, &workload);
         insta::assert_snapshot!(r.reasons, @"Extended lz4 takes 20 % less space, 30 % less CPU time per read and 2.5 times the WAL per UPDATE than today. The time of reads counts, as asked, and the table may grow by 10 % at most.");
+        let texts = Workload { source: WorkloadSource::Statements(3), ..workload };
+        let r = recommend(&entries[..1], &names[..1], Optimize::Balanced, &texts);
+        insta::assert_snapshot!(r.reasons, @"Leave it as it is: no candidate is better. Size weighs as much as time here, and time is that of 100.0 reads for each write (guessed from 3 statements in pg_stat_statements whose text names table and column, by the rows returned and changed; what aggregates looked at is not among them).");
         let r = recommend(&entries[..1], &names[..1], Optimize::Balanced, &workload);
         insta::assert_snapshot!(r.reasons, @"Leave it as it is: no candidate is better. Size weighs as much as time here, and time is that of 100.0 reads for each write (as pg_stat_user_tables counted).");
     }

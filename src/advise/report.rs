@@ -10,6 +10,7 @@ use super::result::{
     WorkloadReport,
 };
 use super::run::Options;
+use super::statements::{Named, Statements, Verdict, verdict};
 use super::tally::{Tally, VariantTally};
 use super::variant::{PRESENT, TODAY, Variants};
 use crate::codec::Method;
@@ -65,20 +66,13 @@ struct Shown<'a> {
 
 /// The report on one column.
 pub fn report(gathered: &Gathered<'_>) -> Report {
-    let Gathered { relation, facts, variants, tally, sample, options, .. } = gathered;
+    let Gathered { relation, variants, tally, sample, options, .. } = gathered;
     let complete = sample.is_all() && gathered.fraction >= 1.0;
     let scope = Scope { total_blocks: sample.total(), complete, page: gathered.page };
     let all = figures(tally, &scope, &Prices::default());
     let shown = shown(gathered, &all);
-    let workload = match (options.reads_per_write, facts.reads_per_write) {
-        (Some(given), _) => {
-            Workload { reads_per_write: Some(given), source: WorkloadSource::Given }
-        }
-        (None, Some(counted)) => {
-            Workload { reads_per_write: Some(counted), source: WorkloadSource::Statistics }
-        }
-        (None, None) => Workload::default(),
-    };
+    let verdict = statements_verdict(gathered);
+    let workload = workload(gathered, &verdict);
     let entries: Vec<Entry> = shown
         .iter()
         .map(|s| Entry {
@@ -156,9 +150,49 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
                 .unwrap_or_default(),
             command: chosen.map(|s| commands::command(target, &variants.present, &s.settings)),
         },
-        notes: notes(gathered, &shown, scale),
+        notes: notes(gathered, &shown, scale)
+            .into_iter()
+            .chain(silence(gathered, verdict))
+            .collect(),
         problems: gathered.problems.kept().iter().map(ToString::to_string).collect(),
         problem_count: gathered.problems.count(),
+    }
+}
+
+/// What `pg_stat_statements` tells of the column.
+fn statements_verdict(gathered: &Gathered<'_>) -> Verdict {
+    let Gathered { relation, facts, variants, .. } = gathered;
+    let unique_name = matches!(facts.statements, Statements::Read { unique_name: true, .. });
+    let named = Named {
+        schema: &relation.schema,
+        table: &relation.name,
+        column: &variants.name,
+        unique_name,
+    };
+    verdict(&facts.statements, named, facts.live_rows)
+}
+
+/// What is given, else what statements tell of the column, else what is counted of the table.
+fn workload(gathered: &Gathered<'_>, verdict: &Verdict) -> Workload {
+    let (reads_per_write, source) =
+        match (gathered.options.reads_per_write, verdict, gathered.facts.reads_per_write) {
+            (Some(given), ..) => (Some(given), WorkloadSource::Given),
+            (None, Verdict::Told { reads, writes, statements }, _) => {
+                (Some(reads / writes.max(1.0)), WorkloadSource::Statements(*statements))
+            }
+            (None, _, Some(counted)) => (Some(counted), WorkloadSource::Statistics),
+            (None, ..) => (None, WorkloadSource::Assumed),
+        };
+    Workload { reads_per_write, source }
+}
+
+/// Why `pg_stat_statements`, though there, is not used.
+fn silence(gathered: &Gathered<'_>, verdict: Verdict) -> Option<String> {
+    match verdict {
+        Verdict::Silent(why) if gathered.options.reads_per_write.is_none() => {
+            Some(format!("The workload is not judged by pg_stat_statements: {why}."))
+        }
+        _ => None,
     }
 }
 

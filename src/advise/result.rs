@@ -99,7 +99,7 @@ pub struct Files {
 pub struct WorkloadReport {
     /// Rows read for each row written.
     pub reads_per_write: f64,
-    /// `assumed`, `given` or `pg_stat_user_tables`.
+    /// `assumed`, `given`, `pg_stat_user_tables` or `pg_stat_statements`.
     pub source: String,
 }
 

@@ -61,7 +61,8 @@ pub struct AdviseArgs {
     #[arg(long, value_enum, default_value_t, help_heading = "Recommendation")]
     pub optimize: Optimize,
 
-    /// Rows read for each row written, where the server's statistics do not tell
+    /// Rows read for each row written, instead of what pg_stat_statements and the server's
+    /// statistics tell
     #[arg(long, value_name = "NUMBER", value_parser = reads_per_write, allow_negative_numbers = true, help_heading = "Recommendation")]
     pub reads_per_write: Option<f64>,
 

@@ -1,0 +1,75 @@
+//! The workload that `advise-threshold` reads from `pg_stat_statements`.
+
+use serde_json::Value;
+
+use crate::command::{run, toastctl};
+use crate::server::{self, Database, Options, Server};
+
+const TABLE: &str = "
+    CREATE EXTENSION pageinspect;
+    CREATE EXTENSION pg_stat_statements;
+    CREATE TABLE docs (id integer PRIMARY KEY, body text, note text);
+    INSERT INTO docs SELECT i, repeat(md5(i::text), 20 + i % 200), 'note ' || i
+    FROM generate_series(1, 1000) AS i;
+    ANALYZE docs";
+
+fn advise(database: &Database<'_>) -> Value {
+    let text = run(toastctl().args([
+        "advise-threshold",
+        "-d",
+        &database.conninfo(),
+        "docs",
+        "-c",
+        "body",
+        "--format",
+        "json",
+    ]))
+    .ok();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn statements_that_name_the_column_are_the_workload() {
+    let server =
+        Server::start(&Options::default().set("shared_preload_libraries", "pg_stat_statements"));
+    let database = server.create_database("statements");
+    database.psql(TABLE);
+    database.psql(
+        "SELECT pg_stat_statements_reset();
+         SELECT body FROM docs;
+         SELECT d.* FROM public.docs AS d WHERE id <= 500;
+         SELECT id, note FROM docs; SELECT id, note FROM docs;
+         SELECT count(*) FROM docs;
+         UPDATE docs SET body = body || 'x' WHERE id <= 100;
+         UPDATE docs SET note = 'changed'; UPDATE docs SET note = 'again'",
+    );
+    let report = advise(&database);
+    let workload = &report["workload"];
+    assert_eq!(workload["source"], "pg_stat_statements", "{workload}");
+    // 1000 and 500 rows read, 100 written
+    assert_eq!(workload["reads_per_write"], 15.0);
+    let reasons = report["recommendation"]["reasons"].as_str().unwrap();
+    assert!(reasons.contains("guessed from 3 statements in pg_stat_statements"), "{reasons}");
+    // a second table of the name: it takes the schema to tell
+    database.psql("CREATE SCHEMA other; CREATE TABLE other.docs (id integer)");
+    let report = advise(&database);
+    assert_eq!(report["workload"]["source"], "pg_stat_user_tables");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("whose text does not tell"), "{notes}");
+    let schema: Value = serde_json::from_str(toastctl::advise::result::JSON_SCHEMA).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    assert!(validator.is_valid(&report));
+}
+
+#[test]
+fn a_view_that_cannot_be_read_is_told() {
+    let database = server::shared().create_database("statements");
+    database.psql(TABLE);
+    let notes = advise(&database)["notes"].to_string();
+    assert!(
+        notes.contains(
+            "The workload is not judged by pg_stat_statements: pg_stat_statements must be loaded"
+        ),
+        "{notes}"
+    );
+}
