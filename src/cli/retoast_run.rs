@@ -4,17 +4,21 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
 
 use super::exit::{Exit, Failure};
 use super::inspect::SourceArg;
 use super::retoast::RetoastArgs;
 use super::terminal;
 use crate::retoast::machine::Tuning;
+use crate::retoast::parents;
+use crate::retoast::patience::{Patience, Tried, Watch};
 use crate::retoast::preflight::{self, Ready, Refusal, Wish};
 use crate::retoast::result::{Outcome, Report, SCHEMA, TableReport};
-use crate::retoast::run::{Options, RunError, Sweep, Watch};
+use crate::retoast::run::{Options, RunError, Sweep};
 use crate::retoast::scan::Eyes;
 use crate::source::connect::{Connection, SessionOptions};
 use crate::source::live::LiveError;
@@ -64,10 +68,16 @@ impl Watch for Lines {
     }
 }
 
-/// Two connections, for batches and for scans.
+/// The connections of one sweep.
+struct Connections {
+    /// For batches, one for each job.
+    writers: Vec<Arc<Connection>>,
+    reader: Arc<Connection>,
+}
+
+/// The first connection, from which the others are made, and what is known of the server.
 struct Session {
     writer: Arc<Connection>,
-    reader: Arc<Connection>,
     server: Server,
     stop: Arc<AtomicBool>,
 }
@@ -81,7 +91,6 @@ impl Session {
             .connect(&options, &mut warn)
             .await
             .map_err(|error| Failure::from(&error))?;
-        let reader = writer.open_another().await.map_err(|error| Failure::from(&error))?;
         let server = Server::ask(writer.client())
             .await
             .map_err(|error| Failure::new(Exit::Incomplete, error.to_string()))?;
@@ -107,7 +116,28 @@ impl Session {
             }
             asked.store(true, Ordering::Relaxed);
         });
-        Ok(Session { writer: Arc::new(writer), reader: Arc::new(reader), server, stop })
+        Ok(Session { writer: Arc::new(writer), server, stop })
+    }
+
+    /// Connections for so many sweeps side by side.
+    async fn connections(&self, sweeps: u16, jobs: u16) -> Result<Vec<Connections>, Failure> {
+        let open = async || {
+            let opened = self.writer.open_another().await;
+            opened.map(Arc::new).map_err(|error| Failure::from(&error))
+        };
+        let mut all = Vec::new();
+        for sweep in 0..sweeps {
+            let mut writers = Vec::new();
+            for job in 0..jobs {
+                writers.push(if (sweep, job) == (0, 0) {
+                    Arc::clone(&self.writer)
+                } else {
+                    open().await?
+                });
+            }
+            all.push(Connections { writers, reader: open().await? });
+        }
+        Ok(all)
     }
 
     fn eyes(&self, args: &RetoastArgs) -> Result<Eyes, Failure> {
@@ -132,9 +162,9 @@ impl Session {
     }
 
     /// As psql puts it, with the code of a lost connection if it is that.
-    async fn failure(&self, place: &str, error: &LiveError) -> Failure {
+    async fn failure(&self, place: &str, error: &LiveError, used: &[Arc<Connection>]) -> Failure {
         if let LiveError::Server(statement) = error {
-            for connection in [&self.writer, &self.reader] {
+            for connection in used.iter().chain([&self.writer]) {
                 if statement.as_db_error().is_none() || connection.is_lost() {
                     let explained = connection.explain(statement).await;
                     if connection.is_lost() {
@@ -148,7 +178,7 @@ impl Session {
 
     async fn refusal(&self, refusal: &Refusal) -> Failure {
         match refusal {
-            Refusal::Live(error) => self.failure("", error).await,
+            Refusal::Live(error) => self.failure("", error, &[]).await,
             Refusal::Usage(text) => Failure::usage(text.clone()),
             Refusal::Refused(text) => Failure::new(Exit::Incomplete, text.clone()),
         }
@@ -179,7 +209,7 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
     }
     let oids = match catalog::find(client, &session.server.database, &args.tables).await {
         Ok(oids) => oids,
-        Err(error) => return Err(session.failure("", &error).await),
+        Err(error) => return Err(session.failure("", &error, &[]).await),
     };
     let wish = Wish {
         columns: args.columns.clone(),
@@ -206,6 +236,7 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
             batch: Duration::from_millis(args.batch_ms),
             batch_bytes: args.batch_bytes,
             max_bloat: args.max_bloat,
+            jobs: args.jobs.into(),
         },
         verify: args.verify.into(),
         lock_timeout: Duration::from_millis(args.lock_timeout),
@@ -213,34 +244,119 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
         dry_run: args.dry_run,
     };
     let watch = Lines { last: Mutex::new(Instant::now()) };
-    let mut reports: Vec<TableReport> = Vec::new();
-    let mut failure = None;
-    for ready in &tables {
-        let sweep = Sweep {
-            writer: Arc::clone(&session.writer),
-            reader: Arc::clone(&session.reader),
-            server: &session.server,
-            ready,
-            options: &options,
-            watch: &watch,
-            stop: &session.stop,
-        };
-        match sweep.run().await {
-            Ok(report) => reports.push(report),
-            Err(error) => {
-                let place = format!("{}: ", ready.relation.display_name());
-                failure = Some(match &error {
-                    RunError::Live(error) => session.failure(&place, error).await,
-                    other => Failure::new(Exit::Incomplete, format!("{place}{other}")),
-                });
-                break;
+    set_parents(&session, args, &wish, &watch).await?;
+    let side_by_side = args.parallel_tables.min(u16::try_from(tables.len()).unwrap_or(u16::MAX));
+    let connections = session.connections(side_by_side, args.jobs).await?;
+    let all = All { session: &session, tables: &tables, options: &options, watch: &watch };
+    let (reports, failure) = all.sweep(&connections).await;
+    finish(args, reports, failure, session.stop.load(Ordering::Relaxed))
+}
+
+/// Has new partitions of the partitioned tables that were named take the choice from them.
+async fn set_parents(
+    session: &Session,
+    args: &RetoastArgs,
+    wish: &Wish,
+    watch: &Lines,
+) -> Result<(), Failure> {
+    if wish.no_alter {
+        return Ok(());
+    }
+    let client = session.writer.client();
+    let work = async {
+        let oids =
+            catalog::find_partitioned(client, &session.server.database, &args.tables).await?;
+        let mut parents = Vec::new();
+        for oid in oids {
+            parents.extend(parents::parent(client, oid, wish).await?);
+        }
+        for parent in &parents {
+            if args.dry_run {
+                tell(&format!("{}: would set: {}", parent.name, parent.alter));
+                continue;
+            }
+            let lock_timeout = Duration::from_millis(args.lock_timeout);
+            let patience =
+                Patience { name: &parent.name, watch, stop: &session.stop, lock_timeout };
+            match patience.alter(client, &parent.alter).await? {
+                Tried::Done(()) => tell(&format!("{}: set: {}", parent.name, parent.alter)),
+                Tried::Stopped => break,
+                Tried::NoLock => tell(&format!(
+                    "warning: {}: no lock to set the choice: new partitions will not have it",
+                    parent.name
+                )),
             }
         }
-        if session.stop.load(Ordering::Relaxed) {
-            break;
-        }
+        Ok(())
+    };
+    match work.await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(session.failure("", &error, &[]).await),
     }
-    finish(args, reports, failure, session.stop.load(Ordering::Relaxed))
+}
+
+/// The tables to sweep.
+struct All<'a> {
+    session: &'a Session,
+    tables: &'a [Ready],
+    options: &'a Options,
+    watch: &'a Lines,
+}
+
+/// What became of a table.
+type Swept = (usize, Option<TableReport>, Option<Failure>);
+
+impl All<'_> {
+    /// Sweeps them, one at a time with each of `connections`. After a failure no other table is begun.
+    async fn sweep(&self, connections: &[Connections]) -> (Vec<TableReport>, Option<Failure>) {
+        let next = AtomicUsize::new(0);
+        let workers = connections.iter().map(|one| self.some(one, &next));
+        let mut swept: Vec<Swept> = join_all(workers).await.into_iter().flatten().collect();
+        swept.sort_by_key(|(at, ..)| *at);
+        let (mut reports, mut failure) = (Vec::new(), None);
+        for (_, report, failed) in swept {
+            reports.extend(report);
+            failure = failure.or(failed);
+        }
+        (reports, failure)
+    }
+
+    /// Sweeps those that nobody else has begun.
+    async fn some(&self, connections: &Connections, next: &AtomicUsize) -> Vec<Swept> {
+        let mut swept = Vec::new();
+        while !self.session.stop.load(Ordering::Relaxed) {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(ready), Some((writer, others))) =
+                (self.tables.get(at), connections.writers.split_first())
+            else {
+                break;
+            };
+            let sweep = Sweep {
+                writer: Arc::clone(writer),
+                others: others.to_vec(),
+                reader: Arc::clone(&connections.reader),
+                server: &self.session.server,
+                ready,
+                options: self.options,
+                watch: self.watch,
+                stop: &self.session.stop,
+            };
+            let (report, ended) = sweep.run().await;
+            let mut failure = None;
+            if let Err(error) = ended {
+                // the other workers find no table left
+                next.store(self.tables.len(), Ordering::Relaxed);
+                let place = format!("{}: ", ready.relation.display_name());
+                let used = [&connections.writers[..], &[Arc::clone(&connections.reader)]].concat();
+                failure = Some(match &error {
+                    RunError::Live(error) => self.session.failure(&place, error, &used).await,
+                    other => Failure::new(Exit::Incomplete, format!("{place}{other}")),
+                });
+            }
+            swept.push((at, report, failure));
+        }
+        swept
+    }
 }
 
 fn finish(
@@ -253,7 +369,7 @@ fn finish(
     for table in &tables {
         exit = exit.max(match table.outcome {
             Outcome::Complete | Outcome::Planned => Exit::Ok,
-            Outcome::Incomplete => Exit::Incomplete,
+            Outcome::Incomplete | Outcome::Failed => Exit::Incomplete,
             Outcome::Stopped => Exit::Stopped,
         });
     }

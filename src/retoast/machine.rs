@@ -3,8 +3,9 @@
 //!
 //! A scan reads chunks of blocks. What it finds is stored anew in windows of a few pages, each in
 //! passes: a pass takes every k-th row, so that the first moves a k-th of the rows off their pages
-//! and pruning makes room for the others to stay (HOT). A sweep is over when a whole scan has found
-//! nothing; an empty batch says nothing.
+//! and pruning makes room for the others to stay (HOT). A sweep is over when a whole scan in one
+//! snapshot has found nothing; an empty batch says nothing. Every scan begins in one snapshot, and gives
+//! it up with the first row that it finds.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -34,6 +35,8 @@ pub struct Tuning {
     pub batch_bytes: u64,
     /// Part of a relation's size that may be dead before it is vacuumed.
     pub max_bloat: f64,
+    /// Transactions under way at a time, a vacuum counted.
+    pub jobs: usize,
 }
 
 /// A row to store anew.
@@ -59,17 +62,23 @@ pub enum Event {
     Scanned(Vec<Row>),
     /// A batch was committed.
     BatchDone {
+        /// Whose it was.
+        job: usize,
         /// Rows that were stored anew; others were locked or no longer there.
         rows: u64,
         /// How long the transaction took.
         took: Duration,
     },
     /// A batch met a lock timeout or a deadlock, and nothing of it was done.
-    BatchBusy,
+    BatchBusy(usize),
     /// The server refused a batch for what stands in its rows, and nothing of it was done.
-    BatchRefused,
+    BatchRefused(usize),
     /// The table was vacuumed, or could not be for now.
-    Vacuumed,
+    Vacuumed(usize),
+    /// A job met an error that ends the sweep.
+    Failed(usize),
+    /// The scan under way goes on in another snapshot: it proves nothing any more.
+    SnapshotLost,
     /// Somebody asked to stop.
     Stop,
 }
@@ -96,7 +105,7 @@ impl Reason {
 /// How the sweep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// A whole scan has found nothing to do.
+    /// A whole scan in one snapshot has found nothing to do.
     Complete,
     /// Rows are left that could not be stored anew.
     Left,
@@ -111,10 +120,12 @@ pub enum Action {
     BeginScan,
     /// Read these blocks.
     Scan(Range<u32>),
-    /// Store these rows anew in one transaction.
-    Batch(Vec<Row>),
-    /// Vacuum the table.
-    Vacuum,
+    /// Have this job store these rows anew in one transaction.
+    Batch(usize, Vec<Row>),
+    /// Have this job vacuum the table.
+    Vacuum(usize),
+    /// Wait until one of the jobs has done what it does.
+    Wait,
     /// Wait, with no transaction open.
     Sleep(Duration, Reason),
     /// Nothing more.
@@ -128,6 +139,21 @@ enum Phase {
     Ended(End),
 }
 
+/// What a job does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Work {
+    Nothing,
+    Batch(Batch),
+    Vacuum,
+}
+
+/// Rows of one window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Batch {
+    window: u32,
+    rows: Vec<Row>,
+}
+
 /// The state of a sweep over one table.
 #[derive(Debug, Clone)]
 pub struct Machine {
@@ -136,9 +162,9 @@ pub struct Machine {
     blocks: u32,
     next_block: u32,
     bytes: u64,
-    queue: VecDeque<Vec<Row>>,
-    /// The batch under way.
-    current: Vec<Row>,
+    queue: VecDeque<Batch>,
+    /// What each job does.
+    work: Vec<Work>,
     /// Rows a millisecond, smoothed.
     speed: Option<f64>,
     /// Bytes stored anew since the last vacuum.
@@ -150,6 +176,8 @@ pub struct Machine {
     /// Rows found and stored anew in the scan under way.
     found: u64,
     stored: u64,
+    /// Whether the scan under way is all in one snapshot so far.
+    one_snapshot: bool,
     /// Rows that the server refused, by address.
     refused: Vec<ItemPointer>,
     /// Scans that were begun.
@@ -170,7 +198,7 @@ impl Machine {
             next_block: 0,
             bytes: 0,
             queue: VecDeque::new(),
-            current: Vec::new(),
+            work: vec![Work::Nothing; tuning.jobs.max(1)],
             speed: None,
             unvacuumed: 0,
             vacuum_due: false,
@@ -179,6 +207,7 @@ impl Machine {
             idle_scans: 0,
             found: 0,
             stored: 0,
+            one_snapshot: true,
             refused: Vec::new(),
             scans: 0,
             retries: 0,
@@ -196,6 +225,12 @@ impl Machine {
         (self.next_block.min(self.blocks), self.blocks)
     }
 
+    /// Whether the scan under way may still prove that nothing is left: then it must go on in the
+    /// snapshot that it began with.
+    pub fn may_prove(&self) -> bool {
+        self.found == 0 && self.one_snapshot
+    }
+
     /// Whether the scan under way is the first.
     pub fn is_first_scan(&self) -> bool {
         self.scans <= 1
@@ -203,6 +238,10 @@ impl Machine {
 
     /// What to do next.
     pub fn next_action(&mut self) -> Action {
+        let at_rest = self.work.iter().all(|work| *work == Work::Nothing);
+        if !at_rest && (self.phase != Phase::Scanning || self.sleep.is_some()) {
+            return Action::Wait;
+        }
         if let Phase::Ended(end) = self.phase {
             return Action::Finish(end);
         }
@@ -210,15 +249,17 @@ impl Machine {
             return Action::Sleep(time, reason);
         }
         if self.vacuum_due {
-            return Action::Vacuum;
+            return self.vacuum();
         }
         if self.phase == Phase::Begin {
             self.scans += 1;
             return Action::BeginScan;
         }
         if let Some(batch) = self.queue.pop_front() {
-            self.current = batch;
-            return Action::Batch(self.current.clone());
+            return self.batch(batch);
+        }
+        if !at_rest {
+            return Action::Wait;
         }
         if self.next_block < self.blocks {
             let end = self.next_block.saturating_add(CHUNK).min(self.blocks);
@@ -228,8 +269,46 @@ impl Machine {
         self.next_action()
     }
 
+    /// One vacuum at a time.
+    fn vacuum(&mut self) -> Action {
+        let free = self.work.iter().position(|work| *work == Work::Nothing);
+        let Some(job) = free.filter(|_| !self.work.contains(&Work::Vacuum)) else {
+            return Action::Wait;
+        };
+        (self.vacuum_due, self.unvacuumed) = (false, 0);
+        self.start(job, Work::Vacuum);
+        Action::Vacuum(job)
+    }
+
+    /// Batches of one window follow each other: a pass finds the room that the one before has left.
+    fn batch(&mut self, batch: Batch) -> Action {
+        let same = |work: &Work| matches!(work, Work::Batch(now) if now.window == batch.window);
+        let free = self.work.iter().position(|work| *work == Work::Nothing);
+        let Some(job) = free.filter(|_| !self.work.iter().any(same)) else {
+            self.queue.push_front(batch);
+            return Action::Wait;
+        };
+        let rows = batch.rows.clone();
+        self.start(job, Work::Batch(batch));
+        Action::Batch(job, rows)
+    }
+
+    fn start(&mut self, job: usize, work: Work) {
+        if let Some(slot) = self.work.get_mut(job) {
+            *slot = work;
+        }
+    }
+
+    /// The batch that a job has ended.
+    fn ended(&mut self, job: usize) -> Batch {
+        match self.work.get_mut(job).map(|slot| std::mem::replace(slot, Work::Nothing)) {
+            Some(Work::Batch(batch)) => batch,
+            _ => Batch { window: 0, rows: Vec::new() },
+        }
+    }
+
     fn end_scan(&mut self) {
-        if self.found == 0 {
+        if self.may_prove() {
             self.phase =
                 Phase::Ended(if self.refused.is_empty() { End::Complete } else { End::Left });
             return;
@@ -252,58 +331,70 @@ impl Machine {
     /// Takes note of what happened. `jitter` is from 0 to 1.
     pub fn note(&mut self, event: Event, jitter: f64) {
         if matches!(self.phase, Phase::Ended(_)) {
+            // what was under way is waited for
+            match event {
+                Event::BatchDone { job, .. }
+                | Event::BatchBusy(job)
+                | Event::BatchRefused(job)
+                | Event::Vacuumed(job)
+                | Event::Failed(job) => drop(self.ended(job)),
+                _ => {}
+            }
             return;
         }
         match event {
             Event::Stop => self.phase = Phase::Ended(End::Stopped),
             Event::Begun { blocks, bytes } => {
                 (self.blocks, self.bytes, self.next_block) = (blocks, bytes, 0);
-                (self.found, self.stored) = (0, 0);
+                (self.found, self.stored, self.one_snapshot) = (0, 0, true);
                 self.phase = Phase::Scanning;
             }
             Event::Scanned(rows) => {
                 self.next_block = self.next_block.saturating_add(CHUNK).min(self.blocks);
                 self.plan(rows);
             }
-            Event::BatchDone { rows, took } => self.batch_done(rows, took),
-            Event::BatchBusy => {
+            Event::BatchDone { job, rows, took } => self.batch_done(job, rows, took),
+            Event::BatchBusy(job) => {
+                let batch = self.ended(job);
                 self.retries += 1;
                 self.busy += 1;
                 let wait = 50.0 * f64::from(1u32 << self.busy.min(6)) * (0.5 + jitter);
                 self.sleep = Some((Duration::from_millis(wait as u64), Reason::LockTimeout));
                 // a batch that never gets its locks is left to the next scan
                 if self.busy < 5 {
-                    self.queue.push_front(std::mem::take(&mut self.current));
+                    self.queue.push_front(batch);
                 }
             }
-            Event::BatchRefused => {
-                let mut rows = std::mem::take(&mut self.current);
+            Event::BatchRefused(job) => {
+                let Batch { window, mut rows } = self.ended(job);
                 if let [row] = rows.as_slice() {
                     self.refused.push(row.ctid);
                     self.found = self.found.saturating_sub(1);
                 } else {
                     let second = rows.split_off(rows.len() / 2);
-                    self.queue.push_front(second);
-                    self.queue.push_front(rows);
+                    self.queue.push_front(Batch { window, rows: second });
+                    self.queue.push_front(Batch { window, rows });
                 }
             }
-            Event::Vacuumed => {
-                self.vacuum_due = false;
-                self.unvacuumed = 0;
+            Event::Vacuumed(job) => drop(self.ended(job)),
+            Event::Failed(job) => {
+                drop(self.ended(job));
+                self.phase = Phase::Ended(End::Stopped);
             }
+            Event::SnapshotLost => self.one_snapshot = false,
         }
     }
 
-    fn batch_done(&mut self, rows: u64, took: Duration) {
+    fn batch_done(&mut self, job: usize, rows: u64, took: Duration) {
         self.busy = 0;
         self.stored += rows;
         self.longest_batch = self.longest_batch.max(took);
-        let done = std::mem::take(&mut self.current);
+        let done = self.ended(job).rows;
         let bytes: u64 = done.iter().map(|row| row.bytes).sum();
         // each row's tuple takes space too
         self.unvacuumed += bytes + 64 * done.len() as u64;
         let limit = (self.bytes as f64 * self.tuning.max_bloat * 0.8).max(f64::from(1 << 20));
-        self.vacuum_due = self.unvacuumed as f64 > limit;
+        self.vacuum_due |= self.unvacuumed as f64 > limit;
         let ms = (took.as_secs_f64() * 1000.0).max(0.05);
         let now = done.len() as f64 / ms;
         self.speed = Some(self.speed.map_or(now, |old| 0.7 * old + 0.3 * now));
@@ -321,30 +412,38 @@ impl Machine {
         rows.sort_unstable();
         self.found += rows.len() as u64;
         let passes = self.tuning.passes.max(1) as usize;
-        let most = self.batch_rows();
-        let mut rest = rows.as_slice();
-        while let Some(first) = rest.first() {
-            let window = first.ctid.block.0 / self.tuning.window.max(1);
-            let len =
-                rest.partition_point(|r| r.ctid.block.0 / self.tuning.window.max(1) <= window);
-            let (now, later) = rest.split_at(len);
-            rest = later;
+        let window = self.tuning.window.max(1);
+        let windows: Vec<&[Row]> =
+            rows.chunk_by(|a, b| a.ctid.block.0 / window == b.ctid.block.0 / window).collect();
+        // Windows take turns, pass by pass: what one transaction leaves behind can be pruned only once
+        // those that were under way at its end have ended, and by its window's next turn they have.
+        let turns = if self.work.len() > 1 { 2 * self.work.len() } else { 1 };
+        for some in windows.chunks(turns) {
             for pass in 0..passes {
-                let mut batch = Vec::new();
-                let mut bytes = 0u64;
-                for &row in now.iter().skip(pass).step_by(passes) {
-                    let full = batch.len() >= most || bytes + row.bytes > self.tuning.batch_bytes;
-                    if full && !batch.is_empty() {
-                        self.queue.push_back(std::mem::take(&mut batch));
-                        bytes = 0;
-                    }
-                    bytes += row.bytes;
-                    batch.push(row);
-                }
-                if !batch.is_empty() {
-                    self.queue.push_back(batch);
+                for rows in some {
+                    self.plan_pass(rows.iter().copied().skip(pass).step_by(passes));
                 }
             }
+        }
+    }
+
+    fn plan_pass(&mut self, rows: impl Iterator<Item = Row>) {
+        let most = self.batch_rows();
+        let mut batch = Batch { window: 0, rows: Vec::new() };
+        let mut bytes = 0u64;
+        for row in rows {
+            let full = batch.rows.len() >= most || bytes + row.bytes > self.tuning.batch_bytes;
+            if full && !batch.rows.is_empty() {
+                let rows = std::mem::take(&mut batch.rows);
+                self.queue.push_back(Batch { window: batch.window, rows });
+                bytes = 0;
+            }
+            bytes += row.bytes;
+            batch.window = row.ctid.block.0 / self.tuning.window.max(1);
+            batch.rows.push(row);
+        }
+        if !batch.rows.is_empty() {
+            self.queue.push_back(batch);
         }
     }
 }
@@ -361,6 +460,7 @@ mod tests {
         batch: Duration::from_millis(100),
         batch_bytes: 1 << 20,
         max_bloat: 0.05,
+        jobs: 1,
     };
 
     fn row(block: u32, item: u16, bytes: u64) -> Row {
@@ -377,6 +477,9 @@ mod tests {
         /// How often the rows of this block are locked by others.
         locked: (u32, u32),
         poisoned: Option<Row>,
+        /// What is under way, by job.
+        under_way: Vec<(usize, Option<Vec<Row>>)>,
+        most_under_way: usize,
     }
 
     impl World {
@@ -391,6 +494,8 @@ mod tests {
                 batches: Vec::new(),
                 locked: (0, 0),
                 poisoned: None,
+                under_way: Vec::new(),
+                most_under_way: 0,
             }
         }
 
@@ -402,9 +507,26 @@ mod tests {
                         self.now += time;
                         continue;
                     }
-                    Action::Vacuum => {
+                    Action::Vacuum(job) => {
                         self.vacuums += 1;
-                        Event::Vacuumed
+                        self.under_way.push((job, None));
+                        continue;
+                    }
+                    Action::Batch(job, rows) => {
+                        let window = |rows: &[Row]| rows[0].ctid.block.0 / 8;
+                        for other in self.under_way.iter().filter_map(|(_, rows)| rows.as_ref()) {
+                            assert_ne!(window(other), window(&rows));
+                        }
+                        self.under_way.push((job, Some(rows)));
+                        continue;
+                    }
+                    Action::Wait => {
+                        self.most_under_way = self.most_under_way.max(self.under_way.len());
+                        // the last that was begun ends first
+                        match self.under_way.pop().unwrap() {
+                            (job, None) => Event::Vacuumed(job),
+                            (job, Some(rows)) => self.batch(job, &rows),
+                        }
                     }
                     Action::BeginScan => {
                         let bytes = u64::from(self.blocks) * 8192;
@@ -417,16 +539,15 @@ mod tests {
                             .copied()
                             .collect(),
                     ),
-                    Action::Batch(rows) => self.batch(&rows),
                 };
                 machine.note(event, 0.5);
             }
             panic!("the machine does not end");
         }
 
-        fn batch(&mut self, rows: &[Row]) -> Event {
+        fn batch(&mut self, job: usize, rows: &[Row]) -> Event {
             if self.poisoned.is_some_and(|bad| rows.contains(&bad)) {
-                return Event::BatchRefused;
+                return Event::BatchRefused(job);
             }
             let took = Duration::from_millis(1) * rows.len() as u32;
             self.now += took;
@@ -440,7 +561,7 @@ mod tests {
                     done += 1;
                 }
             }
-            Event::BatchDone { rows: done, took }
+            Event::BatchDone { job, rows: done, took }
         }
     }
 
@@ -472,13 +593,83 @@ mod tests {
         let rows: Vec<Row> = (0..16).map(|block| row(block, 1, 10)).collect();
         machine.note(Event::Scanned(rows), 0.0);
         let mut batches = Vec::new();
-        while let Action::Batch(rows) = machine.next_action() {
+        while let Action::Batch(job, rows) = machine.next_action() {
             batches.push(rows.iter().map(|row| row.ctid.block.0).collect::<Vec<_>>());
-            machine.note(Event::BatchDone { rows: 2, took: Duration::from_millis(1) }, 0.0);
+            machine.note(Event::BatchDone { job, rows: 2, took: Duration::from_millis(1) }, 0.0);
         }
         let first_window = [[0, 4], [1, 5], [2, 6], [3, 7]];
         assert_eq!(batches[..4], first_window);
         assert_eq!(batches[4..6], [[8, 12], [9, 13]]);
+    }
+
+    #[test]
+    fn with_two_jobs_four_windows_take_turns_pass_by_pass() {
+        let mut machine = Machine::new(Tuning { jobs: 2, ..TUNING });
+        machine.next_action();
+        machine.note(Event::Begun { blocks: 40, bytes: 1 << 17 }, 0.0);
+        machine.next_action();
+        machine.note(Event::Scanned((0..40).map(|block| row(block, 1, 10)).collect()), 0.0);
+        let took = Duration::from_millis(1);
+        let mut begun = Vec::new();
+        let mut start = |machine: &mut Machine, job: usize| match machine.next_action() {
+            Action::Batch(free, rows) => {
+                assert_eq!(free, job);
+                begun.push(rows[0].ctid.block.0);
+            }
+            other => panic!("{other:?}"),
+        };
+        start(&mut machine, 0);
+        start(&mut machine, 1);
+        assert_eq!(machine.next_action(), Action::Wait);
+        for round in 0..6 {
+            machine.note(Event::BatchDone { job: round % 2, rows: 2, took }, 0.0);
+            start(&mut machine, round % 2);
+        }
+        assert_eq!(begun, [0, 8, 16, 24, 1, 9, 17, 25]);
+        // the rest of the group, then the last window alone, whose passes follow each other
+        let mut rest = 0;
+        let mut waited = 0;
+        let mut busy = vec![0, 1];
+        while rest < 12 {
+            match machine.next_action() {
+                Action::Batch(job, _) => {
+                    rest += 1;
+                    busy.push(job);
+                }
+                Action::Wait => {
+                    waited += 1;
+                    let job = busy.remove(0);
+                    machine.note(Event::BatchDone { job, rows: 2, took }, 0.0);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(waited >= 12, "{waited}");
+    }
+
+    #[test]
+    fn with_jobs_all_is_done_once_and_two_are_under_way() {
+        let mut world = World::new(600, 20, 300);
+        let mut machine = Machine::new(Tuning { jobs: 2, ..TUNING });
+        assert_eq!(world.run(&mut machine), End::Complete);
+        assert!(world.left.is_empty() && world.under_way.is_empty());
+        assert_eq!(world.most_under_way, 2);
+        assert_eq!(machine.scans, 2);
+    }
+
+    #[test]
+    fn an_error_of_one_job_lets_the_others_end() {
+        let mut machine = Machine::new(Tuning { jobs: 2, ..TUNING });
+        machine.next_action();
+        machine.note(Event::Begun { blocks: 16, bytes: 1 << 17 }, 0.0);
+        machine.next_action();
+        machine.note(Event::Scanned((0..16).map(|block| row(block, 1, 10)).collect()), 0.0);
+        assert!(matches!(machine.next_action(), Action::Batch(0, _)));
+        assert!(matches!(machine.next_action(), Action::Batch(1, _)));
+        machine.note(Event::Failed(0), 0.0);
+        assert_eq!(machine.next_action(), Action::Wait);
+        machine.note(Event::BatchDone { job: 1, rows: 1, took: Duration::ZERO }, 0.0);
+        assert_eq!(machine.next_action(), Action::Finish(End::Stopped));
     }
 
     #[test]
@@ -521,8 +712,8 @@ mod tests {
         machine.next_action();
         machine.note(Event::Scanned(vec![row(0, 1, 1)]), 0.0);
         let mut waits = Vec::new();
-        while let Action::Batch(_) = machine.next_action() {
-            machine.note(Event::BatchBusy, 0.5);
+        while let Action::Batch(job, _) = machine.next_action() {
+            machine.note(Event::BatchBusy(job), 0.5);
             match machine.next_action() {
                 Action::Sleep(time, Reason::LockTimeout) => waits.push(time.as_millis()),
                 other => panic!("{other:?}"),
@@ -530,6 +721,25 @@ mod tests {
         }
         assert_eq!(waits, [100, 200, 400, 800, 1600]);
         assert_eq!(machine.retries, 5);
+    }
+
+    #[test]
+    fn only_a_scan_in_one_snapshot_proves_anything() {
+        let mut machine = Machine::new(TUNING);
+        let begin = |machine: &mut Machine| {
+            assert_eq!(machine.next_action(), Action::BeginScan);
+            machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
+            assert!(machine.may_prove());
+            assert_eq!(machine.next_action(), Action::Scan(0..1));
+        };
+        begin(&mut machine);
+        machine.note(Event::SnapshotLost, 0.0);
+        assert!(!machine.may_prove());
+        machine.note(Event::Scanned(Vec::new()), 0.0);
+        assert!(matches!(machine.next_action(), Action::Sleep(..)));
+        begin(&mut machine);
+        machine.note(Event::Scanned(Vec::new()), 0.0);
+        assert_eq!(machine.next_action(), Action::Finish(End::Complete));
     }
 
     #[test]

@@ -5,14 +5,19 @@
 //! * [`compliance`]: whether a stored row is what the choice would store.
 //! * [`sql`]: the text of every statement.
 //! * [`machine`]: what to do next, without IO and without a clock.
-//! * [`shapes`], [`preflight`]: what the catalog says of types and tables, and why a table is refused.
+//! * [`shapes`], [`generated`], [`preflight`]: what the catalog says of types and tables, and why a
+//!   table is refused.
+//! * [`parents`]: partitioned tables; [`patience`]: locks in short tries.
 //! * [`scan`]: the rows that are stored otherwise than chosen; [`run`]: doing it.
 //! * [`result`]: what is reported.
 
 pub mod choice;
 pub mod compliance;
 pub mod forcing;
+pub mod generated;
 pub mod machine;
+pub mod parents;
+pub mod patience;
 pub mod preflight;
 pub mod result;
 pub mod run;

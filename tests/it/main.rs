@@ -24,6 +24,8 @@ mod oracle;
 mod pattern;
 mod reassemble;
 mod retoast;
+mod retoast_proof;
+mod retoast_shapes;
 mod server;
 mod table_files;
 mod tls;
