@@ -24,6 +24,7 @@ mod oracle;
 mod pattern;
 mod reassemble;
 mod retoast;
+mod retoast_kill;
 mod retoast_proof;
 mod retoast_shapes;
 mod server;
