@@ -7,7 +7,7 @@
 //! snapshot has found nothing; an empty batch says nothing. Every scan begins in one snapshot, and gives
 //! it up with the first row that it finds.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -143,7 +143,12 @@ enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Work {
     Nothing,
-    Batch(Batch),
+    Batch {
+        batch: Batch,
+        /// The oldest batch that was under way when this one began, itself counted: what that one and
+        /// all later ones leave behind cannot be pruned until this one has ended.
+        pins: u64,
+    },
     Vacuum,
 }
 
@@ -152,6 +157,14 @@ enum Work {
 struct Batch {
     window: u32,
     rows: Vec<Row>,
+    /// Its number, once it has begun.
+    number: u64,
+}
+
+impl Batch {
+    fn new(window: u32, rows: Vec<Row>) -> Batch {
+        Batch { window, rows, number: 0 }
+    }
 }
 
 /// The state of a sweep over one table.
@@ -165,6 +178,9 @@ pub struct Machine {
     queue: VecDeque<Batch>,
     /// What each job does.
     work: Vec<Work>,
+    /// Batches begun so far, and the last one of each window of the chunk.
+    begun: u64,
+    last: HashMap<u32, u64>,
     /// Rows a millisecond, smoothed.
     speed: Option<f64>,
     /// Bytes stored anew since the last vacuum.
@@ -199,6 +215,8 @@ impl Machine {
             bytes: 0,
             queue: VecDeque::new(),
             work: vec![Work::Nothing; tuning.jobs.max(1)],
+            begun: 0,
+            last: HashMap::new(),
             speed: None,
             unvacuumed: 0,
             vacuum_due: false,
@@ -255,8 +273,10 @@ impl Machine {
             self.scans += 1;
             return Action::BeginScan;
         }
-        if let Some(batch) = self.queue.pop_front() {
-            return self.batch(batch);
+        if !self.queue.is_empty()
+            && let Some(action) = self.batch()
+        {
+            return action;
         }
         if !at_rest {
             return Action::Wait;
@@ -280,17 +300,27 @@ impl Machine {
         Action::Vacuum(job)
     }
 
-    /// Batches of one window follow each other: a pass finds the room that the one before has left.
-    fn batch(&mut self, batch: Batch) -> Action {
-        let same = |work: &Work| matches!(work, Work::Batch(now) if now.window == batch.window);
-        let free = self.work.iter().position(|work| *work == Work::Nothing);
-        let Some(job) = free.filter(|_| !self.work.iter().any(same)) else {
-            self.queue.push_front(batch);
-            return Action::Wait;
-        };
+    /// Begins the first batch that may begin. Batches of one window follow each other, each when what
+    /// the one before has left behind can be pruned: there the rows find room on their own pages.
+    fn batch(&mut self) -> Option<Action> {
+        let job = self.work.iter().position(|work| *work == Work::Nothing)?;
+        let (mut pinned, mut under_way) = (u64::MAX, Vec::new());
+        for work in &self.work {
+            if let Work::Batch { batch, pins } = work {
+                pinned = pinned.min(*pins);
+                under_way.push(batch.number);
+            }
+        }
+        let free = |batch: &Batch| self.last.get(&batch.window).is_none_or(|&last| last < pinned);
+        let at = self.queue.iter().position(free)?;
+        let mut batch = self.queue.remove(at)?;
+        self.begun += 1;
+        batch.number = self.begun;
+        self.last.insert(batch.window, batch.number);
         let rows = batch.rows.clone();
-        self.start(job, Work::Batch(batch));
-        Action::Batch(job, rows)
+        let pins = under_way.into_iter().min().unwrap_or(batch.number);
+        self.start(job, Work::Batch { batch, pins });
+        Some(Action::Batch(job, rows))
     }
 
     fn start(&mut self, job: usize, work: Work) {
@@ -302,8 +332,8 @@ impl Machine {
     /// The batch that a job has ended.
     fn ended(&mut self, job: usize) -> Batch {
         match self.work.get_mut(job).map(|slot| std::mem::replace(slot, Work::Nothing)) {
-            Some(Work::Batch(batch)) => batch,
-            _ => Batch { window: 0, rows: Vec::new() },
+            Some(Work::Batch { batch, .. }) => batch,
+            _ => Batch::new(0, Vec::new()),
         }
     }
 
@@ -366,14 +396,14 @@ impl Machine {
                 }
             }
             Event::BatchRefused(job) => {
-                let Batch { window, mut rows } = self.ended(job);
+                let Batch { window, mut rows, .. } = self.ended(job);
                 if let [row] = rows.as_slice() {
                     self.refused.push(row.ctid);
                     self.found = self.found.saturating_sub(1);
                 } else {
                     let second = rows.split_off(rows.len() / 2);
-                    self.queue.push_front(Batch { window, rows: second });
-                    self.queue.push_front(Batch { window, rows });
+                    self.queue.push_front(Batch::new(window, second));
+                    self.queue.push_front(Batch::new(window, rows));
                 }
             }
             Event::Vacuumed(job) => drop(self.ended(job)),
@@ -415,8 +445,9 @@ impl Machine {
         let window = self.tuning.window.max(1);
         let windows: Vec<&[Row]> =
             rows.chunk_by(|a, b| a.ctid.block.0 / window == b.ctid.block.0 / window).collect();
+        self.last.clear();
         // Windows take turns, pass by pass: what one transaction leaves behind can be pruned only once
-        // those that were under way at its end have ended, and by its window's next turn they have.
+        // those that were under way at its end have ended, and by its window's next turn most have.
         let turns = if self.work.len() > 1 { 2 * self.work.len() } else { 1 };
         for some in windows.chunks(turns) {
             for pass in 0..passes {
@@ -429,13 +460,13 @@ impl Machine {
 
     fn plan_pass(&mut self, rows: impl Iterator<Item = Row>) {
         let most = self.batch_rows();
-        let mut batch = Batch { window: 0, rows: Vec::new() };
+        let mut batch = Batch::new(0, Vec::new());
         let mut bytes = 0u64;
         for row in rows {
             let full = batch.rows.len() >= most || bytes + row.bytes > self.tuning.batch_bytes;
             if full && !batch.rows.is_empty() {
                 let rows = std::mem::take(&mut batch.rows);
-                self.queue.push_back(Batch { window: batch.window, rows });
+                self.queue.push_back(Batch::new(batch.window, rows));
                 bytes = 0;
             }
             bytes += row.bytes;
@@ -644,7 +675,30 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        assert!(waited >= 12, "{waited}");
+        assert!(waited >= 10, "{waited}");
+    }
+
+    #[test]
+    fn a_pass_waits_until_nobody_pins_what_the_one_before_has_left() {
+        let mut machine = Machine::new(Tuning { jobs: 2, ..TUNING });
+        machine.next_action();
+        machine.note(Event::Begun { blocks: 40, bytes: 1 << 17 }, 0.0);
+        machine.next_action();
+        machine.note(Event::Scanned((0..40).map(|block| row(block, 1, 10)).collect()), 0.0);
+        let begin = |machine: &mut Machine| match machine.next_action() {
+            Action::Batch(job, rows) => (job, rows[0].ctid.block.0),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((begin(&mut machine), begin(&mut machine)), ((0, 0), (1, 8)));
+        // job 0 takes long: meanwhile nobody can prune anything, and fresh windows are taken
+        for block in [16, 24, 32] {
+            machine.note(Event::BatchDone { job: 1, rows: 2, took: Duration::ZERO }, 0.0);
+            assert_eq!(begin(&mut machine), (1, block));
+        }
+        machine.note(Event::BatchDone { job: 1, rows: 2, took: Duration::ZERO }, 0.0);
+        assert_eq!(machine.next_action(), Action::Wait);
+        machine.note(Event::BatchDone { job: 0, rows: 2, took: Duration::ZERO }, 0.0);
+        assert_eq!((begin(&mut machine), begin(&mut machine)), ((0, 1), (1, 9)));
     }
 
     #[test]
