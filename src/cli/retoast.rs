@@ -59,6 +59,16 @@ pub struct RetoastArgs {
           value_parser = percent)]
     pub max_bloat: f64,
 
+    /// Transactions under way at a time, each on a connection of its own
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "The sweep",
+          value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub jobs: u16,
+
+    /// Tables, or partitions, that are swept at a time, each with as many transactions as --jobs says
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "The sweep",
+          value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub parallel_tables: u16,
+
     /// Pages of a window
     #[arg(long, value_name = "PAGES", default_value_t = 8, help_heading = "The sweep",
           value_parser = clap::value_parser!(u32).range(1..=1024))]

@@ -8,9 +8,8 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::report::retoast_progress::{Moment, note};
-use crate::retoast::keeper::Figures;
 use crate::retoast::manners::Pause;
-use crate::retoast::run::Watch;
+use crate::retoast::watch::{Figures, Watch};
 
 /// How often a plain line is printed.
 const LINE_EVERY: Duration = Duration::from_secs(10);

@@ -1,7 +1,10 @@
 //! Runs `toastctl retoast`: from arguments to report and exit code.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use futures_util::future::join_all;
 
 use super::exit::{Exit, Failure};
 use super::inspect::SourceArg;
@@ -14,10 +17,13 @@ use crate::retoast::control::Control;
 use crate::retoast::keeper::Keeper;
 use crate::retoast::machine::Tuning;
 use crate::retoast::origin;
+use crate::retoast::parents;
+use crate::retoast::patience::{Patience, Tried};
 use crate::retoast::preflight::{self, Ready, Refusal, Wish};
 use crate::retoast::result::{Outcome, Report, SCHEMA, TableReport};
-use crate::retoast::run::{Options, RunError, Sweep, Watch};
+use crate::retoast::run::{Options, RunError, Sweep};
 use crate::retoast::scan::Eyes;
+use crate::retoast::watch::Watch;
 use crate::source::connect::{Connection, SessionOptions};
 use crate::source::live::LiveError;
 use crate::source::live::catalog;
@@ -33,10 +39,18 @@ pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
     runtime.block_on(retoast(args))
 }
 
-/// Two connections, for batches and for scans.
+/// The connections of one sweep.
+struct Connections {
+    /// For batches, one for each job.
+    writers: Vec<Arc<Connection>>,
+    reader: Arc<Connection>,
+    /// Measures on one of its own.
+    keeper: Keeper,
+}
+
+/// The first connection, from which the others are made, and what is known of the server.
 struct Session {
     writer: Arc<Connection>,
-    reader: Arc<Connection>,
     server: Server,
     control: Arc<Control>,
 }
@@ -50,25 +64,57 @@ impl Session {
             .connect(&options, &mut warn)
             .await
             .map_err(|error| Failure::from(&error))?;
-        let reader = writer.open_another().await.map_err(|error| Failure::from(&error))?;
         let server = Server::ask(writer.client())
             .await
             .map_err(|error| Failure::new(Exit::Incomplete, error.to_string()))?;
         let control = Arc::new(Control::new(args.manners.pause_file.clone()));
         retoast_signals::listen(&control, args.max_runtime, args.stop_file.clone());
-        Ok(Session { writer: Arc::new(writer), reader: Arc::new(reader), server, control })
+        Ok(Session { writer: Arc::new(writer), server, control })
     }
 
-    /// A third connection, for measuring.
-    async fn keeper(&self, args: &RetoastArgs, watch: &Progress) -> Result<Keeper, Failure> {
+    /// A connection for measuring.
+    async fn keeper(
+        &self,
+        args: &RetoastArgs,
+        note: &mut (dyn FnMut(&str) + Send),
+    ) -> Result<Keeper, Failure> {
         let connection = self.writer.open_another().await.map_err(|error| Failure::from(&error))?;
         let wants = args.manners.wants(args.max_bloat, args.dry_run);
-        let mut note = |text: &str| watch.note(text);
-        match Keeper::open(Arc::new(connection), Arc::clone(&self.control), wants, &mut note).await
-        {
+        match Keeper::open(Arc::new(connection), Arc::clone(&self.control), wants, note).await {
             Ok(keeper) => Ok(keeper),
             Err(refusal) => Err(self.refusal(&refusal).await),
         }
+    }
+
+    /// Connections for so many sweeps side by side, the first of them with this keeper.
+    async fn connections(
+        &self,
+        args: &RetoastArgs,
+        sweeps: u16,
+        keeper: Keeper,
+    ) -> Result<Vec<Connections>, Failure> {
+        let open = async || {
+            let opened = self.writer.open_another().await;
+            opened.map(Arc::new).map_err(|error| Failure::from(&error))
+        };
+        let (mut all, mut first) = (Vec::new(), Some(keeper));
+        for sweep in 0..sweeps {
+            let mut writers = Vec::new();
+            for job in 0..args.jobs {
+                writers.push(if (sweep, job) == (0, 0) {
+                    Arc::clone(&self.writer)
+                } else {
+                    open().await?
+                });
+            }
+            let keeper = match first.take() {
+                Some(keeper) => keeper,
+                // what there is to say the first one has said
+                None => self.keeper(args, &mut |_| {}).await?,
+            };
+            all.push(Connections { writers, reader: open().await?, keeper });
+        }
+        Ok(all)
     }
 
     fn checkpoint(&self, args: &RetoastArgs) -> Result<Option<Checkpoint>, Failure> {
@@ -105,9 +151,9 @@ impl Session {
     }
 
     /// As psql puts it, with the code of a lost connection if it is that.
-    async fn failure(&self, place: &str, error: &LiveError) -> Failure {
+    async fn failure(&self, place: &str, error: &LiveError, used: &[Arc<Connection>]) -> Failure {
         if let LiveError::Server(statement) = error {
-            for connection in [&self.writer, &self.reader] {
+            for connection in used.iter().chain([&self.writer]) {
                 if statement.as_db_error().is_none() || connection.is_lost() {
                     let explained = connection.explain(statement).await;
                     if connection.is_lost() {
@@ -121,7 +167,7 @@ impl Session {
 
     async fn refusal(&self, refusal: &Refusal) -> Failure {
         match refusal {
-            Refusal::Live(error) => self.failure("", error).await,
+            Refusal::Live(error) => self.failure("", error, &[]).await,
             Refusal::Usage(text) => Failure::usage(text.clone()),
             Refusal::Refused(text) => Failure::new(Exit::Incomplete, text.clone()),
         }
@@ -129,16 +175,21 @@ impl Session {
 }
 
 async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
+    if args.replication_origin.is_some() && (args.jobs > 1 || args.parallel_tables > 1) {
+        return Err(Failure::usage(
+            "--replication-origin is one session's: it goes with one job and one table at a time",
+        ));
+    }
     let session = Session::open(args).await?;
     let client = session.writer.client();
     if let Err(refusal) = preflight::server(client, &session.server).await {
         return Err(session.refusal(&refusal).await);
     }
     let watch = Progress::new(args.progress);
-    let keeper = session.keeper(args, &watch).await?;
+    let keeper = session.keeper(args, &mut |text| watch.note(text)).await?;
     let oids = match catalog::find(client, &session.server.database, &args.tables).await {
         Ok(oids) => oids,
-        Err(error) => return Err(session.failure("", &error).await),
+        Err(error) => return Err(session.failure("", &error, &[]).await),
     };
     let wish = Wish {
         columns: args.columns.clone(),
@@ -173,6 +224,7 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
             batch: Duration::from_millis(args.batch_ms),
             batch_bytes: args.batch_bytes,
             max_bloat: args.max_bloat,
+            jobs: args.jobs.into(),
         },
         verify: args.verify.into(),
         lock_timeout: Duration::from_millis(args.lock_timeout),
@@ -186,37 +238,133 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
         return Err(session.refusal(&refusal).await);
     }
     let checkpoint = session.checkpoint(args)?;
-    let mut reports: Vec<TableReport> = Vec::new();
-    let mut failure = None;
-    for ready in &tables {
-        let sweep = Sweep {
-            writer: Arc::clone(&session.writer),
-            reader: Arc::clone(&session.reader),
-            server: &session.server,
-            ready,
-            options: &options,
-            watch: &watch,
-            stop: session.control.stop_flag(),
-            keeper: &keeper,
-            checkpoint: checkpoint.as_ref(),
-        };
-        match sweep.run().await {
-            Ok(report) => reports.push(report),
-            Err(error) => {
-                let place = format!("{}: ", ready.relation.display_name());
-                failure = Some(match &error {
-                    RunError::Live(error) => session.failure(&place, error).await,
-                    other => Failure::new(Exit::Incomplete, format!("{place}{other}")),
-                });
-                break;
-            }
-        }
-        if session.control.stopped() {
-            break;
-        }
-    }
+    set_parents(&session, args, &wish, &watch).await?;
+    let side_by_side = args.parallel_tables.min(u16::try_from(tables.len()).unwrap_or(u16::MAX));
+    let connections = session.connections(args, side_by_side, keeper).await?;
+    let all = All {
+        session: &session,
+        tables: &tables,
+        options: &options,
+        watch: &watch,
+        checkpoint: checkpoint.as_ref(),
+    };
+    let (reports, failure) = all.sweep(&connections).await;
     watch.end();
     finish(args, reports, failure, session.control.stopped())
+}
+
+/// Has new partitions of the partitioned tables that were named take the choice from them.
+async fn set_parents(
+    session: &Session,
+    args: &RetoastArgs,
+    wish: &Wish,
+    watch: &Progress,
+) -> Result<(), Failure> {
+    if wish.no_alter {
+        return Ok(());
+    }
+    let client = session.writer.client();
+    let work = async {
+        let oids =
+            catalog::find_partitioned(client, &session.server.database, &args.tables).await?;
+        let mut parents = Vec::new();
+        for oid in oids {
+            parents.extend(parents::parent(client, oid, wish).await?);
+        }
+        for parent in &parents {
+            if args.dry_run {
+                tell(&format!("{}: would set: {}", parent.name, parent.alter));
+                continue;
+            }
+            let lock_timeout = Duration::from_millis(args.lock_timeout);
+            let patience = Patience {
+                name: &parent.name,
+                watch,
+                stop: session.control.stop_flag(),
+                lock_timeout,
+            };
+            match patience.alter(client, &parent.alter).await? {
+                Tried::Done(()) => tell(&format!("{}: set: {}", parent.name, parent.alter)),
+                Tried::Stopped => break,
+                Tried::NoLock => tell(&format!(
+                    "warning: {}: no lock to set the choice: new partitions will not have it",
+                    parent.name
+                )),
+            }
+        }
+        Ok(())
+    };
+    match work.await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(session.failure("", &error, &[]).await),
+    }
+}
+
+/// The tables to sweep.
+struct All<'a> {
+    session: &'a Session,
+    tables: &'a [Ready],
+    options: &'a Options,
+    watch: &'a Progress,
+    checkpoint: Option<&'a Checkpoint>,
+}
+
+/// What became of a table.
+type Swept = (usize, Option<TableReport>, Option<Failure>);
+
+impl All<'_> {
+    /// Sweeps them, one at a time with each of `connections`. After a failure no other table is begun.
+    async fn sweep(&self, connections: &[Connections]) -> (Vec<TableReport>, Option<Failure>) {
+        let next = AtomicUsize::new(0);
+        let workers = connections.iter().map(|one| self.some(one, &next));
+        let mut swept: Vec<Swept> = join_all(workers).await.into_iter().flatten().collect();
+        swept.sort_by_key(|(at, ..)| *at);
+        let (mut reports, mut failure) = (Vec::new(), None);
+        for (_, report, failed) in swept {
+            reports.extend(report);
+            failure = failure.or(failed);
+        }
+        (reports, failure)
+    }
+
+    /// Sweeps those that nobody else has begun.
+    async fn some(&self, connections: &Connections, next: &AtomicUsize) -> Vec<Swept> {
+        let mut swept = Vec::new();
+        while !self.session.control.stopped() {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(ready), Some((writer, others))) =
+                (self.tables.get(at), connections.writers.split_first())
+            else {
+                break;
+            };
+            let sweep = Sweep {
+                writer: Arc::clone(writer),
+                others: others.to_vec(),
+                reader: Arc::clone(&connections.reader),
+                server: &self.session.server,
+                ready,
+                options: self.options,
+                watch: self.watch,
+                stop: self.session.control.stop_flag(),
+                keeper: &connections.keeper,
+                checkpoint: self.checkpoint,
+            };
+            let (report, ended) = sweep.run().await;
+            let mut failure = None;
+            if let Err(error) = ended {
+                // the other workers find no table left
+                next.store(self.tables.len(), Ordering::Relaxed);
+                let place = format!("{}: ", ready.relation.display_name());
+                let used = [&connections.writers[..], &[Arc::clone(&connections.reader)]].concat();
+                failure = Some(match &error {
+                    RunError::Live(error) => self.session.failure(&place, error, &used).await,
+                    other => Failure::new(Exit::Incomplete, format!("{place}{other}")),
+                });
+            }
+            swept.push((at, report, failure));
+        }
+        swept
+    }
 }
 
 fn finish(
@@ -229,7 +377,7 @@ fn finish(
     for table in &tables {
         exit = exit.max(match table.outcome {
             Outcome::Complete | Outcome::Planned => Exit::Ok,
-            Outcome::Incomplete => Exit::Incomplete,
+            Outcome::Incomplete | Outcome::Failed => Exit::Incomplete,
             Outcome::Stopped => Exit::Stopped,
         });
     }

@@ -37,6 +37,7 @@ fn outcome(outcome: Outcome) -> &'static str {
         Outcome::Incomplete => "incomplete: values are left that are not stored as chosen",
         Outcome::Stopped => "stopped on request",
         Outcome::Planned => "planned only: nothing was changed",
+        Outcome::Failed => "failed: an error ended it",
     }
 }
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::table::printable;
 use super::units::{percent, size};
-use crate::retoast::keeper::Figures;
 use crate::retoast::manners::Pause;
+use crate::retoast::watch::Figures;
 
 /// The name and version of the JSON lines.
 pub const SCHEMA: &str = "toastctl.retoast-progress/1";

@@ -26,11 +26,17 @@ pub enum Verdict {
 /// `None` if it leaves the value as it is.
 pub type Compressed = Option<u32>;
 
+/// Ways in which a row may have come to be stored: what any of them gives complies.
+const OPERATIONS: [Operation; 3] =
+    [Operation::Insert, Operation::Update, Operation::UpdateOfExternal];
+
 /// Decides by the model. `table` is as the choice sets it; `targets` are the chosen columns'
-/// indexes; `known` says what the server makes of a value where that was asked.
+/// indexes, `follow` those of generated columns that are computed anew with them; `known` says what
+/// the server makes of a value where that was asked.
 pub fn by_model(
     table: &Table,
     targets: &[usize],
+    follow: &[usize],
     values: &[StoredValue],
     known: &dyn Fn(usize) -> Option<Compressed>,
 ) -> Verdict {
@@ -51,45 +57,46 @@ pub fn by_model(
     let incoming: Vec<Incoming> = values
         .iter()
         .enumerate()
-        .map(|(index, value)| if targets.contains(&index) { forced(value) } else { kept(value) })
+        .map(|(index, value)| {
+            let fresh = targets.contains(&index) || follow.contains(&index);
+            if fresh { forced(value) } else { kept(value) }
+        })
         .collect();
-    let operation = if values.iter().any(|value| value.form.is_external()) {
-        Operation::UpdateOfExternal
-    } else {
-        Operation::Insert
-    };
     let mut open = Vec::new();
-    let mut compress = |index: usize, _method: Method| {
-        let value = values.get(index)?;
-        match value.form {
-            Form::Compressed => small(value.stored_size),
-            Form::ExternalCompressed => small(value.stored_size.map(|size| size + 4)),
-            _ => match known(index) {
-                Some(answer) => answer,
-                None => {
-                    open.push(index);
+    for operation in OPERATIONS {
+        let mut asked = Vec::new();
+        let mut compress = |index: usize, _method: Method| {
+            let value = values.get(index)?;
+            match value.form {
+                Form::Compressed => small(value.stored_size),
+                Form::ExternalCompressed => small(value.stored_size.map(|size| size + 4)),
+                _ => known(index).unwrap_or_else(|| {
+                    asked.push(index);
                     None
-                }
-            },
-        }
-    };
-    let stored = table.toast(&incoming, operation, &mut compress);
-    if !open.is_empty() {
-        open.sort_unstable();
-        open.dedup();
+                }),
+            }
+        };
+        let stored = table.toast(&incoming, operation, &mut compress);
         // other columns' values that were never compressed are taken for incompressible
-        open.retain(|index| targets.contains(index));
-        if !open.is_empty() {
-            return Verdict::Depends(open);
+        asked.retain(|index| targets.contains(index));
+        // a row too big for the choice is the server's to refuse
+        let same = stored.is_ok_and(|stored| {
+            targets.iter().all(|&index| match (values.get(index), stored.values.get(index)) {
+                (Some(now), Some(then)) => same_form(now, then),
+                _ => true,
+            })
+        });
+        if same && asked.is_empty() {
+            return Verdict::Complies;
         }
+        open.append(&mut asked);
     }
-    // a row too big for the choice is the server's to refuse
-    let Ok(stored) = stored else { return Verdict::Differs };
-    let same = targets.iter().all(|&index| match (values.get(index), stored.values.get(index)) {
-        (Some(now), Some(then)) => same_form(now, then),
-        _ => true,
-    });
-    if same { Verdict::Complies } else { Verdict::Differs }
+    if open.is_empty() {
+        return Verdict::Differs;
+    }
+    open.sort_unstable();
+    open.dedup();
+    Verdict::Depends(open)
 }
 
 fn same_form(now: &StoredValue, then: &Placed) -> bool {
@@ -151,13 +158,15 @@ pub struct Told {
 }
 
 /// Decides on one value by what the functions tell. `method` is the column's, resolved; `row` the sum
-/// of `pg_column_size` over the row's columns; `threshold` is `TOAST_TUPLE_THRESHOLD`.
+/// of `pg_column_size` over the row's columns; `threshold` is `TOAST_TUPLE_THRESHOLD`, `target` the
+/// table's `toast_tuple_target`.
 pub fn by_functions(
     toaster: Toaster,
     method: Method,
     value: &Told,
     row: u64,
     threshold: u64,
+    target: u64,
 ) -> Verdict {
     let Some(size) = value.size else { return Verdict::Complies };
     // the tuple header, and what alignment may add to a row that is just short of the limit
@@ -168,7 +177,9 @@ pub fn by_functions(
         (Storage::Extended | Storage::Main, None) if may_be_toasted => Verdict::Depends(Vec::new()),
         (Storage::Extended | Storage::Main, None) => Verdict::Complies,
         (Storage::External | Storage::Plain, Some(_)) => Verdict::Differs,
-        (Storage::External, None) if value.external == Some(false) && size > threshold => {
+        (Storage::External, None)
+            if value.external == Some(false) && size > threshold.max(target) =>
+        {
             Verdict::Differs
         }
         (Storage::Plain, None) if value.external == Some(true) => Verdict::Differs,
@@ -226,7 +237,7 @@ mod tests {
         known: Option<Compressed>,
     ) -> Verdict {
         let id = stored(Form::Plain, None, 4, 4);
-        by_model(&table(storage, method), &[1], &[id, value], &|_| known)
+        by_model(&table(storage, method), &[1], &[], &[id, value], &|_| known)
     }
 
     #[test]
@@ -264,15 +275,57 @@ mod tests {
     }
 
     #[test]
+    fn what_any_operation_gives_complies() {
+        let low = Table {
+            target: TupleTarget::new(128, PageSize::DEFAULT).unwrap(),
+            ..table(Storage::Extended, Method::Lz4)
+        };
+        let id = stored(Form::Plain, None, 4, 4);
+        let verdict = |value| by_model(&low, &[1], &[], &[id, value], &|_| None);
+        // an INSERT leaves it in the row, an UPDATE of a row with a value out of line compresses it
+        let plain = stored(Form::Plain, None, 1500, 1504);
+        let compressed = stored(Form::Compressed, Some(Method::Lz4), 1500, 80);
+        let moved = stored(Form::ExternalCompressed, Some(Method::Lz4), 1500, 700);
+        for value in [plain, compressed, moved] {
+            assert_eq!(verdict(value), Verdict::Complies, "{value:?}");
+        }
+        // none moves out what is small enough once it is compressed
+        let moved = stored(Form::ExternalCompressed, Some(Method::Lz4), 1500, 40);
+        assert_eq!(verdict(moved), Verdict::Differs);
+    }
+
+    #[test]
+    fn generated_columns_that_follow_are_computed_anew() {
+        let mut wide = table(Storage::Extended, Method::Lz4);
+        wide.columns.push(wide.columns[1]);
+        let id = stored(Form::Plain, None, 4, 4);
+        // the smaller value stays in the row because the larger one, taken first, has moved out
+        let small = stored(Form::Plain, None, 1900, 1904);
+        let large = stored(Form::External, None, 9000, 9000);
+        let values = [id, small, large];
+        assert_eq!(by_model(&wide, &[1], &[2], &values, &|_| None), Verdict::Complies);
+        // a kept pointer is small: nothing else would move either
+        assert_eq!(by_model(&wide, &[1], &[], &values, &|_| None), Verdict::Complies);
+        // beside a fresh value it would be the larger one
+        let large = stored(Form::Plain, None, 1950, 1954);
+        let small = stored(Form::External, None, 1900, 1900);
+        let values = [id, large, small];
+        let verdict = |follow: &[usize]| by_model(&wide, &[1], follow, &values, &|_| Some(None));
+        assert_eq!(verdict(&[2]), Verdict::Differs);
+        assert_eq!(verdict(&[]), Verdict::Complies);
+    }
+
+    #[test]
     fn functions_count_what_surely_differs() {
         let lz4 = Toaster::Compressed(Method::Lz4);
         let told = |size, method, external| Told { size: Some(size), method, external };
-        let by = |toaster, told, row| by_functions(toaster, Method::Lz4, &told, row, 2032);
+        let by = |toaster, told, row| by_functions(toaster, Method::Lz4, &told, row, 2032, 4080);
         assert_eq!(by(lz4, told(9, Some(Method::Pglz), None), 9), Verdict::Differs);
         assert_eq!(by(lz4, told(3000, Some(Method::Lz4), None), 3000), Verdict::Complies);
         assert_eq!(by(lz4, told(3000, None, None), 3000), Verdict::Depends(Vec::new()));
         assert_eq!(by(lz4, told(300, None, None), 400), Verdict::Complies);
-        assert_eq!(by(Toaster::External, told(3000, None, Some(false)), 3000), Verdict::Differs);
+        assert_eq!(by(Toaster::External, told(5000, None, Some(false)), 5000), Verdict::Differs);
+        assert_eq!(by(Toaster::External, told(3000, None, Some(false)), 3000), Verdict::Complies);
         assert_eq!(by(Toaster::External, told(3000, None, Some(true)), 3000), Verdict::Complies);
         assert_eq!(by(Toaster::Plain, told(3000, None, Some(true)), 3000), Verdict::Differs);
         let null = Told { size: None, method: None, external: None };

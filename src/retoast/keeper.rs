@@ -12,9 +12,11 @@ use tokio::sync::Mutex;
 use super::control::Control;
 use super::gauges;
 use super::manners::{Cause, Free, Lag, Limits, Manners, POLL, Pause, Readings, Work};
+use super::patience::{Kind, kind};
 use super::preflight::{Ready, Refusal};
 use super::result::{PauseReport, Sizes};
-use super::run::{RunError, Watch};
+use super::run::RunError;
+use super::watch::{Figures, Watch};
 use crate::source::connect::Connection;
 use crate::source::live::LiveError;
 use crate::source::sql::quote_literal;
@@ -51,19 +53,6 @@ pub struct Wants {
     pub dry_run: bool,
 }
 
-/// What is told of the sweep while it runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Figures {
-    /// Bytes of values stored anew.
-    pub bytes: u64,
-    /// Sizes before.
-    pub before: Sizes,
-    /// Sizes now.
-    pub now: Sizes,
-    /// WAL written by everybody meanwhile, in bytes.
-    pub wal: u64,
-}
-
 /// How free space is told.
 #[derive(Debug, Clone)]
 enum Space {
@@ -78,8 +67,6 @@ struct State {
     measured: Option<Instant>,
     space: Space,
     table: Option<Table>,
-    /// The sleep owed after the last batch.
-    owed: Option<Pause>,
     pauses: BTreeMap<Cause, (u64, Duration)>,
     told: Option<(Cause, Instant)>,
     named: Option<Instant>,
@@ -110,6 +97,8 @@ struct Noted {
     bytes: u64,
     percent: u32,
     lock_wait: Duration,
+    /// The time of batches for which nothing was slept yet.
+    owed: Duration,
 }
 
 impl Keeper {
@@ -126,7 +115,10 @@ impl Keeper {
     ) -> Result<Keeper, Refusal> {
         let client = connection.client();
         client
-            .batch_execute("SET default_transaction_read_only = on; SET statement_timeout = '60s'")
+            .batch_execute(
+                "SET default_transaction_read_only = on; SET statement_timeout = '60s'; \
+                 SET lock_timeout = '1s'",
+            )
             .await?;
         let limits = &mut wants.limits;
         if !gauges::sees_others(client).await? {
@@ -159,7 +151,6 @@ impl Keeper {
                 measured: None,
                 space: Space::Unknown,
                 table: None,
-                owed: None,
                 pauses: BTreeMap::new(),
                 told: None,
                 named: None,
@@ -280,10 +271,11 @@ impl Keeper {
     }
 
     /// A batch took so long and stored so many bytes of values.
-    pub async fn batch_done(&self, took: Duration, bytes: u64) {
-        self.noted(|noted| noted.bytes += bytes);
-        let mut state = self.state.lock().await;
-        state.owed = state.manners.nice(took);
+    pub fn batch_done(&self, took: Duration, bytes: u64) {
+        self.noted(|noted| {
+            noted.bytes += bytes;
+            noted.owed += took;
+        });
     }
 
     /// Returns when nothing stands against this work, or when a stop is asked for.
@@ -342,10 +334,12 @@ impl Keeper {
             self.name_session(state, true).await?;
             return Ok(Some(Pause { cause, text, wait: Duration::from_millis(200) }));
         }
-        if work == Work::Batch
-            && let Some(owed) = state.owed.take()
-        {
-            return Ok(Some(owed));
+        if work == Work::Batch {
+            let mut took = Duration::ZERO;
+            self.noted(|noted| took = std::mem::take(&mut noted.owed));
+            if let Some(owed) = state.manners.nice(took) {
+                return Ok(Some(owed));
+            }
         }
         let client = self.connection.client();
         if work == Work::Batch && self.wants.limits.wal_rate.is_some() {
@@ -388,7 +382,12 @@ impl Keeper {
             readings.holder = gauges::holder(client).await?;
         }
         if let Some(table) = &mut state.table {
-            table.figures.now = gauges::sizes(client, table.oid).await?;
+            match gauges::sizes(client, table.oid).await {
+                Ok(now) => table.figures.now = now,
+                // locked just now: what was measured last holds
+                Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => {}
+                Err(error) => return Err(error.into()),
+            }
             table.figures.wal = readings.lsn.saturating_sub(table.wal);
             self.noted(|noted| table.figures.bytes = noted.bytes);
             watch.figures(&table.figures);

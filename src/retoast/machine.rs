@@ -3,10 +3,11 @@
 //!
 //! A scan reads chunks of blocks. What it finds is stored anew in windows of a few pages, each in
 //! passes: a pass takes every k-th row, so that the first moves a k-th of the rows off their pages
-//! and pruning makes room for the others to stay (HOT). A sweep is over when a whole scan has found
-//! nothing; an empty batch says nothing.
+//! and pruning makes room for the others to stay (HOT). A sweep is over when a whole scan in one
+//! snapshot has found nothing; an empty batch says nothing. Every scan begins in one snapshot, and gives
+//! it up with the first row that it finds.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct Tuning {
     pub batch_bytes: u64,
     /// Part of a relation's size that may be dead before it is vacuumed.
     pub max_bloat: f64,
+    /// Transactions under way at a time, a vacuum counted.
+    pub jobs: usize,
 }
 
 /// A row to store anew.
@@ -59,17 +62,23 @@ pub enum Event {
     Scanned(Vec<Row>),
     /// A batch was committed.
     BatchDone {
+        /// Whose it was.
+        job: usize,
         /// Rows that were stored anew; others were locked or no longer there.
         rows: u64,
         /// How long the transaction took.
         took: Duration,
     },
     /// A batch met a lock timeout or a deadlock, and nothing of it was done.
-    BatchBusy,
+    BatchBusy(usize),
     /// The server refused a batch for what stands in its rows, and nothing of it was done.
-    BatchRefused,
+    BatchRefused(usize),
     /// The table was vacuumed, or could not be for now.
-    Vacuumed,
+    Vacuumed(usize),
+    /// A job met an error or a stop that ends the sweep.
+    Failed(usize),
+    /// The scan under way goes on in another snapshot: it proves nothing any more.
+    SnapshotLost,
     /// Somebody asked to stop.
     Stop,
 }
@@ -96,7 +105,7 @@ impl Reason {
 /// How the sweep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// A whole scan has found nothing to do.
+    /// A whole scan in one snapshot has found nothing to do.
     Complete,
     /// Rows are left that could not be stored anew.
     Left,
@@ -111,10 +120,12 @@ pub enum Action {
     BeginScan,
     /// Read these blocks.
     Scan(Range<u32>),
-    /// Store these rows anew in one transaction.
-    Batch(Vec<Row>),
-    /// Vacuum the table.
-    Vacuum,
+    /// Have this job store these rows anew in one transaction.
+    Batch(usize, Vec<Row>),
+    /// Have this job vacuum the table.
+    Vacuum(usize),
+    /// Wait until one of the jobs has done what it does.
+    Wait,
     /// Wait, with no transaction open.
     Sleep(Duration, Reason),
     /// Nothing more.
@@ -128,6 +139,34 @@ enum Phase {
     Ended(End),
 }
 
+/// What a job does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Work {
+    Nothing,
+    Batch {
+        batch: Batch,
+        /// The oldest batch that was under way when this one began, itself counted: what that one and
+        /// all later ones leave behind cannot be pruned until this one has ended.
+        pins: u64,
+    },
+    Vacuum,
+}
+
+/// Rows of one window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Batch {
+    window: u32,
+    rows: Vec<Row>,
+    /// Its number, once it has begun.
+    number: u64,
+}
+
+impl Batch {
+    fn new(window: u32, rows: Vec<Row>) -> Batch {
+        Batch { window, rows, number: 0 }
+    }
+}
+
 /// The state of a sweep over one table.
 #[derive(Debug, Clone)]
 pub struct Machine {
@@ -136,9 +175,12 @@ pub struct Machine {
     blocks: u32,
     next_block: u32,
     bytes: u64,
-    queue: VecDeque<Vec<Row>>,
-    /// The batch under way.
-    current: Vec<Row>,
+    queue: VecDeque<Batch>,
+    /// What each job does.
+    work: Vec<Work>,
+    /// Batches begun so far, and the last one of each window of the chunk.
+    begun: u64,
+    last: HashMap<u32, u64>,
     /// Rows a millisecond, smoothed.
     speed: Option<f64>,
     /// Bytes stored anew since the last vacuum.
@@ -154,6 +196,8 @@ pub struct Machine {
     /// Rows found and stored anew in the scan under way.
     found: u64,
     stored: u64,
+    /// Whether the scan under way is all in one snapshot so far.
+    one_snapshot: bool,
     /// Rows that the server refused, by address.
     refused: Vec<ItemPointer>,
     /// Scans that were begun.
@@ -174,7 +218,9 @@ impl Machine {
             next_block: 0,
             bytes: 0,
             queue: VecDeque::new(),
-            current: Vec::new(),
+            work: vec![Work::Nothing; tuning.jobs.max(1)],
+            begun: 0,
+            last: HashMap::new(),
             speed: None,
             unvacuumed: 0,
             vacuum_due: false,
@@ -185,6 +231,7 @@ impl Machine {
             partial: false,
             found: 0,
             stored: 0,
+            one_snapshot: true,
             refused: Vec::new(),
             scans: 0,
             retries: 0,
@@ -207,6 +254,12 @@ impl Machine {
         (self.next_block.min(self.blocks), self.blocks)
     }
 
+    /// Whether the scan under way may still prove that nothing is left: then it must go on in the
+    /// snapshot that it began with.
+    pub fn may_prove(&self) -> bool {
+        self.found == 0 && self.one_snapshot && !self.partial
+    }
+
     /// Whether the scan under way is the first.
     pub fn is_first_scan(&self) -> bool {
         self.scans <= 1
@@ -214,6 +267,10 @@ impl Machine {
 
     /// What to do next.
     pub fn next_action(&mut self) -> Action {
+        let at_rest = self.work.iter().all(|work| *work == Work::Nothing);
+        if !at_rest && (self.phase != Phase::Scanning || self.sleep.is_some()) {
+            return Action::Wait;
+        }
         if let Phase::Ended(end) = self.phase {
             return Action::Finish(end);
         }
@@ -221,15 +278,19 @@ impl Machine {
             return Action::Sleep(time, reason);
         }
         if self.vacuum_due {
-            return Action::Vacuum;
+            return self.vacuum();
         }
         if self.phase == Phase::Begin {
             self.scans += 1;
             return Action::BeginScan;
         }
-        if let Some(batch) = self.queue.pop_front() {
-            self.current = batch;
-            return Action::Batch(self.current.clone());
+        if !self.queue.is_empty()
+            && let Some(action) = self.batch()
+        {
+            return action;
+        }
+        if !at_rest {
+            return Action::Wait;
         }
         if self.next_block < self.blocks {
             let end = self.next_block.saturating_add(CHUNK).min(self.blocks);
@@ -239,9 +300,58 @@ impl Machine {
         self.next_action()
     }
 
+    /// One vacuum at a time.
+    fn vacuum(&mut self) -> Action {
+        let free = self.work.iter().position(|work| *work == Work::Nothing);
+        let Some(job) = free.filter(|_| !self.work.contains(&Work::Vacuum)) else {
+            return Action::Wait;
+        };
+        (self.vacuum_due, self.unvacuumed) = (false, 0);
+        self.start(job, Work::Vacuum);
+        Action::Vacuum(job)
+    }
+
+    /// Begins the first batch that may begin. Batches of one window follow each other, each when what
+    /// the one before has left behind can be pruned: there the rows find room on their own pages.
+    fn batch(&mut self) -> Option<Action> {
+        let job = self.work.iter().position(|work| *work == Work::Nothing)?;
+        let (mut pinned, mut under_way) = (u64::MAX, Vec::new());
+        for work in &self.work {
+            if let Work::Batch { batch, pins } = work {
+                pinned = pinned.min(*pins);
+                under_way.push(batch.number);
+            }
+        }
+        let free = |batch: &Batch| self.last.get(&batch.window).is_none_or(|&last| last < pinned);
+        let at = self.queue.iter().position(free)?;
+        let mut batch = self.queue.remove(at)?;
+        self.begun += 1;
+        batch.number = self.begun;
+        self.last.insert(batch.window, batch.number);
+        let rows = batch.rows.clone();
+        let pins = under_way.into_iter().min().unwrap_or(batch.number);
+        self.start(job, Work::Batch { batch, pins });
+        Some(Action::Batch(job, rows))
+    }
+
+    fn start(&mut self, job: usize, work: Work) {
+        if let Some(slot) = self.work.get_mut(job) {
+            *slot = work;
+        }
+    }
+
+    /// The batch that a job has ended.
+    fn ended(&mut self, job: usize) -> Batch {
+        match self.work.get_mut(job).map(|slot| std::mem::replace(slot, Work::Nothing)) {
+            Some(Work::Batch { batch, .. }) => batch,
+            _ => Batch::new(0, Vec::new()),
+        }
+    }
+
     fn end_scan(&mut self) {
+        let proved = self.may_prove();
         let partial = std::mem::take(&mut self.partial);
-        if self.found == 0 && !partial {
+        if proved {
             self.phase =
                 Phase::Ended(if self.refused.is_empty() { End::Complete } else { End::Left });
             return;
@@ -264,6 +374,15 @@ impl Machine {
     /// Takes note of what happened. `jitter` is from 0 to 1.
     pub fn note(&mut self, event: Event, jitter: f64) {
         if matches!(self.phase, Phase::Ended(_)) {
+            // what was under way is waited for
+            match event {
+                Event::BatchDone { job, .. }
+                | Event::BatchBusy(job)
+                | Event::BatchRefused(job)
+                | Event::Vacuumed(job)
+                | Event::Failed(job) => drop(self.ended(job)),
+                _ => {}
+            }
             return;
         }
         match event {
@@ -272,52 +391,55 @@ impl Machine {
                 (self.blocks, self.bytes) = (blocks, bytes);
                 self.next_block = std::mem::take(&mut self.start).min(blocks);
                 self.partial = self.next_block > 0;
-                (self.found, self.stored) = (0, 0);
+                (self.found, self.stored, self.one_snapshot) = (0, 0, true);
                 self.phase = Phase::Scanning;
             }
             Event::Scanned(rows) => {
                 self.next_block = self.next_block.saturating_add(CHUNK).min(self.blocks);
                 self.plan(rows);
             }
-            Event::BatchDone { rows, took } => self.batch_done(rows, took),
-            Event::BatchBusy => {
+            Event::BatchDone { job, rows, took } => self.batch_done(job, rows, took),
+            Event::BatchBusy(job) => {
+                let batch = self.ended(job);
                 self.retries += 1;
                 self.busy += 1;
                 let wait = 50.0 * f64::from(1u32 << self.busy.min(6)) * (0.5 + jitter);
                 self.sleep = Some((Duration::from_millis(wait as u64), Reason::LockTimeout));
                 // a batch that never gets its locks is left to the next scan
                 if self.busy < 5 {
-                    self.queue.push_front(std::mem::take(&mut self.current));
+                    self.queue.push_front(batch);
                 }
             }
-            Event::BatchRefused => {
-                let mut rows = std::mem::take(&mut self.current);
+            Event::BatchRefused(job) => {
+                let Batch { window, mut rows, .. } = self.ended(job);
                 if let [row] = rows.as_slice() {
                     self.refused.push(row.ctid);
                     self.found = self.found.saturating_sub(1);
                 } else {
                     let second = rows.split_off(rows.len() / 2);
-                    self.queue.push_front(second);
-                    self.queue.push_front(rows);
+                    self.queue.push_front(Batch::new(window, second));
+                    self.queue.push_front(Batch::new(window, rows));
                 }
             }
-            Event::Vacuumed => {
-                self.vacuum_due = false;
-                self.unvacuumed = 0;
+            Event::Vacuumed(job) => drop(self.ended(job)),
+            Event::Failed(job) => {
+                drop(self.ended(job));
+                self.phase = Phase::Ended(End::Stopped);
             }
+            Event::SnapshotLost => self.one_snapshot = false,
         }
     }
 
-    fn batch_done(&mut self, rows: u64, took: Duration) {
+    fn batch_done(&mut self, job: usize, rows: u64, took: Duration) {
         self.busy = 0;
         self.stored += rows;
         self.longest_batch = self.longest_batch.max(took);
-        let done = std::mem::take(&mut self.current);
+        let done = self.ended(job).rows;
         let bytes: u64 = done.iter().map(|row| row.bytes).sum();
         // each row's tuple takes space too
         self.unvacuumed += bytes + 64 * done.len() as u64;
         let limit = (self.bytes as f64 * self.tuning.max_bloat * 0.8).max(f64::from(1 << 20));
-        self.vacuum_due = self.unvacuumed as f64 > limit;
+        self.vacuum_due |= self.unvacuumed as f64 > limit;
         let ms = (took.as_secs_f64() * 1000.0).max(0.05);
         let now = done.len() as f64 / ms;
         self.speed = Some(self.speed.map_or(now, |old| 0.7 * old + 0.3 * now));
@@ -335,30 +457,39 @@ impl Machine {
         rows.sort_unstable();
         self.found += rows.len() as u64;
         let passes = self.tuning.passes.max(1) as usize;
-        let most = self.batch_rows();
-        let mut rest = rows.as_slice();
-        while let Some(first) = rest.first() {
-            let window = first.ctid.block.0 / self.tuning.window.max(1);
-            let len =
-                rest.partition_point(|r| r.ctid.block.0 / self.tuning.window.max(1) <= window);
-            let (now, later) = rest.split_at(len);
-            rest = later;
+        let window = self.tuning.window.max(1);
+        let windows: Vec<&[Row]> =
+            rows.chunk_by(|a, b| a.ctid.block.0 / window == b.ctid.block.0 / window).collect();
+        self.last.clear();
+        // Windows take turns, pass by pass: what one transaction leaves behind can be pruned only once
+        // those that were under way at its end have ended, and by its window's next turn most have.
+        let turns = if self.work.len() > 1 { 2 * self.work.len() } else { 1 };
+        for some in windows.chunks(turns) {
             for pass in 0..passes {
-                let mut batch = Vec::new();
-                let mut bytes = 0u64;
-                for &row in now.iter().skip(pass).step_by(passes) {
-                    let full = batch.len() >= most || bytes + row.bytes > self.tuning.batch_bytes;
-                    if full && !batch.is_empty() {
-                        self.queue.push_back(std::mem::take(&mut batch));
-                        bytes = 0;
-                    }
-                    bytes += row.bytes;
-                    batch.push(row);
-                }
-                if !batch.is_empty() {
-                    self.queue.push_back(batch);
+                for rows in some {
+                    self.plan_pass(rows.iter().copied().skip(pass).step_by(passes));
                 }
             }
+        }
+    }
+
+    fn plan_pass(&mut self, rows: impl Iterator<Item = Row>) {
+        let most = self.batch_rows();
+        let mut batch = Batch::new(0, Vec::new());
+        let mut bytes = 0u64;
+        for row in rows {
+            let full = batch.rows.len() >= most || bytes + row.bytes > self.tuning.batch_bytes;
+            if full && !batch.rows.is_empty() {
+                let rows = std::mem::take(&mut batch.rows);
+                self.queue.push_back(Batch::new(batch.window, rows));
+                bytes = 0;
+            }
+            bytes += row.bytes;
+            batch.window = row.ctid.block.0 / self.tuning.window.max(1);
+            batch.rows.push(row);
+        }
+        if !batch.rows.is_empty() {
+            self.queue.push_back(batch);
         }
     }
 }
@@ -375,6 +506,7 @@ mod tests {
         batch: Duration::from_millis(100),
         batch_bytes: 1 << 20,
         max_bloat: 0.05,
+        jobs: 1,
     };
 
     fn row(block: u32, item: u16, bytes: u64) -> Row {
@@ -391,6 +523,9 @@ mod tests {
         /// How often the rows of this block are locked by others.
         locked: (u32, u32),
         poisoned: Option<Row>,
+        /// What is under way, by job.
+        under_way: Vec<(usize, Option<Vec<Row>>)>,
+        most_under_way: usize,
     }
 
     impl World {
@@ -405,6 +540,8 @@ mod tests {
                 batches: Vec::new(),
                 locked: (0, 0),
                 poisoned: None,
+                under_way: Vec::new(),
+                most_under_way: 0,
             }
         }
 
@@ -416,9 +553,26 @@ mod tests {
                         self.now += time;
                         continue;
                     }
-                    Action::Vacuum => {
+                    Action::Vacuum(job) => {
                         self.vacuums += 1;
-                        Event::Vacuumed
+                        self.under_way.push((job, None));
+                        continue;
+                    }
+                    Action::Batch(job, rows) => {
+                        let window = |rows: &[Row]| rows[0].ctid.block.0 / 8;
+                        for other in self.under_way.iter().filter_map(|(_, rows)| rows.as_ref()) {
+                            assert_ne!(window(other), window(&rows));
+                        }
+                        self.under_way.push((job, Some(rows)));
+                        continue;
+                    }
+                    Action::Wait => {
+                        self.most_under_way = self.most_under_way.max(self.under_way.len());
+                        // the last that was begun ends first
+                        match self.under_way.pop().unwrap() {
+                            (job, None) => Event::Vacuumed(job),
+                            (job, Some(rows)) => self.batch(job, &rows),
+                        }
                     }
                     Action::BeginScan => {
                         let bytes = u64::from(self.blocks) * 8192;
@@ -431,16 +585,15 @@ mod tests {
                             .copied()
                             .collect(),
                     ),
-                    Action::Batch(rows) => self.batch(&rows),
                 };
                 machine.note(event, 0.5);
             }
             panic!("the machine does not end");
         }
 
-        fn batch(&mut self, rows: &[Row]) -> Event {
+        fn batch(&mut self, job: usize, rows: &[Row]) -> Event {
             if self.poisoned.is_some_and(|bad| rows.contains(&bad)) {
-                return Event::BatchRefused;
+                return Event::BatchRefused(job);
             }
             let took = Duration::from_millis(1) * rows.len() as u32;
             self.now += took;
@@ -454,7 +607,7 @@ mod tests {
                     done += 1;
                 }
             }
-            Event::BatchDone { rows: done, took }
+            Event::BatchDone { job, rows: done, took }
         }
     }
 
@@ -486,13 +639,106 @@ mod tests {
         let rows: Vec<Row> = (0..16).map(|block| row(block, 1, 10)).collect();
         machine.note(Event::Scanned(rows), 0.0);
         let mut batches = Vec::new();
-        while let Action::Batch(rows) = machine.next_action() {
+        while let Action::Batch(job, rows) = machine.next_action() {
             batches.push(rows.iter().map(|row| row.ctid.block.0).collect::<Vec<_>>());
-            machine.note(Event::BatchDone { rows: 2, took: Duration::from_millis(1) }, 0.0);
+            machine.note(Event::BatchDone { job, rows: 2, took: Duration::from_millis(1) }, 0.0);
         }
         let first_window = [[0, 4], [1, 5], [2, 6], [3, 7]];
         assert_eq!(batches[..4], first_window);
         assert_eq!(batches[4..6], [[8, 12], [9, 13]]);
+    }
+
+    #[test]
+    fn with_two_jobs_four_windows_take_turns_pass_by_pass() {
+        let mut machine = Machine::new(Tuning { jobs: 2, ..TUNING });
+        machine.next_action();
+        machine.note(Event::Begun { blocks: 40, bytes: 1 << 17 }, 0.0);
+        machine.next_action();
+        machine.note(Event::Scanned((0..40).map(|block| row(block, 1, 10)).collect()), 0.0);
+        let took = Duration::from_millis(1);
+        let mut begun = Vec::new();
+        let mut start = |machine: &mut Machine, job: usize| match machine.next_action() {
+            Action::Batch(free, rows) => {
+                assert_eq!(free, job);
+                begun.push(rows[0].ctid.block.0);
+            }
+            other => panic!("{other:?}"),
+        };
+        start(&mut machine, 0);
+        start(&mut machine, 1);
+        assert_eq!(machine.next_action(), Action::Wait);
+        for round in 0..6 {
+            machine.note(Event::BatchDone { job: round % 2, rows: 2, took }, 0.0);
+            start(&mut machine, round % 2);
+        }
+        assert_eq!(begun, [0, 8, 16, 24, 1, 9, 17, 25]);
+        // the rest of the group, then the last window alone, whose passes follow each other
+        let mut rest = 0;
+        let mut waited = 0;
+        let mut busy = vec![0, 1];
+        while rest < 12 {
+            match machine.next_action() {
+                Action::Batch(job, _) => {
+                    rest += 1;
+                    busy.push(job);
+                }
+                Action::Wait => {
+                    waited += 1;
+                    let job = busy.remove(0);
+                    machine.note(Event::BatchDone { job, rows: 2, took }, 0.0);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(waited >= 10, "{waited}");
+    }
+
+    #[test]
+    fn a_pass_waits_until_nobody_pins_what_the_one_before_has_left() {
+        let mut machine = Machine::new(Tuning { jobs: 2, ..TUNING });
+        machine.next_action();
+        machine.note(Event::Begun { blocks: 40, bytes: 1 << 17 }, 0.0);
+        machine.next_action();
+        machine.note(Event::Scanned((0..40).map(|block| row(block, 1, 10)).collect()), 0.0);
+        let begin = |machine: &mut Machine| match machine.next_action() {
+            Action::Batch(job, rows) => (job, rows[0].ctid.block.0),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((begin(&mut machine), begin(&mut machine)), ((0, 0), (1, 8)));
+        // job 0 takes long: meanwhile nobody can prune anything, and fresh windows are taken
+        for block in [16, 24, 32] {
+            machine.note(Event::BatchDone { job: 1, rows: 2, took: Duration::ZERO }, 0.0);
+            assert_eq!(begin(&mut machine), (1, block));
+        }
+        machine.note(Event::BatchDone { job: 1, rows: 2, took: Duration::ZERO }, 0.0);
+        assert_eq!(machine.next_action(), Action::Wait);
+        machine.note(Event::BatchDone { job: 0, rows: 2, took: Duration::ZERO }, 0.0);
+        assert_eq!((begin(&mut machine), begin(&mut machine)), ((0, 1), (1, 9)));
+    }
+
+    #[test]
+    fn with_jobs_all_is_done_once_and_two_are_under_way() {
+        let mut world = World::new(600, 20, 300);
+        let mut machine = Machine::new(Tuning { jobs: 2, ..TUNING });
+        assert_eq!(world.run(&mut machine), End::Complete);
+        assert!(world.left.is_empty() && world.under_way.is_empty());
+        assert_eq!(world.most_under_way, 2);
+        assert_eq!(machine.scans, 2);
+    }
+
+    #[test]
+    fn an_error_of_one_job_lets_the_others_end() {
+        let mut machine = Machine::new(Tuning { jobs: 2, ..TUNING });
+        machine.next_action();
+        machine.note(Event::Begun { blocks: 16, bytes: 1 << 17 }, 0.0);
+        machine.next_action();
+        machine.note(Event::Scanned((0..16).map(|block| row(block, 1, 10)).collect()), 0.0);
+        assert!(matches!(machine.next_action(), Action::Batch(0, _)));
+        assert!(matches!(machine.next_action(), Action::Batch(1, _)));
+        machine.note(Event::Failed(0), 0.0);
+        assert_eq!(machine.next_action(), Action::Wait);
+        machine.note(Event::BatchDone { job: 1, rows: 1, took: Duration::ZERO }, 0.0);
+        assert_eq!(machine.next_action(), Action::Finish(End::Stopped));
     }
 
     #[test]
@@ -535,8 +781,8 @@ mod tests {
         machine.next_action();
         machine.note(Event::Scanned(vec![row(0, 1, 1)]), 0.0);
         let mut waits = Vec::new();
-        while let Action::Batch(_) = machine.next_action() {
-            machine.note(Event::BatchBusy, 0.5);
+        while let Action::Batch(job, _) = machine.next_action() {
+            machine.note(Event::BatchBusy(job), 0.5);
             match machine.next_action() {
                 Action::Sleep(time, Reason::LockTimeout) => waits.push(time.as_millis()),
                 other => panic!("{other:?}"),
@@ -565,6 +811,25 @@ mod tests {
         machine.start_at(512);
         assert_eq!(world.run(&mut machine), End::Complete);
         assert!(world.left.is_empty());
+    }
+
+    #[test]
+    fn only_a_scan_in_one_snapshot_proves_anything() {
+        let mut machine = Machine::new(TUNING);
+        let begin = |machine: &mut Machine| {
+            assert_eq!(machine.next_action(), Action::BeginScan);
+            machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
+            assert!(machine.may_prove());
+            assert_eq!(machine.next_action(), Action::Scan(0..1));
+        };
+        begin(&mut machine);
+        machine.note(Event::SnapshotLost, 0.0);
+        assert!(!machine.may_prove());
+        machine.note(Event::Scanned(Vec::new()), 0.0);
+        assert!(matches!(machine.next_action(), Action::Sleep(..)));
+        begin(&mut machine);
+        machine.note(Event::Scanned(Vec::new()), 0.0);
+        assert_eq!(machine.next_action(), Action::Finish(End::Complete));
     }
 
     #[test]

@@ -5,7 +5,10 @@
 //! * [`compliance`]: whether a stored row is what the choice would store.
 //! * [`sql`]: the text of every statement.
 //! * [`machine`]: what to do next, without IO and without a clock.
-//! * [`shapes`], [`preflight`]: what the catalog says of types and tables, and why a table is refused.
+//! * [`shapes`], [`generated`], [`preflight`]: what the catalog says of types and tables, and why a
+//!   table is refused.
+//! * [`parents`]: partitioned tables; [`patience`]: locks in short tries; [`watch`]: whom
+//!   to tell.
 //! * [`scan`]: the rows that are stored otherwise than chosen; [`run`]: doing it.
 //! * [`manners`], [`window`]: when it waits for others (pure); [`gauges`]: what is measured for that;
 //!   [`control`]: what is asked from outside; [`keeper`]: measuring and waiting.
@@ -20,10 +23,13 @@ pub mod control;
 pub mod forcing;
 mod foresee;
 pub mod gauges;
+pub mod generated;
 pub mod keeper;
 pub mod machine;
 pub mod manners;
 pub mod origin;
+pub mod parents;
+pub mod patience;
 pub mod plan;
 pub mod preflight;
 pub mod result;
@@ -31,4 +37,5 @@ pub mod run;
 pub mod scan;
 pub mod shapes;
 pub mod sql;
+pub mod watch;
 pub mod window;

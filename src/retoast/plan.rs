@@ -117,10 +117,11 @@ impl Plan {
 /// Bytes of the values to do: as stored now, and the most that they will take.
 fn values(found: &Found) -> (f64, f64) {
     let now = found.bytes.min(found.stored) as f64;
-    let then = match found.toaster {
+    let then = if found.toaster.compresses() {
         // one method's result is seldom a third longer than the other's
-        Toaster::Compressed(_) | Toaster::Main | Toaster::Extended => now * 1.3,
-        Toaster::External | Toaster::Plain => found.bytes.max(found.stored) as f64,
+        now * 1.3
+    } else {
+        found.bytes.max(found.stored) as f64
     };
     (now, if found.rows == 0 { 0.0 } else { then })
 }

@@ -1,9 +1,11 @@
 //! What is looked at before the first row is touched, and why a table is refused.
 
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::choice::{Changes, Current, Toaster};
+use super::generated::{Generated, generated};
 use super::shapes;
 use super::sql::Target;
 use crate::codec::Method;
@@ -42,6 +44,10 @@ pub struct Ready {
     pub relation: Relation,
     /// The chosen columns.
     pub targets: Vec<Target>,
+    /// Stored generated columns that are computed anew with them.
+    pub follow: Vec<Target>,
+    /// The names of the columns whose values are stored.
+    pub stored_columns: Vec<String>,
     /// What must be set first.
     pub changes: Changes,
     /// The table as the toaster will see it once that is set.
@@ -50,6 +56,8 @@ pub struct Ready {
     pub replica_role: bool,
     /// Whether triggers will fire.
     pub triggers_fire: bool,
+    /// What the user should know.
+    pub notes: Vec<String>,
 }
 
 /// Why a table is not touched.
@@ -125,6 +133,49 @@ pub async fn table(
     oid: Oid,
     wish: &Wish,
 ) -> Result<Option<Ready>, Refusal> {
+    match look(client, server, oid, wish).await {
+        Err(Refusal::Live(LiveError::Server(error)))
+            if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
+        {
+            locked(client, oid).await
+        }
+        other => other,
+    }
+}
+
+/// Says who holds the table, so that not even its size can be asked for.
+async fn locked<T>(client: &Client, oid: Oid) -> Result<T, Refusal> {
+    let rows = client
+        .query_typed(
+            "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), \
+                    coalesce(pg_catalog.string_agg(DISTINCT l.pid::pg_catalog.text, ', '), '?') \
+             FROM pg_catalog.pg_class AS c \
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+             LEFT JOIN pg_catalog.pg_locks AS l ON l.locktype = 'relation' AND l.granted \
+               AND l.mode = 'AccessExclusiveLock' \
+               AND (l.relation = c.oid OR l.relation = c.reltoastrelid) \
+               AND l.database = (SELECT oid FROM pg_catalog.pg_database \
+                                 WHERE datname = pg_catalog.current_database()) \
+             WHERE c.oid = $1 GROUP BY 1",
+            &[(&oid.0, Type::OID)],
+        )
+        .await?;
+    let (name, holders): (String, String) = match rows.first() {
+        Some(row) => (row.try_get(0)?, row.try_get(1)?),
+        None => (oid.to_string(), "?".to_owned()),
+    };
+    refused(format!(
+        "{name}: locked by another session (PID {holders}), and no lock could be had in time\n\
+         HINT:  Wait for its end; pg_stat_activity says what it does. Nothing was changed."
+    ))
+}
+
+async fn look(
+    client: &Client,
+    server: &Server,
+    oid: Oid,
+    wish: &Wish,
+) -> Result<Option<Ready>, Refusal> {
     let Some(relation) = catalog::describe(client, oid).await? else { return Ok(None) };
     let name = relation.display_name();
     kind(&relation)?;
@@ -137,7 +188,10 @@ pub async fn table(
     let replica_role = can_be_replica(client).await?;
     let triggers_fire = triggers(client, &relation, replica_role, wish.allow_triggers).await?;
     let default_method = default_method(client).await?;
-    let targets = targets(client, &relation, wish, default_method).await?;
+    let generated = generated(client, oid).await?;
+    let targets = targets(client, &relation, wish, &generated, default_method).await?;
+    let follow = follow(client, &relation, &targets, &generated, default_method).await?;
+    let notes = notes(client, &relation, &targets, &follow).await?;
     let target = match wish.target {
         None => None,
         Some(bytes) => Some(
@@ -170,7 +224,86 @@ pub async fn table(
     let changes = if wish.no_alter { Changes::default() } else { changes };
     let model =
         model(&relation, server, wish.toaster, &targets, default_method, target.or(has_target));
-    Ok(Some(Ready { relation, targets, changes, model, replica_role, triggers_fire }))
+    Ok(Some(Ready {
+        stored_columns: stored_columns(&relation, &generated),
+        relation,
+        targets,
+        follow,
+        changes,
+        model,
+        replica_role,
+        triggers_fire,
+        notes,
+    }))
+}
+
+/// The columns whose values are stored.
+fn stored_columns(relation: &Relation, generated: &[Generated]) -> Vec<String> {
+    let is_virtual = |index| generated.iter().any(|g| g.index == index && !g.stored);
+    let columns = relation.desc.attributes.iter().enumerate();
+    columns.filter(|(i, c)| !c.dropped && !is_virtual(*i)).map(|(_, c)| c.name.clone()).collect()
+}
+
+/// The stored generated columns that an UPDATE of the chosen columns computes anew.
+async fn follow(
+    client: &Client,
+    relation: &Relation,
+    targets: &[Target],
+    generated: &[Generated],
+    default_method: Method,
+) -> Result<Vec<Target>, Refusal> {
+    let mut follow = Vec::new();
+    for column in generated.iter().filter(|g| g.stored) {
+        let is_set = |base: &usize| {
+            let name = relation.desc.attributes.get(*base).map(|c| c.name.as_str());
+            targets.iter().any(|target| Some(target.set_column()) == name)
+        };
+        let Some(attribute) = relation.desc.attributes.get(column.index) else { continue };
+        if attribute.length != Length::Varlena
+            || targets.iter().any(|target| target.index == column.index)
+            || !column.bases.iter().any(is_set)
+        {
+            continue;
+        }
+        // a type whose values cannot be made anew here: the server computes them all the same
+        let Ok(shape) = shapes::shape(client, attribute.type_oid.0).await? else { continue };
+        follow.push(Target {
+            name: attribute.name.clone(),
+            index: column.index,
+            shape,
+            bytes_like: relation.bytes_like.get(column.index).copied().unwrap_or(false),
+            method: attribute.compression.unwrap_or(default_method),
+            base: None,
+        });
+    }
+    Ok(follow)
+}
+
+/// What is not looked into, and what is done besides.
+async fn notes(
+    client: &Client,
+    relation: &Relation,
+    targets: &[Target],
+    follow: &[Target],
+) -> Result<Vec<String>, Refusal> {
+    let mut notes = Vec::new();
+    for target in targets {
+        let Some(column) = relation.desc.attributes.get(target.index) else { continue };
+        if shapes::holds_rows(client, column.type_oid.0).await? {
+            notes.push(format!(
+                "column \"{}\" is an array of composite values: compressed fields inside them stay as \
+                 they are",
+                target.name
+            ));
+        }
+    }
+    for column in follow {
+        notes.push(format!(
+            "generated column \"{}\" is computed anew with the columns that it is made of",
+            column.name
+        ));
+    }
+    Ok(notes)
 }
 
 fn kind(relation: &Relation) -> Result<(), Refusal> {
@@ -265,6 +398,7 @@ async fn targets(
     client: &Client,
     relation: &Relation,
     wish: &Wish,
+    generated: &[Generated],
     default_method: Method,
 ) -> Result<Vec<Target>, Refusal> {
     let name = relation.display_name();
@@ -288,22 +422,10 @@ async fn targets(
                 column.type_name
             )));
         }
-        let generated = client
-            .query_typed(
-                "SELECT attgenerated <> '' FROM pg_catalog.pg_attribute \
-                 WHERE attrelid = $1 AND attnum = $2",
-                &[
-                    (&relation.oid.0, Type::OID),
-                    (&i16::try_from(index + 1).unwrap_or(i16::MAX), Type::INT2),
-                ],
-            )
-            .await?;
-        if generated.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
-            return refused(format!(
-                "{name}: column \"{wanted}\" is generated and cannot be set\n\
-                 HINT:  Set its storage with ALTER TABLE and retoast a column that it is made of."
-            ));
-        }
+        let base = match generated.iter().find(|g| g.index == index) {
+            None => None,
+            Some(generated) => Some(base(relation, wish, generated, wanted)?),
+        };
         let shape = shapes::shape(client, column.type_oid.0).await?.map_err(|why| {
             Refusal::Refused(format!("{name}: column \"{wanted}\" cannot be stored anew: {why}"))
         })?;
@@ -317,9 +439,38 @@ async fn targets(
                 .method()
                 .filter(|_| !wish.no_alter)
                 .unwrap_or(column.compression.unwrap_or(default_method)),
+            base,
         });
     }
     Ok(targets)
+}
+
+/// The column that is set to compute a generated one anew: a chosen one if it is made of such.
+fn base(
+    relation: &Relation,
+    wish: &Wish,
+    generated: &Generated,
+    wanted: &str,
+) -> Result<String, Refusal> {
+    let name = relation.display_name();
+    if !generated.stored {
+        return refused(format!(
+            "{name}: column \"{wanted}\" is virtual: its values are not stored"
+        ));
+    }
+    let mut bases: Vec<&String> = generated
+        .bases
+        .iter()
+        .filter_map(|&base| relation.desc.attributes.get(base))
+        .map(|column| &column.name)
+        .collect();
+    bases.sort_by_key(|base| !wish.columns.contains(base));
+    bases.first().map(|base| (*base).clone()).ok_or_else(|| {
+        Refusal::Refused(format!(
+            "{name}: column \"{wanted}\" is generated from no other column, so that nothing makes the \
+             server compute it anew"
+        ))
+    })
 }
 
 /// The table's own `toast_tuple_target`.

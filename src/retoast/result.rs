@@ -37,6 +37,8 @@ pub enum Outcome {
     Stopped,
     /// Only planned.
     Planned,
+    /// An error ended it.
+    Failed,
 }
 
 /// Sizes of a table's parts in bytes.

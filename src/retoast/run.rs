@@ -5,21 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use rand::RngExt;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::checkpoint::{Checkpoint, CheckpointError, Place};
 use super::choice::Toaster;
-use super::foresee;
-use super::gauges;
-use super::keeper::{Figures, Keeper};
+use super::keeper::Keeper;
 use super::machine::{Action, End, Event, MAX_REFUSED, Machine, Row, Tuning};
-use super::manners::{Pause, Work};
+use super::manners::Work;
+use super::patience::{Kind, LOCK_TRIES, LOOK, Patience, Tried, kind};
 use super::preflight::Ready;
 use super::result::{Outcome, Sizes, SkippedRow, TableReport, Tally};
 use super::scan::{Eyes, Scanner};
 use super::sql::{self, BatchSettings};
+use super::watch::Watch;
+use super::{foresee, gauges};
 use crate::source::connect::Connection;
 use crate::source::live::LiveError;
 use crate::source::live::server::Server;
@@ -28,10 +31,12 @@ use crate::source::live::server::Server;
 pub const LOCK_CLASS: i32 = 0x746f_6173;
 /// With `--verify sample` one batch in this many is compared.
 const SAMPLE: u64 = 32;
-/// How often a lock for the settings or for a scan is tried.
-const LOCK_TRIES: u32 = 30;
-/// How often a stop is looked for while waiting.
-const LOOK: Duration = Duration::from_millis(50);
+/// How long another retoast of the table is waited for: a killed one's session ends by itself.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// How often its lock is tried.
+const LOCK_AGAIN: Duration = Duration::from_millis(250);
+/// After a pause so long a scan's snapshot is given up, which keeps vacuum from its work.
+const LONG_PAUSE: Duration = Duration::from_secs(5);
 
 /// Which rows are compared before and after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +108,7 @@ pub enum RunError {
     #[error("{0}")]
     Checkpoint(#[from] CheckpointError),
     /// The table cannot be locked.
-    #[error("{0}: no lock in {LOCK_TRIES} tries\nHINT:  See pg_locks for who holds it.")]
+    #[error("no lock for {0} in {LOCK_TRIES} tries\nHINT:  See pg_locks for who holds it.")]
     NoLock(&'static str),
 }
 
@@ -113,22 +118,12 @@ impl From<tokio_postgres::Error> for RunError {
     }
 }
 
-/// Whom to tell of progress and waits.
-pub trait Watch: Send + Sync {
-    /// So much of a scan is read, and so many rows are stored anew.
-    fn progress(&self, relation: &str, scan: u32, read: u32, blocks: u32, rows: u64);
-    /// Something worth a line.
-    fn note(&self, text: &str);
-    /// What was measured, about once a second.
-    fn figures(&self, figures: &Figures);
-    /// Why it waits now; `None`: it goes on.
-    fn paused(&self, pause: Option<&Pause>);
-}
-
 /// One table's sweep.
 pub struct Sweep<'a> {
     /// For batches.
     pub writer: Arc<Connection>,
+    /// For those of the second job and further ones.
+    pub others: Vec<Arc<Connection>>,
     /// For scans.
     pub reader: Arc<Connection>,
     /// The server.
@@ -149,28 +144,28 @@ pub struct Sweep<'a> {
 
 /// What became of a batch.
 enum Done {
-    Stored { rows: u64, xid: u32 },
+    Stored { rows: u64, verified: u64, xid: u32 },
     Busy,
     Refused(String),
 }
 
-/// What an error of the server means for a batch.
-enum Kind {
-    Busy,
-    Row,
-    Fatal,
+/// What a job is to do.
+enum Task {
+    Batch { rows: Vec<Row>, verify: bool },
+    Vacuum,
 }
 
-fn kind(error: &tokio_postgres::Error) -> Kind {
-    let Some(db) = error.as_db_error() else { return Kind::Fatal };
-    match db.code().code() {
-        "55P03" | "40P01" | "40001" => Kind::Busy,
-        code => match code.get(..2) {
-            // data of the row, constraints of domains, limits, damage
-            Some("22" | "23" | "54" | "P0" | "XX") => Kind::Row,
-            _ => Kind::Fatal,
-        },
-    }
+/// What a job has done.
+enum Finished {
+    Batch {
+        rows: Vec<Row>,
+        done: Done,
+        took: Duration,
+    },
+    /// The sizes before it, and whether it was done.
+    Vacuum(Option<Sizes>, bool),
+    /// A stop was asked for before it began.
+    Nothing,
 }
 
 impl Sweep<'_> {
@@ -182,16 +177,32 @@ impl Sweep<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Does it all. The report comes with whatever ended the sweep.
-    pub async fn run(&self) -> Result<TableReport, RunError> {
+    /// Does it all. What was done until an error is reported too.
+    pub async fn run(&self) -> (Option<TableReport>, Result<(), RunError>) {
         let began = Instant::now();
+        let (mut report, wal) = match self.begin().await {
+            Ok(begun) => begun,
+            Err(error) => return (None, Err(error)),
+        };
+        let done = self.work(&mut report).await;
+        report.elapsed_ms = millis(began.elapsed());
+        if done.is_err() {
+            report.outcome = Outcome::Failed;
+            // the connection may be gone, or not in a transaction
+            let _ = self.rollback(0).await;
+        }
+        let (pauses, wait) = self.keeper.end().await;
+        (report.pauses, report.longest_lock_wait_ms) = (pauses, millis(wait));
+        let ended = self.end(&mut report, wal).await;
+        (Some(report), done.and(ended))
+    }
+
+    /// The table's lock, and a report of nothing done with the position in the WAL.
+    async fn begin(&self) -> Result<(TableReport, u64), RunError> {
         self.lock().await?;
-        let client = self.writer.client();
-        let before = self.sizes().await?;
-        let wal = self.wal().await?;
+        let before = self.sizes_now(0).await?.unwrap_or_default();
         self.keeper.begin(self.ready, before).await?;
-        let alter = sql::alter(&self.ready.relation.quoted(), &self.ready.changes);
-        let mut report = TableReport {
+        let report = TableReport {
             relation: self.name(),
             columns: self.ready.targets.iter().map(|target| target.name.clone()).collect(),
             toaster: self.options.toaster.name(),
@@ -200,7 +211,7 @@ impl Sweep<'_> {
                 Eyes::Pages(_) => "pageinspect",
                 Eyes::Functions => "functions",
             },
-            alter: alter.clone(),
+            alter: sql::alter(&self.ready.relation.quoted(), &self.ready.changes),
             rows_found: 0,
             bytes_found: 0,
             rows_stored: 0,
@@ -223,31 +234,37 @@ impl Sweep<'_> {
             plan: None,
             notes: self.notes(),
         };
+        Ok((report, self.wal().await?))
+    }
+
+    async fn work(&self, report: &mut TableReport) -> Result<(), RunError> {
         if !self.options.dry_run
-            && let Some(alter) = &alter
+            && let Some(alter) = &report.alter
         {
             self.alter(alter).await?;
         }
-        let done = self.sweep(&mut report).await;
-        report.elapsed_ms = millis(began.elapsed());
-        let (pauses, wait) = self.keeper.end().await;
-        (report.pauses, report.longest_lock_wait_ms) = (pauses, millis(wait));
-        if done.is_ok() {
-            report.after = self.sizes().await?;
-            report.peak = report.peak.max(report.after);
-            report.wal_bytes = self.wal().await?.saturating_sub(wal);
-            client
-                .query_typed(
-                    "SELECT pg_catalog.pg_advisory_unlock($1, $2)",
-                    &[(&LOCK_CLASS, Type::INT4), (&self.lock_key(), Type::INT4)],
-                )
-                .await?;
+        self.sweep(report).await
+    }
+
+    /// Measures what was done and lets others have the table.
+    async fn end(&self, report: &mut TableReport, wal: u64) -> Result<(), RunError> {
+        report.wal_bytes = self.wal().await?.saturating_sub(wal);
+        if let Some(sizes) = self.sizes_now(0).await? {
+            report.after = sizes;
+            report.peak = report.peak.max(sizes);
         }
-        done.map(|()| report)
+        self.writer
+            .client()
+            .query_typed(
+                "SELECT pg_catalog.pg_advisory_unlock($1, $2)",
+                &[(&LOCK_CLASS, Type::INT4), (&self.lock_key(), Type::INT4)],
+            )
+            .await?;
+        Ok(())
     }
 
     fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
+        let mut notes = self.ready.notes.clone();
         if matches!(self.options.eyes, Eyes::Functions) && !self.server.has_toast_chunk_id() {
             notes.push(
                 "without pages nothing tells before PostgreSQL 17 whether a compressed value is in \
@@ -265,62 +282,78 @@ impl Sweep<'_> {
         self.ready.relation.oid.0 as i32
     }
 
+    /// Takes the lock that says that this table is being retoasted. The session of a client that was
+    /// killed may hold it for a moment longer.
     async fn lock(&self) -> Result<(), RunError> {
-        let rows = self
-            .writer
-            .client()
-            .query_typed(
-                "SELECT pg_catalog.pg_try_advisory_lock($1, $2)",
-                &[(&LOCK_CLASS, Type::INT4), (&self.lock_key(), Type::INT4)],
-            )
-            .await?;
-        match rows.first() {
-            Some(row) if row.try_get(0)? => Ok(()),
-            _ => Err(RunError::Running),
-        }
-    }
-
-    /// Sets the choice, waiting for its lock in short tries only: who waits for it makes others wait.
-    async fn alter(&self, alter: &str) -> Result<(), RunError> {
-        let sql = format!(
-            "BEGIN; SET LOCAL lock_timeout = {}; {alter}; COMMIT",
-            millis(self.options.lock_timeout)
-        );
-        for attempt in 1..=LOCK_TRIES {
-            let began = Instant::now();
-            let done = self.writer.client().batch_execute(&sql).await;
-            self.keeper.lock_waited(began.elapsed());
-            match done {
-                Ok(()) => return Ok(()),
-                Err(error) => {
-                    self.rollback().await?;
-                    if !matches!(kind(&error), Kind::Busy) {
-                        return Err(error.into());
-                    }
+        let asked = Instant::now();
+        loop {
+            let rows = self
+                .writer
+                .client()
+                .query_typed(
+                    "SELECT pg_catalog.pg_try_advisory_lock($1, $2)",
+                    &[(&LOCK_CLASS, Type::INT4), (&self.lock_key(), Type::INT4)],
+                )
+                .await?;
+            match rows.first() {
+                Some(row) if row.try_get(0)? => return Ok(()),
+                _ if self.stopped() || asked.elapsed() > LOCK_PATIENCE => {
+                    return Err(RunError::Running);
                 }
+                _ if asked.elapsed() < LOCK_AGAIN => self.watch.note(&format!(
+                    "{}: waiting: another retoast of this table is running, or its session has not \
+                     yet ended",
+                    self.name()
+                )),
+                _ => {}
             }
-            if self.stopped() {
-                return Ok(());
-            }
-            self.watch.note(&format!("{}: waiting: no lock to set the choice", self.name()));
-            self.sleep(backoff(attempt)).await;
+            self.sleep(LOCK_AGAIN).await;
         }
-        Err(RunError::NoLock("setting the choice"))
     }
 
-    async fn rollback(&self) -> Result<(), RunError> {
-        Ok(self.writer.client().batch_execute("ROLLBACK").await?)
+    fn patience<'a>(&'a self, name: &'a str) -> Patience<'a> {
+        let lock_timeout = self.options.lock_timeout;
+        Patience { name, watch: self.watch, stop: self.stop, lock_timeout }
     }
 
     async fn sleep(&self, time: Duration) {
-        let until = Instant::now() + time;
-        while !self.stopped() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            tokio::time::sleep(left.min(LOOK)).await;
+        self.patience("").sleep(time).await;
+    }
+
+    /// As [`Patience::tried`]. `None` once a stop is asked for.
+    async fn tried<T>(
+        &self,
+        what: &'static str,
+        attempt: impl AsyncFnMut() -> Result<T, LiveError>,
+    ) -> Result<Option<T>, RunError> {
+        match self.patience(&self.name()).tried(what, attempt).await? {
+            Tried::Done(done) => Ok(Some(done)),
+            Tried::Stopped => Ok(None),
+            Tried::NoLock => Err(RunError::NoLock(what)),
         }
+    }
+
+    /// Sets the choice.
+    async fn alter(&self, alter: &str) -> Result<(), RunError> {
+        let began = Instant::now();
+        let tried = self.patience(&self.name()).alter(self.writer.client(), alter).await?;
+        self.keeper.lock_waited(began.elapsed());
+        match tried {
+            Tried::Done(()) | Tried::Stopped => Ok(()),
+            Tried::NoLock => Err(RunError::NoLock("setting the choice")),
+        }
+    }
+
+    /// The connection of a job.
+    fn connection(&self, job: usize) -> &Connection {
+        match job.checked_sub(1) {
+            None => &self.writer,
+            Some(other) => self.others.get(other).unwrap_or(&self.writer),
+        }
+    }
+
+    async fn rollback(&self, job: usize) -> Result<(), RunError> {
+        Ok(self.connection(job).client().batch_execute("ROLLBACK").await?)
     }
 
     async fn sweep(&self, report: &mut TableReport) -> Result<(), RunError> {
@@ -341,14 +374,58 @@ impl Sweep<'_> {
             row_judge: false,
             tally: Tally::default(),
             problems: Vec::new(),
+            held: None,
         };
-        let end = loop {
+        let end = self.steps(&mut machine, &mut scanner, report, place).await;
+        report.scans = machine.scans;
+        report.retries = machine.retries;
+        report.longest_batch_ms = millis(machine.longest_batch);
+        for problem in &scanner.problems {
+            report.skipped.push(SkippedRow { ctid: String::new(), reason: problem.clone() });
+        }
+        let released = scanner.release().await;
+        let end = end?;
+        released?;
+        if self.options.dry_run {
+            report.plan =
+                Some(foresee::plan(self, report, scanner.tally.bytes(), began.elapsed()).await?);
+        } else if let Some(checkpoint) = self.checkpoint {
+            checkpoint.end(place, end == End::Complete)?;
+        }
+        let forms = scanner.tally.report(&report.columns);
+        if machine.is_first_scan() {
+            report.forms_before.clone_from(&forms);
+        }
+        report.forms_after = forms;
+        if report.rows_stored > 0 {
+            // What the report calls done must survive a crash of the server.
+            self.writer.client().batch_execute(sql::FLUSH).await?;
+        }
+        report.outcome = match end {
+            End::Stopped => Outcome::Stopped,
+            _ if self.options.dry_run => Outcome::Planned,
+            End::Complete if report.skipped.is_empty() => Outcome::Complete,
+            End::Complete | End::Left => Outcome::Incomplete,
+        };
+        Ok(())
+    }
+
+    /// Does what the machine says until it has no more to say.
+    async fn steps(
+        &self,
+        machine: &mut Machine,
+        scanner: &mut Scanner<'_>,
+        report: &mut TableReport,
+        place: Place,
+    ) -> Result<End, RunError> {
+        let mut under_way = FuturesUnordered::new();
+        let mut failed: Option<RunError> = None;
+        loop {
             if self.stopped() {
                 machine.note(Event::Stop, 0.0);
             }
-            let action = machine.next_action();
-            let event = match action {
-                Action::Finish(end) => break end,
+            let event = match machine.next_action() {
+                Action::Finish(end) => return failed.map_or(Ok(end), Err),
                 Action::Sleep(time, reason) => {
                     if time > Duration::from_secs(1) {
                         let name = self.name();
@@ -362,7 +439,13 @@ impl Sweep<'_> {
                         report.forms_before = scanner.tally.report(&report.columns);
                     }
                     (scanner.tally, scanner.problems) = (Tally::default(), Vec::new());
-                    let sizes = self.sizes().await?;
+                    // a dry run proves nothing
+                    if !self.options.dry_run {
+                        scanner.hold().await?;
+                    }
+                    // every block that the snapshot sees is there by now
+                    let sizes = self.tried("its size", async || self.sizes(0).await).await?;
+                    let Some(sizes) = sizes else { continue };
                     report.peak = report.peak.max(sizes);
                     let page = self.server.page_size.bytes() as u64;
                     Event::Begun {
@@ -371,9 +454,18 @@ impl Sweep<'_> {
                     }
                 }
                 Action::Scan(blocks) => {
+                    let asked = Instant::now();
                     self.keeper.pass(Work::Scan, self.watch).await?;
+                    if asked.elapsed() > LONG_PAUSE && scanner.held.is_some() {
+                        scanner.release().await?;
+                        machine.note(Event::SnapshotLost, 0.0);
+                    }
                     self.save(place, blocks.start)?;
-                    let rows = self.scan(&mut scanner, blocks).await?;
+                    let held = scanner.held.is_some();
+                    let rows = self.scan(scanner, blocks).await?;
+                    if held && scanner.held.is_none() {
+                        machine.note(Event::SnapshotLost, 0.0);
+                    }
                     if machine.is_first_scan() {
                         report.rows_found += rows.len() as u64;
                         report.bytes_found += rows.iter().map(|row| row.bytes).sum::<u64>();
@@ -381,76 +473,33 @@ impl Sweep<'_> {
                     // a plan is read from one scan
                     Event::Scanned(if self.options.dry_run { Vec::new() } else { rows })
                 }
-                Action::Batch(rows) => {
-                    self.keeper.pass(Work::Batch, self.watch).await?;
-                    if self.stopped() {
-                        continue;
-                    }
-                    let bytes = rows.iter().map(|row| row.bytes).sum();
-                    let started = Instant::now();
-                    match self.batch(&rows, report).await? {
-                        Done::Stored { rows, xid } => {
-                            scanner.ours.insert(xid);
-                            report.rows_stored += rows;
-                            report.batches += u64::from(rows > 0);
-                            let took = started.elapsed();
-                            self.keeper.batch_done(took, bytes).await;
-                            Event::BatchDone { rows, took }
-                        }
-                        Done::Busy => Event::BatchBusy,
-                        Done::Refused(reason) => {
-                            if let [row] = rows.as_slice() {
-                                if report.skipped.len() + 1 >= MAX_REFUSED {
-                                    return Err(RunError::TooManyRefused(reason));
-                                }
-                                report
-                                    .skipped
-                                    .push(SkippedRow { ctid: row.ctid.to_string(), reason });
-                            }
-                            Event::BatchRefused
-                        }
-                    }
+                Action::Batch(job, rows) => {
+                    let task = Task::Batch { rows, verify: self.verifies(report.batches) };
+                    under_way.push(self.labour(job, task));
+                    continue;
                 }
-                Action::Vacuum => {
-                    self.keeper.pass(Work::Vacuum, self.watch).await?;
-                    report.peak = report.peak.max(self.sizes().await?);
-                    report.vacuums += u64::from(self.vacuum().await?);
-                    Event::Vacuumed
+                Action::Vacuum(job) => {
+                    under_way.push(self.labour(job, Task::Vacuum));
+                    continue;
+                }
+                Action::Wait => {
+                    let Some((job, finished)) = under_way.next().await else { continue };
+                    let event =
+                        finished.and_then(|finished| account(job, finished, scanner, report));
+                    event.unwrap_or_else(|error| {
+                        failed.get_or_insert(error);
+                        Event::Failed(job)
+                    })
                 }
             };
             machine.note(event, rand::rng().random());
+            if !machine.may_prove() {
+                scanner.release().await?;
+            }
             let (read, blocks) = machine.position();
             self.keeper.at(read, blocks);
             self.watch.progress(&report.relation, machine.scans, read, blocks, report.rows_stored);
-        };
-        if self.options.dry_run {
-            report.plan =
-                Some(foresee::plan(self, report, scanner.tally.bytes(), began.elapsed()).await?);
-        } else if let Some(checkpoint) = self.checkpoint {
-            checkpoint.end(place, end == End::Complete)?;
         }
-        let forms = scanner.tally.report(&report.columns);
-        if machine.is_first_scan() {
-            report.forms_before.clone_from(&forms);
-        }
-        report.forms_after = forms;
-        report.scans = machine.scans;
-        report.retries = machine.retries;
-        report.longest_batch_ms = millis(machine.longest_batch);
-        for problem in &scanner.problems {
-            report.skipped.push(SkippedRow { ctid: String::new(), reason: problem.clone() });
-        }
-        if report.rows_stored > 0 {
-            // What the report calls done must survive a crash of the server.
-            self.writer.client().batch_execute(sql::FLUSH).await?;
-        }
-        report.outcome = match end {
-            End::Stopped => Outcome::Stopped,
-            _ if self.options.dry_run => Outcome::Planned,
-            End::Complete if report.skipped.is_empty() => Outcome::Complete,
-            End::Complete | End::Left => Outcome::Incomplete,
-        };
-        Ok(())
     }
 
     /// What a checkpoint knows the table by.
@@ -480,55 +529,85 @@ impl Sweep<'_> {
         scanner: &mut Scanner<'_>,
         blocks: std::ops::Range<u32>,
     ) -> Result<Vec<Row>, RunError> {
-        for attempt in 1..=LOCK_TRIES {
-            let tally = scanner.tally.clone();
-            match scanner.chunk(blocks.clone()).await {
-                Err(LiveError::Server(error)) if matches!(kind(&error), Kind::Busy) => {
-                    scanner.tally = tally;
-                    self.watch.note(&format!("{}: waiting: no lock to read", self.name()));
-                    self.sleep(backoff(attempt)).await;
-                    if self.stopped() {
-                        return Ok(Vec::new());
-                    }
+        let tally = scanner.tally.clone();
+        let look = async || {
+            scanner.tally.clone_from(&tally);
+            scanner.chunk(blocks.clone()).await
+        };
+        Ok(self.tried("reading", look).await?.unwrap_or_default())
+    }
+
+    /// Whether generated columns are computed anew.
+    fn computes(&self) -> bool {
+        !self.ready.follow.is_empty() || self.ready.targets.iter().any(|t| t.base.is_some())
+    }
+
+    /// Whether the next batch's rows are compared, after so many.
+    fn verifies(&self, batches: u64) -> bool {
+        match self.options.verify {
+            Verify::Off => false,
+            // what is generated is computed by functions that may have changed since
+            Verify::Sample => batches.is_multiple_of(SAMPLE) || self.computes(),
+            Verify::Full => true,
+        }
+    }
+
+    /// Does what a job is to do, once nothing stands against it.
+    async fn labour(&self, job: usize, task: Task) -> (usize, Result<Finished, RunError>) {
+        (job, self.work_on(job, task).await)
+    }
+
+    async fn work_on(&self, job: usize, task: Task) -> Result<Finished, RunError> {
+        let work = match task {
+            Task::Batch { .. } => Work::Batch,
+            Task::Vacuum => Work::Vacuum,
+        };
+        self.keeper.pass(work, self.watch).await?;
+        if self.stopped() {
+            return Ok(Finished::Nothing);
+        }
+        match task {
+            Task::Batch { rows, verify } => {
+                let started = Instant::now();
+                let done = self.batch(job, &rows, verify).await?;
+                let took = started.elapsed();
+                if matches!(done, Done::Stored { .. }) {
+                    let bytes = rows.iter().map(|row| row.bytes).sum();
+                    self.keeper.batch_done(took, bytes);
                 }
-                other => return Ok(other?),
+                Ok(Finished::Batch { rows, done, took })
+            }
+            Task::Vacuum => {
+                let sizes = self.sizes_now(job).await?;
+                Ok(Finished::Vacuum(sizes, self.vacuum(job).await?))
             }
         }
-        Err(RunError::NoLock("reading"))
     }
 
     /// One transaction that stores rows anew.
-    async fn batch(&self, rows: &[Row], report: &mut TableReport) -> Result<Done, RunError> {
-        let verify = match self.options.verify {
-            Verify::Off => false,
-            Verify::Sample => report.batches.is_multiple_of(SAMPLE),
-            Verify::Full => true,
-        };
-        match self.try_batch(rows, verify).await {
-            Ok((stored, verified)) => {
-                report.rows_verified += verified;
-                Ok(stored)
-            }
+    async fn batch(&self, job: usize, rows: &[Row], verify: bool) -> Result<Done, RunError> {
+        match self.try_batch(job, rows, verify).await {
             Err(RunError::Live(LiveError::Server(error))) => {
                 let kind = kind(&error);
-                if matches!(kind, Kind::Fatal) {
+                if kind == Kind::Fatal {
                     return Err(error.into());
                 }
-                self.rollback().await?;
+                self.rollback(job).await?;
                 Ok(match kind {
                     Kind::Busy => Done::Busy,
                     _ => Done::Refused(LiveError::Server(error).to_string()),
                 })
             }
             Err(error) => {
-                self.rollback().await?;
+                self.rollback(job).await?;
                 Err(error)
             }
+            stored => stored,
         }
     }
 
-    async fn try_batch(&self, rows: &[Row], verify: bool) -> Result<(Done, u64), RunError> {
-        let client: &Client = self.writer.client();
+    async fn try_batch(&self, job: usize, rows: &[Row], verify: bool) -> Result<Done, RunError> {
+        let client: &Client = self.connection(job).client();
         let table = self.ready.relation.quoted();
         let targets = &self.ready.targets;
         // a trigger may change other columns for reasons of its own
@@ -581,17 +660,16 @@ impl Sweep<'_> {
         }
         client.batch_execute("COMMIT").await?;
         // the low half is what tuple headers hold
-        let done = Done::Stored { rows: count, xid: xid as u32 };
-        Ok((done, if verify { count } else { 0 }))
+        Ok(Done::Stored { rows: count, verified: if verify { count } else { 0 }, xid: xid as u32 })
     }
 
     /// Whether the table was vacuumed. It never waits long: what is not done now is done later.
-    async fn vacuum(&self) -> Result<bool, RunError> {
-        let client = self.writer.client();
+    async fn vacuum(&self, job: usize) -> Result<bool, RunError> {
+        self.short_lock_timeout(job).await?;
+        let connection = self.connection(job);
         let sql = sql::vacuum(&self.ready.relation.quoted());
-        let set = format!("SET lock_timeout = {}", millis(self.options.lock_timeout));
-        client.batch_execute(&set).await?;
-        let canceller = self.writer.canceller();
+        let canceller = connection.canceller();
+        let client = connection.client();
         let mut work = std::pin::pin!(client.batch_execute(&sql));
         let mut cancelled = false;
         let done = loop {
@@ -609,7 +687,7 @@ impl Sweep<'_> {
         match done {
             Ok(()) => Ok(true),
             Err(error) if cancelled && error.as_db_error().is_some() => Ok(false),
-            Err(error) if matches!(kind(&error), Kind::Busy) => {
+            Err(error) if kind(&error) == Kind::Busy => {
                 self.watch.note(&format!("{}: no vacuum now: it is locked", self.name()));
                 Ok(false)
             }
@@ -617,8 +695,22 @@ impl Sweep<'_> {
         }
     }
 
-    async fn sizes(&self) -> Result<Sizes, RunError> {
-        Ok(gauges::sizes(self.writer.client(), self.ready.relation.oid).await?)
+    async fn short_lock_timeout(&self, job: usize) -> Result<(), RunError> {
+        let set = format!("SET lock_timeout = {}", millis(self.options.lock_timeout));
+        Ok(self.connection(job).client().batch_execute(&set).await?)
+    }
+
+    /// `None` if the table is locked just now.
+    async fn sizes_now(&self, job: usize) -> Result<Option<Sizes>, RunError> {
+        self.short_lock_timeout(job).await?;
+        match self.sizes(job).await {
+            Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => Ok(None),
+            other => Ok(Some(other?)),
+        }
+    }
+
+    async fn sizes(&self, job: usize) -> Result<Sizes, LiveError> {
+        gauges::sizes(self.connection(job).client(), self.ready.relation.oid).await
     }
 
     /// Bytes of WAL written since the cluster was made.
@@ -627,9 +719,38 @@ impl Sweep<'_> {
     }
 }
 
-fn backoff(attempt: u32) -> Duration {
-    let ms = 100.0 * f64::from(1u32 << attempt.min(5)) * (0.5 + rand::rng().random::<f64>());
-    Duration::from_millis(ms as u64)
+/// Takes down what a job has done.
+fn account(
+    job: usize,
+    finished: Finished,
+    scanner: &mut Scanner<'_>,
+    report: &mut TableReport,
+) -> Result<Event, RunError> {
+    Ok(match finished {
+        Finished::Batch { done: Done::Stored { rows, verified, xid }, took, .. } => {
+            scanner.ours.insert(xid);
+            report.rows_stored += rows;
+            report.rows_verified += verified;
+            report.batches += u64::from(rows > 0);
+            Event::BatchDone { job, rows, took }
+        }
+        Finished::Batch { done: Done::Busy, .. } => Event::BatchBusy(job),
+        Finished::Batch { done: Done::Refused(reason), rows, .. } => {
+            if let [row] = rows.as_slice() {
+                if report.skipped.len() + 1 >= MAX_REFUSED {
+                    return Err(RunError::TooManyRefused(reason));
+                }
+                report.skipped.push(SkippedRow { ctid: row.ctid.to_string(), reason });
+            }
+            Event::BatchRefused(job)
+        }
+        Finished::Vacuum(sizes, done) => {
+            report.peak = report.peak.max(sizes.unwrap_or_default());
+            report.vacuums += u64::from(done);
+            Event::Vacuumed(job)
+        }
+        Finished::Nothing => Event::Failed(job),
+    })
 }
 
 fn millis(time: Duration) -> u64 {

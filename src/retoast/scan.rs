@@ -11,7 +11,7 @@ use super::compliance::{Compressed, Told, Verdict, by_functions, by_model};
 use super::machine::Row;
 use super::preflight::Ready;
 use super::result::Tally;
-use super::sql;
+use super::sql::{self, Target};
 use crate::codec::Method;
 use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::HeapTuple;
@@ -20,9 +20,10 @@ use crate::disk::{BlockNumber, ItemPointer};
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
 use crate::source::connect::Connection;
+use crate::source::live::LiveError;
 use crate::source::live::pages::{PageReader, Pages};
 use crate::source::live::server::{Pageinspect, Server};
-use crate::source::live::{LiveError, snapshot};
+use crate::source::live::snapshot::{self, Moment};
 
 /// Bytes of values given to the judge at a time, unless one has more.
 const JUDGED_BYTES: u64 = 32 << 20;
@@ -58,6 +59,15 @@ pub struct Scanner<'a> {
     pub tally: Tally,
     /// What could not be read.
     pub problems: Vec<String>,
+    /// The snapshot that is kept from chunk to chunk.
+    pub held: Option<Held>,
+}
+
+/// A transaction that goes on, and the judges from before it, which alone outlive its failure.
+pub struct Held {
+    moment: Moment,
+    judges: HashSet<usize>,
+    row_judge: bool,
 }
 
 /// A row that may have to be stored anew.
@@ -70,11 +80,58 @@ struct Candidate {
 }
 
 impl Scanner<'_> {
-    /// The rows of these blocks that are stored otherwise than chosen.
+    /// Keeps one snapshot for all chunks from now on: only such a scan cannot miss a row that moves
+    /// from a block not yet read to one already read. Like every snapshot it keeps dead rows from being
+    /// removed; end it with [`Scanner::release`] before rows are stored anew, and before long waits.
+    pub async fn hold(&mut self) -> Result<(), LiveError> {
+        self.release().await?;
+        self.held = Some(self.begin().await?);
+        Ok(())
+    }
+
+    /// Lets the snapshot go, if one is kept.
+    pub async fn release(&mut self) -> Result<(), LiveError> {
+        match self.held.take() {
+            Some(_) => snapshot::end(self.connection.client()).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn begin(&self) -> Result<Held, LiveError> {
+        let moment = snapshot::begin_writable(self.connection.client()).await?;
+        Ok(Held { moment, judges: self.judges.clone(), row_judge: self.row_judge })
+    }
+
+    /// The rows of these blocks that are stored otherwise than chosen, all in one snapshot. After an
+    /// error none is kept.
     pub async fn chunk(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
+        let (held, keep) = match self.held.take() {
+            Some(held) => (held, true),
+            None => (self.begin().await?, false),
+        };
+        match self.look(&held.moment, blocks).await {
+            Ok(rows) => {
+                self.held = Some(held);
+                if !keep {
+                    self.release().await?;
+                }
+                Ok(rows)
+            }
+            Err(error) => {
+                (self.judges, self.row_judge) = (held.judges, held.row_judge);
+                // if that fails too the connection is gone, as the next query will say
+                let _ = snapshot::abandon(self.connection.client()).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn look(&mut self, moment: &Moment, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
         let mut rows = Vec::new();
         let open = match self.eyes.clone() {
-            Eyes::Pages(pageinspect) => self.pages(&pageinspect, blocks.clone(), &mut rows).await?,
+            Eyes::Pages(pageinspect) => {
+                self.pages(&pageinspect, moment, blocks.clone(), &mut rows).await?
+            }
             Eyes::Functions => self.functions(blocks.clone(), &mut rows).await?,
         };
         match self.eyes {
@@ -88,44 +145,36 @@ impl Scanner<'_> {
     async fn pages(
         &mut self,
         pageinspect: &Pageinspect,
+        moment: &Moment,
         blocks: Range<u32>,
         rows: &mut Vec<Row>,
     ) -> Result<Vec<Candidate>, LiveError> {
-        let client = self.connection.client();
-        let moment = snapshot::begin(client).await?;
-        let read = async {
-            let mut reader = PageReader::new(
-                Arc::clone(&self.connection),
-                pageinspect,
-                self.server.page_size,
-                self.ready.relation.quoted(),
-                moment.snapshot.clone(),
-            )
-            .await?;
-            // the table may have been truncated since the scan began
-            let end = blocks.end.min(reader.block_count().await?);
-            let list: Vec<BlockNumber> = (blocks.start..end).map(BlockNumber).collect();
-            if list.is_empty() { Ok(None) } else { reader.read(&list).await.map(Some) }
-        };
-        let pages = match read.await {
-            Ok(pages) => {
-                snapshot::end(client).await?;
-                pages
-            }
-            Err(error) => {
-                // if that fails too the connection is gone, as the next query will say
-                let _ = snapshot::abandon(client).await;
-                return Err(error);
-            }
-        };
+        let mut reader = PageReader::new(
+            Arc::clone(&self.connection),
+            pageinspect,
+            self.server.page_size,
+            self.ready.relation.quoted(),
+            moment.snapshot.clone(),
+        )
+        .await?;
+        // the table may have been truncated since the scan began
+        let end = blocks.end.min(reader.block_count().await?);
+        let list: Vec<BlockNumber> = (blocks.start..end).map(BlockNumber).collect();
         let mut open = Vec::new();
-        if let Some(pages) = pages {
+        if !list.is_empty() {
+            let pages = reader.read(&list).await?;
             for (block, message) in &pages.unreadable {
                 self.problems.push(format!("block {block}: {message}"));
             }
             self.decode(&pages, rows, &mut open);
         }
         Ok(open)
+    }
+
+    /// The indexes of the chosen columns, and of those that follow them.
+    fn indexes(&self) -> (Vec<usize>, Vec<usize>) {
+        let of = |columns: &[Target]| columns.iter().map(|column| column.index).collect();
+        (of(&self.ready.targets), of(&self.ready.follow))
     }
 
     fn decode(&mut self, pages: &Pages, rows: &mut Vec<Row>, open: &mut Vec<Candidate>) {
@@ -178,9 +227,8 @@ impl Scanner<'_> {
             }
         }
         let mut bytes = 0;
-        let mut indexes = Vec::with_capacity(self.ready.targets.len());
+        let (indexes, follow) = self.indexes();
         for (at, target) in self.ready.targets.iter().enumerate() {
-            indexes.push(target.index);
             if let Some(value) = values.get(target.index) {
                 let stored = value.stored_size.unwrap_or(0);
                 bytes += stored.max(value.raw_size.unwrap_or(0));
@@ -190,7 +238,7 @@ impl Scanner<'_> {
         if self.ours.contains(&tuple.xmin.0) {
             return;
         }
-        match by_model(&self.ready.model, &indexes, &values, &|_| None) {
+        match by_model(&self.ready.model, &indexes, &follow, &values, &|_| None) {
             Verdict::Complies => {}
             Verdict::Differs => rows.push(Row { ctid, bytes }),
             Verdict::Depends(columns) => {
@@ -205,16 +253,16 @@ impl Scanner<'_> {
         rows: &mut Vec<Row>,
     ) -> Result<Vec<Candidate>, LiveError> {
         let relation = &self.ready.relation;
-        let columns = self.columns();
         let targets = &self.ready.targets;
         let sql = sql::probe(
             &relation.quoted(),
-            &columns,
+            &self.ready.stored_columns,
             targets,
             self.server.has_toast_chunk_id(),
             blocks,
         );
         let threshold = self.server.page_size.toast_tuple_threshold() as u64;
+        let limit = self.ready.model.target.bytes() as u64;
         let mut open = Vec::new();
         for row in self.connection.client().query_typed(&sql, &[]).await? {
             let ctid = address(row.try_get(0)?)?;
@@ -238,7 +286,7 @@ impl Scanner<'_> {
                 self.tally.add_named(at, form, told.method, told.size.unwrap_or(0));
                 bytes += told.size.unwrap_or(0);
                 let total = u64::try_from(total).unwrap_or(0);
-                match by_functions(self.toaster, target.method, &told, total, threshold) {
+                match by_functions(self.toaster, target.method, &told, total, threshold, limit) {
                     Verdict::Complies => {}
                     Verdict::Differs => differs = true,
                     Verdict::Depends(_) => depends.push(target.index),
@@ -294,22 +342,17 @@ impl Scanner<'_> {
                 client.batch_execute(&sql::clear_judge(target)).await?;
             }
         }
-        let indexes: Vec<usize> = self.ready.targets.iter().map(|target| target.index).collect();
+        let (indexes, follow) = self.indexes();
+        let model = &self.ready.model;
         for candidate in open {
             let Candidate { ctid, bytes, values, .. } = candidate;
             // a row that is gone has no answer, and nothing is to be done
             let answer = |index| answers.get(&(ctid, index)).copied();
-            if by_model(&self.ready.model, &indexes, &values, &answer) == Verdict::Differs {
+            if by_model(model, &indexes, &follow, &values, &answer) == Verdict::Differs {
                 rows.push(Row { ctid, bytes });
             }
         }
         Ok(())
-    }
-
-    /// The columns that are not dropped.
-    fn columns(&self) -> Vec<String> {
-        let attributes = &self.ready.relation.desc.attributes;
-        attributes.iter().filter(|c| !c.dropped).map(|c| c.name.clone()).collect()
     }
 
     /// Has the server store whole rows, for without pages too little is known for the model.
@@ -323,7 +366,8 @@ impl Scanner<'_> {
         }
         let table = self.ready.relation.quoted();
         let targets = &self.ready.targets;
-        let insert = sql::judge_rows(&table, &self.columns(), targets);
+        let fresh: Vec<&Target> = targets.iter().chain(&self.ready.follow).collect();
+        let insert = sql::judge_rows(&table, &self.ready.stored_columns, &fresh);
         let client = self.connection.client();
         if !self.row_judge {
             let target = self.ready.model.target;
@@ -341,12 +385,8 @@ impl Scanner<'_> {
             let (now, later) = rest.split_at(fits.count().max(1).min(rest.len()));
             rest = later;
             let ctids: Vec<String> = now.iter().map(|one| one.ctid.to_string()).collect();
-            // one snapshot, so that the rows and the judge's copies of them match in order
-            client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
-            let answers = self.ask_row_judge(&insert, &ctids).await;
-            let end = if answers.is_ok() { "COMMIT" } else { "ROLLBACK" };
-            client.batch_execute(end).await?;
-            let compressed = answers?;
+            // in one snapshot the rows and the judge's copies of them match in order
+            let compressed = self.ask_row_judge(&insert, &ctids).await?;
             client.batch_execute(sql::CLEAR_ROW_JUDGE).await?;
             for candidate in now {
                 let Some(answer) = compressed.get(&candidate.ctid) else { continue };

@@ -29,6 +29,29 @@ pub async fn shape(client: &Client, oid: u32) -> Result<Found, LiveError> {
     nested(client, oid, 0).await
 }
 
+/// Whether a type is an array of composite values, or a domain over one.
+pub async fn holds_rows(client: &Client, oid: u32) -> Result<bool, LiveError> {
+    let rows = client
+        .query_typed(
+            "WITH RECURSIVE inner_type (oid) AS ( \
+                 SELECT $1 \
+               UNION ALL \
+                 SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END \
+                 FROM inner_type AS i JOIN pg_catalog.pg_type AS t ON t.oid = i.oid \
+                 WHERE t.typtype = 'd' OR t.typsubscript \
+                     = 'pg_catalog.array_subscript_handler'::pg_catalog.regproc) \
+             SELECT pg_catalog.count(*) FILTER (WHERE t.typtype = 'c') > 0 \
+                    AND pg_catalog.count(*) FILTER (WHERE t.typelem <> 0 AND t.typtype <> 'c') > 0 \
+             FROM inner_type AS i JOIN pg_catalog.pg_type AS t ON t.oid = i.oid",
+            &[(&oid, Type::OID)],
+        )
+        .await?;
+    Ok(match rows.first() {
+        Some(row) => row.try_get(0)?,
+        None => false,
+    })
+}
+
 async fn nested(client: &Client, oid: u32, depth: u32) -> Result<Found, LiveError> {
     let Some(found) = type_row(client, oid).await? else {
         return Ok(Err(format!("there is no type {oid}")));

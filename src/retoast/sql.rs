@@ -19,12 +19,38 @@ pub struct Target {
     pub bytes_like: bool,
     /// Its compression method once the choice is set, the server's default resolved.
     pub method: Method,
+    /// Of a generated column, a column that it is made of: setting that computes it anew.
+    pub base: Option<String>,
 }
 
 impl Target {
     fn column(&self) -> String {
         format!("t.{}", quote_identifier(&self.name))
     }
+
+    /// The column that an UPDATE sets to make a fresh value of this one.
+    pub fn set_column(&self) -> &str {
+        self.base.as_deref().unwrap_or(&self.name)
+    }
+}
+
+/// What an UPDATE has to set to store the chosen columns anew. A column set to itself keeps its
+/// datum.
+fn assignments(targets: &[Target]) -> Vec<String> {
+    let mut set: Vec<String> = Vec::new();
+    for target in targets.iter().filter(|target| target.base.is_none()) {
+        let value = target.shape.force(&target.column());
+        set.push(format!("{} = {value}", quote_identifier(&target.name)));
+    }
+    let mut bases: Vec<&str> = targets.iter().filter_map(|t| t.base.as_deref()).collect();
+    bases.retain(|base| !targets.iter().any(|target| target.name == *base));
+    bases.sort_unstable();
+    bases.dedup();
+    for base in bases {
+        let base = quote_identifier(base);
+        set.push(format!("{base} = t.{base}"));
+    }
+    set
 }
 
 /// Sets storage, compression and target; one statement, hence one short lock. `None` if nothing is to
@@ -130,12 +156,6 @@ pub fn hashes(table: &str, targets: &[Target], whole_rows: bool) -> String {
 /// computed from the version that the statement itself has locked. Gives the number of rows, the
 /// transaction and the rows' new addresses.
 pub fn update(table: &str, targets: &[Target]) -> String {
-    let set: Vec<String> = targets
-        .iter()
-        .map(|target| {
-            format!("{} = {}", quote_identifier(&target.name), target.shape.force(&target.column()))
-        })
-        .collect();
     format!(
         "WITH done AS (UPDATE ONLY {table} AS t SET {} WHERE t.ctid = ANY (ARRAY(\
          SELECT l.ctid FROM ONLY {table} AS l \
@@ -143,7 +163,7 @@ pub fn update(table: &str, targets: &[Target]) -> String {
          FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) \
          SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, \
          coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{{}}') FROM done",
-        set.join(", ")
+        assignments(targets).join(", ")
     )
 }
 
@@ -296,14 +316,14 @@ pub fn there(table: &str) -> String {
     )
 }
 
-/// Gives the rows at the addresses `$1` to the judge, as the sweep would store them, in order. Gives
-/// the judge's own addresses.
-pub fn judge_rows(table: &str, columns: &[String], targets: &[Target]) -> String {
+/// Gives the rows at the addresses `$1` to the judge, as the sweep would store them, in order: the
+/// columns `fresh` are made anew. Gives the judge's own addresses.
+pub fn judge_rows(table: &str, columns: &[String], fresh: &[&Target]) -> String {
     let (mut names, mut values) = (Vec::new(), Vec::new());
     for column in columns {
         let name = quote_identifier(column);
         let value = format!("t.{name}");
-        values.push(match targets.iter().find(|target| target.name == *column) {
+        values.push(match fresh.iter().find(|target| target.name == *column) {
             Some(target) => target.shape.force(&value),
             None => value,
         });
@@ -348,6 +368,7 @@ mod tests {
             shape,
             bytes_like,
             method: Method::Lz4,
+            base: None,
         };
         vec![target("a\"b", Shape::Scalar, true), target("c", Shape::Array, false)]
     }
@@ -377,6 +398,20 @@ mod tests {
     }
 
     #[test]
+    fn a_generated_column_is_computed_anew_through_one_that_it_is_made_of() {
+        let generated = |name: &str, base: &str| Target {
+            name: name.into(),
+            base: Some(base.into()),
+            ..targets().remove(0)
+        };
+        let some = [generated("g", "b"), generated("h", "b"), generated("i", "c")];
+        assert_eq!(assignments(&some), [r#""b" = t."b""#, r#""c" = t."c""#]);
+        let both = [generated("g", "c"), targets().remove(1)];
+        assert_eq!(assignments(&both).len(), 1);
+        assert!(assignments(&both)[0].contains("array_cat"));
+    }
+
+    #[test]
     fn a_range_of_blocks_is_probed() {
         let columns = ["id".to_owned(), "a\"b".to_owned()];
         insta::assert_snapshot!(probe(TABLE, &columns, &targets(), false, 8..16), @r##"SELECT t.ctid::pg_catalog.text, t.xmin::pg_catalog.text, coalesce(pg_catalog.pg_column_size(t."id"), 0)::pg_catalog.int8 + coalesce(pg_catalog.pg_column_size(t."a""b"), 0)::pg_catalog.int8, pg_catalog.pg_column_size(t."a""b")::pg_catalog.int8, pg_catalog.pg_column_compression(t."a""b"), CASE WHEN pg_catalog.pg_column_compression(t."a""b") IS NULL THEN pg_catalog.pg_column_size(t."a""b") = pg_catalog.octet_length(t."a""b") END, pg_catalog.pg_column_size(t."c")::pg_catalog.int8, pg_catalog.pg_column_compression(t."c"), NULL::pg_catalog.bool FROM ONLY "s"."T" AS t WHERE t.ctid >= '(8,0)' AND t.ctid < '(16,0)'"##);
@@ -397,7 +432,7 @@ mod tests {
         insta::assert_snapshot!(make_row_judge(TABLE, lz4, &targets, tuple_target), @r##"CREATE TEMPORARY TABLE toastctl_judge (LIKE "s"."T" INCLUDING STORAGE INCLUDING COMPRESSION); ALTER TABLE pg_temp.toastctl_judge SET (toast_tuple_target = 2032, autovacuum_enabled = off), ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, ALTER COLUMN "c" SET STORAGE extended, ALTER COLUMN "c" SET COMPRESSION lz4"##);
         let columns = ["id".to_owned(), "c".to_owned()];
         insta::assert_snapshot!(there(TABLE), @r##"SELECT t.ctid::pg_catalog.text FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid"##);
-        insta::assert_snapshot!(judge_rows(TABLE, &columns, &targets), @r##"INSERT INTO pg_temp.toastctl_judge AS j ("id", "c") SELECT t."id", CASE WHEN t."c" IS NOT NULL THEN pg_catalog.array_cat(t."c", '{}') END FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid RETURNING j.ctid::pg_catalog.text"##);
+        insta::assert_snapshot!(judge_rows(TABLE, &columns, &targets.iter().collect::<Vec<_>>()), @r##"INSERT INTO pg_temp.toastctl_judge AS j ("id", "c") SELECT t."id", CASE WHEN t."c" IS NOT NULL THEN pg_catalog.array_cat(t."c", '{}') END FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid RETURNING j.ctid::pg_catalog.text"##);
         insta::assert_snapshot!(judged_rows(&targets), @r##"SELECT t.ctid::pg_catalog.text, ARRAY[pg_catalog.pg_column_compression(t."a""b") IS NOT NULL, pg_catalog.pg_column_compression(t."c") IS NOT NULL] FROM pg_temp.toastctl_judge AS t"##);
         insta::assert_snapshot!(vacuum(TABLE), @r##"VACUUM (TRUNCATE false) "s"."T""##);
     }

@@ -128,7 +128,43 @@ fn oid_of(row: &Row) -> Result<Oid, LiveError> {
     Ok(Oid(row.try_get::<_, PgOid>(0)?))
 }
 
-async fn find_one(client: &Client, database: &str, given: &str) -> Result<Vec<Oid>, LiveError> {
+/// The partitioned tables that `wanted` names, with those that are partitions of theirs, each once.
+pub async fn find_partitioned(
+    client: &Client,
+    database: &str,
+    wanted: &[String],
+) -> Result<Vec<Oid>, LiveError> {
+    let mut found = Vec::new();
+    for want in wanted {
+        for row in matching(client, database, want).await?.1 {
+            if row.try_get::<_, String>(1)? != "p" {
+                continue;
+            }
+            let tree = client
+                .query_typed(
+                    "SELECT t.relid::pg_catalog.oid \
+                     FROM pg_catalog.pg_partition_tree($1) AS t \
+                     JOIN pg_catalog.pg_class AS c ON c.oid = t.relid \
+                     WHERE c.relkind = 'p' ORDER BY t.level, c.relname",
+                    &[(&oid_of(&row)?.0, Type::OID)],
+                )
+                .await?;
+            for inner in &tree {
+                found.push(oid_of(inner)?);
+            }
+        }
+    }
+    let mut seen = HashSet::new();
+    found.retain(|oid| seen.insert(*oid));
+    Ok(found)
+}
+
+/// OID, kind, schema and name of all relations that `given` names, and whether it is without wildcards.
+async fn matching(
+    client: &Client,
+    database: &str,
+    given: &str,
+) -> Result<(bool, Vec<Row>), LiveError> {
     let pattern = NamePattern::parse(given)?;
     if let Some(other) = pattern.database.as_deref().filter(|name| *name != database) {
         return Err(LiveError::OtherDatabase { given: given.to_owned(), other: other.to_owned() });
@@ -146,7 +182,11 @@ async fn find_one(client: &Client, database: &str, given: &str) -> Result<Vec<Oi
     );
     let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
         condition.parameters.iter().map(|text| (text as &(dyn ToSql + Sync), Type::TEXT)).collect();
-    let rows = client.query_typed(&sql, &parameters).await?;
+    Ok((literal, client.query_typed(&sql, &parameters).await?))
+}
+
+async fn find_one(client: &Client, database: &str, given: &str) -> Result<Vec<Oid>, LiveError> {
+    let (literal, rows) = matching(client, database, given).await?;
     let mut found = Vec::new();
     for row in &rows {
         let oid = oid_of(row)?;

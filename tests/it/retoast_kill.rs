@@ -1,0 +1,145 @@
+//! `retoast` killed at random moments, and beside sessions that read and change its table.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::retoast::{done, retoast, spawn};
+use crate::server::{Database, Options, Server};
+
+/// Set for the long versions.
+fn long() -> bool {
+    std::env::var_os("TOASTCTL_TEST_LONG").is_some()
+}
+
+/// The value that a row has in its `n`-th version; `changes` counts updates that leave it alone.
+const MODEL: &str = "
+    CREATE EXTENSION pageinspect;
+    CREATE FUNCTION make(id int, n int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+        SELECT string_agg(repeat(md5(id || '/' || n || '/' || k), 3), '') FROM generate_series(1, 10 + id % 90) k$$;
+    CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL DEFAULT 0, changes int NOT NULL DEFAULT 0,
+        v text COMPRESSION pglz);
+    CREATE INDEX ON t (n);
+    INSERT INTO t (id, v) SELECT i, make(i, 0) FROM generate_series(1, 6000) i;
+    CREATE TABLE done (of_value bigint, of_others bigint);";
+
+/// Rows, distinct keys, updates of both kinds, and rows that differ from the model.
+const STATE: &str = "SELECT count(*), count(DISTINCT id), sum(n), sum(changes),
+    count(*) FILTER (WHERE v IS DISTINCT FROM make(id, n)) FROM t";
+
+fn wait(mut child: Child, within: Duration) -> Option<i32> {
+    let started = std::time::Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        assert!(started.elapsed() < within, "a killed command does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn killed_in_every_way_at_random_moments_it_loses_nothing_and_ends() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("kills");
+    database.psql(MODEL);
+    let before = database.psql(STATE);
+    let seed: u64 = rand::rng().random();
+    eprintln!("seed {seed}");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let (mut toasters, mut kills, mut ends) = (["lz4", "pglz"].into_iter().cycle(), [0; 3], 0);
+    let mut toaster = toasters.next().unwrap();
+    let wanted = if long() { 100 } else { 10 };
+    while kills.iter().sum::<u32>() < wanted {
+        let jobs = ["1", "2"][random.random_range(0..2)];
+        let arguments = ["t", "-c", "v", "--toaster", toaster, "--jobs", jobs, "--batch-ms", "20"];
+        let mut child = spawn(&database, &arguments);
+        std::thread::sleep(Duration::from_millis(random.random_range(20..700)));
+        if let Some(status) = child.try_wait().unwrap() {
+            assert_eq!(status.code(), Some(0));
+            (toaster, ends) = (toasters.next().unwrap(), ends + 1);
+            continue;
+        }
+        let way = random.random_range(0..3);
+        kills[way] += 1;
+        match way {
+            0 => child.kill().unwrap(),
+            1 => {
+                let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                    WHERE application_name LIKE 'toastctl%'";
+                database.psql(sql);
+            }
+            _ => server.restart_immediate(),
+        }
+        wait(child, Duration::from_secs(30));
+        assert_eq!(database.psql(STATE), before, "seed {seed}");
+    }
+    eprintln!("{kills:?} kills of client, backends, server; {ends} ends between");
+    done(&retoast(&database, &["t", "-c", "v", "--toaster", "external"]));
+    let table = done(&retoast(&database, &["t", "-c", "v", "--toaster", toaster]));
+    assert_eq!(table["skipped"].as_array().unwrap().len(), 0);
+    assert_eq!(database.psql(STATE), before);
+    let left = format!("SELECT count(*) FROM t WHERE pg_column_compression(v) <> '{toaster}'");
+    assert_eq!(database.psql(&left), "0");
+    assert_eq!(database.psql("SELECT count(*) FROM pg_class WHERE relname LIKE 'toastctl%'"), "0");
+}
+
+/// A session that changes and reads rows for some seconds, half of the changes touching the value, and
+/// then says what it has done. Any value that is not the model's ends it with an error.
+fn session(database: &Database<'_>, seconds: u64) -> Child {
+    let mut psql = database.psql_command();
+    psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-c"]).arg(format!(
+        "DO $$DECLARE until timestamptz := clock_timestamp() + '{seconds}s'; which int; row t;
+             values_set bigint := 0; others_set bigint := 0;
+         BEGIN
+             WHILE clock_timestamp() < until LOOP
+                 which := 1 + floor(random() * 6000);
+                 IF random() < 0.5 THEN
+                     UPDATE t SET n = n + 1, v = make(id, n + 1) WHERE id = which;
+                     values_set := values_set + 1;
+                 ELSE
+                     UPDATE t SET changes = changes + 1 WHERE id = which;
+                     others_set := others_set + 1;
+                 END IF;
+                 COMMIT;
+                 which := 1 + floor(random() * 6000);
+                 SELECT * INTO STRICT row FROM t WHERE id = which;
+                 IF row.v <> make(row.id, row.n) THEN RAISE 'row % is not as it should be', row.id; END IF;
+                 COMMIT;
+             END LOOP;
+             INSERT INTO done VALUES (values_set, others_set);
+         END$$"
+    ));
+    psql.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn beside_four_busy_sessions_no_update_is_lost_and_the_sweep_ends() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("load");
+    database.psql(MODEL);
+    let seconds = if long() { 120 } else { 8 };
+    let mut sessions: Vec<Child> = (0..4).map(|_| session(&database, seconds)).collect();
+    let mut sweeps = 0;
+    let busy = |sessions: &mut Vec<Child>| {
+        sessions.iter_mut().all(|session| session.try_wait().unwrap().is_none())
+    };
+    while busy(&mut sessions) {
+        let toaster = ["lz4", "pglz"][sweeps % 2];
+        let jobs = if sweeps % 4 < 2 { "1" } else { "2" };
+        done(&retoast(&database, &["t", "-c", "v", "--toaster", toaster, "--jobs", jobs]));
+        sweeps += 1;
+    }
+    for session in sessions {
+        let output = session.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let said = database.psql("SELECT sum(of_value), sum(of_others) FROM done");
+    eprintln!("{sweeps} sweeps beside {said} updates");
+    assert_eq!(database.psql(STATE), format!("6000|6000|{said}|0"));
+    done(&retoast(&database, &["t", "-c", "v", "--toaster", "lz4"]));
+    let left = "SELECT count(*) FROM t WHERE pg_column_compression(v) = 'pglz'";
+    assert_eq!(database.psql(left), "0");
+}

@@ -1,0 +1,234 @@
+//! What `retoast` calls complete is complete, and what it has done it leaves alone.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use toastctl::disk::Oid;
+use toastctl::retoast::preflight::{self, Ready, Wish};
+use toastctl::retoast::result::Tally;
+use toastctl::retoast::scan::{Eyes, Scanner};
+use toastctl::source::live::server::Server;
+
+use crate::command::run;
+use crate::model::connect;
+use crate::retoast::with_pageinspect;
+use crate::retoast::{COLUMNS, TYPES, command, contents, done, forms, refused, retoast};
+use crate::server::{self, Database};
+
+/// Looks at table `t`, whose column `v` is to be stored by lz4.
+async fn ready(client: &tokio_postgres::Client, server: &Server, oid: u32) -> Ready {
+    let wish = Wish {
+        columns: vec!["v".into()],
+        toaster: "lz4".parse().unwrap(),
+        target: None,
+        no_alter: false,
+        allow_triggers: false,
+        allow_row_security: false,
+    };
+    preflight::table(client, server, Oid(oid), &wish).await.unwrap().unwrap()
+}
+
+/// How many rows a scan of two halves finds while the only one to do moves from the second to the
+/// first.
+async fn found_while_it_moves(database: &Database<'_>, with_pages: bool, hold: bool) -> usize {
+    database.psql(
+        "DROP TABLE IF EXISTS t; CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION lz4);
+         INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 300) i;
+         ALTER TABLE t ALTER v SET COMPRESSION pglz;
+         INSERT INTO t VALUES (301, repeat('moves', 2000));
+         ALTER TABLE t ALTER v SET COMPRESSION lz4;
+         INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(302, 600) i;
+         DELETE FROM t WHERE id < 40; VACUUM t",
+    );
+    let block = "SELECT (ctid::text::point)[0]::int FROM t WHERE v = repeat('moves', 2000)";
+    let split: u32 = database.psql(block).parse().unwrap();
+    let (writer, reader) = (connect(database).await, connect(database).await);
+    let server = Server::ask(writer.client()).await.unwrap();
+    let oid = database.psql("SELECT 't'::regclass::oid").parse().unwrap();
+    let ready = ready(writer.client(), &server, oid).await;
+    let eyes = match &server.pageinspect {
+        Some(pageinspect) if with_pages => Eyes::Pages(pageinspect.clone()),
+        _ => Eyes::Functions,
+    };
+    let mut scanner = Scanner {
+        connection: Arc::clone(&reader),
+        server: &server,
+        ready: &ready,
+        toaster: "lz4".parse().unwrap(),
+        eyes,
+        ours: Default::default(),
+        judges: Default::default(),
+        row_judge: false,
+        tally: Tally::default(),
+        problems: Vec::new(),
+        held: None,
+    };
+    if hold {
+        scanner.hold().await.unwrap();
+    }
+    let mut found = scanner.chunk(0..split).await.unwrap().len();
+    database.psql("UPDATE t SET id = 1 WHERE id = 301");
+    let now: u32 = database.psql(block).parse().unwrap();
+    assert!(now < split, "the row has not moved: {now} and {split}");
+    found += scanner.chunk(split..split + 100).await.unwrap().len();
+    scanner.release().await.unwrap();
+    assert_eq!(scanner.problems, Vec::<String>::new());
+    found
+}
+
+#[test]
+fn a_row_that_moves_while_it_is_scanned_is_found_in_one_snapshot_only() {
+    let database = with_pageinspect("moving");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    for with_pages in [true, false] {
+        let found = |hold| runtime.block_on(found_while_it_moves(&database, with_pages, hold));
+        assert_eq!((found(false), found(true)), (0, 1), "with pages: {with_pages}");
+    }
+}
+
+#[test]
+fn with_every_target_the_second_run_touches_nothing() {
+    let database = with_pageinspect("targets");
+    database.psql(TYPES);
+    let before = contents(&database, "t");
+    let columns: Vec<&str> = COLUMNS.iter().flat_map(|column| ["--column", column]).collect();
+    let walk = [
+        ("lz4", "8160"),
+        ("lz4", "128"),
+        ("pglz", "2032"),
+        ("pglz", "300"),
+        ("external", "128"),
+        ("main", "1000"),
+        ("lz4", "4080"),
+        ("external", "8160"),
+        ("extended", "128"),
+    ];
+    for (toaster, target) in walk {
+        let choice = ["t", "--toaster", toaster, "--target", target];
+        for source in ["auto", "functions"] {
+            let arguments = [&choice[..], &["--source", source], &columns].concat();
+            done(&retoast(&database, &arguments));
+            assert_eq!(contents(&database, "t"), before, "{toaster} {target}");
+            let again = done(&retoast(&database, &arguments));
+            assert_eq!(again["rows_found"], 0, "{toaster} {target} {source}: {again}");
+        }
+    }
+}
+
+#[test]
+fn generated_columns_follow_and_can_be_chosen_through_what_they_are_made_of() {
+    let database = with_pageinspect("generated");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz, k text,
+             n int GENERATED ALWAYS AS (length(v)) STORED,
+             w text COMPRESSION pglz GENERATED ALWAYS AS (v || '.' || v) STORED,
+             x text COMPRESSION pglz GENERATED ALWAYS AS (k || 'x') STORED);
+         INSERT INTO t SELECT i, CASE WHEN i % 5 > 0 THEN repeat(md5(i::text), i * 3) END, repeat('k' || i, i * 40)
+         FROM generate_series(1, 200) i",
+    );
+    let before = contents(&database, "t");
+    let left = |column: &str, method: &str| {
+        let sql =
+            format!("SELECT count(*) FROM t WHERE pg_column_compression({column}) = '{method}'");
+        database.psql(&sql)
+    };
+    for source in ["pageinspect", "functions"] {
+        for (toaster, columns) in [
+            ("lz4", &["-c", "v"][..]),
+            ("external", &["-c", "w"]),
+            ("lz4", &["-c", "w", "-c", "v"]),
+        ] {
+            let arguments = [&["t", "--toaster", toaster, "--source", source], columns].concat();
+            let table = done(&retoast(&database, &arguments));
+            assert_eq!(table["rows_stored"], table["rows_verified"], "{table}");
+            assert_ne!(table["rows_stored"], 0, "{arguments:?}");
+            assert_eq!(contents(&database, "t"), before);
+            let again = done(&retoast(&database, &arguments));
+            assert_eq!(again["rows_found"], 0, "{arguments:?}: {again}");
+            if columns == ["-c", "v"] {
+                let notes = table["notes"].as_array().unwrap();
+                // x is made of another column
+                assert_eq!(notes.len(), if source == "functions" { 2 } else { 1 }, "{table}");
+                assert!(
+                    notes.iter().any(|note| note.as_str().unwrap().contains("\"w\" is computed"))
+                );
+            }
+        }
+        assert_eq!(left("w", "pglz"), "0");
+        done(&retoast(&database, &["t", "--toaster", "pglz", "-c", "w", "-c", "v"]));
+    }
+    assert!(forms(&database, "t", "w").iter().any(|form| form.starts_with("compressed pglz")));
+    database
+        .psql("CREATE TABLE alone (id int, v text GENERATED ALWAYS AS (repeat('x', 9000)) STORED)");
+    let alone = retoast(&database, &["alone", "-c", "v", "--toaster", "lz4"]);
+    refused(&alone, 1, "generated from no other column");
+}
+
+#[test]
+fn the_lock_of_a_run_that_ends_soon_is_waited_for() {
+    let database = with_pageinspect("patience");
+    database.psql("CREATE TABLE t (id int, v text); INSERT INTO t VALUES (1, repeat('x', 9000))");
+    let mut holder = database
+        .psql_command()
+        .args(["-c", "SELECT pg_advisory_lock(1953456499, 't'::regclass::oid::int)"])
+        .args(["-c", "SELECT pg_sleep(2)"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1953456499
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    while database.psql(held) == "0" {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let waited = retoast(&database, &["t", "-c", "v", "--toaster", "lz4"]);
+    done(&waited);
+    assert!(waited.stderr.contains("waiting: another retoast of this table"), "{}", waited.stderr);
+    holder.wait().unwrap();
+}
+
+#[test]
+fn a_table_locked_by_somebody_is_said_to_be() {
+    let database = server::shared().create_database("locked");
+    database.psql("CREATE TABLE t (id int, v text)");
+    let mut holder = database
+        .psql_command()
+        .args(["-c", "BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(60)"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let held = "SELECT pid FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted
+        AND relation = 't'::regclass";
+    let pid = loop {
+        let pid = database.psql(held);
+        if !pid.is_empty() {
+            break pid;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let mut command = command(&database, &["t", "-c", "v", "--toaster", "lz4"]);
+    let locked = run(command.env("PGOPTIONS", "-c lock_timeout=300"));
+    refused(&locked, 1, &format!("public.t: locked by another session (PID {pid})"));
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+}
+
+#[test]
+fn arrays_of_composite_values_are_said_not_to_be_looked_into() {
+    let database = with_pageinspect("arrays");
+    database.psql(
+        "CREATE TYPE pair AS (n int, body text); CREATE DOMAIN pairs AS pair[];
+         CREATE TABLE t (id int PRIMARY KEY, v pairs, w text[], x pair);
+         INSERT INTO t SELECT i, ARRAY[ROW(i, repeat('b' || i, 3000))::pair], ARRAY[repeat('w', 9000)], NULL
+         FROM generate_series(1, 20) i",
+    );
+    let before = contents(&database, "t");
+    let arguments = ["t", "-c", "v", "-c", "w", "-c", "x", "--toaster", "external"];
+    let table = done(&retoast(&database, &arguments));
+    assert_eq!(contents(&database, "t"), before);
+    let notes: Vec<&Value> = table["notes"].as_array().unwrap().iter().collect();
+    assert_eq!(notes.len(), 1, "{table}");
+    assert!(notes[0].as_str().unwrap().starts_with("column \"v\" is an array of composite values"));
+    assert_eq!(done(&retoast(&database, &arguments))["rows_found"], 0);
+}
