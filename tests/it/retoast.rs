@@ -229,10 +229,11 @@ fn a_large_table_hardly_grows_and_its_rows_stay_on_their_pages() {
 
     let table = done(&retoast(&database, &["t", "-c", "v", "--toaster", "pglz", "--jobs", "2"]));
     assert_eq!(contents(&database, "t"), before);
-    for part in ["heap", "toast", "indexes"] {
+    // the first sweep has filled the indexes' pages: now they split
+    for part in ["heap", "toast"] {
         let (was, peak) =
             (table["before"][part].as_f64().unwrap(), table["peak"][part].as_f64().unwrap());
-        assert!(peak <= was * 1.15, "two jobs: {part}: from {was} to {peak}: {table}");
+        assert!(peak <= was * 1.10, "two jobs: {part}: from {was} to {peak}: {table}");
     }
     let (updated, hot) = (counts().0 - updated, counts().1 - hot);
     assert!(updated >= 40_000.0 && hot / updated >= 0.7, "two jobs: {hot} of {updated}: {table}");
