@@ -7,9 +7,12 @@ mod advise_run;
 pub mod connect;
 pub mod exit;
 pub mod inspect;
+mod inspect_policy;
 mod inspect_run;
+mod maintain;
 pub mod retoast;
 mod retoast_run;
+mod since_file;
 pub mod terminal;
 pub mod value_spec;
 

@@ -1,7 +1,7 @@
 //! Runs `toastctl retoast`: from arguments to report and exit code.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +9,18 @@ use std::time::{Duration, Instant};
 
 use super::exit::{Exit, Failure};
 use super::inspect::SourceArg;
-use super::retoast::RetoastArgs;
+use super::maintain;
+use super::retoast::{NewValues, RetoastArgs};
+use super::since_file;
 use super::terminal;
+use crate::retoast::choice::Toaster;
 use crate::retoast::machine::Tuning;
-use crate::retoast::preflight::{self, Ready, Refusal, Wish};
+use crate::retoast::policy_scan::Notebook;
+use crate::retoast::preflight::{self, Ready, Refusal, RuleWish, Wish};
 use crate::retoast::result::{Outcome, Report, SCHEMA, TableReport};
 use crate::retoast::run::{Options, RunError, Sweep, Watch};
 use crate::retoast::scan::Eyes;
+use crate::retoast::since::{Memory, Since};
 use crate::source::connect::{Connection, SessionOptions};
 use crate::source::live::LiveError;
 use crate::source::live::catalog;
@@ -26,6 +31,17 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Does what the arguments say.
 pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
+    if args.maintain {
+        let words: Vec<String> = std::env::args().collect();
+        // Nobody to tell is no reason to fail.
+        let _ = write!(io::stdout(), "{}", maintain::entry(args, &words));
+        return Ok(Exit::Ok);
+    }
+    if args.no_alter && args.new_values == NewValues::Extended {
+        return Err(Failure::usage(
+            "--new-values extended sets the columns, and --no-alter forbids to set them",
+        ));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -155,6 +171,64 @@ impl Session {
     }
 }
 
+/// What `--since` remembers.
+struct Remembered {
+    path: PathBuf,
+    memory: Memory,
+    /// `system_identifier` of the cluster, and the database.
+    place: String,
+    /// The next transaction.
+    now: u64,
+}
+
+impl Remembered {
+    async fn open(path: &Path, session: &Session) -> Result<Remembered, Failure> {
+        let memory = since_file::read(path)?;
+        let asked = session
+            .writer
+            .client()
+            .query_typed(
+                "SELECT s.system_identifier::pg_catalog.text, \
+                 pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.text \
+                 FROM pg_catalog.pg_control_system() AS s",
+                &[],
+            )
+            .await;
+        let told = |error: tokio_postgres::Error| {
+            Failure::new(Exit::Incomplete, format!("--since: {}", LiveError::from(error)))
+        };
+        let rows = asked.map_err(told)?;
+        let (system, now): (String, String) = match rows.first() {
+            Some(row) => (row.try_get(0).map_err(told)?, row.try_get(1).map_err(told)?),
+            None => Default::default(),
+        };
+        Ok(Remembered {
+            path: path.to_owned(),
+            memory,
+            place: format!("{system}/{}", session.server.database),
+            now: now.parse().unwrap_or(0),
+        })
+    }
+
+    fn table(&self, ready: &Ready) -> String {
+        format!("{}/{}", self.place, ready.relation.oid.0)
+    }
+
+    fn since(&self, ready: &Ready) -> Option<Since> {
+        self.memory.since(&self.table(ready), &ready.choice()?, self.now)
+    }
+
+    fn remember(&mut self, ready: &Ready, report: &TableReport) -> Result<(), Failure> {
+        match (report.outcome, report.horizon, ready.choice()) {
+            (Outcome::Complete, Some(horizon), Some(choice)) => {
+                self.memory.remember(self.table(ready), choice, horizon);
+                since_file::write(&self.path, &self.memory)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Ends after so many seconds, or never.
 async fn time_is_up(seconds: Option<u64>) {
     match seconds {
@@ -171,6 +245,31 @@ async fn appears(file: Option<PathBuf>) {
     }
 }
 
+/// The toaster; a policy's columns compress nothing by themselves.
+fn toaster(args: &RetoastArgs) -> Toaster {
+    args.toaster.unwrap_or(Toaster::External)
+}
+
+/// Says what values get that are written from now on.
+fn announce(args: &RetoastArgs, ready: &Ready) {
+    if ready.rule.is_none() {
+        return;
+    }
+    let what = match args.new_values {
+        NewValues::External => {
+            "not be compressed, and be stored out of line where a row is too long"
+        }
+        NewValues::Extended => {
+            "be compressed whenever they can be (not while rows are stored anew)"
+        }
+    };
+    tell(&format!(
+        "{}: values that are written from now on will {what}; run the command again to bring them to \
+         the policy (--maintain prints a crontab entry)",
+        ready.relation.display_name()
+    ));
+}
+
 async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
     let session = Session::open(args).await?;
     let client = session.writer.client();
@@ -183,8 +282,13 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
     };
     let wish = Wish {
         columns: args.columns.clone(),
-        toaster: args.toaster,
+        toaster: toaster(args),
         target: args.target,
+        rule: args.policy.map(|policy| RuleWish {
+            policy,
+            method: args.method,
+            new_extended: args.new_values == NewValues::Extended,
+        }),
         no_alter: args.no_alter,
         allow_triggers: args.allow_triggers,
         allow_row_security: args.allow_row_security,
@@ -198,7 +302,7 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
         }
     }
     let options = Options {
-        toaster: args.toaster,
+        toaster: toaster(args),
         eyes: session.eyes(args)?,
         tuning: Tuning {
             window: args.window_pages,
@@ -213,9 +317,15 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
         dry_run: args.dry_run,
     };
     let watch = Lines { last: Mutex::new(Instant::now()) };
+    let notebook = Notebook::default();
+    let mut memory = match &args.since {
+        Some(path) => Some(Remembered::open(path, &session).await?),
+        None => None,
+    };
     let mut reports: Vec<TableReport> = Vec::new();
     let mut failure = None;
     for ready in &tables {
+        announce(args, ready);
         let sweep = Sweep {
             writer: Arc::clone(&session.writer),
             reader: Arc::clone(&session.reader),
@@ -224,9 +334,19 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
             options: &options,
             watch: &watch,
             stop: &session.stop,
+            notebook: &notebook,
+            since: match &memory {
+                Some(memory) if !args.dry_run => memory.since(ready),
+                _ => None,
+            },
         };
         match sweep.run().await {
-            Ok(report) => reports.push(report),
+            Ok(report) => {
+                if let Some(memory) = &mut memory {
+                    memory.remember(ready, &report)?;
+                }
+                reports.push(report);
+            }
             Err(error) => {
                 let place = format!("{}: ", ready.relation.display_name());
                 failure = Some(match &error {
@@ -282,17 +402,18 @@ fn finish(
 /// The command that goes on, as a shell takes it. A connection string may hold a password and is left
 /// out.
 fn command_line() -> String {
-    let mut words: Vec<String> = Vec::new();
-    for word in std::env::args() {
-        let secret = word.contains("://") || word.contains("password");
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=%@".contains(c);
-        words.push(if secret {
-            "'…'".to_owned()
-        } else if !word.is_empty() && word.chars().all(plain) {
-            word
-        } else {
-            format!("'{}'", word.replace('\'', "'\\''"))
-        });
-    }
+    let words: Vec<String> = std::env::args().map(|word| shell_word(&word)).collect();
     words.join(" ")
+}
+
+/// A word as a shell takes it; what may hold a password is left out.
+pub(super) fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=%@".contains(c);
+    if word.contains("://") || word.contains("password") {
+        "'…'".to_owned()
+    } else if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }

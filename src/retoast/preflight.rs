@@ -4,19 +4,21 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::choice::{Changes, Current, Toaster};
+use super::policy::Rule;
 use super::shapes;
-use super::sql::Target;
+use super::sql::{self, Target};
 use crate::codec::Method;
 use crate::disk::Oid;
-use crate::disk::desc::Length;
+use crate::disk::desc::{Length, Storage};
 use crate::disk::layout::PageSize;
 use crate::model::cost::Prices;
-use crate::model::policy::MethodChoice;
+use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::TupleTarget;
 use crate::model::toast::{Column, Table as Model};
 use crate::source::live::LiveError;
 use crate::source::live::catalog::{self, Relation, RelationKind};
 use crate::source::live::server::Server;
+use crate::source::sql::quote_identifier;
 
 /// What the user wants done to each table.
 #[derive(Debug, Clone)]
@@ -29,10 +31,34 @@ pub struct Wish {
     pub target: Option<u32>,
     /// Leave the settings as they are.
     pub no_alter: bool,
+    /// Which values are to be compressed, if that is decided value by value; the toaster is then
+    /// `external`.
+    pub rule: Option<RuleWish>,
     /// Go on although triggers will fire.
     pub allow_triggers: bool,
     /// Go on although row security hides rows.
     pub allow_row_security: bool,
+}
+
+/// What the user wants decided value by value.
+#[derive(Debug, Clone, Copy)]
+pub struct RuleWish {
+    /// By what.
+    pub policy: Policy,
+    /// With which method; `None` for each column's own.
+    pub method: Option<MethodChoice>,
+    /// Whether new values are to be compressed whenever they can be: the columns are left at storage
+    /// `extended`, not `external`.
+    pub new_extended: bool,
+}
+
+/// What the columns are set to when all is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leave {
+    /// The statement.
+    pub sql: String,
+    /// Whether they are set so now.
+    pub is_set: bool,
 }
 
 /// A table ready to be swept.
@@ -50,6 +76,24 @@ pub struct Ready {
     pub replica_role: bool,
     /// Whether triggers will fire.
     pub triggers_fire: bool,
+    /// What decides value by value.
+    pub rule: Option<Rule>,
+    /// What the columns are set to in the end, if it is not what the sweep needs.
+    pub leave: Option<Leave>,
+}
+
+impl Ready {
+    /// With a policy, all that decides what becomes of values, in a line.
+    pub fn choice(&self) -> Option<String> {
+        let rule = self.rule.as_ref()?;
+        let columns: Vec<String> = self
+            .targets
+            .iter()
+            .zip(&rule.methods)
+            .map(|(target, method)| format!("{} {method}", quote_identifier(&target.name)))
+            .collect();
+        Some(format!("{} of {}, target {}", rule.policy, columns.join(", "), self.model.target))
+    }
 }
 
 /// Why a table is not touched.
@@ -138,6 +182,11 @@ pub async fn table(
     let triggers_fire = triggers(client, &relation, replica_role, wish.allow_triggers).await?;
     let default_method = default_method(client).await?;
     let targets = targets(client, &relation, wish, default_method).await?;
+    if let Some(MethodChoice::One(Method::Lz4) | MethodChoice::Either) =
+        wish.rule.and_then(|rule| rule.method)
+    {
+        has_lz4(client).await?;
+    }
     let target = match wish.target {
         None => None,
         Some(bytes) => Some(
@@ -170,7 +219,93 @@ pub async fn table(
     let changes = if wish.no_alter { Changes::default() } else { changes };
     let model =
         model(&relation, server, wish.toaster, &targets, default_method, target.or(has_target));
-    Ok(Some(Ready { relation, targets, changes, model, replica_role, triggers_fire }))
+    let rule = wish.rule.map(|rule| rule_of(rule, &model, &targets));
+    let leave = wish.rule.and_then(|rule| leave(rule, &relation, &current));
+    Ok(Some(Ready { relation, targets, changes, model, replica_role, triggers_fire, rule, leave }))
+}
+
+/// A table whose values are only looked at: all columns that can be toasted are the chosen ones.
+pub async fn to_look_at(
+    client: &Client,
+    server: &Server,
+    relation: Relation,
+    wish: RuleWish,
+) -> Result<Ready, Refusal> {
+    if let Some(MethodChoice::One(Method::Lz4) | MethodChoice::Either) = wish.method {
+        has_lz4(client).await?;
+    }
+    let default_method = default_method(client).await?;
+    let mut targets = Vec::new();
+    for (index, column) in relation.desc.attributes.iter().enumerate() {
+        let model = Column::of(column, default_method);
+        if column.dropped || model.type_storage == Storage::Plain {
+            continue;
+        }
+        // what cannot be copied cannot be asked for
+        let Ok(shape) = shapes::shape(client, column.type_oid.0).await? else { continue };
+        targets.push(Target {
+            name: column.name.clone(),
+            index,
+            shape,
+            bytes_like: relation.bytes_like.get(index).copied().unwrap_or(false),
+            method: column.compression.unwrap_or(default_method),
+        });
+    }
+    let target = table_target(&relation, server.page_size);
+    let model = model(&relation, server, Toaster::External, &targets, default_method, target);
+    let rule = Some(rule_of(wish, &model, &targets));
+    let changes = Changes::default();
+    let (replica_role, triggers_fire, leave) = (false, false, None);
+    Ok(Ready { relation, targets, changes, model, replica_role, triggers_fire, rule, leave })
+}
+
+/// Refuses a server that was built without lz4.
+async fn has_lz4(client: &Client) -> Result<(), Refusal> {
+    let rows = client
+        .query_typed(
+            "SELECT coalesce('lz4' = ANY (enumvals), false) FROM pg_catalog.pg_settings \
+             WHERE name = 'default_toast_compression'",
+            &[],
+        )
+        .await?;
+    match rows.first() {
+        Some(row) if row.try_get(0)? => Ok(()),
+        _ => Err(Refusal::Usage(
+            "this server does not support compression method lz4\nHINT:  Use --method pglz.".into(),
+        )),
+    }
+}
+
+/// What decides on the values of the chosen columns.
+fn rule_of(wish: RuleWish, model: &Model, targets: &[Target]) -> Rule {
+    let indexes: Vec<usize> = targets.iter().map(|target| target.index).collect();
+    let methods = targets
+        .iter()
+        .map(|target| wish.method.unwrap_or(MethodChoice::One(target.method)))
+        .collect();
+    Rule::new(wish.policy, model, &indexes, methods)
+}
+
+/// What the columns are left at, where new values are to be compressed.
+fn leave(wish: RuleWish, relation: &Relation, current: &[(String, Current)]) -> Option<Leave> {
+    let all = Changes {
+        storage: current.iter().map(|(name, _)| (name.clone(), Storage::Extended)).collect(),
+        compression: match wish.method {
+            Some(MethodChoice::One(method)) => {
+                current.iter().map(|(name, _)| (name.clone(), method)).collect()
+            }
+            _ => Vec::new(),
+        },
+        target: None,
+    };
+    let is_set = current.iter().all(|(_, now)| now.storage == Storage::Extended)
+        && all
+            .compression
+            .iter()
+            .zip(current)
+            .all(|((_, m), (_, now))| now.compression == Some(*m));
+    let sql = sql::alter(&relation.quoted(), &all)?;
+    wish.new_extended.then_some(Leave { sql, is_set })
 }
 
 fn kind(relation: &Relation) -> Result<(), Refusal> {

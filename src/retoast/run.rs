@@ -11,9 +11,11 @@ use tokio_postgres::types::Type;
 
 use super::choice::Toaster;
 use super::machine::{Action, End, Event, MAX_REFUSED, Machine, Row, Tuning};
+use super::policy_scan::{Notebook, RuleScan};
 use super::preflight::Ready;
 use super::result::{Outcome, Sizes, SkippedRow, TableReport, Tally};
 use super::scan::{Eyes, Scanner};
+use super::since::Since;
 use super::sql::{self, BatchSettings};
 use crate::source::connect::Connection;
 use crate::source::live::LiveError;
@@ -125,6 +127,10 @@ pub struct Sweep<'a> {
     pub watch: &'a dyn Watch,
     /// Set from outside to stop.
     pub stop: &'a AtomicBool,
+    /// What scans have seen that batches by a policy need to know.
+    pub notebook: &'a Notebook,
+    /// With a policy, the rows that an earlier run has proven to comply.
+    pub since: Option<Since>,
 }
 
 /// What became of a batch.
@@ -173,13 +179,15 @@ impl Sweep<'_> {
         let mut report = TableReport {
             relation: self.name(),
             columns: self.ready.targets.iter().map(|target| target.name.clone()).collect(),
-            toaster: self.options.toaster.name(),
+            toaster: self.choice(),
+            policy: self.ready.rule.as_ref().map(|rule| rule.policy.to_string()),
             outcome: Outcome::Planned,
             source: match self.options.eyes {
                 Eyes::Pages(_) => "pageinspect",
                 Eyes::Functions => "functions",
             },
             alter: alter.clone(),
+            alter_after: self.ready.leave.as_ref().map(|leave| leave.sql.clone()),
             rows_found: 0,
             bytes_found: 0,
             rows_stored: 0,
@@ -194,17 +202,24 @@ impl Sweep<'_> {
             before,
             peak: before,
             after: before,
+            horizon: None,
             forms_before: Vec::new(),
             forms_after: Vec::new(),
+            forms_planned: Vec::new(),
             skipped: Vec::new(),
             notes: self.notes(),
         };
         if !self.options.dry_run
+            && self.ready.leave.is_none()
             && let Some(alter) = &alter
         {
             self.alter(alter).await?;
         }
-        let done = self.sweep(&mut report).await;
+        let mut done = self.sweep(&mut report).await;
+        if !self.options.dry_run {
+            let left = self.leave(report.rows_found > 0).await;
+            done = done.and(left);
+        }
         report.elapsed_ms = millis(began.elapsed());
         if done.is_ok() {
             report.after = self.sizes().await?;
@@ -255,7 +270,7 @@ impl Sweep<'_> {
     }
 
     /// Sets the choice, waiting for its lock in short tries only: who waits for it makes others wait.
-    async fn alter(&self, alter: &str) -> Result<(), RunError> {
+    pub(super) async fn alter(&self, alter: &str) -> Result<(), RunError> {
         let sql = format!(
             "BEGIN; SET LOCAL lock_timeout = {}; {alter}; COMMIT",
             millis(self.options.lock_timeout)
@@ -307,7 +322,9 @@ impl Sweep<'_> {
             row_judge: false,
             tally: Tally::default(),
             problems: Vec::new(),
+            by_rule: RuleScan::new(self.notebook, self.since, self.options.dry_run),
         };
+        let mut prepared = false;
         let end = loop {
             if self.stopped() {
                 machine.note(Event::Stop, 0.0);
@@ -328,6 +345,8 @@ impl Sweep<'_> {
                         report.forms_before = scanner.tally.report(&report.columns);
                     }
                     (scanner.tally, scanner.problems) = (Tally::default(), Vec::new());
+                    self.notebook.clear();
+                    report.horizon = self.horizon().await?;
                     let sizes = self.sizes().await?;
                     report.peak = report.peak.max(sizes);
                     let page = self.server.page_size.bytes() as u64;
@@ -346,6 +365,9 @@ impl Sweep<'_> {
                     Event::Scanned(if self.options.dry_run { Vec::new() } else { rows })
                 }
                 Action::Batch(rows) => {
+                    if !std::mem::replace(&mut prepared, true) {
+                        self.prepare_batches().await?;
+                    }
                     let started = Instant::now();
                     match self.batch(&rows, report).await? {
                         Done::Stored { rows, xid } => {
@@ -383,6 +405,7 @@ impl Sweep<'_> {
             report.forms_before.clone_from(&forms);
         }
         report.forms_after = forms;
+        report.forms_planned = scanner.by_rule.planned.report(&report.columns);
         report.scans = machine.scans;
         report.retries = machine.retries;
         report.longest_batch_ms = millis(machine.longest_batch);
@@ -469,7 +492,10 @@ impl Sweep<'_> {
         let (first, last) = (blocks.clone().min().unwrap_or(0), blocks.max().unwrap_or(0));
         let begin = format!("{}; {}", sql::begin(&settings), sql::prune(&table, first..=last));
         client.batch_execute(&begin).await?;
-        let mut ctids: Vec<String> = rows.iter().map(|row| row.ctid.to_string()).collect();
+        let mut ctids: Vec<String> = match &self.ready.rule {
+            None => rows.iter().map(|row| row.ctid.to_string()).collect(),
+            Some(_) => self.lock_seen(rows).await?,
+        };
         let mut before: Vec<i64> = Vec::new();
         if verify {
             let sql = sql::lock_and_hash(&table, targets, whole_rows);
@@ -480,8 +506,13 @@ impl Sweep<'_> {
                 before.push(row.try_get(1)?);
             }
         }
-        let sql = sql::update(&table, targets);
-        let done = client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?;
+        let done = match &self.ready.rule {
+            None => {
+                let sql = sql::update(&table, targets);
+                client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?
+            }
+            Some(rule) => self.store_by_rule(rule, &ctids).await?,
+        };
         let done = done
             .first()
             .ok_or_else(|| LiveError::Unexpected("no row about the batch".to_owned()))?;
@@ -508,6 +539,7 @@ impl Sweep<'_> {
             }
         }
         client.batch_execute("COMMIT").await?;
+        self.notebook.forget(rows);
         // the low half is what tuple headers hold
         let done = Done::Stored { rows: count, xid: xid as u32 };
         Ok((done, if verify { count } else { 0 }))

@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 use super::choice::Toaster;
 use super::compliance::{Compressed, Told, Verdict, by_functions, by_model};
 use super::machine::Row;
+use super::policy_scan::RuleScan;
 use super::preflight::Ready;
 use super::result::Tally;
 use super::sql;
@@ -25,7 +26,7 @@ use crate::source::live::server::{Pageinspect, Server};
 use crate::source::live::{LiveError, snapshot};
 
 /// Bytes of values given to the judge at a time, unless one has more.
-const JUDGED_BYTES: u64 = 32 << 20;
+pub(super) const JUDGED_BYTES: u64 = 32 << 20;
 
 /// What a scan goes by.
 #[derive(Debug, Clone)]
@@ -58,10 +59,12 @@ pub struct Scanner<'a> {
     pub tally: Tally,
     /// What could not be read.
     pub problems: Vec<String>,
+    /// The part that goes by a policy.
+    pub by_rule: RuleScan<'a>,
 }
 
 /// A row that may have to be stored anew.
-struct Candidate {
+pub(super) struct Candidate {
     ctid: ItemPointer,
     bytes: u64,
     /// By column index; as far as pages tell.
@@ -72,6 +75,9 @@ struct Candidate {
 impl Scanner<'_> {
     /// The rows of these blocks that are stored otherwise than chosen.
     pub async fn chunk(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
+        if let Some(rule) = &self.ready.rule {
+            return self.chunk_by_rule(rule, blocks).await;
+        }
         let mut rows = Vec::new();
         let open = match self.eyes.clone() {
             Eyes::Pages(pageinspect) => self.pages(&pageinspect, blocks.clone(), &mut rows).await?,
@@ -85,7 +91,7 @@ impl Scanner<'_> {
         Ok(rows)
     }
 
-    async fn pages(
+    pub(super) async fn pages(
         &mut self,
         pageinspect: &Pageinspect,
         blocks: Range<u32>,
@@ -188,6 +194,11 @@ impl Scanner<'_> {
             }
         }
         if self.ours.contains(&tuple.xmin.0) {
+            return;
+        }
+        if let Some(rule) = &self.ready.rule {
+            let placed = vec![true; indexes.len()];
+            self.decide_by_rule(rule, (ctid, tuple.xmin.0, bytes), values, placed, rows);
             return;
         }
         match by_model(&self.ready.model, &indexes, &values, &|_| None) {
@@ -408,7 +419,7 @@ impl Scanner<'_> {
     }
 }
 
-fn method_of(name: &str) -> Option<Method> {
+pub(super) fn method_of(name: &str) -> Option<Method> {
     match name {
         "pglz" => Some(Method::Pglz),
         "lz4" => Some(Method::Lz4),
@@ -417,7 +428,7 @@ fn method_of(name: &str) -> Option<Method> {
 }
 
 /// A row's address as the server prints it.
-fn address(text: &str) -> Result<ItemPointer, LiveError> {
+pub(super) fn address(text: &str) -> Result<ItemPointer, LiveError> {
     text.strip_prefix('(')
         .and_then(|rest| rest.strip_suffix(')'))
         .and_then(|rest| rest.split_once(','))

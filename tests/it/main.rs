@@ -24,6 +24,7 @@ mod oracle;
 mod pattern;
 mod reassemble;
 mod retoast;
+mod retoast_policy;
 mod server;
 mod table_files;
 mod tls;
