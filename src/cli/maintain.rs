@@ -21,7 +21,7 @@ pub(super) fn entry(args: &RetoastArgs, words: &[String]) -> String {
     let mut text = format!(
         "# Brings values written since the last run to the policy {policy}, every night.\n\
          # With --since that is one scan of the heap; without the file everything is judged anew.\n\
-         # Exit code 0: all comply; 4: the three hours were not enough, the next night goes on.\n"
+         # Exit code 0: all comply; 4: the time was not enough, the next night goes on.\n"
     );
     if secret {
         text.push_str(
@@ -49,7 +49,21 @@ mod tests {
 
     #[test]
     fn the_command_is_repeated_without_secrets() {
-        insta::assert_snapshot!(entry_of("toastctl retoast t -c v --policy ratio=0.9 --max-bloat 5% --maintain"), @"");
-        insta::assert_snapshot!(entry_of("toastctl retoast -d postgres://u:secret@h/d t -c v --policy best --max-runtime 60 --maintain"), @"");
+        assert_eq!(
+            entry_of("toastctl retoast t -c v --policy ratio=0.9 --max-bloat 5% --maintain"),
+            "# Brings values written since the last run to the policy ratio=0.90, every night.\n\
+             # With --since that is one scan of the heap; without the file everything is judged anew.\n\
+             # Exit code 0: all comply; 4: the time was not enough, the next night goes on.\n\
+             17 3 * * * toastctl retoast t -c v --policy ratio=0.9 --max-bloat 5\\% \
+             --max-runtime 10800 --since \"$HOME/.toastctl-since.json\"\n"
+        );
+        let secret = entry_of(
+            "toastctl retoast -d postgres://u:secret@h/d t -c v --policy best --max-runtime 60 \
+             --since f --maintain",
+        );
+        assert!(!secret.contains("secret") && secret.contains("-d service=NAME"), "{secret}");
+        let last =
+            "17 3 * * * toastctl retoast -d '…' t -c v --policy best --max-runtime 60 --since f\n";
+        assert!(secret.ends_with(last), "{secret}");
     }
 }

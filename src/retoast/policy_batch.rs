@@ -120,8 +120,9 @@ impl Sweep<'_> {
             lists.push(copied.map(|row| row.address.clone()).collect());
         }
         let copies = fill_and_measure(client, &table, targets, rule, &lists).await?;
-        let mut codes: Vec<Vec<i16>> = vec![vec![policy_sql::PLAIN; copies.len()]; targets.len()];
-        for copy in copies {
+        let mut codes: Vec<Vec<i16>> =
+            vec![vec![policy_sql::PLAIN; copies.rows.len()]; targets.len()];
+        for copy in copies.rows {
             let Some(row) = locked.get_mut(&copy.ctid) else { continue };
             for (old, new) in row.seen.contents.iter_mut().zip(copy.contents) {
                 if old.is_none() {
@@ -142,7 +143,11 @@ impl Sweep<'_> {
         let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
             codes.iter().map(|codes| (codes as &(dyn ToSql + Sync), Type::INT2_ARRAY)).collect();
         let sql = policy_sql::update(&table, targets, &rule.methods);
-        Ok(client.query_typed(&sql, &parameters).await?)
+        let stored = client.query_typed(&sql, &parameters).await?;
+        if copies.is_full {
+            client.batch_execute(policy_sql::EMPTY).await?;
+        }
+        Ok(stored)
     }
 
     fn locked(

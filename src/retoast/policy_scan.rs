@@ -245,10 +245,13 @@ impl Scanner<'_> {
         let table = self.ready.relation.quoted();
         if !self.by_rule.made {
             let make = policy_sql::make(&table, &self.ready.targets, &rule.methods);
-            self.connection
-                .client()
-                .batch_execute(&format!("{}; {make}; COMMIT", policy_sql::BEGIN_ASKING))
-                .await?;
+            let client = self.connection.client();
+            let make = format!("{}; {make}; COMMIT", policy_sql::BEGIN_ASKING);
+            if let Err(error) = client.batch_execute(&make).await {
+                // if that fails too the connection is gone, as the next query will say
+                let _ = client.batch_execute("ROLLBACK").await;
+                return Err(error.into());
+            }
             self.by_rule.made = true;
         }
         let mut open = open.into_iter().peekable();
@@ -295,8 +298,13 @@ impl Scanner<'_> {
         }
         client.batch_execute(policy_sql::BEGIN_ASKING).await?;
         let asked = fill_and_measure(client, table, &self.ready.targets, rule, &lists).await;
-        client.batch_execute(if asked.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
-        Ok(asked?.into_iter().map(|copy| ((copy.ctid, copy.xmin), copy.contents)).collect())
+        let end = match &asked {
+            Ok(copies) if copies.is_full => format!("{}; COMMIT", policy_sql::EMPTY),
+            Ok(_) => "COMMIT".to_owned(),
+            Err(_) => "ROLLBACK".to_owned(),
+        };
+        client.batch_execute(&end).await?;
+        Ok(asked?.rows.into_iter().map(|copy| ((copy.ctid, copy.xmin), copy.contents)).collect())
     }
 
     /// The rows of these blocks as functions tell of them.
@@ -424,6 +432,13 @@ impl Functions {
     }
 }
 
+/// What a transaction has in the temporary table.
+pub(super) struct Copies {
+    pub rows: Vec<Copy>,
+    /// Whether the table has to be emptied before the transaction ends.
+    pub is_full: bool,
+}
+
 /// A row of the temporary table.
 pub(super) struct Copy {
     /// Its number.
@@ -444,20 +459,28 @@ pub(super) async fn fill_and_measure(
     targets: &[sql::Target],
     rule: &Rule,
     lists: &[Vec<String>],
-) -> Result<Vec<Copy>, LiveError> {
+) -> Result<Copies, LiveError> {
     let mut parameters: Vec<(&(dyn tokio_postgres::types::ToSql + Sync), Type)> = Vec::new();
     for list in lists {
         parameters.push((list, Type::TEXT_ARRAY));
     }
     client.query_typed(&policy_sql::fill(table, targets, &rule.methods), &parameters).await?;
     let rows = client.query_typed(&policy_sql::sizes(&rule.methods), &[]).await?;
-    rows.iter().map(|row| copy(row, &rule.methods)).collect()
+    let bytes: i64 = match rows.first() {
+        Some(row) => row.try_get(0)?,
+        None => 0,
+    };
+    let copies = rows.iter().map(|row| copy(row, &rule.methods));
+    Ok(Copies {
+        rows: copies.collect::<Result<Vec<Copy>, LiveError>>()?,
+        is_full: bytes >= policy_sql::FULL,
+    })
 }
 
 fn copy(row: &tokio_postgres::Row, methods: &[MethodChoice]) -> Result<Copy, LiveError> {
-    let xmin: String = row.try_get(2)?;
+    let xmin: String = row.try_get(3)?;
     let mut contents = Vec::with_capacity(methods.len());
-    let mut at = 3;
+    let mut at = 4;
     for choice in methods {
         let raw: Option<i32> = row.try_get(at)?;
         at += 1;
@@ -471,8 +494,8 @@ fn copy(row: &tokio_postgres::Row, methods: &[MethodChoice]) -> Result<Copy, Liv
         contents.push(raw.map(|raw| Content { raw, sizes }));
     }
     Ok(Copy {
-        number: row.try_get(0)?,
-        ctid: address(row.try_get(1)?)?,
+        number: row.try_get(1)?,
+        ctid: address(row.try_get(2)?)?,
         xmin: xmin.parse().map_err(|_| LiveError::Unexpected(format!("transaction \"{xmin}\"")))?,
         contents,
     })

@@ -1,8 +1,10 @@
 //! The statements of a policy's temporary table (pure).
 //!
 //! Both connections have one: the scan's to learn what the server compresses values to, the batch's
-//! to hand the compressed values over. It is made once for a table and emptied by every commit
-//! (`ON COMMIT DELETE ROWS`), which truncates its files in place and leaves the catalogs alone.
+//! to hand the compressed values over. It is made once for a table. Each transaction sees its own rows
+//! alone, by their number of transaction, and truncates the table only once it has grown to
+//! [`FULL`]: `ON COMMIT DELETE ROWS` would truncate three files for every batch, which takes as long
+//! as the batch itself, and `DELETE` would have to be vacuumed.
 
 use std::fmt::Write;
 
@@ -18,6 +20,13 @@ fn at_addresses(table: &str) -> String {
     format!("FROM ONLY {table} AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])")
 }
 
+/// Bytes of the temporary table, its TOAST relation and that one's index from which on it is emptied:
+/// the default of `temp_buffers`.
+pub const FULL: i64 = 8 << 20;
+
+/// Empties the temporary table.
+pub const EMPTY: &str = "TRUNCATE pg_temp.toastctl_policy";
+
 /// Plans that find rows by their addresses alone, whatever the planner believes of a temporary table
 /// that was never analyzed.
 pub const PLAN_BY_ADDRESS: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
@@ -27,7 +36,7 @@ pub const PLAN_BY_ADDRESS: &str = "SET LOCAL enable_seqscan = off; SET LOCAL ena
 pub const BEGIN_ASKING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
      SET LOCAL enable_tidscan = on; SET LOCAL jit = off; SET LOCAL synchronous_commit = off";
 
-/// Makes the temporary table: address, inserting transaction and number of a row, for each chosen
+/// Makes the temporary table: transaction that wrote the copy, address, inserting transaction and number of a row, for each chosen
 /// column the raw size and the value once for each method, and padding that calls the toaster.
 pub fn make(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String {
     let mut columns = String::new();
@@ -46,7 +55,7 @@ pub fn make(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String
     }
     format!(
         "DROP TABLE IF EXISTS pg_temp.{NAME}; \
-         CREATE TEMPORARY TABLE {NAME} ON COMMIT DELETE ROWS AS SELECT t.ctid AS k, \
+         CREATE TEMPORARY TABLE {NAME} AS SELECT '0'::pg_catalog.xid8 AS b, t.ctid AS k, \
          ''::pg_catalog.text AS x, 0::pg_catalog.int4 AS n{columns}, ''::pg_catalog.text AS p \
          FROM ONLY {table} AS t LIMIT 0; \
          ALTER TABLE pg_temp.{NAME} {settings}ALTER p SET STORAGE plain, \
@@ -83,7 +92,7 @@ pub fn fill(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String
         wanted.push(format!("pg_catalog.pg_column_size(l.f{at}) IS NOT NULL"));
     }
     format!(
-        "INSERT INTO pg_temp.{NAME} SELECT l.k, l.x, \
+        "INSERT INTO pg_temp.{NAME} SELECT pg_catalog.pg_current_xact_id(), l.k, l.x, \
          (pg_catalog.row_number() OVER ())::pg_catalog.int4{outer}, \
          CASE WHEN {} THEN {PADDING} ELSE '' END \
          FROM (SELECT t.ctid AS k, t.xmin::pg_catalog.text AS x{inner} {} OFFSET 0) AS l",
@@ -92,7 +101,7 @@ pub fn fill(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String
     )
 }
 
-/// What the copies came to: number, address, inserting transaction, and for each chosen column its raw
+/// What the transaction's copies came to: bytes of the temporary table, number, address, inserting transaction, and for each chosen column its raw
 /// size and, for each method, the size of the compressed datum with its headers.
 pub fn sizes(methods: &[MethodChoice]) -> String {
     let mut list = String::new();
@@ -107,7 +116,10 @@ pub fn sizes(methods: &[MethodChoice]) -> String {
             );
         }
     }
-    format!("SELECT n, k::pg_catalog.text, x{list} FROM pg_temp.{NAME}")
+    format!(
+        "SELECT (SELECT pg_catalog.pg_total_relation_size('pg_temp.{NAME}')), n, \
+         k::pg_catalog.text, x{list} FROM pg_temp.{NAME} WHERE b = pg_catalog.pg_current_xact_id()"
+    )
 }
 
 /// Keep the value as it is.
@@ -115,7 +127,7 @@ pub const KEEP: i16 = -1;
 /// Store it anew, uncompressed.
 pub const PLAIN: i16 = 0;
 
-/// Stores the rows of the temporary table. `$1`, `$2`, … say for each chosen column, by the rows'
+/// Stores the rows that the transaction has put into the temporary table. `$1`, `$2`, … say for each chosen column, by the rows'
 /// numbers, what becomes of the value: [`KEEP`], [`PLAIN`], or from 1 on the copy of which method.
 /// Gives what the sweep's ordinary update gives.
 pub fn update(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String {
@@ -139,7 +151,7 @@ pub fn update(table: &str, targets: &[Target], methods: &[MethodChoice]) -> Stri
         .collect();
     format!(
         "WITH done AS (UPDATE ONLY {table} AS t SET {} FROM pg_temp.{NAME} AS p WHERE t.ctid = p.k \
-         RETURNING t.ctid) \
+         AND p.b = pg_catalog.pg_current_xact_id() RETURNING t.ctid) \
          SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, \
          coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{{}}') FROM done",
         set.join(", ")

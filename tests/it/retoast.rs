@@ -225,7 +225,7 @@ fn a_large_table_hardly_grows_and_its_rows_stay_on_their_pages() {
     assert!(updated >= 40_000.0 && hot / updated >= 0.7, "{hot} of {updated} HOT: {table}");
 }
 
-fn spawn(database: &Database<'_>, arguments: &[&str]) -> Child {
+pub(crate) fn spawn(database: &Database<'_>, arguments: &[&str]) -> Child {
     command(database, arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
