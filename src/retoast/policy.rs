@@ -201,7 +201,8 @@ impl Rule {
             },
             None => seen.values.get(index).and_then(compressed_size),
         };
-        let ideal = self.ideal.toast(&incoming, operation, &mut compress);
+        // as if the row were new: what it is stored as now must not change what it is to become
+        let ideal = self.ideal.toast(&incoming, Operation::Insert, &mut compress);
         if !open.is_empty() {
             open.sort_unstable();
             open.dedup();
