@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use super::connect::{ConnectionArgs, HelpFlag};
 use crate::disk::custom::CustomFlavor;
 use crate::inspect::live::{Access, ScanToast};
+use crate::model::policy::{MethodChoice, Policy};
 use crate::report::format::Format;
 use crate::source::sample::{SampleSize, Sampling};
 
@@ -110,6 +111,18 @@ pub struct InspectArgs {
     #[arg(long, value_enum, default_value_t, hide_default_value = true,
           conflicts_with_all = ["pageinspect", "datum"], help_heading = "Pluggable TOAST")]
     pub flavor: FlavorArg,
+
+    /// Show for each column that can be toasted how many of the values, and of their stored bytes,
+    /// are stored as retoast --policy would have them: always, never, chunk-saving[=1], ratio[=0.95],
+    /// chunk-floor[=100], hybrid[=0.90], best. The server compresses values in a temporary table
+    #[arg(long, value_name = "POLICY", help_heading = "Policy",
+          conflicts_with_all = ["relation_file", "pageinspect", "datum", "value", "values"])]
+    pub policy: Option<Policy>,
+
+    /// The policy's method: pglz, lz4, or either (the better one for each value) [default: the
+    /// column's]
+    #[arg(long, value_name = "METHOD", requires = "policy", help_heading = "Policy")]
+    pub method: Option<MethodChoice>,
 
     /// Print one line a value instead of statistics
     #[arg(long, help_heading = "Output")]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::exit::{Exit, Failure};
 use super::inspect::{InspectArgs, SourceArg};
+use super::inspect_policy;
 use super::terminal::{self, ReadingProgress};
 use super::value_spec::ValueSpec;
 use crate::disk::ByteOrder;
@@ -415,8 +416,12 @@ async fn live(args: &InspectArgs, stop: Arc<AtomicBool>) -> Result<Exit, Failure
         if args.source == Default::default() && !told_why {
             told_why = tell_why_functions(&inspector, &relation);
         }
-        match inspector.relation(relation, output.rows()).await {
-            Ok(report) => reports.push(report),
+        match inspector.relation(Arc::clone(&relation), output.rows()).await {
+            Ok(mut report) => {
+                let server = &inspector.server;
+                inspect_policy::add(args, &leader, server, &relation, &mut report).await?;
+                reports.push(report);
+            }
             Err(error) => {
                 let failure = live_failure(&error, &connections).await;
                 // One relation that may not be read keeps nobody from reading the others.

@@ -7,12 +7,15 @@ mod advise_run;
 pub mod connect;
 pub mod exit;
 pub mod inspect;
+mod inspect_policy;
 mod inspect_run;
+mod maintain;
 pub mod retoast;
 pub mod retoast_manners;
 pub mod retoast_progress;
 mod retoast_run;
 mod retoast_signals;
+mod since_file;
 pub mod terminal;
 pub mod value_spec;
 

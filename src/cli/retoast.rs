@@ -8,6 +8,7 @@ use super::connect::{ConnectionArgs, HelpFlag};
 use super::inspect::SourceArg;
 use super::retoast_manners::MannersArgs;
 use super::retoast_progress::ProgressArg;
+use crate::model::policy::{MethodChoice, Policy};
 use crate::report::format::Format;
 use crate::retoast::choice::Toaster;
 use crate::retoast::run::Verify;
@@ -26,8 +27,40 @@ pub struct RetoastArgs {
 
     /// What is to store the values: pglz, lz4, external, main, extended or plain; main takes a
     /// method too, as in main=lz4
-    #[arg(long, value_name = "TOASTER")]
-    pub toaster: Toaster,
+    #[arg(long, value_name = "TOASTER", required_unless_present = "policy")]
+    pub toaster: Option<Toaster>,
+
+    /// Decide value by value what is compressed: always, never, chunk-saving[=1] (what saves so many
+    /// chunks), ratio[=0.95] (what takes at most that part), chunk-floor[=100] (chunk-saving from so
+    /// many chunks on, always below), hybrid[=0.90] (ratio, or more extra chunks than the logarithm
+    /// of the value's), best (what the cost model says). The columns are set to storage external
+    #[arg(long, value_name = "POLICY", conflicts_with = "toaster", help_heading = "Policy")]
+    pub policy: Option<Policy>,
+
+    /// Compress with pglz, lz4, or either (the better one for each value) [default: the column's]
+    #[arg(long, value_name = "METHOD", requires = "policy", help_heading = "Policy")]
+    pub method: Option<MethodChoice>,
+
+    /// What the columns are left at, which new values follow until the command is repeated
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        value_name = "STORAGE",
+        conflicts_with = "toaster",
+        help_heading = "Policy"
+    )]
+    pub new_values: NewValues,
+
+    /// Judge only rows that were written since the run that wrote this file; written anew when all
+    /// complies. What was never compressed is then not tried again
+    #[arg(long, value_name = "FILE", requires = "policy", help_heading = "Policy")]
+    pub since: Option<PathBuf>,
+
+    /// Print a crontab entry that repeats the command for what has changed since, and do nothing
+    #[arg(long, requires = "policy", help_heading = "Policy")]
+    pub maintain: bool,
 
     /// Set the table's toast_tuple_target, in bytes
     #[arg(long, value_name = "BYTES")]
@@ -158,6 +191,16 @@ impl From<VerifyArg> for Verify {
             VerifyArg::Full => Verify::Full,
         }
     }
+}
+
+/// `--new-values`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum NewValues {
+    /// New values are not compressed (the default)
+    #[default]
+    External,
+    /// New values are compressed whenever they can be; while the sweep stores rows they are not
+    Extended,
 }
 
 /// A part of 1 from percents, with or without the sign.

@@ -1,5 +1,6 @@
 //! Runs `toastctl retoast`: from arguments to report and exit code.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,18 +9,22 @@ use futures_util::future::join_all;
 
 use super::exit::{Exit, Failure};
 use super::inspect::SourceArg;
-use super::retoast::RetoastArgs;
+use super::maintain;
+use super::retoast::{NewValues, RetoastArgs};
 use super::retoast_progress::{Progress, tell};
 use super::retoast_signals;
+use super::since_file::Remembered;
 use super::terminal;
 use crate::retoast::checkpoint::{self, Checkpoint, CheckpointError};
+use crate::retoast::choice::Toaster;
 use crate::retoast::control::Control;
 use crate::retoast::keeper::Keeper;
 use crate::retoast::machine::Tuning;
 use crate::retoast::origin;
 use crate::retoast::parents;
 use crate::retoast::patience::{Patience, Tried};
-use crate::retoast::preflight::{self, Ready, Refusal, Wish};
+use crate::retoast::policy_scan::Notebook;
+use crate::retoast::preflight::{self, Ready, Refusal, RuleWish, Wish};
 use crate::retoast::result::{Outcome, Report, SCHEMA, TableReport};
 use crate::retoast::run::{Options, RunError, Sweep};
 use crate::retoast::scan::Eyes;
@@ -31,6 +36,17 @@ use crate::source::live::server::Server;
 
 /// Does what the arguments say.
 pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
+    if args.maintain {
+        let words: Vec<String> = std::env::args().collect();
+        // Nobody to tell is no reason to fail.
+        let _ = write!(io::stdout(), "{}", maintain::entry(args, &words));
+        return Ok(Exit::Ok);
+    }
+    if args.no_alter && args.new_values == NewValues::Extended {
+        return Err(Failure::usage(
+            "--new-values extended sets the columns, and --no-alter forbids to set them",
+        ));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -121,7 +137,7 @@ impl Session {
         let Some(path) = &args.checkpoint else { return Ok(None) };
         let sweep = checkpoint::Sweep {
             database: self.server.database.clone(),
-            choice: format!("{} to {}", args.columns.join(", "), args.toaster.name()),
+            choice: format!("{} to {}", args.columns.join(", "), choice(args)),
         };
         Checkpoint::open(path, sweep).map(Some).map_err(|error| match error {
             CheckpointError::Io { .. } => Failure::new(Exit::Incomplete, error.to_string()),
@@ -174,10 +190,50 @@ impl Session {
     }
 }
 
+/// The toaster; a policy's columns compress nothing by themselves.
+fn toaster(args: &RetoastArgs) -> Toaster {
+    args.toaster.unwrap_or(Toaster::External)
+}
+
+/// What the columns are brought to, in a word.
+fn choice(args: &RetoastArgs) -> String {
+    match (args.policy, args.method) {
+        (None, _) => toaster(args).name().to_owned(),
+        (Some(policy), None) => policy.to_string(),
+        (Some(policy), Some(method)) => format!("{policy} {method}"),
+    }
+}
+
+/// Says what values get that are written from now on.
+fn announce(args: &RetoastArgs, ready: &Ready) {
+    if ready.rule.is_none() {
+        return;
+    }
+    let what = match args.new_values {
+        NewValues::External => {
+            "not be compressed, and be stored out of line where a row is too long"
+        }
+        NewValues::Extended => {
+            "be compressed whenever they can be (not while rows are stored anew)"
+        }
+    };
+    tell(&format!(
+        "{}: values that are written from now on will {what}; run the command again to bring them to \
+         the policy (--maintain prints a crontab entry)",
+        ready.relation.display_name()
+    ));
+}
+
 async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
     if args.replication_origin.is_some() && (args.jobs > 1 || args.parallel_tables > 1) {
         return Err(Failure::usage(
             "--replication-origin is one session's: it goes with one job and one table at a time",
+        ));
+    }
+    if args.policy.is_some() && args.jobs > 1 {
+        return Err(Failure::usage(
+            "--policy goes with one job: values pass through the temporary table of one session\n\
+             HINT:  --parallel-tables sweeps several tables side by side.",
         ));
     }
     let session = Session::open(args).await?;
@@ -193,8 +249,13 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
     };
     let wish = Wish {
         columns: args.columns.clone(),
-        toaster: args.toaster,
+        toaster: toaster(args),
         target: args.target,
+        rule: args.policy.map(|policy| RuleWish {
+            policy,
+            method: args.method,
+            new_extended: args.new_values == NewValues::Extended,
+        }),
         no_alter: args.no_alter,
         allow_triggers: args.allow_triggers,
         allow_row_security: args.allow_row_security,
@@ -216,7 +277,7 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
         }
     }
     let options = Options {
-        toaster: args.toaster,
+        toaster: toaster(args),
         eyes: session.eyes(args)?,
         tuning: Tuning {
             window: args.window_pages,
@@ -241,14 +302,30 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
     set_parents(&session, args, &wish, &watch).await?;
     let side_by_side = args.parallel_tables.min(u16::try_from(tables.len()).unwrap_or(u16::MAX));
     let connections = session.connections(args, side_by_side, keeper).await?;
+    let mut memory = match &args.since {
+        Some(path) => Some(Remembered::open(path, client, &session.server.database).await?),
+        None => None,
+    };
+    for ready in &tables {
+        announce(args, ready);
+    }
     let all = All {
         session: &session,
         tables: &tables,
         options: &options,
         watch: &watch,
         checkpoint: checkpoint.as_ref(),
+        memory: memory.as_ref().filter(|_| !args.dry_run),
     };
-    let (reports, failure) = all.sweep(&connections).await;
+    let swept = all.sweep(&connections).await;
+    let (mut reports, mut failure) = (Vec::new(), None);
+    for (at, report, failed) in swept {
+        if let (Some(memory), Some(ready), Some(report)) = (&mut memory, tables.get(at), &report) {
+            memory.remember(ready, report)?;
+        }
+        reports.extend(report);
+        failure = failure.or(failed);
+    }
     watch.end();
     finish(args, reports, failure, session.control.stopped())
 }
@@ -260,7 +337,8 @@ async fn set_parents(
     wish: &Wish,
     watch: &Progress,
 ) -> Result<(), Failure> {
-    if wish.no_alter {
+    // what new values get under a policy is set when all is done, and only on tables
+    if wish.no_alter || wish.rule.is_some_and(|rule| rule.new_extended) {
         return Ok(());
     }
     let client = session.writer.client();
@@ -307,6 +385,7 @@ struct All<'a> {
     options: &'a Options,
     watch: &'a Progress,
     checkpoint: Option<&'a Checkpoint>,
+    memory: Option<&'a Remembered>,
 }
 
 /// What became of a table.
@@ -314,22 +393,18 @@ type Swept = (usize, Option<TableReport>, Option<Failure>);
 
 impl All<'_> {
     /// Sweeps them, one at a time with each of `connections`. After a failure no other table is begun.
-    async fn sweep(&self, connections: &[Connections]) -> (Vec<TableReport>, Option<Failure>) {
+    async fn sweep(&self, connections: &[Connections]) -> Vec<Swept> {
         let next = AtomicUsize::new(0);
         let workers = connections.iter().map(|one| self.some(one, &next));
         let mut swept: Vec<Swept> = join_all(workers).await.into_iter().flatten().collect();
         swept.sort_by_key(|(at, ..)| *at);
-        let (mut reports, mut failure) = (Vec::new(), None);
-        for (_, report, failed) in swept {
-            reports.extend(report);
-            failure = failure.or(failed);
-        }
-        (reports, failure)
+        swept
     }
 
     /// Sweeps those that nobody else has begun.
     async fn some(&self, connections: &Connections, next: &AtomicUsize) -> Vec<Swept> {
         let mut swept = Vec::new();
+        let notebook = Notebook::default();
         while !self.session.control.stopped() {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let (Some(ready), Some((writer, others))) =
@@ -348,6 +423,8 @@ impl All<'_> {
                 stop: self.session.control.stop_flag(),
                 keeper: &connections.keeper,
                 checkpoint: self.checkpoint,
+                notebook: &notebook,
+                since: self.memory.and_then(|memory| memory.since(ready)),
             };
             let (report, ended) = sweep.run().await;
             let mut failure = None;
@@ -406,17 +483,18 @@ fn finish(
 /// The command that goes on, as a shell takes it. A connection string may hold a password and is left
 /// out.
 fn command_line() -> String {
-    let mut words: Vec<String> = Vec::new();
-    for word in std::env::args() {
-        let secret = word.contains("://") || word.contains("password");
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=%@".contains(c);
-        words.push(if secret {
-            "'…'".to_owned()
-        } else if !word.is_empty() && word.chars().all(plain) {
-            word
-        } else {
-            format!("'{}'", word.replace('\'', "'\\''"))
-        });
-    }
+    let words: Vec<String> = std::env::args().map(|word| shell_word(&word)).collect();
     words.join(" ")
+}
+
+/// A word as a shell takes it; what may hold a password is left out.
+pub(super) fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=%@".contains(c);
+    if word.contains("://") || word.contains("password") {
+        "'…'".to_owned()
+    } else if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }

@@ -235,6 +235,27 @@ pub struct ColumnReport {
     /// Figures of the relation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimates: Option<ColumnEstimates>,
+    /// How far the column is from the policy that was asked for; left out without one, and of columns
+    /// that cannot be toasted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyReport>,
+}
+
+/// How far a column is from a policy.
+#[derive(Debug, Clone, Serialize)]
+pub struct PolicyReport {
+    /// The policy.
+    pub policy: String,
+    /// The compression method: `pglz`, `lz4` or `either`.
+    pub method: String,
+    /// Values that are not NULL.
+    pub values: u64,
+    /// Their stored bytes.
+    pub bytes: u64,
+    /// Values that are stored as the policy would have them.
+    pub complying_values: u64,
+    /// Their stored bytes.
+    pub complying_bytes: u64,
 }
 
 /// Values that one pluggable toaster stored with one kind of pointer.
@@ -486,6 +507,7 @@ pub fn column_report(
         raw_size: (&stats.raw()).into(),
         stored_size: (&stats.stored()).into(),
         estimates: None,
+        policy: None,
     }
 }
 

@@ -75,7 +75,7 @@ fn one_relation(relation: &RelationReport, style: Style, out: &mut impl Write) -
         Some(_) => (inspect_sample::column_grid(&columns), inspect_sample::form_grid(&columns)),
         None => (column_grid(&columns), form_grid(&columns)),
     };
-    for grid in [column_grid, form_grid, toaster_grid(&columns)] {
+    for grid in [column_grid, form_grid, toaster_grid(&columns), policy_grid(&columns)] {
         if !grid.is_empty() {
             writeln!(out)?;
             grid_lines(&grid.draw(style), width, out)?;
@@ -283,6 +283,39 @@ fn form_grid(columns: &[&ColumnReport]) -> Grid {
                 nonzero(form.chunks),
             ]);
         }
+    }
+    grid
+}
+
+/// How far the columns are from a policy.
+fn policy_grid(columns: &[&ColumnReport]) -> Grid {
+    let mut grid = Grid::new(&[
+        Head::text("Column", 0),
+        Head::text("Policy", 0),
+        Head::text("Method", 0),
+        Head::number("Values", 2),
+        Head::number("Comply", 0),
+        Head::number("Share", 0),
+        Head::number("Stored", 2),
+        Head::number("Comply stored", 1),
+        Head::number("Share of stored", 0),
+    ]);
+    let share = |part: u64, whole: u64| {
+        if whole > 0 { percent(part as f64 / whole as f64) } else { String::new() }
+    };
+    for column in columns {
+        let Some(policy) = &column.policy else { continue };
+        grid.row(vec![
+            column.column.clone(),
+            policy.policy.clone(),
+            policy.method.clone(),
+            policy.values.to_string(),
+            policy.complying_values.to_string(),
+            share(policy.complying_values, policy.values),
+            size(policy.bytes),
+            size(policy.complying_bytes),
+            share(policy.complying_bytes, policy.bytes),
+        ]);
     }
     grid
 }

@@ -63,6 +63,9 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     if let Some(alter) = &table.alter {
         writeln!(out, "set: {}", printable(alter))?;
     }
+    if let Some(alter) = &table.alter_after {
+        writeln!(out, "set at the end: {}", printable(alter))?;
+    }
     writeln!(
         out,
         "rows: {} to do with {}, {} stored anew, {} verified",
@@ -122,7 +125,7 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         Head::number("values", 0),
         Head::number("stored", 1),
     ]);
-    for (scan, list) in [("first", &table.forms_before), ("last", &table.forms_after)] {
+    for (scan, list) in scans(table) {
         for form in list {
             forms.row(form_cells(scan, form));
         }
@@ -140,6 +143,15 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     Ok(())
 }
 
+/// What values are or will be stored as, by when.
+fn scans(table: &TableReport) -> [(&'static str, &[FormReport]); 3] {
+    [
+        ("first", &table.forms_before),
+        ("planned", &table.forms_planned),
+        ("last", if table.outcome == Outcome::Planned { &[] } else { &table.forms_after }),
+    ]
+}
+
 fn form_cells(scan: &str, form: &FormReport) -> Vec<String> {
     vec![
         scan.into(),
@@ -155,7 +167,7 @@ fn csv(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     writer.write_record(["relation", "scan", "column", "form", "method", "values", "bytes"])?;
     for table in &report.tables {
-        for (scan, list) in [("first", &table.forms_before), ("last", &table.forms_after)] {
+        for (scan, list) in scans(table) {
             for form in list {
                 writer.write_record([
                     &table.relation,

@@ -99,7 +99,7 @@ pub fn by_model(
     Verdict::Depends(open)
 }
 
-fn same_form(now: &StoredValue, then: &Placed) -> bool {
+pub(super) fn same_form(now: &StoredValue, then: &Placed) -> bool {
     match now.form {
         Form::Null | Form::Missing | Form::Custom | Form::Unknown => true,
         Form::Short | Form::Plain => matches!(then.form, Form::Short | Form::Plain),
@@ -107,12 +107,12 @@ fn same_form(now: &StoredValue, then: &Placed) -> bool {
     }
 }
 
-fn small(size: Option<u64>) -> Option<u32> {
+pub(super) fn small(size: Option<u64>) -> Option<u32> {
     size.and_then(|size| u32::try_from(size).ok())
 }
 
 /// A chosen column's value: a fresh datum with a 4-byte header.
-fn forced(value: &StoredValue) -> Incoming {
+pub(super) fn forced(value: &StoredValue) -> Incoming {
     match value.form {
         Form::Null => Incoming::Null,
         Form::Custom | Form::Unknown => {
@@ -123,7 +123,7 @@ fn forced(value: &StoredValue) -> Incoming {
 }
 
 /// Another column's value, which the UPDATE carries along.
-fn kept(value: &StoredValue) -> Incoming {
+pub(super) fn kept(value: &StoredValue) -> Incoming {
     let raw = small(value.raw_size).unwrap_or(0);
     let stored = small(value.stored_size).unwrap_or(0);
     match value.form {

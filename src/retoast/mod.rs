@@ -14,6 +14,9 @@
 //!   [`control`]: what is asked from outside; [`keeper`]: measuring and waiting.
 //! * [`checkpoint`]: where scanning is, in a file; [`origin`]: keeping subscribers out of it.
 //! * [`plan`]: what is expected of a sweep (pure); `foresee`: what it is made of.
+//! * [`policy`]: choice and compliance value by value; `policy_preflight`: what the catalog says for
+//!   that; [`policy_sql`], [`policy_scan`], [`policy_batch`]: its temporary table, scans and batches;
+//!   [`policy_share`]: how much complies; [`since`]: what earlier runs have proven.
 //! * [`result`]: what is reported.
 
 pub mod checkpoint;
@@ -31,11 +34,18 @@ pub mod origin;
 pub mod parents;
 pub mod patience;
 pub mod plan;
+pub mod policy;
+pub mod policy_batch;
+mod policy_preflight;
+pub mod policy_scan;
+pub mod policy_share;
+pub mod policy_sql;
 pub mod preflight;
 pub mod result;
 pub mod run;
 pub mod scan;
 pub mod shapes;
+pub mod since;
 pub mod sql;
 pub mod watch;
 pub mod window;

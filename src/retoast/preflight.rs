@@ -6,6 +6,8 @@ use tokio_postgres::types::Type;
 
 use super::choice::{Changes, Current, Toaster};
 use super::generated::{Generated, generated};
+use super::policy::Rule;
+use super::policy_preflight;
 use super::shapes;
 use super::sql::Target;
 use crate::codec::Method;
@@ -13,12 +15,13 @@ use crate::disk::Oid;
 use crate::disk::desc::Length;
 use crate::disk::layout::PageSize;
 use crate::model::cost::Prices;
-use crate::model::policy::MethodChoice;
+use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::TupleTarget;
 use crate::model::toast::{Column, Table as Model};
 use crate::source::live::LiveError;
 use crate::source::live::catalog::{self, Relation, RelationKind};
 use crate::source::live::server::Server;
+use crate::source::sql::quote_identifier;
 
 /// What the user wants done to each table.
 #[derive(Debug, Clone)]
@@ -31,10 +34,34 @@ pub struct Wish {
     pub target: Option<u32>,
     /// Leave the settings as they are.
     pub no_alter: bool,
+    /// Which values are to be compressed, if that is decided value by value; the toaster is then
+    /// `external`.
+    pub rule: Option<RuleWish>,
     /// Go on although triggers will fire.
     pub allow_triggers: bool,
     /// Go on although row security hides rows.
     pub allow_row_security: bool,
+}
+
+/// What the user wants decided value by value.
+#[derive(Debug, Clone, Copy)]
+pub struct RuleWish {
+    /// By what.
+    pub policy: Policy,
+    /// With which method; `None` for each column's own.
+    pub method: Option<MethodChoice>,
+    /// Whether new values are to be compressed whenever they can be: the columns are left at storage
+    /// `extended`, not `external`.
+    pub new_extended: bool,
+}
+
+/// What the columns are set to when all is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leave {
+    /// The statement.
+    pub sql: String,
+    /// Whether they are set so now.
+    pub is_set: bool,
 }
 
 /// A table ready to be swept.
@@ -58,6 +85,24 @@ pub struct Ready {
     pub triggers_fire: bool,
     /// What the user should know.
     pub notes: Vec<String>,
+    /// What decides value by value.
+    pub rule: Option<Rule>,
+    /// What the columns are set to in the end, if it is not what the sweep needs.
+    pub leave: Option<Leave>,
+}
+
+impl Ready {
+    /// With a policy, all that decides what becomes of values, in a line.
+    pub fn choice(&self) -> Option<String> {
+        let rule = self.rule.as_ref()?;
+        let columns: Vec<String> = self
+            .targets
+            .iter()
+            .zip(&rule.methods)
+            .map(|(target, method)| format!("{} {method}", quote_identifier(&target.name)))
+            .collect();
+        Some(format!("{} of {}, target {}", rule.policy, columns.join(", "), self.model.target))
+    }
 }
 
 /// Why a table is not touched.
@@ -192,6 +237,9 @@ async fn look(
     let targets = targets(client, &relation, wish, &generated, default_method).await?;
     let follow = follow(client, &relation, &targets, &generated, default_method).await?;
     let notes = notes(client, &relation, &targets, &follow).await?;
+    if let Some(rule) = wish.rule {
+        policy_preflight::check(client, rule, &targets).await?;
+    }
     let target = match wish.target {
         None => None,
         Some(bytes) => Some(
@@ -224,6 +272,8 @@ async fn look(
     let changes = if wish.no_alter { Changes::default() } else { changes };
     let model =
         model(&relation, server, wish.toaster, &targets, default_method, target.or(has_target));
+    let rule = wish.rule.map(|rule| policy_preflight::rule_of(rule, &model, &targets));
+    let leave = wish.rule.and_then(|rule| policy_preflight::leave(rule, &relation, &current));
     Ok(Some(Ready {
         stored_columns: stored_columns(&relation, &generated),
         relation,
@@ -234,6 +284,8 @@ async fn look(
         replica_role,
         triggers_fire,
         notes,
+        rule,
+        leave,
     }))
 }
 
@@ -383,7 +435,7 @@ async fn triggers(
 }
 
 /// `default_toast_compression`.
-async fn default_method(client: &Client) -> Result<Method, Refusal> {
+pub(super) async fn default_method(client: &Client) -> Result<Method, Refusal> {
     let rows = client
         .query_typed("SELECT pg_catalog.current_setting('default_toast_compression')", &[])
         .await?;
@@ -474,12 +526,12 @@ fn base(
 }
 
 /// The table's own `toast_tuple_target`.
-fn table_target(relation: &Relation, page: PageSize) -> Option<TupleTarget> {
+pub(super) fn table_target(relation: &Relation, page: PageSize) -> Option<TupleTarget> {
     let option = relation.options.iter().find_map(|o| o.strip_prefix("toast_tuple_target="))?;
     TupleTarget::new(option.parse().ok()?, page).ok()
 }
 
-fn model(
+pub(super) fn model(
     relation: &Relation,
     server: &Server,
     toaster: Toaster,

@@ -110,14 +110,18 @@ pub struct TableReport {
     pub relation: String,
     /// The columns.
     pub columns: Vec<String>,
-    /// The toaster.
-    pub toaster: &'static str,
+    /// The toaster, or the policy with its method.
+    pub toaster: String,
+    /// The policy, if values are stored by one.
+    pub policy: Option<String>,
     /// How it ended.
     pub outcome: Outcome,
     /// What the scan went by: `pageinspect` or `functions`.
     pub source: &'static str,
     /// The statement that sets the choice, if one is needed.
     pub alter: Option<String>,
+    /// The statement that sets at the end what new values get, if that differs.
+    pub alter_after: Option<String>,
     /// Rows in the first scan that complied not.
     pub rows_found: u64,
     /// Stored bytes of their values.
@@ -150,10 +154,14 @@ pub struct TableReport {
     pub peak: Sizes,
     /// Sizes after.
     pub after: Sizes,
+    /// Rows inserted by transactions before this one were seen by the last scan; with a policy only.
+    pub horizon: Option<u64>,
     /// Values by form in the first scan.
     pub forms_before: Vec<FormReport>,
     /// Values by form in the last scan.
     pub forms_after: Vec<FormReport>,
+    /// With a policy and a dry run, values by the form that the policy wants.
+    pub forms_planned: Vec<FormReport>,
     /// Rows that could not be stored anew.
     pub skipped: Vec<SkippedRow>,
     /// What is expected, if only a plan was asked for.

@@ -17,9 +17,11 @@ use super::keeper::Keeper;
 use super::machine::{Action, End, Event, MAX_REFUSED, Machine, Row, Tuning};
 use super::manners::Work;
 use super::patience::{Kind, LOCK_TRIES, LOOK, Patience, Tried, kind};
+use super::policy_scan::{Notebook, RuleScan};
 use super::preflight::Ready;
 use super::result::{Outcome, Sizes, SkippedRow, TableReport, Tally};
 use super::scan::{Eyes, Scanner};
+use super::since::Since;
 use super::sql::{self, BatchSettings};
 use super::watch::Watch;
 use super::{foresee, gauges};
@@ -140,6 +142,10 @@ pub struct Sweep<'a> {
     pub keeper: &'a Keeper,
     /// Where scanning is.
     pub checkpoint: Option<&'a Checkpoint>,
+    /// What scans have seen that batches by a policy need to know.
+    pub notebook: &'a Notebook,
+    /// With a policy, the rows that an earlier run has proven to comply.
+    pub since: Option<Since>,
 }
 
 /// What became of a batch.
@@ -205,13 +211,15 @@ impl Sweep<'_> {
         let report = TableReport {
             relation: self.name(),
             columns: self.ready.targets.iter().map(|target| target.name.clone()).collect(),
-            toaster: self.options.toaster.name(),
+            toaster: self.choice(),
+            policy: self.ready.rule.as_ref().map(|rule| rule.policy.to_string()),
             outcome: Outcome::Planned,
             source: match self.options.eyes {
                 Eyes::Pages(_) => "pageinspect",
                 Eyes::Functions => "functions",
             },
             alter: sql::alter(&self.ready.relation.quoted(), &self.ready.changes),
+            alter_after: self.ready.leave.as_ref().map(|leave| leave.sql.clone()),
             rows_found: 0,
             bytes_found: 0,
             rows_stored: 0,
@@ -227,8 +235,10 @@ impl Sweep<'_> {
             before,
             peak: before,
             after: before,
+            horizon: None,
             forms_before: Vec::new(),
             forms_after: Vec::new(),
+            forms_planned: Vec::new(),
             skipped: Vec::new(),
             pauses: Vec::new(),
             plan: None,
@@ -239,11 +249,17 @@ impl Sweep<'_> {
 
     async fn work(&self, report: &mut TableReport) -> Result<(), RunError> {
         if !self.options.dry_run
+            && self.ready.leave.is_none()
             && let Some(alter) = &report.alter
         {
             self.alter(alter).await?;
         }
-        self.sweep(report).await
+        let done = self.sweep(report).await;
+        if self.options.dry_run {
+            return done;
+        }
+        let left = self.leave(report.rows_found > 0).await;
+        done.and(left)
     }
 
     /// Measures what was done and lets others have the table.
@@ -334,7 +350,7 @@ impl Sweep<'_> {
     }
 
     /// Sets the choice.
-    async fn alter(&self, alter: &str) -> Result<(), RunError> {
+    pub(super) async fn alter(&self, alter: &str) -> Result<(), RunError> {
         let began = Instant::now();
         let tried = self.patience(&self.name()).alter(self.writer.client(), alter).await?;
         self.keeper.lock_waited(began.elapsed());
@@ -365,6 +381,8 @@ impl Sweep<'_> {
         }
         let mut scanner = Scanner {
             connection: Arc::clone(&self.reader),
+            // nothing is stored anew meanwhile
+            asker: Arc::clone(&self.writer),
             server: self.server,
             ready: self.ready,
             toaster: self.options.toaster,
@@ -375,6 +393,7 @@ impl Sweep<'_> {
             tally: Tally::default(),
             problems: Vec::new(),
             held: None,
+            by_rule: RuleScan::new(self.notebook, self.since, self.options.dry_run),
         };
         let end = self.steps(&mut machine, &mut scanner, report, place).await;
         report.scans = machine.scans;
@@ -397,6 +416,7 @@ impl Sweep<'_> {
             report.forms_before.clone_from(&forms);
         }
         report.forms_after = forms;
+        report.forms_planned = scanner.by_rule.planned.report(&report.columns);
         if report.rows_stored > 0 {
             // What the report calls done must survive a crash of the server.
             self.writer.client().batch_execute(sql::FLUSH).await?;
@@ -420,6 +440,7 @@ impl Sweep<'_> {
     ) -> Result<End, RunError> {
         let mut under_way = FuturesUnordered::new();
         let mut failed: Option<RunError> = None;
+        let mut prepared = false;
         loop {
             if self.stopped() {
                 machine.note(Event::Stop, 0.0);
@@ -439,6 +460,8 @@ impl Sweep<'_> {
                         report.forms_before = scanner.tally.report(&report.columns);
                     }
                     (scanner.tally, scanner.problems) = (Tally::default(), Vec::new());
+                    self.notebook.clear();
+                    report.horizon = self.horizon().await?;
                     // a dry run proves nothing
                     if !self.options.dry_run {
                         scanner.hold().await?;
@@ -474,6 +497,10 @@ impl Sweep<'_> {
                     Event::Scanned(if self.options.dry_run { Vec::new() } else { rows })
                 }
                 Action::Batch(job, rows) => {
+                    // by a policy there is one job
+                    if !std::mem::replace(&mut prepared, true) {
+                        self.prepare_batches().await?;
+                    }
                     let task = Task::Batch { rows, verify: self.verifies(report.batches) };
                     under_way.push(self.labour(job, task));
                     continue;
@@ -620,7 +647,10 @@ impl Sweep<'_> {
         self.keeper.lock_waited(began.elapsed());
         locked?;
         client.batch_execute(&sql::prune(&table, first..=last)).await?;
-        let mut ctids: Vec<String> = rows.iter().map(|row| row.ctid.to_string()).collect();
+        let mut ctids: Vec<String> = match &self.ready.rule {
+            None => rows.iter().map(|row| row.ctid.to_string()).collect(),
+            Some(_) => self.lock_seen(rows).await?,
+        };
         let mut before: Vec<i64> = Vec::new();
         if verify {
             let sql = sql::lock_and_hash(&table, targets, whole_rows);
@@ -631,8 +661,13 @@ impl Sweep<'_> {
                 before.push(row.try_get(1)?);
             }
         }
-        let sql = sql::update(&table, targets);
-        let done = client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?;
+        let done = match &self.ready.rule {
+            None => {
+                let sql = sql::update(&table, targets);
+                client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?
+            }
+            Some(rule) => self.store_by_rule(rule, &ctids).await?,
+        };
         let done = done
             .first()
             .ok_or_else(|| LiveError::Unexpected("no row about the batch".to_owned()))?;
@@ -659,6 +694,7 @@ impl Sweep<'_> {
             }
         }
         client.batch_execute("COMMIT").await?;
+        self.notebook.forget(rows);
         // the low half is what tuple headers hold
         Ok(Done::Stored { rows: count, verified: if verify { count } else { 0 }, xid: xid as u32 })
     }

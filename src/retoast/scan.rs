@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 use super::choice::Toaster;
 use super::compliance::{Compressed, Told, Verdict, by_functions, by_model};
 use super::machine::Row;
+use super::policy_scan::RuleScan;
 use super::preflight::Ready;
 use super::result::Tally;
 use super::sql::{self, Target};
@@ -26,7 +27,7 @@ use crate::source::live::server::{Pageinspect, Server};
 use crate::source::live::snapshot::{self, Moment};
 
 /// Bytes of values given to the judge at a time, unless one has more.
-const JUDGED_BYTES: u64 = 32 << 20;
+pub(super) const JUDGED_BYTES: u64 = 32 << 20;
 
 /// What a scan goes by.
 #[derive(Debug, Clone)]
@@ -41,6 +42,8 @@ pub enum Eyes {
 pub struct Scanner<'a> {
     /// A connection of its own, for no snapshot may be held while batches run.
     pub connection: Arc<Connection>,
+    /// For what a policy has to try out, in transactions of its own.
+    pub asker: Arc<Connection>,
     /// The server.
     pub server: &'a Server,
     /// The table.
@@ -61,6 +64,8 @@ pub struct Scanner<'a> {
     pub problems: Vec<String>,
     /// The snapshot that is kept from chunk to chunk.
     pub held: Option<Held>,
+    /// The part that goes by a policy.
+    pub by_rule: RuleScan<'a>,
 }
 
 /// A transaction that goes on, and the judges from before it, which alone outlive its failure.
@@ -71,7 +76,7 @@ pub struct Held {
 }
 
 /// A row that may have to be stored anew.
-struct Candidate {
+pub(super) struct Candidate {
     ctid: ItemPointer,
     bytes: u64,
     /// By column index; as far as pages tell.
@@ -127,6 +132,9 @@ impl Scanner<'_> {
     }
 
     async fn look(&mut self, moment: &Moment, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
+        if let Some(rule) = &self.ready.rule {
+            return self.chunk_by_rule(rule, moment, blocks).await;
+        }
         let mut rows = Vec::new();
         let open = match self.eyes.clone() {
             Eyes::Pages(pageinspect) => {
@@ -142,7 +150,7 @@ impl Scanner<'_> {
         Ok(rows)
     }
 
-    async fn pages(
+    pub(super) async fn pages(
         &mut self,
         pageinspect: &Pageinspect,
         moment: &Moment,
@@ -172,7 +180,7 @@ impl Scanner<'_> {
     }
 
     /// The indexes of the chosen columns, and of those that follow them.
-    fn indexes(&self) -> (Vec<usize>, Vec<usize>) {
+    pub(super) fn indexes(&self) -> (Vec<usize>, Vec<usize>) {
         let of = |columns: &[Target]| columns.iter().map(|column| column.index).collect();
         (of(&self.ready.targets), of(&self.ready.follow))
     }
@@ -236,6 +244,11 @@ impl Scanner<'_> {
             }
         }
         if self.ours.contains(&tuple.xmin.0) {
+            return;
+        }
+        if let Some(rule) = &self.ready.rule {
+            let placed = vec![true; indexes.len()];
+            self.decide_by_rule(rule, (ctid, tuple.xmin.0, bytes), values, placed, rows);
             return;
         }
         match by_model(&self.ready.model, &indexes, &follow, &values, &|_| None) {
@@ -448,7 +461,7 @@ impl Scanner<'_> {
     }
 }
 
-fn method_of(name: &str) -> Option<Method> {
+pub(super) fn method_of(name: &str) -> Option<Method> {
     match name {
         "pglz" => Some(Method::Pglz),
         "lz4" => Some(Method::Lz4),
@@ -457,7 +470,7 @@ fn method_of(name: &str) -> Option<Method> {
 }
 
 /// A row's address as the server prints it.
-fn address(text: &str) -> Result<ItemPointer, LiveError> {
+pub(super) fn address(text: &str) -> Result<ItemPointer, LiveError> {
     text.strip_prefix('(')
         .and_then(|rest| rest.strip_suffix(')'))
         .and_then(|rest| rest.split_once(','))

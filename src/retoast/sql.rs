@@ -209,7 +209,7 @@ pub fn probe(
     format!("SELECT {} FROM ONLY {table} AS t WHERE {}", list.join(", "), in_blocks(&blocks))
 }
 
-fn in_blocks(blocks: &std::ops::Range<u32>) -> String {
+pub(super) fn in_blocks(blocks: &std::ops::Range<u32>) -> String {
     format!("t.ctid >= '({},0)' AND t.ctid < '({},0)'", blocks.start, blocks.end)
 }
 
@@ -239,7 +239,7 @@ pub fn hidden(
 }
 
 /// Bytes that alone call the toaster, on pages of every size up to 32 kB.
-const PADDING: &str =
+pub(super) const PADDING: &str =
     "pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::int4 / 4 + 100)";
 
 /// Makes the temporary table on which the server shows what it compresses of a chosen column: its

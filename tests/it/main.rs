@@ -30,6 +30,7 @@ mod retoast;
 mod retoast_around;
 mod retoast_kill;
 mod retoast_manners;
+mod retoast_policy;
 mod retoast_proof;
 mod retoast_shapes;
 mod server;

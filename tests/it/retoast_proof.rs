@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toastctl::disk::Oid;
+use toastctl::retoast::policy_scan::{Notebook, RuleScan};
 use toastctl::retoast::preflight::{self, Ready, Wish};
 use toastctl::retoast::result::Tally;
 use toastctl::retoast::scan::{Eyes, Scanner};
@@ -23,6 +24,7 @@ async fn ready(client: &tokio_postgres::Client, server: &Server, oid: u32) -> Re
         columns: vec!["v".into()],
         toaster: "lz4".parse().unwrap(),
         target: None,
+        rule: None,
         no_alter: false,
         allow_triggers: false,
         allow_row_security: false,
@@ -52,8 +54,10 @@ async fn found_while_it_moves(database: &Database<'_>, with_pages: bool, hold: b
         Some(pageinspect) if with_pages => Eyes::Pages(pageinspect.clone()),
         _ => Eyes::Functions,
     };
+    let notebook = Notebook::default();
     let mut scanner = Scanner {
         connection: Arc::clone(&reader),
+        asker: Arc::clone(&writer),
         server: &server,
         ready: &ready,
         toaster: "lz4".parse().unwrap(),
@@ -64,6 +68,7 @@ async fn found_while_it_moves(database: &Database<'_>, with_pages: bool, hold: b
         tally: Tally::default(),
         problems: Vec::new(),
         held: None,
+        by_rule: RuleScan::new(&notebook, None, false),
     };
     if hold {
         scanner.hold().await.unwrap();

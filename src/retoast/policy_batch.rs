@@ -1,0 +1,192 @@
+//! A batch by a policy: the rows are locked in the very version that the scan saw, the server
+//! compresses copies of their values in the temporary table, and one UPDATE takes from there what the
+//! policy wants compressed.
+
+use std::collections::HashMap;
+
+use tokio_postgres::types::{ToSql, Type};
+
+use super::machine::Row;
+use super::policy::{Decision, Handover, Rule, Seen, Wanted};
+use super::policy_scan::fill_and_measure;
+use super::policy_sql;
+use super::run::{RunError, Sweep};
+use super::scan::address;
+use super::sql;
+use crate::disk::ItemPointer;
+use crate::source::live::LiveError;
+
+/// A locked row.
+struct Locked {
+    address: String,
+    seen: Seen,
+    /// What the policy makes of it; `None` as long as that depends on contents.
+    wanted: Option<Vec<Wanted>>,
+}
+
+impl Locked {
+    /// Whether the value of the `at`-th chosen column has to pass the temporary table.
+    fn needs_copy(&self, at: usize) -> bool {
+        self.wanted.as_ref().is_none_or(|wanted| {
+            wanted.get(at).is_some_and(|one| matches!(one.handover, Handover::Compressed(_)))
+        })
+    }
+}
+
+impl Sweep<'_> {
+    /// What the columns are brought to, in a word.
+    pub(super) fn choice(&self) -> String {
+        let Some(rule) = &self.ready.rule else { return self.options.toaster.name().to_owned() };
+        let mut methods: Vec<String> = rule.methods.iter().map(ToString::to_string).collect();
+        methods.dedup();
+        format!("{} {}", rule.policy, methods.join(", "))
+    }
+
+    /// The oldest transaction that runs now: what earlier ones inserted is there for a scan that begins
+    /// now. Only asked for with a policy.
+    pub(super) async fn horizon(&self) -> Result<Option<u64>, RunError> {
+        if self.ready.rule.is_none() {
+            return Ok(None);
+        }
+        let sql = "SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())\
+                   ::pg_catalog.text";
+        let rows = self.writer.client().query_typed(sql, &[]).await?;
+        let text: Option<String> = match rows.first() {
+            Some(row) => Some(row.try_get(0)?),
+            None => None,
+        };
+        Ok(text.and_then(|text| text.parse().ok()))
+    }
+
+    /// What has to be there before the first batch: the temporary table and, where new values are to
+    /// follow another setting than the sweep's, the sweep's.
+    pub(super) async fn prepare_batches(&self) -> Result<(), RunError> {
+        let Some(rule) = &self.ready.rule else { return Ok(()) };
+        let table = self.ready.relation.quoted();
+        if self.ready.leave.is_some()
+            && let Some(alter) = sql::alter(&table, &self.ready.changes)
+        {
+            self.alter(&alter).await?;
+        }
+        self.alter(&policy_sql::make(&table, &self.ready.targets, &rule.methods)).await
+    }
+
+    /// Sets what new values are to get, if the sweep may have set another or found another.
+    pub(super) async fn leave(&self, worked: bool) -> Result<(), RunError> {
+        match &self.ready.leave {
+            Some(leave) if worked || !leave.is_set => self.alter(&leave.sql).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Locks those of the rows that nobody else has locked and that are still the versions the scan
+    /// saw, until the transaction ends. Gives their addresses.
+    ///
+    /// An address alone would not do: the row may have been deleted, vacuumed and its place taken by
+    /// another, whose values the decision does not fit.
+    pub(super) async fn lock_seen(&self, rows: &[Row]) -> Result<Vec<String>, RunError> {
+        let client = self.writer.client();
+        client.batch_execute(policy_sql::PLAN_BY_ADDRESS).await?;
+        let addresses: Vec<String> = rows.iter().map(|row| row.ctid.to_string()).collect();
+        let sql = policy_sql::lock(&self.ready.relation.quoted());
+        let mut locked = Vec::with_capacity(rows.len());
+        for row in client.query_typed(&sql, &[(&addresses, Type::TEXT_ARRAY)]).await? {
+            let (ctid, xmin): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+            let known = match xmin.parse() {
+                Ok(xmin) => self.notebook.has(address(&ctid)?, xmin),
+                Err(_) => false,
+            };
+            if known {
+                locked.push(ctid);
+            }
+        }
+        Ok(locked)
+    }
+
+    /// Stores rows that [`Sweep::lock_seen`] has locked as the policy wants them. Gives what the
+    /// sweep's ordinary update gives.
+    pub(super) async fn store_by_rule(
+        &self,
+        rule: &Rule,
+        addresses: &[String],
+    ) -> Result<Vec<tokio_postgres::Row>, RunError> {
+        let client = self.writer.client();
+        let targets = &self.ready.targets;
+        let table = self.ready.relation.quoted();
+        let mut locked = self.locked(rule, addresses)?;
+        let mut lists: Vec<Vec<String>> = vec![addresses.to_vec()];
+        for at in 0..targets.len() {
+            let copied = locked.values().filter(|row| row.needs_copy(at));
+            lists.push(copied.map(|row| row.address.clone()).collect());
+        }
+        let copies = fill_and_measure(client, &table, targets, rule, &lists).await?;
+        let mut codes: Vec<Vec<i16>> =
+            vec![vec![policy_sql::PLAIN; copies.rows.len()]; targets.len()];
+        for copy in copies.rows {
+            let Some(row) = locked.get_mut(&copy.ctid) else { continue };
+            for (old, new) in row.seen.contents.iter_mut().zip(copy.contents) {
+                if old.is_none() {
+                    *old = new;
+                }
+            }
+            let wanted = match row.wanted.take() {
+                Some(wanted) => wanted,
+                None => self.wanted(rule, &row.seen).unwrap_or_default(),
+            };
+            let number = usize::try_from(copy.number).unwrap_or(0);
+            for ((at, one), codes) in wanted.iter().enumerate().zip(&mut codes) {
+                if let Some(code) = number.checked_sub(1).and_then(|n| codes.get_mut(n)) {
+                    *code = code_of(rule, at, one.handover);
+                }
+            }
+        }
+        let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
+            codes.iter().map(|codes| (codes as &(dyn ToSql + Sync), Type::INT2_ARRAY)).collect();
+        let sql = policy_sql::update(&table, targets, &rule.methods);
+        let stored = client.query_typed(&sql, &parameters).await?;
+        if copies.is_full {
+            client.batch_execute(policy_sql::EMPTY).await?;
+        }
+        Ok(stored)
+    }
+
+    fn locked(
+        &self,
+        rule: &Rule,
+        addresses: &[String],
+    ) -> Result<HashMap<ItemPointer, Locked>, LiveError> {
+        let mut locked = HashMap::new();
+        for text in addresses {
+            let ctid = address(text)?;
+            // it was there when the row was locked, and one sweep alone removes it
+            let Some(seen) = self.notebook.at(ctid) else { continue };
+            let wanted = self.wanted(rule, &seen);
+            locked.insert(ctid, Locked { address: text.clone(), seen, wanted });
+        }
+        Ok(locked)
+    }
+
+    /// `None` if it depends on contents. A row that no server would take is left as it is wanted
+    /// least: the server's own error tells why.
+    fn wanted(&self, rule: &Rule, seen: &Seen) -> Option<Vec<Wanted>> {
+        let targets: Vec<usize> = self.ready.targets.iter().map(|target| target.index).collect();
+        match rule.decide(&self.ready.model, &targets, seen) {
+            Decision::Forms(wanted) => Some(wanted),
+            Decision::TooBig => Some(Vec::new()),
+            Decision::Depends(_) => None,
+        }
+    }
+}
+
+/// What the UPDATE is told of one value.
+fn code_of(rule: &Rule, at: usize, handover: Handover) -> i16 {
+    match handover {
+        Handover::Keep => policy_sql::KEEP,
+        Handover::Plain => policy_sql::PLAIN,
+        Handover::Compressed(method) => {
+            let methods = rule.methods.get(at).map_or(&[][..], |choice| choice.methods());
+            let of = methods.iter().position(|&one| one == method);
+            of.and_then(|of| i16::try_from(of + 1).ok()).unwrap_or(policy_sql::PLAIN)
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What a policy needs of server and table before the start.
+
+use tokio_postgres::Client;
+
+use super::choice::{Changes, Current, Toaster};
+use super::policy::Rule;
+use super::preflight::{Leave, Ready, Refusal, RuleWish, default_method, model, table_target};
+use super::shapes;
+use super::sql::{self, Target};
+use crate::codec::Method;
+use crate::disk::desc::Storage;
+use crate::model::policy::MethodChoice;
+use crate::model::toast::{Column, Table as Model};
+use crate::source::live::catalog::Relation;
+use crate::source::live::server::Server;
+
+/// Refuses a method that the server does not have, and columns whose values the server alone computes.
+pub(super) async fn check(
+    client: &Client,
+    wish: RuleWish,
+    targets: &[Target],
+) -> Result<(), Refusal> {
+    if let Some(target) = targets.iter().find(|target| target.base.is_some()) {
+        return Err(Refusal::Usage(format!(
+            "column \"{}\" is generated: the server computes its values and stores them as the column \
+             is set\nHINT:  Use --toaster.",
+            target.name
+        )));
+    }
+    if let Some(MethodChoice::One(Method::Lz4) | MethodChoice::Either) = wish.method {
+        has_lz4(client).await?;
+    }
+    Ok(())
+}
+
+/// A table whose values are only looked at: all columns that can be toasted are the chosen ones.
+pub(super) async fn to_look_at(
+    client: &Client,
+    server: &Server,
+    relation: Relation,
+    wish: RuleWish,
+) -> Result<Ready, Refusal> {
+    check(client, wish, &[]).await?;
+    let default_method = default_method(client).await?;
+    let mut targets = Vec::new();
+    for (index, column) in relation.desc.attributes.iter().enumerate() {
+        let model = Column::of(column, default_method);
+        if column.dropped || model.type_storage == Storage::Plain {
+            continue;
+        }
+        // what cannot be copied cannot be asked for
+        let Ok(shape) = shapes::shape(client, column.type_oid.0).await? else { continue };
+        targets.push(Target {
+            name: column.name.clone(),
+            index,
+            shape,
+            bytes_like: relation.bytes_like.get(index).copied().unwrap_or(false),
+            method: column.compression.unwrap_or(default_method),
+            base: None,
+        });
+    }
+    let target = table_target(&relation, server.page_size);
+    let model = model(&relation, server, Toaster::External, &targets, default_method, target);
+    let rule = Some(rule_of(wish, &model, &targets));
+    Ok(Ready {
+        relation,
+        targets,
+        follow: Vec::new(),
+        stored_columns: Vec::new(),
+        changes: Changes::default(),
+        model,
+        replica_role: false,
+        triggers_fire: false,
+        notes: Vec::new(),
+        rule,
+        leave: None,
+    })
+}
+
+/// Refuses a server that was built without lz4.
+async fn has_lz4(client: &Client) -> Result<(), Refusal> {
+    let rows = client
+        .query_typed(
+            "SELECT coalesce('lz4' = ANY (enumvals), false) FROM pg_catalog.pg_settings \
+             WHERE name = 'default_toast_compression'",
+            &[],
+        )
+        .await?;
+    match rows.first() {
+        Some(row) if row.try_get(0)? => Ok(()),
+        _ => Err(Refusal::Usage(
+            "this server does not support compression method lz4\nHINT:  Use --method pglz.".into(),
+        )),
+    }
+}
+
+/// What decides on the values of the chosen columns.
+pub(super) fn rule_of(wish: RuleWish, model: &Model, targets: &[Target]) -> Rule {
+    let indexes: Vec<usize> = targets.iter().map(|target| target.index).collect();
+    let methods = targets
+        .iter()
+        .map(|target| wish.method.unwrap_or(MethodChoice::One(target.method)))
+        .collect();
+    Rule::new(wish.policy, model, &indexes, methods)
+}
+
+/// What the columns are left at, where new values are to be compressed.
+pub(super) fn leave(
+    wish: RuleWish,
+    relation: &Relation,
+    current: &[(String, Current)],
+) -> Option<Leave> {
+    let all = Changes {
+        storage: current.iter().map(|(name, _)| (name.clone(), Storage::Extended)).collect(),
+        compression: match wish.method {
+            Some(MethodChoice::One(method)) => {
+                current.iter().map(|(name, _)| (name.clone(), method)).collect()
+            }
+            _ => Vec::new(),
+        },
+        target: None,
+    };
+    let is_set = current.iter().all(|(_, now)| now.storage == Storage::Extended)
+        && all
+            .compression
+            .iter()
+            .zip(current)
+            .all(|((_, m), (_, now))| now.compression == Some(*m));
+    let sql = sql::alter(&relation.quoted(), &all)?;
+    wish.new_extended.then_some(Leave { sql, is_set })
+}

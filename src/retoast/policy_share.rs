@@ -1,0 +1,83 @@
+//! How much of a table complies with a policy, without anything being changed.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use tokio_postgres::types::Type;
+
+use super::choice::Toaster;
+use super::machine::CHUNK;
+use super::policy_preflight;
+use super::policy_scan::{Notebook, RuleScan, Share};
+use super::preflight::{Refusal, RuleWish};
+use super::result::Tally;
+use super::scan::{Eyes, Scanner};
+use crate::source::connect::Connection;
+use crate::source::live::catalog::Relation;
+use crate::source::live::server::Server;
+
+/// Of each column that can be toasted its name, the methods in question, and how much of it complies,
+/// as `retoast` of all of them would see it. Values are compressed in
+/// a temporary table of `asker`, another connection.
+pub async fn shares(
+    connection: &Arc<Connection>,
+    asker: &Arc<Connection>,
+    server: &Server,
+    relation: Relation,
+    eyes: Eyes,
+    wish: RuleWish,
+) -> Result<Vec<(String, String, Share)>, Refusal> {
+    if server.in_recovery {
+        return Err(Refusal::Refused(
+            "the server is a standby, where no temporary table can be made to compress values in\n\
+             HINT:  Connect to the primary."
+                .into(),
+        ));
+    }
+    let client = connection.client();
+    let ready = policy_preflight::to_look_at(client, server, relation, wish).await?;
+    let rows = client
+        .query_typed(
+            "SELECT pg_catalog.pg_relation_size($1)",
+            &[(&ready.relation.oid.0, Type::OID)],
+        )
+        .await?;
+    let bytes: Option<i64> = match rows.first() {
+        Some(row) => row.try_get(0)?,
+        None => None,
+    };
+    let blocks = u64::try_from(bytes.unwrap_or(0)).unwrap_or(0) / server.page_size.bytes() as u64;
+    let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+    let notebook = Notebook::default();
+    let mut scanner = Scanner {
+        connection: Arc::clone(connection),
+        asker: Arc::clone(asker),
+        server,
+        ready: &ready,
+        toaster: Toaster::External,
+        eyes,
+        ours: HashSet::new(),
+        judges: HashSet::new(),
+        row_judge: false,
+        tally: Tally::default(),
+        problems: Vec::new(),
+        held: None,
+        by_rule: RuleScan::new(&notebook, None, true),
+    };
+    let mut first = 0;
+    while first < blocks {
+        let end = first.saturating_add(CHUNK).min(blocks);
+        scanner.chunk(first..end).await?;
+        notebook.clear();
+        first = end;
+    }
+    let methods = ready.rule.iter().flat_map(|rule| &rule.methods);
+    let shares = scanner.by_rule.shares.iter().copied().chain(std::iter::repeat(Share::default()));
+    Ok(ready
+        .targets
+        .iter()
+        .zip(methods)
+        .zip(shares)
+        .map(|((target, method), share)| (target.name.clone(), method.to_string(), share))
+        .collect())
+}
