@@ -41,7 +41,7 @@ fn all_damage(method: Method, try_one: impl Fn(&mut Scratch, usize, &[u8]) -> bo
     let values = values(method);
     assert_eq!(values.len(), VALUES);
     let expected: usize = values.iter().map(|(_, stream)| 256 * stream.len()).sum();
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let parts = std::thread::scope(|scope| {
         let parts: Vec<_> = values
             .chunks(VALUES.div_ceil(threads))

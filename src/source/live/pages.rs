@@ -233,7 +233,8 @@ impl PageReader {
         while let Some(row) = rows.try_next().await? {
             let bytes: &[u8] = row.try_get(0)?;
             let (first, end) = (blocks.get(*read).copied(), *read + bytes.len() / size);
-            let whole = !bytes.is_empty() && bytes.len() % size == 0 && end <= blocks.len();
+            let whole =
+                !bytes.is_empty() && bytes.len().is_multiple_of(size) && end <= blocks.len();
             let (Some(first), true) = (first, whole) else {
                 return Err(LiveError::Unexpected(format!(
                     "get_raw_page returned {} bytes for block {:?}",
