@@ -268,7 +268,7 @@ pub(crate) fn survives_kills(prefix: &str, arguments: &[&str], left: &str) {
         child.wait().unwrap();
     }
     // the session of a killed client may live on for a moment, with the lock of the table
-    done(&retoast(&database, &arguments));
+    done(&retoast(&database, arguments));
     for client in clients {
         let output = client.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
