@@ -9,6 +9,7 @@ pub mod exit;
 pub mod inspect;
 mod inspect_run;
 pub mod retoast;
+mod retoast_from;
 mod retoast_run;
 pub mod terminal;
 pub mod value_spec;

@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::exit::{Exit, Failure};
 use super::inspect::SourceArg;
-use super::retoast::RetoastArgs;
+use super::retoast::{RetoastArgs, ToasterArg};
+use super::retoast_from;
 use super::terminal;
+use crate::retoast::choice::Toaster;
 use crate::retoast::machine::Tuning;
+use crate::retoast::pluggable::{self, Asked};
 use crate::retoast::preflight::{self, Ready, Refusal, Wish};
 use crate::retoast::result::{Outcome, Report, SCHEMA, TableReport};
 use crate::retoast::run::{Options, RunError, Sweep, Watch};
@@ -20,6 +23,7 @@ use crate::source::connect::{Connection, SessionOptions};
 use crate::source::live::LiveError;
 use crate::source::live::catalog;
 use crate::source::live::server::Server;
+use crate::source::live::toasters;
 
 /// How often progress is told.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -35,14 +39,20 @@ pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
 }
 
 /// One line on standard error.
-fn tell(text: &str) {
+pub(super) fn tell(text: &str) {
     // Nobody to tell is no reason to stop.
     let _ = writeln!(io::stderr(), "toastctl: {text}");
 }
 
 /// Progress in plain lines.
-struct Lines {
+pub(super) struct Lines {
     last: Mutex<Instant>,
+}
+
+impl Default for Lines {
+    fn default() -> Lines {
+        Lines { last: Mutex::new(Instant::now()) }
+    }
 }
 
 impl Watch for Lines {
@@ -65,11 +75,11 @@ impl Watch for Lines {
 }
 
 /// Two connections, for batches and for scans.
-struct Session {
-    writer: Arc<Connection>,
-    reader: Arc<Connection>,
-    server: Server,
-    stop: Arc<AtomicBool>,
+pub(super) struct Session {
+    pub(super) writer: Arc<Connection>,
+    pub(super) reader: Arc<Connection>,
+    pub(super) server: Server,
+    pub(super) stop: Arc<AtomicBool>,
 }
 
 impl Session {
@@ -110,7 +120,11 @@ impl Session {
         Ok(Session { writer: Arc::new(writer), reader: Arc::new(reader), server, stop })
     }
 
-    fn eyes(&self, args: &RetoastArgs) -> Result<Eyes, Failure> {
+    pub(super) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn eyes(&self, args: &RetoastArgs) -> Result<Eyes, Failure> {
         let why = if !self.server.superuser {
             "pageinspect needs a superuser"
         } else if self.server.pageinspect.is_none() {
@@ -132,7 +146,7 @@ impl Session {
     }
 
     /// As psql puts it, with the code of a lost connection if it is that.
-    async fn failure(&self, place: &str, error: &LiveError) -> Failure {
+    pub(super) async fn failure(&self, place: &str, error: &LiveError) -> Failure {
         if let LiveError::Server(statement) = error {
             for connection in [&self.writer, &self.reader] {
                 if statement.as_db_error().is_none() || connection.is_lost() {
@@ -146,7 +160,7 @@ impl Session {
         Failure::new(Exit::Incomplete, format!("{place}{error}"))
     }
 
-    async fn refusal(&self, refusal: &Refusal) -> Failure {
+    pub(super) async fn refusal(&self, refusal: &Refusal) -> Failure {
         match refusal {
             Refusal::Live(error) => self.failure("", error).await,
             Refusal::Usage(text) => Failure::usage(text.clone()),
@@ -177,13 +191,25 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
     if let Err(refusal) = preflight::server(client, &session.server).await {
         return Err(session.refusal(&refusal).await);
     }
+    if let Some(name) = &args.from_toaster {
+        return retoast_from::run(args, &session, name).await;
+    }
     let oids = match catalog::find(client, &session.server.database, &args.tables).await {
         Ok(oids) => oids,
         Err(error) => return Err(session.failure("", &error).await),
     };
+    let (toaster, asked) = match &args.toaster {
+        Some(ToasterArg::Stock(stock)) => (*stock, Asked::Stock(stock.name())),
+        Some(ToasterArg::Named(name)) => {
+            check_name(&session, name).await?;
+            (Toaster::Extended, Asked::Becomes(name.clone()))
+        }
+        None => return Err(Failure::usage("--toaster is missing")),
+    };
     let wish = Wish {
         columns: args.columns.clone(),
-        toaster: args.toaster,
+        toaster,
+        asked,
         target: args.target,
         no_alter: args.no_alter,
         allow_triggers: args.allow_triggers,
@@ -197,22 +223,12 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
             Err(refusal) => return Err(session.refusal(&refusal).await),
         }
     }
-    let options = Options {
-        toaster: args.toaster,
-        eyes: session.eyes(args)?,
-        tuning: Tuning {
-            window: args.window_pages,
-            passes: args.passes,
-            batch: Duration::from_millis(args.batch_ms),
-            batch_bytes: args.batch_bytes,
-            max_bloat: args.max_bloat,
-        },
-        verify: args.verify.into(),
-        lock_timeout: Duration::from_millis(args.lock_timeout),
-        row_security_off: !args.allow_row_security,
-        dry_run: args.dry_run,
-    };
-    let watch = Lines { last: Mutex::new(Instant::now()) };
+    let eyes = session.eyes(args)?;
+    if tables.iter().any(|ready| ready.plan.is_some()) {
+        need_pages(&eyes)?;
+    }
+    let options = options(args, toaster, eyes);
+    let watch = Lines::default();
     let mut reports: Vec<TableReport> = Vec::new();
     let mut failure = None;
     for ready in &tables {
@@ -243,40 +259,95 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
     finish(args, reports, failure, session.stop.load(Ordering::Relaxed))
 }
 
+/// How to go about it, as the arguments say.
+pub(super) fn options(args: &RetoastArgs, toaster: Toaster, eyes: Eyes) -> Options {
+    Options {
+        toaster,
+        eyes,
+        tuning: Tuning {
+            window: args.window_pages,
+            passes: args.passes,
+            batch: Duration::from_millis(args.batch_ms),
+            batch_bytes: args.batch_bytes,
+            max_bloat: args.max_bloat,
+        },
+        verify: args.verify.into(),
+        lock_timeout: Duration::from_millis(args.lock_timeout),
+        row_security_off: !args.allow_row_security,
+        dry_run: args.dry_run,
+    }
+}
+
+/// SQL functions do not tell which toaster wrote a value.
+pub(super) fn need_pages(eyes: &Eyes) -> Result<(), Failure> {
+    match eyes {
+        Eyes::Pages(_) => Ok(()),
+        Eyes::Functions => Err(Failure::new(
+            Exit::Incomplete,
+            "pages must be read here: nothing else tells which toaster of pg_toaster stored a value\n\
+             HINT:  Run as a superuser, with the extension pageinspect in this database.",
+        )),
+    }
+}
+
+/// Refuses the name of a toaster that the server does not have, before anything is looked at.
+async fn check_name(session: &Session, name: &str) -> Result<(), Failure> {
+    match toasters::ask(session.writer.client()).await {
+        Ok(toasters) => match pluggable::named(toasters.as_ref(), name) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Failure::usage(error.to_string())),
+        },
+        Err(error) => Err(session.failure("", &error).await),
+    }
+}
+
 fn finish(
     args: &RetoastArgs,
     tables: Vec<TableReport>,
     failure: Option<Failure>,
     stopped: bool,
 ) -> Result<Exit, Failure> {
-    let mut exit = Exit::Ok;
-    for table in &tables {
-        exit = exit.max(match table.outcome {
-            Outcome::Complete | Outcome::Planned => Exit::Ok,
-            Outcome::Incomplete => Exit::Incomplete,
-            Outcome::Stopped => Exit::Stopped,
-        });
-    }
+    let mut exit = worst(&tables);
     if stopped {
         exit = Exit::Stopped;
     }
-    let report = Report { schema: SCHEMA, dry_run: args.dry_run, tables };
+    let report = Report { schema: SCHEMA, dry_run: args.dry_run, tables, departure: None };
     if !report.tables.is_empty() {
-        let width = terminal::output_width();
-        match crate::report::retoast::write(&report, args.format, width, &mut terminal::stdout()) {
-            Err(error) if !terminal::is_closed_pipe(&error) => {
-                return Err(Failure::new(Exit::Incomplete, format!("could not write: {error}")));
-            }
-            _ => {}
-        }
+        print(args, &report)?;
     }
     if let Some(failure) = failure {
         return Err(failure);
     }
+    Ok(told(exit))
+}
+
+/// The exit code that says how the worst of the tables ended.
+pub(super) fn worst(tables: &[TableReport]) -> Exit {
+    let exits = tables.iter().map(|table| match table.outcome {
+        Outcome::Complete | Outcome::Planned => Exit::Ok,
+        Outcome::Incomplete => Exit::Incomplete,
+        Outcome::Stopped => Exit::Stopped,
+    });
+    exits.max().unwrap_or(Exit::Ok)
+}
+
+/// Writes the report.
+pub(super) fn print(args: &RetoastArgs, report: &Report) -> Result<(), Failure> {
+    let width = terminal::output_width();
+    match crate::report::retoast::write(report, args.format, width, &mut terminal::stdout()) {
+        Err(error) if !terminal::is_closed_pipe(&error) => {
+            Err(Failure::new(Exit::Incomplete, format!("could not write: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The exit code, after what goes on is told where there is something to go on with.
+pub(super) fn told(exit: Exit) -> Exit {
     if exit == Exit::Stopped {
         tell(&format!("stopped; to go on: {}", command_line()));
     }
-    Ok(exit)
+    exit
 }
 
 /// The command that goes on, as a shell takes it. A connection string may hold a password and is left

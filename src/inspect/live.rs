@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::anatomy::{self, Anatomy, Wanted};
 use super::contents::{ContentSink, create_dir};
+use super::orphans::References;
 use super::problem::{Place, Problem, Problems};
 use super::progress::Progress;
 use super::result::{
-    HeapReport, NotAvailable, RelationReport, ServerReport, Source, ToastReport, TuplesReport,
-    column_reports, name_toasters, out_of_line, problem_reports,
+    HeapReport, NotAvailable, OrphanReport, RelationReport, ServerReport, Source, ToastReport,
+    TuplesReport, column_reports, name_toasters, out_of_line, problem_reports,
 };
 use super::scan::{Judge, Relation as Scanned, ValueSink};
 use super::stats::RelationStats;
@@ -22,11 +23,11 @@ use crate::disk::{BlockNumber, ItemPointer};
 use crate::model::visibility::Visibility;
 use crate::source::connect::Connection;
 use crate::source::live::catalog::{Relation, RelationKind, ToastRelation};
-use crate::source::live::chunks::{self, LiveChunks};
+use crate::source::live::chunks::{self, ChunkPages, LiveChunks};
 use crate::source::live::pages::{PageReader, Pages};
 use crate::source::live::server::Server;
 use crate::source::live::snapshot::{self, Moment};
-use crate::source::live::{LiveError, functions};
+use crate::source::live::{LiveError, functions, toasters};
 use crate::source::sql::quote_qualified;
 
 /// Blocks read at a time on one connection: 4 MB of 8 kB pages.
@@ -236,7 +237,12 @@ impl Inspector {
             quoted: relation.quoted(),
             desc: Arc::new(relation.desc.clone()),
         };
-        let (stats, mut problems) = self.scan(&heap, &moment, rows).await?;
+        let known = toasters::ask(leader.client()).await.map_err(live)?;
+        // a stock server leaves no chunks behind
+        let mut references = known.is_some().then(|| References::new(self.server.page_size));
+        let (stats, mut problems) = self.scan(&heap, &moment, rows, references.as_mut()).await?;
+        let unread = problems.count() > 0;
+        let mut orphans = None;
         let toast = match &relation.toast {
             Some(toast) if self.wants(toast) => {
                 let target = Target {
@@ -244,8 +250,24 @@ impl Inspector {
                     quoted: quote_qualified("pg_toast", &toast.name),
                     desc: Arc::new(TupleDesc::toast_relation()),
                 };
-                let (stats, found) = self.scan(&target, &moment, None).await?;
+                let (stats, found) = self.scan(&target, &moment, None, None).await?;
                 problems.merge(found);
+                if let Some(references) = references {
+                    let mut store = self.chunk_store(leader, &moment, false);
+                    let known = references.known(&mut store, unread);
+                    orphans = Some(match known {
+                        Ok(known) => {
+                            let mut report = OrphanReport::default();
+                            chunks::values(leader.client(), &target.quoted, |id, chunks, bytes| {
+                                known.count(id, chunks, bytes, &mut report);
+                            })
+                            .await
+                            .map_err(live)?;
+                            Ok(report)
+                        }
+                        Err(reason) => Err(reason),
+                    });
+                }
                 Some(stats)
             }
             _ => None,
@@ -254,9 +276,16 @@ impl Inspector {
             snapshot::end(connection.client()).await.map_err(live)?;
         }
         let mut report = self.report(&relation, &stats, &problems, Source::Pageinspect);
-        if report.columns.iter().any(|column| !column.toasters.is_empty()) {
-            let toasters = chunks::toasters(leader.client()).await.map_err(live)?;
-            name_toasters(&mut report.columns, &toasters);
+        if let Some(known) = &known {
+            name_toasters(&mut report.columns, known);
+        }
+        match (orphans, &mut report.toast) {
+            (Some(Ok(found)), Some(toast)) => toast.orphans = Some(found),
+            (Some(Err(reason)), _) => report.not_available.push(NotAvailable {
+                figure: "values in the TOAST relation that no row refers to".into(),
+                reason: reason.into(),
+            }),
+            _ => {}
         }
         if let (Some(report), Some(counted)) = (&mut report.toast, &toast) {
             report.rows = Some(counted.tuples.live);
@@ -284,8 +313,9 @@ impl Inspector {
         let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
         let moment = snapshot::begin(leader.client()).await.map_err(live)?;
         let (connection, page_size) = (Arc::clone(leader), self.server.page_size);
+        let snapshot = moment.snapshot.clone();
         let mut reader =
-            PageReader::new(connection, pageinspect, page_size, relation.quoted(), moment.snapshot)
+            PageReader::new(connection, pageinspect, page_size, relation.quoted(), snapshot)
                 .await
                 .map_err(live)?;
         if ctid.block.0 >= reader.block_count().await.map_err(live)? {
@@ -295,8 +325,9 @@ impl Inspector {
         if let Some((_, message)) = pages.unreadable.first() {
             return Err(missing(format!("block {}: {message}", ctid.block)));
         }
-        let toasters = chunks::toasters(leader.client()).await.map_err(live)?;
-        let mut store = LiveChunks::new(Arc::clone(leader));
+        let toasters = toasters::toasters(leader.client()).await.map_err(live)?;
+        // the values of dead rows may have dead chunks
+        let mut store = self.chunk_store(leader, &moment, !pages.is_live(ctid));
         let (desc, flavor) = (&relation.desc, self.options.flavor);
         let wanted = Wanted { relation: &name, desc, flavor, column, ctid };
         let bytes = pages.iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
@@ -305,9 +336,27 @@ impl Inspector {
         anatomy.map_err(missing)
     }
 
+    /// Chunks read on this connection; `dead`: those too that no statement gives.
+    fn chunk_store(&self, connection: &Arc<Connection>, moment: &Moment, dead: bool) -> LiveChunks {
+        let connection = Arc::clone(connection);
+        match self.server.pageinspect.clone() {
+            Some(pageinspect) => LiveChunks::with_pages(
+                connection,
+                ChunkPages {
+                    pageinspect,
+                    page_size: self.server.page_size,
+                    snapshot: moment.snapshot.clone(),
+                    dead,
+                },
+            ),
+            None => LiveChunks::new(connection),
+        }
+    }
+
     async fn content_sink<'w>(
         &self,
         target: &Target,
+        moment: &Moment,
         contents: &ContentOptions,
         connection: &Arc<Connection>,
         writer: &'w mut (dyn RowWriter + Send),
@@ -318,8 +367,8 @@ impl Inspector {
         }
         Ok(ContentSink {
             relation: target.name.clone(),
-            store: LiveChunks::new(Arc::clone(connection)),
-            toasters: chunks::toasters(connection.client()).await.map_err(live)?,
+            store: self.chunk_store(connection, moment, false),
+            toasters: toasters::toasters(connection.client()).await.map_err(live)?,
             page: self.server.page_size,
             writer,
             output_dir: contents.output_dir.clone(),
@@ -343,7 +392,9 @@ impl Inspector {
         target: &Target,
         moment: &Moment,
         rows: Option<&mut (dyn RowWriter + Send)>,
+        references: Option<&mut References>,
     ) -> Result<(RelationStats, Problems), InspectError> {
+        let mut references = references;
         let live = |error| InspectError::Live { relation: target.name.clone(), error };
         let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
         let mut worker = Worker::new(self, target, moment, leader).await.map_err(live)?;
@@ -352,8 +403,8 @@ impl Inspector {
         self.progress.begin(&target.name, u64::from(blocks));
         if let Some(writer) = rows {
             if let Some(contents) = &self.options.contents {
-                let mut sink = self.content_sink(target, contents, leader, writer).await?;
-                worker.run(&mut sink).await?;
+                let mut sink = self.content_sink(target, moment, contents, leader, writer).await?;
+                worker.run(&mut (&mut sink, &mut references)).await?;
                 self.progress.end();
                 worker.problems.merge(sink.problems);
                 return match sink.error {
@@ -363,27 +414,50 @@ impl Inspector {
             }
             let mut sink =
                 RowSink { relation: target.name.clone(), with_block: true, writer, error: None };
-            worker.run(&mut sink).await?;
+            worker.run(&mut (&mut sink, &mut references)).await?;
             self.progress.end();
             return match sink.error {
                 Some(error) => Err(error.into()),
                 None => Ok((worker.stats, worker.problems)),
             };
         }
+        match references {
+            None => self.side_by_side(worker, target, moment, &mut (), || ()).await,
+            Some(references) => {
+                let page = self.server.page_size;
+                self.side_by_side(worker, target, moment, references, || References::new(page))
+                    .await
+            }
+        }
+    }
+
+    /// Reads the worker's blocks on all connections; what the others' sinks have seen is added to
+    /// `sink`.
+    async fn side_by_side<S: ValueSink + Merge + Send + 'static>(
+        &self,
+        mut worker: Worker,
+        target: &Target,
+        moment: &Moment,
+        sink: &mut S,
+        make: impl Fn() -> S,
+    ) -> Result<(RelationStats, Problems), InspectError> {
+        let live = |error| InspectError::Live { relation: target.name.clone(), error };
         let mut others = Vec::new();
         for connection in self.connections.iter().skip(1) {
             let mut other = Worker::new(self, target, moment, connection).await.map_err(live)?;
             other.queue = Arc::clone(&worker.queue);
+            let mut seen = make();
             others.push(tokio::spawn(async move {
-                other.run(&mut ()).await.map(|()| (other.stats, other.problems))
+                other.run(&mut seen).await.map(|()| (other.stats, other.problems, seen))
             }));
         }
-        worker.run(&mut ()).await?;
+        worker.run(sink).await?;
         let (mut stats, mut problems) = (worker.stats, worker.problems);
         for other in others {
-            let (more, found) = other.await.map_err(std::io::Error::other)??;
+            let (more, found, seen) = other.await.map_err(std::io::Error::other)??;
             stats.merge(&more);
             problems.merge(found);
+            sink.merge(seen);
         }
         self.progress.end();
         Ok((stats, problems))
@@ -440,6 +514,21 @@ impl Inspector {
 
 fn no_client() -> LiveError {
     LiveError::Unexpected("no connection".into())
+}
+
+/// What sinks of several parts have seen is put together.
+trait Merge {
+    fn merge(&mut self, other: Self);
+}
+
+impl Merge for () {
+    fn merge(&mut self, _other: ()) {}
+}
+
+impl Merge for References {
+    fn merge(&mut self, other: References) {
+        self.add(other);
+    }
 }
 
 /// A relation to scan.

@@ -4,6 +4,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::choice::{Changes, Current, Toaster};
+use super::pluggable::{self, Asked, Plan, PlanError};
 use super::shapes;
 use super::sql::Target;
 use crate::codec::Method;
@@ -17,14 +18,18 @@ use crate::model::toast::{Column, Table as Model};
 use crate::source::live::LiveError;
 use crate::source::live::catalog::{self, Relation, RelationKind};
 use crate::source::live::server::Server;
+use crate::source::live::toasters;
 
 /// What the user wants done to each table.
 #[derive(Debug, Clone)]
 pub struct Wish {
     /// The columns.
     pub columns: Vec<String>,
-    /// What is to store them.
+    /// What is to store them on a stock server; with a toaster of `pg_toaster`,
+    /// [`Toaster::Extended`], which leaves the compression method as it is.
     pub toaster: Toaster,
+    /// What is asked in the terms of a server with pluggable TOAST.
+    pub asked: Asked,
     /// `toast_tuple_target`, if it is to be set.
     pub target: Option<u32>,
     /// Leave the settings as they are.
@@ -44,12 +49,21 @@ pub struct Ready {
     pub targets: Vec<Target>,
     /// What must be set first.
     pub changes: Changes,
+    /// By what values are judged where there are toasters besides the stock ones.
+    pub plan: Option<Plan>,
     /// The table as the toaster will see it once that is set.
     pub model: Model,
     /// Whether ordinary triggers can be silenced.
     pub replica_role: bool,
     /// Whether triggers will fire.
     pub triggers_fire: bool,
+}
+
+impl Ready {
+    /// The name of the toaster that was chosen; `stock` is the choice where there are stock ones only.
+    pub fn toaster_name(&self, stock: Toaster) -> String {
+        self.plan.as_ref().map_or(stock.name(), |plan| &plan.toaster).to_owned()
+    }
 }
 
 /// Why a table is not touched.
@@ -69,6 +83,12 @@ pub enum Refusal {
 impl From<tokio_postgres::Error> for Refusal {
     fn from(error: tokio_postgres::Error) -> Refusal {
         Refusal::Live(error.into())
+    }
+}
+
+impl From<PlanError> for Refusal {
+    fn from(error: PlanError) -> Refusal {
+        Refusal::Usage(error.to_string())
     }
 }
 
@@ -137,7 +157,8 @@ pub async fn table(
     let replica_role = can_be_replica(client).await?;
     let triggers_fire = triggers(client, &relation, replica_role, wish.allow_triggers).await?;
     let default_method = default_method(client).await?;
-    let targets = targets(client, &relation, wish, default_method).await?;
+    let mut targets = targets(client, &relation, wish, default_method).await?;
+    let plan = plan(client, oid, &mut targets, &wish.asked).await?;
     let target = match wish.target {
         None => None,
         Some(bytes) => Some(
@@ -154,9 +175,17 @@ pub async fn table(
             (column.name.clone(), current)
         })
         .collect();
-    let changes = Changes::of(wish.toaster, &current, target, has_target);
+    let mut changes = match wish.asked {
+        Asked::Stock(_) => Changes::of(wish.toaster, &current, target, has_target),
+        _ => Changes::of_target(target, has_target),
+    };
+    if let Some(plan) = &plan {
+        changes.storage.extend(plan.changes.storage.iter().cloned());
+        changes.toasters.extend(plan.changes.toasters.iter().cloned());
+    }
     if wish.no_alter
         && (!changes.storage.is_empty()
+            || !changes.toasters.is_empty()
             || changes.target.is_some()
             || targets
                 .iter()
@@ -164,13 +193,46 @@ pub async fn table(
     {
         return Err(Refusal::Usage(format!(
             "{name}: the columns are not set to {}, and --no-alter forbids to set them",
-            wish.toaster.name()
+            plan.as_ref().map_or(wish.toaster.name(), |plan| &plan.toaster)
         )));
     }
     let changes = if wish.no_alter { Changes::default() } else { changes };
-    let model =
+    let mut model =
         model(&relation, server, wish.toaster, &targets, default_method, target.or(has_target));
-    Ok(Some(Ready { relation, targets, changes, model, replica_role, triggers_fire }))
+    if let (Some(plan), false) = (&plan, matches!(wish.asked, Asked::Stock(_))) {
+        for planned in &plan.columns {
+            if let Some(column) = model.columns.get_mut(planned.index) {
+                column.storage = planned.storage;
+            }
+        }
+    }
+    Ok(Some(Ready { relation, targets, changes, plan, model, replica_role, triggers_fire }))
+}
+
+/// The plan for a server with pluggable TOAST, and what it has found out about forcing.
+async fn plan(
+    client: &Client,
+    oid: Oid,
+    targets: &mut [Target],
+    asked: &Asked,
+) -> Result<Option<Plan>, Refusal> {
+    let toasters = toasters::ask(client).await?;
+    let columns = match toasters {
+        Some(_) => toasters::columns(client, Some(oid)).await?,
+        None => Vec::new(),
+    };
+    let chosen: Vec<_> = targets
+        .iter()
+        .filter_map(|target| columns.iter().find(|column| column.index == target.index))
+        .collect();
+    let plan = pluggable::plan(toasters.as_ref(), &chosen, asked)?;
+    for target in targets {
+        let planned = plan.as_ref().and_then(|plan| plan.column(target.index));
+        if let Some(forcing) = planned.and_then(|planned| planned.forcing.clone()) {
+            target.shape = forcing;
+        }
+    }
+    Ok(plan)
 }
 
 fn kind(relation: &Relation) -> Result<(), Refusal> {

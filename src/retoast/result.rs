@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::departure::DepartureReport;
 use crate::codec::Method;
 use crate::model::stored::Form;
 
@@ -19,6 +20,9 @@ pub struct Report {
     pub dry_run: bool,
     /// One for each table.
     pub tables: Vec<TableReport>,
+    /// What is left of the toaster that was to be left, if one was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub departure: Option<DepartureReport>,
 }
 
 /// How work on a table ended.
@@ -89,7 +93,7 @@ pub struct TableReport {
     /// The columns.
     pub columns: Vec<String>,
     /// The toaster.
-    pub toaster: &'static str,
+    pub toaster: String,
     /// How it ended.
     pub outcome: Outcome,
     /// What the scan went by: `pageinspect` or `functions`.

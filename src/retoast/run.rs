@@ -18,6 +18,7 @@ use super::sql::{self, BatchSettings};
 use crate::source::connect::Connection;
 use crate::source::live::LiveError;
 use crate::source::live::server::Server;
+use crate::source::live::toasters::TOAST_RELATIONS;
 use crate::source::sql::quote_identifier;
 
 /// First key of the advisory lock that says that a table is being retoasted; the second is its OID.
@@ -173,7 +174,7 @@ impl Sweep<'_> {
         let mut report = TableReport {
             relation: self.name(),
             columns: self.ready.targets.iter().map(|target| target.name.clone()).collect(),
-            toaster: self.options.toaster.name(),
+            toaster: self.ready.toaster_name(self.options.toaster),
             outcome: Outcome::Planned,
             source: match self.options.eyes {
                 Eyes::Pages(_) => "pageinspect",
@@ -232,6 +233,7 @@ impl Sweep<'_> {
         if self.ready.triggers_fire {
             notes.push("triggers fire for every row stored anew".to_owned());
         }
+        notes.extend(self.ready.plan.iter().flat_map(|plan| plan.notes.iter().cloned()));
         notes
     }
 
@@ -550,11 +552,17 @@ impl Sweep<'_> {
             .writer
             .client()
             .query_typed(
-                "SELECT coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
-                        coalesce(pg_catalog.pg_relation_size(nullif(c.reltoastrelid, 0)), 0), \
-                        coalesce(pg_catalog.pg_indexes_size(c.oid), 0) \
-                        + coalesce(pg_catalog.pg_indexes_size(nullif(c.reltoastrelid, 0)), 0) \
-                 FROM pg_catalog.pg_class AS c WHERE c.oid = $1",
+                &format!(
+                    "SELECT coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
+                            coalesce(t.heap, 0)::pg_catalog.int8, \
+                            (coalesce(pg_catalog.pg_indexes_size(c.oid), 0) \
+                             + coalesce(t.indexes, 0))::pg_catalog.int8 \
+                     FROM pg_catalog.pg_class AS c, \
+                     LATERAL (SELECT sum(pg_catalog.pg_relation_size(o)) AS heap, \
+                                     sum(pg_catalog.pg_indexes_size(o)) AS indexes \
+                              FROM pg_catalog.unnest({TOAST_RELATIONS}) AS o) AS t \
+                     WHERE c.oid = $1"
+                ),
                 &[(&self.ready.relation.oid.0, Type::OID)],
             )
             .await?;
