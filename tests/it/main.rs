@@ -22,8 +22,10 @@ mod model;
 #[path = "../../benches/codec/oracle.rs"]
 mod oracle;
 mod pattern;
+mod pluggable;
 mod reassemble;
 mod retoast;
 mod server;
+mod standin;
 mod table_files;
 mod tls;
