@@ -44,7 +44,7 @@ impl Census {
 }
 
 /// The run, with what it needs again and again.
-struct From<'a> {
+struct Leaving<'a> {
     args: &'a RetoastArgs,
     session: &'a Session,
     eyes: Eyes,
@@ -73,7 +73,7 @@ pub(super) async fn run(
         let found = catalog::find(client, &session.server.database, &args.tables).await;
         Some(failed(session, "", found).await?.into_iter().collect())
     };
-    let from = From { args, session, eyes, oid: toaster.oid, name, wanted };
+    let from = Leaving { args, session, eyes, oid: toaster.oid, name, wanted };
     let columns = from.columns().await?;
     let before = from.census(&columns).await?;
     let list = pluggable::departures(
@@ -140,7 +140,7 @@ async fn failed<T>(
     }
 }
 
-impl From<'_> {
+impl Leaving<'_> {
     /// The columns of the tables that are looked at.
     async fn columns(&self) -> Result<Vec<ToasterColumn>, Failure> {
         let all = toasters::columns(self.session.writer.client(), None).await;
