@@ -11,6 +11,7 @@ mod inspect_policy;
 mod inspect_run;
 mod maintain;
 pub mod retoast;
+mod retoast_from;
 pub mod retoast_manners;
 pub mod retoast_progress;
 mod retoast_run;

@@ -1,6 +1,8 @@
 //! `toastctl retoast`.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 
@@ -18,17 +20,29 @@ use crate::retoast::run::Verify;
 #[command(after_long_help = AFTER_HELP)]
 pub struct RetoastArgs {
     /// Tables, as psql takes them; a partitioned table stands for its partitions
-    #[arg(value_name = "TABLE", required = true)]
+    #[arg(value_name = "TABLE", required_unless_present = "from_toaster")]
     pub tables: Vec<String>,
 
     /// Column whose values are stored anew; may be given more than once
-    #[arg(short = 'c', long = "column", value_name = "COLUMN", required = true)]
+    #[arg(
+        short = 'c',
+        long = "column",
+        value_name = "COLUMN",
+        required_unless_present = "from_toaster"
+    )]
     pub columns: Vec<String>,
 
     /// What is to store the values: pglz, lz4, external, main, extended or plain; main takes a
-    /// method too, as in main=lz4
-    #[arg(long, value_name = "TOASTER", required_unless_present = "policy")]
-    pub toaster: Option<Toaster>,
+    /// method too, as in main=lz4; or a toaster of pg_toaster
+    #[arg(long, value_name = "TOASTER", required_unless_present_any = ["policy", "from_toaster"])]
+    pub toaster: Option<ToasterArg>,
+
+    /// Give everything that this toaster of pg_toaster stores back to the default one, in all tables
+    /// or those named, and prove that nothing refers to it
+    #[arg(long, value_name = "TOASTER",
+          conflicts_with_all = ["toaster", "policy", "columns", "target", "no_alter", "checkpoint",
+                                "replication_origin", "parallel_tables"])]
+    pub from_toaster: Option<String>,
 
     /// Decide value by value what is compressed: always, never, chunk-saving[=1] (what saves so many
     /// chunks), ratio[=0.95] (what takes at most that part), chunk-floor[=100] (chunk-saving from so
@@ -171,6 +185,23 @@ pub struct RetoastArgs {
 const AFTER_HELP: &str = "The table is its own journal: after an interruption of any kind the same \
 command finishes the work. Exit code 0 says that a whole scan has found nothing left to do.";
 
+/// `--toaster`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToasterArg {
+    /// One that every server has.
+    Stock(Toaster),
+    /// One of `pg_toaster`.
+    Named(String),
+}
+
+impl FromStr for ToasterArg {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<ToasterArg, Infallible> {
+        Ok(text.parse().map_or_else(|_| ToasterArg::Named(text.to_owned()), ToasterArg::Stock))
+    }
+}
+
 /// `--verify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum VerifyArg {
@@ -221,6 +252,13 @@ fn percent(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_no_stock_server_has_are_those_of_pg_toaster() {
+        let stock = ToasterArg::Stock(Toaster::External);
+        assert_eq!("external".parse(), Ok(stock));
+        assert_eq!("My Toaster".parse(), Ok(ToasterArg::Named("My Toaster".into())));
+    }
 
     #[test]
     fn percents_are_read() {

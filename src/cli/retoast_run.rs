@@ -10,7 +10,8 @@ use futures_util::future::join_all;
 use super::exit::{Exit, Failure};
 use super::inspect::SourceArg;
 use super::maintain;
-use super::retoast::{NewValues, RetoastArgs};
+use super::retoast::{NewValues, RetoastArgs, ToasterArg};
+use super::retoast_from;
 use super::retoast_progress::{Progress, tell};
 use super::retoast_signals;
 use super::since_file::Remembered;
@@ -23,6 +24,7 @@ use crate::retoast::machine::Tuning;
 use crate::retoast::origin;
 use crate::retoast::parents;
 use crate::retoast::patience::{Patience, Tried};
+use crate::retoast::pluggable::{self, Asked};
 use crate::retoast::policy_scan::Notebook;
 use crate::retoast::preflight::{self, Ready, Refusal, RuleWish, Wish};
 use crate::retoast::result::{Outcome, Report, SCHEMA, TableReport};
@@ -33,6 +35,7 @@ use crate::source::connect::{Connection, SessionOptions};
 use crate::source::live::LiveError;
 use crate::source::live::catalog;
 use crate::source::live::server::Server;
+use crate::source::live::toasters;
 
 /// Does what the arguments say.
 pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
@@ -56,19 +59,19 @@ pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
 }
 
 /// The connections of one sweep.
-struct Connections {
+pub(super) struct Connections {
     /// For batches, one for each job.
-    writers: Vec<Arc<Connection>>,
-    reader: Arc<Connection>,
+    pub(super) writers: Vec<Arc<Connection>>,
+    pub(super) reader: Arc<Connection>,
     /// Measures on one of its own.
-    keeper: Keeper,
+    pub(super) keeper: Keeper,
 }
 
 /// The first connection, from which the others are made, and what is known of the server.
-struct Session {
-    writer: Arc<Connection>,
-    server: Server,
-    control: Arc<Control>,
+pub(super) struct Session {
+    pub(super) writer: Arc<Connection>,
+    pub(super) server: Server,
+    pub(super) control: Arc<Control>,
 }
 
 impl Session {
@@ -103,7 +106,7 @@ impl Session {
     }
 
     /// Connections for so many sweeps side by side, the first of them with this keeper.
-    async fn connections(
+    pub(super) async fn connections(
         &self,
         args: &RetoastArgs,
         sweeps: u16,
@@ -145,7 +148,11 @@ impl Session {
         })
     }
 
-    fn eyes(&self, args: &RetoastArgs) -> Result<Eyes, Failure> {
+    pub(super) fn stopped(&self) -> bool {
+        self.control.stopped()
+    }
+
+    pub(super) fn eyes(&self, args: &RetoastArgs) -> Result<Eyes, Failure> {
         let why = if !self.server.superuser {
             "pageinspect needs a superuser"
         } else if self.server.pageinspect.is_none() {
@@ -167,7 +174,12 @@ impl Session {
     }
 
     /// As psql puts it, with the code of a lost connection if it is that.
-    async fn failure(&self, place: &str, error: &LiveError, used: &[Arc<Connection>]) -> Failure {
+    pub(super) async fn failure(
+        &self,
+        place: &str,
+        error: &LiveError,
+        used: &[Arc<Connection>],
+    ) -> Failure {
         if let LiveError::Server(statement) = error {
             for connection in used.iter().chain([&self.writer]) {
                 if statement.as_db_error().is_none() || connection.is_lost() {
@@ -181,7 +193,7 @@ impl Session {
         Failure::new(Exit::Incomplete, format!("{place}{error}"))
     }
 
-    async fn refusal(&self, refusal: &Refusal) -> Failure {
+    pub(super) async fn refusal(&self, refusal: &Refusal) -> Failure {
         match refusal {
             Refusal::Live(error) => self.failure("", error, &[]).await,
             Refusal::Usage(text) => Failure::usage(text.clone()),
@@ -190,15 +202,14 @@ impl Session {
     }
 }
 
-/// The toaster; a policy's columns compress nothing by themselves.
-fn toaster(args: &RetoastArgs) -> Toaster {
-    args.toaster.unwrap_or(Toaster::External)
-}
-
 /// What the columns are brought to, in a word.
 fn choice(args: &RetoastArgs) -> String {
     match (args.policy, args.method) {
-        (None, _) => toaster(args).name().to_owned(),
+        (None, _) => match &args.toaster {
+            Some(ToasterArg::Named(name)) => name.clone(),
+            Some(ToasterArg::Stock(toaster)) => toaster.name().to_owned(),
+            None => String::new(),
+        },
         (Some(policy), None) => policy.to_string(),
         (Some(policy), Some(method)) => format!("{policy} {method}"),
     }
@@ -243,13 +254,26 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
     }
     let watch = Progress::new(args.progress);
     let keeper = session.keeper(args, &mut |text| watch.note(text)).await?;
+    if let Some(name) = &args.from_toaster {
+        return retoast_from::run(args, &session, keeper, &watch, name).await;
+    }
     let oids = match catalog::find(client, &session.server.database, &args.tables).await {
         Ok(oids) => oids,
         Err(error) => return Err(session.failure("", &error, &[]).await),
     };
+    let (toaster, asked) = match &args.toaster {
+        Some(ToasterArg::Stock(stock)) => (*stock, Asked::Stock(stock.name())),
+        Some(ToasterArg::Named(name)) => {
+            check_name(&session, name).await?;
+            (Toaster::Extended, Asked::Becomes(name.clone()))
+        }
+        // a policy's columns compress nothing by themselves
+        None => (Toaster::External, Asked::Stock(Toaster::External.name())),
+    };
     let wish = Wish {
         columns: args.columns.clone(),
-        toaster: toaster(args),
+        toaster,
+        asked,
         target: args.target,
         rule: args.policy.map(|policy| RuleWish {
             policy,
@@ -276,23 +300,11 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
             Err(refusal) => return Err(session.refusal(&refusal).await),
         }
     }
-    let options = Options {
-        toaster: toaster(args),
-        eyes: session.eyes(args)?,
-        tuning: Tuning {
-            window: args.window_pages,
-            passes: args.passes,
-            batch: Duration::from_millis(args.batch_ms),
-            batch_bytes: args.batch_bytes,
-            max_bloat: args.max_bloat,
-            jobs: args.jobs.into(),
-        },
-        verify: args.verify.into(),
-        lock_timeout: Duration::from_millis(args.lock_timeout),
-        row_security_off: !args.allow_row_security,
-        dry_run: args.dry_run,
-        origin: args.replication_origin.clone(),
-    };
+    let eyes = session.eyes(args)?;
+    if tables.iter().any(|ready| ready.plan.is_some()) {
+        need_pages(&eyes)?;
+    }
+    let options = options(args, toaster, eyes);
     if let (Some(name), false) = (&options.origin, args.dry_run)
         && let Err(refusal) = origin::set_up(client, name).await
     {
@@ -444,40 +456,97 @@ impl All<'_> {
     }
 }
 
+/// How to go about it, as the arguments say.
+pub(super) fn options(args: &RetoastArgs, toaster: Toaster, eyes: Eyes) -> Options {
+    Options {
+        toaster,
+        eyes,
+        tuning: Tuning {
+            window: args.window_pages,
+            passes: args.passes,
+            batch: Duration::from_millis(args.batch_ms),
+            batch_bytes: args.batch_bytes,
+            max_bloat: args.max_bloat,
+            jobs: args.jobs.into(),
+        },
+        verify: args.verify.into(),
+        lock_timeout: Duration::from_millis(args.lock_timeout),
+        row_security_off: !args.allow_row_security,
+        dry_run: args.dry_run,
+        origin: args.replication_origin.clone(),
+    }
+}
+
+/// SQL functions do not tell which toaster wrote a value.
+pub(super) fn need_pages(eyes: &Eyes) -> Result<(), Failure> {
+    match eyes {
+        Eyes::Pages(_) => Ok(()),
+        Eyes::Functions => Err(Failure::new(
+            Exit::Incomplete,
+            "pages must be read here: nothing else tells which toaster of pg_toaster stored a value\n\
+             HINT:  Run as a superuser, with the extension pageinspect in this database.",
+        )),
+    }
+}
+
+/// Refuses the name of a toaster that the server does not have, before anything is looked at.
+async fn check_name(session: &Session, name: &str) -> Result<(), Failure> {
+    match toasters::ask(session.writer.client()).await {
+        Ok(toasters) => match pluggable::named(toasters.as_ref(), name) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Failure::usage(error.to_string())),
+        },
+        Err(error) => Err(session.failure("", &error, &[]).await),
+    }
+}
+
 fn finish(
     args: &RetoastArgs,
     tables: Vec<TableReport>,
     failure: Option<Failure>,
     stopped: bool,
 ) -> Result<Exit, Failure> {
-    let mut exit = Exit::Ok;
-    for table in &tables {
-        exit = exit.max(match table.outcome {
-            Outcome::Complete | Outcome::Planned => Exit::Ok,
-            Outcome::Incomplete | Outcome::Failed => Exit::Incomplete,
-            Outcome::Stopped => Exit::Stopped,
-        });
-    }
+    let mut exit = worst(&tables);
     if stopped {
         exit = Exit::Stopped;
     }
-    let report = Report { schema: SCHEMA, dry_run: args.dry_run, tables };
+    let report = Report { schema: SCHEMA, dry_run: args.dry_run, tables, departure: None };
     if !report.tables.is_empty() {
-        let width = terminal::output_width();
-        match crate::report::retoast::write(&report, args.format, width, &mut terminal::stdout()) {
-            Err(error) if !terminal::is_closed_pipe(&error) => {
-                return Err(Failure::new(Exit::Incomplete, format!("could not write: {error}")));
-            }
-            _ => {}
-        }
+        print(args, &report)?;
     }
     if let Some(failure) = failure {
         return Err(failure);
     }
+    Ok(told(exit))
+}
+
+/// The exit code that says how the worst of the tables ended.
+pub(super) fn worst(tables: &[TableReport]) -> Exit {
+    let exits = tables.iter().map(|table| match table.outcome {
+        Outcome::Complete | Outcome::Planned => Exit::Ok,
+        Outcome::Incomplete | Outcome::Failed => Exit::Incomplete,
+        Outcome::Stopped => Exit::Stopped,
+    });
+    exits.max().unwrap_or(Exit::Ok)
+}
+
+/// Writes the report.
+pub(super) fn print(args: &RetoastArgs, report: &Report) -> Result<(), Failure> {
+    let width = terminal::output_width();
+    match crate::report::retoast::write(report, args.format, width, &mut terminal::stdout()) {
+        Err(error) if !terminal::is_closed_pipe(&error) => {
+            Err(Failure::new(Exit::Incomplete, format!("could not write: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The exit code, after what goes on is told where there is something to go on with.
+pub(super) fn told(exit: Exit) -> Exit {
     if exit == Exit::Stopped {
         tell(&format!("stopped; to go on: {}", command_line()));
     }
-    Ok(exit)
+    exit
 }
 
 /// The command that goes on, as a shell takes it. A connection string may hold a password and is left

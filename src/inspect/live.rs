@@ -8,11 +8,12 @@ use super::anatomy::{self, Anatomy, Wanted};
 use super::blocks::BlockSums;
 use super::contents::{ContentSink, create_dir};
 use super::estimates::{self, SampleReport};
+use super::orphans::References;
 use super::problem::{Place, Problem, Problems};
 use super::progress::Progress;
 use super::result::{
-    HeapReport, NotAvailable, RelationReport, ServerReport, Source, ToastReport, TuplesReport,
-    column_reports, name_toasters, out_of_line, problem_reports,
+    HeapReport, NotAvailable, OrphanReport, RelationReport, ServerReport, Source, ToastReport,
+    TuplesReport, column_reports, name_toasters, out_of_line, problem_reports,
 };
 use super::scan::{Judge, Relation as Scanned, ValueSink};
 use super::stats::RelationStats;
@@ -26,11 +27,11 @@ use crate::disk::{BlockNumber, ItemPointer};
 use crate::model::visibility::Visibility;
 use crate::source::connect::Connection;
 use crate::source::live::catalog::{Relation, RelationKind, ToastRelation};
-use crate::source::live::chunks::{self, LiveChunks};
+use crate::source::live::chunks::{self, ChunkPages, LiveChunks};
 use crate::source::live::pages::{PageReader, Pages};
 use crate::source::live::server::Server;
 use crate::source::live::snapshot::{self, Moment};
-use crate::source::live::{LiveError, functions};
+use crate::source::live::{LiveError, functions, toasters};
 use crate::source::sample::{Sample, Sampling};
 use crate::source::sql::quote_qualified;
 
@@ -255,8 +256,14 @@ impl Inspector {
             quoted: relation.quoted(),
             desc: Arc::new(relation.desc.clone()),
         };
-        let scanned = self.scan(&heap, &moment, rows, self.options.sampling).await?;
+        let known = toasters::ask(leader.client()).await.map_err(live)?;
+        // a stock server leaves no chunks behind
+        let mut references = known.is_some().then(|| References::new(self.server.page_size));
+        let sampling = self.options.sampling;
+        let scanned = self.scan(&heap, &moment, rows, sampling, references.as_mut()).await?;
         let ScanResult { stats, mut problems, total_blocks, blocks } = scanned;
+        let unread = problems.count() > 0;
+        let mut orphans = None;
         let toast = match &relation.toast {
             Some(toast) if self.wants(toast) => {
                 let target = Target {
@@ -264,8 +271,24 @@ impl Inspector {
                     quoted: quote_qualified("pg_toast", &toast.name),
                     desc: Arc::new(TupleDesc::toast_relation()),
                 };
-                let scanned = self.scan(&target, &moment, None, None).await?;
+                let scanned = self.scan(&target, &moment, None, None, None).await?;
                 problems.merge(scanned.problems);
+                if let Some(references) = references {
+                    let mut store = self.chunk_store(leader, &moment, false);
+                    let known = references.known(&mut store, unread);
+                    orphans = Some(match known {
+                        Ok(known) => {
+                            let mut report = OrphanReport::default();
+                            chunks::values(leader.client(), &target.quoted, |id, chunks, bytes| {
+                                known.count(id, chunks, bytes, &mut report);
+                            })
+                            .await
+                            .map_err(live)?;
+                            Ok(report)
+                        }
+                        Err(reason) => Err(reason),
+                    });
+                }
                 Some(scanned.stats)
             }
             _ => None,
@@ -274,9 +297,16 @@ impl Inspector {
             snapshot::end(connection.client()).await.map_err(live)?;
         }
         let mut report = self.report(&relation, &stats, &problems, Source::Pageinspect);
-        if report.columns.iter().any(|column| !column.toasters.is_empty()) {
-            let toasters = chunks::toasters(leader.client()).await.map_err(live)?;
-            name_toasters(&mut report.columns, &toasters);
+        if let Some(known) = &known {
+            name_toasters(&mut report.columns, known);
+        }
+        match (orphans, &mut report.toast) {
+            (Some(Ok(found)), Some(toast)) => toast.orphans = Some(found),
+            (Some(Err(reason)), _) => report.not_available.push(NotAvailable {
+                figure: "values in the TOAST relation that no row refers to".into(),
+                reason: reason.into(),
+            }),
+            _ => {}
         }
         if let (Some(report), Some(counted)) = (&mut report.toast, &toast) {
             report.rows = Some(counted.tuples.live);
@@ -312,8 +342,9 @@ impl Inspector {
         let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
         let moment = snapshot::begin(leader.client()).await.map_err(live)?;
         let (connection, page_size) = (Arc::clone(leader), self.server.page_size);
+        let snapshot = moment.snapshot.clone();
         let mut reader =
-            PageReader::new(connection, pageinspect, page_size, relation.quoted(), moment.snapshot)
+            PageReader::new(connection, pageinspect, page_size, relation.quoted(), snapshot)
                 .await
                 .map_err(live)?;
         if ctid.block.0 >= reader.block_count().await.map_err(live)? {
@@ -323,8 +354,9 @@ impl Inspector {
         if let Some((_, message)) = pages.unreadable.first() {
             return Err(missing(format!("block {}: {message}", ctid.block)));
         }
-        let toasters = chunks::toasters(leader.client()).await.map_err(live)?;
-        let mut store = LiveChunks::new(Arc::clone(leader));
+        let toasters = toasters::toasters(leader.client()).await.map_err(live)?;
+        // the values of dead rows may have dead chunks
+        let mut store = self.chunk_store(leader, &moment, !pages.is_live(ctid));
         let (desc, flavor) = (&relation.desc, self.options.flavor);
         let wanted = Wanted { relation: &name, desc, flavor, column, ctid };
         let bytes = pages.iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
@@ -333,9 +365,27 @@ impl Inspector {
         anatomy.map_err(missing)
     }
 
+    /// Chunks read on this connection; `dead`: those too that no statement gives.
+    fn chunk_store(&self, connection: &Arc<Connection>, moment: &Moment, dead: bool) -> LiveChunks {
+        let connection = Arc::clone(connection);
+        match self.server.pageinspect.clone() {
+            Some(pageinspect) => LiveChunks::with_pages(
+                connection,
+                ChunkPages {
+                    pageinspect,
+                    page_size: self.server.page_size,
+                    snapshot: moment.snapshot.clone(),
+                    dead,
+                },
+            ),
+            None => LiveChunks::new(connection),
+        }
+    }
+
     async fn content_sink<'w>(
         &self,
         target: &Target,
+        moment: &Moment,
         contents: &ContentOptions,
         connection: &Arc<Connection>,
         writer: &'w mut (dyn RowWriter + Send),
@@ -346,8 +396,8 @@ impl Inspector {
         }
         Ok(ContentSink {
             relation: target.name.clone(),
-            store: LiveChunks::new(Arc::clone(connection)),
-            toasters: chunks::toasters(connection.client()).await.map_err(live)?,
+            store: self.chunk_store(connection, moment, false),
+            toasters: toasters::toasters(connection.client()).await.map_err(live)?,
             page: self.server.page_size,
             writer,
             output_dir: contents.output_dir.clone(),
@@ -373,6 +423,7 @@ impl Inspector {
         moment: &Moment,
         rows: Option<&mut (dyn RowWriter + Send)>,
         sampling: Option<Sampling>,
+        mut references: Option<&mut References>,
     ) -> Result<ScanResult, InspectError> {
         let live = |error| InspectError::Live { relation: target.name.clone(), error };
         let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
@@ -382,45 +433,67 @@ impl Inspector {
             Some(sampling) => sampling.draw(total_blocks),
             None => Sample::all(total_blocks),
         };
-        let attributes = target.desc.attributes.len();
-        let block_sums = || sampling.map(|_| BlockSums::new(attributes));
-        worker.scan.blocks = block_sums();
+        worker.scan.blocks = sampling.map(|_| BlockSums::new(target.desc.attributes.len()));
         self.progress.begin(&target.name, u64::from(sample.chosen()));
         worker.queue = Arc::new(Mutex::new(sample));
+        worker.total_blocks = total_blocks;
         if let Some(writer) = rows {
             if let Some(contents) = &self.options.contents {
-                let mut sink = self.content_sink(target, contents, leader, writer).await?;
-                worker.run(&mut sink).await?;
+                let mut sink = self.content_sink(target, moment, contents, leader, writer).await?;
+                worker.run(&mut (&mut sink, &mut references)).await?;
                 self.progress.end();
                 worker.scan.problems.merge(sink.problems);
                 return match sink.error {
                     Some(error) => Err(error.into()),
-                    None => Ok(worker.result(total_blocks)),
+                    None => Ok(worker.result()),
                 };
             }
             let mut sink =
                 RowSink { relation: target.name.clone(), with_block: true, writer, error: None };
-            worker.run(&mut sink).await?;
+            worker.run(&mut (&mut sink, &mut references)).await?;
             self.progress.end();
             return match sink.error {
                 Some(error) => Err(error.into()),
-                None => Ok(worker.result(total_blocks)),
+                None => Ok(worker.result()),
             };
         }
-        let queue = Arc::clone(&worker.queue);
-        let mut workers = vec![worker];
+        match references {
+            None => self.side_by_side(worker, target, moment, &mut (), || ()).await,
+            Some(references) => {
+                let page = self.server.page_size;
+                self.side_by_side(worker, target, moment, references, || References::new(page))
+                    .await
+            }
+        }
+    }
+
+    /// Reads the blocks on all connections, each in a task of its own, which its connection's task
+    /// wakes on the same thread; what the tasks' sinks have seen is added to `sink`.
+    async fn side_by_side<S: ValueSink + Merge + Send + 'static>(
+        &self,
+        first: Worker,
+        target: &Target,
+        moment: &Moment,
+        sink: &mut S,
+        make: impl Fn() -> S,
+    ) -> Result<ScanResult, InspectError> {
+        let live = |error| InspectError::Live { relation: target.name.clone(), error };
+        let (queue, total_blocks) = (Arc::clone(&first.queue), first.total_blocks);
+        let attributes = target.desc.attributes.len();
+        let blocks = first.scan.blocks.as_ref().map(|_| BlockSums::new(attributes));
+        let mut workers = vec![first];
         for connection in self.connections.iter().skip(1) {
             let mut other = Worker::new(self, target, moment, connection).await.map_err(live)?;
             other.queue = Arc::clone(&queue);
-            other.scan.blocks = block_sums();
+            other.scan.blocks.clone_from(&blocks);
             workers.push(other);
         }
-        // each a task of its own, which its connection's task wakes on the same thread
         let tasks: Vec<_> = workers
             .into_iter()
             .map(|mut worker| {
+                let mut seen = make();
                 tokio::spawn(async move {
-                    worker.run(&mut ()).await.map(|()| worker.result(total_blocks))
+                    worker.run(&mut seen).await.map(|()| (worker.result(), seen))
                 })
             })
             .collect();
@@ -428,10 +501,12 @@ impl Inspector {
             stats: RelationStats::new(attributes),
             problems: Problems::default(),
             total_blocks,
-            blocks: block_sums(),
+            blocks,
         };
         for task in tasks {
-            result.merge(task.await.map_err(std::io::Error::other)??);
+            let (more, seen) = task.await.map_err(std::io::Error::other)??;
+            result.merge(more);
+            sink.merge(seen);
         }
         self.progress.end();
         Ok(result)
@@ -493,6 +568,21 @@ fn no_client() -> LiveError {
     LiveError::Unexpected("no connection".into())
 }
 
+/// What sinks of several parts have seen is put together.
+trait Merge {
+    fn merge(&mut self, other: Self);
+}
+
+impl Merge for () {
+    fn merge(&mut self, _other: ()) {}
+}
+
+impl Merge for References {
+    fn merge(&mut self, other: References) {
+        self.add(other);
+    }
+}
+
 /// A relation to scan.
 struct Target {
     name: String,
@@ -534,6 +624,8 @@ impl ScanResult {
 struct Worker {
     reader: PageReader,
     queue: Arc<Queue>,
+    /// Blocks of the relation.
+    total_blocks: u32,
     scan: Scan,
     progress: Arc<dyn Progress>,
     stop: Arc<AtomicBool>,
@@ -574,6 +666,7 @@ impl Worker {
         Ok(Worker {
             reader,
             queue: Arc::new(Mutex::new(Sample::all(0))),
+            total_blocks: 0,
             scan: Scan {
                 name: target.name.clone(),
                 desc: Arc::clone(&target.desc),
@@ -588,9 +681,9 @@ impl Worker {
         })
     }
 
-    fn result(self, total_blocks: u32) -> ScanResult {
+    fn result(self) -> ScanResult {
         let Scan { stats, problems, blocks, .. } = self.scan;
-        ScanResult { stats, problems, total_blocks, blocks }
+        ScanResult { stats, problems, total_blocks: self.total_blocks, blocks }
     }
 
     /// Reads and decodes until no blocks are left.

@@ -70,14 +70,36 @@ impl References {
         }
     }
 
+    /// Adds what another part of the same table refers to.
+    pub fn add(&mut self, other: References) {
+        self.value_ids.extend(other.value_ids);
+        self.tids.extend(other.tids);
+        self.incomplete = self.incomplete.or(other.incomplete);
+    }
+
     /// The values of `store` that nothing refers to; the reason if that cannot be told.
     ///
     /// `unread`: whether there was anything in the table that could not be read.
     pub fn orphans<T: Transactions>(
-        mut self,
+        self,
         store: &mut ToastFile<T>,
         unread: bool,
     ) -> Result<OrphanReport, &'static str> {
+        let known = self.known(store, unread)?;
+        let mut report = OrphanReport::default();
+        for value in store.values().filter(|value| value.live > 0) {
+            known.count(value.value_id, value.live, value.live_bytes, &mut report);
+        }
+        Ok(report)
+    }
+
+    /// All values that are referred to, those included of which only chunks' addresses are known;
+    /// the reason if they are not all known.
+    pub fn known(
+        mut self,
+        store: &mut impl ChunkStore,
+        unread: bool,
+    ) -> Result<Known, &'static str> {
         if unread {
             self.incomplete.get_or_insert("part of the table could not be read");
         }
@@ -93,15 +115,31 @@ impl References {
             return Err(reason);
         }
         self.value_ids.sort_unstable();
-        let mut report = OrphanReport::default();
-        for value in store.values().filter(|value| value.live > 0) {
-            if self.value_ids.binary_search(&value.value_id.0).is_err() {
-                report.values += 1;
-                report.chunks += value.live;
-                report.bytes += value.live_bytes;
-            }
+        Ok(Known(self.value_ids))
+    }
+}
+
+/// All values that a table refers to, in order.
+#[derive(Debug)]
+pub struct Known(Vec<u32>);
+
+impl Known {
+    /// Counts a value of the TOAST relation in `report` if nothing refers to it.
+    pub fn count(&self, value_id: Oid, chunks: u64, bytes: u64, report: &mut OrphanReport) {
+        if self.0.binary_search(&value_id.0).is_err() {
+            report.values += 1;
+            report.chunks += chunks;
+            report.bytes += bytes;
         }
-        Ok(report)
+    }
+}
+
+/// Where references may not be wanted.
+impl ValueSink for Option<&mut References> {
+    fn value(&mut self, seen: &Seen<'_>) {
+        if let Some(references) = self {
+            references.note(&seen.datum);
+        }
     }
 }
 

@@ -90,6 +90,8 @@ pub struct CustomStored {
     pub kind: PointerKind,
     /// Chunks that it leads to; `None` if it does not tell.
     pub chunks: Option<u64>,
+    /// Whether the server may read it as it was before a change in place.
+    pub stale: bool,
 }
 
 /// A value's stored form and sizes. All sizes are bytes.
@@ -210,6 +212,7 @@ impl StoredValue {
                 handler: handler.unwrap_or_else(|| Handler::recognise(pointer)),
                 kind: described.as_ref().map_or(PointerKind::Unknown, |d| d.kind),
                 chunks: described.as_ref().and_then(Description::chunks),
+                stale: described.as_ref().is_some_and(Description::may_be_read_stale),
             }),
             ..StoredValue::NULL
         }

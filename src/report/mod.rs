@@ -11,6 +11,7 @@
 pub mod advise;
 pub mod advise_plot;
 pub mod anatomy;
+pub mod departure;
 pub mod format;
 pub mod inspect;
 pub mod inspect_sample;

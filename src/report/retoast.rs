@@ -25,7 +25,10 @@ pub fn write(
         Format::Table => tables(report, Style::Terminal(width), out)?,
         Format::Markdown => tables(report, Style::Markdown, out)?,
         Format::Json => json(report, out)?,
-        Format::Jsonl => json_lines(report.schema, &report.tables, out)?,
+        Format::Jsonl => {
+            json_lines(report.schema, &report.tables, out)?;
+            json_lines(report.schema, report.departure.as_slice(), out)?;
+        }
         Format::Csv => csv(report, out)?,
     }
     out.flush()
@@ -48,7 +51,15 @@ fn tables(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()>
         }
         one(table, style, out)?;
     }
-    Ok(())
+    match &report.departure {
+        Some(departure) => {
+            if !report.tables.is_empty() {
+                writeln!(out)?;
+            }
+            super::departure::text(departure, report.dry_run, out)
+        }
+        None => Ok(()),
+    }
 }
 
 fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()> {

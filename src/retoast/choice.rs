@@ -93,6 +93,15 @@ pub struct Current {
     pub compression: Option<Method>,
 }
 
+/// What has to be set on a server with pluggable TOAST alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToasterChange {
+    /// The column's toaster.
+    Toaster(String, String),
+    /// The column's compression method, back to unset.
+    NoMethod(String),
+}
+
 /// What has to be set to make a toaster the choice of a table's columns.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
@@ -100,6 +109,8 @@ pub struct Changes {
     pub storage: Vec<(String, Storage)>,
     /// New compression method by column.
     pub compression: Vec<(String, Method)>,
+    /// Toasters, in the order of the statement.
+    pub toasters: Vec<ToasterChange>,
     /// New `toast_tuple_target`.
     pub target: Option<TupleTarget>,
 }
@@ -107,7 +118,15 @@ pub struct Changes {
 impl Changes {
     /// Whether nothing has to be set.
     pub fn is_empty(&self) -> bool {
-        self.storage.is_empty() && self.compression.is_empty() && self.target.is_none()
+        self.storage.is_empty()
+            && self.compression.is_empty()
+            && self.toasters.is_empty()
+            && self.target.is_none()
+    }
+
+    /// The target alone, if it differs from the table's own.
+    pub fn of_target(target: Option<TupleTarget>, has_target: Option<TupleTarget>) -> Changes {
+        Changes { target: target.filter(|_| target != has_target), ..Changes::default() }
     }
 
     /// What differs between the columns as they are and the choice. `target` is the one asked for,
@@ -118,8 +137,7 @@ impl Changes {
         target: Option<TupleTarget>,
         has_target: Option<TupleTarget>,
     ) -> Changes {
-        let mut changes =
-            Changes { target: target.filter(|_| target != has_target), ..Changes::default() };
+        let mut changes = Changes::of_target(target, has_target);
         for (name, current) in columns {
             if current.storage != toaster.storage() {
                 changes.storage.push((name.clone(), toaster.storage()));

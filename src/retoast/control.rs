@@ -1,6 +1,7 @@
 //! What is asked of a running sweep from outside: to stop, to pause, to go on.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::manners::Cause;
@@ -8,7 +9,7 @@ use super::manners::Cause;
 /// Shared by the sweep and those who ask.
 #[derive(Debug, Default)]
 pub struct Control {
-    stop: AtomicBool,
+    stop: Arc<AtomicBool>,
     paused: AtomicBool,
     pause_file: Option<PathBuf>,
 }
@@ -27,6 +28,11 @@ impl Control {
     /// Set once somebody has asked to stop.
     pub fn stop_flag(&self) -> &AtomicBool {
         &self.stop
+    }
+
+    /// The same, to be shared.
+    pub fn shared_stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
     }
 
     /// Whether somebody has asked to stop.

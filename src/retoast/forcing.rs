@@ -15,6 +15,10 @@ pub enum Shape {
     Scalar,
     /// An array.
     Array,
+    /// `bytea`, where a pluggable toaster may have stored it.
+    Bytea,
+    /// `jsonb`, where a pluggable toaster may have stored it.
+    Jsonb,
     /// A composite type, or a domain over one.
     Composite {
         /// The composite type's quoted, schema-qualified name.
@@ -39,6 +43,9 @@ impl Shape {
         match self {
             Shape::Fixed => value.to_owned(),
             Shape::Scalar => format!("(ARRAY[{value}])[1]"),
+            // such toasters keep their pointer through less than this
+            Shape::Bytea => format!("pg_catalog.substr({value}, 1)"),
+            Shape::Jsonb => format!("({value}::pg_catalog.text)::pg_catalog.jsonb"),
             // array_cat makes an empty array of NULL
             Shape::Array => format!(
                 "CASE WHEN {value} IS NOT NULL THEN pg_catalog.array_cat({value}, '{{}}') END"
@@ -105,6 +112,8 @@ mod tests {
         insta::assert_snapshot!(Shape::Scalar.force(r#"t."c""#), @r#"(ARRAY[t."c"])[1]"#);
         insta::assert_snapshot!(Shape::Array.force("c"), @r##"CASE WHEN c IS NOT NULL THEN pg_catalog.array_cat(c, '{}') END"##);
         insta::assert_snapshot!(outer.force("c"), @r##"CASE WHEN c IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((c)."n", CASE WHEN (c)."a" IS NOT NULL THEN pg_catalog.array_cat((c)."a", '{}') END, CASE WHEN (c)."in ner" IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((ARRAY[((c)."in ner")."t"])[1])::"s"."in" END)::"s"."out" END"##);
+        insta::assert_snapshot!(Shape::Bytea.force(r#"t."c""#), @r#"pg_catalog.substr(t."c", 1)"#);
+        insta::assert_snapshot!(Shape::Jsonb.force(r#"t."c""#), @r#"(t."c"::pg_catalog.text)::pg_catalog.jsonb"#);
         assert_eq!(Shape::Scalar.hidden("c", None), None);
         insta::assert_snapshot!(outer.hidden("c", Some(Method::Lz4)).unwrap(), @r#"(pg_catalog.pg_column_compression((c)."a") <> 'lz4' OR pg_catalog.pg_column_compression((c)."in ner") <> 'lz4' OR (pg_catalog.pg_column_compression(((c)."in ner")."t") <> 'lz4'))"#);
     }

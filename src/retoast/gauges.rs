@@ -13,6 +13,7 @@ use super::result::Sizes;
 use crate::disk::Oid;
 use crate::source::live::LiveError;
 use crate::source::live::catalog::Relation;
+use crate::source::live::toasters::TOAST_RELATIONS;
 use crate::source::sql::quote_identifier;
 
 /// `application_name` of this program's sessions begins so.
@@ -36,12 +37,18 @@ pub async fn wal(client: &Client) -> Result<u64, LiveError> {
 
 /// Sizes of a table's parts.
 pub async fn sizes(client: &Client, oid: Oid) -> Result<Sizes, LiveError> {
-    let sql = "SELECT coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
-                      coalesce(pg_catalog.pg_relation_size(nullif(c.reltoastrelid, 0)), 0), \
-                      coalesce(pg_catalog.pg_indexes_size(c.oid), 0) \
-                      + coalesce(pg_catalog.pg_indexes_size(nullif(c.reltoastrelid, 0)), 0) \
-               FROM pg_catalog.pg_class AS c WHERE c.oid = $1";
-    let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
+    let sql = format!(
+        "SELECT coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
+                coalesce(t.heap, 0)::pg_catalog.int8, \
+                (coalesce(pg_catalog.pg_indexes_size(c.oid), 0) \
+                 + coalesce(t.indexes, 0))::pg_catalog.int8 \
+         FROM pg_catalog.pg_class AS c, \
+         LATERAL (SELECT sum(pg_catalog.pg_relation_size(o)) AS heap, \
+                         sum(pg_catalog.pg_indexes_size(o)) AS indexes \
+                  FROM pg_catalog.unnest({TOAST_RELATIONS}) AS o) AS t \
+         WHERE c.oid = $1"
+    );
+    let rows = client.query_typed(&sql, &[(&oid.0, Type::OID)]).await?;
     let row = rows
         .first()
         .ok_or_else(|| LiveError::NoSuchRelation(quote_identifier(&oid.0.to_string())))?;
@@ -179,16 +186,17 @@ pub async fn directories(client: &Client, oid: Oid) -> Result<Option<Vec<PathBuf
     if std::fs::metadata(&data).map(|here| here.mtime()).ok() != Some(changed) {
         return Ok(None);
     }
-    let spaces = "SELECT DISTINCT pg_catalog.pg_tablespace_location(coalesce(nullif(\
-                  c.reltablespace, 0), d.dattablespace)) \
-                  FROM pg_catalog.pg_class AS c, pg_catalog.pg_database AS d, \
-                  (SELECT oid, reltoastrelid FROM pg_catalog.pg_class WHERE oid = $1) AS t \
-                  WHERE d.datname = pg_catalog.current_database() \
-                  AND c.oid IN (SELECT t.oid UNION ALL SELECT t.reltoastrelid UNION ALL \
-                    SELECT i.indexrelid FROM pg_catalog.pg_index AS i \
-                    WHERE i.indrelid IN (t.oid, t.reltoastrelid))";
+    let spaces = format!(
+        "SELECT DISTINCT pg_catalog.pg_tablespace_location(coalesce(nullif(\
+         s.reltablespace, 0), d.dattablespace)) \
+         FROM pg_catalog.pg_class AS c, pg_catalog.pg_class AS s, pg_catalog.pg_database AS d, \
+         LATERAL (SELECT c.oid || {TOAST_RELATIONS} AS oids) AS t \
+         WHERE c.oid = $1 AND d.datname = pg_catalog.current_database() \
+         AND (s.oid = ANY (t.oids) OR s.oid IN (SELECT i.indexrelid FROM pg_catalog.pg_index AS i \
+           WHERE i.indrelid = ANY (t.oids)))"
+    );
     let mut places = vec![data.clone(), data.join("pg_wal")];
-    for row in client.query_typed(spaces, &[(&oid.0, Type::OID)]).await? {
+    for row in client.query_typed(&spaces, &[(&oid.0, Type::OID)]).await? {
         let place: String = row.try_get(0)?;
         if !place.is_empty() {
             places.push(PathBuf::from(place));

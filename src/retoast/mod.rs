@@ -3,6 +3,7 @@
 //! * [`choice`]: toasters and what makes them a column's choice.
 //! * [`forcing`]: expressions that make a new datum of a stored value, by type.
 //! * [`compliance`]: whether a stored row is what the choice would store.
+//! * [`pluggable`]: toasters of servers with pluggable TOAST as the choice.
 //! * [`sql`]: the text of every statement.
 //! * [`machine`]: what to do next, without IO and without a clock.
 //! * [`shapes`], [`generated`], [`preflight`]: what the catalog says of types and tables, and why a
@@ -17,12 +18,14 @@
 //! * [`policy`]: choice and compliance value by value; `policy_preflight`: what the catalog says for
 //!   that; [`policy_sql`], [`policy_scan`], [`policy_batch`]: its temporary table, scans and batches;
 //!   [`policy_share`]: how much complies; [`since`]: what earlier runs have proven.
-//! * [`result`]: what is reported.
+//! * [`pluggable`]: servers with pluggable TOAST (pure).
+//! * [`result`], [`departure`]: what is reported.
 
 pub mod checkpoint;
 pub mod choice;
 pub mod compliance;
 pub mod control;
+pub mod departure;
 pub mod forcing;
 mod foresee;
 pub mod gauges;
@@ -34,6 +37,7 @@ pub mod origin;
 pub mod parents;
 pub mod patience;
 pub mod plan;
+pub mod pluggable;
 pub mod policy;
 pub mod policy_batch;
 mod policy_preflight;

@@ -36,7 +36,9 @@ impl Locked {
 impl Sweep<'_> {
     /// What the columns are brought to, in a word.
     pub(super) fn choice(&self) -> String {
-        let Some(rule) = &self.ready.rule else { return self.options.toaster.name().to_owned() };
+        let Some(rule) = &self.ready.rule else {
+            return self.ready.toaster_name(self.options.toaster);
+        };
         let mut methods: Vec<String> = rule.methods.iter().map(ToString::to_string).collect();
         methods.dedup();
         format!("{} {}", rule.policy, methods.join(", "))

@@ -68,6 +68,7 @@ pub(super) async fn to_look_at(
         follow: Vec::new(),
         stored_columns: Vec::new(),
         changes: Changes::default(),
+        plan: None,
         model,
         replica_role: false,
         triggers_fire: false,
@@ -118,6 +119,7 @@ pub(super) fn leave(
             }
             _ => Vec::new(),
         },
+        toasters: Vec::new(),
         target: None,
     };
     let is_set = current.iter().all(|(_, now)| now.storage == Storage::Extended)

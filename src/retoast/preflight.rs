@@ -6,6 +6,7 @@ use tokio_postgres::types::Type;
 
 use super::choice::{Changes, Current, Toaster};
 use super::generated::{Generated, generated};
+use super::pluggable::{self, Asked, Plan, PlanError};
 use super::policy::Rule;
 use super::policy_preflight;
 use super::shapes;
@@ -21,6 +22,7 @@ use crate::model::toast::{Column, Table as Model};
 use crate::source::live::LiveError;
 use crate::source::live::catalog::{self, Relation, RelationKind};
 use crate::source::live::server::Server;
+use crate::source::live::toasters::{self, TOAST_RELATIONS};
 use crate::source::sql::quote_identifier;
 
 /// What the user wants done to each table.
@@ -28,8 +30,11 @@ use crate::source::sql::quote_identifier;
 pub struct Wish {
     /// The columns.
     pub columns: Vec<String>,
-    /// What is to store them.
+    /// What is to store them on a stock server; with a toaster of `pg_toaster`,
+    /// [`Toaster::Extended`], which leaves the compression method as it is.
     pub toaster: Toaster,
+    /// What is asked in the terms of a server with pluggable TOAST.
+    pub asked: Asked,
     /// `toast_tuple_target`, if it is to be set.
     pub target: Option<u32>,
     /// Leave the settings as they are.
@@ -77,6 +82,8 @@ pub struct Ready {
     pub stored_columns: Vec<String>,
     /// What must be set first.
     pub changes: Changes,
+    /// By what values are judged where there are toasters besides the stock ones.
+    pub plan: Option<Plan>,
     /// The table as the toaster will see it once that is set.
     pub model: Model,
     /// Whether ordinary triggers can be silenced.
@@ -92,6 +99,11 @@ pub struct Ready {
 }
 
 impl Ready {
+    /// The name of the toaster that was chosen; `stock` is the choice where there are stock ones only.
+    pub fn toaster_name(&self, stock: Toaster) -> String {
+        self.plan.as_ref().map_or(stock.name(), |plan| &plan.toaster).to_owned()
+    }
+
     /// With a policy, all that decides what becomes of values, in a line.
     pub fn choice(&self) -> Option<String> {
         let rule = self.rule.as_ref()?;
@@ -122,6 +134,12 @@ pub enum Refusal {
 impl From<tokio_postgres::Error> for Refusal {
     fn from(error: tokio_postgres::Error) -> Refusal {
         Refusal::Live(error.into())
+    }
+}
+
+impl From<PlanError> for Refusal {
+    fn from(error: PlanError) -> Refusal {
+        Refusal::Usage(error.to_string())
     }
 }
 
@@ -192,16 +210,18 @@ pub async fn table(
 async fn locked<T>(client: &Client, oid: Oid) -> Result<T, Refusal> {
     let rows = client
         .query_typed(
-            "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), \
+            &format!(
+                "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), \
                     coalesce(pg_catalog.string_agg(DISTINCT l.pid::pg_catalog.text, ', '), '?') \
              FROM pg_catalog.pg_class AS c \
              JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
              LEFT JOIN pg_catalog.pg_locks AS l ON l.locktype = 'relation' AND l.granted \
                AND l.mode = 'AccessExclusiveLock' \
-               AND (l.relation = c.oid OR l.relation = c.reltoastrelid) \
+               AND l.relation = ANY (c.oid || {TOAST_RELATIONS}) \
                AND l.database = (SELECT oid FROM pg_catalog.pg_database \
                                  WHERE datname = pg_catalog.current_database()) \
-             WHERE c.oid = $1 GROUP BY 1",
+             WHERE c.oid = $1 GROUP BY 1"
+            ),
             &[(&oid.0, Type::OID)],
         )
         .await?;
@@ -234,7 +254,8 @@ async fn look(
     let triggers_fire = triggers(client, &relation, replica_role, wish.allow_triggers).await?;
     let default_method = default_method(client).await?;
     let generated = generated(client, oid).await?;
-    let targets = targets(client, &relation, wish, &generated, default_method).await?;
+    let mut targets = targets(client, &relation, wish, &generated, default_method).await?;
+    let plan = plan(client, oid, &mut targets, &wish.asked).await?;
     let follow = follow(client, &relation, &targets, &generated, default_method).await?;
     let notes = notes(client, &relation, &targets, &follow).await?;
     if let Some(rule) = wish.rule {
@@ -256,9 +277,17 @@ async fn look(
             (column.name.clone(), current)
         })
         .collect();
-    let changes = Changes::of(wish.toaster, &current, target, has_target);
+    let mut changes = match wish.asked {
+        Asked::Stock(_) => Changes::of(wish.toaster, &current, target, has_target),
+        _ => Changes::of_target(target, has_target),
+    };
+    if let Some(plan) = &plan {
+        changes.storage.extend(plan.changes.storage.iter().cloned());
+        changes.toasters.extend(plan.changes.toasters.iter().cloned());
+    }
     if wish.no_alter
         && (!changes.storage.is_empty()
+            || !changes.toasters.is_empty()
             || changes.target.is_some()
             || targets
                 .iter()
@@ -266,12 +295,19 @@ async fn look(
     {
         return Err(Refusal::Usage(format!(
             "{name}: the columns are not set to {}, and --no-alter forbids to set them",
-            wish.toaster.name()
+            plan.as_ref().map_or(wish.toaster.name(), |plan| &plan.toaster)
         )));
     }
     let changes = if wish.no_alter { Changes::default() } else { changes };
-    let model =
+    let mut model =
         model(&relation, server, wish.toaster, &targets, default_method, target.or(has_target));
+    if let (Some(plan), false) = (&plan, matches!(wish.asked, Asked::Stock(_))) {
+        for planned in &plan.columns {
+            if let Some(column) = model.columns.get_mut(planned.index) {
+                column.storage = planned.storage;
+            }
+        }
+    }
     let rule = wish.rule.map(|rule| policy_preflight::rule_of(rule, &model, &targets));
     let leave = wish.rule.and_then(|rule| policy_preflight::leave(rule, &relation, &current));
     Ok(Some(Ready {
@@ -280,6 +316,7 @@ async fn look(
         targets,
         follow,
         changes,
+        plan,
         model,
         replica_role,
         triggers_fire,
@@ -356,6 +393,32 @@ async fn notes(
         ));
     }
     Ok(notes)
+}
+
+/// The plan for a server with pluggable TOAST, and what it has found out about forcing.
+async fn plan(
+    client: &Client,
+    oid: Oid,
+    targets: &mut [Target],
+    asked: &Asked,
+) -> Result<Option<Plan>, Refusal> {
+    let toasters = toasters::ask(client).await?;
+    let columns = match toasters {
+        Some(_) => toasters::columns(client, Some(oid)).await?,
+        None => Vec::new(),
+    };
+    let chosen: Vec<_> = targets
+        .iter()
+        .filter_map(|target| columns.iter().find(|column| column.index == target.index))
+        .collect();
+    let plan = pluggable::plan(toasters.as_ref(), &chosen, asked)?;
+    for target in targets {
+        let planned = plan.as_ref().and_then(|plan| plan.column(target.index));
+        if let Some(forcing) = planned.and_then(|planned| planned.forcing.clone()) {
+            target.shape = forcing;
+        }
+    }
+    Ok(plan)
 }
 
 fn kind(relation: &Relation) -> Result<(), Refusal> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::departure::DepartureReport;
 use super::plan::Plan;
 use crate::codec::Method;
 use crate::model::stored::Form;
@@ -23,6 +24,9 @@ pub struct Report {
     pub dry_run: bool,
     /// One for each table.
     pub tables: Vec<TableReport>,
+    /// What is left of the toaster that was to be left, if one was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub departure: Option<DepartureReport>,
 }
 
 /// How work on a table ended.

@@ -291,6 +291,7 @@ impl Sweep<'_> {
         if self.ready.triggers_fire {
             notes.push("triggers fire for every row stored anew".to_owned());
         }
+        notes.extend(self.ready.plan.iter().flat_map(|plan| plan.notes.iter().cloned()));
         notes
     }
 

@@ -251,12 +251,36 @@ impl Scanner<'_> {
             self.decide_by_rule(rule, (ctid, tuple.xmin.0, bytes), values, placed, rows);
             return;
         }
-        match by_model(&self.ready.model, &indexes, &follow, &values, &|_| None) {
+        let verdict = self.verdict(&indexes, &follow, &values, &|_| None);
+        let stale = self.ready.plan.as_ref().and_then(|plan| plan.stale(&values));
+        if let (Some(index), false) = (stale, verdict == Verdict::Complies) {
+            let name = desc.attributes.get(index).map_or("", |column| &column.name);
+            self.problems.push(format!(
+                "row {ctid}: column \"{name}\" was changed in place, and the server may read it as it \
+                 was before: set it as a whole first"
+            ));
+            return;
+        }
+        match verdict {
             Verdict::Complies => {}
             Verdict::Differs => rows.push(Row { ctid, bytes }),
             Verdict::Depends(columns) => {
                 open.push(Candidate { ctid, bytes, values, open: columns });
             }
+        }
+    }
+
+    /// What the choice says of a row.
+    fn verdict(
+        &self,
+        indexes: &[usize],
+        follow: &[usize],
+        values: &[StoredValue],
+        known: &dyn Fn(usize) -> Option<Compressed>,
+    ) -> Verdict {
+        match &self.ready.plan {
+            Some(plan) => plan.verdict(&self.ready.model, follow, values, known),
+            None => by_model(&self.ready.model, indexes, follow, values, known),
         }
     }
 
@@ -322,8 +346,11 @@ impl Scanner<'_> {
         let table = self.ready.relation.quoted();
         let mut answers: HashMap<(ItemPointer, usize), Compressed> = HashMap::new();
         for target in &self.ready.targets {
-            let mut asked: Vec<&Candidate> =
-                open.iter().filter(|candidate| candidate.open.contains(&target.index)).collect();
+            let (outside, mut asked): (Vec<&Candidate>, Vec<&Candidate>) = open
+                .iter()
+                .filter(|candidate| candidate.open.contains(&target.index))
+                .partition(|candidate| self.spares(target.index, candidate));
+            self.ask_what_is_left(target, &outside, &mut answers).await?;
             if asked.is_empty() {
                 continue;
             }
@@ -356,14 +383,41 @@ impl Scanner<'_> {
             }
         }
         let (indexes, follow) = self.indexes();
-        let model = &self.ready.model;
         for candidate in open {
             let Candidate { ctid, bytes, values, .. } = candidate;
             // a row that is gone has no answer, and nothing is to be done
             let answer = |index| answers.get(&(ctid, index)).copied();
-            if by_model(model, &indexes, &follow, &values, &answer) == Verdict::Differs {
+            if self.verdict(&indexes, &follow, &values, &answer) == Verdict::Differs {
                 rows.push(Row { ctid, bytes });
             }
+        }
+        Ok(())
+    }
+
+    /// Whether the value is out of line and its column's toaster may leave it so.
+    fn spares(&self, index: usize, candidate: &Candidate) -> bool {
+        let planned = self.ready.plan.as_ref().and_then(|plan| plan.column(index));
+        planned.is_some_and(|planned| planned.spares)
+            && candidate.values.get(index).is_some_and(|value| value.form.is_external())
+    }
+
+    /// Which of these values the toaster would leave as they are.
+    async fn ask_what_is_left(
+        &self,
+        target: &Target,
+        candidates: &[&Candidate],
+        answers: &mut HashMap<(ItemPointer, usize), Compressed>,
+    ) -> Result<(), LiveError> {
+        if candidates.is_empty() {
+            return Ok(());
+        }
+        let ctids: Vec<String> = candidates.iter().map(|one| one.ctid.to_string()).collect();
+        let sql = sql::never_moved(&self.ready.relation.quoted(), target);
+        // some size: it would be stored otherwise
+        answers.extend(candidates.iter().map(|one| ((one.ctid, target.index), Some(0))));
+        let client = self.connection.client();
+        for row in client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await? {
+            answers.insert((address(row.try_get(0)?)?, target.index), None);
         }
         Ok(())
     }
@@ -447,6 +501,10 @@ impl Scanner<'_> {
     /// Adds the rows with compressed fields inside composite values.
     async fn hidden(&self, blocks: Range<u32>, rows: &mut Vec<Row>) -> Result<(), LiveError> {
         let table = self.ready.relation.quoted();
+        // of compression inside composite values a toaster of pg_toaster says nothing
+        if self.ready.plan.as_ref().is_some_and(|plan| !plan.stock) {
+            return Ok(());
+        }
         let Some(sql) = sql::hidden(&table, self.toaster, &self.ready.targets, blocks) else {
             return Ok(());
         };

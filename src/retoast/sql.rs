@@ -1,6 +1,6 @@
 //! The text of every statement of the sweep (pure). Identifiers are quoted here and nowhere else.
 
-use super::choice::{Changes, Toaster};
+use super::choice::{Changes, Toaster, ToasterChange};
 use super::forcing::Shape;
 use crate::codec::Method;
 use crate::model::settings::TupleTarget;
@@ -71,8 +71,22 @@ pub fn alter(table: &str, changes: &Changes) -> Option<String> {
             method.name()
         ));
     }
+    parts.extend(changes.toasters.iter().map(toaster_clause));
     parts.extend(changes.target.map(|target| format!("SET (toast_tuple_target = {target})")));
     (!parts.is_empty()).then(|| format!("ALTER TABLE ONLY {table} {}", parts.join(", ")))
+}
+
+fn toaster_clause(change: &ToasterChange) -> String {
+    match change {
+        ToasterChange::Toaster(column, toaster) => format!(
+            "ALTER COLUMN {} SET TOASTER {}",
+            quote_identifier(column),
+            quote_identifier(toaster)
+        ),
+        ToasterChange::NoMethod(column) => {
+            format!("ALTER COLUMN {} SET COMPRESSION default", quote_identifier(column))
+        }
+    }
 }
 
 /// How a batch's transaction begins.
@@ -284,6 +298,19 @@ pub fn clear_judge(target: &Target) -> String {
     format!("TRUNCATE pg_temp.{}", judge_name(target))
 }
 
+/// Those addresses of `$1` where a `jsonb` column holds what `jsonb_toaster` never moves out: a scalar,
+/// or an object without objects and arrays in it.
+pub fn never_moved(table: &str, target: &Target) -> String {
+    format!(
+        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
+         AND CASE pg_catalog.jsonb_typeof({column}) WHEN 'array' THEN false WHEN 'object' THEN \
+         NOT EXISTS (SELECT FROM pg_catalog.jsonb_each({column}) AS e \
+         WHERE pg_catalog.jsonb_typeof(e.value) IN ('array', 'object')) ELSE true END",
+        column = target.column()
+    )
+}
+
 /// Empties the judge of rows.
 pub const CLEAR_ROW_JUDGE: &str = "TRUNCATE pg_temp.toastctl_judge";
 
@@ -380,10 +407,16 @@ mod tests {
         let changes = Changes {
             storage: vec![("a\"b".into(), Storage::Extended)],
             compression: vec![("a\"b".into(), Method::Lz4)],
+            toasters: Vec::new(),
             target: TupleTarget::new(4080, crate::disk::layout::PageSize::DEFAULT).ok(),
         };
         insta::assert_snapshot!(alter(TABLE, &changes).unwrap(), @r##"ALTER TABLE ONLY "s"."T" ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, SET (toast_tuple_target = 4080)"##);
         assert_eq!(alter(TABLE, &Changes::default()), None);
+    }
+
+    #[test]
+    fn what_jsonb_toaster_leaves_is_asked_for() {
+        insta::assert_snapshot!(never_moved(TABLE, &targets()[0]), @r##"SELECT t.ctid::pg_catalog.text FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) AND CASE pg_catalog.jsonb_typeof(t."a""b") WHEN 'array' THEN false WHEN 'object' THEN NOT EXISTS (SELECT FROM pg_catalog.jsonb_each(t."a""b") AS e WHERE pg_catalog.jsonb_typeof(e.value) IN ('array', 'object')) ELSE true END"##);
     }
 
     #[test]

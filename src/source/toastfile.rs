@@ -260,22 +260,50 @@ impl<T: Transactions> ChunkStore for ToastFile<T> {
         if !self.read(tid.block)? {
             return Ok(None);
         }
-        let place = |text: String| StoreError(format!("chunk at {tid}: {text}"));
-        let page = match Page::parse(&self.page).map_err(|error| place(error.to_string()))? {
-            PageState::New => return Ok(None),
-            PageState::Used(page) => page,
-        };
-        let find = |number: u16| page.line_pointers().find(|(n, _)| *n == number).map(|(_, i)| i);
-        let item = match find(tid.item) {
-            Some(item) if item.state == LinePointerState::Redirect => find(item.offset),
-            item => item,
-        };
-        let Some(item) = item.filter(|item| item.state == LinePointerState::Normal) else {
-            return Ok(None);
-        };
-        let (tuple, value_id, seq, data) = read_chunk(&page, item).map_err(place)?;
-        let inserted = fate(&tuple, &self.transactions);
-        let data = ChunkData::of(&data).ok_or_else(|| place("chunk_data is a pointer".into()))?;
-        Ok(Some(Chunk { tid, value_id, seq, inserted, data }))
+        chunk_on_page(&self.page, tid, &self.transactions)
     }
+}
+
+/// The chunk at `tid`, whose page is `bytes`, redirects followed; `None` if there is no tuple.
+pub fn chunk_on_page(
+    bytes: &[u8],
+    tid: ItemPointer,
+    transactions: &impl Transactions,
+) -> Result<Option<Chunk>, StoreError> {
+    let place = |text: String| StoreError(format!("chunk at {tid}: {text}"));
+    let page = match Page::parse(bytes).map_err(|error| place(error.to_string()))? {
+        PageState::New => return Ok(None),
+        PageState::Used(page) => page,
+    };
+    let find = |number: u16| page.line_pointers().find(|(n, _)| *n == number).map(|(_, i)| i);
+    let item = match find(tid.item) {
+        Some(item) if item.state == LinePointerState::Redirect => find(item.offset),
+        item => item,
+    };
+    let Some(item) = item.filter(|item| item.state == LinePointerState::Normal) else {
+        return Ok(None);
+    };
+    let (tuple, value_id, seq, data) = read_chunk(&page, item).map_err(place)?;
+    let inserted = fate(&tuple, transactions);
+    let data = ChunkData::of(&data).ok_or_else(|| place("chunk_data is a pointer".into()))?;
+    Ok(Some(Chunk { tid, value_id, seq, inserted, data }))
+}
+
+/// All chunks of the value `value_id` on a page, dead ones included.
+pub fn chunks_on_page(
+    block: BlockNumber,
+    bytes: &[u8],
+    value_id: Oid,
+    transactions: &impl Transactions,
+) -> Result<Vec<Chunk>, StoreError> {
+    let mut chunks = Vec::new();
+    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return Ok(chunks) };
+    for (item, pointer) in page.line_pointers() {
+        let ours = pointer.state == LinePointerState::Normal
+            && read_chunk(&page, pointer).is_ok_and(|(_, found, ..)| found == value_id);
+        if ours {
+            chunks.extend(chunk_on_page(bytes, ItemPointer { block, item }, transactions)?);
+        }
+    }
+    Ok(chunks)
 }

@@ -25,6 +25,7 @@ mod model;
 #[path = "../../benches/codec/oracle.rs"]
 mod oracle;
 mod pattern;
+mod pluggable;
 mod reassemble;
 mod retoast;
 mod retoast_around;
@@ -34,5 +35,6 @@ mod retoast_policy;
 mod retoast_proof;
 mod retoast_shapes;
 mod server;
+mod standin;
 mod table_files;
 mod tls;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toastctl::disk::Oid;
+use toastctl::retoast::pluggable::Asked;
 use toastctl::retoast::policy_scan::{Notebook, RuleScan};
 use toastctl::retoast::preflight::{self, Ready, Wish};
 use toastctl::retoast::result::Tally;
@@ -23,6 +24,7 @@ async fn ready(client: &tokio_postgres::Client, server: &Server, oid: u32) -> Re
     let wish = Wish {
         columns: vec!["v".into()],
         toaster: "lz4".parse().unwrap(),
+        asked: Asked::Stock("lz4"),
         target: None,
         rule: None,
         no_alter: false,

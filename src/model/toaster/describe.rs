@@ -139,6 +139,16 @@ impl Description {
         Some(Location { value_id, toast_relation: relation, chunks: part.chunks.unwrap_or(0) })
     }
 
+    /// Whether the server may read the value as it was before a change in place: it applies a diff
+    /// only where what is under it was compressed as a whole.
+    pub fn may_be_read_stale(&self) -> bool {
+        self.parts.iter().any(|part| match part.kind {
+            PointerKind::Jsonx(5) => part.chunk_bytes >= part.raw_size,
+            PointerKind::Jsonx(6) => true,
+            _ => false,
+        })
+    }
+
     /// Chunks; `None` if the pointer does not tell.
     pub fn chunks(&self) -> Option<u64> {
         match self.kind {

@@ -6,6 +6,7 @@ use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use super::LiveError;
+use super::toasters::TOAST_RELATIONS;
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
@@ -241,11 +242,12 @@ fn wrong_kind(relkind: &str, name: &str) -> LiveError {
 pub async fn describe(client: &Client, oid: Oid) -> Result<Option<Relation>, LiveError> {
     let rows = client
         .query_typed(
-            "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
+            &format!(
+                "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
                     c.relkind::pg_catalog.text, coalesce(a.amname, '')::pg_catalog.text, \
                     coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
                     coalesce(pg_catalog.pg_indexes_size(c.oid), 0), \
-                    coalesce(c.reloptions, '{}'), \
+                    coalesce(c.reloptions, '{{}}'), \
                     pg_catalog.row_security_active(c.oid), \
                     t.oid, t.relname::pg_catalog.text, \
                     coalesce(pg_catalog.pg_relation_size(t.oid), 0), \
@@ -254,8 +256,9 @@ pub async fn describe(client: &Client, oid: Oid) -> Result<Option<Relation>, Liv
              FROM pg_catalog.pg_class AS c \
              JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
              LEFT JOIN pg_catalog.pg_am AS a ON a.oid = c.relam \
-             LEFT JOIN pg_catalog.pg_class AS t ON t.oid = c.reltoastrelid \
-             WHERE c.oid = $1",
+             LEFT JOIN pg_catalog.pg_class AS t ON t.oid = ({TOAST_RELATIONS})[1] \
+             WHERE c.oid = $1"
+            ),
             &[(&oid.0, Type::OID)],
         )
         .await?;

@@ -1,45 +1,50 @@
 //! Chunks of a live server's TOAST relations, by SQL: those that the present transaction sees, which
-//! are all that its visible rows refer to.
+//! are all that its visible rows refer to. Where pages can be read, they give what SQL does not:
+//! chunks that are dead, for values of dead rows, and addresses that are redirected.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures_util::TryStreamExt;
 use tokio::runtime::Handle;
 use tokio_postgres::types::{Oid as PgOid, Type};
 use tokio_postgres::{Client, Row};
 
 use super::LiveError;
+use super::pages::PageReader;
+use super::server::Pageinspect;
+use crate::disk::layout::PageSize;
 use crate::disk::{BlockNumber, ItemPointer, Oid};
-use crate::model::toaster::catalog::{Handler, PluggableToaster, Toasters};
 use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
+use crate::model::visibility::Snapshot;
 use crate::source::connect::Connection;
 use crate::source::sql::quote_qualified;
+use crate::source::toastfile::{chunk_on_page, chunks_on_page};
 
-/// The toasters of the database: `pg_toaster` where the server has it.
-pub async fn toasters(client: &Client) -> Result<Toasters, LiveError> {
-    let rows = client
-        .query_typed("SELECT pg_catalog.to_regclass('pg_catalog.pg_toaster') IS NOT NULL", &[])
-        .await?;
-    let pluggable = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false);
-    if !pluggable {
-        return Ok(Toasters::by_bytes());
+/// Blocks read at a time: 4 MB of 8 kB pages.
+const BATCH: u32 = 512;
+
+/// Calls `each` with every value of a TOAST relation, given by its quoted name, that the present
+/// transaction sees: `chunk_id`, chunks, bytes of `chunk_data` as stored.
+pub async fn values(
+    client: &Client,
+    relation: &str,
+    mut each: impl FnMut(Oid, u64, u64),
+) -> Result<(), LiveError> {
+    let sql = format!(
+        "SELECT chunk_id, pg_catalog.count(*), \
+                pg_catalog.sum(pg_catalog.pg_column_size(chunk_data) - 4)::pg_catalog.int8 \
+         FROM {relation} GROUP BY chunk_id"
+    );
+    let none: [(&str, Type); 0] = [];
+    let mut rows = std::pin::pin!(client.query_typed_raw(&sql, none).await?);
+    while let Some(row) = rows.try_next().await? {
+        let count = |at| -> Result<u64, LiveError> {
+            Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
+        };
+        each(Oid(row.try_get::<_, PgOid>(0)?), count(1)?, count(2)?);
     }
-    let rows = client
-        .query_typed(
-            "SELECT t.oid, t.tsrname::pg_catalog.text, p.proname::pg_catalog.text \
-             FROM pg_catalog.pg_toaster AS t \
-             JOIN pg_catalog.pg_proc AS p ON p.oid = t.tsrhandler ORDER BY t.oid",
-            &[],
-        )
-        .await?;
-    let row = |row: &Row| -> Result<PluggableToaster, LiveError> {
-        Ok(PluggableToaster {
-            oid: Oid(row.try_get::<_, PgOid>(0)?),
-            name: row.try_get(1)?,
-            handler: Handler::from_function(row.try_get(2)?),
-        })
-    };
-    Ok(Toasters::new(rows.iter().map(row).collect::<Result<_, _>>()?))
+    Ok(())
 }
 
 /// Reads chunks on one connection, inside its present transaction.
@@ -50,12 +55,91 @@ pub struct LiveChunks {
     connection: Arc<Connection>,
     /// Quoted names of TOAST relations.
     names: HashMap<Oid, String>,
+    pages: Option<ChunkPages>,
+}
+
+/// How chunks are read from pages.
+#[derive(Debug, Clone)]
+pub struct ChunkPages {
+    /// pageinspect.
+    pub pageinspect: Pageinspect,
+    /// The server's page size.
+    pub page_size: PageSize,
+    /// The moment of the transaction.
+    pub snapshot: Snapshot,
+    /// Whether dead chunks are wanted too: then the TOAST relation is read whole for each value.
+    pub dead: bool,
 }
 
 impl LiveChunks {
     /// Nothing is asked yet.
     pub fn new(connection: Arc<Connection>) -> LiveChunks {
-        LiveChunks { connection, names: HashMap::new() }
+        LiveChunks { connection, names: HashMap::new(), pages: None }
+    }
+
+    /// With pages for what SQL does not give.
+    pub fn with_pages(connection: Arc<Connection>, pages: ChunkPages) -> LiveChunks {
+        LiveChunks { pages: Some(pages), ..LiveChunks::new(connection) }
+    }
+
+    async fn reader(
+        &mut self,
+        relation: Oid,
+        pages: &ChunkPages,
+    ) -> Result<PageReader, StoreError> {
+        let name = self.name(relation).await?;
+        PageReader::new(
+            Arc::clone(&self.connection),
+            &pages.pageinspect,
+            pages.page_size,
+            name,
+            pages.snapshot.clone(),
+        )
+        .await
+        .map_err(|error| unread(&error))
+    }
+
+    /// All chunks of a value that are still on pages.
+    async fn all_chunks(
+        &mut self,
+        relation: Oid,
+        value_id: Oid,
+        pages: &ChunkPages,
+    ) -> Result<Vec<Chunk>, StoreError> {
+        let mut reader = self.reader(relation, pages).await?;
+        let end = reader.block_count().await.map_err(|error| unread(&error))?;
+        let mut chunks = Vec::new();
+        let mut next = 0;
+        while next < end {
+            let last = next.saturating_add(BATCH).min(end);
+            let blocks: Vec<BlockNumber> = (next..last).map(BlockNumber).collect();
+            next = last;
+            let read = reader.read(&blocks).await.map_err(|error| unread(&error))?;
+            if let Some((block, message)) = read.unreadable.first() {
+                return Err(StoreError(format!("toast block {block}: {message}")));
+            }
+            for (block, bytes) in read.iter() {
+                chunks.extend(chunks_on_page(block, bytes, value_id, read.transactions())?);
+            }
+        }
+        Ok(chunks)
+    }
+
+    async fn on_page(
+        &mut self,
+        relation: Oid,
+        tid: ItemPointer,
+        pages: &ChunkPages,
+    ) -> Result<Option<Chunk>, StoreError> {
+        let mut reader = self.reader(relation, pages).await?;
+        if tid.block.0 >= reader.block_count().await.map_err(|error| unread(&error))? {
+            return Ok(None);
+        }
+        let read = reader.read(&[tid.block]).await.map_err(|error| unread(&error))?;
+        match read.iter().next() {
+            Some((_, bytes)) => chunk_on_page(bytes, tid, read.transactions()),
+            None => Ok(None),
+        }
     }
 
     async fn name(&mut self, relation: Oid) -> Result<String, StoreError> {
@@ -101,6 +185,10 @@ impl LiveChunks {
     }
 }
 
+fn unread(error: &LiveError) -> StoreError {
+    StoreError(error.to_string())
+}
+
 fn failed(error: tokio_postgres::Error) -> StoreError {
     StoreError(LiveError::from(error).to_string())
 }
@@ -136,13 +224,19 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
 
 impl ChunkStore for LiveChunks {
     fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+        if let Some(pages) = self.pages.clone().filter(|pages| pages.dead) {
+            return wait(self.all_chunks(relation, value_id, &pages));
+        }
         wait(self.select(relation, "chunk_id = $1 ORDER BY chunk_seq", (&value_id.0, Type::OID)))
     }
 
     fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
         let text = tid.to_string();
         let found = wait(self.select(relation, "ctid = $1::pg_catalog.tid", (&text, Type::TEXT)))?;
-        Ok(found.into_iter().next())
+        match (found.into_iter().next(), self.pages.clone()) {
+            (None, Some(pages)) => wait(self.on_page(relation, tid, &pages)),
+            (found, _) => Ok(found),
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! * [`catalog`]: relations and their columns.
 //! * [`snapshot`]: one moment for everything that is read.
 //! * [`pages`]: pages through pageinspect, with visibility resolved.
-//! * [`chunks`]: chunks of values out of line, and the toasters of the database.
+//! * [`chunks`]: chunks of values out of line.
+//! * [`toasters`]: toasters of servers with pluggable TOAST, and their columns.
 //! * [`functions`]: sizes through SQL functions, where pages are out of reach.
 
 use super::connect::server_message;
@@ -15,6 +16,7 @@ pub mod functions;
 pub mod pages;
 pub mod server;
 pub mod snapshot;
+pub mod toasters;
 
 /// Why the server did not give what was asked.
 #[derive(Debug, thiserror::Error)]

@@ -61,6 +61,28 @@ impl Pages {
         page.all_visible() && !self.snapshot.taken_during_recovery
     }
 
+    /// Whether the tuple at `ctid` is surely visible; the line pointer may be redirected.
+    pub fn is_live(&self, ctid: ItemPointer) -> bool {
+        self.tuple(ctid).is_some_and(|(at, tuple)| self.visibility(at, &tuple) == Visibility::Live)
+    }
+
+    fn tuple(&self, ctid: ItemPointer) -> Option<(ItemPointer, HeapTuple<'_>)> {
+        let (_, bytes) = self.iter().find(|(block, _)| *block == ctid.block)?;
+        let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
+        let find = |number| page.line_pointers().find(|(item, _)| *item == number);
+        let (mut item, mut pointer) = find(ctid.item)?;
+        if pointer.state == LinePointerState::Redirect {
+            (item, pointer) = find(pointer.offset)?;
+        }
+        let bytes = page.tuple_bytes(pointer).ok()?;
+        Some((ItemPointer { item, ..ctid }, HeapTuple::parse(bytes, page.byte_order()).ok()?))
+    }
+
+    /// What is known of transactions.
+    pub fn transactions(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
     /// Whether the tuple at `ctid` is visible.
     pub fn visibility(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
         match visibility(tuple, &*self.snapshot) {

@@ -1,0 +1,433 @@
+//! Servers with pluggable TOAST, live: on a stand-in as far as a stock server can be one, and on a real
+//! one where there is one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use toastctl::codec::Method;
+use toastctl::retoast::forcing::Shape;
+use toastctl::retoast::sql::Target;
+use toastctl::source::live::toasters::TOAST_RELATIONS;
+
+use crate::command::{Run, run, scrub, toastctl};
+use crate::server::{self, Database};
+use crate::standin::{self, Table};
+
+/// The connection string of a server with pluggable TOAST, of a superuser in a database with
+/// pageinspect, `bytea_toaster` and `jsonb_toaster`.
+const PLUGGABLE: &str = "TOASTCTL_TEST_PLUGGABLE";
+
+/// Captures of one server that can stand in a table: without dropped columns, and with hint bits,
+/// for the transactions are not the stand-in's.
+const TABLES: [&str; 22] = [
+    "bytea_aborted",
+    "bytea_append_boundary",
+    "bytea_append_many",
+    "bytea_fresh",
+    "bytea_rewritten",
+    "bytea_switch",
+    "dummy_basic",
+    "json_array_small",
+    "json_array_updates",
+    "json_cchunks",
+    "json_cchunks_diff",
+    "json_copy",
+    "json_copy_broken",
+    "json_diff",
+    "json_diff_plain",
+    "json_foreign",
+    "json_multi",
+    "json_shortkeys",
+    "json_switch",
+    "json_talk",
+    "json_tids",
+    "json_tids_comp",
+];
+
+fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn inspect(database: &Database<'_>, arguments: &[&str]) -> Run {
+    run(toastctl().args(["inspect", "-d", &database.url()]).args(arguments))
+}
+
+fn inspect_files(dir: &Path, arguments: &[&str]) -> Run {
+    let mut command = toastctl();
+    command.current_dir(dir);
+    command.args(["inspect", "--relation-file", "heap.bin", "--columns", "@meta.json"]);
+    if dir.join("toast.bin").exists() {
+        command.args(["--toast-file", "toast.bin"]);
+    }
+    run(command.args(arguments))
+}
+
+/// Rows of values without the relation's name.
+fn rows(run: &Run) -> BTreeSet<String> {
+    let anonymous = |mut row: Value| {
+        row.as_object_mut().unwrap().remove("relation");
+        row.to_string()
+    };
+    json_lines(&run.stdout).into_iter().map(anonymous).collect()
+}
+
+/// The one relation of a report, without what depends on where it was read.
+fn counted(run: &Run) -> Value {
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let relation = &report["relations"][0];
+    let mut columns = relation["columns"].clone();
+    for column in columns.as_array_mut().unwrap() {
+        // of the whole relation's bytes, and live that has an index
+        column.as_object_mut().unwrap().remove("share");
+        column["type"] = Value::Null;
+    }
+    serde_json::json!({
+        "tuples": relation["tuples"],
+        "orphans": relation["toast"]["orphans"],
+        "chunks": relation["toast"]["rows"],
+        "columns": columns,
+        "not_available": relation["not_available"],
+        "problems": relation["problem_count"],
+    })
+}
+
+fn every_value_is_the_files(database: &Database<'_>, tables: &[Table]) {
+    let mut kinds = BTreeSet::new();
+    let (mut values, mut orphans) = (0, 0);
+    for Table { name, dir } in tables {
+        let arguments = ["--values", "--reassemble", "--format", "jsonl"];
+        let live = inspect(database, &[&[name.as_str()], &arguments[..]].concat());
+        let files = inspect_files(dir.path(), &arguments);
+        assert_eq!(live.code, files.code, "{name}: {}", live.stderr);
+        assert_eq!(rows(&live), rows(&files), "{name}");
+        values += rows(&live).len();
+        let arguments = ["--format", "json"];
+        let live = counted(&inspect(database, &[name, "--format", "json"]));
+        assert_eq!(live, counted(&inspect_files(dir.path(), &arguments)), "{name}");
+        orphans += live["orphans"]["values"].as_u64().unwrap_or(0);
+        for column in live["columns"].as_array().unwrap() {
+            for toaster in column["toasters"].as_array().unwrap() {
+                kinds.insert(toaster["pointer_kind"].as_str().unwrap().to_owned());
+                assert_ne!(toaster["cost_to_read"], "");
+            }
+        }
+    }
+    assert!(values > 300 && orphans > 10 && kinds.len() > 4, "{values}, {orphans}, {kinds:?}");
+}
+
+/// Values of dead rows need chunks that no statement gives any more.
+fn values_of_dead_rows_are_put_together(database: &Database<'_>, tables: &[Table]) {
+    let (mut complete, mut by_dead_chunks) = (0, 0);
+    for table in tables.iter().filter(|table| table.name.starts_with("bytea_")) {
+        let items = database.psql(&format!(
+            "SELECT lp FROM heap_page_items(get_raw_page('{0}', 0)) WHERE lp_flags = 1
+             AND '(0,' || lp || ')' NOT IN (SELECT ctid::text FROM {0})",
+            table.name
+        ));
+        let toast = database.psql(&format!(
+            "SELECT reltoastrelid::regclass FROM pg_class WHERE oid = '{}'::regclass",
+            table.name
+        ));
+        let shown = database.psql(&format!("SELECT ctid FROM {toast}"));
+        let visible: BTreeSet<&str> = shown.lines().collect();
+        for item in items.lines() {
+            let spec = format!("a@(0,{item})");
+            let named = format!("{}.{spec}", table.name);
+            let live = inspect(database, &["--value", &named, "--format", "jsonl"]);
+            let files = inspect_files(table.dir.path(), &["--value", &spec, "--format", "jsonl"]);
+            assert_eq!(live.code, files.code, "{named}: {}", live.stderr);
+            assert_eq!(rows(&live), rows(&files), "{named}");
+            let anatomy = json_lines(&live.stdout).pop().unwrap();
+            if !anatomy["md5"].is_string() {
+                continue;
+            }
+            complete += 1;
+            let parts = anatomy["parts"].as_array().into_iter().flatten();
+            let mut chunks = parts.flat_map(|part| part["chunks"].as_array().unwrap());
+            let dead = chunks.any(|chunk| !visible.contains(chunk["ctid"].as_str().unwrap()));
+            by_dead_chunks += usize::from(dead);
+        }
+    }
+    assert!(complete >= 30 && by_dead_chunks >= 10, "{complete}, {by_dead_chunks}");
+}
+
+fn retoast(database: &Database<'_>, arguments: &[&str]) -> Run {
+    let mut command = toastctl();
+    run(command.args(["retoast", "-d", &database.url(), "--format", "json"]).args(arguments))
+}
+
+/// Values by toaster, and values of each form, of a table's one column of interest.
+fn stored(database: &Database<'_>, table: &str, column: &str) -> BTreeMap<String, u64> {
+    let report = counted(&inspect(database, &[table, "--format", "json"]));
+    let columns = report["columns"].as_array().unwrap();
+    let column = columns.iter().find(|found| found["column"] == column).unwrap();
+    let mut found = BTreeMap::new();
+    for (list, key) in [("forms", "form"), ("toasters", "toaster")] {
+        for entry in column[list].as_array().unwrap() {
+            let count = entry["values"].as_u64().unwrap();
+            *found.entry(entry[key].as_str().unwrap().to_owned()).or_default() += count;
+        }
+    }
+    found
+}
+
+/// What would be done is planned from the catalog and from pointers on pages.
+fn plans_are_made_and_nothing_is_changed(database: &Database<'_>) {
+    let plan = |arguments: &[&str]| {
+        let done = retoast(database, &[arguments, &["--dry-run"]].concat());
+        assert_eq!(done.code, Some(0), "{arguments:?}: {}{}", done.stdout, done.stderr);
+        let report: Value = serde_json::from_str(&done.stdout).unwrap();
+        assert_eq!(report["dry_run"], true);
+        report
+    };
+    let switch = stored(database, "bytea_switch", "a");
+    let get = |name: &str| switch.get(name).copied().unwrap_or(0);
+    assert!(get("bytea_toaster") > 0 && get("external") > 0, "{switch:?}");
+    let to = plan(&["bytea_switch", "-c", "a", "--toaster", "bytea_toaster"]);
+    let table = &to["tables"][0];
+    assert_eq!(
+        table["alter"],
+        "ALTER TABLE ONLY \"public\".\"bytea_switch\" ALTER COLUMN \"a\" SET TOASTER \"bytea_toaster\""
+    );
+    let foreign = get("custom") - get("bytea_toaster");
+    assert_eq!(table["rows_found"], get("external") + get("external_compressed") + foreign, "{to}");
+    let back = plan(&["bytea_switch", "-c", "a", "--toaster", "deftoaster"]);
+    assert_eq!(back["tables"][0]["rows_found"], get("custom"), "{back}");
+    assert_eq!(back["tables"][0]["alter"], Value::Null);
+    let stock = plan(&["bytea_switch", "-c", "a", "--toaster", "external"]);
+    assert_eq!(stock["tables"][0]["rows_found"], get("custom"), "{stock}");
+
+    let refused = |arguments: &[&str], code: i32, message: &str| {
+        let run = retoast(database, arguments);
+        assert_eq!(run.code, Some(code), "{}{}", run.stdout, run.stderr);
+        assert!(run.stderr.contains(message), "{}", run.stderr);
+    };
+    let jsonb = ["json_talk", "-c", "js", "--toaster", "bytea_toaster"];
+    refused(&jsonb, 2, "column \"js\" is of type jsonb");
+    refused(&["json_talk", "-c", "js", "--toaster", "zstd"], 2, "toaster \"zstd\" does not exist");
+    let functions = ["bytea_fresh", "-c", "a", "--toaster", "deftoaster", "--source", "functions"];
+    refused(&functions, 1, "pages must be read here");
+    refused(&["--from-toaster", "deftoaster"], 2, "is the default one");
+    refused(&["--from-toaster", "nothing"], 2, "toaster \"nothing\" does not exist");
+    // the statement as it is sent; this server does not know it
+    let sent = ["bytea_switch", "-c", "a", "--toaster", "bytea_toaster"];
+    refused(&sent, 1, "syntax error at or near \"TOASTER\"");
+    assert_eq!(stored(database, "bytea_switch", "a"), switch);
+}
+
+/// A toaster's values are found wherever they are; one that stores none is proved to be unused.
+fn a_toaster_is_searched_for_in_the_whole_database(database: &Database<'_>, tables: &[Table]) {
+    let mut expected = 0;
+    let mut holding = BTreeSet::new();
+    for Table { name, .. } in tables {
+        let report = counted(&inspect(database, &[name, "--format", "json"]));
+        for column in report["columns"].as_array().unwrap() {
+            for toaster in column["toasters"].as_array().unwrap() {
+                if toaster["toaster"] == "bytea_toaster" {
+                    expected += toaster["values"].as_u64().unwrap();
+                    holding.insert(format!("public.{name}"));
+                }
+            }
+        }
+    }
+    let planned = retoast(database, &["--from-toaster", "bytea_toaster", "--dry-run"]);
+    let report: Value = serde_json::from_str(&planned.stdout).unwrap();
+    let departure = &report["departure"];
+    assert_eq!(departure["values_before"], expected, "{departure}");
+    assert!(expected > 30 && holding.len() > 4, "{holding:?}");
+    assert_eq!(departure["gone"], false);
+    assert_eq!(departure["whole_database"], true);
+    let swept: BTreeSet<String> = report["tables"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|table| table["relation"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(swept, holding);
+
+    database
+        .psql("INSERT INTO pg_catalog.pg_toaster VALUES (150000, 'idle', 'bytea_toaster_handler')");
+    let clean: Vec<&str> = tables
+        .iter()
+        .map(|table| &*table.name)
+        .filter(|name| *name != "json_copy_broken")
+        .collect();
+    let idle = retoast(database, &[&["--from-toaster", "idle"], &clean[..]].concat());
+    assert_eq!(idle.code, Some(0), "{}{}", idle.stdout, idle.stderr);
+    let report: Value = serde_json::from_str(&idle.stdout).unwrap();
+    assert_eq!(report["departure"]["gone"], true, "{report}");
+    assert_eq!(report["departure"]["tables_read"], clean.len());
+    let whole =
+        || run(toastctl().args(["retoast", "-d", &database.url(), "--from-toaster", "idle"]));
+    // of damaged values nobody can tell
+    let unproved = whole();
+    assert_eq!(unproved.code, Some(1), "{}{}", unproved.stdout, unproved.stderr);
+    assert!(unproved.stdout.contains("left public.json_copy_broken: "), "{}", unproved.stdout);
+    assert!(unproved.stdout.contains("not proved to be unused"), "{}", unproved.stdout);
+    database.psql("DROP TABLE json_copy_broken");
+    let text = whole();
+    assert_eq!(text.code, Some(0), "{}{}", text.stdout, text.stderr);
+    assert!(text.stdout.contains("nothing refers to it any more"), "{}", text.stdout);
+    assert!(text.stdout.contains("HINT:  DROP TOASTER \"idle\""), "{}", text.stdout);
+}
+
+#[test]
+fn a_stand_in_is_read_live_as_its_files_are_and_planned_for() {
+    let server = standin::start();
+    let database = server.create_database("pluggable");
+    let captures: Vec<_> =
+        TABLES.iter().map(|table| standin::capture("jsonb_toaster", table)).collect();
+    standin::make_toasters(&database, &standin::meta(&captures[0])["pg_toaster"]);
+    let tables = standin::transplant(&database, &captures);
+    every_value_is_the_files(&database, &tables);
+    values_of_dead_rows_are_put_together(&database, &tables);
+    plans_are_made_and_nothing_is_changed(&database);
+    a_toaster_is_searched_for_in_the_whole_database(&database, &tables);
+}
+
+#[test]
+fn a_stock_server_says_that_it_has_no_such_toasters() {
+    let database = server::shared().create_database("no_toasters");
+    database.psql("CREATE TABLE t (id int, a bytea)");
+    for arguments in [
+        &["t", "-c", "a", "--toaster", "bytea_toaster"][..],
+        &["--from-toaster", "bytea_toaster"],
+        &["t", "--from-toaster", "bytea_toaster", "--dry-run"],
+    ] {
+        let refused = retoast(&database, arguments);
+        assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+        let expected = "this server has no pg_toaster, hence no toaster \"bytea_toaster\"\nHINT:  A \
+            server without pluggable TOAST takes pglz, lz4, external, main, extended and plain.";
+        assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+    }
+    let nothing = retoast(&database, &["t", "-c", "a"]);
+    assert_eq!(nothing.code, Some(2));
+    assert!(nothing.stderr.contains("--toaster"), "{}", nothing.stderr);
+    let both = ["t", "-c", "a", "--toaster", "lz4", "--from-toaster", "x"];
+    assert_eq!(retoast(&database, &both).code, Some(2));
+}
+
+#[test]
+fn toast_relations_are_found_in_either_catalog() {
+    let database = server::shared().create_database("layouts");
+    let of = |row: &str| database.psql(&format!("SELECT {TOAST_RELATIONS} FROM ({row}) AS c"));
+    assert_eq!(of("SELECT 1 AS oid, 77::oid AS reltoastrelid"), "{77}");
+    assert_eq!(of("SELECT 1 AS oid, 0::oid AS reltoastrelid"), "{}");
+    assert_eq!(
+        of(
+            "SELECT 1 AS oid, '{9864,20}'::oid[] AS reltoasterids, '{88,77}'::oid[] AS reltoastrelids"
+        ),
+        "{88,77}"
+    );
+    assert_eq!(of("SELECT 1 AS oid, NULL::oid[] AS reltoastrelids"), "{}");
+    database.psql("CREATE TABLE t (a text)");
+    let real = format!(
+        "SELECT {TOAST_RELATIONS} = ARRAY[c.reltoastrelid] FROM pg_class AS c WHERE relname = 't'"
+    );
+    assert_eq!(database.psql(&real), "t");
+}
+
+#[test]
+fn what_jsonb_toaster_never_moves_is_told_by_sql() {
+    let database = server::shared().create_database("never_moved");
+    database.psql(
+        r#"CREATE TABLE t (id int, js jsonb);
+        INSERT INTO t SELECT ordinality, value FROM jsonb_array_elements('[{"a": 1, "b": "x"}, {}, "x", null,
+            1.5, {"a": []}, {"a": {"b": 1}}, [], [1]]') WITH ORDINALITY;
+        INSERT INTO t VALUES (10, NULL)"#,
+    );
+    let target = Target {
+        name: "js".into(),
+        index: 1,
+        shape: Shape::Jsonb,
+        bytes_like: false,
+        method: Method::Pglz,
+        base: None,
+    };
+    let sql = toastctl::retoast::sql::never_moved("public.t", &target);
+    let asked = sql
+        .replace("SELECT t.ctid::pg_catalog.text FROM", "SELECT t.id FROM")
+        .replace("$1", "(ARRAY(SELECT ctid::text FROM public.t))");
+    let shown = database.psql(&asked);
+    assert_eq!(shown.replace('\n', " "), "1 2 3 4 5 10");
+}
+
+/// A real server with pluggable TOAST.
+struct Real(String);
+
+impl Real {
+    fn psql(&self, sql: &str) -> String {
+        let mut psql = Command::new("psql");
+        scrub(&mut psql);
+        psql.args(["-X", "-At", "-q", "-v", "ON_ERROR_STOP=1", "-d", &self.0, "-c", sql]);
+        run(&mut psql).ok().trim_end().to_owned()
+    }
+
+    fn retoast(&self, arguments: &[&str]) -> Value {
+        let mut command = toastctl();
+        command.args(["retoast", "-d", &self.0, "--format", "json", "--verify", "full"]);
+        let done = run(command.args(arguments));
+        assert_eq!(done.code, Some(0), "{arguments:?}: {}{}", done.stdout, done.stderr);
+        serde_json::from_str(&done.stdout).unwrap()
+    }
+
+    /// Values of a column by toaster.
+    fn toasters(&self, table: &str, column: &str) -> BTreeMap<String, u64> {
+        let mut command = toastctl();
+        command.args(["inspect", "-d", &self.0, "--format", "json", table]);
+        let report = counted(&run(&mut command));
+        let columns = report["columns"].as_array().unwrap();
+        let column = columns.iter().find(|found| found["column"] == column).unwrap();
+        let count = |found: &Value| {
+            let name = found["toaster"].as_str().unwrap().to_owned();
+            (name, found["values"].as_u64().unwrap())
+        };
+        column["toasters"].as_array().unwrap().iter().map(count).collect()
+    }
+}
+
+#[test]
+fn a_real_server_with_pluggable_toast_is_migrated_both_ways() {
+    let Ok(connection) = std::env::var(PLUGGABLE) else {
+        println!("notice: not run: {PLUGGABLE} names no server with pluggable TOAST");
+        return;
+    };
+    let real = Real(connection);
+    real.psql(
+        "DROP SCHEMA IF EXISTS toastctl_test CASCADE; CREATE SCHEMA toastctl_test;
+         CREATE TABLE toastctl_test.t (id int PRIMARY KEY, a bytea, js jsonb);
+         INSERT INTO toastctl_test.t SELECT i,
+             (SELECT string_agg(decode(md5(i || '/' || k), 'hex'), '') FROM generate_series(1, i * 20) k),
+             jsonb_build_object('n', i, 'list', (SELECT jsonb_agg(md5(i || '.' || k))
+                                                 FROM generate_series(1, i * 10) k))
+         FROM generate_series(1, 100) i",
+    );
+    let contents = || {
+        real.psql(
+            "SELECT md5(string_agg(md5(a) || md5(js::text), '' ORDER BY id)) FROM toastctl_test.t",
+        )
+    };
+    let before = contents();
+    for (column, toaster) in [("a", "bytea_toaster"), ("js", "jsonb_toaster")] {
+        let to = |name: &str| {
+            real.retoast(&["toastctl_test.t", "-c", column, "--toaster", name])["tables"][0].clone()
+        };
+        let there = to(toaster);
+        assert!(there["rows_stored"].as_u64().unwrap() > 50, "{there}");
+        assert_eq!(contents(), before, "{toaster}");
+        let held = real.toasters("toastctl_test.t", column);
+        assert!(held.len() == 1 && held[toaster] > 50, "{held:?}");
+        assert_eq!(to(toaster)["rows_found"], 0);
+        to("deftoaster");
+        assert_eq!(contents(), before, "back from {toaster}");
+        assert!(real.toasters("toastctl_test.t", column).is_empty());
+        assert_eq!(to("deftoaster")["rows_found"], 0);
+        to(toaster);
+        let left = real.retoast(&["toastctl_test.*", "--from-toaster", toaster]);
+        assert_eq!(left["departure"]["gone"], true, "{left}");
+        assert_eq!(contents(), before, "without {toaster}");
+    }
+    real.psql("DROP SCHEMA toastctl_test CASCADE");
+}
