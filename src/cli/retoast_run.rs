@@ -373,7 +373,7 @@ async fn set_parents(
                 stop: session.control.stop_flag(),
                 lock_timeout,
             };
-            match patience.alter(client, &parent.alter).await? {
+            match patience.alter(client, &parent.alter).await?.0 {
                 Tried::Done(()) => tell(&format!("{}: set: {}", parent.name, parent.alter)),
                 Tried::Stopped => break,
                 Tried::NoLock => tell(&format!(

@@ -100,18 +100,29 @@ impl Patience<'_> {
         Ok(Tried::NoLock)
     }
 
-    /// Sets storage, compression and target by the statement `alter`.
-    pub async fn alter(&self, client: &Client, alter: &str) -> Result<Tried<()>, LiveError> {
+    /// Sets storage, compression and target by the statement `alter`. Tells the longest try too.
+    pub async fn alter(
+        &self,
+        client: &Client,
+        alter: &str,
+    ) -> Result<(Tried<()>, Duration), LiveError> {
         let timeout = self.lock_timeout.as_millis();
         let sql = format!("BEGIN; SET LOCAL lock_timeout = {timeout}; {alter}; COMMIT");
-        let set = async || match client.batch_execute(&sql).await {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                client.batch_execute("ROLLBACK").await?;
-                Err(error.into())
+        let mut longest = Duration::ZERO;
+        let set = async || {
+            let began = Instant::now();
+            let done = client.batch_execute(&sql).await;
+            longest = longest.max(began.elapsed());
+            match done {
+                Ok(()) => Ok(()),
+                Err(error) => {
+                    client.batch_execute("ROLLBACK").await?;
+                    Err(error.into())
+                }
             }
         };
-        self.tried("setting the choice", set).await
+        let tried = self.tried("setting the choice", set).await?;
+        Ok((tried, longest))
     }
 }
 

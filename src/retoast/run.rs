@@ -352,9 +352,8 @@ impl Sweep<'_> {
 
     /// Sets the choice.
     pub(super) async fn alter(&self, alter: &str) -> Result<(), RunError> {
-        let began = Instant::now();
-        let tried = self.patience(&self.name()).alter(self.writer.client(), alter).await?;
-        self.keeper.lock_waited(began.elapsed());
+        let (tried, wait) = self.patience(&self.name()).alter(self.writer.client(), alter).await?;
+        self.keeper.lock_waited(wait);
         match tried {
             Tried::Done(()) | Tried::Stopped => Ok(()),
             Tried::NoLock => Err(RunError::NoLock("setting the choice")),
