@@ -257,11 +257,13 @@ pub(super) const PADDING: &str =
     "pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::int4 / 4 + 100)";
 
 /// Makes the temporary table on which the server shows what it compresses of a chosen column: its
-/// padding calls the toaster, and what can be compressed is.
+/// padding calls the toaster, and what can be compressed is. The table done before in the same session
+/// has left its own.
 pub fn make_judge(table: &str, target: &Target) -> String {
     let name = judge_name(target);
     format!(
-        "CREATE TEMPORARY TABLE {name} AS SELECT ''::pg_catalog.text AS a, {column} AS v, \
+        "DROP TABLE IF EXISTS pg_temp.{name}; \
+         CREATE TEMPORARY TABLE {name} AS SELECT ''::pg_catalog.text AS a, {column} AS v, \
          ''::pg_catalog.text AS p FROM ONLY {table} AS t LIMIT 0; \
          ALTER TABLE pg_temp.{name} ALTER v SET STORAGE extended, ALTER v SET COMPRESSION {method}, \
          ALTER p SET STORAGE plain, SET (toast_tuple_target = 128, autovacuum_enabled = off)",
@@ -329,7 +331,8 @@ pub fn make_row_judge(
         parts.push(format!("ALTER COLUMN {name} SET COMPRESSION {}", column.method.name()));
     }
     format!(
-        "CREATE TEMPORARY TABLE toastctl_judge (LIKE {table} INCLUDING STORAGE INCLUDING \
+        "DROP TABLE IF EXISTS pg_temp.toastctl_judge; \
+         CREATE TEMPORARY TABLE toastctl_judge (LIKE {table} INCLUDING STORAGE INCLUDING \
          COMPRESSION); ALTER TABLE pg_temp.toastctl_judge {}",
         parts.join(", ")
     )
@@ -456,13 +459,13 @@ mod tests {
     fn the_server_judges_on_a_temporary_table() {
         let targets = targets();
         let target = &targets[0];
-        insta::assert_snapshot!(make_judge(TABLE, target), @r##"CREATE TEMPORARY TABLE toastctl_judge_2 AS SELECT ''::pg_catalog.text AS a, t."a""b" AS v, ''::pg_catalog.text AS p FROM ONLY "s"."T" AS t LIMIT 0; ALTER TABLE pg_temp.toastctl_judge_2 ALTER v SET STORAGE extended, ALTER v SET COMPRESSION lz4, ALTER p SET STORAGE plain, SET (toast_tuple_target = 128, autovacuum_enabled = off)"##);
+        insta::assert_snapshot!(make_judge(TABLE, target), @r##"DROP TABLE IF EXISTS pg_temp.toastctl_judge_2; CREATE TEMPORARY TABLE toastctl_judge_2 AS SELECT ''::pg_catalog.text AS a, t."a""b" AS v, ''::pg_catalog.text AS p FROM ONLY "s"."T" AS t LIMIT 0; ALTER TABLE pg_temp.toastctl_judge_2 ALTER v SET STORAGE extended, ALTER v SET COMPRESSION lz4, ALTER p SET STORAGE plain, SET (toast_tuple_target = 128, autovacuum_enabled = off)"##);
         insta::assert_snapshot!(judge_values(TABLE, target), @r##"INSERT INTO pg_temp.toastctl_judge_2 SELECT t.ctid::pg_catalog.text, (ARRAY[t."a""b"])[1], pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::int4 / 4 + 100) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"##);
         insta::assert_snapshot!(judged(target), @r##"SELECT a, CASE WHEN pg_catalog.pg_column_compression(v) IS NOT NULL THEN pg_catalog.pg_column_size(v)::pg_catalog.int8 END FROM pg_temp.toastctl_judge_2"##);
         insta::assert_snapshot!(clear_judge(target), @r##"TRUNCATE pg_temp.toastctl_judge_2"##);
         let lz4 = Toaster::Compressed(Method::Lz4);
         let tuple_target = TupleTarget::default_for(crate::disk::layout::PageSize::DEFAULT);
-        insta::assert_snapshot!(make_row_judge(TABLE, lz4, &targets, tuple_target), @r##"CREATE TEMPORARY TABLE toastctl_judge (LIKE "s"."T" INCLUDING STORAGE INCLUDING COMPRESSION); ALTER TABLE pg_temp.toastctl_judge SET (toast_tuple_target = 2032, autovacuum_enabled = off), ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, ALTER COLUMN "c" SET STORAGE extended, ALTER COLUMN "c" SET COMPRESSION lz4"##);
+        insta::assert_snapshot!(make_row_judge(TABLE, lz4, &targets, tuple_target), @r##"DROP TABLE IF EXISTS pg_temp.toastctl_judge; CREATE TEMPORARY TABLE toastctl_judge (LIKE "s"."T" INCLUDING STORAGE INCLUDING COMPRESSION); ALTER TABLE pg_temp.toastctl_judge SET (toast_tuple_target = 2032, autovacuum_enabled = off), ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, ALTER COLUMN "c" SET STORAGE extended, ALTER COLUMN "c" SET COMPRESSION lz4"##);
         let columns = ["id".to_owned(), "c".to_owned()];
         insta::assert_snapshot!(there(TABLE), @r##"SELECT t.ctid::pg_catalog.text FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid"##);
         insta::assert_snapshot!(judge_rows(TABLE, &columns, &targets.iter().collect::<Vec<_>>()), @r##"INSERT INTO pg_temp.toastctl_judge AS j ("id", "c") SELECT t."id", CASE WHEN t."c" IS NOT NULL THEN pg_catalog.array_cat(t."c", '{}') END FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid RETURNING j.ctid::pg_catalog.text"##);

@@ -390,6 +390,30 @@ fn a_partitioned_table_stands_for_its_partitions_and_no_alter_alters_nothing() {
     assert_eq!(left, "0");
 }
 
+/// What the server has to be asked about, it is asked of each table anew.
+#[test]
+fn partitions_with_values_that_only_the_server_can_judge_are_all_done() {
+    let database = with_pageinspect("judged");
+    database.psql(
+        "CREATE TABLE t (id int, v text COMPRESSION lz4) PARTITION BY RANGE (id);
+         ALTER TABLE t ALTER v SET STORAGE external;
+         CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (50);
+         CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (50) TO (200);
+         INSERT INTO t SELECT i, (SELECT string_agg(chr(33 + (random() * 90)::int), '')
+            FROM generate_series(1, 6000 + i)) FROM generate_series(1, 100) i",
+    );
+    let before = contents(&database, "t");
+    for source in ["pageinspect", "functions"] {
+        let arguments = ["t", "-c", "v", "--toaster", "lz4", "--source", source];
+        let run = retoast(&database, &arguments);
+        let report: Value = serde_json::from_str(&run.ok()).unwrap();
+        for table in report["tables"].as_array().unwrap() {
+            assert_eq!(table["outcome"], "complete", "{source}: {table}");
+        }
+        assert_eq!(contents(&database, "t"), before);
+    }
+}
+
 #[test]
 fn what_stands_against_it_is_refused_with_the_way_out() {
     let database = with_pageinspect("refused");
