@@ -88,7 +88,6 @@ impl Sweep<'_> {
     /// another, whose values the decision does not fit.
     pub(super) async fn lock_seen(&self, rows: &[Row]) -> Result<Vec<String>, RunError> {
         let client = self.writer.client();
-        client.batch_execute(policy_sql::PLAN_BY_ADDRESS).await?;
         let addresses: Vec<String> = rows.iter().map(|row| row.ctid.to_string()).collect();
         let sql = policy_sql::lock(&self.ready.relation.quoted());
         let mut locked = Vec::with_capacity(rows.len());

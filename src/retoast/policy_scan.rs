@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use futures_util::future::join;
 use tokio_postgres::types::Type;
 
 use super::machine::Row;
@@ -463,8 +464,13 @@ pub(super) async fn fill_and_measure(
     for list in lists {
         parameters.push((list, Type::TEXT_ARRAY));
     }
-    client.query_typed(&policy_sql::fill(table, targets, &rule.methods), &parameters).await?;
-    let rows = client.query_typed(&policy_sql::sizes(&rule.methods), &[]).await?;
+    let fill = policy_sql::fill(table, targets, &rule.methods);
+    let sizes = policy_sql::sizes(&rule.methods);
+    // sent together: the second does not wait for the first one's answer
+    let (filled, rows) =
+        join(client.query_typed(&fill, &parameters), client.query_typed(&sizes, &[])).await;
+    filled?;
+    let rows = rows?;
     let bytes: i64 = match rows.first() {
         Some(row) => row.try_get(0)?,
         None => 0,

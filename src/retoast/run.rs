@@ -18,6 +18,7 @@ use super::machine::{Action, End, Event, MAX_REFUSED, Machine, Row, Tuning};
 use super::manners::Work;
 use super::patience::{Kind, LOCK_TRIES, LOOK, Patience, Tried, kind};
 use super::policy_scan::{Notebook, RuleScan};
+use super::policy_sql;
 use super::preflight::Ready;
 use super::result::{Outcome, Sizes, SkippedRow, TableReport, Tally};
 use super::scan::{Eyes, Scanner};
@@ -646,10 +647,17 @@ impl Sweep<'_> {
         let locked = client.batch_execute(&begin).await;
         self.keeper.lock_waited(began.elapsed());
         locked?;
-        client.batch_execute(&sql::prune(&table, first..=last)).await?;
+        let prune = sql::prune(&table, first..=last);
         let mut ctids: Vec<String> = match &self.ready.rule {
-            None => rows.iter().map(|row| row.ctid.to_string()).collect(),
-            Some(_) => self.lock_seen(rows).await?,
+            None => {
+                client.batch_execute(&prune).await?;
+                rows.iter().map(|row| row.ctid.to_string()).collect()
+            }
+            Some(_) => {
+                let prune = format!("{prune}; {}", policy_sql::PLAN_BY_ADDRESS);
+                client.batch_execute(&prune).await?;
+                self.lock_seen(rows).await?
+            }
         };
         let mut before: Vec<i64> = Vec::new();
         if verify {
