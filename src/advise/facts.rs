@@ -7,6 +7,7 @@ use super::statements::{Statement, Statements};
 use crate::codec::Method;
 use crate::source::live::LiveError;
 use crate::source::live::catalog::Relation;
+use crate::source::live::server::Compression;
 use crate::source::sql::{quote_literal, quote_qualified};
 
 /// Rows read and written from which on the statistics tell something.
@@ -40,8 +41,7 @@ pub struct TableFacts {
 pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, LiveError> {
     let row = client
         .query_typed(
-            "SELECT coalesce('lz4' = ANY (s.enumvals), false), coalesce(s.setting, 'pglz'), \
-                    (coalesce(t.seq_tup_read, 0) + coalesce(t.idx_tup_fetch, 0)) \
+            "SELECT (coalesce(t.seq_tup_read, 0) + coalesce(t.idx_tup_fetch, 0)) \
                         ::pg_catalog.float8, \
                     (coalesce(t.n_tup_upd, 0) \
                         + greatest(coalesce(t.n_tup_ins - t.n_live_tup, 0), 0)) \
@@ -50,7 +50,6 @@ pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, Liv
                     (coalesce(io.toast_blks_read, 0))::pg_catalog.float8, \
                     (coalesce(t.n_live_tup, 0))::pg_catalog.float8 \
              FROM (SELECT 1) AS one \
-             LEFT JOIN pg_catalog.pg_settings AS s ON s.name = 'default_toast_compression' \
              LEFT JOIN pg_catalog.pg_stat_all_tables AS t ON t.relid = $1 \
              LEFT JOIN pg_catalog.pg_statio_all_tables AS io ON io.relid = $1",
             &[(&relation.oid.0, Type::OID)],
@@ -58,22 +57,22 @@ pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, Liv
         .await?
         .pop()
         .ok_or_else(|| LiveError::Unexpected("no row about the table".into()))?;
-    let default_method: String = row.try_get(1)?;
-    let (reads, writes): (f64, f64) = (row.try_get(2)?, row.try_get(3)?);
-    let (hit, read): (f64, f64) = (row.try_get(4)?, row.try_get(5)?);
+    let compression = Compression::ask(client).await?;
+    let (reads, writes): (f64, f64) = (row.try_get(0)?, row.try_get(1)?);
+    let (hit, read): (f64, f64) = (row.try_get(2)?, row.try_get(3)?);
     let option = |name: &str| {
         relation.options.iter().find_map(|option| {
             option.strip_prefix(name)?.strip_prefix('=')?.trim().parse::<u32>().ok()
         })
     };
     Ok(TableFacts {
-        lz4: row.try_get(0)?,
-        default_method: if default_method == "lz4" { Method::Lz4 } else { Method::Pglz },
+        lz4: compression.lz4,
+        default_method: compression.default,
         fillfactor: option("fillfactor").and_then(|f| u8::try_from(f).ok()).unwrap_or(100),
         target: option("toast_tuple_target"),
         reads_per_write: (reads + writes >= LEAST_ACTIVITY).then(|| reads / writes.max(1.0)),
         toast_hit_part: (hit + read >= LEAST_ACTIVITY).then(|| hit / (hit + read)),
-        live_rows: row.try_get(6)?,
+        live_rows: row.try_get(4)?,
         statements: statements(client, relation).await?,
     })
 }

@@ -14,6 +14,7 @@ use crate::inspect::live::{Access, InspectError, Inspector, Options, ScanToast};
 use crate::retoast::choice::Toaster;
 use crate::retoast::departure::{DepartureReport, UnfitTable};
 use crate::retoast::keeper::Keeper;
+use crate::retoast::patience::{LOCK_TRIES, Patience, Tried};
 use crate::retoast::pluggable::{self, Asked, Way};
 use crate::retoast::policy_scan::Notebook;
 use crate::retoast::preflight::{self, Refusal, Wish};
@@ -22,9 +23,6 @@ use crate::retoast::run::{RunError, Sweep};
 use crate::retoast::scan::Eyes;
 use crate::source::live::toasters::{self, ToasterColumn};
 use crate::source::live::{LiveError, catalog};
-
-/// How often a lock for the settings of a partitioned table is tried.
-const LOCK_TRIES: u32 = 30;
 
 /// Values of one toaster by table and column.
 #[derive(Default)]
@@ -69,7 +67,7 @@ pub(super) async fn run(
     name: &str,
 ) -> Result<Exit, Failure> {
     let client = session.writer.client();
-    let known = failed(session, "", toasters::ask(client).await).await?;
+    let known = failed(session, "", toasters::ask(client, &session.server).await).await?;
     let toaster = pluggable::foreign(known.as_ref(), name)
         .map_err(|error| Failure::usage(error.to_string()))?;
     let eyes = session.eyes(args)?;
@@ -113,7 +111,8 @@ pub(super) async fn run(
         let done = match departure.way {
             Way::Unfit(reason) => Err(reason),
             Way::Alter(sql) => {
-                let done = if args.dry_run { Ok(()) } else { from.alter(&sql).await? };
+                let done =
+                    if args.dry_run { Ok(()) } else { from.alter(&departure.name, &sql).await? };
                 report.alter.push(sql);
                 done
             }
@@ -173,7 +172,7 @@ impl Leaving<'_> {
                 ..Options::default()
             },
             progress: Arc::new(ReadingProgress::default()),
-            stop: self.session.control.shared_stop_flag(),
+            stop: Arc::clone(self.session.control.stop_flag()),
         };
         let mut census = Census::default();
         for table in columns.chunk_by(|a, b| a.table == b.table) {
@@ -230,22 +229,19 @@ impl Leaving<'_> {
     }
 
     /// Sets the columns of a table without rows of its own; the inner error is why that failed.
-    async fn alter(&self, sql: &str) -> Result<Result<(), String>, Failure> {
-        let client = self.session.writer.client();
-        let timeout = self.args.lock_timeout;
-        let sql = format!("BEGIN; SET LOCAL lock_timeout = {timeout}; {sql}; COMMIT");
-        for _ in 0..LOCK_TRIES {
-            let Err(error) = client.batch_execute(&sql).await else { return Ok(Ok(())) };
-            let busy = error.code().is_some_and(|code| code.code() == "55P03");
-            let error = LiveError::from(error);
-            let rolled_back = client.batch_execute("ROLLBACK").await.map_err(LiveError::from);
-            failed(self.session, "", rolled_back).await?;
-            if !busy || self.session.stopped() {
-                return Ok(Err(error.to_string()));
-            }
-            tokio::time::sleep(Duration::from_millis(timeout)).await;
+    async fn alter(&self, name: &str, sql: &str) -> Result<Result<(), String>, Failure> {
+        let patience = Patience {
+            name,
+            watch: self.watch,
+            stop: self.session.control.stop_flag(),
+            lock_timeout: Duration::from_millis(self.args.lock_timeout),
+        };
+        match patience.alter(self.session.writer.client(), sql).await {
+            Ok((Tried::Done(()), _)) => Ok(Ok(())),
+            Ok((Tried::Stopped, _)) => Ok(Err("stopped on request".to_owned())),
+            Ok((Tried::NoLock, _)) => Ok(Err(format!("no lock in {LOCK_TRIES} tries"))),
+            Err(error) => self.unless_lost(&error).await,
         }
-        Ok(Err(format!("no lock in {LOCK_TRIES} tries")))
     }
 
     /// Stores the values of one table anew; the inner error is why they could not all be.

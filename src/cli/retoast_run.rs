@@ -491,7 +491,7 @@ pub(super) fn need_pages(eyes: &Eyes) -> Result<(), Failure> {
 
 /// Refuses the name of a toaster that the server does not have, before anything is looked at.
 async fn check_name(session: &Session, name: &str) -> Result<(), Failure> {
-    match toasters::ask(session.writer.client()).await {
+    match toasters::ask(session.writer.client(), &session.server).await {
         Ok(toasters) => match pluggable::named(toasters.as_ref(), name) {
             Ok(_) => Ok(()),
             Err(error) => Err(Failure::usage(error.to_string())),

@@ -256,7 +256,7 @@ impl Inspector {
             quoted: relation.quoted(),
             desc: Arc::new(relation.desc.clone()),
         };
-        let known = toasters::ask(leader.client()).await.map_err(live)?;
+        let known = toasters::ask(leader.client(), &self.server).await.map_err(live)?;
         // a stock server leaves no chunks behind
         let mut references = known.is_some().then(|| References::new(self.server.page_size));
         let sampling = self.options.sampling;
@@ -354,7 +354,7 @@ impl Inspector {
         if let Some((_, message)) = pages.unreadable.first() {
             return Err(missing(format!("block {}: {message}", ctid.block)));
         }
-        let toasters = toasters::toasters(leader.client()).await.map_err(live)?;
+        let toasters = toasters::toasters(leader.client(), &self.server).await.map_err(live)?;
         // the values of dead rows may have dead chunks
         let mut store = self.chunk_store(leader, &moment, !pages.is_live(ctid));
         let (desc, flavor) = (&relation.desc, self.options.flavor);
@@ -397,7 +397,7 @@ impl Inspector {
         Ok(ContentSink {
             relation: target.name.clone(),
             store: self.chunk_store(connection, moment, false),
-            toasters: toasters::toasters(connection.client()).await.map_err(live)?,
+            toasters: toasters::toasters(connection.client(), &self.server).await.map_err(live)?,
             page: self.server.page_size,
             writer,
             output_dir: contents.output_dir.clone(),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::advise_plot;
-use super::format::Format;
+use super::format::{Format, json};
 use super::table::{Grid, Head, Style, printable};
 use super::units::size;
 use crate::advise::estimate::Figure;
@@ -21,13 +21,10 @@ pub fn write(
     match format {
         Format::Table => tables(reports, Style::Terminal(width), plot, out)?,
         Format::Markdown => tables(reports, Style::Markdown, plot, out)?,
-        Format::Json => {
-            match reports {
-                [report] => serde_json::to_writer_pretty(&mut *out, report)?,
-                _ => serde_json::to_writer_pretty(&mut *out, reports)?,
-            }
-            writeln!(out)?;
-        }
+        Format::Json => match reports {
+            [report] => json(report, out)?,
+            _ => json(&reports, out)?,
+        },
         Format::Jsonl => {
             for report in reports {
                 serde_json::to_writer(&mut *out, report)?;

@@ -26,13 +26,8 @@ impl Control {
     }
 
     /// Set once somebody has asked to stop.
-    pub fn stop_flag(&self) -> &AtomicBool {
+    pub fn stop_flag(&self) -> &Arc<AtomicBool> {
         &self.stop
-    }
-
-    /// The same, to be shared.
-    pub fn shared_stop_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.stop)
     }
 
     /// Whether somebody has asked to stop.

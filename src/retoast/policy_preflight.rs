@@ -4,7 +4,7 @@ use tokio_postgres::Client;
 
 use super::choice::{Changes, Current, Toaster};
 use super::policy::Rule;
-use super::preflight::{Leave, Ready, Refusal, RuleWish, default_method, model, table_target};
+use super::preflight::{Leave, Ready, Refusal, RuleWish, model, table_target};
 use super::shapes;
 use super::sql::{self, Target};
 use crate::codec::Method;
@@ -12,7 +12,7 @@ use crate::disk::desc::Storage;
 use crate::model::policy::MethodChoice;
 use crate::model::toast::{Column, Table as Model};
 use crate::source::live::catalog::Relation;
-use crate::source::live::server::Server;
+use crate::source::live::server::{Compression, Server};
 
 /// Refuses a method that the server does not have, and columns whose values the server alone computes.
 pub(super) async fn check(
@@ -27,10 +27,17 @@ pub(super) async fn check(
             target.name
         )));
     }
-    if let Some(MethodChoice::One(Method::Lz4) | MethodChoice::Either) = wish.method {
-        has_lz4(client).await?;
+    match wish.method {
+        Some(MethodChoice::One(Method::Lz4) | MethodChoice::Either)
+            if !Compression::ask(client).await?.lz4 =>
+        {
+            Err(Refusal::Usage(
+                "this server does not support compression method lz4\nHINT:  Use --method pglz."
+                    .into(),
+            ))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// A table whose values are only looked at: all columns that can be toasted are the chosen ones.
@@ -41,7 +48,7 @@ pub(super) async fn to_look_at(
     wish: RuleWish,
 ) -> Result<Ready, Refusal> {
     check(client, wish, &[]).await?;
-    let default_method = default_method(client).await?;
+    let default_method = Compression::ask(client).await?.default;
     let mut targets = Vec::new();
     for (index, column) in relation.desc.attributes.iter().enumerate() {
         let model = Column::of(column, default_method);
@@ -76,23 +83,6 @@ pub(super) async fn to_look_at(
         rule,
         leave: None,
     })
-}
-
-/// Refuses a server that was built without lz4.
-async fn has_lz4(client: &Client) -> Result<(), Refusal> {
-    let rows = client
-        .query_typed(
-            "SELECT coalesce('lz4' = ANY (enumvals), false) FROM pg_catalog.pg_settings \
-             WHERE name = 'default_toast_compression'",
-            &[],
-        )
-        .await?;
-    match rows.first() {
-        Some(row) if row.try_get(0)? => Ok(()),
-        _ => Err(Refusal::Usage(
-            "this server does not support compression method lz4\nHINT:  Use --method pglz.".into(),
-        )),
-    }
 }
 
 /// What decides on the values of the chosen columns.

@@ -1,24 +1,21 @@
 //! How much of a table complies with a policy, without anything being changed.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use tokio_postgres::types::Type;
-
 use super::choice::Toaster;
+use super::gauges;
 use super::machine::CHUNK;
 use super::policy_preflight;
 use super::policy_scan::{Notebook, RuleScan, Share};
 use super::preflight::{Refusal, RuleWish};
-use super::result::Tally;
 use super::scan::{Eyes, Scanner};
 use crate::source::connect::Connection;
 use crate::source::live::catalog::Relation;
 use crate::source::live::server::Server;
 
 /// Of each column that can be toasted its name, the methods in question, and how much of it complies,
-/// as `retoast` of all of them would see it. Values are compressed in
-/// a temporary table of `asker`, another connection.
+/// as `retoast` of all of them would see it. Values are compressed in a temporary table of `asker`,
+/// another connection.
 pub async fn shares(
     connection: &Arc<Connection>,
     asker: &Arc<Connection>,
@@ -36,34 +33,12 @@ pub async fn shares(
     }
     let client = connection.client();
     let ready = policy_preflight::to_look_at(client, server, relation, wish).await?;
-    let rows = client
-        .query_typed(
-            "SELECT pg_catalog.pg_relation_size($1)",
-            &[(&ready.relation.oid.0, Type::OID)],
-        )
-        .await?;
-    let bytes: Option<i64> = match rows.first() {
-        Some(row) => row.try_get(0)?,
-        None => None,
-    };
-    let blocks = u64::try_from(bytes.unwrap_or(0)).unwrap_or(0) / server.page_size.bytes() as u64;
-    let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+    let bytes = gauges::sizes(client, ready.relation.oid).await?.heap;
+    let blocks = u32::try_from(bytes / server.page_size.bytes() as u64).unwrap_or(u32::MAX);
     let notebook = Notebook::default();
-    let mut scanner = Scanner {
-        connection: Arc::clone(connection),
-        asker: Arc::clone(asker),
-        server,
-        ready: &ready,
-        toaster: Toaster::External,
-        eyes,
-        ours: HashSet::new(),
-        judges: HashSet::new(),
-        row_judge: false,
-        tally: Tally::default(),
-        problems: Vec::new(),
-        held: None,
-        by_rule: RuleScan::new(&notebook, None, true),
-    };
+    let by_rule = RuleScan::new(&notebook, None, true);
+    let mut scanner =
+        Scanner::new(connection, asker, server, &ready, Toaster::External, eyes, by_rule);
     let mut first = 0;
     while first < blocks {
         let end = first.saturating_add(CHUNK).min(blocks);

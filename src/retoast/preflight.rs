@@ -21,7 +21,7 @@ use crate::model::settings::TupleTarget;
 use crate::model::toast::{Column, Table as Model};
 use crate::source::live::LiveError;
 use crate::source::live::catalog::{self, Relation, RelationKind};
-use crate::source::live::server::Server;
+use crate::source::live::server::{Compression, Server};
 use crate::source::live::toasters::{self, TOAST_RELATIONS};
 use crate::source::sql::quote_identifier;
 
@@ -252,10 +252,10 @@ async fn look(
     }
     let replica_role = can_be_replica(client).await?;
     let triggers_fire = triggers(client, &relation, replica_role, wish.allow_triggers).await?;
-    let default_method = default_method(client).await?;
+    let default_method = Compression::ask(client).await?.default;
     let generated = generated(client, oid).await?;
     let mut targets = targets(client, &relation, wish, &generated, default_method).await?;
-    let plan = plan(client, oid, &mut targets, &wish.asked).await?;
+    let plan = plan(client, server, oid, &mut targets, &wish.asked).await?;
     let follow = follow(client, &relation, &targets, &generated, default_method).await?;
     let notes = notes(client, &relation, &targets, &follow).await?;
     if let Some(rule) = wish.rule {
@@ -398,11 +398,12 @@ async fn notes(
 /// The plan for a server with pluggable TOAST, and what it has found out about forcing.
 async fn plan(
     client: &Client,
+    server: &Server,
     oid: Oid,
     targets: &mut [Target],
     asked: &Asked,
 ) -> Result<Option<Plan>, Refusal> {
-    let toasters = toasters::ask(client).await?;
+    let toasters = toasters::ask(client, server).await?;
     let columns = match toasters {
         Some(_) => toasters::columns(client, Some(oid)).await?,
         None => Vec::new(),
@@ -495,18 +496,6 @@ async fn triggers(
         )),
         None => Ok(fires),
     }
-}
-
-/// `default_toast_compression`.
-pub(super) async fn default_method(client: &Client) -> Result<Method, Refusal> {
-    let rows = client
-        .query_typed("SELECT pg_catalog.current_setting('default_toast_compression')", &[])
-        .await?;
-    let name: String = match rows.first() {
-        Some(row) => row.try_get(0)?,
-        None => String::new(),
-    };
-    Ok(if name == "lz4" { Method::Lz4 } else { Method::Pglz })
 }
 
 async fn targets(

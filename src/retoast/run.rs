@@ -1,11 +1,11 @@
 //! Does what the machine says to one table: scans, batches, vacuums, waits.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
+use futures_util::future::join;
 use futures_util::stream::FuturesUnordered;
 use rand::RngExt;
 use tokio_postgres::Client;
@@ -376,27 +376,21 @@ impl Sweep<'_> {
     async fn sweep(&self, report: &mut TableReport) -> Result<(), RunError> {
         let began = Instant::now();
         let mut machine = Machine::new(self.options.tuning);
-        let place = self.place().await?;
-        if let (Some(checkpoint), false) = (self.checkpoint, self.options.dry_run) {
+        let saved = self.saved().await?;
+        if let Some((checkpoint, place)) = saved {
             machine.start_at(checkpoint.start(place));
         }
-        let mut scanner = Scanner {
-            connection: Arc::clone(&self.reader),
-            // nothing is stored anew meanwhile
-            asker: Arc::clone(&self.writer),
-            server: self.server,
-            ready: self.ready,
-            toaster: self.options.toaster,
-            eyes: self.options.eyes.clone(),
-            ours: HashSet::new(),
-            judges: HashSet::new(),
-            row_judge: false,
-            tally: Tally::default(),
-            problems: Vec::new(),
-            held: None,
-            by_rule: RuleScan::new(self.notebook, self.since, self.options.dry_run),
-        };
-        let end = self.steps(&mut machine, &mut scanner, report, place).await;
+        // the writer may be asked: nothing is stored anew while a scan reads
+        let mut scanner = Scanner::new(
+            &self.reader,
+            &self.writer,
+            self.server,
+            self.ready,
+            self.options.toaster,
+            self.options.eyes.clone(),
+            RuleScan::new(self.notebook, self.since, self.options.dry_run),
+        );
+        let end = self.steps(&mut machine, &mut scanner, report, saved).await;
         report.scans = machine.scans;
         report.retries = machine.retries;
         report.longest_batch_ms = millis(machine.longest_batch);
@@ -409,7 +403,7 @@ impl Sweep<'_> {
         if self.options.dry_run {
             report.plan =
                 Some(foresee::plan(self, report, scanner.tally.bytes(), began.elapsed()).await?);
-        } else if let Some(checkpoint) = self.checkpoint {
+        } else if let Some((checkpoint, place)) = saved {
             checkpoint.end(place, end == End::Complete)?;
         }
         let forms = scanner.tally.report(&report.columns);
@@ -437,7 +431,7 @@ impl Sweep<'_> {
         machine: &mut Machine,
         scanner: &mut Scanner<'_>,
         report: &mut TableReport,
-        place: Place,
+        saved: Option<(&Checkpoint, Place)>,
     ) -> Result<End, RunError> {
         let mut under_way = FuturesUnordered::new();
         let mut failed: Option<RunError> = None;
@@ -484,7 +478,9 @@ impl Sweep<'_> {
                         scanner.release().await?;
                         machine.note(Event::SnapshotLost, 0.0);
                     }
-                    self.save(place, blocks.start)?;
+                    if let Some((checkpoint, place)) = saved {
+                        checkpoint.at(place, blocks.start)?;
+                    }
                     let held = scanner.held.is_some();
                     let rows = self.scan(scanner, blocks).await?;
                     if held && scanner.held.is_none() {
@@ -530,17 +526,14 @@ impl Sweep<'_> {
         }
     }
 
-    /// What a checkpoint knows the table by.
-    async fn place(&self) -> Result<Place, RunError> {
+    /// Where scanning is to be saved, if at all, and what the table is known by there.
+    async fn saved(&self) -> Result<Option<(&Checkpoint, Place)>, RunError> {
+        let Some(checkpoint) = self.checkpoint.filter(|_| !self.options.dry_run) else {
+            return Ok(None);
+        };
         let oid = self.ready.relation.oid;
-        Ok(Place { oid: oid.0, filenode: gauges::filenode(self.writer.client(), oid).await? })
-    }
-
-    fn save(&self, place: Place, block: u32) -> Result<(), RunError> {
-        match self.checkpoint {
-            Some(checkpoint) if !self.options.dry_run => Ok(checkpoint.at(place, block)?),
-            _ => Ok(()),
-        }
+        let filenode = gauges::filenode(self.writer.client(), oid).await?;
+        Ok(Some((checkpoint, Place { oid: oid.0, filenode })))
     }
 
     /// How each batch's transaction begins.
@@ -643,21 +636,23 @@ impl Sweep<'_> {
         let blocks = rows.iter().map(|row| row.ctid.block.0);
         let (first, last) = (blocks.clone().min().unwrap_or(0), blocks.max().unwrap_or(0));
         let begin = format!("{}; {}", sql::begin(&self.settings()), sql::lock(&table));
-        let began = Instant::now();
-        let locked = client.batch_execute(&begin).await;
-        self.keeper.lock_waited(began.elapsed());
+        let mut prune = sql::prune(&table, first..=last);
+        if self.ready.rule.is_some() {
+            prune = format!("{prune}; {}", policy_sql::PLAN_BY_ADDRESS);
+        }
+        let lock = async {
+            let began = Instant::now();
+            let locked = client.batch_execute(&begin).await;
+            self.keeper.lock_waited(began.elapsed());
+            locked
+        };
+        // sent together: the second does not wait for the first one's answer
+        let (locked, pruned) = join(lock, client.batch_execute(&prune)).await;
         locked?;
-        let prune = sql::prune(&table, first..=last);
+        pruned?;
         let mut ctids: Vec<String> = match &self.ready.rule {
-            None => {
-                client.batch_execute(&prune).await?;
-                rows.iter().map(|row| row.ctid.to_string()).collect()
-            }
-            Some(_) => {
-                let prune = format!("{prune}; {}", policy_sql::PLAN_BY_ADDRESS);
-                client.batch_execute(&prune).await?;
-                self.lock_seen(rows).await?
-            }
+            None => rows.iter().map(|row| row.ctid.to_string()).collect(),
+            Some(_) => self.lock_seen(rows).await?,
         };
         let mut before: Vec<i64> = Vec::new();
         if verify {

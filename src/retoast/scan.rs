@@ -55,9 +55,9 @@ pub struct Scanner<'a> {
     /// Transactions of this run, whose rows the server itself has stored as chosen.
     pub ours: HashSet<u32>,
     /// Which judges there are.
-    pub judges: HashSet<usize>,
+    judges: HashSet<usize>,
     /// Whether there is a judge of rows.
-    pub row_judge: bool,
+    row_judge: bool,
     /// What was seen in the scan under way.
     pub tally: Tally,
     /// What could not be read.
@@ -82,6 +82,35 @@ pub(super) struct Candidate {
     /// By column index; as far as pages tell.
     values: Vec<StoredValue>,
     open: Vec<usize>,
+}
+
+impl<'a> Scanner<'a> {
+    /// Before the first scan.
+    pub fn new(
+        connection: &Arc<Connection>,
+        asker: &Arc<Connection>,
+        server: &'a Server,
+        ready: &'a Ready,
+        toaster: Toaster,
+        eyes: Eyes,
+        by_rule: RuleScan<'a>,
+    ) -> Scanner<'a> {
+        Scanner {
+            connection: Arc::clone(connection),
+            asker: Arc::clone(asker),
+            server,
+            ready,
+            toaster,
+            eyes,
+            ours: HashSet::new(),
+            judges: HashSet::new(),
+            row_judge: false,
+            tally: Tally::default(),
+            problems: Vec::new(),
+            held: None,
+            by_rule,
+        }
+    }
 }
 
 impl Scanner<'_> {

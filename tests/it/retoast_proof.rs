@@ -1,7 +1,6 @@
 //! What `retoast` calls complete is complete, and what it has done it leaves alone.
 
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,7 +8,6 @@ use toastctl::disk::Oid;
 use toastctl::retoast::pluggable::Asked;
 use toastctl::retoast::policy_scan::{Notebook, RuleScan};
 use toastctl::retoast::preflight::{self, Ready, Wish};
-use toastctl::retoast::result::Tally;
 use toastctl::retoast::scan::{Eyes, Scanner};
 use toastctl::source::live::server::Server;
 
@@ -57,21 +55,9 @@ async fn found_while_it_moves(database: &Database<'_>, with_pages: bool, hold: b
         _ => Eyes::Functions,
     };
     let notebook = Notebook::default();
-    let mut scanner = Scanner {
-        connection: Arc::clone(&reader),
-        asker: Arc::clone(&writer),
-        server: &server,
-        ready: &ready,
-        toaster: "lz4".parse().unwrap(),
-        eyes,
-        ours: Default::default(),
-        judges: Default::default(),
-        row_judge: false,
-        tally: Tally::default(),
-        problems: Vec::new(),
-        held: None,
-        by_rule: RuleScan::new(&notebook, None, false),
-    };
+    let by_rule = RuleScan::new(&notebook, None, false);
+    let toaster = "lz4".parse().unwrap();
+    let mut scanner = Scanner::new(&reader, &writer, &server, &ready, toaster, eyes, by_rule);
     if hold {
         scanner.hold().await.unwrap();
     }

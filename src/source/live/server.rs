@@ -3,6 +3,7 @@
 use tokio_postgres::Client;
 
 use super::LiveError;
+use crate::codec::Method;
 use crate::disk::layout::PageSize;
 use crate::source::sql::quote_identifier;
 
@@ -26,6 +27,8 @@ pub struct Server {
     pub in_recovery: bool,
     /// pageinspect, if the database has it.
     pub pageinspect: Option<Pageinspect>,
+    /// Whether there is `pg_toaster`, so that TOAST is pluggable.
+    pub has_toasters: bool,
 }
 
 /// The extension pageinspect as it is installed.
@@ -50,6 +53,33 @@ impl Pageinspect {
     }
 }
 
+/// The compression methods of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compression {
+    /// Whether it was built with lz4.
+    pub lz4: bool,
+    /// `default_toast_compression` of the session.
+    pub default: Method,
+}
+
+impl Compression {
+    /// Asks the server.
+    pub async fn ask(client: &Client) -> Result<Compression, LiveError> {
+        let rows = client
+            .query_typed(
+                "SELECT coalesce('lz4' = ANY (enumvals), false), setting = 'lz4' \
+                 FROM pg_catalog.pg_settings WHERE name = 'default_toast_compression'",
+                &[],
+            )
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(Compression { lz4: false, default: Method::Pglz });
+        };
+        let default = if row.try_get(1)? { Method::Lz4 } else { Method::Pglz };
+        Ok(Compression { lz4: row.try_get(0)?, default })
+    }
+}
+
 impl Server {
     /// Asks the server.
     pub async fn ask(client: &Client) -> Result<Server, LiveError> {
@@ -61,7 +91,8 @@ impl Server {
                         pg_catalog.current_database()::pg_catalog.text, \
                         pg_catalog.current_setting('is_superuser') = 'on', \
                         pg_catalog.pg_is_in_recovery(), \
-                        e.extversion, n.nspname::pg_catalog.text \
+                        e.extversion, n.nspname::pg_catalog.text, \
+                        pg_catalog.to_regclass('pg_catalog.pg_toaster') IS NOT NULL \
                  FROM (SELECT 1) AS one \
                  LEFT JOIN pg_catalog.pg_extension AS e ON e.extname = 'pageinspect' \
                  LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace",
@@ -92,6 +123,7 @@ impl Server {
             superuser: row.try_get(4)?,
             in_recovery: row.try_get(5)?,
             pageinspect,
+            has_toasters: row.try_get(8)?,
         })
     }
 

@@ -8,6 +8,7 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use tokio_postgres::{Client, Row};
 
 use super::LiveError;
+use super::server::Server;
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::custom::DEFAULT_TOASTER;
@@ -62,11 +63,8 @@ impl ToasterColumn {
 }
 
 /// The rows of `pg_toaster`; `None` on a server without pluggable TOAST.
-pub async fn ask(client: &Client) -> Result<Option<Toasters>, LiveError> {
-    let rows = client
-        .query_typed("SELECT pg_catalog.to_regclass('pg_catalog.pg_toaster') IS NOT NULL", &[])
-        .await?;
-    if !rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false) {
+pub async fn ask(client: &Client, server: &Server) -> Result<Option<Toasters>, LiveError> {
+    if !server.has_toasters {
         return Ok(None);
     }
     let rows = client
@@ -89,8 +87,8 @@ pub async fn ask(client: &Client) -> Result<Option<Toasters>, LiveError> {
 }
 
 /// The toasters of the database; where the server has none, pointers are recognised by their bytes.
-pub async fn toasters(client: &Client) -> Result<Toasters, LiveError> {
-    Ok(ask(client).await?.unwrap_or_else(Toasters::by_bytes))
+pub async fn toasters(client: &Client, server: &Server) -> Result<Toasters, LiveError> {
+    Ok(ask(client, server).await?.unwrap_or_else(Toasters::by_bytes))
 }
 
 /// The columns of a table, or of all tables, partitioned ones and materialized views of the users,
