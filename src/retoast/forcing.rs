@@ -15,6 +15,13 @@ pub enum Shape {
     Scalar,
     /// An array.
     Array,
+    /// An array of composite values, which may hold compressed fields, or a domain over one.
+    Rows {
+        /// The array type's quoted, schema-qualified name.
+        type_name: String,
+        /// The shape of its elements.
+        element: Box<Shape>,
+    },
     /// `bytea`, where a pluggable toaster may have stored it.
     Bytea,
     /// `jsonb`, where a pluggable toaster may have stored it.
@@ -50,6 +57,14 @@ impl Shape {
             Shape::Array => format!(
                 "CASE WHEN {value} IS NOT NULL THEN pg_catalog.array_cat({value}, '{{}}') END"
             ),
+            // unnest takes arrays of one dimension as they are numbered from 1; others are rare
+            Shape::Rows { type_name, element } => format!(
+                "CASE WHEN pg_catalog.array_ndims({value}) = 1 AND \
+                 pg_catalog.array_lower({value}, 1) = 1 THEN ARRAY(SELECT {} FROM (SELECT \
+                 pg_catalog.unnest({value}) AS e) AS r)::{type_name} ELSE \
+                 ({value}::pg_catalog.text)::{type_name} END",
+                element.force("r.e")
+            ),
             Shape::Composite { type_name, fields } => {
                 let fields: Vec<String> =
                     fields.iter().map(|f| f.shape.force(&f.of(value))).collect();
@@ -63,11 +78,20 @@ impl Shape {
         }
     }
 
-    /// A condition that holds where a compressed field inside the composite `value` is not
-    /// compressed with `method` (`None`: where any is compressed). `None` if there can be no such
-    /// field.
+    /// A condition that holds where a compressed field inside the composite `value`, or inside an
+    /// element of the array, is not compressed with `method` (`None`: where any is compressed). `None`
+    /// if there can be no such field.
     pub fn hidden(&self, value: &str, method: Option<Method>) -> Option<String> {
-        let Shape::Composite { fields, .. } = self else { return None };
+        let fields = match self {
+            Shape::Composite { fields, .. } => fields,
+            Shape::Rows { element, .. } => {
+                let inner = element.hidden("r.e", method)?;
+                return Some(format!(
+                    "EXISTS (SELECT FROM (SELECT pg_catalog.unnest({value}) AS e) AS r WHERE {inner})"
+                ));
+            }
+            _ => return None,
+        };
         let mut parts = Vec::new();
         for field in fields {
             let inner = field.of(value);
@@ -112,6 +136,15 @@ mod tests {
         insta::assert_snapshot!(Shape::Scalar.force(r#"t."c""#), @r#"(ARRAY[t."c"])[1]"#);
         insta::assert_snapshot!(Shape::Array.force("c"), @r##"CASE WHEN c IS NOT NULL THEN pg_catalog.array_cat(c, '{}') END"##);
         insta::assert_snapshot!(outer.force("c"), @r##"CASE WHEN c IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((c)."n", CASE WHEN (c)."a" IS NOT NULL THEN pg_catalog.array_cat((c)."a", '{}') END, CASE WHEN (c)."in ner" IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((ARRAY[((c)."in ner")."t"])[1])::"s"."in" END)::"s"."out" END"##);
+        let rows = Shape::Rows {
+            type_name: r#""s"."_in""#.into(),
+            element: Box::new(Shape::Composite {
+                type_name: r#""s"."in""#.into(),
+                fields: vec![field("t", Shape::Scalar)],
+            }),
+        };
+        insta::assert_snapshot!(rows.force("c"), @r##"CASE WHEN pg_catalog.array_ndims(c) = 1 AND pg_catalog.array_lower(c, 1) = 1 THEN ARRAY(SELECT CASE WHEN r.e IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((ARRAY[(r.e)."t"])[1])::"s"."in" END FROM (SELECT pg_catalog.unnest(c) AS e) AS r)::"s"."_in" ELSE (c::pg_catalog.text)::"s"."_in" END"##);
+        insta::assert_snapshot!(rows.hidden("c", None).unwrap(), @r##"EXISTS (SELECT FROM (SELECT pg_catalog.unnest(c) AS e) AS r WHERE (pg_catalog.pg_column_compression((r.e)."t") IS NOT NULL))"##);
         insta::assert_snapshot!(Shape::Bytea.force(r#"t."c""#), @r#"pg_catalog.substr(t."c", 1)"#);
         insta::assert_snapshot!(Shape::Jsonb.force(r#"t."c""#), @r#"(t."c"::pg_catalog.text)::pg_catalog.jsonb"#);
         assert_eq!(Shape::Scalar.hidden("c", None), None);

@@ -257,7 +257,7 @@ async fn look(
     let mut targets = targets(client, &relation, wish, &generated, default_method).await?;
     let plan = plan(client, server, oid, &mut targets, &wish.asked).await?;
     let follow = follow(client, &relation, &targets, &generated, default_method).await?;
-    let notes = notes(client, &relation, &targets, &follow).await?;
+    let notes = notes(&follow);
     if let Some(rule) = wish.rule {
         policy_preflight::check(client, rule, &targets).await?;
     }
@@ -368,31 +368,15 @@ async fn follow(
     Ok(follow)
 }
 
-/// What is not looked into, and what is done besides.
-async fn notes(
-    client: &Client,
-    relation: &Relation,
-    targets: &[Target],
-    follow: &[Target],
-) -> Result<Vec<String>, Refusal> {
-    let mut notes = Vec::new();
-    for target in targets {
-        let Some(column) = relation.desc.attributes.get(target.index) else { continue };
-        if shapes::holds_rows(client, column.type_oid.0).await? {
-            notes.push(format!(
-                "column \"{}\" is an array of composite values: compressed fields inside them stay as \
-                 they are",
-                target.name
-            ));
-        }
-    }
-    for column in follow {
-        notes.push(format!(
+/// What is done besides.
+fn notes(follow: &[Target]) -> Vec<String> {
+    let note = |column: &Target| {
+        format!(
             "generated column \"{}\" is computed anew with the columns that it is made of",
             column.name
-        ));
-    }
-    Ok(notes)
+        )
+    };
+    follow.iter().map(note).collect()
 }
 
 /// The plan for a server with pluggable TOAST, and what it has found out about forcing.

@@ -18,6 +18,7 @@ struct TypeRow {
     length: i16,
     array: PgOid,
     is_array: bool,
+    element: PgOid,
     base: PgOid,
     relation: PgOid,
     quoted: String,
@@ -27,29 +28,6 @@ struct TypeRow {
 /// The shape of the type `oid`.
 pub async fn shape(client: &Client, oid: u32) -> Result<Found, LiveError> {
     nested(client, oid, 0).await
-}
-
-/// Whether a type is an array of composite values, or a domain over one.
-pub async fn holds_rows(client: &Client, oid: u32) -> Result<bool, LiveError> {
-    let rows = client
-        .query_typed(
-            "WITH RECURSIVE inner_type (oid) AS ( \
-                 SELECT $1 \
-               UNION ALL \
-                 SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END \
-                 FROM inner_type AS i JOIN pg_catalog.pg_type AS t ON t.oid = i.oid \
-                 WHERE t.typtype = 'd' OR t.typsubscript \
-                     = 'pg_catalog.array_subscript_handler'::pg_catalog.regproc) \
-             SELECT pg_catalog.count(*) FILTER (WHERE t.typtype = 'c') > 0 \
-                    AND pg_catalog.count(*) FILTER (WHERE t.typelem <> 0 AND t.typtype <> 'c') > 0 \
-             FROM inner_type AS i JOIN pg_catalog.pg_type AS t ON t.oid = i.oid",
-            &[(&oid, Type::OID)],
-        )
-        .await?;
-    Ok(match rows.first() {
-        Some(row) => row.try_get(0)?,
-        None => false,
-    })
 }
 
 async fn nested(client: &Client, oid: u32, depth: u32) -> Result<Found, LiveError> {
@@ -76,7 +54,12 @@ async fn nested(client: &Client, oid: u32, depth: u32) -> Result<Found, LiveErro
     Ok(if matches!(found.name.as_str(), "int2vector" | "oidvector") {
         Err(format!("values of type {} are not made anew", found.name))
     } else if found.is_array {
-        Ok(Shape::Array)
+        match Box::pin(nested(client, found.element, depth + 1)).await? {
+            Ok(element @ (Shape::Composite { .. } | Shape::Rows { .. })) => {
+                Ok(Shape::Rows { type_name: found.quoted, element: Box::new(element) })
+            }
+            _ => Ok(Shape::Array),
+        }
     } else if found.array != 0 {
         Ok(Shape::Scalar)
     } else {
@@ -109,7 +92,7 @@ async fn type_row(client: &Client, oid: u32) -> Result<Option<TypeRow>, LiveErro
             "SELECT t.typtype::pg_catalog.text, t.typlen, t.typarray, \
                     t.typsubscript = 'pg_catalog.array_subscript_handler'::pg_catalog.regproc, \
                     t.typbasetype, t.typrelid, n.nspname::pg_catalog.text, \
-                    t.typname::pg_catalog.text \
+                    t.typname::pg_catalog.text, t.typelem \
              FROM pg_catalog.pg_type AS t \
              JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace WHERE t.oid = $1",
             &[(&oid, Type::OID)],
@@ -122,6 +105,7 @@ async fn type_row(client: &Client, oid: u32) -> Result<Option<TypeRow>, LiveErro
         length: row.try_get(1)?,
         array: row.try_get(2)?,
         is_array: row.try_get(3)?,
+        element: row.try_get(8)?,
         base: row.try_get(4)?,
         relation: row.try_get(5)?,
         quoted: quote_qualified(&schema, &name),
