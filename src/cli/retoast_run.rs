@@ -311,13 +311,14 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
         return Err(session.refusal(&refusal).await);
     }
     let checkpoint = session.checkpoint(args)?;
+    let database = &session.server.database;
+    let mut memory = match &args.since {
+        Some(path) => Some(Remembered::open(path, client, database, args.dry_run).await?),
+        None => None,
+    };
     set_parents(&session, args, &wish, &watch).await?;
     let side_by_side = args.parallel_tables.min(u16::try_from(tables.len()).unwrap_or(u16::MAX));
     let connections = session.connections(args, side_by_side, keeper).await?;
-    let mut memory = match &args.since {
-        Some(path) => Some(Remembered::open(path, client, &session.server.database).await?),
-        None => None,
-    };
     for ready in &tables {
         announce(args, ready);
     }
@@ -333,7 +334,8 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
     let (mut reports, mut failure) = (Vec::new(), None);
     for (at, report, failed) in swept {
         if let (Some(memory), Some(ready), Some(report)) = (&mut memory, tables.get(at), &report) {
-            memory.remember(ready, report)?;
+            // the report is printed all the same
+            failure = failure.or(memory.remember(ready, report).err());
         }
         reports.extend(report);
         failure = failure.or(failed);

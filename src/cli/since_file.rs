@@ -27,15 +27,12 @@ fn read(path: &Path) -> Result<Memory, Failure> {
 }
 
 /// Writes the file anew, whole or not at all.
-fn write(path: &Path, memory: &Memory) -> Result<(), Failure> {
+fn write(path: &Path, memory: &Memory) -> Result<(), String> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
-    fs::write(&beside, memory.print()).and_then(|()| fs::rename(&beside, path)).map_err(|error| {
-        Failure::new(
-            Exit::Incomplete,
-            format!("--since: could not write \"{}\": {error}", path.display()),
-        )
-    })
+    fs::write(&beside, memory.print())
+        .and_then(|()| fs::rename(&beside, path))
+        .map_err(|error| format!("--since: could not write \"{}\": {error}", path.display()))
 }
 
 /// What `--since` remembers.
@@ -49,12 +46,18 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
+    /// Reads the file and, where anything will be remembered, tries to write it before hours of work are
+    /// done.
     pub(super) async fn open(
         path: &Path,
         client: &Client,
         database: &str,
+        dry_run: bool,
     ) -> Result<Remembered, Failure> {
         let memory = read(path)?;
+        if !dry_run {
+            write(path, &memory).map_err(Failure::usage)?;
+        }
         let asked = client
             .query_typed(
                 "SELECT s.system_identifier::pg_catalog.text, \
@@ -94,6 +97,7 @@ impl Remembered {
             (Outcome::Complete, Some(horizon), Some(choice)) => {
                 self.memory.remember(self.table(ready), choice, horizon);
                 write(&self.path, &self.memory)
+                    .map_err(|error| Failure::new(Exit::Incomplete, error))
             }
             _ => Ok(()),
         }

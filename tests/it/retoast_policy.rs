@@ -401,6 +401,9 @@ fn new_values_get_what_was_said_and_maintain_prints_the_command() {
     assert_eq!(done(&retoast(&database, &since))["rows_stored"], 1);
     std::fs::write(&file, "{}").unwrap();
     refused(&retoast(&database, &since), 2, "was not written by retoast");
+    let nowhere = dir.path().join("not there/since.json");
+    let since = [&arguments[..], &["--since", nowhere.to_str().unwrap()]].concat();
+    refused(&retoast(&database, &since), 2, "not there/since.json\": No such file or directory");
 
     let maintain = run(toastctl().arg("retoast").args(arguments).arg("--maintain")).ok();
     let line = maintain.lines().last().unwrap();
