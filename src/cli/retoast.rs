@@ -92,7 +92,7 @@ pub struct RetoastArgs {
     #[arg(long, value_enum, default_value_t, help_heading = "The sweep")]
     pub source: SourceArg,
 
-    /// How long a transaction is to take, in milliseconds
+    /// How long a transaction is to take, in milliseconds; a tenth of it while other sessions are active
     #[arg(long, value_name = "MS", default_value_t = 100, help_heading = "The sweep",
           value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub batch_ms: u64,

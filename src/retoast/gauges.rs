@@ -11,6 +11,7 @@ use super::manners::{Free, Holder, Replica};
 use super::plan::Surroundings;
 use super::result::Sizes;
 use crate::disk::Oid;
+use crate::source::connect::Connection;
 use crate::source::live::LiveError;
 use crate::source::live::catalog::Relation;
 use crate::source::live::toasters::TOAST_RELATIONS;
@@ -18,6 +19,12 @@ use crate::source::sql::quote_identifier;
 
 /// `application_name` of this program's sessions begins so.
 pub const APPLICATION: &str = "toastctl retoast";
+
+/// As [`one`], for what is asked again and again.
+async fn one_again(connection: &Connection, sql: &str) -> Result<Row, LiveError> {
+    let mut rows = connection.query_again(sql, &[]).await?;
+    rows.pop().ok_or_else(|| LiveError::Unexpected("no row".to_owned()))
+}
 
 async fn one(client: &Client, sql: &str) -> Result<Row, LiveError> {
     let mut rows = client.query_typed(sql, &[]).await?;
@@ -29,14 +36,14 @@ fn unsigned(row: &Row, at: usize) -> Result<u64, LiveError> {
 }
 
 /// Position of the WAL: bytes written since the cluster was made.
-pub async fn wal(client: &Client) -> Result<u64, LiveError> {
+pub async fn wal(connection: &Connection) -> Result<u64, LiveError> {
     let sql = "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')\
                ::pg_catalog.int8";
-    unsigned(&one(client, sql).await?, 0)
+    unsigned(&one_again(connection, sql).await?, 0)
 }
 
 /// Sizes of a table's parts.
-pub async fn sizes(client: &Client, oid: Oid) -> Result<Sizes, LiveError> {
+pub async fn sizes(connection: &Connection, oid: Oid) -> Result<Sizes, LiveError> {
     let sql = format!(
         "SELECT coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
                 coalesce(t.heap, 0)::pg_catalog.int8, \
@@ -48,7 +55,7 @@ pub async fn sizes(client: &Client, oid: Oid) -> Result<Sizes, LiveError> {
                   FROM pg_catalog.unnest({TOAST_RELATIONS}) AS o) AS t \
          WHERE c.oid = $1"
     );
-    let rows = client.query_typed(&sql, &[(&oid.0, Type::OID)]).await?;
+    let rows = connection.query_again(&sql, &[(&oid.0, Type::OID)]).await?;
     let row = rows
         .first()
         .ok_or_else(|| LiveError::NoSuchRelation(quote_identifier(&oid.0.to_string())))?;
@@ -69,14 +76,14 @@ pub async fn sees_others(client: &Client) -> Result<bool, LiveError> {
 }
 
 /// Streaming replicas and logical subscribers that are connected.
-pub async fn replicas(client: &Client) -> Result<Vec<Replica>, LiveError> {
+pub async fn replicas(connection: &Connection) -> Result<Vec<Replica>, LiveError> {
     let sql = "SELECT application_name, coalesce(client_addr::pg_catalog.text, 'local socket'), \
                       pg_catalog.pg_wal_lsn_diff(replay_lsn, '0/0')::pg_catalog.int8, \
                       extract(epoch FROM replay_lag)::pg_catalog.float8 \
                FROM pg_catalog.pg_stat_replication \
                WHERE state IN ('catchup', 'streaming') AND replay_lsn IS NOT NULL";
     let mut replicas = Vec::new();
-    for row in client.query_typed(sql, &[]).await? {
+    for row in connection.query_again(sql, &[]).await? {
         let (name, place): (String, String) = (row.try_get(0)?, row.try_get(1)?);
         let seconds: Option<f64> = row.try_get(3)?;
         replicas.push(Replica {
@@ -89,12 +96,12 @@ pub async fn replicas(client: &Client) -> Result<Vec<Replica>, LiveError> {
 }
 
 /// Client sessions at work, those of this program not counted.
-pub async fn active_sessions(client: &Client) -> Result<u64, LiveError> {
+pub async fn active_sessions(connection: &Connection) -> Result<u64, LiveError> {
     let sql = "SELECT count(*) FROM pg_catalog.pg_stat_activity \
                WHERE state = 'active' AND backend_type = 'client backend' \
                AND pid <> pg_catalog.pg_backend_pid() \
                AND NOT pg_catalog.starts_with(application_name, $1)";
-    let rows = client.query_typed(sql, &[(&APPLICATION, Type::TEXT)]).await?;
+    let rows = connection.query_again(sql, &[(&APPLICATION, Type::TEXT)]).await?;
     rows.first().map_or(Ok(0), |row| unsigned(row, 0))
 }
 
@@ -130,7 +137,7 @@ async fn first_field(client: &Client, sql: &str) -> Result<Option<String>, LiveE
 
 /// What holds back most what vacuum may remove from tables of this database
 /// (`ComputeXidHorizons`, procarray.c).
-pub async fn holder(client: &Client) -> Result<Option<Holder>, LiveError> {
+pub async fn holder(connection: &Connection) -> Result<Option<Holder>, LiveError> {
     let sql = "SELECT age::pg_catalog.int8, who FROM (\
         SELECT greatest(pg_catalog.age(backend_xmin), pg_catalog.age(backend_xid)) AS age, \
                pg_catalog.format('session %s (user %s, %s, in a transaction for %s s)', pid, \
@@ -149,16 +156,16 @@ pub async fn holder(client: &Client) -> Result<Option<Holder>, LiveError> {
         SELECT pg_catalog.age(transaction), pg_catalog.format('prepared transaction %L', gid) \
         FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()) AS held \
         WHERE age IS NOT NULL ORDER BY age DESC LIMIT 1";
-    let rows = client.query_typed(sql, &[]).await?;
+    let rows = connection.query_again(sql, &[]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     Ok(Some(Holder { age: unsigned(row, 0)?, who: row.try_get(1)? }))
 }
 
 /// Minutes since midnight by the server's clock in the session's time zone.
-pub async fn minute(client: &Client) -> Result<u16, LiveError> {
+pub async fn minute(connection: &Connection) -> Result<u16, LiveError> {
     let sql = "SELECT (extract(hour FROM localtime) * 60 + extract(minute FROM localtime))\
                ::pg_catalog.int4";
-    let minute: i32 = one(client, sql).await?.try_get(0)?;
+    let minute: i32 = one_again(connection, sql).await?.try_get(0)?;
     Ok(u16::try_from(minute).unwrap_or(0))
 }
 
@@ -189,11 +196,11 @@ pub async fn directories(client: &Client, oid: Oid) -> Result<Option<Vec<PathBuf
     let spaces = format!(
         "SELECT DISTINCT pg_catalog.pg_tablespace_location(coalesce(nullif(\
          s.reltablespace, 0), d.dattablespace)) \
-         FROM pg_catalog.pg_class AS c, pg_catalog.pg_class AS s, pg_catalog.pg_database AS d, \
-         LATERAL (SELECT c.oid || {TOAST_RELATIONS} AS oids) AS t \
-         WHERE c.oid = $1 AND d.datname = pg_catalog.current_database() \
-         AND (s.oid = ANY (t.oids) OR s.oid IN (SELECT i.indexrelid FROM pg_catalog.pg_index AS i \
-           WHERE i.indrelid = ANY (t.oids)))"
+         FROM pg_catalog.pg_class AS c, pg_catalog.pg_database AS d, \
+         LATERAL pg_catalog.unnest(c.oid || {TOAST_RELATIONS}) AS t (oid), \
+         LATERAL (SELECT t.oid UNION ALL SELECT i.indexrelid FROM pg_catalog.pg_index AS i \
+           WHERE i.indrelid = t.oid) AS part, pg_catalog.pg_class AS s \
+         WHERE c.oid = $1 AND d.datname = pg_catalog.current_database() AND s.oid = part.oid"
     );
     let mut places = vec![data.clone(), data.join("pg_wal")];
     for row in client.query_typed(&spaces, &[(&oid.0, Type::OID)]).await? {

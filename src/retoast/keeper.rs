@@ -25,6 +25,8 @@ use crate::source::sql::quote_literal;
 const LOOK: Duration = Duration::from_millis(50);
 /// How often one and the same reason is told.
 const TELL_EVERY: Duration = Duration::from_secs(10);
+/// How long others are remembered that were seen active: most sessions are not at any one instant.
+const OTHERS_FOR: Duration = Duration::from_secs(10);
 /// Pauses shorter than this are counted and not told.
 const WORTH_TELLING: Duration = Duration::from_millis(500);
 /// How often the session's name tells the progress.
@@ -97,6 +99,8 @@ struct Noted {
     bytes: u64,
     percent: u32,
     lock_wait: Duration,
+    /// When other sessions were last seen active.
+    others: Option<Instant>,
     /// The time of batches for which nothing was slept yet.
     owed: Duration,
 }
@@ -191,7 +195,7 @@ impl Keeper {
             ));
         };
         let growth = expected_growth(
-            gauges::sizes(client, ready.relation.oid).await?,
+            gauges::sizes(&self.connection, ready.relation.oid).await?,
             self.wants.max_bloat,
             gauges::max_wal_size(client).await?,
         );
@@ -232,12 +236,17 @@ impl Keeper {
         state.table = Some(Table {
             name: ready.relation.display_name(),
             oid: ready.relation.oid,
-            wal: gauges::wal(self.connection.client()).await?,
+            wal: gauges::wal(&self.connection).await?,
             figures: Figures { before, now: before, ..Figures::default() },
             warned: false,
         });
         self.noted(|noted| *noted = Noted::default());
         Ok(())
+    }
+
+    /// The table's sizes when they were measured last, which they are before every vacuum.
+    pub async fn sizes(&self) -> Sizes {
+        self.state.lock().await.table.as_ref().map(|table| table.figures.now).unwrap_or_default()
     }
 
     /// The pauses since the last time that this was asked, and the longest wait for a lock.
@@ -268,6 +277,13 @@ impl Keeper {
     /// So long a lock was waited for.
     pub fn lock_waited(&self, wait: Duration) {
         self.noted(|noted| noted.lock_wait = noted.lock_wait.max(wait));
+    }
+
+    /// Whether other sessions were active of late, as far as this user may see.
+    pub fn beside_others(&self) -> bool {
+        let mut seen = None;
+        self.noted(|noted| seen = noted.others);
+        seen.is_some_and(|then| then.elapsed() < OTHERS_FOR)
     }
 
     /// A batch took so long and stored so many bytes of values.
@@ -341,9 +357,8 @@ impl Keeper {
                 return Ok(Some(owed));
             }
         }
-        let client = self.connection.client();
         if work == Work::Batch && self.wants.limits.wal_rate.is_some() {
-            let lsn = gauges::wal(client).await?;
+            let lsn = gauges::wal(&self.connection).await?;
             if let Some(pause) = state.manners.wal(self.began.elapsed(), lsn) {
                 return Ok(Some(pause));
             }
@@ -361,15 +376,18 @@ impl Keeper {
     async fn measure(&self, state: &mut State, watch: &dyn Watch) -> Result<(), RunError> {
         let client = self.connection.client();
         let limits = &self.wants.limits;
-        let mut readings = Readings { lsn: gauges::wal(client).await?, ..Readings::default() };
+        let mut readings =
+            Readings { lsn: gauges::wal(&self.connection).await?, ..Readings::default() };
         if limits.window.is_some() {
-            readings.minute = Some(gauges::minute(client).await?);
+            readings.minute = Some(gauges::minute(&self.connection).await?);
         }
         if limits.replica_lag.is_some() {
-            readings.replicas = gauges::replicas(client).await?;
+            readings.replicas = gauges::replicas(&self.connection).await?;
         }
-        if limits.active_sessions.is_some() {
-            readings.active = Some(gauges::active_sessions(client).await?);
+        let active = gauges::active_sessions(&self.connection).await?;
+        readings.active = Some(active);
+        if active > 0 {
+            self.noted(|noted| noted.others = Some(Instant::now()));
         }
         if let Some(sql) = &limits.throttle_query {
             let told = gauges::truth(client, sql).await;
@@ -379,10 +397,10 @@ impl Keeper {
         }
         readings.free = free(client, &state.space).await?;
         if limits.xmin_age.is_some() {
-            readings.holder = gauges::holder(client).await?;
+            readings.holder = gauges::holder(&self.connection).await?;
         }
         if let Some(table) = &mut state.table {
-            match gauges::sizes(client, table.oid).await {
+            match gauges::sizes(&self.connection, table.oid).await {
                 Ok(now) => table.figures.now = now,
                 // locked just now: what was measured last holds
                 Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => {}

@@ -15,6 +15,9 @@ use crate::disk::ItemPointer;
 
 /// Blocks that a scan reads at a time.
 pub const CHUNK: u32 = 256;
+/// The part of its time that a batch takes while other sessions are active: whoever waits for a processor
+/// or a row that it holds waits as much less.
+const BESIDE_OTHERS: f64 = 0.1;
 /// Scans without any progress after which the sweep gives up.
 const IDLE_SCANS: u32 = 12;
 /// Rows of the first batch; later ones follow the time that batches take.
@@ -183,6 +186,8 @@ pub struct Machine {
     last: HashMap<u32, u64>,
     /// Rows a millisecond, smoothed.
     speed: Option<f64>,
+    /// Whether other sessions are active.
+    others: bool,
     /// Bytes stored anew since the last vacuum.
     unvacuumed: u64,
     vacuum_due: bool,
@@ -222,6 +227,7 @@ impl Machine {
             begun: 0,
             last: HashMap::new(),
             speed: None,
+            others: false,
             unvacuumed: 0,
             vacuum_due: false,
             sleep: None,
@@ -242,6 +248,11 @@ impl Machine {
     /// Has the first scan begin at this block; it then proves nothing.
     pub fn start_at(&mut self, block: u32) {
         self.start = block;
+    }
+
+    /// Whether other sessions are active: batches then take a tenth of their time.
+    pub fn beside_others(&mut self, others: bool) {
+        self.others = others;
     }
 
     /// Rows that the server refused.
@@ -325,6 +336,10 @@ impl Machine {
         let free = |batch: &Batch| self.last.get(&batch.window).is_none_or(|&last| last < pinned);
         let at = self.queue.iter().position(free)?;
         let mut batch = self.queue.remove(at)?;
+        let rest = batch.rows.split_off(self.share(&batch.rows));
+        if !rest.is_empty() {
+            self.queue.insert(at, Batch::new(batch.window, rest));
+        }
         self.begun += 1;
         batch.number = self.begun;
         self.last.insert(batch.window, batch.number);
@@ -447,11 +462,18 @@ impl Machine {
         self.speed = Some(self.speed.map_or(now, |old| 0.7 * old + 0.3 * now));
     }
 
-    /// The most rows of a batch now.
-    fn batch_rows(&self) -> usize {
-        let wanted = self.tuning.batch.as_secs_f64() * 1000.0;
-        let rows = self.speed.map_or(FIRST_BATCH, |speed| speed * wanted);
-        (rows as usize).clamp(1, 10_000)
+    /// How many of these rows one batch takes now, by time and by bytes; at least one.
+    fn share(&self, rows: &[Row]) -> usize {
+        let part = if self.others { BESIDE_OTHERS } else { 1.0 };
+        let wanted = self.tuning.batch.as_secs_f64() * 1000.0 * part;
+        let most = self.speed.map_or(FIRST_BATCH, |speed| speed * wanted);
+        let most = (most as usize).clamp(1, 10_000).min(rows.len());
+        let mut bytes = 0u64;
+        let fits = |row: &&Row| {
+            bytes = bytes.saturating_add(row.bytes);
+            bytes <= self.tuning.batch_bytes
+        };
+        rows.iter().take(most).take_while(fits).count().max(1).min(rows.len())
     }
 
     fn plan(&mut self, mut rows: Vec<Row>) {
@@ -465,33 +487,16 @@ impl Machine {
         self.last.clear();
         // Windows take turns, pass by pass: what one transaction leaves behind can be pruned only once
         // those that were under way at its end have ended, and by its window's next turn most have.
-        let turns = if self.work.len() > 1 { 2 * self.work.len() } else { 1 };
+        let turns = if self.work.len() > 1 { self.work.len() + 1 } else { 1 };
         for some in windows.chunks(turns) {
             for pass in 0..passes {
                 for rows in some {
-                    self.plan_pass(rows.iter().copied().skip(pass).step_by(passes));
+                    let rows: Vec<Row> = rows.iter().copied().skip(pass).step_by(passes).collect();
+                    if let Some(row) = rows.first() {
+                        self.queue.push_back(Batch::new(row.ctid.block.0 / window, rows));
+                    }
                 }
             }
-        }
-    }
-
-    fn plan_pass(&mut self, rows: impl Iterator<Item = Row>) {
-        let most = self.batch_rows();
-        let mut batch = Batch::new(0, Vec::new());
-        let mut bytes = 0u64;
-        for row in rows {
-            let full = batch.rows.len() >= most || bytes + row.bytes > self.tuning.batch_bytes;
-            if full && !batch.rows.is_empty() {
-                let rows = std::mem::take(&mut batch.rows);
-                self.queue.push_back(Batch::new(batch.window, rows));
-                bytes = 0;
-            }
-            bytes += row.bytes;
-            batch.window = row.ctid.block.0 / self.tuning.window.max(1);
-            batch.rows.push(row);
-        }
-        if !batch.rows.is_empty() {
-            self.queue.push_back(batch);
         }
     }
 }
@@ -651,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn with_two_jobs_four_windows_take_turns_pass_by_pass() {
+    fn with_two_jobs_three_windows_take_turns_pass_by_pass() {
         let mut machine = Machine::new(Tuning { jobs: 2, ..TUNING });
         machine.next_action();
         machine.note(Event::Begun { blocks: 40, bytes: 1 << 17 }, 0.0);
@@ -673,7 +678,7 @@ mod tests {
             machine.note(Event::BatchDone { job: round % 2, rows: 2, took }, 0.0);
             start(&mut machine, round % 2);
         }
-        assert_eq!(begun, [0, 8, 16, 24, 1, 9, 17, 25]);
+        assert_eq!(begun, [0, 8, 16, 1, 9, 17, 2, 10]);
         // the rest of the group, then the last window alone, whose passes follow each other
         let mut rest = 0;
         let mut waited = 0;
@@ -753,6 +758,16 @@ mod tests {
         let mut world = World::new(8, 40, 100_000);
         assert_eq!(world.run(&mut Machine::new(TUNING)), End::Complete);
         assert!(world.batches.iter().all(|&rows| rows <= 10), "{:?}", world.batches);
+    }
+
+    #[test]
+    fn beside_others_batches_are_short() {
+        let mut world = World::new(300, 200, 10);
+        let mut machine = Machine::new(TUNING);
+        machine.beside_others(true);
+        assert_eq!(world.run(&mut machine), End::Complete);
+        assert!(world.left.is_empty());
+        assert!(world.batches.iter().skip(1).all(|&rows| rows <= 10), "{:?}", world.batches);
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use futures_util::future::join;
+use futures_util::future::{join, join3, join4};
 use futures_util::stream::FuturesUnordered;
 use rand::RngExt;
-use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Statement};
 
 use super::checkpoint::{Checkpoint, CheckpointError, Place};
 use super::choice::Toaster;
@@ -156,6 +156,36 @@ enum Done {
     Refused(String),
 }
 
+/// The statements of a batch.
+struct Statements {
+    prune: Statement,
+    update: Statement,
+}
+
+/// What an update tells of the rows that it stored.
+struct Stored {
+    rows: u64,
+    /// The low half of the transaction's number, which is what tuple headers hold.
+    xid: u32,
+    /// Where they are now.
+    ctids: Vec<String>,
+}
+
+impl Stored {
+    fn read(rows: &[tokio_postgres::Row]) -> Result<Stored, LiveError> {
+        let unexpected = |what: &str| LiveError::Unexpected(what.to_owned());
+        let row = rows.first().ok_or_else(|| unexpected("no row about the batch"))?;
+        let count: i64 = row.try_get(0)?;
+        let xid: &str = row.try_get(1)?;
+        let low = xid.parse().map(|xid: u64| xid as u32);
+        Ok(Stored {
+            rows: u64::try_from(count).unwrap_or(0),
+            xid: low.map_err(|_| unexpected(&format!("transaction \"{xid}\"")))?,
+            ctids: row.try_get(2)?,
+        })
+    }
+}
+
 /// What a job is to do.
 enum Task {
     Batch { rows: Vec<Row>, verify: bool },
@@ -170,7 +200,7 @@ enum Finished {
         took: Duration,
     },
     /// The sizes before it, and whether it was done.
-    Vacuum(Option<Sizes>, bool),
+    Vacuum(Sizes, bool),
     /// A stop was asked for before it began.
     Nothing,
 }
@@ -207,7 +237,11 @@ impl Sweep<'_> {
     /// The table's lock, and a report of nothing done with the position in the WAL.
     async fn begin(&self) -> Result<(TableReport, u64), RunError> {
         self.lock().await?;
-        let before = self.sizes_now(0).await?.unwrap_or_default();
+        let set = format!("SET lock_timeout = {}", millis(self.options.lock_timeout));
+        for job in 0..=self.others.len() {
+            self.connection(job).client().batch_execute(&set).await?;
+        }
+        let before = self.sizes_now().await?.unwrap_or_default();
         self.keeper.begin(self.ready, before).await?;
         let report = TableReport {
             relation: self.name(),
@@ -266,7 +300,7 @@ impl Sweep<'_> {
     /// Measures what was done and lets others have the table.
     async fn end(&self, report: &mut TableReport, wal: u64) -> Result<(), RunError> {
         report.wal_bytes = self.wal().await?.saturating_sub(wal);
-        if let Some(sizes) = self.sizes_now(0).await? {
+        if let Some(sizes) = self.sizes_now().await? {
             report.after = sizes;
             report.peak = report.peak.max(sizes);
         }
@@ -462,7 +496,7 @@ impl Sweep<'_> {
                         scanner.hold().await?;
                     }
                     // every block that the snapshot sees is there by now
-                    let sizes = self.tried("its size", async || self.sizes(0).await).await?;
+                    let sizes = self.tried("its size", async || self.sizes().await).await?;
                     let Some(sizes) = sizes else { continue };
                     report.peak = report.peak.max(sizes);
                     let page = self.server.page_size.bytes() as u64;
@@ -520,6 +554,7 @@ impl Sweep<'_> {
             if !machine.may_prove() {
                 scanner.release().await?;
             }
+            machine.beside_others(self.keeper.beside_others());
             let (read, blocks) = machine.position();
             self.keeper.at(read, blocks);
             self.watch.progress(&report.relation, machine.scans, read, blocks, report.rows_stored);
@@ -599,7 +634,7 @@ impl Sweep<'_> {
                 Ok(Finished::Batch { rows, done, took })
             }
             Task::Vacuum => {
-                let sizes = self.sizes_now(job).await?;
+                let sizes = self.keeper.sizes().await;
                 Ok(Finished::Vacuum(sizes, self.vacuum(job).await?))
             }
         }
@@ -628,83 +663,141 @@ impl Sweep<'_> {
     }
 
     async fn try_batch(&self, job: usize, rows: &[Row], verify: bool) -> Result<Done, RunError> {
-        let client: &Client = self.connection(job).client();
-        let table = self.ready.relation.quoted();
-        let targets = &self.ready.targets;
-        // a trigger may change other columns for reasons of its own
-        let whole_rows = !self.ready.triggers_fire;
+        let connection = self.connection(job);
+        let client = connection.client();
+        let statements = self.statements(connection).await?;
         let blocks = rows.iter().map(|row| row.ctid.block.0);
-        let (first, last) = (blocks.clone().min().unwrap_or(0), blocks.max().unwrap_or(0));
-        let begin = format!("{}; {}", sql::begin(&self.settings()), sql::lock(&table));
-        let mut prune = sql::prune(&table, first..=last);
-        if self.ready.rule.is_some() {
-            prune = format!("{prune}; {}", policy_sql::PLAN_BY_ADDRESS);
-        }
-        let lock = async {
-            let began = Instant::now();
-            let locked = client.batch_execute(&begin).await;
-            self.keeper.lock_waited(began.elapsed());
-            locked
-        };
-        // sent together: the second does not wait for the first one's answer
-        let (locked, pruned) = join(lock, client.batch_execute(&prune)).await;
-        locked?;
-        pruned?;
-        let mut ctids: Vec<String> = match &self.ready.rule {
-            None => rows.iter().map(|row| row.ctid.to_string()).collect(),
-            Some(_) => self.lock_seen(rows).await?,
-        };
-        let mut before: Vec<i64> = Vec::new();
-        if verify {
-            let sql = sql::lock_and_hash(&table, targets, whole_rows);
-            let locked = client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?;
-            ctids.clear();
-            for row in &locked {
-                ctids.push(row.try_get(0)?);
-                before.push(row.try_get(1)?);
+        let first = format!("({},0)", blocks.clone().min().unwrap_or(0));
+        let end = format!("({},0)", blocks.max().unwrap_or(0).saturating_add(1));
+        let addresses: Vec<String> = rows.iter().map(|row| row.ctid.to_string()).collect();
+        // What is joined is sent together, without waiting for answers: after an error the server skips
+        // the rest of the transaction, the commit too.
+        let range: [&(dyn ToSql + Sync); 2] = [&first, &end];
+        let prune = client.query(&statements.prune, &range);
+        let all: [&(dyn ToSql + Sync); 1] = [&addresses];
+        let (stored, before) = match &self.ready.rule {
+            None if !verify => {
+                let update = client.query(&statements.update, &all);
+                let commit = client.batch_execute("COMMIT");
+                let (locked, pruned, stored, committed) =
+                    join4(self.begin_batch(client), prune, update, commit).await;
+                locked?;
+                pruned?;
+                let stored = Stored::read(&stored?)?;
+                committed?;
+                return Ok(self.done(rows, &stored, 0));
             }
-        }
-        let done = match &self.ready.rule {
             None => {
-                let sql = sql::update(&table, targets);
-                client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?
+                let (locked, pruned) = join(self.begin_batch(client), prune).await;
+                locked?;
+                pruned?;
+                let (ctids, before) = self.lock_and_hash(client, &addresses).await?;
+                let stored = Stored::read(&client.query(&statements.update, &[&ctids]).await?)?;
+                (stored, Some((ctids, before)))
             }
-            Some(rule) => self.store_by_rule(rule, &ctids).await?,
+            Some(rule) => {
+                let plan = client.batch_execute(policy_sql::PLAN_BY_ADDRESS);
+                let (locked, pruned, planned) = join3(self.begin_batch(client), prune, plan).await;
+                locked?;
+                pruned?;
+                planned?;
+                let seen = self.lock_seen(rows).await?;
+                let before = match verify {
+                    true => Some(self.lock_and_hash(client, &seen).await?),
+                    false => None,
+                };
+                let ctids = before.as_ref().map_or(&seen, |(ctids, _)| ctids);
+                (Stored::read(&self.store_by_rule(rule, ctids).await?)?, before)
+            }
         };
-        let done = done
-            .first()
-            .ok_or_else(|| LiveError::Unexpected("no row about the batch".to_owned()))?;
-        let count: i64 = done.try_get(0)?;
-        let count = u64::try_from(count).unwrap_or(0);
-        let xid: String = done.try_get(1)?;
-        let xid: u64 =
-            xid.parse().map_err(|_| LiveError::Unexpected(format!("transaction \"{xid}\"")))?;
-        if verify {
-            if count != before.len() as u64 {
-                return Err(RunError::HeldBack { locked: before.len(), updated: count });
-            }
-            let now: Vec<String> = done.try_get(2)?;
-            let sql = sql::hashes(&table, targets, whole_rows);
-            let mut after: Vec<i64> = Vec::with_capacity(now.len());
-            for row in client.query_typed(&sql, &[(&now, Type::TEXT_ARRAY)]).await? {
-                after.push(row.try_get(0)?);
-            }
-            before.sort_unstable();
-            after.sort_unstable();
-            if before != after {
-                let near = ctids.first().cloned().unwrap_or_default();
-                return Err(RunError::Changed { rows: before.len(), near });
-            }
+        if let Some((ctids, hashes)) = before {
+            self.compare(client, &stored, &ctids, hashes).await?;
         }
         client.batch_execute("COMMIT").await?;
+        Ok(self.done(rows, &stored, if verify { stored.rows } else { 0 }))
+    }
+
+    fn done(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
         self.notebook.forget(rows);
-        // the low half is what tuple headers hold
-        Ok(Done::Stored { rows: count, verified: if verify { count } else { 0 }, xid: xid as u32 })
+        Done::Stored { rows: stored.rows, verified, xid: stored.xid }
+    }
+
+    /// Begins a batch's transaction and takes the table's lock.
+    async fn begin_batch(&self, client: &Client) -> Result<(), RunError> {
+        let lock = sql::lock(&self.ready.relation.quoted());
+        let began = Instant::now();
+        let begin = format!("{}; {lock}", sql::begin(&self.settings()));
+        let locked = client.batch_execute(&begin).await;
+        self.keeper.lock_waited(began.elapsed());
+        Ok(locked?)
+    }
+
+    /// The statements of all batches, prepared once on each connection: where the table's lock is held,
+    /// since the server takes one to parse them and here waits no longer than it should.
+    async fn statements(&self, connection: &Connection) -> Result<Statements, RunError> {
+        let table = self.ready.relation.quoted();
+        let (prune, update) = (sql::prune(&table), sql::update(&table, &self.ready.targets));
+        if let (Some(prune), Some(update)) = (connection.known(&prune), connection.known(&update)) {
+            return Ok(Statements { prune, update });
+        }
+        self.begin_batch(connection.client()).await?;
+        let prune = connection.prepared(&prune, &[Type::TEXT, Type::TEXT]).await?;
+        let update = connection.prepared(&update, &[Type::TEXT_ARRAY]).await?;
+        connection.client().batch_execute("ROLLBACK").await?;
+        Ok(Statements { prune, update })
+    }
+
+    /// A trigger may change other columns for reasons of its own.
+    fn hashes_whole_rows(&self) -> bool {
+        !self.ready.triggers_fire
+    }
+
+    /// Locks those of the rows that nobody else has locked. Gives their addresses and hashes.
+    async fn lock_and_hash(
+        &self,
+        client: &Client,
+        addresses: &Vec<String>,
+    ) -> Result<(Vec<String>, Vec<i64>), RunError> {
+        let table = self.ready.relation.quoted();
+        let sql = sql::lock_and_hash(&table, &self.ready.targets, self.hashes_whole_rows());
+        let locked = client.query_typed(&sql, &[(addresses, Type::TEXT_ARRAY)]).await?;
+        let (mut ctids, mut hashes) = (Vec::new(), Vec::new());
+        for row in &locked {
+            ctids.push(row.try_get(0)?);
+            hashes.push(row.try_get(1)?);
+        }
+        Ok((ctids, hashes))
+    }
+
+    /// Whether the rows hold now what they held when they were locked.
+    async fn compare(
+        &self,
+        client: &Client,
+        stored: &Stored,
+        locked: &[String],
+        mut before: Vec<i64>,
+    ) -> Result<(), RunError> {
+        let Stored { rows: updated, ctids: now, .. } = stored;
+        if *updated != before.len() as u64 {
+            return Err(RunError::HeldBack { locked: before.len(), updated: *updated });
+        }
+        let table = self.ready.relation.quoted();
+        let sql = sql::hashes(&table, &self.ready.targets, self.hashes_whole_rows());
+        let mut after: Vec<i64> = Vec::with_capacity(now.len());
+        for row in client.query_typed(&sql, &[(now, Type::TEXT_ARRAY)]).await? {
+            after.push(row.try_get(0)?);
+        }
+        before.sort_unstable();
+        after.sort_unstable();
+        if before != after {
+            let near = locked.first().cloned().unwrap_or_default();
+            return Err(RunError::Changed { rows: before.len(), near });
+        }
+        Ok(())
     }
 
     /// Whether the table was vacuumed. It never waits long: what is not done now is done later.
     async fn vacuum(&self, job: usize) -> Result<bool, RunError> {
-        self.short_lock_timeout(job).await?;
         let connection = self.connection(job);
         let sql = sql::vacuum(&self.ready.relation.quoted());
         let canceller = connection.canceller();
@@ -734,27 +827,21 @@ impl Sweep<'_> {
         }
     }
 
-    async fn short_lock_timeout(&self, job: usize) -> Result<(), RunError> {
-        let set = format!("SET lock_timeout = {}", millis(self.options.lock_timeout));
-        Ok(self.connection(job).client().batch_execute(&set).await?)
-    }
-
     /// `None` if the table is locked just now.
-    async fn sizes_now(&self, job: usize) -> Result<Option<Sizes>, RunError> {
-        self.short_lock_timeout(job).await?;
-        match self.sizes(job).await {
+    async fn sizes_now(&self) -> Result<Option<Sizes>, RunError> {
+        match self.sizes().await {
             Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => Ok(None),
             other => Ok(Some(other?)),
         }
     }
 
-    async fn sizes(&self, job: usize) -> Result<Sizes, LiveError> {
-        gauges::sizes(self.connection(job).client(), self.ready.relation.oid).await
+    async fn sizes(&self) -> Result<Sizes, LiveError> {
+        gauges::sizes(&self.writer, self.ready.relation.oid).await
     }
 
     /// Bytes of WAL written since the cluster was made.
     async fn wal(&self) -> Result<u64, RunError> {
-        Ok(gauges::wal(self.writer.client()).await?)
+        Ok(gauges::wal(&self.writer).await?)
     }
 }
 
@@ -784,7 +871,7 @@ fn account(
             Event::BatchRefused(job)
         }
         Finished::Vacuum(sizes, done) => {
-            report.peak = report.peak.max(sizes.unwrap_or_default());
+            report.peak = report.peak.max(sizes);
             report.vacuums += u64::from(done);
             Event::Vacuumed(job)
         }

@@ -5,7 +5,7 @@ use super::error::{ConnectError, StatementError, os_message, server_message};
 use super::resolved::Resolved;
 use super::tls::Noted;
 use crate::source::sql::quote_identifier;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +13,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_postgres::error::{DbError, Severity};
-use tokio_postgres::{AsyncMessage, CancelToken, Client, NoTls};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// How many statements are kept prepared.
+const KEPT_STATEMENTS: usize = 32;
 
 /// How many notices are kept until somebody takes them.
 const KEPT_NOTICES: usize = 1000;
@@ -87,6 +91,10 @@ impl SessionOptions {
         ] {
             settings.push((name, value.to_owned()));
         }
+        // compiling takes longer than any of the statements on the catalogs
+        if !sets(user_options.unwrap_or_default(), "jit") {
+            settings.push(("jit", "off".to_owned()));
+        }
         for (name, value) in &self.settings {
             settings.push((name, value.clone()));
         }
@@ -127,6 +135,7 @@ pub struct Connection {
     session: SessionOptions,
     tls: Option<MakeRustlsConnect>,
     version: u32,
+    prepared: Mutex<HashMap<String, Statement>>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -233,7 +242,9 @@ impl Connection {
         session: SessionOptions,
     ) -> Result<Connection, ConnectError> {
         let Raw { client, life, ended, version, tls } = raw;
-        let connection = Connection { client, life, ended, resolved, session, tls, version };
+        let prepared = Mutex::default();
+        let connection =
+            Connection { client, life, ended, resolved, session, tls, version, prepared };
         let options = connection.resolved.options.as_deref();
         let sql = connection.session.setup_sql(version, options);
         match connection.client.batch_execute(&sql).await {
@@ -255,6 +266,47 @@ impl Connection {
     /// The client, for a transaction.
     pub fn client_mut(&mut self) -> &mut Client {
         &mut self.client
+    }
+
+    /// A statement that the server has parsed, now or at an earlier call with the same text. `types` are
+    /// those of its parameters.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn prepared(
+        &self,
+        sql: &str,
+        types: &[Type],
+    ) -> Result<Statement, tokio_postgres::Error> {
+        if let Some(known) = self.known(sql) {
+            return Ok(known);
+        }
+        let statement = self.client.prepare_typed(sql, types).await?;
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if prepared.len() >= KEPT_STATEMENTS {
+            prepared.clear();
+        }
+        prepared.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    /// A statement that [`prepared`](Self::prepared) has been asked for, if it is still kept.
+    pub fn known(&self, sql: &str) -> Option<Statement> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned()
+    }
+
+    /// The rows of a statement that is asked again and again.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn query_again(
+        &self,
+        sql: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
+        let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
+        self.client.query(&self.prepared(sql, &types).await?, &values).await
     }
 
     /// The server's version as `server_version_num`; 0 where it does not say.
@@ -393,6 +445,7 @@ mod tests {
         SET "extra_float_digits" = '3';
         SET "bytea_output" = 'hex';
         SET "standard_conforming_strings" = 'on';
+        SET "jit" = 'off';
         SET "default_transaction_read_only" = 'on';
         "#);
         let sql = SessionOptions::read_write("retoast").setup_sql(170_000, None);
