@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 const PREFERRED_MAJOR: u32 = 15;
 
 /// The major versions that tests run on.
-const MAJORS: [u32; 5] = [14, 15, 16, 17, 18];
+const MAJORS: [u32; 6] = [14, 15, 16, 17, 18, 19];
 
 /// The programs of one PostgreSQL.
 #[derive(Debug, Clone)]

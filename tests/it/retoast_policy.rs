@@ -172,6 +172,10 @@ fn later_servers_store_the_same() {
         database.psql(MIXED);
         measure(&database, &["pglz"]);
         each_policy(&database, "pglz", &POLICIES[2..]);
+        let has = "SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'";
+        if database.psql(has) == "t" {
+            continue;
+        }
         let lz4 = retoast(&database, &["t", "-c", "v", "--policy", "best", "--method", "lz4"]);
         refused(&lz4, 2, "does not support compression method lz4");
     }

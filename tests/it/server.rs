@@ -191,6 +191,8 @@ impl Server {
             ("max_wal_size", "4GB"),
             ("timezone", "UTC"),
             ("log_timezone", "UTC"),
+            // 19 has another default
+            ("default_toast_compression", "pglz"),
         ];
         let theirs = options.conf.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in ours.into_iter().chain(theirs) {
