@@ -454,7 +454,7 @@ impl Machine {
         // each row's tuple takes space too
         self.unvacuumed += bytes + 64 * done.len() as u64;
         // other jobs go on while a vacuum runs
-        let part = if self.work.len() > 1 { 0.5 } else { 0.8 };
+        let part = if self.work.len() > 1 { 0.5 } else { 1.0 };
         let limit = (self.bytes as f64 * self.tuning.max_bloat * part).max(f64::from(1 << 20));
         self.vacuum_due |= self.unvacuumed as f64 > limit;
         let ms = (took.as_secs_f64() * 1000.0).max(0.05);
@@ -625,7 +625,7 @@ mod tests {
         assert_eq!(world.run(&mut machine), End::Complete);
         assert!(world.left.is_empty());
         assert_eq!(machine.scans, 2);
-        // 600 * 20 * 364 bytes by 4 % of 600 pages, but at least 1 MB
+        // 600 * 20 * 364 bytes by 5 % of 600 pages, but at least 1 MB
         assert_eq!(world.vacuums, 5);
     }
 
