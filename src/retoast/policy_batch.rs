@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::Statement;
+use tokio_postgres::types::ToSql;
 
-use super::machine::Row;
 use super::policy::{Decision, Handover, Rule, Seen, Wanted};
 use super::policy_scan::fill_and_measure;
 use super::policy_sql;
@@ -81,35 +81,33 @@ impl Sweep<'_> {
         }
     }
 
-    /// Locks those of the rows that nobody else has locked and that are still the versions the scan
-    /// saw, until the transaction ends. Gives their addresses.
+    /// The addresses of those locked rows that are still the versions the scan saw. `locked` is what
+    /// [`policy_sql::lock`] gave.
     ///
     /// An address alone would not do: the row may have been deleted, vacuumed and its place taken by
     /// another, whose values the decision does not fit.
-    pub(super) async fn lock_seen(&self, rows: &[Row]) -> Result<Vec<String>, RunError> {
-        let client = self.writer.client();
-        let addresses: Vec<String> = rows.iter().map(|row| row.ctid.to_string()).collect();
-        let sql = policy_sql::lock(&self.ready.relation.quoted());
-        let mut locked = Vec::with_capacity(rows.len());
-        for row in client.query_typed(&sql, &[(&addresses, Type::TEXT_ARRAY)]).await? {
+    pub(super) fn seen(&self, locked: &[tokio_postgres::Row]) -> Result<Vec<String>, RunError> {
+        let mut addresses = Vec::with_capacity(locked.len());
+        for row in locked {
             let (ctid, xmin): (String, String) = (row.try_get(0)?, row.try_get(1)?);
             let known = match xmin.parse() {
                 Ok(xmin) => self.notebook.has(address(&ctid)?, xmin),
                 Err(_) => false,
             };
             if known {
-                locked.push(ctid);
+                addresses.push(ctid);
             }
         }
-        Ok(locked)
+        Ok(addresses)
     }
 
-    /// Stores rows that [`Sweep::lock_seen`] has locked as the policy wants them. Gives what the
-    /// sweep's ordinary update gives.
+    /// Stores locked rows that [`Sweep::seen`] gave as the policy wants them, by the prepared
+    /// [`policy_sql::update`]. Gives what the sweep's ordinary update gives.
     pub(super) async fn store_by_rule(
         &self,
         rule: &Rule,
         addresses: &[String],
+        update: &Statement,
     ) -> Result<Vec<tokio_postgres::Row>, RunError> {
         let client = self.writer.client();
         let targets = &self.ready.targets;
@@ -141,10 +139,9 @@ impl Sweep<'_> {
                 }
             }
         }
-        let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
-            codes.iter().map(|codes| (codes as &(dyn ToSql + Sync), Type::INT2_ARRAY)).collect();
-        let sql = policy_sql::update(&table, targets, &rule.methods);
-        let stored = client.query_typed(&sql, &parameters).await?;
+        let parameters: Vec<&(dyn ToSql + Sync)> =
+            codes.iter().map(|codes| codes as &(dyn ToSql + Sync)).collect();
+        let stored = client.query(update, &parameters).await?;
         if copies.is_full {
             client.batch_execute(policy_sql::EMPTY).await?;
         }

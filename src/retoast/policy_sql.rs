@@ -36,8 +36,9 @@ pub const PLAN_BY_ADDRESS: &str = "SET LOCAL enable_seqscan = off; SET LOCAL ena
 pub const BEGIN_ASKING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
      SET LOCAL enable_tidscan = on; SET LOCAL jit = off; SET LOCAL synchronous_commit = off";
 
-/// Makes the temporary table: transaction that wrote the copy, address, inserting transaction and number of a row, for each chosen
-/// column the raw size and the value once for each method, and padding that calls the toaster.
+/// Makes the temporary table: transaction that wrote the copy, address, inserting transaction and number
+/// of a row, for each chosen column the raw size and the value once for each method, and padding that
+/// calls the toaster.
 pub fn make(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String {
     let mut columns = String::new();
     let mut settings = String::new();
@@ -101,8 +102,9 @@ pub fn fill(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String
     )
 }
 
-/// What the transaction's copies came to: bytes of the temporary table, number, address, inserting transaction, and for each chosen column its raw
-/// size and, for each method, the size of the compressed datum with its headers.
+/// What the transaction's copies came to: bytes of the temporary table, number, address, inserting
+/// transaction, and for each chosen column its raw size and, for each method, the size of the compressed
+/// datum with its headers.
 pub fn sizes(methods: &[MethodChoice]) -> String {
     let mut list = String::new();
     for (at, choice) in methods.iter().enumerate() {
@@ -127,8 +129,9 @@ pub const KEEP: i16 = -1;
 /// Store it anew, uncompressed.
 pub const PLAIN: i16 = 0;
 
-/// Stores the rows that the transaction has put into the temporary table. `$1`, `$2`, … say for each chosen column, by the rows'
-/// numbers, what becomes of the value: [`KEEP`], [`PLAIN`], or from 1 on the copy of which method.
+/// Stores the rows that the transaction has put into the temporary table. `$1`, `$2`, … say for each
+/// chosen column, by the rows' numbers, what becomes of the value: [`KEEP`], [`PLAIN`], or from 1 on the
+/// copy of which method.
 /// Gives what the sweep's ordinary update gives.
 pub fn update(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String {
     let set: Vec<String> = targets

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use futures_util::future::{join, join3, join4};
+use futures_util::future::{join, join4};
 use futures_util::stream::FuturesUnordered;
 use rand::RngExt;
 use tokio_postgres::types::{ToSql, Type};
@@ -159,6 +159,8 @@ enum Done {
 /// The statements of a batch.
 struct Statements {
     prune: Statement,
+    /// By a policy: locks the rows and tells which versions they are.
+    lock: Option<Statement>,
     update: Statement,
 }
 
@@ -675,8 +677,23 @@ impl Sweep<'_> {
         let range: [&(dyn ToSql + Sync); 2] = [&first, &end];
         let prune = client.query(&statements.prune, &range);
         let all: [&(dyn ToSql + Sync); 1] = [&addresses];
-        let (stored, before) = match &self.ready.rule {
-            None if !verify => {
+        let (stored, before) = match (&self.ready.rule, &statements.lock) {
+            (Some(rule), Some(lock)) => {
+                let plan = client.batch_execute(policy_sql::PLAN_BY_ADDRESS);
+                let (locked, pruned, planned, seen) =
+                    join4(self.begin_batch(client), prune, plan, client.query(lock, &all)).await;
+                locked?;
+                pruned?;
+                planned?;
+                let seen = self.seen(&seen?)?;
+                let before = match verify {
+                    true => Some(self.lock_and_hash(client, &seen).await?),
+                    false => None,
+                };
+                let ctids = before.as_ref().map_or(&seen, |(ctids, _)| ctids);
+                (Stored::read(&self.store_by_rule(rule, ctids, &statements.update).await?)?, before)
+            }
+            _ if !verify => {
                 let update = client.query(&statements.update, &all);
                 let commit = client.batch_execute("COMMIT");
                 let (locked, pruned, stored, committed) =
@@ -687,27 +704,13 @@ impl Sweep<'_> {
                 committed?;
                 return Ok(self.done(rows, &stored, 0));
             }
-            None => {
+            _ => {
                 let (locked, pruned) = join(self.begin_batch(client), prune).await;
                 locked?;
                 pruned?;
                 let (ctids, before) = self.lock_and_hash(client, &addresses).await?;
                 let stored = Stored::read(&client.query(&statements.update, &[&ctids]).await?)?;
                 (stored, Some((ctids, before)))
-            }
-            Some(rule) => {
-                let plan = client.batch_execute(policy_sql::PLAN_BY_ADDRESS);
-                let (locked, pruned, planned) = join3(self.begin_batch(client), prune, plan).await;
-                locked?;
-                pruned?;
-                planned?;
-                let seen = self.lock_seen(rows).await?;
-                let before = match verify {
-                    true => Some(self.lock_and_hash(client, &seen).await?),
-                    false => None,
-                };
-                let ctids = before.as_ref().map_or(&seen, |(ctids, _)| ctids);
-                (Stored::read(&self.store_by_rule(rule, ctids).await?)?, before)
             }
         };
         if let Some((ctids, hashes)) = before {
@@ -735,16 +738,34 @@ impl Sweep<'_> {
     /// The statements of all batches, prepared once on each connection: where the table's lock is held,
     /// since the server takes one to parse them and here waits no longer than it should.
     async fn statements(&self, connection: &Connection) -> Result<Statements, RunError> {
-        let table = self.ready.relation.quoted();
-        let (prune, update) = (sql::prune(&table), sql::update(&table, &self.ready.targets));
-        if let (Some(prune), Some(update)) = (connection.known(&prune), connection.known(&update)) {
-            return Ok(Statements { prune, update });
+        let (table, targets) = (self.ready.relation.quoted(), &self.ready.targets);
+        let prune = sql::prune(&table);
+        let (lock, update, parameters) = match &self.ready.rule {
+            None => (None, sql::update(&table, targets), vec![Type::TEXT_ARRAY]),
+            Some(rule) => (
+                Some(policy_sql::lock(&table)),
+                policy_sql::update(&table, targets, &rule.methods),
+                vec![Type::INT2_ARRAY; targets.len()],
+            ),
+        };
+        let parse = async || -> Result<Statements, RunError> {
+            Ok(Statements {
+                prune: connection.prepared(&prune, &[Type::TEXT, Type::TEXT]).await?,
+                lock: match &lock {
+                    Some(lock) => Some(connection.prepared(lock, &[Type::TEXT_ARRAY]).await?),
+                    None => None,
+                },
+                update: connection.prepared(&update, &parameters).await?,
+            })
+        };
+        let mut texts = [Some(&prune), lock.as_ref(), Some(&update)].into_iter().flatten();
+        if texts.all(|sql| connection.knows(sql)) {
+            return parse().await;
         }
         self.begin_batch(connection.client()).await?;
-        let prune = connection.prepared(&prune, &[Type::TEXT, Type::TEXT]).await?;
-        let update = connection.prepared(&update, &[Type::TEXT_ARRAY]).await?;
+        let statements = parse().await?;
         connection.client().batch_execute("ROLLBACK").await?;
-        Ok(Statements { prune, update })
+        Ok(statements)
     }
 
     /// A trigger may change other columns for reasons of its own.

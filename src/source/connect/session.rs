@@ -290,8 +290,12 @@ impl Connection {
         Ok(statement)
     }
 
-    /// A statement that [`prepared`](Self::prepared) has been asked for, if it is still kept.
-    pub fn known(&self, sql: &str) -> Option<Statement> {
+    /// Whether [`prepared`](Self::prepared) would not ask the server.
+    pub fn knows(&self, sql: &str) -> bool {
+        self.known(sql).is_some()
+    }
+
+    fn known(&self, sql: &str) -> Option<Statement> {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner).get(sql).cloned()
     }
 
