@@ -92,7 +92,8 @@ pub struct RetoastArgs {
     #[arg(long, value_enum, default_value_t, help_heading = "The sweep")]
     pub source: SourceArg,
 
-    /// How long a transaction is to take, in milliseconds; a tenth of it while other sessions are active
+    /// How long a transaction is to take, in milliseconds; a tenth of it while other sessions are active,
+    /// or if this user may not see that
     #[arg(long, value_name = "MS", default_value_t = 100, help_heading = "The sweep",
           value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub batch_ms: u64,

@@ -19,6 +19,7 @@ use super::terminal;
 use crate::retoast::checkpoint::{self, Checkpoint, CheckpointError};
 use crate::retoast::choice::Toaster;
 use crate::retoast::control::Control;
+use crate::retoast::gauges;
 use crate::retoast::keeper::Keeper;
 use crate::retoast::machine::Tuning;
 use crate::retoast::origin;
@@ -132,6 +133,19 @@ impl Session {
                 None => self.keeper(args, &mut |_| {}).await?,
             };
             all.push(Connections { writers, reader: open().await?, keeper });
+        }
+        let mut ours = Vec::new();
+        for some in &all {
+            let others = [&*some.reader, some.keeper.connection()];
+            for connection in some.writers.iter().map(|writer| &**writer).chain(others) {
+                match gauges::backend(connection.client()).await {
+                    Ok(backend) => ours.push(backend),
+                    Err(error) => return Err(self.refusal(&error.into()).await),
+                }
+            }
+        }
+        for some in &mut all {
+            some.keeper.know_own(ours.clone());
         }
         Ok(all)
     }

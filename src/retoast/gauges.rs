@@ -56,10 +56,19 @@ pub async fn sizes(connection: &Connection, oid: Oid) -> Result<Sizes, LiveError
          WHERE c.oid = $1"
     );
     let rows = connection.query_again(&sql, &[(&oid.0, Type::OID)]).await?;
-    let row = rows
-        .first()
-        .ok_or_else(|| LiveError::NoSuchRelation(quote_identifier(&oid.0.to_string())))?;
+    let row = rows.first().ok_or_else(|| no_relation(oid))?;
     Ok(Sizes { heap: unsigned(row, 0)?, toast: unsigned(row, 1)?, indexes: unsigned(row, 2)? })
+}
+
+/// Bytes of a table's heap.
+pub async fn heap(client: &Client, oid: Oid) -> Result<u64, LiveError> {
+    let sql = "SELECT pg_catalog.pg_relation_size(oid) FROM pg_catalog.pg_class WHERE oid = $1";
+    let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
+    unsigned(rows.first().ok_or_else(|| no_relation(oid))?, 0)
+}
+
+fn no_relation(oid: Oid) -> LiveError {
+    LiveError::NoSuchRelation(quote_identifier(&oid.0.to_string()))
 }
 
 /// The number of a table's file, which a rewrite of the table changes.
@@ -95,13 +104,21 @@ pub async fn replicas(connection: &Connection) -> Result<Vec<Replica>, LiveError
     Ok(replicas)
 }
 
-/// Client sessions at work, those of this program not counted.
-pub async fn active_sessions(connection: &Connection) -> Result<u64, LiveError> {
+/// The process that serves this connection.
+pub async fn backend(client: &Client) -> Result<i32, LiveError> {
+    Ok(one(client, "SELECT pg_catalog.pg_backend_pid()").await?.try_get(0)?)
+}
+
+/// Client sessions at work, those of this program and those of the processes `ours` not counted: the
+/// user may have given them another name.
+pub async fn active_sessions(connection: &Connection, ours: &[i32]) -> Result<u64, LiveError> {
     let sql = "SELECT count(*) FROM pg_catalog.pg_stat_activity \
                WHERE state = 'active' AND backend_type = 'client backend' \
-               AND pid <> pg_catalog.pg_backend_pid() \
+               AND pid <> pg_catalog.pg_backend_pid() AND pid <> ALL ($2) \
                AND NOT pg_catalog.starts_with(application_name, $1)";
-    let rows = connection.query_again(sql, &[(&APPLICATION, Type::TEXT)]).await?;
+    let rows = connection
+        .query_again(sql, &[(&APPLICATION, Type::TEXT), (&ours, Type::INT4_ARRAY)])
+        .await?;
     rows.first().map_or(Ok(0), |row| unsigned(row, 0))
 }
 

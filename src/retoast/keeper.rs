@@ -88,6 +88,10 @@ pub struct Keeper {
     connection: Arc<Connection>,
     control: Arc<Control>,
     wants: Wants,
+    /// Whether what other users' sessions do may be seen.
+    sees_others: bool,
+    /// The processes that serve this program.
+    ours: Vec<i32>,
     began: Instant,
     state: Mutex<State>,
     /// What batches report, which may not wait for those who wait.
@@ -99,6 +103,8 @@ struct Noted {
     bytes: u64,
     percent: u32,
     lock_wait: Duration,
+    /// As measured last.
+    sizes: Sizes,
     /// When other sessions were last seen active.
     others: Option<Instant>,
     /// The time of batches for which nothing was slept yet.
@@ -125,7 +131,8 @@ impl Keeper {
             )
             .await?;
         let limits = &mut wants.limits;
-        if !gauges::sees_others(client).await? {
+        let sees_others = gauges::sees_others(client).await?;
+        if !sees_others {
             let hint = "HINT:  GRANT pg_read_all_stats TO the user, or pg_monitor.";
             if limits.active_sessions.is_some() || (wants.lag_given && limits.replica_lag.is_some())
             {
@@ -148,6 +155,8 @@ impl Keeper {
             connection,
             control,
             wants,
+            sees_others,
+            ours: Vec::new(),
             began: Instant::now(),
             state: Mutex::new(State {
                 manners,
@@ -166,6 +175,16 @@ impl Keeper {
     /// The limits.
     pub fn limits(&self) -> &Limits {
         &self.wants.limits
+    }
+
+    /// Its connection.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Tells it the processes that serve this program, which are not others.
+    pub fn know_own(&mut self, ours: Vec<i32>) {
+        self.ours = ours;
     }
 
     /// What is asked from outside.
@@ -240,13 +259,15 @@ impl Keeper {
             figures: Figures { before, now: before, ..Figures::default() },
             warned: false,
         });
-        self.noted(|noted| *noted = Noted::default());
+        self.noted(|noted| *noted = Noted { sizes: before, ..Noted::default() });
         Ok(())
     }
 
-    /// The table's sizes when they were measured last, which they are before every vacuum.
-    pub async fn sizes(&self) -> Sizes {
-        self.state.lock().await.table.as_ref().map(|table| table.figures.now).unwrap_or_default()
+    /// The table's sizes when they were measured last, which is tried before every vacuum.
+    pub fn sizes(&self) -> Sizes {
+        let mut sizes = Sizes::default();
+        self.noted(|noted| sizes = noted.sizes);
+        sizes
     }
 
     /// The pauses since the last time that this was asked, and the longest wait for a lock.
@@ -279,11 +300,11 @@ impl Keeper {
         self.noted(|noted| noted.lock_wait = noted.lock_wait.max(wait));
     }
 
-    /// Whether other sessions were active of late, as far as this user may see.
+    /// Whether other sessions were active of late, or might have been where that may not be seen.
     pub fn beside_others(&self) -> bool {
         let mut seen = None;
         self.noted(|noted| seen = noted.others);
-        seen.is_some_and(|then| then.elapsed() < OTHERS_FOR)
+        !self.sees_others || seen.is_some_and(|then| then.elapsed() < OTHERS_FOR)
     }
 
     /// A batch took so long and stored so many bytes of values.
@@ -384,7 +405,7 @@ impl Keeper {
         if limits.replica_lag.is_some() {
             readings.replicas = gauges::replicas(&self.connection).await?;
         }
-        let active = gauges::active_sessions(&self.connection).await?;
+        let active = gauges::active_sessions(&self.connection, &self.ours).await?;
         readings.active = Some(active);
         if active > 0 {
             self.noted(|noted| noted.others = Some(Instant::now()));
@@ -407,7 +428,10 @@ impl Keeper {
                 Err(error) => return Err(error.into()),
             }
             table.figures.wal = readings.lsn.saturating_sub(table.wal);
-            self.noted(|noted| table.figures.bytes = noted.bytes);
+            self.noted(|noted| {
+                table.figures.bytes = noted.bytes;
+                noted.sizes = table.figures.now;
+            });
             watch.figures(&table.figures);
             self.check_growth(table)?;
             warn_of_holder(table, &readings, watch);

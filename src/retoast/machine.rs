@@ -18,6 +18,9 @@ pub const CHUNK: u32 = 256;
 /// The part of its time that a batch takes while other sessions are active: whoever waits for a processor
 /// or a row that it holds waits as much less.
 const BESIDE_OTHERS: f64 = 0.1;
+/// Rows that a batch has beside others all the same, if it has them at all: with fewer, what every batch
+/// costs however small it is would be most of what the others bear.
+const FEWEST_BESIDE_OTHERS: f64 = 16.0;
 /// Scans without any progress after which the sweep gives up.
 const IDLE_SCANS: u32 = 12;
 /// Rows of the first batch; later ones follow the time that batches take.
@@ -464,9 +467,11 @@ impl Machine {
 
     /// How many of these rows one batch takes now, by time and by bytes; at least one.
     fn share(&self, rows: &[Row]) -> usize {
-        let part = if self.others { BESIDE_OTHERS } else { 1.0 };
-        let wanted = self.tuning.batch.as_secs_f64() * 1000.0 * part;
-        let most = self.speed.map_or(FIRST_BATCH, |speed| speed * wanted);
+        let wanted = self.tuning.batch.as_secs_f64() * 1000.0;
+        let mut most = self.speed.map_or(FIRST_BATCH, |speed| speed * wanted);
+        if self.others {
+            most = (most * BESIDE_OTHERS).max(most.min(FEWEST_BESIDE_OTHERS));
+        }
         let most = (most as usize).clamp(1, 10_000).min(rows.len());
         let mut bytes = 0u64;
         let fits = |row: &&Row| {
@@ -767,7 +772,12 @@ mod tests {
         machine.beside_others(true);
         assert_eq!(world.run(&mut machine), End::Complete);
         assert!(world.left.is_empty());
-        assert!(world.batches.iter().skip(1).all(|&rows| rows <= 10), "{:?}", world.batches);
+        assert!(world.batches.iter().all(|&rows| rows <= 16), "{:?}", world.batches);
+        let mut world = World::new(300, 200, 10);
+        let mut machine = Machine::new(Tuning { batch: Duration::from_millis(1000), ..TUNING });
+        machine.beside_others(true);
+        assert_eq!(world.run(&mut machine), End::Complete);
+        assert!(world.batches.contains(&100) && world.batches.iter().all(|&rows| rows <= 100));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub async fn shares(
     }
     let client = connection.client();
     let ready = policy_preflight::to_look_at(client, server, relation, wish).await?;
-    let bytes = gauges::sizes(connection, ready.relation.oid).await?.heap;
+    let bytes = gauges::heap(client, ready.relation.oid).await?;
     let blocks = u32::try_from(bytes / server.page_size.bytes() as u64).unwrap_or(u32::MAX);
     let notebook = Notebook::default();
     let by_rule = RuleScan::new(&notebook, None, true);

@@ -636,7 +636,7 @@ impl Sweep<'_> {
                 Ok(Finished::Batch { rows, done, took })
             }
             Task::Vacuum => {
-                let sizes = self.keeper.sizes().await;
+                let sizes = self.keeper.sizes();
                 Ok(Finished::Vacuum(sizes, self.vacuum(job).await?))
             }
         }
@@ -650,7 +650,10 @@ impl Sweep<'_> {
                 if kind == Kind::Fatal {
                     return Err(error.into());
                 }
-                self.rollback(job).await?;
+                // its commit was sent already, and rolled it back
+                if !self.goes_at_once(verify) {
+                    self.rollback(job).await?;
+                }
                 Ok(match kind {
                     Kind::Busy => Done::Busy,
                     _ => Done::Refused(LiveError::Server(error).to_string()),
@@ -672,8 +675,8 @@ impl Sweep<'_> {
         let first = format!("({},0)", blocks.clone().min().unwrap_or(0));
         let end = format!("({},0)", blocks.max().unwrap_or(0).saturating_add(1));
         let addresses: Vec<String> = rows.iter().map(|row| row.ctid.to_string()).collect();
-        // What is joined is sent together, without waiting for answers: after an error the server skips
-        // the rest of the transaction, the commit too.
+        // What is joined is sent together, without waiting for answers: after an error in the transaction
+        // the server skips the rest, the commit too, and an update without its beginning finds no row.
         let range: [&(dyn ToSql + Sync); 2] = [&first, &end];
         let prune = client.query(&statements.prune, &range);
         let all: [&(dyn ToSql + Sync); 1] = [&addresses];
@@ -693,7 +696,7 @@ impl Sweep<'_> {
                 let ctids = before.as_ref().map_or(&seen, |(ctids, _)| ctids);
                 (Stored::read(&self.store_by_rule(rule, ctids, &statements.update).await?)?, before)
             }
-            _ if !verify => {
+            _ if self.goes_at_once(verify) => {
                 let update = client.query(&statements.update, &all);
                 let commit = client.batch_execute("COMMIT");
                 let (locked, pruned, stored, committed) =
@@ -718,6 +721,11 @@ impl Sweep<'_> {
         }
         client.batch_execute("COMMIT").await?;
         Ok(self.done(rows, &stored, if verify { stored.rows } else { 0 }))
+    }
+
+    /// Whether a batch is sent whole, to its commit, since nothing in it is looked at on the way.
+    fn goes_at_once(&self, verify: bool) -> bool {
+        !verify && self.ready.rule.is_none()
     }
 
     fn done(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
@@ -762,9 +770,14 @@ impl Sweep<'_> {
         if texts.all(|sql| connection.knows(sql)) {
             return parse().await;
         }
-        self.begin_batch(connection.client()).await?;
-        let statements = parse().await?;
-        connection.client().batch_execute("ROLLBACK").await?;
+        let parsed = async {
+            self.begin_batch(connection.client()).await?;
+            parse().await
+        };
+        let parsed = parsed.await;
+        let ended = connection.client().batch_execute("ROLLBACK").await;
+        let statements = parsed?;
+        ended?;
         Ok(statements)
     }
 

@@ -541,7 +541,8 @@ impl Scanner<'_> {
         for row in self.connection.client().query_typed(&sql, &[]).await? {
             let ctid = address(row.try_get(0)?)?;
             if !known.contains(&ctid) {
-                rows.push(Row { ctid, bytes: 1024 });
+                let bytes: i64 = row.try_get(1)?;
+                rows.push(Row { ctid, bytes: u64::try_from(bytes).unwrap_or(0) });
             }
         }
         Ok(())

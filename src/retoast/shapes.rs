@@ -54,17 +54,25 @@ async fn nested(client: &Client, oid: u32, depth: u32) -> Result<Found, LiveErro
     Ok(if matches!(found.name.as_str(), "int2vector" | "oidvector") {
         Err(format!("values of type {} are not made anew", found.name))
     } else if found.is_array {
-        match Box::pin(nested(client, found.element, depth + 1)).await? {
-            Ok(element @ (Shape::Composite { .. } | Shape::Rows { .. })) => {
-                Ok(Shape::Rows { type_name: found.quoted, element: Box::new(element) })
-            }
-            _ => Ok(Shape::Array),
-        }
+        array_of(client, found, depth).await?
     } else if found.array != 0 {
         Ok(Shape::Scalar)
     } else {
         Err(format!("type {} has no array type", found.name))
     })
+}
+
+/// An array's elements matter only if they may hold compressed fields.
+async fn array_of(client: &Client, found: TypeRow, depth: u32) -> Result<Found, LiveError> {
+    let element = type_row(client, found.element).await?;
+    if !element.is_some_and(|element| matches!(element.kind.as_str(), "c" | "d")) {
+        return Ok(Ok(Shape::Array));
+    }
+    let element = Box::pin(nested(client, found.element, depth + 1)).await?;
+    Ok(element.map(|element| match element.hidden("e", None) {
+        Some(_) => Shape::Rows { type_name: found.quoted, element: Box::new(element) },
+        None => Shape::Array,
+    }))
 }
 
 async fn composite(client: &Client, found: &TypeRow, depth: u32) -> Result<Found, LiveError> {

@@ -111,7 +111,8 @@ pub fn begin(settings: &BatchSettings) -> String {
     let mut sql = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {}; \
          SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; \
-         SET LOCAL synchronous_commit = off; SET LOCAL enable_tidscan = on",
+         SET LOCAL synchronous_commit = off; SET LOCAL enable_tidscan = on; \
+         SET LOCAL toastctl.batch = 'begun'",
         settings.lock_timeout_ms
     );
     if settings.row_security_off {
@@ -169,13 +170,14 @@ pub fn hashes(table: &str, targets: &[Target], whole_rows: bool) -> String {
 }
 
 /// Stores the chosen columns anew in the rows `$1` that nobody else has locked. The new value is
-/// computed from the version that the statement itself has locked. Gives the number of rows, the
-/// transaction and the rows' new addresses.
+/// computed from the version that the statement itself has locked. Finds no row where the transaction did
+/// not begin as [`begin`] says. Gives the number of rows, the transaction and the rows' new addresses.
 pub fn update(table: &str, targets: &[Target]) -> String {
     format!(
         "WITH done AS (UPDATE ONLY {table} AS t SET {} WHERE t.ctid = ANY (ARRAY(\
          SELECT l.ctid FROM ONLY {table} AS l \
          WHERE l.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
+         AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' \
          FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) \
          SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, \
          coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{{}}') FROM done",
@@ -230,7 +232,7 @@ pub(super) fn in_blocks(blocks: &std::ops::Range<u32>) -> String {
 }
 
 /// The addresses of rows with compressed fields inside composite values that the choice would not
-/// leave so; `None` if the types hold none.
+/// leave so, with the bytes of the chosen columns; `None` if the types hold none.
 pub fn hidden(
     table: &str,
     toaster: Toaster,
@@ -247,8 +249,13 @@ pub fn hidden(
     if conditions.is_empty() {
         return None;
     }
+    let size = |target: &Target| {
+        format!("coalesce(pg_catalog.pg_column_size({}), 0)::pg_catalog.int8", target.column())
+    };
+    let sizes: Vec<String> = targets.iter().map(size).collect();
     Some(format!(
-        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t WHERE {} AND ({})",
+        "SELECT t.ctid::pg_catalog.text, {} FROM ONLY {table} AS t WHERE {} AND ({})",
+        sizes.join(" + "),
         in_blocks(&blocks),
         conditions.join(" OR ")
     ))
@@ -428,11 +435,11 @@ mod tests {
     fn a_batch_locks_hashes_and_stores_anew() {
         let settings =
             BatchSettings { lock_timeout_ms: 50, replica_role: true, row_security_off: true };
-        insta::assert_snapshot!(begin(&settings), @r##"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = 50; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL synchronous_commit = off; SET LOCAL enable_tidscan = on; SET LOCAL row_security = off; SET LOCAL session_replication_role = replica"##);
+        insta::assert_snapshot!(begin(&settings), @r##"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = 50; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL synchronous_commit = off; SET LOCAL enable_tidscan = on; SET LOCAL toastctl.batch = 'begun'; SET LOCAL row_security = off; SET LOCAL session_replication_role = replica"##);
         insta::assert_snapshot!(prune(TABLE), @r##"SELECT count(*) FROM ONLY "s"."T" AS t WHERE t.ctid >= $1::pg_catalog.text::pg_catalog.tid AND t.ctid < $2::pg_catalog.text::pg_catalog.tid"##);
         insta::assert_snapshot!(lock_and_hash(TABLE, &targets(), true), @r##"SELECT t.ctid::pg_catalog.text, pg_catalog.hashtextextended(ROW(t.*)::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) FOR NO KEY UPDATE SKIP LOCKED"##);
         insta::assert_snapshot!(hashes(TABLE, &targets(), false), @r##"SELECT pg_catalog.hashtextextended(ROW(t."a""b", t."c")::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"##);
-        insta::assert_snapshot!(update(TABLE, &targets()), @r##"WITH done AS (UPDATE ONLY "s"."T" AS t SET "a""b" = (ARRAY[t."a""b"])[1], "c" = CASE WHEN t."c" IS NOT NULL THEN pg_catalog.array_cat(t."c", '{}') END WHERE t.ctid = ANY (ARRAY(SELECT l.ctid FROM ONLY "s"."T" AS l WHERE l.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done"##);
+        insta::assert_snapshot!(update(TABLE, &targets()), @r##"WITH done AS (UPDATE ONLY "s"."T" AS t SET "a""b" = (ARRAY[t."a""b"])[1], "c" = CASE WHEN t."c" IS NOT NULL THEN pg_catalog.array_cat(t."c", '{}') END WHERE t.ctid = ANY (ARRAY(SELECT l.ctid FROM ONLY "s"."T" AS l WHERE l.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done"##);
     }
 
     #[test]

@@ -169,6 +169,11 @@ fn others_at_work_old_snapshots_and_the_users_query_are_waited_for() {
         assert!(running.done_after("active_sessions") >= 100);
         drop(one);
     }
+    // its own sessions are no others, whatever they are called
+    fresh(&database);
+    let alone = [&LZ4[..], &["--jobs", "3", "--max-active-sessions", "0"]].concat();
+    let alone = run(command(&database, &alone).env("PGAPPNAME", "nightly"));
+    assert_eq!(done(&alone)["pauses"], serde_json::json!([]));
     fresh(&database);
     let held = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(100)";
     let holder = Session::start(&database, "holder", held);

@@ -4,11 +4,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::json;
+use toastctl::codec::Method;
 use toastctl::disk::Oid;
+use toastctl::retoast::forcing::Shape;
 use toastctl::retoast::pluggable::Asked;
 use toastctl::retoast::policy_scan::{Notebook, RuleScan};
 use toastctl::retoast::preflight::{self, Ready, Wish};
 use toastctl::retoast::scan::{Eyes, Scanner};
+use toastctl::retoast::sql::{self, BatchSettings, Target};
 use toastctl::source::live::server::Server;
 
 use crate::command::run;
@@ -207,6 +210,33 @@ fn a_table_locked_by_somebody_is_said_to_be() {
     refused(&locked, 1, &format!("public.t: locked by another session (PID {pid})"));
     holder.kill().unwrap();
     holder.wait().unwrap();
+}
+
+/// An update that was sent behind a BEGIN which failed would run by itself, without the batch's settings.
+#[test]
+fn an_update_whose_transaction_did_not_begin_as_a_batch_stores_nothing() {
+    let database = with_pageinspect("unbegun");
+    database.psql(
+        "CREATE TABLE t (id int, v text COMPRESSION pglz);
+         INSERT INTO t SELECT i, repeat('v', 9000) FROM generate_series(1, 3) i",
+    );
+    let target = Target {
+        name: "v".into(),
+        index: 1,
+        shape: Shape::Scalar,
+        bytes_like: true,
+        method: Method::Pglz,
+        base: None,
+    };
+    let all = r#"'{"(0,1)","(0,2)","(0,3)"}'"#;
+    let update = sql::update("public.t", &[target]).replace("$1", all);
+    let stored = |sql: &str| database.psql(sql).lines().last().unwrap().to_owned();
+    assert!(stored(&update).starts_with("0|"));
+    let settings =
+        BatchSettings { lock_timeout_ms: 100, replica_role: true, row_security_off: true };
+    let batch = format!("{}; {update}", sql::begin(&settings));
+    assert!(stored(&batch).starts_with("3|"));
+    assert_eq!(stored("SELECT count(*) FROM t WHERE ctid <= '(0,3)'"), "3");
 }
 
 /// Rows of a table as values, or as elements of an array, keep its compressed fields.
