@@ -117,7 +117,7 @@ pub struct RetoastArgs {
           value_parser = clap::value_parser!(u16).range(1..=16))]
     pub parallel_tables: u16,
 
-    /// Pages of a window
+    /// Pages of a window; several jobs share them
     #[arg(long, value_name = "PAGES", default_value_t = 8, help_heading = "The sweep",
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub window_pages: u32,

@@ -31,7 +31,7 @@ pub const MAX_REFUSED: usize = 100;
 /// How the sweep goes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tuning {
-    /// Pages of a window.
+    /// Pages of a window, or with several jobs of as many windows as jobs.
     pub window: u32,
     /// Passes over a window.
     pub passes: u32,
@@ -486,7 +486,8 @@ impl Machine {
         rows.sort_unstable();
         self.found += rows.len() as u64;
         let passes = self.tuning.passes.max(1) as usize;
-        let window = self.tuning.window.max(1);
+        // the pages of all windows under way are left half empty, and those of indexes and TOAST too
+        let window = (self.tuning.window / self.work.len() as u32).max(1);
         let windows: Vec<&[Row]> =
             rows.chunk_by(|a, b| a.ctid.block.0 / window == b.ctid.block.0 / window).collect();
         self.last.clear();
@@ -662,7 +663,7 @@ mod tests {
 
     #[test]
     fn with_two_jobs_three_windows_take_turns_pass_by_pass() {
-        let mut machine = Machine::new(Tuning { jobs: 2, ..TUNING });
+        let mut machine = Machine::new(Tuning { jobs: 2, window: 16, ..TUNING });
         machine.next_action();
         machine.note(Event::Begun { blocks: 40, bytes: 1 << 17 }, 0.0);
         machine.next_action();
@@ -707,7 +708,7 @@ mod tests {
 
     #[test]
     fn a_pass_waits_until_nobody_pins_what_the_one_before_has_left() {
-        let mut machine = Machine::new(Tuning { jobs: 2, ..TUNING });
+        let mut machine = Machine::new(Tuning { jobs: 2, window: 16, ..TUNING });
         machine.next_action();
         machine.note(Event::Begun { blocks: 40, bytes: 1 << 17 }, 0.0);
         machine.next_action();
@@ -731,7 +732,7 @@ mod tests {
     #[test]
     fn with_jobs_all_is_done_once_and_two_are_under_way() {
         let mut world = World::new(600, 20, 300);
-        let mut machine = Machine::new(Tuning { jobs: 2, ..TUNING });
+        let mut machine = Machine::new(Tuning { jobs: 2, window: 16, ..TUNING });
         assert_eq!(world.run(&mut machine), End::Complete);
         assert!(world.left.is_empty() && world.under_way.is_empty());
         assert_eq!(world.most_under_way, 2);
@@ -740,7 +741,7 @@ mod tests {
 
     #[test]
     fn an_error_of_one_job_lets_the_others_end() {
-        let mut machine = Machine::new(Tuning { jobs: 2, ..TUNING });
+        let mut machine = Machine::new(Tuning { jobs: 2, window: 16, ..TUNING });
         machine.next_action();
         machine.note(Event::Begun { blocks: 16, bytes: 1 << 17 }, 0.0);
         machine.next_action();
