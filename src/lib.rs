@@ -5,7 +5,9 @@
 //! * [`codec`]: pglz and lz4, exactly as the server's.
 //! * [`disk`]: pages, tuples, varlenas and TOAST pointers, borrowed from the bytes they stand in.
 //! * [`model`]: what a column stores and what another setting would store.
-//! * [`source`]: where pages and values come from: a live server, files, saved text.
+//! * [`heap`]: the walk from pages to tuples and values; samples of blocks.
+//! * [`offline`]: relation files and saved text as sources of pages and values.
+//! * [`server`]: a live server: connections, catalogs, snapshots, pages.
 //! * [`inspect`]: the read-only report on what is stored.
 //! * [`advise`]: what other settings would store and cost.
 //! * [`retoast`]: bringing what is stored to what was chosen, online.
@@ -13,13 +15,49 @@
 //! * [`cli`]: arguments, connection, exit codes, terminal.
 //!
 //! `codec`, `disk` and `model` are pure: no clock, file, socket or terminal.
+//!
+//! What stands above `model` is the program's own. The feature `internals`, which only its tests turn on,
+//! opens it to them; without it the compiler sees what nobody uses.
 
-pub mod advise;
-pub mod cli;
 pub mod codec;
 pub mod disk;
-pub mod inspect;
 pub mod model;
+
+#[cfg(feature = "internals")]
+pub mod advise;
+#[cfg(feature = "internals")]
+pub mod cli;
+#[cfg(feature = "internals")]
+pub mod heap;
+#[cfg(feature = "internals")]
+pub mod inspect;
+#[cfg(feature = "internals")]
+pub mod offline;
+#[cfg(feature = "internals")]
 pub mod report;
+#[cfg(feature = "internals")]
 pub mod retoast;
-pub mod source;
+#[cfg(feature = "internals")]
+pub mod server;
+
+#[cfg(not(feature = "internals"))]
+mod advise;
+#[cfg(not(feature = "internals"))]
+mod cli;
+#[cfg(not(feature = "internals"))]
+mod heap;
+#[cfg(not(feature = "internals"))]
+mod inspect;
+#[cfg(not(feature = "internals"))]
+mod offline;
+#[cfg(not(feature = "internals"))]
+mod report;
+#[cfg(not(feature = "internals"))]
+mod retoast;
+#[cfg(not(feature = "internals"))]
+mod server;
+
+/// Runs the program: its arguments are the process's, its results go to standard output.
+pub fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -3,60 +3,115 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests, not only tests
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
-use clap::CommandFactory;
+use clap::{CommandFactory, Parser};
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, bold, roman};
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use toastctl::cli::Cli;
-use toastctl::cli::exit::Exit;
+use toastctl::cli::manual::topics::{EXIT_CODES, FORMS, JSON, MANAGED, PERMISSIONS, POLICIES};
+use toastctl::cli::manual::verbs::{MANUALS, manual};
+use toastctl::cli::manual::{Item, Manual, Topic};
 
-/// A section whose items are a term and a line about it.
-fn section(title: &str, items: &[(String, String)]) -> Vec<u8> {
+/// A section that `fill` writes.
+fn section(title: &str, fill: impl FnOnce(&mut Roff)) -> Vec<u8> {
     let mut roff = Roff::new();
     roff.control("SH", [title]);
-    for (term, text) in items {
-        roff.control("TP", []);
-        roff.text([bold(term)]);
-        roff.text([roman(text)]);
-    }
+    fill(&mut roff);
     let mut out = Vec::new();
     roff.to_writer(&mut out).unwrap();
     out
 }
 
-fn exit_status() -> Vec<u8> {
-    let items: Vec<(String, String)> = Exit::ALL
-        .iter()
-        .map(|exit| (exit.code().to_string(), format!("{}.", exit.meaning())))
-        .collect();
-    section("EXIT STATUS", &items)
+/// Terms, each with what it means.
+fn terms(roff: &mut Roff, items: &[Item]) {
+    for (term, text) in items {
+        roff.control("TP", []);
+        roff.text([bold(*term)]);
+        roff.text([roman(*text)]);
+    }
 }
 
-fn environment() -> Vec<u8> {
-    let items = [
-        (
-            "PGHOST, PGHOSTADDR, PGPORT, PGDATABASE, PGUSER, PGPASSWORD, PGPASSFILE, PGSERVICE, \
-             PGSERVICEFILE, PGSYSCONFDIR, PGSSLMODE, PGSSLROOTCERT, PGSSLCERT, PGSSLKEY, \
-             PGCONNECT_TIMEOUT, PGOPTIONS, PGAPPNAME, PGTARGETSESSIONATTRS",
-            "As for psql. Options of the command line win over a service, a service over the \
-             environment.",
-        ),
-        ("COLUMNS", "The width that tables are fitted to, instead of the terminal's."),
-    ];
-    let items = items.map(|(term, text)| (term.to_owned(), text.to_owned()));
-    section("ENVIRONMENT", &items)
+fn topic(title: &str, topic: &Topic) -> Vec<u8> {
+    section(title, |roff| {
+        for paragraph in topic.intro {
+            roff.control("PP", []);
+            roff.text([roman(*paragraph)]);
+        }
+        terms(roff, topic.items);
+    })
+}
+
+/// What is wanted, and below it the command.
+fn examples(manual: &Manual) -> Vec<u8> {
+    section("EXAMPLES", |roff| {
+        for (what, command) in manual.examples {
+            roff.control("PP", []);
+            roff.text([roman(format!("{what}:"))]);
+            roff.control("RS", ["4"]);
+            roff.control("EX", []);
+            roff.text([roman(*command)]);
+            roff.control("EE", []);
+            roff.control("RE", []);
+        }
+    })
+}
+
+const ENVIRONMENT: [Item; 3] = [
+    (
+        "PGHOST, PGHOSTADDR, PGPORT, PGDATABASE, PGUSER, PGPASSWORD, PGPASSFILE, PGSERVICE, \
+         PGSERVICEFILE, PGSYSCONFDIR, PGSSLMODE, PGSSLROOTCERT, PGSSLCERT, PGSSLKEY, \
+         PGCONNECT_TIMEOUT, PGOPTIONS, PGAPPNAME, PGTARGETSESSIONATTRS",
+        "As for psql. Options of the command line win over a service, a service over the \
+         environment.",
+    ),
+    (
+        "COLUMNS",
+        "The width that tables are fitted to, instead of the terminal's, or of 100 in a file or a \
+         pipe; 0 for no limit.",
+    ),
+    (
+        "LC_ALL, LC_CTYPE, LANG",
+        "Where the locale's encoding is not UTF-8, what toastctl writes by itself is ASCII.",
+    ),
+];
+
+const FILES: [Item; 2] = [
+    ("~/.pgpass, ~/.pg_service.conf", "Passwords and services, as for psql."),
+    ("~/.postgresql/root.crt, postgresql.crt, postgresql.key", "Certificates, as for psql."),
+];
+
+fn see_also(own: &str, verbs: &[String]) -> Vec<u8> {
+    let mut pages: Vec<(String, &str)> = vec![("toastctl".into(), "1")];
+    pages.extend(verbs.iter().map(|verb| (format!("toastctl-{verb}"), "1")));
+    pages.extend([("toastctl-runbooks".into(), "7"), ("psql".into(), "1")]);
+    section("SEE ALSO", |roff| {
+        let mut words: Vec<Inline> = Vec::new();
+        for (page, chapter) in pages.into_iter().filter(|(page, _)| page != own) {
+            if !words.is_empty() {
+                words.push(roman(", "));
+            }
+            words.extend([italic(page), roman(format!("({chapter})"))]);
+        }
+        roff.text(words);
+    })
 }
 
 fn pages() -> BTreeMap<String, Vec<u8>> {
     let root = Cli::command();
+    let verbs: Vec<String> = root.get_subcommands().map(|verb| verb.get_name().into()).collect();
     let mut pages = BTreeMap::new();
-    let mut render = |command: clap::Command| {
+    let mut render = |command: clap::Command, sections: Vec<Vec<u8>>| {
         let name = command.get_name().to_owned();
         let mut page = Vec::new();
         Man::new(command).render(&mut page).unwrap();
-        page.extend(exit_status());
-        page.extend(environment());
+        for section in sections {
+            page.extend(section);
+        }
+        page.extend(topic("EXIT STATUS", &EXIT_CODES));
+        page.extend(section("ENVIRONMENT", |roff| terms(roff, &ENVIRONMENT)));
+        page.extend(see_also(&name, &verbs));
         pages.insert(format!("{name}.1"), page);
     };
     for verb in root.get_subcommands() {
@@ -68,9 +123,28 @@ fn pages() -> BTreeMap<String, Vec<u8>> {
             .bin_name(format!("toastctl {}", verb.get_name()))
             .disable_help_flag(true)
             .version(env!("CARGO_PKG_VERSION"));
-        render(page);
+        let sections = manual(verb.get_name()).map_or_else(Vec::new, |manual| {
+            vec![
+                examples(manual),
+                section("PERMISSIONS", |roff| {
+                    terms(roff, manual.permissions);
+                    terms(roff, MANAGED);
+                }),
+                section("FILES", |roff| {
+                    terms(roff, manual.files);
+                    terms(roff, &FILES);
+                }),
+            ]
+        });
+        render(page, sections);
     }
-    render(root);
+    let topics = vec![
+        topic("POLICIES", &POLICIES),
+        topic("FORMS AND TERMS", &FORMS),
+        topic("PERMISSIONS", &PERMISSIONS),
+        topic("JSON", &JSON),
+    ];
+    render(root, topics);
     pages
 }
 
@@ -81,20 +155,115 @@ fn manual_pages_are_up_to_date() {
     assert!(pages.len() > 1);
     if std::env::var_os("TOASTCTL_UPDATE_MAN").is_some() {
         for (name, page) in &pages {
-            std::fs::write(folder.join(name), page).unwrap();
+            fs::write(folder.join(name), page).unwrap();
         }
     }
-    let mut found: Vec<String> = std::fs::read_dir(&folder)
+    let mut found: Vec<String> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
+    found.retain(|name| name != RUNBOOKS);
     found.sort();
     assert_eq!(found, pages.keys().cloned().collect::<Vec<_>>());
     for (name, page) in &pages {
-        let text = std::fs::read(folder.join(name)).unwrap();
+        let text = fs::read(folder.join(name)).unwrap();
         assert!(
             &text == page,
             "man/{name} differs from the code: run TOASTCTL_UPDATE_MAN=1 cargo test --test man"
         );
     }
+}
+
+/// Written by hand; its commands are tried below.
+const RUNBOOKS: &str = "toastctl-runbooks.7";
+
+/// The words that a POSIX shell makes of a command line.
+fn words(line: &str) -> Vec<String> {
+    let script = format!("set -- {line}\nprintf '%s\\0' \"$@\"");
+    let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+    assert!(output.status.success(), "{line}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.split_terminator('\0').map(str::to_owned).collect()
+}
+
+/// Command lines of toastctl that users read, each with where it stands.
+fn commands() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found: Vec<(String, String)> = Vec::new();
+    for manual in MANUALS {
+        let lines = manual.examples.iter().map(|(_, line)| (*line).to_owned());
+        found.extend(lines.map(|line| (format!("manual of {}", manual.verb), line)));
+    }
+    for (page, prompts) in [
+        ("man/toastctl-runbooks.7", ["", "ExecStart=/usr/local/bin/"].as_slice()),
+        ("README.md", &["$ ", "    "]),
+    ] {
+        for line in fs::read_to_string(root.join(page)).unwrap().lines() {
+            let commands = prompts.iter().filter_map(|prompt| line.strip_prefix(prompt));
+            let commands = commands.filter(|line| line.starts_with("toastctl "));
+            found.extend(commands.map(|line| (page.to_owned(), line.to_owned())));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_command_of_the_manuals_is_one() {
+    let commands = commands();
+    assert!(commands.len() > 40, "{commands:?}");
+    for (place, line) in commands {
+        let parsed = Cli::try_parse_from(words(&line));
+        assert!(parsed.is_ok(), "{place}: {line}\n{}", parsed.err().unwrap());
+    }
+}
+
+#[test]
+fn every_verb_that_works_on_tables_has_a_manual() {
+    let root = Cli::command();
+    for verb in root.get_subcommands() {
+        let tables = verb.get_positionals().any(|argument| argument.get_id() == "tables");
+        assert_eq!(tables, manual(verb.get_name()).is_some(), "{}", verb.get_name());
+    }
+}
+
+/// Texts of the tests, for those who look for an option in them.
+fn sources(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_option_has_a_test_or_an_example() {
+    let mut text = String::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"), &mut text);
+    for (_, line) in commands() {
+        text.push_str(&line);
+        text.push(' ');
+    }
+    let mut without = Vec::new();
+    for verb in Cli::command().get_subcommands() {
+        for argument in verb.get_arguments().filter(|argument| argument.get_id() != "help") {
+            let Some(option) = argument.get_long() else { continue };
+            let short = argument.get_short().is_some_and(|short| {
+                [format!("\"-{short}\""), format!(" -{short} ")]
+                    .iter()
+                    .any(|word| text.contains(word))
+            });
+            let used = short
+                || text.match_indices(&format!("--{option}")).any(|(at, word)| {
+                    let next = text[at + word.len()..].chars().next();
+                    !next.is_some_and(|c| c.is_ascii_alphanumeric() || c == '-')
+                });
+            if !used {
+                without.push(format!("{} --{option}", verb.get_name()));
+            }
+        }
+    }
+    assert!(without.is_empty(), "{without:?}");
 }

@@ -25,10 +25,10 @@ use toastctl::model::toaster::describe::{PointerKind, describe};
 use toastctl::model::toaster::error::ToastError;
 use toastctl::model::toaster::reassemble::{Logical, Reassembler};
 use toastctl::model::visibility::{HintBits, Transactions, Visibility, visibility};
-use toastctl::source::columns::parse_json;
-use toastctl::source::file::RelationFile;
-use toastctl::source::toastfile::ToastFile;
-use toastctl::source::xact::PgXact;
+use toastctl::offline::columns::parse_json;
+use toastctl::offline::file::RelationFile;
+use toastctl::offline::toastfile::ToastFile;
+use toastctl::offline::xact::PgXact;
 
 const ORDER: ByteOrder = ByteOrder::Little;
 const PAGE: PageSize = PageSize::DEFAULT;

@@ -1,12 +1,13 @@
 //! PostgreSQL's own pglz and the system's liblz4, loaded at run time where they are installed.
 //!
 //! Debian's `postgresql-server-dev` brings `libpgcommon_shlib.a`, the position-independent build of
-//! `src/common`; `cc` links the one object that is needed into a shared library.
+//! `src/common` (`scripts/test` fetches that file alone); `cc` links the one object that is needed into a
+//! shared library.
 #![allow(unsafe_code)]
 
 use libloading::{Library, Symbol};
 use std::ffi::{c_char, c_int};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use toastctl::codec::pglz::Strategy;
 
@@ -45,7 +46,9 @@ impl Pglz {
             .iter()
             .filter_map(|option| output(Command::new("pg_config").arg(option)))
             .chain(newest_debian_directory())
-            .map(|directory| Path::new(&directory).join("libpgcommon_shlib.a"))
+            .map(PathBuf::from)
+            .chain(caches().map(|cache| cache.join("pgcommon")))
+            .map(|directory| directory.join("libpgcommon_shlib.a"))
             .find(|archive| archive.exists())?;
         let directory = tempfile::tempdir().ok()?;
         let shared = directory.path().join("libpglz.so");
@@ -200,6 +203,18 @@ fn output(command: &mut Command) -> Option<String> {
     let output = command.output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
+}
+
+/// Where `scripts/test` keeps what it fetched (`cache_dir` in `scripts/lib.sh`).
+fn caches() -> impl Iterator<Item = PathBuf> {
+    let of = |name, below: &str| std::env::var_os(name).map(|dir| PathBuf::from(dir).join(below));
+    let given = [
+        of("TOASTCTL_CACHE", ""),
+        of("XDG_CACHE_HOME", "toastctl"),
+        of("HOME", ".cache/toastctl"),
+        Some("/var/cache/toastctl".into()),
+    ];
+    given.into_iter().flatten()
 }
 
 /// Where Debian keeps the libraries of the newest PostgreSQL installed.

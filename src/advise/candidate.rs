@@ -9,13 +9,9 @@ use crate::model::settings::{Settings, SettingsError, TupleTarget};
 /// What the user wants compared; an empty list leaves the choice to [`candidates`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Narrowing {
-    /// `--storage`.
     pub storages: Vec<Storage>,
-    /// `--method`.
     pub methods: Vec<MethodChoice>,
-    /// `--target`.
     pub targets: Vec<TupleTarget>,
-    /// `--policy`.
     pub policies: Vec<Policy>,
 }
 

@@ -4,16 +4,13 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::model::policy::MethodChoice;
 use crate::model::settings::{Settings, TupleTarget};
-use crate::source::sql::{quote_identifier, quote_qualified};
+use crate::server::sql::{quote_identifier, quote_qualified};
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
-    /// Schema.
     pub schema: &'a str,
-    /// Table.
     pub table: &'a str,
-    /// Column.
     pub column: &'a str,
 }
 
@@ -50,7 +47,7 @@ pub fn sql(
     out
 }
 
-/// The command that re-stores the column's values as `wanted`.
+/// The command that re-toasts the column's values as `wanted`.
 pub fn command(target: Target<'_>, present: &Settings, wanted: &Settings) -> String {
     let mut out = format!(
         "toastctl retoast {} --column{}{}",

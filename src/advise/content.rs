@@ -16,16 +16,16 @@ use crate::model::visibility::Visibility;
 
 use super::tally::SampleRow;
 
-/// Where a value's content is to be had.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Content {
+/// Where a value's content is to be had: on the page, if at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content<'p> {
     /// Not at all, or it is never compressed.
     None,
-    Raw(Vec<u8>),
+    Raw(&'p [u8]),
     Stream {
         method: Method,
         raw_size: usize,
-        stream: Vec<u8>,
+        stream: &'p [u8],
     },
 }
 
@@ -56,15 +56,20 @@ impl Known {
 
 /// A live row of the sample.
 #[derive(Debug, Clone)]
-pub struct Row {
-    /// Its address.
+pub struct Row<'p> {
     pub ctid: ItemPointer,
     /// What the tally needs of it.
     pub facts: SampleRow,
-    contents: Vec<Content>,
-    known: Vec<Known>,
-    /// Pointers of values out of line, by column.
-    pointers: Vec<Option<ToastPointer>>,
+    values: Vec<Value<'p>>,
+}
+
+/// A value of a row.
+#[derive(Debug, Clone, Copy)]
+struct Value<'p> {
+    content: Content<'p>,
+    known: Known,
+    /// Where it is, if it is out of line.
+    pointer: Option<ToastPointer>,
 }
 
 /// What could not be read of a page.
@@ -77,14 +82,14 @@ pub struct PageProblem {
 }
 
 /// The live rows of a page, as `judge` sees them.
-pub fn rows_of_page(
+pub fn rows_of_page<'p>(
     block: BlockNumber,
-    bytes: &[u8],
+    bytes: &'p [u8],
     desc: &TupleDesc,
     page_size: PageSize,
     mut judge: impl FnMut(ItemPointer, &HeapTuple<'_>) -> Visibility,
     problems: &mut Vec<PageProblem>,
-) -> Vec<Row> {
+) -> Vec<Row<'p>> {
     let page = match Page::parse(bytes) {
         Ok(PageState::Used(page)) => page,
         Ok(PageState::New) => return Vec::new(),
@@ -126,20 +131,18 @@ fn page_problem(error: &PageError) -> PageProblem {
     PageProblem { item: None, message: error.to_string() }
 }
 
-fn row(
+fn row<'p>(
     ctid: ItemPointer,
-    tuple: &HeapTuple<'_>,
+    tuple: &HeapTuple<'p>,
     tuple_length: u32,
     desc: &TupleDesc,
     page_size: PageSize,
-) -> Result<Row, String> {
+) -> Result<Row<'p>, String> {
     let columns = desc.attributes.len();
     let mut row = Row {
         ctid,
         facts: SampleRow { values: Vec::with_capacity(columns), tuple_length },
-        contents: Vec::with_capacity(columns),
-        known: Vec::with_capacity(columns),
-        pointers: Vec::with_capacity(columns),
+        values: Vec::with_capacity(columns),
     };
     for walked in Walk::new(tuple, desc) {
         let (column, datum) = walked.map_err(|e| e.to_string())?;
@@ -160,17 +163,17 @@ fn row(
                 }
             }
             Datum::Fixed(bytes) => {
-                content = Content::Raw(bytes.to_vec());
+                content = Content::Raw(bytes);
                 Incoming::Fixed { size: size(bytes.len()) }
             }
             Datum::CString(bytes) => Incoming::Fixed { size: size(bytes.len() + 1) },
             Datum::Varlena(varlena) => match varlena {
                 Varlena::Short { content: bytes } => {
-                    content = Content::Raw(bytes.to_vec());
+                    content = Content::Raw(bytes);
                     Incoming::Short { raw: size(bytes.len()) }
                 }
                 Varlena::Plain { content: bytes } => {
-                    content = Content::Raw(bytes.to_vec());
+                    content = Content::Raw(bytes);
                     Incoming::Plain { raw: size(bytes.len()) }
                 }
                 Varlena::Compressed { tc_info, stream } => {
@@ -179,7 +182,7 @@ fn row(
                     if let Some(method) = method {
                         known.learn(method, Some(datum_size));
                         let raw_size = tc_raw_size(tc_info) as usize;
-                        content = Content::Stream { method, raw_size, stream: stream.to_vec() };
+                        content = Content::Stream { method, raw_size, stream };
                     }
                     Incoming::Compressed { size: datum_size, raw: tc_raw_size(tc_info), method }
                 }
@@ -204,19 +207,16 @@ fn row(
             },
         };
         row.facts.values.push(value);
-        row.contents.push(content);
-        row.known.push(known);
-        row.pointers.push(pointer);
+        row.values.push(Value { content, known, pointer });
     }
     Ok(row)
 }
 
-impl Row {
+impl<'p> Row<'p> {
     /// The pointer of a value out of line of which a size with one of `methods` is not yet known.
     pub fn must_fetch(&self, column: usize, methods: &[Method]) -> Option<ToastPointer> {
-        let known = self.known.get(column)?;
-        let pointer = self.pointers.get(column).copied().flatten()?;
-        methods.iter().any(|&method| !known.has(method)).then_some(pointer)
+        let Value { known, pointer, .. } = self.values.get(column)?;
+        pointer.filter(|_| methods.iter().any(|&method| !known.has(method)))
     }
 
     /// Takes the stored bytes of a value out of line and learns its sizes with `methods`; `look` is
@@ -232,9 +232,7 @@ impl Row {
         compressor: &mut datum::Compressor,
         look: &mut impl FnMut(&[u8]),
     ) -> Result<(), String> {
-        let (Some(pointer), Some(known)) =
-            (self.pointers.get(column).copied().flatten(), self.known.get_mut(column))
-        else {
+        let Some(Value { pointer: Some(pointer), known, .. }) = self.values.get_mut(column) else {
             return Ok(());
         };
         let decompressed;
@@ -262,11 +260,22 @@ impl Row {
 
     /// Says what the server itself makes of a value: the datum's size, `None` if it refuses.
     pub fn learn(&mut self, column: usize, method: Method, size: Option<u32>) {
-        if let Some(known) = self.known.get_mut(column) {
-            known.learn(method, size);
+        if let Some(value) = self.values.get_mut(column) {
+            value.known.learn(method, size);
         }
     }
 
+    /// What the tally reads of the row, beside what compresses its values: the datum's size, its 8 bytes of
+    /// headers included; `None` where the server refuses, or where the content is not at hand.
+    pub(super) fn parts<'r>(
+        &'r mut self,
+        compressor: &'r mut datum::Compressor,
+    ) -> (&'r SampleRow, impl FnMut(usize, Method) -> Option<u32> + use<'r, 'p>) {
+        let Row { facts, values, .. } = self;
+        (facts, move |column, method| values.get_mut(column)?.compressed_size(method, compressor))
+    }
+
+    #[cfg(feature = "internals")]
     /// The datum's size when the value is compressed, its 8 bytes of headers included; `None`
     /// where the server refuses, or where the content is not at hand.
     pub fn compressed_size(
@@ -275,9 +284,28 @@ impl Row {
         method: Method,
         compressor: &mut datum::Compressor,
     ) -> Option<u32> {
-        let known = self.known.get_mut(column)?;
+        self.values.get_mut(column)?.compressed_size(method, compressor)
+    }
+
+    #[cfg(feature = "internals")]
+    /// The content of a value that stands in the row as it is.
+    pub fn plain_content(&self, column: usize) -> Option<&[u8]> {
+        match self.values.get(column)?.content {
+            Content::Raw(raw) => Some(raw),
+            Content::None | Content::Stream { .. } => None,
+        }
+    }
+}
+
+impl Value<'_> {
+    fn compressed_size(
+        &mut self,
+        method: Method,
+        compressor: &mut datum::Compressor,
+    ) -> Option<u32> {
+        let Value { content, known, .. } = self;
         if !known.has(method) {
-            let size = match self.contents.get(column)? {
+            let size = match content {
                 Content::None => None,
                 Content::Raw(raw) => compressed_size(compressor, method, raw),
                 Content::Stream { method: stored, raw_size, stream } => {
@@ -288,14 +316,6 @@ impl Row {
             known.learn(method, size);
         }
         known.sizes.get(method)
-    }
-
-    /// The content of a value that stands in the row as it is.
-    pub fn plain_content(&self, column: usize) -> Option<&[u8]> {
-        match self.contents.get(column)? {
-            Content::Raw(raw) => Some(raw),
-            Content::None | Content::Stream { .. } => None,
-        }
     }
 }
 

@@ -17,7 +17,6 @@ const ALLOWANCE: f64 = 0.005;
 /// A figure of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Figure {
-    /// The figure.
     pub value: Estimate,
     /// Its part above what it is today: 0.1 is 10 % more. `None` where today's is 0.
     pub change: Option<Estimate>,

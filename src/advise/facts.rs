@@ -5,10 +5,10 @@ use tokio_postgres::types::Type;
 
 use super::statements::{Statement, Statements};
 use crate::codec::Method;
-use crate::source::live::LiveError;
-use crate::source::live::catalog::Relation;
-use crate::source::live::server::Compression;
-use crate::source::sql::{quote_literal, quote_qualified};
+use crate::server::LiveError;
+use crate::server::about::Compression;
+use crate::server::catalog::Relation;
+use crate::server::sql::{quote_literal, quote_qualified};
 
 /// Rows read and written from which on the statistics tell something.
 const LEAST_ACTIVITY: f64 = 1000.0;
@@ -20,7 +20,6 @@ const HIDDEN: &str = "<insufficient privilege>";
 pub struct TableFacts {
     /// Whether the server was built with lz4.
     pub lz4: bool,
-    /// `default_toast_compression`.
     pub default_method: Method,
     /// The table's fillfactor, in percent.
     pub fillfactor: u8,
@@ -78,7 +77,7 @@ pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, Liv
 }
 
 /// What `pg_stat_statements` shows in this database of statements that have the table's name in
-/// them. Not inside a transaction: where its library is not loaded the view is an error.
+/// them. The last statement of a transaction: where its library is not loaded the view is an error.
 async fn statements(client: &Client, relation: &Relation) -> Result<Statements, LiveError> {
     let extension = client
         .query_typed(

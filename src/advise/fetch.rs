@@ -8,8 +8,8 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use crate::codec::Method;
 use crate::disk::ItemPointer;
 use crate::disk::pointer::ToastPointer;
-use crate::source::live::LiveError;
-use crate::source::sql::{quote_identifier, quote_qualified};
+use crate::server::LiveError;
+use crate::server::sql::{quote_identifier, quote_qualified};
 
 /// The stored bytes of values, by `va_valueid`. A value whose chunks do not give its size is not
 /// in it.

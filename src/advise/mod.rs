@@ -5,13 +5,15 @@
 //! * [`tally`]: what a sample's rows add up to under each of them; [`estimate`]: the whole
 //!   table's figures from that, with confidence intervals.
 //! * [`pluggable`]: what the toasters of other servers would do.
-//! * [`statements`]: what `pg_stat_statements` tells of the column's use.
+//! * [`statements`]: what `pg_stat_statements` says of the column's use.
 //! * [`recommend`]: the Pareto front, the choice and its reasons; [`commands`]: how it comes true.
-//! * [`report`]: the report made of all that; [`result`]: its type.
-//! * [`run`]: the run on a live server; [`facts`], [`fetch`]: what it asks the server for.
+//! * [`request`]: what is asked; [`report`]: the report made of all that; [`result`]: its type.
+//! * [`run`]: the tables of a server in turn; [`advisor`]: over which connection; `table`: one of them;
+//!   `reading`: its sample; [`facts`], [`fetch`]: what the server is asked for.
 //!
-//! All but the last line's modules is pure.
+//! All but the last item's modules are pure.
 
+pub mod advisor;
 pub mod candidate;
 pub mod commands;
 pub mod content;
@@ -19,10 +21,13 @@ pub mod estimate;
 pub mod facts;
 pub mod fetch;
 pub mod pluggable;
+mod reading;
 pub mod recommend;
 pub mod report;
+pub mod request;
 pub mod result;
 pub mod run;
 pub mod statements;
+mod table;
 pub mod tally;
 pub mod variant;

@@ -31,12 +31,10 @@ pub struct Workload {
 /// Where the workload is known from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WorkloadSource {
-    /// Nothing is known: 10 reads for each write are assumed.
+    /// Nothing is known: 10 reads per write are assumed.
     #[default]
     Assumed,
-    /// `--reads-per-write`.
     Given,
-    /// `pg_stat_user_tables`.
     Statistics,
     /// The texts of so many statements in `pg_stat_statements`.
     Statements(usize),
@@ -129,7 +127,6 @@ impl Score {
 /// What is known of a candidate beside its figures. Today's comes first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Entry {
-    /// Its figures.
     pub figures: Figures,
     /// Whether the server would refuse rows of the table.
     pub refused: bool,
@@ -137,12 +134,10 @@ pub struct Entry {
     pub rank: u8,
 }
 
-/// The outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recommendation {
     /// The candidate; 0 is to leave it as it is.
     pub choice: usize,
-    /// One paragraph.
     pub reasons: String,
 }
 
@@ -231,16 +226,16 @@ fn reasons(
     let goal = match optimize {
         Optimize::Balanced => {
             let source: String = match workload.source {
-                WorkloadSource::Assumed => "assumed, as nothing is known of the workload".into(),
+                WorkloadSource::Assumed => "assumed: the workload is not known".into(),
                 WorkloadSource::Given => "as given".into(),
                 WorkloadSource::Statistics => "as pg_stat_user_tables counted".into(),
                 WorkloadSource::Statements(1) => statement_source("one statement"),
                 WorkloadSource::Statements(n) => statement_source(&format!("{n} statements")),
             };
+            let ratio = format!("{:.1}", workload.ratio());
             format!(
-                "Size weighs as much as time here, and time is that of {:.1} reads for each write \
-                 ({source}).",
-                workload.ratio()
+                "Size and time count equally; time is weighted for {} reads per write ({source}).",
+                ratio.strip_suffix(".0").unwrap_or(&ratio)
             )
         }
         Optimize::Size => "Only size counts, as asked.".into(),
@@ -368,8 +363,8 @@ mod tests {
         insta::assert_snapshot!(r.reasons, @"Extended lz4 takes 20 % less space, 30 % less CPU time per read and 2.5 times the WAL per UPDATE than today. The time of reads counts, as asked, and the table may grow by 10 % at most.");
         let texts = Workload { source: WorkloadSource::Statements(3), ..workload };
         let r = recommend(&entries[..1], &names[..1], Optimize::Balanced, &texts);
-        insta::assert_snapshot!(r.reasons, @"Leave it as it is: no candidate is better. Size weighs as much as time here, and time is that of 100.0 reads for each write (guessed from 3 statements in pg_stat_statements whose text names table and column, by the rows returned and changed; what aggregates looked at is not among them).");
+        insta::assert_snapshot!(r.reasons, @"Leave it as it is: no candidate is better. Size and time count equally; time is weighted for 100 reads per write (guessed from 3 statements in pg_stat_statements whose text names table and column, by the rows returned and changed; what aggregates looked at is not among them).");
         let r = recommend(&entries[..1], &names[..1], Optimize::Balanced, &workload);
-        insta::assert_snapshot!(r.reasons, @"Leave it as it is: no candidate is better. Size weighs as much as time here, and time is that of 100.0 reads for each write (as pg_stat_user_tables counted).");
+        insta::assert_snapshot!(r.reasons, @"Leave it as it is: no candidate is better. Size and time count equally; time is weighted for 100 reads per write (as pg_stat_user_tables counted).");
     }
 }

@@ -5,30 +5,28 @@ use super::estimate::{Figures, Scope, figures};
 use super::facts::TableFacts;
 use super::pluggable::Pluggable;
 use super::recommend::{Entry, Workload, WorkloadSource, pareto, recommend};
+use super::request::Options;
 use super::result::{
     CandidateReport, Files, FormCounts, RecommendationReport, Report, SCHEMA, SampleReport,
     WorkloadReport,
 };
-use super::run::Options;
 use super::statements::{Named, Statements, Verdict, verdict};
 use super::tally::{Tally, VariantTally};
 use super::variant::{PRESENT, TODAY, Variants};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
-use crate::inspect::problem::Problems;
+use crate::heap::problem::Problems;
+use crate::heap::sample::Sample;
 use crate::inspect::result::ServerReport;
 use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::Settings;
-use crate::source::live::catalog::Relation;
-use crate::source::sample::Sample;
+use crate::server::catalog::Relation;
 
 /// Everything that the report is made of.
 pub struct Gathered<'a> {
-    /// The server.
     pub server: ServerReport,
-    /// The relation.
     pub relation: &'a Relation,
     /// What the server knows of it.
     pub facts: &'a TableFacts,
@@ -36,7 +34,6 @@ pub struct Gathered<'a> {
     pub variants: &'a Variants,
     /// What the sample adds up to.
     pub tally: &'a Tally,
-    /// The sample.
     pub sample: &'a Sample,
     /// Part of the blocks' rows that was looked at.
     pub fraction: f64,
@@ -140,7 +137,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             .pluggable
             .iter()
             .filter(|p| p.is_for(variants.column))
-            .filter_map(Pluggable::report)
+            .filter_map(|p| Pluggable::report(p, scale))
             .collect(),
         recommendation: RecommendationReport {
             candidate: recommendation.choice,
@@ -159,7 +156,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
     }
 }
 
-/// What `pg_stat_statements` tells of the column.
+/// What `pg_stat_statements` says of the column.
 fn statements_verdict(gathered: &Gathered<'_>) -> Verdict {
     let Gathered { relation, facts, variants, .. } = gathered;
     let unique_name = matches!(facts.statements, Statements::Read { unique_name: true, .. });
@@ -248,14 +245,14 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
     let mut notes = Vec::new();
     let threshold = page.toast_tuple_threshold();
     notes.push(
-        "Settings change nothing that is stored; toastctl retoast re-stores it. Sizes are those of \
-         freshly written files."
+        "Settings do not change what is stored already; toastctl retoast rewrites it. Sizes are those \
+         of freshly written files."
             .to_owned(),
     );
     if shown.get(PRESENT).is_some_and(|s| s.name.ends_with("(as set)")) {
         notes.push(
-            "Values are stored otherwise than the column's settings would store them today: the \
-             settings were changed, or values were copied from elsewhere."
+            "Some values are not stored as the column's settings would store them today: the settings \
+             were changed, or values were copied from elsewhere."
                 .to_owned(),
         );
     }
@@ -285,7 +282,7 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
     {
         notes.push(
             "Storage main keeps values in the row as long as the row fits a page: the heap grows, \
-             and every scan of the table reads it, also one that does not need the column."
+             and every scan of the table reads it, even one that does not need the column."
                 .to_owned(),
         );
     }

@@ -16,27 +16,22 @@ use crate::model::stored::Form;
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.advise/1";
 
+#[cfg(feature = "internals")]
 /// The JSON Schema (draft 2020-12) of [`Report`].
 pub const JSON_SCHEMA: &str = include_str!("advise.schema.json");
 
 /// What was found about one column.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Always [`SCHEMA`].
     pub schema: &'static str,
-    /// The server.
     pub server: ServerReport,
-    /// `schema.name`.
     pub relation: String,
-    /// Schema.
     pub schema_name: String,
     /// Name without schema.
     pub name: String,
     /// The relation's OID.
     pub oid: u32,
-    /// The column.
     pub column: String,
-    /// Its type.
     pub column_type: String,
     /// What was looked at.
     pub sample: SampleReport,
@@ -60,10 +55,8 @@ pub struct Report {
     pub problem_count: u64,
 }
 
-/// The sample.
 #[derive(Debug, Clone, Serialize)]
 pub struct SampleReport {
-    /// Blocks read.
     pub blocks: u32,
     /// Blocks of the heap.
     pub total_blocks: u32,
@@ -88,13 +81,11 @@ pub struct Files {
     pub heap_bytes: u64,
     /// The TOAST relation's main fork.
     pub toast_bytes: u64,
-    /// Its index.
     pub toast_index_bytes: u64,
     /// The three together.
     pub total_bytes: u64,
 }
 
-/// The workload.
 #[derive(Debug, Clone, Serialize)]
 pub struct WorkloadReport {
     /// Rows read for each row written.
@@ -110,7 +101,6 @@ pub struct SettingsReport {
     pub storage: String,
     /// `pglz`, `lz4`, `either`.
     pub method: String,
-    /// `toast_tuple_target`.
     pub target: u64,
     /// As `--policy` takes it.
     pub policy: String,
@@ -179,10 +169,8 @@ impl Serialize for Fraction {
     }
 }
 
-/// One candidate.
 #[derive(Debug, Clone, Serialize)]
 pub struct CandidateReport {
-    /// The settings.
     pub settings: SettingsReport,
     /// In a few words.
     pub name: String,
@@ -202,7 +190,6 @@ pub struct CandidateReport {
     pub toast_index_bytes: Whole,
     /// The three together.
     pub total_bytes: Whole,
-    /// Chunks.
     pub chunks: Whole,
     /// Buffers that a scan of the column visits for one value.
     pub read_buffers_per_value: Fraction,
@@ -225,7 +212,6 @@ pub struct CandidateReport {
 /// Values by form, estimated for the whole table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct FormCounts {
-    /// NULL.
     pub null: u64,
     /// In the row, 1-byte header.
     pub short: u64,
@@ -296,18 +282,28 @@ impl CandidateReport {
 pub struct PluggableReport {
     /// `bytea_toaster` or `jsonb_toaster`.
     pub toaster: &'static str,
-    /// Always true.
     pub estimated: bool,
-    /// Values that the estimate rests on.
+    /// Values that the estimate rests on: those out of line today.
     pub values: u64,
+    /// Those of them that the toaster would take apart, or make appendable; it stores the others as
+    /// they are stored today.
+    pub divided_values: u64,
     /// Bytes that an average value takes in the row.
     pub inline_bytes_per_value: u64,
-    /// Bytes that an average value takes in the TOAST relation.
+    /// The same today.
+    pub inline_bytes_per_value_today: u64,
+    /// Bytes that an average value takes in the TOAST relation, without free space on its pages.
     pub toast_bytes_per_value: u64,
-    /// Buffers that reading one key (`jsonb_toaster`) or the value (`bytea_toaster`) visits.
+    /// The same today.
+    pub toast_bytes_per_value_today: u64,
+    /// Buffers that reading one key or element (`jsonb_toaster`) or the value (`bytea_toaster`) visits.
     pub read_buffers: f64,
     /// The same today.
     pub read_buffers_today: f64,
+    /// Buffers that reading the whole value visits.
+    pub whole_read_buffers: f64,
+    /// The same today.
+    pub whole_read_buffers_today: f64,
     /// Bytes written by a small update: one key changed, or a few bytes appended.
     pub small_update_bytes: u64,
     /// The same today.
@@ -319,10 +315,9 @@ pub struct PluggableReport {
 pub struct RecommendationReport {
     /// The candidate's index in `candidates`; 0 is to leave it as it is.
     pub candidate: usize,
-    /// One paragraph.
     pub reasons: String,
     /// `ALTER TABLE` statements, none if there is nothing to change.
     pub sql: Vec<String>,
-    /// The command that re-stores what is stored, none if there is nothing to change.
+    /// The command that rewrites what is stored, none if there is nothing to change.
     pub command: Option<String>,
 }

@@ -7,7 +7,6 @@
 /// A statement of the view that may be about the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {
-    /// Its text.
     pub query: String,
     /// Rows returned or changed.
     pub rows: f64,
@@ -35,11 +34,8 @@ pub enum Statements {
 /// A column of a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
-    /// Schema.
     pub schema: &'a str,
-    /// Table.
     pub table: &'a str,
-    /// Column.
     pub column: &'a str,
     /// Whether the table's name without a schema is this table's.
     pub unique_name: bool,
@@ -73,7 +69,6 @@ pub enum Verdict {
         reads: f64,
         /// Rows that it was written to, beyond those that are there now (the load).
         writes: f64,
-        /// Statements.
         statements: usize,
     },
 }
@@ -92,7 +87,7 @@ pub fn verdict(statements: &Statements, named: Named<'_>, live_rows: f64) -> Ver
     };
     if hidden > 0 {
         return Verdict::Silent(format!(
-            "the texts of {hidden} statements are hidden from this user, who is no member of \
+            "the texts of {hidden} statements are hidden from this user, who is not a member of \
              pg_read_all_stats"
         ));
     }
@@ -116,7 +111,7 @@ pub fn verdict(statements: &Statements, named: Named<'_>, live_rows: f64) -> Ver
     }
     if unclear > all * UNCLEAR_PART {
         return Verdict::Silent(format!(
-            "{:.0} % of the rows come from statements whose text does not tell what they do with \
+            "{:.0} % of the rows come from statements whose text does not say what they do with \
              the column",
             unclear / all * 100.0
         ));
@@ -469,10 +464,10 @@ mod tests {
                 silent(Statements::Unreadable("not loaded".into())),
             ].join("\n"),
             @r"
-        the texts of 2 statements are hidden from this user, who is no member of pg_read_all_stats
+        the texts of 2 statements are hidden from this user, who is not a member of pg_read_all_stats
         no statement in it names table and column
         its statements on the column are about too few rows
-        38 % of the rows come from statements whose text does not tell what they do with the column
+        38 % of the rows come from statements whose text does not say what they do with the column
         not loaded
         "
         );

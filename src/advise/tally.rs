@@ -135,6 +135,8 @@ pub struct VariantTally {
     block: Sums,
     block_forms: Forms,
     block_refused: f64,
+    /// The row's values as the variant has them; kept for its room.
+    arriving: Vec<Incoming>,
 }
 
 /// Everything added up over a sample.
@@ -162,23 +164,23 @@ impl Tally {
             block: Sums::default(),
             block_forms: Forms::default(),
             block_refused: 0.0,
+            arriving: Vec::new(),
         };
         let tallies = vec![tally; variants.len()];
         Tally { page, variants, tallies, blocks: Vec::new(), rows: 0.0, next: 0 }
     }
 
-    /// Adds the rows of one block: those looked at and how many live rows it has in all. Sizes of
-    /// values that must be compressed come from `compressed` by row and column.
-    pub fn block(
-        &mut self,
-        rows: &[SampleRow],
-        live_rows: usize,
-        compressed: &mut impl FnMut(usize, usize, Method) -> Option<u32>,
-    ) {
-        for (index, row) in rows.iter().enumerate() {
-            self.row(row, &mut |column, method| compressed(index, column, method));
+    /// Adds a row of the block that [`Tally::end_block`] ends. Sizes of values that must be compressed come from
+    /// `compressor`.
+    pub fn row(&mut self, row: &SampleRow, compressor: &mut impl Compressor) {
+        for (variant, tally) in self.variants.iter().zip(&mut self.tallies) {
+            tally.add(variant, row, self.page, compressor);
         }
-        let weight = if rows.is_empty() { 0.0 } else { live_rows as f64 / rows.len() as f64 };
+    }
+
+    /// Ends a block: so many of its rows were added, of so many live ones that it has in all.
+    pub fn end_block(&mut self, rows: usize, live_rows: usize) {
+        let weight = if rows == 0 { 0.0 } else { live_rows as f64 / rows as f64 };
         let cluster = self.cluster();
         if let Some(blocks) = self.blocks.get_mut(cluster) {
             *blocks += 1.0;
@@ -217,17 +219,6 @@ impl Tally {
         (hash >> 32) as usize % MAX_CLUSTERS
     }
 
-    fn row(&mut self, row: &SampleRow, compressor: &mut impl Compressor) {
-        for (variant, tally) in self.variants.iter().zip(&mut self.tallies) {
-            tally.add(variant, row, self.page, compressor);
-        }
-    }
-
-    /// What is compared, in the order given.
-    pub fn variants(&self) -> &[Variant] {
-        &self.variants
-    }
-
     /// The sums, in the same order.
     pub fn tallies(&self) -> &[VariantTally] {
         &self.tallies
@@ -262,16 +253,16 @@ impl VariantTally {
         page: PageSize,
         compressor: &mut impl Compressor,
     ) {
-        let mut values = row.values.clone();
         let length;
         let placed = if variant.settings.is_none() {
             length = row.tuple_length;
-            as_stored(&values, page)
+            as_stored(&row.values, page)
         } else {
-            if let Some(value) = values.get_mut(variant.column) {
+            self.arriving.clone_from(&row.values);
+            if let Some(value) = self.arriving.get_mut(variant.column) {
                 *value = fresh(*value);
             }
-            match variant.table.toast(&values, Operation::Update, compressor) {
+            match variant.table.toast(&self.arriving, Operation::Update, compressor) {
                 Ok(toasted) => {
                     length = toasted.tuple_length;
                     toasted.values

@@ -9,7 +9,7 @@ use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::{Settings, TupleTarget};
 use crate::model::toast::{Column, Table};
-use crate::source::live::catalog::Relation;
+use crate::server::catalog::Relation;
 
 /// Why a column cannot be advised on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +19,6 @@ pub enum ColumnError {
     Unknown {
         /// What was given.
         column: String,
-        /// The relation.
         relation: String,
         /// Which columns there are to choose from.
         allowed: String,
@@ -30,11 +29,8 @@ pub enum ColumnError {
          fixed length and are never toasted\nHINT:  {allowed}"
     )]
     FixedLength {
-        /// The column.
         column: String,
-        /// The relation.
         relation: String,
-        /// Its type.
         type_name: String,
         /// Which columns there are to choose from.
         allowed: String,
@@ -45,21 +41,15 @@ pub enum ColumnError {
          but plain\nHINT:  {allowed}"
     )]
     PlainType {
-        /// The column.
         column: String,
-        /// The relation.
         relation: String,
-        /// Its type.
         type_name: String,
         /// Which columns there are to choose from.
         allowed: String,
     },
     /// No column at all.
     #[error("relation \"{relation}\" has no column that can be toasted")]
-    NoColumns {
-        /// The relation.
-        relation: String,
-    },
+    NoColumns { relation: String },
 }
 
 fn allowed(relation: &Relation) -> String {
@@ -142,7 +132,6 @@ pub fn named_columns(relation: &Relation, names: &[String]) -> Result<Vec<usize>
 pub struct Variants {
     /// Its index from 0.
     pub column: usize,
-    /// Its name.
     pub name: String,
     /// Its type's name.
     pub type_name: String,
@@ -210,7 +199,7 @@ impl Variants {
             settings: Some(*settings),
             table: table(settings),
         }));
-        let methods = super::run::unique(
+        let methods = unique(
             all.iter()
                 .filter_map(|v| v.settings)
                 .filter(|s| matches!(s.storage, Storage::Extended | Storage::Main))
@@ -228,4 +217,15 @@ impl Variants {
             methods,
         })
     }
+}
+
+/// Every method of a list once.
+fn unique(methods: impl IntoIterator<Item = Method>) -> Vec<Method> {
+    let mut out = Vec::new();
+    for method in methods {
+        if !out.contains(&method) {
+            out.push(method);
+        }
+    }
+    out
 }

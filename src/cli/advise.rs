@@ -7,10 +7,10 @@ use clap::{Args, ValueEnum};
 use super::connect::{ConnectionArgs, HelpFlag};
 use crate::advise::recommend::Optimize;
 use crate::disk::desc::Storage;
+use crate::heap::sample::SampleSize;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::TupleTarget;
 use crate::report::format::Format;
-use crate::source::sample::SampleSize;
 
 /// Arguments of `advise-threshold`.
 #[derive(Debug, Args)]
@@ -52,8 +52,8 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = "Sample")]
     pub seed: u64,
 
-    /// Let the server compress the sample in a temporary table, in case its liblz4 is another than
-    /// the one that is imitated
+    /// Have the server compress the sample in a temporary table, in case its liblz4 differs from the
+    /// version that is imitated
     #[arg(long, help_heading = "Sample")]
     pub exact: bool,
 
@@ -61,12 +61,12 @@ pub struct AdviseArgs {
     #[arg(long, value_enum, default_value_t, help_heading = "Recommendation")]
     pub optimize: Optimize,
 
-    /// Rows read for each row written, instead of what pg_stat_statements and the server's
-    /// statistics tell
+    /// Rows read per row written, instead of what pg_stat_statements and the server's statistics
+    /// say
     #[arg(long, value_name = "NUMBER", value_parser = reads_per_write, allow_negative_numbers = true, help_heading = "Recommendation")]
     pub reads_per_write: Option<f64>,
 
-    /// Print only what makes the recommendation come true
+    /// Print only the statements or the command that carry out the recommendation
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
     pub emit: Option<Emit>,
 

@@ -1,6 +1,6 @@
 //! The connection options that every verb has, as psql has them.
 
-pub use crate::source::connect::*;
+pub use crate::server::connect::*;
 use std::fmt;
 
 /// Options to flatten into a verb's arguments. They take `-h`, so the command must be built with
@@ -42,6 +42,7 @@ pub struct HelpFlag {
 }
 
 impl ConnectionArgs {
+    #[cfg(feature = "internals")]
     /// Whether the user has said anything about the connection on the command line.
     pub fn is_empty(&self) -> bool {
         self.host.is_none()
@@ -55,7 +56,7 @@ impl ConnectionArgs {
     /// What these arguments and the surroundings come to.
     ///
     /// # Errors
-    /// As [`resolve`](crate::source::connect::resolve()).
+    /// As [`resolve`](crate::server::connect::resolve()).
     pub fn resolve(&self, around: &impl Surroundings) -> Result<Resolved, ConnectError> {
         let given = Given {
             host: self.host.clone(),
@@ -71,7 +72,7 @@ impl ConnectionArgs {
     /// none is known, unless `--no-password` forbids it.
     ///
     /// # Errors
-    /// As [`resolve`](crate::source::connect::resolve()) and [`connect`](crate::source::connect::connect).
+    /// As [`resolve`](crate::server::connect::resolve()) and [`connect`](crate::server::connect::connect).
     pub async fn connect(
         &self,
         session: &SessionOptions,

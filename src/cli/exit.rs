@@ -1,6 +1,7 @@
 //! Exit codes: a contract with scripts, so a number never changes its meaning.
 
-use crate::source::connect::ConnectError;
+use crate::server::connect::ConnectError;
+use crate::server::sink::{Failed, Kind};
 use std::process::ExitCode;
 
 /// How a run of `toastctl` ended.
@@ -57,6 +58,20 @@ impl Failure {
         Failure { exit, message: message.into() }
     }
 
+    /// Without the server's DETAIL, which may show contents of rows.
+    pub fn without_detail(self) -> Failure {
+        let mut message = String::new();
+        let mut skipped = false;
+        for line in self.message.lines() {
+            skipped = line.starts_with("DETAIL:") || (skipped && !line.starts_with("HINT:"));
+            if !skipped {
+                message.push_str(if message.is_empty() { "" } else { "\n" });
+                message.push_str(line);
+            }
+        }
+        Failure { message, ..self }
+    }
+
     /// Arguments or input that cannot be used.
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure::new(Exit::Usage, message)
@@ -66,6 +81,23 @@ impl Failure {
 impl From<&ConnectError> for Failure {
     fn from(error: &ConnectError) -> Failure {
         Failure::new(error.into(), error.to_string())
+    }
+}
+
+impl From<Kind> for Exit {
+    fn from(kind: Kind) -> Exit {
+        match kind {
+            Kind::Incomplete => Exit::Incomplete,
+            Kind::Usage => Exit::Usage,
+            Kind::Lost => Exit::Connection,
+            Kind::Stopped => Exit::Stopped,
+        }
+    }
+}
+
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Failure {
+        Failure::new(failed.kind.into(), failed.message)
     }
 }
 
@@ -94,6 +126,13 @@ mod tests {
         let documented: Vec<String> =
             Exit::ALL.iter().map(|exit| format!("{} {:?}", exit.code(), exit)).collect();
         assert_eq!(documented, ["0 Ok", "1 Incomplete", "2 Usage", "3 Connection", "4 Stopped"]);
+    }
+
+    #[test]
+    fn what_may_show_contents_is_left_out() {
+        let failure =
+            Failure::usage("t: refused\nDETAIL:  Failing row contains (1,\nsecret).\nHINT:  None.");
+        assert_eq!(failure.without_detail().message, "t: refused\nHINT:  None.");
     }
 
     #[test]

@@ -6,10 +6,10 @@ use clap::{Args, ValueEnum};
 
 use super::connect::{ConnectionArgs, HelpFlag};
 use crate::disk::custom::CustomFlavor;
+use crate::heap::sample::{SampleSize, Sampling};
 use crate::inspect::live::{Access, ScanToast};
 use crate::model::policy::{MethodChoice, Policy};
 use crate::report::format::Format;
-use crate::source::sample::{SampleSize, Sampling};
 
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
@@ -244,6 +244,6 @@ fn after_help() -> String {
     format!(
         "The columns of a file or of saved output, as @FILE takes them, are printed by:\n\n  \
          psql -XAtc \"{}\" > columns.json",
-        crate::source::columns::QUERY
+        crate::offline::columns::QUERY
     )
 }

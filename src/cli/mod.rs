@@ -3,24 +3,37 @@
 //! [`Cli`] is the whole command line; [`run`] does what it says.
 
 pub mod advise;
+mod advise_output;
 mod advise_run;
+pub mod completions;
 pub mod connect;
 pub mod exit;
+pub mod help;
 pub mod inspect;
-mod inspect_policy;
+mod inspect_output;
+mod inspect_request;
 mod inspect_run;
 mod maintain;
+pub mod manual;
+mod refused_file;
 pub mod retoast;
+mod retoast_again;
 mod retoast_from;
 pub mod retoast_manners;
 pub mod retoast_progress;
 mod retoast_run;
+mod retoast_session;
 mod retoast_signals;
-mod since_file;
 pub mod terminal;
 pub mod value_spec;
 
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
+
+use exit::Exit;
 
 /// See, predict and change how PostgreSQL stores large values (TOAST).
 #[derive(Debug, Parser)]
@@ -49,10 +62,32 @@ pub struct Cli {
 pub enum Verb {
     /// Show what is stored, how, and what it costs
     Inspect(Box<inspect::InspectArgs>),
-    /// Say what other TOAST settings of a table would store and cost
+    /// Predict the size and cost of other TOAST settings
     AdviseThreshold(Box<advise::AdviseArgs>),
-    /// Bring what is stored to another compression or storage, online
+    /// Rewrite stored values with another compression or storage, online
     Retoast(Box<retoast::RetoastArgs>),
+    /// Show a verb's help with examples, or a topic: policies, forms, exit-codes, permissions, json
+    Help(help::HelpArgs),
+    /// Print what bash, zsh or fish completes command lines by
+    Completions(completions::CompletionsArgs),
+}
+
+/// The command line; where it makes no sense the process ends, and the user knows why.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| {
+        let of_host = |value: &ContextValue| {
+            let argument = value.to_string();
+            argument == "-h" || argument.starts_with("--host ")
+        };
+        if error.use_stderr() && error.get(ContextKind::InvalidArg).is_some_and(of_host) {
+            let hint =
+                "HINT:  -h is the server's host, as in psql; help is --help, -? or toastctl help.";
+            let _ = error.print();
+            let _ = writeln!(io::stderr(), "{hint}");
+            std::process::exit(Exit::Usage.code().into());
+        }
+        error.exit()
+    })
 }
 
 /// Does what the command line says. Results are on standard output when it returns.
@@ -61,5 +96,19 @@ pub fn run(cli: &Cli) -> Result<exit::Exit, exit::Failure> {
         Verb::Inspect(args) => inspect_run::run(args),
         Verb::AdviseThreshold(args) => advise_run::run(args),
         Verb::Retoast(args) => retoast_run::run(args),
+        Verb::Help(args) => help::run(args),
+        Verb::Completions(args) => completions::run(args),
+    }
+}
+
+/// Parses the process's arguments and does what they say; an error goes to standard error, in a line.
+pub fn main() -> ExitCode {
+    match run(&parse()) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            // Where standard error is closed nobody can be reached.
+            let _ = writeln!(io::stderr(), "toastctl: error: {}", failure.message);
+            failure.exit.into()
+        }
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::retoast::keeper::{REPLICA_LAG, Wants};
-use crate::retoast::manners::{Lag, Limits};
-use crate::retoast::window::Window;
+use crate::retoast::pace::keeper::{REPLICA_LAG, Wants};
+use crate::retoast::pace::manners::{Lag, Limits};
+use crate::retoast::pace::window::Window;
 
 /// Free space to leave, unless told otherwise: 1 GB.
 const FREE_SPACE: u64 = 1 << 30;
@@ -32,10 +32,15 @@ pub struct MannersArgs {
     #[arg(long, value_name = "SQL")]
     pub throttle_query: Option<String>,
 
-    /// Before each VACUUM, wait while an older snapshot, replication slot or prepared transaction holds
-    /// back by more transactions than this what it may remove
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
-    pub max_xmin_age: u64,
+    /// Before each VACUUM, wait too while a snapshot, replication slot or prepared transaction is older than
+    /// so many transactions, however little it holds back
+    #[arg(long, value_name = "N")]
+    pub max_xmin_age: Option<u64>,
+
+    /// Stop, with exit code 4, after waiting so long at a stretch for others: for what holds back vacuum,
+    /// replicas, active sessions, the throttle query, WAL or free space
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub max_wait: Option<Duration>,
 
     /// Space to leave free for data directory, WAL and the table's tablespaces. Seen only over a Unix
     /// socket, by a member of pg_read_all_settings who may call pg_stat_file; elsewhere use
@@ -79,7 +84,8 @@ impl MannersArgs {
                 active_sessions: self.max_active_sessions,
                 throttle_query: self.throttle_query.clone(),
                 free_space: Some(self.min_free_space.unwrap_or(FREE_SPACE)),
-                xmin_age: Some(self.max_xmin_age),
+                xmin_age: self.max_xmin_age,
+                wait: self.max_wait,
                 window: self.window,
                 nice: self.nice,
             },
@@ -124,26 +130,32 @@ fn lag(text: &str) -> Result<LagArg, String> {
     if text.trim().eq_ignore_ascii_case("off") {
         return Ok(LagArg(None));
     }
+    if let Some(time) = a_time(text) {
+        return Ok(LagArg(Some(Lag::Time(time))));
+    }
+    let size = size(text).ok().filter(|_| !split(text).1.is_empty());
+    let size = size
+        .ok_or_else(|| format!("\"{text}\" is no lag: expected one such as 10s or 64MB, or off"))?;
+    Ok(LagArg(Some(Lag::Bytes(size))))
+}
+
+/// A time.
+fn time(text: &str) -> Result<Duration, String> {
+    a_time(text).ok_or_else(|| format!("\"{text}\" is no time: expected one such as 10s or 30min"))
+}
+
+/// A number with a unit of time.
+fn a_time(text: &str) -> Option<Duration> {
     let (number, unit) = split(text);
     let ms = match unit.to_ascii_lowercase().as_str() {
         "ms" => 1.0,
         "s" => 1e3,
         "min" => 60e3,
         "h" => 3600e3,
-        _ => {
-            let size = size(text).ok().filter(|_| !unit.is_empty());
-            let size = size.ok_or_else(|| {
-                format!("\"{text}\" is no lag: expected one such as 10s or 64MB, or off")
-            })?;
-            return Ok(LagArg(Some(Lag::Bytes(size))));
-        }
+        _ => return None,
     };
-    let time =
-        number.parse::<f64>().ok().map(|number| Duration::try_from_secs_f64(number * ms / 1e3));
-    match time {
-        Some(Ok(time)) => Ok(LagArg(Some(Lag::Time(time)))),
-        _ => Err(format!("\"{text}\" is no lag: expected one such as 10s or 64MB, or off")),
-    }
+    let number: f64 = number.parse().ok()?;
+    Duration::try_from_secs_f64(number * ms / 1e3).ok()
 }
 
 fn ratio(text: &str) -> Result<f64, String> {
@@ -180,6 +192,13 @@ mod tests {
         for bad in ["10", "s", "-1s", "1 day", ""] {
             assert!(lag(bad).unwrap_err().contains("is no lag"), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_time_has_a_unit() {
+        assert_eq!(time("1.5 s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(time("2h"), Ok(Duration::from_secs(7200)));
+        assert!(time("10").is_err() && time("-1s").is_err() && time("2 days").is_err());
     }
 
     #[test]

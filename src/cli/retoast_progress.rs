@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::refused_file::RefusedFile;
+use super::terminal::is_utf8;
 use crate::report::retoast_progress::{Moment, note};
-use crate::retoast::manners::Pause;
+use crate::retoast::pace::manners::Pause;
+use crate::retoast::result::SkippedRow;
 use crate::retoast::watch::{Figures, Watch};
 
 /// How often a plain line is printed.
@@ -43,6 +46,7 @@ pub(super) struct Progress {
     mode: Mode,
     bar: ProgressBar,
     state: Mutex<State>,
+    refused: Option<RefusedFile>,
 }
 
 struct State {
@@ -60,7 +64,7 @@ pub(super) fn tell(text: &str) {
 }
 
 impl Progress {
-    pub(super) fn new(arg: ProgressArg) -> Progress {
+    pub(super) fn new(arg: ProgressArg, refused: Option<RefusedFile>) -> Progress {
         let mode = match arg {
             ProgressArg::Auto if io::stderr().is_terminal() => Mode::Bar,
             ProgressArg::Auto | ProgressArg::Plain => Mode::Plain,
@@ -74,13 +78,13 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(None, target);
         let template = "{prefix} {wide_bar} {percent:>3} % {eta} left\n{wide_msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
+            bar.set_style(if is_utf8() { style } else { style.progress_chars("#>-") });
         }
         let now = Instant::now();
         let last = (mode != Mode::Json).then_some(now);
         let moment = Moment::default();
         let state = Mutex::new(State { moment, began: now, scan_began: now, last });
-        Progress { mode, bar, state }
+        Progress { mode, bar, state, refused }
     }
 
     /// Takes the bar away, before anything else is printed.
@@ -137,6 +141,12 @@ impl Watch for Progress {
             let moment = &mut state.moment;
             (moment.scan, moment.read, moment.blocks, moment.rows) = (scan, read, blocks, rows);
         });
+    }
+
+    fn refused(&self, relation: &str, row: &SkippedRow) {
+        if self.refused.as_ref().is_some_and(|file| !file.add(relation, row)) {
+            self.note(&format!("{relation}: could not write row {} to --list-refused", row.ctid));
+        }
     }
 
     fn note(&self, text: &str) {

@@ -8,47 +8,47 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::exit::{Exit, Failure};
-use super::inspect::SourceArg;
-use super::maintain;
+use super::maintain::{self, Around};
+use super::refused_file::RefusedFile;
 use super::retoast::{NewValues, RetoastArgs, ToasterArg};
+use super::retoast_again::{ENDS, Sessions};
 use super::retoast_from;
 use super::retoast_progress::{Progress, tell};
-use super::retoast_signals;
-use super::since_file::Remembered;
-use super::terminal;
-use crate::retoast::checkpoint::{self, Checkpoint, CheckpointError};
-use crate::retoast::choice::Toaster;
-use crate::retoast::control::Control;
-use crate::retoast::gauges;
-use crate::retoast::keeper::Keeper;
-use crate::retoast::machine::Tuning;
-use crate::retoast::origin;
-use crate::retoast::parents;
-use crate::retoast::patience::{Patience, Tried};
-use crate::retoast::pluggable::{self, Asked};
-use crate::retoast::policy_scan::Notebook;
-use crate::retoast::preflight::{self, Ready, Refusal, RuleWish, Wish};
-use crate::retoast::result::{Outcome, Report, SCHEMA, TableReport};
-use crate::retoast::run::{Options, RunError, Sweep};
-use crate::retoast::scan::Eyes;
+use super::retoast_session::{
+    Connections, Session, failed, need_pages, options, print, told, worst,
+};
+use crate::retoast::check::origin;
+use crate::retoast::check::parents;
+use crate::retoast::check::preflight;
+use crate::retoast::check::ready::{Ready, RuleWish, Wish};
+use crate::retoast::check::refusal::Refusal;
+use crate::retoast::goal::toaster::Toaster;
+use crate::retoast::judge::pluggable::{self, Asked};
+use crate::retoast::memory::checkpoint::Checkpoint;
+use crate::retoast::memory::remembered::{Remembered, SinceError};
+use crate::retoast::memory::since::{Doubt, Since};
+use crate::retoast::pace::patience::{Patience, Tried};
+use crate::retoast::result::{Report, SCHEMA, TableReport};
+use crate::retoast::sweep::error::RunError;
+use crate::retoast::sweep::options::Options;
+use crate::retoast::sweep::policy_state::Notebook;
+use crate::retoast::sweep::table::Sweep;
+use crate::retoast::sweep::watched::Watched;
 use crate::retoast::watch::Watch;
-use crate::source::connect::{Connection, SessionOptions};
-use crate::source::live::LiveError;
-use crate::source::live::catalog;
-use crate::source::live::server::Server;
-use crate::source::live::toasters;
+use crate::server::LiveError;
+use crate::server::catalog;
+use crate::server::connect::{Connection, Surroundings, ThisProcess};
+use crate::server::select::{self, How, Selection, select};
+use crate::server::toasters;
 
 /// Does what the arguments say.
 pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
     if args.maintain {
-        let words: Vec<String> = std::env::args().collect();
-        // Nobody to tell is no reason to fail.
-        let _ = write!(io::stdout(), "{}", maintain::entry(args, &words));
-        return Ok(Exit::Ok);
+        return print_entry(args);
     }
     if args.no_alter && args.new_values == NewValues::Extended {
         return Err(Failure::usage(
-            "--new-values extended sets the columns, and --no-alter forbids to set them",
+            "--new-values extended sets the columns, and --no-alter does not allow setting them",
         ));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -59,174 +59,21 @@ pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
     runtime.block_on(retoast(args))
 }
 
-/// The connections of one sweep.
-pub(super) struct Connections {
-    /// For batches, one for each job.
-    pub(super) writers: Vec<Arc<Connection>>,
-    pub(super) reader: Arc<Connection>,
-    /// Measures on one of its own.
-    pub(super) keeper: Keeper,
-}
-
-/// The first connection, from which the others are made, and what is known of the server.
-pub(super) struct Session {
-    pub(super) writer: Arc<Connection>,
-    pub(super) server: Server,
-    pub(super) control: Arc<Control>,
-}
-
-impl Session {
-    async fn open(args: &RetoastArgs) -> Result<Session, Failure> {
-        let options = SessionOptions::read_write("retoast");
-        let mut warn = |warning: &str| tell(&format!("warning: {warning}"));
-        let writer = args
-            .connection
-            .connect(&options, &mut warn)
-            .await
-            .map_err(|error| Failure::from(&error))?;
-        let server = Server::ask(writer.client())
-            .await
-            .map_err(|error| Failure::new(Exit::Incomplete, error.to_string()))?;
-        let control = Arc::new(Control::new(args.manners.pause_file.clone()));
-        retoast_signals::listen(&control, args.max_runtime, args.stop_file.clone());
-        Ok(Session { writer: Arc::new(writer), server, control })
-    }
-
-    /// A connection for measuring.
-    async fn keeper(
-        &self,
-        args: &RetoastArgs,
-        note: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<Keeper, Failure> {
-        let connection = self.writer.open_another().await.map_err(|error| Failure::from(&error))?;
-        let wants = args.manners.wants(args.max_bloat, args.dry_run);
-        match Keeper::open(Arc::new(connection), Arc::clone(&self.control), wants, note).await {
-            Ok(keeper) => Ok(keeper),
-            Err(refusal) => Err(self.refusal(&refusal).await),
-        }
-    }
-
-    /// Connections for so many sweeps side by side, the first of them with this keeper.
-    pub(super) async fn connections(
-        &self,
-        args: &RetoastArgs,
-        sweeps: u16,
-        keeper: Keeper,
-    ) -> Result<Vec<Connections>, Failure> {
-        let open = async || {
-            let opened = self.writer.open_another().await;
-            opened.map(Arc::new).map_err(|error| Failure::from(&error))
-        };
-        let (mut all, mut first) = (Vec::new(), Some(keeper));
-        for sweep in 0..sweeps {
-            let mut writers = Vec::new();
-            for job in 0..args.jobs {
-                writers.push(if (sweep, job) == (0, 0) {
-                    Arc::clone(&self.writer)
-                } else {
-                    open().await?
-                });
-            }
-            let keeper = match first.take() {
-                Some(keeper) => keeper,
-                // what there is to say the first one has said
-                None => self.keeper(args, &mut |_| {}).await?,
-            };
-            all.push(Connections { writers, reader: open().await?, keeper });
-        }
-        let mut ours = Vec::new();
-        for some in &all {
-            let others = [&*some.reader, some.keeper.connection()];
-            for connection in some.writers.iter().map(|writer| &**writer).chain(others) {
-                match gauges::backend(connection.client()).await {
-                    Ok(backend) => ours.push(backend),
-                    Err(error) => return Err(self.refusal(&error.into()).await),
-                }
-            }
-        }
-        for some in &mut all {
-            some.keeper.know_own(ours.clone());
-        }
-        Ok(all)
-    }
-
-    fn checkpoint(&self, args: &RetoastArgs) -> Result<Option<Checkpoint>, Failure> {
-        let Some(path) = &args.checkpoint else { return Ok(None) };
-        let sweep = checkpoint::Sweep {
-            database: self.server.database.clone(),
-            choice: format!("{} to {}", args.columns.join(", "), choice(args)),
-        };
-        Checkpoint::open(path, sweep).map(Some).map_err(|error| match error {
-            CheckpointError::Io { .. } => Failure::new(Exit::Incomplete, error.to_string()),
-            _ => Failure::usage(error.to_string()),
-        })
-    }
-
-    pub(super) fn stopped(&self) -> bool {
-        self.control.stopped()
-    }
-
-    pub(super) fn eyes(&self, args: &RetoastArgs) -> Result<Eyes, Failure> {
-        let why = if !self.server.superuser {
-            "pageinspect needs a superuser"
-        } else if self.server.pageinspect.is_none() {
-            "the extension pageinspect is not installed in this database"
-        } else {
-            ""
-        };
-        match (&self.server.pageinspect, args.source) {
-            (_, SourceArg::Functions) => Ok(Eyes::Functions),
-            (Some(pageinspect), _) if why.is_empty() => Ok(Eyes::Pages(pageinspect.clone())),
-            (_, SourceArg::Pageinspect) => {
-                Err(Failure::new(Exit::Incomplete, format!("pages cannot be read: {why}")))
-            }
-            _ => {
-                tell(&format!("notice: using SQL functions: {why}"));
-                Ok(Eyes::Functions)
-            }
-        }
-    }
-
-    /// As psql puts it, with the code of a lost connection if it is that.
-    pub(super) async fn failure(
-        &self,
-        place: &str,
-        error: &LiveError,
-        used: &[Arc<Connection>],
-    ) -> Failure {
-        if let LiveError::Server(statement) = error {
-            for connection in used.iter().chain([&self.writer]) {
-                if statement.as_db_error().is_none() || connection.is_lost() {
-                    let explained = connection.explain(statement).await;
-                    if connection.is_lost() {
-                        return Failure::new(Exit::Connection, format!("{place}{explained}"));
-                    }
-                }
-            }
-        }
-        Failure::new(Exit::Incomplete, format!("{place}{error}"))
-    }
-
-    pub(super) async fn refusal(&self, refusal: &Refusal) -> Failure {
-        match refusal {
-            Refusal::Live(error) => self.failure("", error, &[]).await,
-            Refusal::Usage(text) => Failure::usage(text.clone()),
-            Refusal::Refused(text) => Failure::new(Exit::Incomplete, text.clone()),
-        }
-    }
-}
-
-/// What the columns are brought to, in a word.
-fn choice(args: &RetoastArgs) -> String {
-    match (args.policy, args.method) {
-        (None, _) => match &args.toaster {
-            Some(ToasterArg::Named(name)) => name.clone(),
-            Some(ToasterArg::Stock(toaster)) => toaster.name().to_owned(),
-            None => String::new(),
-        },
-        (Some(policy), None) => policy.to_string(),
-        (Some(policy), Some(method)) => format!("{policy} {method}"),
-    }
+/// Prints the crontab entry.
+fn print_entry(args: &RetoastArgs) -> Result<Exit, Failure> {
+    let unknown = |what: &'static str| {
+        move |error: io::Error| Failure::new(Exit::Incomplete, format!("{what}: {error}"))
+    };
+    let around = Around {
+        program: std::env::current_exe().map_err(unknown("could not find this program's file"))?,
+        directory: std::env::current_dir().map_err(unknown("could not find this directory"))?,
+        environment: ThisProcess::new().environment().clone(),
+    };
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let entry = maintain::entry(args, &words.collect::<Vec<String>>(), &around)?;
+    // Nobody to tell is no reason to fail.
+    let _ = write!(io::stdout(), "{entry}");
+    Ok(Exit::Ok)
 }
 
 /// Says what values get that are written from now on.
@@ -238,9 +85,7 @@ fn announce(args: &RetoastArgs, ready: &Ready) {
         NewValues::External => {
             "not be compressed, and be stored out of line where a row is too long"
         }
-        NewValues::Extended => {
-            "be compressed whenever they can be (not while rows are stored anew)"
-        }
+        NewValues::Extended => "be compressed whenever they can be (not while rows are re-toasted)",
     };
     tell(&format!(
         "{}: values that are written from now on will {what}; run the command again to bring them to \
@@ -261,18 +106,22 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
              HINT:  --parallel-tables sweeps several tables side by side.",
         ));
     }
-    let session = Session::open(args).await?;
+    let refused = match &args.list_refused {
+        Some(path) => Some(RefusedFile::create(path)?),
+        None => None,
+    };
+    let (session, measuring) = Session::open(args).await?;
     let client = session.writer.client();
-    if let Err(refusal) = preflight::server(client, &session.server).await {
+    if let Err(refusal) = preflight::server(&session.server) {
         return Err(session.refusal(&refusal).await);
     }
-    let watch = Progress::new(args.progress);
-    let keeper = session.keeper(args, &mut |text| watch.note(text)).await?;
+    let watch = Progress::new(args.progress, refused);
+    let keeper = session.keeper(args, measuring, &mut |text| watch.note(text)).await?;
     if let Some(name) = &args.from_toaster {
         return retoast_from::run(args, &session, keeper, &watch, name).await;
     }
-    let oids = match catalog::find(client, &session.server.database, &args.tables).await {
-        Ok(oids) => oids,
+    let selection = match select(&session.writer, &session.server.database, &args.tables).await {
+        Ok(selection) => selection,
         Err(error) => return Err(session.failure("", &error, &[]).await),
     };
     let (toaster, asked) = match &args.toaster {
@@ -297,15 +146,13 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
         no_alter: args.no_alter,
         allow_triggers: args.allow_triggers,
         allow_row_security: args.allow_row_security,
+        trust_owner_code: args.trust_owner_code,
     };
     // every table is looked at before the first is touched
-    let mut tables: Vec<Ready> = Vec::new();
-    for oid in oids {
-        match preflight::table(client, &session.server, oid, &wish).await {
-            Ok(ready) => tables.extend(ready),
-            Err(refusal) => return Err(session.refusal(&refusal).await),
-        }
-    }
+    let tables = match look_at_all(&session, &selection, &wish).await {
+        Ok(tables) => tables,
+        Err(refusal) => return Err(session.refusal(&refusal).await),
+    };
     for ready in &tables {
         match keeper.check_space(ready).await {
             Ok(told) => told.iter().for_each(|told| {
@@ -318,16 +165,15 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
     if tables.iter().any(|ready| ready.plan.is_some()) {
         need_pages(&eyes)?;
     }
-    let options = options(args, toaster, eyes);
+    let options = options(args, &session, toaster, eyes);
     if let (Some(name), false) = (&options.origin, args.dry_run)
         && let Err(refusal) = origin::set_up(client, name).await
     {
         return Err(session.refusal(&refusal).await);
     }
     let checkpoint = session.checkpoint(args)?;
-    let database = &session.server.database;
-    let mut memory = match &args.since {
-        Some(path) => Some(Remembered::open(path, client, database, args.dry_run).await?),
+    let memory = match &args.since {
+        Some(path) => Some(Remembered::open(path, args.dry_run).map_err(|e| unusable(&e))?),
         None => None,
     };
     set_parents(&session, args, &wish, &watch).await?;
@@ -346,16 +192,42 @@ async fn retoast(args: &RetoastArgs) -> Result<Exit, Failure> {
     };
     let swept = all.sweep(&connections).await;
     let (mut reports, mut failure) = (Vec::new(), None);
-    for (at, report, failed) in swept {
-        if let (Some(memory), Some(ready), Some(report)) = (&mut memory, tables.get(at), &report) {
-            // the report is printed all the same
-            failure = failure.or(memory.remember(ready, report).err());
-        }
+    for (_, report, failed) in swept {
         reports.extend(report);
         failure = failure.or(failed);
     }
     watch.end();
     finish(args, reports, failure, session.control.stopped())
+}
+
+/// What `--since` names is no such file.
+fn unusable(error: &SinceError) -> Failure {
+    Failure::usage(error.to_string())
+}
+
+/// Looks at every table. Of those that a pattern matches, what has nothing to rewrite is left out.
+async fn look_at_all(
+    session: &Session,
+    selection: &Selection,
+    wish: &Wish,
+) -> Result<Vec<Ready>, Refusal> {
+    let client = session.writer.client();
+    selection.notices().iter().for_each(|text| tell(&format!("notice: {text}")));
+    let mut tables = Vec::new();
+    for found in &selection.found {
+        if found.how == How::Matched
+            && let Some(relation) = catalog::describe(client, found.oid).await?
+            && let Some(why) = preflight::unfit(&relation, &wish.columns)
+        {
+            tell(&format!("notice: left out: {why}"));
+            continue;
+        }
+        tables.extend(preflight::table(client, &session.server, found.oid, wish).await?);
+    }
+    if tables.is_empty() && selection.found.iter().any(|found| found.how == How::Matched) {
+        return Err(Refusal::Usage("no table that is named has these columns".to_owned()));
+    }
+    Ok(tables)
 }
 
 /// Has new partitions of the partitioned tables that were named take the choice from them.
@@ -372,10 +244,10 @@ async fn set_parents(
     let client = session.writer.client();
     let work = async {
         let oids =
-            catalog::find_partitioned(client, &session.server.database, &args.tables).await?;
+            select::partitioned(&session.writer, &session.server.database, &args.tables).await?;
         let mut parents = Vec::new();
         for oid in oids {
-            parents.extend(parents::parent(client, oid, wish).await?);
+            parents.extend(parents::parent(client, &session.server, oid, wish).await?);
         }
         for parent in &parents {
             if args.dry_run {
@@ -398,11 +270,11 @@ async fn set_parents(
                 )),
             }
         }
-        Ok(())
+        Ok::<(), Refusal>(())
     };
     match work.await {
         Ok(()) => Ok(()),
-        Err(error) => Err(session.failure("", &error, &[]).await),
+        Err(refusal) => Err(session.refusal(&refusal).await),
     }
 }
 
@@ -433,75 +305,112 @@ impl All<'_> {
     async fn some(&self, connections: &Connections, next: &AtomicUsize) -> Vec<Swept> {
         let mut swept = Vec::new();
         let notebook = Notebook::default();
+        let mut sessions = Sessions {
+            writers: connections.writers.clone(),
+            reader: Arc::clone(&connections.reader),
+        };
         while !self.session.control.stopped() {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(ready), Some((writer, others))) =
-                (self.tables.get(at), connections.writers.split_first())
+            let (Some(ready), Some(writer)) = (self.tables.get(at), sessions.writers.first())
             else {
                 break;
             };
-            let sweep = Sweep {
-                writer: Arc::clone(writer),
-                others: others.to_vec(),
-                reader: Arc::clone(&connections.reader),
-                server: &self.session.server,
-                ready,
-                options: self.options,
-                watch: self.watch,
-                stop: self.session.control.stop_flag(),
-                keeper: &connections.keeper,
-                checkpoint: self.checkpoint,
-                notebook: &notebook,
-                since: self.memory.and_then(|memory| memory.since(ready)),
+            let place = format!("{}: ", ready.relation.display_name());
+            let (since, doubt) = match self.since(writer, ready).await {
+                Ok(Ok(since)) => (since, None),
+                Ok(Err(doubt)) => {
+                    let told = format!("{place}--since: all rows are judged: {doubt}");
+                    self.watch.note(&told);
+                    (None, Some(doubt))
+                }
+                Err(error) => {
+                    next.store(self.tables.len(), Ordering::Relaxed);
+                    let failure = failed(&place, &error, &sessions.all()).await;
+                    swept.push((at, None, Some(failure)));
+                    break;
+                }
             };
-            let (report, ended) = sweep.run().await;
+            let (mut earlier, mut ends): (Option<TableReport>, u32) = (None, 0);
+            let mut watched = Watched::default();
+            let (report, ended) = loop {
+                let Some((writer, others)) = sessions.writers.split_first() else {
+                    break (None, Ok(()));
+                };
+                let sweep = Sweep {
+                    writer: Arc::clone(writer),
+                    others: others.to_vec(),
+                    reader: Arc::clone(&sessions.reader),
+                    server: &self.session.server,
+                    ready,
+                    options: self.options,
+                    watch: self.watch,
+                    stop: self.session.control.stop_flag(),
+                    keeper: &connections.keeper,
+                    checkpoint: self.checkpoint,
+                    notebook: &notebook,
+                    since,
+                    doubt: doubt.clone(),
+                    watched,
+                };
+                let (mut report, ended) = sweep.run().await;
+                watched = sweep.watched;
+                ends = match &report {
+                    Some(report) if report.rows_stored > 0 => 0,
+                    _ => ends + 1,
+                };
+                if let (Some(report), Some(earlier)) = (&mut report, earlier.take()) {
+                    report.go_on_from(earlier);
+                }
+                let reason = match &ended {
+                    Err(RunError::Live(error)) if ends < ENDS && !self.session.stopped() => {
+                        sessions.end(error).await
+                    }
+                    _ => None,
+                };
+                let Some(reason) = reason else { break (report, ended) };
+                self.watch.note(&format!("{place}a session has ended: {reason}"));
+                let origin = self.options.origin.as_deref();
+                if sessions.renew(self.session, origin, &connections.keeper).await.is_err() {
+                    break (report, ended);
+                }
+                self.watch.note(&format!("{place}going on in a new session"));
+                earlier = report;
+            };
             let mut failure = None;
             if let Err(error) = ended {
                 // the other workers find no table left
                 next.store(self.tables.len(), Ordering::Relaxed);
-                let place = format!("{}: ", ready.relation.display_name());
-                let used = [&connections.writers[..], &[Arc::clone(&connections.reader)]].concat();
                 failure = Some(match &error {
-                    RunError::Live(error) => self.session.failure(&place, error, &used).await,
+                    RunError::Live(error) => {
+                        let failure = failed(&place, error, &sessions.all()).await;
+                        if self.options.show_details { failure } else { failure.without_detail() }
+                    }
+                    RunError::Lost(_) => Failure::new(Exit::Connection, format!("{place}{error}")),
                     other => Failure::new(Exit::Incomplete, format!("{place}{other}")),
                 });
+            }
+            // at once: what follows may be stopped or killed
+            if let (Some(memory), Some(report)) = (self.memory, &report) {
+                let remembered = memory.remember(ready, report);
+                failure = failure.or(remembered
+                    .err()
+                    .map(|error| Failure::new(Exit::Incomplete, error.to_string())));
             }
             swept.push((at, report, failure));
         }
         swept
     }
-}
 
-/// How to go about it, as the arguments say.
-pub(super) fn options(args: &RetoastArgs, toaster: Toaster, eyes: Eyes) -> Options {
-    Options {
-        toaster,
-        eyes,
-        tuning: Tuning {
-            window: args.window_pages,
-            passes: args.passes,
-            batch: Duration::from_millis(args.batch_ms),
-            batch_bytes: args.batch_bytes,
-            max_bloat: args.max_bloat,
-            jobs: args.jobs.into(),
-        },
-        verify: args.verify.into(),
-        lock_timeout: Duration::from_millis(args.lock_timeout),
-        row_security_off: !args.allow_row_security,
-        dry_run: args.dry_run,
-        origin: args.replication_origin.clone(),
-    }
-}
-
-/// SQL functions do not tell which toaster wrote a value.
-pub(super) fn need_pages(eyes: &Eyes) -> Result<(), Failure> {
-    match eyes {
-        Eyes::Pages(_) => Ok(()),
-        Eyes::Functions => Err(Failure::new(
-            Exit::Incomplete,
-            "pages must be read here: nothing else tells which toaster of pg_toaster stored a value\n\
-             HINT:  Run as a superuser, with the extension pageinspect in this database.",
-        )),
+    /// What `--since` knows of a table.
+    async fn since(
+        &self,
+        writer: &Connection,
+        ready: &Ready,
+    ) -> Result<Result<Option<Since>, Doubt>, LiveError> {
+        match self.memory {
+            Some(memory) => memory.since(writer.client(), ready).await,
+            None => Ok(Ok(None)),
+        }
     }
 }
 
@@ -534,52 +443,4 @@ fn finish(
         return Err(failure);
     }
     Ok(told(exit))
-}
-
-/// The exit code that says how the worst of the tables ended.
-pub(super) fn worst(tables: &[TableReport]) -> Exit {
-    let exits = tables.iter().map(|table| match table.outcome {
-        Outcome::Complete | Outcome::Planned => Exit::Ok,
-        Outcome::Incomplete | Outcome::Failed => Exit::Incomplete,
-        Outcome::Stopped => Exit::Stopped,
-    });
-    exits.max().unwrap_or(Exit::Ok)
-}
-
-/// Writes the report.
-pub(super) fn print(args: &RetoastArgs, report: &Report) -> Result<(), Failure> {
-    let width = terminal::output_width();
-    match crate::report::retoast::write(report, args.format, width, &mut terminal::stdout()) {
-        Err(error) if !terminal::is_closed_pipe(&error) => {
-            Err(Failure::new(Exit::Incomplete, format!("could not write: {error}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The exit code, after what goes on is told where there is something to go on with.
-pub(super) fn told(exit: Exit) -> Exit {
-    if exit == Exit::Stopped {
-        tell(&format!("stopped; to go on: {}", command_line()));
-    }
-    exit
-}
-
-/// The command that goes on, as a shell takes it. A connection string may hold a password and is left
-/// out.
-fn command_line() -> String {
-    let words: Vec<String> = std::env::args().map(|word| shell_word(&word)).collect();
-    words.join(" ")
-}
-
-/// A word as a shell takes it; what may hold a password is left out.
-pub(super) fn shell_word(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=%@".contains(c);
-    if word.contains("://") || word.contains("password") {
-        "'…'".to_owned()
-    } else if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }

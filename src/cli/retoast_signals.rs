@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::retoast::control::Control;
+use crate::retoast::pace::control::Control;
 
 /// Begins to listen: to Ctrl-C, SIGTERM, a stop file and a time limit in seconds for the end, to
 /// SIGUSR1 and SIGUSR2 for a pause. Needs a runtime.

@@ -6,19 +6,41 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::inspect::progress::Progress;
+use super::exit::{Exit, Failure};
+use crate::heap::progress::Progress;
+use crate::report::format::Format;
 
-/// Width of tables on standard output: `COLUMNS` if set, else the terminal's; `None` if it is no
-/// terminal.
+/// Width of tables in a file or a pipe, unless `COLUMNS` says otherwise.
+const PIPE_WIDTH: usize = 100;
+
+/// Width of tables on standard output: `COLUMNS` if set, else the terminal's; `None` for no limit, which is
+/// `COLUMNS=0`.
 pub fn output_width() -> Option<usize> {
     let columns = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
-    columns.filter(|&width| width > 0).or_else(|| {
-        let stdout = io::stdout();
-        if !stdout.is_terminal() {
-            return None;
-        }
-        terminal_size::terminal_size_of(stdout).map(|(width, _)| usize::from(width.0))
-    })
+    if let Some(width) = columns {
+        return Some(width).filter(|&width| width > 0);
+    }
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return Some(PIPE_WIDTH);
+    }
+    terminal_size::terminal_size_of(stdout).map(|(width, _)| usize::from(width.0))
+}
+
+/// Whether the locale's encoding is UTF-8, by the variables that say so.
+pub fn is_utf8() -> bool {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    is_utf8_locale(["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).as_deref())
+}
+
+/// `None`, as in cron or a container, means the C locale, whose terminals mostly take UTF-8 all the same; but
+/// nobody has said so.
+fn is_utf8_locale(name: Option<&str>) -> bool {
+    let name = name.unwrap_or("C").to_ascii_lowercase();
+    name.ends_with("utf-8")
+        || name.ends_with("utf8")
+        || name.contains(".utf-8@")
+        || name.contains(".utf8@")
 }
 
 /// Standard output, buffered. A reader that went away (`| head`) is not an error: see
@@ -27,9 +49,81 @@ pub fn stdout() -> io::BufWriter<io::Stdout> {
     io::BufWriter::with_capacity(1 << 16, io::stdout())
 }
 
+/// Standard output for people: where the locale is not one of UTF-8, the signs that reports are drawn with
+/// have ASCII in their places. What comes from the server stays as it is.
+pub fn stdout_for_people(format: Format) -> Plain<io::BufWriter<io::Stdout>> {
+    let people = matches!(format, Format::Table | Format::Markdown);
+    Plain { inner: stdout(), ascii: people && !is_utf8() }
+}
+
+/// A writer that puts ASCII in the place of some signs, each as wide as before.
+pub struct Plain<W> {
+    inner: W,
+    ascii: bool,
+}
+
+impl<W: Write> Write for Plain<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) if self.ascii && !text.is_ascii() => {
+                self.inner.write_all(ascii(text).as_bytes())?;
+                Ok(bytes.len())
+            }
+            _ => self.inner.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// The signs of reports and messages in ASCII.
+fn ascii(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '±' | '≈' | '…' => '~',
+            '–' => '-',
+            'µ' => 'u',
+            other => other,
+        })
+        .collect()
+}
+
 /// Whether writing failed because nobody reads any more.
 pub fn is_closed_pipe(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
+}
+
+/// What an error of standard output means: none if nobody reads any more.
+pub(super) fn unwritable(error: &io::Error) -> Result<Exit, Failure> {
+    if is_closed_pipe(error) {
+        return Ok(Exit::Ok);
+    }
+    Err(Failure::new(Exit::Incomplete, format!("could not write: {error}")))
+}
+
+/// One line on standard error.
+pub(super) fn tell(text: &str) {
+    // Nobody to tell is no reason to stop.
+    let _ = writeln!(io::stderr(), "toastctl: {text}");
+}
+
+/// What verbs that talk to servers run in.
+pub(super) fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Incomplete, format!("could not start: {error}")))
+}
+
+/// Ends with a Ctrl-C.
+pub(super) async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        // what cannot be heard never comes
+        std::future::pending::<()>().await;
+    }
 }
 
 /// How often a plain line is printed where standard error is no terminal.
@@ -113,6 +207,38 @@ impl Progress for ReadingProgress {
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
         if self.terminal {
             self.bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_are_ascii_where_the_locale_is_not_utf8() {
+        let shown = |ascii| {
+            let mut plain = Plain { inner: Vec::new(), ascii };
+            plain.write_all("-55.3 % ±1.3  4.9 µs …".as_bytes()).unwrap();
+            String::from_utf8(plain.inner).unwrap()
+        };
+        assert_eq!(shown(true), "-55.3 % ~1.3  4.9 us ~");
+        assert_eq!(shown(false), "-55.3 % ±1.3  4.9 µs …");
+    }
+
+    #[test]
+    fn locales() {
+        for (name, utf8) in [
+            (None, false),
+            (Some("C"), false),
+            (Some("POSIX"), false),
+            (Some("de_DE"), false),
+            (Some("de_DE.ISO-8859-1"), false),
+            (Some("C.UTF-8"), true),
+            (Some("en_US.utf8"), true),
+            (Some("ca_ES.UTF-8@valencia"), true),
+        ] {
+            assert_eq!(is_utf8_locale(name), utf8, "{name:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Which value: `table.column@(block,item)`.
 
 use crate::disk::ItemPointer;
-use crate::source::live::chunks::parse_tid;
+use crate::server::chunks::parse_tid;
 
 /// A value named by its place.
 #[derive(Debug, Clone, PartialEq, Eq)]

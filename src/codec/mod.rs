@@ -8,6 +8,8 @@
 //! All work on slices, know no varlena header, and trust no size: it is checked against what the
 //! compressed bytes can give before anything is allocated.
 
+#![deny(missing_docs)]
+
 pub mod datum;
 pub mod lz4;
 pub mod lz4_size;

@@ -58,12 +58,6 @@ impl PageSize {
         (self.max_bytes_per_tuple(4) - 24 - 12) as u32
     }
 
-    /// Index tuples longer than this have their values compressed (`TOAST_INDEX_TARGET`).
-    pub fn toast_index_target(self) -> usize {
-        // MaxHeapTupleSize / 16
-        (self.bytes() - max_align(PAGE_HEADER_SIZE + LINE_POINTER_SIZE)) / 16
-    }
-
     /// How many chunks hold `stored` bytes.
     pub fn chunks(self, stored: u32) -> u32 {
         stored.div_ceil(self.toast_max_chunk_size())
@@ -76,18 +70,17 @@ mod tests {
 
     #[test]
     fn sizes_are_those_of_the_servers_headers() {
-        // page size: threshold, chunk, MAIN target, index target
-        for (bytes, threshold, chunk, main, index) in [
-            (4096, 1008, 972, 4064, 254),
-            (8192, 2032, 1996, 8160, 510),
-            (16384, 4080, 4044, 16352, 1022),
-            (32768, 8176, 8140, 32736, 2046),
+        // page size: threshold, chunk, MAIN target
+        for (bytes, threshold, chunk, main) in [
+            (4096, 1008, 972, 4064),
+            (8192, 2032, 1996, 8160),
+            (16384, 4080, 4044, 16352),
+            (32768, 8176, 8140, 32736),
         ] {
             let page = PageSize::new(bytes).unwrap();
             assert_eq!(page.toast_tuple_threshold(), threshold);
             assert_eq!(page.toast_max_chunk_size(), chunk);
             assert_eq!(page.toast_tuple_target_main(), main);
-            assert_eq!(page.toast_index_target(), index);
         }
         assert_eq!(PageSize::new(8191), None);
         assert_eq!(PageSize::DEFAULT.chunks(1996), 1);

@@ -10,6 +10,8 @@
 //! Everything borrows from the bytes given and takes both byte orders. A value that is not
 //! understood is a value with its bytes, not an error that stops the page.
 
+#![deny(missing_docs)]
+
 pub mod checksum;
 pub mod custom;
 pub mod desc;
@@ -22,6 +24,7 @@ pub mod pointer;
 pub mod tuple;
 pub mod types;
 pub mod varlena;
+mod varlena_error;
 pub mod walk;
 
 use std::fmt;

@@ -3,8 +3,13 @@
 use super::ByteOrder;
 use super::custom::{CustomFlavor, CustomPointer, VARTAG_CUSTOM};
 use super::pointer::ToastPointer;
+pub use super::varlena_error::VarlenaError;
 use crate::codec::Method;
 
+/// Bytes of a compressed datum's header, length word and `va_tcinfo` (`VARHDRSZ_COMPRESSED`).
+pub const COMPRESSED_HEADER_SIZE: u32 = 8;
+/// Of these the bytes that do not move to the TOAST relation: the length word (`VARHDRSZ`).
+pub const VARLENA_HEADER_SIZE: u32 = 4;
 /// Tag of an ordinary on-disk TOAST pointer (`VARTAG_ONDISK`).
 pub const VARTAG_ONDISK: u8 = 18;
 /// Tags that exist in memory only (`VARTAG_INDIRECT`, `VARTAG_EXPANDED_RO`, `VARTAG_EXPANDED_RW`);
@@ -46,35 +51,6 @@ pub enum Varlena<'a> {
         bytes: &'a [u8],
         /// Whether the datum's length is known, so that what follows it can be read.
         sized: bool,
-    },
-}
-
-/// Why bytes are no varlena. Offsets count from the datum's first byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum VarlenaError {
-    /// The bytes end inside the header.
-    #[error("varlena header needs {need} bytes, {got} are left")]
-    HeaderCut {
-        /// Bytes of this kind of header.
-        need: usize,
-        /// Bytes there are.
-        got: usize,
-    },
-    /// The length in the header is less than the header itself.
-    #[error("varlena length {length} is less than its header of {header} bytes")]
-    TooShort {
-        /// The length read, header included.
-        length: usize,
-        /// Bytes of the header.
-        header: usize,
-    },
-    /// The value reaches past the end of the bytes.
-    #[error("varlena of {length} bytes reaches past the end: {got} bytes are left")]
-    PastEnd {
-        /// The length read, header included.
-        length: usize,
-        /// Bytes there are.
-        got: usize,
     },
 }
 

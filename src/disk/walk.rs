@@ -280,10 +280,10 @@ impl<'a, 'd> Iterator for Walk<'a, 'd> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::desc::{Align, Storage};
-    use super::super::tuple::infomask;
-    use super::super::{ItemPointer, TransactionId};
     use super::*;
+    use crate::disk::desc::{Align, Storage};
+    use crate::disk::tuple::infomask;
+    use crate::disk::{ItemPointer, TransactionId};
     use proptest::prelude::*;
 
     fn desc() -> TupleDesc {

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::contents::{hex, md5_hex, write_text};
-use super::scan::Seen;
 use crate::codec::Method;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
@@ -16,6 +15,7 @@ use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{ItemPointer, Oid};
+use crate::heap::scan::Seen;
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate};
@@ -29,10 +29,8 @@ pub const SCHEMA: &str = "toastctl.value/1";
 /// Bytes of content that are shown.
 const FIRST_BYTES: usize = 64;
 
-/// A chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChunkAnatomy {
-    /// `chunk_seq`.
     pub seq: i32,
     /// Where it stands in the TOAST relation.
     pub ctid: String,
@@ -66,7 +64,6 @@ pub struct PartAnatomy {
 /// What reading the whole value touches besides its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct ReadCost {
-    /// Chunks.
     pub chunks: u64,
     /// Different pages of the TOAST relation that hold them.
     pub pages: u64,
@@ -77,15 +74,11 @@ pub struct ReadCost {
 /// Everything about one value. Sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Anatomy {
-    /// Always [`SCHEMA`].
     pub schema: &'static str,
     /// `schema.name`, or the file.
     pub relation: String,
-    /// `(block,item)`.
     pub ctid: String,
-    /// Column.
     pub column: String,
-    /// Its type.
     #[serde(rename = "type")]
     pub type_name: String,
     /// As in reports.
@@ -100,7 +93,6 @@ pub struct Anatomy {
     pub pointer_size: u64,
     /// The pluggable toaster.
     pub toaster: Option<String>,
-    /// Its OID.
     pub toaster_oid: Option<u32>,
     /// The kind of its pointer.
     pub pointer_kind: Option<&'static str>,
@@ -180,13 +172,10 @@ pub fn of<S: ChunkStore>(
 pub struct Wanted<'a> {
     /// The relation's name.
     pub relation: &'a str,
-    /// Its columns.
     pub desc: &'a TupleDesc,
     /// The layout of custom pointers.
     pub flavor: CustomFlavor,
-    /// The column.
     pub column: &'a str,
-    /// The tuple.
     pub ctid: ItemPointer,
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::stats::{FormSums, RelationStats, TupleCounts};
 use crate::codec::Method;
+use crate::heap::stats::{FormSums, RelationStats, TupleCounts};
 use crate::model::estimate::PowerSums;
 use crate::model::stored::Form;
 
@@ -13,7 +13,6 @@ pub type FormKey = (Form, Option<Method>);
 /// Values of one form, or of all that are not NULL.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ValueBlocks {
-    /// How many.
     pub values: PowerSums,
     /// Content without headers.
     pub raw_bytes: PowerSums,
@@ -21,7 +20,6 @@ pub struct ValueBlocks {
     pub stored_bytes: PowerSums,
     /// TOAST pointers in the rows.
     pub pointer_bytes: PowerSums,
-    /// Chunks.
     pub chunks: PowerSums,
     /// Whether all raw sizes are known.
     pub raw_known: Known,
@@ -32,7 +30,6 @@ pub struct ValueBlocks {
 /// Whether something is known of every value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Known {
-    /// It is.
     #[default]
     Always,
     /// It is not.
@@ -67,10 +64,8 @@ impl ValueBlocks {
     }
 }
 
-/// One column.
 #[derive(Debug, Clone, Default)]
 pub struct ColumnBlocks {
-    /// By form.
     pub forms: BTreeMap<FormKey, ValueBlocks>,
     /// All values that are not NULL.
     pub all: ValueBlocks,
@@ -127,7 +122,6 @@ impl ColumnBlocks {
 /// All blocks of a sample, or those of one of the connections that read it.
 #[derive(Debug, Clone, Default)]
 pub struct BlockSums {
-    /// How many.
     pub blocks: u64,
     /// Tuples that a `SELECT` returns.
     pub live: PowerSums,
@@ -135,11 +129,9 @@ pub struct BlockSums {
     pub dead: PowerSums,
     /// Tuples of which that is not known.
     pub unknown: PowerSums,
-    /// Free bytes.
     pub free_bytes: PowerSums,
     /// Values of all columns out of line.
     pub out_of_line: PowerSums,
-    /// Their chunks.
     pub chunks: PowerSums,
     /// One for each attribute, dropped ones included.
     pub columns: Vec<ColumnBlocks>,

@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 
 use md5::{Digest, Md5};
 
-use super::problem::{Place, Problem, Problems};
-use super::scan::{Seen, ValueSink};
 use super::values::{RowWriter, ValueRow};
 use crate::disk::Oid;
 use crate::disk::desc::Attribute;
@@ -18,6 +16,8 @@ use crate::disk::numeric::Numeric;
 use crate::disk::types::is_text_like;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::Datum;
+use crate::heap::problem::{Place, Problem, Problems};
+use crate::heap::scan::{Seen, ValueSink};
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::chunks::ChunkStore;
 use crate::model::toaster::error::ToastError;

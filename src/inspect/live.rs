@@ -7,16 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::anatomy::{self, Anatomy, Wanted};
 use super::blocks::BlockSums;
 use super::contents::{ContentSink, create_dir};
-use super::estimates::{self, SampleReport};
+use super::estimates;
+use super::intervals::SampleReport;
 use super::orphans::References;
-use super::problem::{Place, Problem, Problems};
-use super::progress::Progress;
 use super::result::{
     HeapReport, NotAvailable, OrphanReport, RelationReport, ServerReport, Source, ToastReport,
     TuplesReport, column_reports, name_toasters, out_of_line, problem_reports,
 };
-use super::scan::{Judge, Relation as Scanned, ValueSink};
-use super::stats::RelationStats;
 use super::values::{RowSink, RowWriter};
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
@@ -24,16 +21,21 @@ use crate::disk::layout::PageSize;
 use crate::disk::page::Page;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer};
+use crate::heap::problem::{Place, Problem, Problems};
+use crate::heap::progress::Progress;
+use crate::heap::sample::{Sample, Sampling};
+use crate::heap::scan::{Judge, Relation as Scanned, ValueSink};
+use crate::heap::stats::RelationStats;
 use crate::model::visibility::Visibility;
-use crate::source::connect::Connection;
-use crate::source::live::catalog::{Relation, RelationKind, ToastRelation};
-use crate::source::live::chunks::{self, ChunkPages, LiveChunks};
-use crate::source::live::pages::{PageReader, Pages};
-use crate::source::live::server::Server;
-use crate::source::live::snapshot::{self, Moment};
-use crate::source::live::{LiveError, functions, toasters};
-use crate::source::sample::{Sample, Sampling};
-use crate::source::sql::quote_qualified;
+use crate::server::about::Server;
+use crate::server::catalog::{Relation, RelationKind, ToastRelation};
+use crate::server::chunks::{self, ChunkPages, LiveChunks};
+use crate::server::connect::Connection;
+use crate::server::pages::{PageReader, Pages};
+use crate::server::sink::{Failed, Kind};
+use crate::server::snapshot::{self, Moment};
+use crate::server::sql::quote_qualified;
+use crate::server::{LiveError, functions, toasters};
 
 /// Blocks read with one statement: 8 MB of 8 kB pages.
 const BATCH: usize = 1024;
@@ -46,9 +48,7 @@ pub enum Access {
     /// Pages where that is possible, else SQL functions.
     #[default]
     Auto,
-    /// Pages.
     Pageinspect,
-    /// SQL functions.
     Functions,
 }
 
@@ -67,7 +67,6 @@ pub enum ScanToast {
 /// What to read and how.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The source.
     pub access: Access,
     /// The TOAST relation.
     pub scan_toast: ScanToast,
@@ -90,7 +89,6 @@ pub struct ContentOptions {
 /// Why `inspect` could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// The server.
     #[error("{relation}: {error}")]
     Live {
         /// What was being read, with the block where it is known.
@@ -98,7 +96,6 @@ pub enum InspectError {
         /// What went wrong.
         error: LiveError,
     },
-    /// The output.
     #[error("could not write: {0}")]
     Output(#[from] std::io::Error),
     /// There is no such value.
@@ -108,8 +105,8 @@ pub enum InspectError {
     #[error("stopped")]
     Stopped,
     /// Pages were asked for and cannot be had.
-    #[error("pages cannot be read: {0}")]
-    NoPages(String),
+    #[error("{relation}: pages cannot be read: {why}")]
+    NoPages { relation: String, why: String },
 }
 
 impl Judge for Pages {
@@ -126,7 +123,6 @@ impl Judge for Pages {
 pub struct Inspector {
     /// Connections to the same database; the first leads.
     pub connections: Vec<Arc<Connection>>,
-    /// The server.
     pub server: Server,
     /// What to read.
     pub options: Options,
@@ -137,6 +133,27 @@ pub struct Inspector {
 }
 
 impl Inspector {
+    /// Over these connections.
+    ///
+    /// # Errors
+    /// Where the server does not say what it is, or is too old.
+    pub(crate) async fn open(
+        connections: Vec<Arc<Connection>>,
+        options: Options,
+        progress: Arc<dyn Progress>,
+    ) -> Result<Inspector, Failed> {
+        let first = connections.first().ok_or_else(|| Failed::new(Kind::Lost, "no connection"))?;
+        let ask = async || Server::ask(first.client()).await;
+        let server = first.reading(ask).await;
+        let server = server.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+        Ok(Inspector { connections, server, options, progress, stop: Arc::default() })
+    }
+
+    /// The connection that leads.
+    pub(crate) fn leader(&self) -> Result<&Arc<Connection>, Failed> {
+        self.connections.first().ok_or_else(|| Failed::new(Kind::Lost, "no connection"))
+    }
+
     /// The server as the report shows it.
     pub fn server_report(&self) -> ServerReport {
         ServerReport {
@@ -170,8 +187,10 @@ impl Inspector {
         let name = relation.display_name();
         let live = |error| InspectError::Live { relation: name.clone(), error };
         match (self.options.access, refusal) {
-            (Access::Pageinspect, Some(why)) => Err(InspectError::NoPages(why)),
-            (_, Some(why)) if self.options.sampling.is_some() => Err(InspectError::NoPages(why)),
+            (Access::Pageinspect, Some(why)) => Err(InspectError::NoPages { relation: name, why }),
+            (_, Some(why)) if self.options.sampling.is_some() => {
+                Err(InspectError::NoPages { relation: name, why })
+            }
             (Access::Functions, _) => {
                 self.by_functions(&relation, "asked for".to_owned()).await.map_err(live)
             }
@@ -197,7 +216,8 @@ impl Inspector {
         let connection = self.connections.first().ok_or_else(no_client)?;
         let name = relation.display_name();
         self.progress.begin(&name, 0);
-        let (live, groups) = functions::groups(connection.client(), &self.server, relation).await?;
+        let read = async || functions::groups(connection.client(), &self.server, relation).await;
+        let (live, groups) = connection.reading(read).await?;
         self.progress.end();
         let mut stats = RelationStats::new(relation.desc.attributes.len());
         stats.tuples.live = live;
@@ -247,9 +267,9 @@ impl Inspector {
         let name = relation.display_name();
         let live = |error| InspectError::Live { relation: name.clone(), error };
         let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
-        let moment = snapshot::begin(leader.client()).await.map_err(live)?;
+        let moment = snapshot::begin(leader).await.map_err(live)?;
         for connection in self.connections.iter().skip(1) {
-            snapshot::join(connection.client(), &moment).await.map_err(live)?;
+            snapshot::join(connection, &moment).await.map_err(live)?;
         }
         let heap = Target {
             name: name.clone(),
@@ -336,11 +356,11 @@ impl Inspector {
         let live = |error| InspectError::Live { relation: name.clone(), error };
         let missing = |what: String| InspectError::NoValue(format!("{name}: {what}"));
         if let Some(why) = self.why_no_pages(relation) {
-            return Err(InspectError::NoPages(why));
+            return Err(InspectError::NoPages { relation: name, why });
         }
         let pageinspect = self.server.pageinspect.as_ref().ok_or_else(no_client).map_err(live)?;
         let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
-        let moment = snapshot::begin(leader.client()).await.map_err(live)?;
+        let moment = snapshot::begin(leader).await.map_err(live)?;
         let (connection, page_size) = (Arc::clone(leader), self.server.page_size);
         let snapshot = moment.snapshot.clone();
         let mut reader =

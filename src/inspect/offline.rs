@@ -1,22 +1,18 @@
 //! `inspect` on relation files and on one datum: no server.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::anatomy::{self, Anatomy, Wanted};
 use super::blocks::BlockSums;
 use super::contents::{ContentSink, create_dir};
-use super::estimates::{self, SampleReport};
+use super::estimates;
+use super::intervals::SampleReport;
 use super::live::InspectError;
 use super::orphans::References;
-use super::problem::{Place, Problem, Problems};
-use super::progress::Progress;
 use super::result::{
     HeapReport, NotAvailable, RelationReport, Source, ToastReport, column_reports, out_of_line,
     problem_reports,
 };
-use super::scan::{Judge, Relation, ValueSink};
-use super::stats::RelationStats;
 use super::values::{RowSink, RowWriter, ValueRow};
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
@@ -24,13 +20,17 @@ use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, VarlenaError};
 use crate::disk::{ByteOrder, ItemPointer};
+use crate::heap::problem::{Place, Problem, Problems};
+use crate::heap::progress::Progress;
+use crate::heap::sample::{Sample, Sampling};
+use crate::heap::scan::{Judge, Relation, ValueSink};
+use crate::heap::stats::RelationStats;
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::visibility::{HintBits, Visibility, visibility};
-use crate::source::file::{FileError, RelationFile};
-use crate::source::sample::{Sample, Sampling};
-use crate::source::toastfile::ToastFile;
-use crate::source::xact::PgXact;
+use crate::offline::file::{FileError, RelationFile};
+use crate::offline::toastfile::ToastFile;
+use crate::offline::xact::PgXact;
 
 impl Judge for HintBits {
     fn judge(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
@@ -81,7 +81,6 @@ pub fn relation_file(
     target: &FileTarget<'_>,
     rows: Option<&mut (dyn RowWriter + Send)>,
     progress: &dyn Progress,
-    stop: &AtomicBool,
 ) -> Result<RelationReport, OfflineError> {
     let name = target.heap.display().to_string();
     let mut problems = Problems::default();
@@ -90,12 +89,12 @@ pub fn relation_file(
     let mut heap = Heap { target, references: &mut references, problems: &mut problems };
     let Scanned { stats, total_blocks: blocks, blocks: sampled } = match rows {
         None if target.toast.is_none() => {
-            scan(target.heap, target, target.desc, &mut (), &mut problems, progress, stop)?
+            scan(target.heap, target, target.desc, &mut (), &mut problems, progress)?
         }
-        None => heap.scan(&mut (), progress, stop)?,
+        None => heap.scan(&mut (), progress)?,
         Some(writer) if target.contents.is_some() => {
             let mut sink = content_sink(target, name.clone(), store, writer)?;
-            let scanned = heap.scan(&mut sink, progress, stop)?;
+            let scanned = heap.scan(&mut sink, progress)?;
             problems.merge(sink.problems);
             store = sink.store;
             match sink.error {
@@ -106,7 +105,7 @@ pub fn relation_file(
         Some(writer) => {
             let mut sink =
                 RowSink { relation: name.clone(), with_block: true, writer, error: None };
-            let scanned = heap.scan(&mut sink, progress, stop)?;
+            let scanned = heap.scan(&mut sink, progress)?;
             match sink.error {
                 Some(error) => return Err(InspectError::Output(error).into()),
                 None => scanned,
@@ -129,7 +128,7 @@ pub fn relation_file(
         None => None,
         Some(path) => {
             let desc = TupleDesc::toast_relation();
-            let scanned = scan(path, target, &desc, &mut (), &mut problems, progress, stop)?;
+            let scanned = scan(path, target, &desc, &mut (), &mut problems, progress)?;
             Some((path, scanned.stats, scanned.total_blocks))
         }
     };
@@ -191,11 +190,10 @@ impl Heap<'_, '_> {
         &mut self,
         sink: &mut S,
         progress: &dyn Progress,
-        stop: &AtomicBool,
     ) -> Result<Scanned, OfflineError> {
         let Heap { target, references, problems } = self;
         let mut sinks = (&mut **references, sink);
-        scan(target.heap, target, target.desc, &mut sinks, problems, progress, stop)
+        scan(target.heap, target, target.desc, &mut sinks, problems, progress)
     }
 }
 
@@ -261,7 +259,6 @@ pub fn value(
 /// Why a file or datum could not be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
-    /// The file.
     #[error(transparent)]
     File(#[from] FileError),
     /// The file's pages have another size.
@@ -269,7 +266,6 @@ pub enum OfflineError {
         "\"{path}\" has pages of {got} bytes, not of {expected}\nHINT:  Use --block-size {got}."
     )]
     PageSize {
-        /// The file.
         path: String,
         /// What the first page says.
         got: usize,
@@ -279,7 +275,6 @@ pub enum OfflineError {
     /// There is no such value.
     #[error("{0}")]
     NoValue(String),
-    /// Output, or a stop.
     #[error(transparent)]
     Inspect(#[from] InspectError),
 }
@@ -300,7 +295,6 @@ fn scan(
     sink: &mut impl ValueSink,
     problems: &mut Problems,
     progress: &dyn Progress,
-    stop: &AtomicBool,
 ) -> Result<Scanned, OfflineError> {
     let name = path.display().to_string();
     let mut file = RelationFile::open(path, target.page_size)?;
@@ -314,9 +308,6 @@ fn scan(
     let mut blocks = sampling.map(|_| BlockSums::new(desc.attributes.len()));
     progress.begin(&name, u64::from(sample.chosen()));
     for (index, block) in sample.enumerate() {
-        if stop.load(Ordering::Relaxed) {
-            return Err(InspectError::Stopped.into());
-        }
         match file.read(block, &mut page) {
             Ok(true) => {
                 if index == 0 {

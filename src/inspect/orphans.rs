@@ -4,16 +4,16 @@
 //! replaced; on a stock server there should be none.
 
 use super::result::OrphanReport;
-use super::scan::{Seen, ValueSink};
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::Datum;
 use crate::disk::{ItemPointer, Oid};
+use crate::heap::scan::{Seen, ValueSink};
 use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::model::toaster::chunks::ChunkStore;
 use crate::model::toaster::describe::{PointerKind, describe};
 use crate::model::visibility::Transactions;
-use crate::source::toastfile::ToastFile;
+use crate::offline::toastfile::ToastFile;
 
 /// References that are remembered at the most: 4 bytes each.
 const MAX_REFERENCES: usize = 1 << 28;
@@ -77,7 +77,7 @@ impl References {
         self.incomplete = self.incomplete.or(other.incomplete);
     }
 
-    /// The values of `store` that nothing refers to; the reason if that cannot be told.
+    /// The values of `store` that nothing refers to; the reason if that is not known.
     ///
     /// `unread`: whether there was anything in the table that could not be read.
     pub fn orphans<T: Transactions>(

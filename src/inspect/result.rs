@@ -8,41 +8,38 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::estimates::{
+use super::intervals::{
     ColumnEstimates, FormEstimates, SampleReport, SizeEstimates, WholeEstimate,
 };
-use super::problem::Problems;
-use super::stats::{ColumnStats, CustomKey, FormSums, RelationStats, Sizes, TupleCounts};
 use crate::codec::Method;
 use crate::disk::desc::{Attribute, TupleDesc};
+use crate::heap::problem::Problems;
+use crate::heap::stats::{ColumnStats, CustomKey, FormSums, RelationStats, Sizes, TupleCounts};
 use crate::model::stored::Form;
 use crate::model::toaster::catalog::{Handler, Toasters};
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.inspect/1";
 
+#[cfg(feature = "internals")]
 /// The JSON Schema (draft 2020-12) of [`Report`].
 pub const JSON_SCHEMA: &str = include_str!("inspect.schema.json");
 
 /// Everything that one run of `inspect` found.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// Always [`SCHEMA`].
     pub schema: &'static str,
     /// The server, for live sources.
     pub server: Option<ServerReport>,
-    /// The relations, biggest first.
+    /// The relations, biggest first; those that were locked at the start come last.
     pub relations: Vec<RelationReport>,
 }
 
 /// The server that was asked.
 #[derive(Debug, Clone, Serialize)]
 pub struct ServerReport {
-    /// `server_version`.
     pub version: String,
-    /// `server_version_num`.
     pub version_num: i32,
-    /// The database.
     pub database: String,
     /// Whether it is a standby.
     pub in_recovery: bool,
@@ -62,7 +59,6 @@ pub enum Source {
     PageinspectOutput,
 }
 
-/// One relation.
 #[derive(Debug, Clone, Serialize)]
 pub struct RelationReport {
     /// `schema.name`, or the file.
@@ -103,9 +99,7 @@ pub struct RelationReport {
 /// A relation's main fork.
 #[derive(Debug, Clone, Serialize)]
 pub struct HeapReport {
-    /// Its size.
     pub bytes: Option<u64>,
-    /// Its blocks.
     pub blocks: Option<u64>,
     /// Blocks that were read.
     pub blocks_read: u64,
@@ -129,15 +123,11 @@ pub struct HeapReport {
 /// Tuples of a relation.
 #[derive(Debug, Clone, Serialize)]
 pub struct TuplesReport {
-    /// Visible.
     pub live: u64,
-    /// Not visible.
     pub dead: Option<u64>,
     /// Of unknown visibility; their values are counted.
     pub unknown: Option<u64>,
-    /// `HEAP_HOT_UPDATED`.
     pub hot_updated: Option<u64>,
-    /// `HEAP_ONLY_TUPLE`.
     pub heap_only: Option<u64>,
     /// Visible ones of the relation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,7 +145,6 @@ pub struct TuplesReport {
 pub struct ToastReport {
     /// `schema.name`, or the file.
     pub relation: String,
-    /// OID.
     pub oid: Option<u32>,
     /// Size of its main fork.
     pub bytes: Option<u64>,
@@ -186,18 +175,14 @@ pub struct ToastReport {
 /// Values in a TOAST relation that no row refers to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct OrphanReport {
-    /// How many.
     pub values: u64,
-    /// Their chunks.
     pub chunks: u64,
     /// Bytes of chunk data.
     pub bytes: u64,
 }
 
-/// One column.
 #[derive(Debug, Clone, Serialize)]
 pub struct ColumnReport {
-    /// Name.
     pub column: String,
     /// Type, as `\d` prints it.
     #[serde(rename = "type")]
@@ -208,7 +193,6 @@ pub struct ColumnReport {
     pub compression: Option<&'static str>,
     /// Values that are not NULL, missing ones included.
     pub values: u64,
-    /// NULLs.
     pub nulls: u64,
     /// Values that rows older than the column take from the catalog.
     pub missing: u64,
@@ -244,7 +228,6 @@ pub struct ColumnReport {
 /// How far a column is from a policy.
 #[derive(Debug, Clone, Serialize)]
 pub struct PolicyReport {
-    /// The policy.
     pub policy: String,
     /// The compression method: `pglz`, `lz4` or `either`.
     pub method: String,
@@ -261,13 +244,12 @@ pub struct PolicyReport {
 /// Values that one pluggable toaster stored with one kind of pointer.
 #[derive(Debug, Clone, Serialize)]
 pub struct ToasterReport {
-    /// Its name; null if nothing tells.
+    /// Its name; null if it is not known.
     pub toaster: Option<String>,
     /// Its OID, as the pointers have it.
     pub toaster_oid: u32,
     /// The kind of pointer.
     pub pointer_kind: &'static str,
-    /// How many.
     pub values: u64,
     /// How many of them have chunks, or may have.
     pub out_of_line: u64,
@@ -293,7 +275,6 @@ pub struct FormReport {
     pub form: &'static str,
     /// `pglz`, `lz4` or null.
     pub method: Option<&'static str>,
-    /// How many.
     pub values: u64,
     /// Content without headers; null if not known of every value.
     pub raw_bytes: Option<u64>,
@@ -301,7 +282,6 @@ pub struct FormReport {
     pub stored_bytes: Option<u64>,
     /// TOAST pointers in the rows.
     pub pointer_bytes: u64,
-    /// Chunks.
     pub chunks: u64,
     /// `raw_bytes / stored_bytes`.
     pub ratio: Option<f64>,
@@ -313,7 +293,6 @@ pub struct FormReport {
 /// Distribution of sizes.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct SizeReport {
-    /// Smallest.
     pub min: Option<u64>,
     /// Half of the values are at most this long.
     pub median: Option<u64>,
@@ -321,7 +300,6 @@ pub struct SizeReport {
     pub p95: Option<u64>,
     /// 99 % of the values are at most this long.
     pub p99: Option<u64>,
-    /// Biggest.
     pub max: Option<u64>,
     /// Percentiles of the relation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -331,9 +309,7 @@ pub struct SizeReport {
 /// A figure that is not there, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NotAvailable {
-    /// Which figure.
     pub figure: String,
-    /// Why.
     pub reason: String,
 }
 
@@ -344,11 +320,9 @@ pub struct ProblemReport {
     pub source: String,
     /// Line of a text.
     pub line: Option<usize>,
-    /// Block.
     pub block: Option<u32>,
     /// Line pointer number.
     pub item: Option<u16>,
-    /// Column.
     pub column: Option<String>,
     /// Offset in the tuple, or in the page where no item is named.
     pub byte: Option<usize>,

@@ -1,9 +1,6 @@
 //! `inspect` on saved output of pageinspect.
 
-use super::problem::{Place, Problem, Problems};
 use super::result::{HeapReport, RelationReport, Source, column_reports, problem_reports};
-use super::scan::{Relation, SplitTuple, ValueSink};
-use super::stats::RelationStats;
 use super::values::RowSink;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
@@ -11,12 +8,15 @@ use crate::disk::layout::PageSize;
 use crate::disk::page::LinePointerState;
 use crate::disk::tuple::{HeapTuple, infomask, infomask2};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId};
+use crate::heap::problem::{Place, Problem, Problems};
+use crate::heap::scan::{Relation, SplitTuple, ValueSink};
+use crate::heap::stats::RelationStats;
 use crate::model::visibility::{HintBits, Visibility, visibility};
-use crate::source::saved::{SavedItem, SavedRows, parse};
+use crate::offline::saved::{SavedItem, SavedRows, parse};
 
-/// A sink that can be told whether the block of the rows to come is known.
+/// A sink that learns whether the block of the rows to come is known.
 pub trait BlockAware: ValueSink {
-    /// Told before the values of each row or page.
+    /// Called before the values of each row or page.
     fn block_known(&mut self, known: bool);
 }
 
@@ -183,7 +183,7 @@ impl Reader<'_> {
         let ctid =
             ItemPointer { block: item.block.unwrap_or(BlockNumber(0)), item: item.lp.unwrap_or(0) };
         let Some(mask2) = item.t_infomask2 else {
-            let message = "t_infomask2 is missing: it tells the number of attributes".to_owned();
+            let message = "t_infomask2 is missing: it holds the number of attributes".to_owned();
             return self.problem(line, item.lp, message);
         };
         let bits = item.t_bits.as_deref().map(null_bitmap);

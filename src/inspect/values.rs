@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::scan::{Seen, ValueSink};
 use crate::codec::Method;
+use crate::heap::scan::{Seen, ValueSink};
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Handler;
 
@@ -16,9 +16,7 @@ pub struct ValueRow {
     pub block: Option<u32>,
     /// Line pointer number.
     pub item: Option<u16>,
-    /// `(block,item)`.
     pub ctid: Option<String>,
-    /// Column.
     pub column: Option<String>,
     /// As in the report.
     pub form: &'static str,
@@ -32,7 +30,7 @@ pub struct ValueRow {
     pub value_id: Option<u32>,
     /// OID of the TOAST relation.
     pub toast_relation: Option<u32>,
-    /// Its chunks, as far as its pointer tells.
+    /// Its chunks, as far as its pointer says.
     pub chunks: Option<u64>,
     /// The pluggable toaster that stored it, if that is known.
     pub toaster: Option<String>,
@@ -91,7 +89,6 @@ impl ValueRow {
 
 /// Prints value rows; an error ends the printing, not the scan.
 pub trait RowWriter {
-    /// One row.
     fn write(&mut self, row: &ValueRow) -> std::io::Result<()>;
 }
 

@@ -3,9 +3,9 @@
 //! Times are those of a warm cache on one core of a common server. They serve to compare settings
 //! with each other; what every setting pays alike (parsing, sending the value) is left out.
 
-use super::policy::VARLENA_HEADER_SIZE;
 use crate::codec::Method;
 use crate::disk::layout::PageSize;
+use crate::disk::varlena::VARLENA_HEADER_SIZE;
 
 /// Nanoseconds that the parts of a read take, and what a stored byte is worth beside them.
 #[derive(Debug, Clone, Copy, PartialEq)]

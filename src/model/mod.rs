@@ -9,6 +9,8 @@
 //! * [`cost`]: what storing and reading a value costs; [`pluggable`]: the same for other toasters.
 //! * [`estimate`]: from a sample of blocks to the relation.
 
+#![deny(missing_docs)]
+
 pub mod cost;
 pub mod estimate;
 pub mod pages;

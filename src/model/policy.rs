@@ -9,11 +9,7 @@ use std::str::FromStr;
 use super::cost::Prices;
 use crate::codec::Method;
 use crate::disk::layout::PageSize;
-
-/// Bytes of a compressed datum's header, length word and `va_tcinfo` (`VARHDRSZ_COMPRESSED`).
-pub const COMPRESSED_HEADER_SIZE: u32 = 8;
-/// Of these the bytes that do not move to the TOAST relation: the length word (`VARHDRSZ`).
-pub const VARLENA_HEADER_SIZE: u32 = 4;
+pub use crate::disk::varlena::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
 
 /// A part of a value's raw size, over 0 and at most 1, in steps of 1/10,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,5 +1,8 @@
 //! The form a value is stored in, with its sizes: the terms that every verb counts in.
 
+use super::toaster::catalog::{Handler, Toasters};
+use super::toaster::describe::{Description, PointerKind, describe};
+pub use super::toaster::location::Location;
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::custom::CustomPointer;
@@ -7,8 +10,6 @@ use crate::disk::desc::Attribute;
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::Datum;
-use crate::model::toaster::catalog::{Handler, Toasters};
-use crate::model::toaster::describe::{Description, PointerKind, describe};
 
 /// How a value is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,17 +67,6 @@ impl Form {
     pub fn is_external(self) -> bool {
         matches!(self, Form::External | Form::ExternalCompressed)
     }
-}
-
-/// Where an external value's bytes are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Location {
-    /// `va_valueid`, the chunks' `chunk_id`.
-    pub value_id: Oid,
-    /// OID of the TOAST relation.
-    pub toast_relation: Oid,
-    /// Chunks that hold the stored bytes.
-    pub chunks: u32,
 }
 
 /// What a pluggable toaster stored.

@@ -85,6 +85,11 @@ impl Snapshot {
         Some(Snapshot { xmin, xmax, in_progress, ..Snapshot::default() })
     }
 
+    /// What is visible was inserted by transactions before this one (`xmax`).
+    pub fn next_xid(&self) -> u64 {
+        self.xmax
+    }
+
     /// The 64-bit transaction ID that is nearest to the snapshot.
     pub fn full_xid(&self, xid: TransactionId) -> u64 {
         let distance = xid.0.wrapping_sub(self.xmax as u32) as i32;

@@ -10,40 +10,75 @@ use crate::advise::estimate::Figure;
 use crate::advise::result::{CandidateReport, Fraction, Report, Whole};
 use crate::model::estimate::Estimate;
 
-/// Writes the reports. `width` is the terminal's, for the table only.
-pub fn write(
-    reports: &[Report],
+/// Writes reports as they come. JSON is held back until the end: one report is a document of its own, several
+/// are an array.
+pub struct Writer<W: Write> {
+    out: W,
     format: Format,
+    /// The terminal's, for tables only.
     width: Option<usize>,
+    /// Whether size is drawn against read cost.
     plot: bool,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    match format {
-        Format::Table => tables(reports, Style::Terminal(width), plot, out)?,
-        Format::Markdown => tables(reports, Style::Markdown, plot, out)?,
-        Format::Json => match reports {
-            [report] => json(report, out)?,
-            _ => json(&reports, out)?,
-        },
-        Format::Jsonl => {
-            for report in reports {
-                serde_json::to_writer(&mut *out, report)?;
-                writeln!(out)?;
-            }
-        }
-        Format::Csv => csv(reports, out)?,
-    }
-    out.flush()
+    written: u64,
+    held: Vec<Report>,
 }
 
-fn tables(reports: &[Report], style: Style, plot: bool, out: &mut impl Write) -> io::Result<()> {
-    for (number, report) in reports.iter().enumerate() {
-        if number > 0 {
-            writeln!(out)?;
-        }
-        one(report, style, plot, out)?;
+impl<W: Write> Writer<W> {
+    /// Nothing is written before the first report.
+    pub fn new(out: W, format: Format, width: Option<usize>, plot: bool) -> Writer<W> {
+        Writer { out, format, width, plot, written: 0, held: Vec::new() }
     }
-    Ok(())
+
+    /// Writes one report, so that whoever reads has it at once.
+    pub fn report(&mut self, report: Report) -> io::Result<()> {
+        if self.written == 0 {
+            self.head()?;
+        }
+        self.written += 1;
+        let style = match self.format {
+            Format::Table => Style::Terminal(self.width),
+            Format::Markdown => Style::Markdown,
+            Format::Csv => {
+                csv_rows(&report, &mut csv::Writer::from_writer(&mut self.out))?;
+                return self.out.flush();
+            }
+            Format::Json => {
+                self.held.push(report);
+                return Ok(());
+            }
+            Format::Jsonl => {
+                serde_json::to_writer(&mut self.out, &report)?;
+                writeln!(self.out)?;
+                return self.out.flush();
+            }
+        };
+        if self.written > 1 {
+            writeln!(self.out)?;
+        }
+        one(&report, style, self.plot, &mut self.out)?;
+        self.out.flush()
+    }
+
+    /// Ends the document; must be called once.
+    pub fn finish(mut self) -> io::Result<()> {
+        if self.written == 0 {
+            self.head()?;
+        }
+        if self.format == Format::Json {
+            match &self.held[..] {
+                [report] => json(report, &mut self.out)?,
+                reports => json(&reports, &mut self.out)?,
+            }
+        }
+        self.out.flush()
+    }
+
+    fn head(&mut self) -> io::Result<()> {
+        match self.format {
+            Format::Csv => csv_head(&mut csv::Writer::from_writer(&mut self.out)),
+            _ => Ok(()),
+        }
+    }
 }
 
 fn one(report: &Report, style: Style, plot: bool, out: &mut impl Write) -> io::Result<()> {
@@ -128,23 +163,7 @@ fn one(report: &Report, style: Style, plot: bool, out: &mut impl Write) -> io::R
     }
     for p in &report.pluggable {
         writeln!(out)?;
-        let (read, change) = match p.toaster {
-            "jsonb_toaster" => ("reading one key", "changing one key"),
-            _ => ("reading it", "appending a little"),
-        };
-        let text = format!(
-            "Estimate for a server with pluggable TOAST: with {}, an average value of those now out \
-             of line would take {} in the row and {} out of it; {read} would visit {:.1} TOAST \
-             buffers instead of {:.1}, and {change} would write {} instead of {}.",
-            p.toaster,
-            size(p.inline_bytes_per_value),
-            size(p.toast_bytes_per_value),
-            p.read_buffers,
-            p.read_buffers_today,
-            size(p.small_update_bytes),
-            size(p.small_update_bytes_today)
-        );
-        paragraph(&text, style, out)?;
+        paragraph(&super::advise_pluggable::text(p), style, out)?;
     }
     if report.problem_count > 0 {
         writeln!(out)?;
@@ -283,8 +302,7 @@ fn nanoseconds(ns: f64) -> String {
     }
 }
 
-fn csv(reports: &[Report], out: &mut impl Write) -> io::Result<()> {
-    let mut writer = csv::Writer::from_writer(out);
+fn csv_head(writer: &mut csv::Writer<impl Write>) -> io::Result<()> {
     let mut head: Vec<String> = [
         "relation",
         "column",
@@ -320,52 +338,55 @@ fn csv(reports: &[Report], out: &mut impl Write) -> io::Result<()> {
     }
     head.push("refused_rows".into());
     writer.write_record(&head)?;
-    for report in reports {
-        for c in &report.candidates {
-            let mut row = vec![
-                report.relation.clone(),
-                report.column.clone(),
-                c.settings.storage.clone(),
-                c.settings.method.clone(),
-                c.settings.target.to_string(),
-                c.settings.policy.clone(),
-                c.today.to_string(),
-                c.recommended.to_string(),
-                c.pareto.to_string(),
-            ];
-            let whole = |w: &Whole| {
-                let Estimate { estimate, low, high } = w.0.value;
-                [estimate.round(), low.floor(), high.ceil()].map(|n| format!("{n:.0}"))
-            };
-            let fraction = |f: &Fraction| {
-                let Estimate { estimate, low, high } = f.0.value;
-                [estimate, low, high].map(|n| format!("{n:.3}"))
-            };
-            row.extend(whole(&c.heap_bytes));
-            row.extend(whole(&c.toast_bytes));
-            row.extend(whole(&c.toast_index_bytes));
-            row.extend(whole(&c.total_bytes));
-            row.extend(whole(&c.chunks));
-            row.extend(fraction(&c.read_buffers_per_value));
-            row.extend(whole(&c.read_cpu_ns_per_value));
-            row.extend(whole(&c.update_bytes_per_value));
-            row.extend(whole(&c.update_wal_bytes_per_value));
-            let f = &c.forms;
-            row.extend(
-                [
-                    f.null,
-                    f.short,
-                    f.plain,
-                    f.compressed,
-                    f.external,
-                    f.external_compressed,
-                    f.custom,
-                    c.refused_rows,
-                ]
-                .map(|n| n.to_string()),
-            );
-            writer.write_record(&row)?;
-        }
+    writer.flush()
+}
+
+/// One row for each candidate.
+fn csv_rows(report: &Report, writer: &mut csv::Writer<impl Write>) -> io::Result<()> {
+    for c in &report.candidates {
+        let mut row = vec![
+            report.relation.clone(),
+            report.column.clone(),
+            c.settings.storage.clone(),
+            c.settings.method.clone(),
+            c.settings.target.to_string(),
+            c.settings.policy.clone(),
+            c.today.to_string(),
+            c.recommended.to_string(),
+            c.pareto.to_string(),
+        ];
+        let whole = |w: &Whole| {
+            let Estimate { estimate, low, high } = w.0.value;
+            [estimate.round(), low.floor(), high.ceil()].map(|n| format!("{n:.0}"))
+        };
+        let fraction = |f: &Fraction| {
+            let Estimate { estimate, low, high } = f.0.value;
+            [estimate, low, high].map(|n| format!("{n:.3}"))
+        };
+        row.extend(whole(&c.heap_bytes));
+        row.extend(whole(&c.toast_bytes));
+        row.extend(whole(&c.toast_index_bytes));
+        row.extend(whole(&c.total_bytes));
+        row.extend(whole(&c.chunks));
+        row.extend(fraction(&c.read_buffers_per_value));
+        row.extend(whole(&c.read_cpu_ns_per_value));
+        row.extend(whole(&c.update_bytes_per_value));
+        row.extend(whole(&c.update_wal_bytes_per_value));
+        let f = &c.forms;
+        row.extend(
+            [
+                f.null,
+                f.short,
+                f.plain,
+                f.compressed,
+                f.external,
+                f.external_compressed,
+                f.custom,
+                c.refused_rows,
+            ]
+            .map(|n| n.to_string()),
+        );
+        writer.write_record(&row)?;
     }
     writer.flush()
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::table::printable;
-use crate::retoast::departure::DepartureReport;
+use crate::retoast::departure::result::DepartureReport;
 
 /// Writes it as text. `dry_run`: nothing was done.
 pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io::Result<()> {
@@ -25,26 +25,40 @@ pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io
     if dry_run {
         return writeln!(out, "planned only: nothing was changed");
     }
-    for column in &report.columns_left {
+    for column in report.columns_left.iter().chain(&report.dropped_columns_left) {
         writeln!(out, "still set to it: {}", printable(column))?;
     }
-    if report.gone && report.whole_database {
-        writeln!(out, "proved by a scan of all of them: nothing refers to it any more")?;
-    } else if report.gone {
-        writeln!(out, "proved by a scan of all of them: nothing in them refers to it any more")?;
+    let where_ = if report.whole_database { "" } else { " in them" };
+    if report.gone {
+        writeln!(out, "proved by a scan of all of them: nothing{where_} refers to it any more")?;
+    } else if report.unfit.is_empty() && report.values_left == 0 && report.columns_left.is_empty() {
+        writeln!(
+            out,
+            "proved by a scan of all of them: no value{where_} refers to it any more, but dropped columns \
+             are set to it, and without it no long value could be written to their tables"
+        )?;
     } else {
         writeln!(out, "not proved to be unused: {} values are left", report.values_left)?;
     }
-    match report.hint().filter(|_| report.whole_database) {
-        Some(hint) => writeln!(out, "HINT:  {hint}"),
-        None => Ok(()),
+    if !report.steps.is_empty() {
+        writeln!(
+            out,
+            "HINT:  The server has no DROP TOASTER. A superuser removes the toaster in this order{}:",
+            if report.gone { "" } else { ", and runs this command again before BEGIN" }
+        )?;
+        for step in &report.steps {
+            writeln!(out, "    {}", printable(step))?;
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::retoast::departure::UnfitTable;
+    use crate::disk::Oid;
+    use crate::retoast::departure::result::{UnfitTable, steps};
+    use crate::server::toasters::Referent;
 
     fn shown(report: &DepartureReport, dry_run: bool) -> String {
         let mut out = Vec::new();
@@ -62,17 +76,50 @@ mod tests {
             values_before: 120,
             values_left: 0,
             columns_left: Vec::new(),
+            dropped_columns_left: Vec::new(),
             alter: vec!["ALTER TABLE ONLY \"s\".\"p\" ...".into()],
             unfit: Vec::new(),
             gone: true,
+            steps: steps(Oid(147_811), &[], Some("my \"ext\"")),
         };
         insta::assert_snapshot!(shown(&report, false), @r#"
         toaster my "toaster" (OID 147811): 120 values in 3 tables of the whole database
         set: ALTER TABLE ONLY "s"."p" ...
         proved by a scan of all of them: nothing refers to it any more
-        HINT:  DROP TOASTER "my ""toaster"""; a server without that statement lets a superuser with allow_system_table_mods delete the row: DELETE FROM pg_catalog.pg_toaster WHERE oid = 147811;
+        HINT:  The server has no DROP TOASTER. A superuser removes the toaster in this order:
+            BEGIN;
+            DELETE FROM pg_catalog.pg_depend WHERE classid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND objid = 147811;
+            DELETE FROM pg_catalog.pg_description WHERE classoid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND objoid = 147811;
+            DELETE FROM pg_catalog.pg_toaster WHERE oid = 147811;
+            DROP EXTENSION "my ""ext""";
+            COMMIT;
+        "#);
+        let dropped = Referent {
+            relation: Oid(1),
+            schema: "s".into(),
+            name: "it's".into(),
+            number: 2,
+            column: "........pg.dropped.2........".into(),
+            dropped: true,
+        };
+        report.gone = false;
+        report.dropped_columns_left = vec![dropped.display_name()];
+        report.steps = steps(Oid(147_811), &[dropped], None);
+        insta::assert_snapshot!(shown(&report, false), @r#"
+        toaster my "toaster" (OID 147811): 120 values in 3 tables of the whole database
+        set: ALTER TABLE ONLY "s"."p" ...
+        still set to it: s.it's, dropped column 2
+        proved by a scan of all of them: no value refers to it any more, but dropped columns are set to it, and without it no long value could be written to their tables
+        HINT:  The server has no DROP TOASTER. A superuser removes the toaster in this order, and runs this command again before BEGIN:
+            UPDATE pg_catalog.pg_attribute SET atttoaster = 9864 WHERE attrelid = '"s"."it''s"'::pg_catalog.regclass AND attnum = 2 AND attisdropped;
+            BEGIN;
+            DELETE FROM pg_catalog.pg_depend WHERE classid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND objid = 147811;
+            DELETE FROM pg_catalog.pg_description WHERE classoid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND objoid = 147811;
+            DELETE FROM pg_catalog.pg_toaster WHERE oid = 147811;
+            COMMIT;
         "#);
         report.whole_database = false;
+        (report.gone, report.dropped_columns_left, report.steps) = (true, Vec::new(), Vec::new());
         insta::assert_snapshot!(shown(&report, false), @r#"
         toaster my "toaster" (OID 147811): 120 values in 3 tables of those named
         set: ALTER TABLE ONLY "s"."p" ...

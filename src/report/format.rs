@@ -33,13 +33,15 @@ pub fn json_lines(
     documents: &[impl Serialize],
     out: &mut impl Write,
 ) -> io::Result<()> {
-    for document in documents {
-        let mut line = serde_json::to_value(document)?;
-        if let Some(object) = line.as_object_mut() {
-            object.insert("schema".into(), schema.into());
-        }
-        serde_json::to_writer(&mut *out, &line)?;
-        writeln!(out)?;
+    documents.iter().try_for_each(|document| json_line(schema, document, out))
+}
+
+/// One JSON document in a line: an object that is given the field `schema`.
+pub fn json_line(schema: &str, document: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+    let mut line = serde_json::to_value(document)?;
+    if let Some(object) = line.as_object_mut() {
+        object.insert("schema".into(), schema.into());
     }
-    Ok(())
+    serde_json::to_writer(&mut *out, &line)?;
+    writeln!(out)
 }

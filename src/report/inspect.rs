@@ -2,42 +2,94 @@
 
 use std::io::{self, Write};
 
-use super::format::{Format, json, json_lines};
+use super::format::{Format, json_line};
+use super::inspect_grids::{column_grid, form_grid, policy_grid, toaster_grid};
 use super::inspect_sample;
-use super::table::{Drawn, Grid, Head, Style, printable, wrapped};
-use super::units::{optional_size, percent, ratio, size};
+use super::table::{Drawn, Style, printable, wrapped};
+use super::units::size;
 use crate::inspect::result::{
-    ColumnReport, FormReport, HeapReport, RelationReport, Report, ToastReport,
+    ColumnReport, HeapReport, RelationReport, Report, SCHEMA, ServerReport, ToastReport,
 };
 
 /// Problems shown in full in a table; the rest is counted.
 const PROBLEMS_SHOWN: usize = 10;
 
-/// Writes the report. `width` is the terminal's, for the table only.
-pub fn write(
-    report: &Report,
+/// Writes the report relation by relation, as they come.
+pub struct Writer<W: Write> {
+    out: W,
     format: Format,
+    /// The terminal's, for tables only.
     width: Option<usize>,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    match format {
-        Format::Table => tables(report, Style::Terminal(width), out)?,
-        Format::Markdown => tables(report, Style::Markdown, out)?,
-        Format::Json => json(report, out)?,
-        Format::Jsonl => json_lines(report.schema, &report.relations, out)?,
-        Format::Csv => csv(report, out)?,
-    }
-    out.flush()
+    server: Option<ServerReport>,
+    written: u64,
 }
 
-fn tables(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()> {
-    for (number, relation) in report.relations.iter().enumerate() {
-        if number > 0 {
-            writeln!(out)?;
-        }
-        one_relation(relation, style, out)?;
+impl<W: Write> Writer<W> {
+    /// Nothing is written before the first relation.
+    pub fn new(
+        out: W,
+        format: Format,
+        width: Option<usize>,
+        server: Option<ServerReport>,
+    ) -> Writer<W> {
+        Writer { out, format, width, server, written: 0 }
     }
-    Ok(())
+
+    /// Writes one relation, so that whoever reads has it at once.
+    pub fn relation(&mut self, relation: &RelationReport) -> io::Result<()> {
+        if self.written == 0 {
+            self.head()?;
+        }
+        let style = match self.format {
+            Format::Markdown => Style::Markdown,
+            _ => Style::Terminal(self.width),
+        };
+        match self.format {
+            Format::Table | Format::Markdown => {
+                if self.written > 0 {
+                    writeln!(self.out)?;
+                }
+                one_relation(relation, style, &mut self.out)?;
+            }
+            Format::Json => {
+                let comma = if self.written > 0 { "," } else { "" };
+                let indented = serde_json::to_string_pretty(relation)?.replace('\n', "\n    ");
+                write!(self.out, "{comma}\n    {indented}")?;
+            }
+            Format::Jsonl => json_line(SCHEMA, relation, &mut self.out)?,
+            Format::Csv => csv_rows(relation, &mut csv_writer(&mut self.out))?,
+        }
+        self.written += 1;
+        self.out.flush()
+    }
+
+    /// Ends the document; must be called once.
+    pub fn finish(mut self) -> io::Result<()> {
+        if self.written == 0 {
+            self.head()?;
+        }
+        match (self.format, self.written) {
+            (Format::Json, 0) => writeln!(self.out, "]\n}}")?,
+            (Format::Json, _) => writeln!(self.out, "\n  ]\n}}")?,
+            _ => {}
+        }
+        self.out.flush()
+    }
+
+    fn head(&mut self) -> io::Result<()> {
+        match self.format {
+            Format::Json => {
+                // the document without its relations, up to where they stand
+                let report =
+                    Report { schema: SCHEMA, server: self.server.clone(), relations: Vec::new() };
+                let whole = serde_json::to_string_pretty(&report)?;
+                let head = whole.strip_suffix("]\n}").unwrap_or(&whole);
+                self.out.write_all(head.as_bytes())
+            }
+            Format::Csv => Ok(csv_writer(&mut self.out).write_record(CSV_HEAD)?),
+            Format::Table | Format::Markdown | Format::Jsonl => Ok(()),
+        }
+    }
 }
 
 fn one_relation(relation: &RelationReport, style: Style, out: &mut impl Write) -> io::Result<()> {
@@ -188,149 +240,17 @@ fn toast_line(toast: &ToastReport) -> String {
     line
 }
 
-fn column_grid(columns: &[&ColumnReport]) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Column", 0),
-        Head::text("Type", 2),
-        Head::text("Storage", 3),
-        Head::text("Compression", 12),
-        Head::number("Values", 0),
-        Head::number("Nulls", 4),
-        Head::number("Missing", 5),
-        Head::number("Raw", 1),
-        Head::number("Stored", 0),
-        Head::number("Ratio", 0),
-        Head::number("Chunks", 4),
-        Head::number("Share", 0),
-        Head::number("Raw min", 11),
-        Head::number("Raw median", 7),
-        Head::number("Raw p95", 10),
-        Head::number("Raw p99", 11),
-        Head::number("Raw max", 9),
-        Head::number("Stored min", 10),
-        Head::number("Stored median", 6),
-        Head::number("Stored p95", 7),
-        Head::number("Stored p99", 9),
-        Head::number("Stored max", 8),
-    ]);
-    let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
-    let nonzero = |n: u64| if n > 0 { n.to_string() } else { String::new() };
-    for column in columns {
-        grid.row(vec![
-            column.column.clone(),
-            column.type_name.clone(),
-            column.storage.into(),
-            column.compression.unwrap_or_default().into(),
-            column.values.to_string(),
-            nonzero(column.nulls),
-            nonzero(column.missing),
-            optional_size(column.raw_bytes),
-            optional_size(column.stored_bytes),
-            column.ratio.map(ratio).unwrap_or_default(),
-            nonzero(column.chunks),
-            column.share.map(percent).unwrap_or_default(),
-            number(column.raw_size.min),
-            number(column.raw_size.median),
-            number(column.raw_size.p95),
-            number(column.raw_size.p99),
-            number(column.raw_size.max),
-            number(column.stored_size.min),
-            number(column.stored_size.median),
-            number(column.stored_size.p95),
-            number(column.stored_size.p99),
-            number(column.stored_size.max),
-        ]);
-    }
-    grid
-}
-
-/// The forms of a column, biggest first; none if there is no more to say than "plain".
-pub(super) fn told_forms(column: &ColumnReport) -> Vec<&FormReport> {
-    let dull = |form: &&FormReport| matches!(form.form, "plain" | "null");
-    let mut forms: Vec<&FormReport> = column.forms.iter().collect();
-    if forms.iter().all(dull) {
-        return Vec::new();
-    }
-    forms.sort_by_key(|form| std::cmp::Reverse(form.stored_bytes.unwrap_or(0)));
-    forms
-}
-
-/// Forms of the columns where there is more to say than "plain".
-fn form_grid(columns: &[&ColumnReport]) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Column", 0),
-        Head::text("Form", 0),
-        Head::text("Method", 0),
-        Head::number("Values", 0),
-        Head::number("Raw", 1),
-        Head::number("Stored", 0),
-        Head::number("Pointers", 3),
-        Head::number("Ratio", 0),
-        Head::number("Chunks", 2),
-    ]);
-    for column in columns {
-        for form in told_forms(column) {
-            let nonzero = |n: u64| if n > 0 { n.to_string() } else { String::new() };
-            grid.row(vec![
-                column.column.clone(),
-                form.form.into(),
-                form.method.unwrap_or_default().into(),
-                form.values.to_string(),
-                optional_size(form.raw_bytes),
-                optional_size(form.stored_bytes),
-                if form.pointer_bytes > 0 { size(form.pointer_bytes) } else { String::new() },
-                form.ratio.map(ratio).unwrap_or_default(),
-                nonzero(form.chunks),
-            ]);
-        }
-    }
-    grid
-}
-
-/// How far the columns are from a policy.
-fn policy_grid(columns: &[&ColumnReport]) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Column", 0),
-        Head::text("Policy", 0),
-        Head::text("Method", 0),
-        Head::number("Values", 2),
-        Head::number("Comply", 0),
-        Head::number("Share", 0),
-        Head::number("Stored", 2),
-        Head::number("Comply stored", 1),
-        Head::number("Share of stored", 0),
-    ]);
-    let share = |part: u64, whole: u64| {
-        if whole > 0 { percent(part as f64 / whole as f64) } else { String::new() }
-    };
-    for column in columns {
-        let Some(policy) = &column.policy else { continue };
-        grid.row(vec![
-            column.column.clone(),
-            policy.policy.clone(),
-            policy.method.clone(),
-            policy.values.to_string(),
-            policy.complying_values.to_string(),
-            share(policy.complying_values, policy.values),
-            size(policy.bytes),
-            size(policy.complying_bytes),
-            share(policy.complying_bytes, policy.bytes),
-        ]);
-    }
-    grid
-}
-
 /// What each kind of custom pointer costs.
 fn pointer_costs(relation: &RelationReport, item: &str, out: &mut impl Write) -> io::Result<()> {
-    let mut told = Vec::new();
+    let mut shown = Vec::new();
     for report in relation.columns.iter().flat_map(|column| &column.toasters) {
-        if told.contains(&report.pointer_kind) {
+        if shown.contains(&report.pointer_kind) {
             continue;
         }
-        if told.is_empty() {
+        if shown.is_empty() {
             writeln!(out)?;
         }
-        told.push(report.pointer_kind);
+        shown.push(report.pointer_kind);
         writeln!(out, "{item}pointer \"{}\":", report.pointer_kind)?;
         writeln!(out, "{item}  to read a key: {}", report.cost_to_read)?;
         writeln!(out, "{item}  to append: {}", report.cost_to_append)?;
@@ -338,74 +258,46 @@ fn pointer_costs(relation: &RelationReport, item: &str, out: &mut impl Write) ->
     Ok(())
 }
 
-/// Values of pluggable toasters.
-fn toaster_grid(columns: &[&ColumnReport]) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Column", 0),
-        Head::text("Toaster", 0),
-        Head::text("Pointer", 0),
-        Head::number("Values", 0),
-        Head::number("Raw", 3),
-        Head::number("In row", 1),
-        Head::number("In chunks", 2),
-        Head::number("Chunks", 4),
-    ]);
-    for column in columns {
-        for report in &column.toasters {
-            let toaster = report.toaster.clone();
-            grid.row(vec![
-                column.column.clone(),
-                toaster.unwrap_or_else(|| format!("OID {}", report.toaster_oid)),
-                report.pointer_kind.into(),
-                report.values.to_string(),
-                optional_size(report.raw_bytes),
-                size(report.inline_bytes),
-                optional_size(report.chunk_bytes),
-                report.chunks.to_string(),
-            ]);
-        }
-    }
-    grid
+const CSV_HEAD: [&str; 13] = [
+    "relation",
+    "column",
+    "type",
+    "storage",
+    "compression",
+    "form",
+    "method",
+    "values",
+    "raw_bytes",
+    "stored_bytes",
+    "pointer_bytes",
+    "chunks",
+    "ratio",
+];
+
+fn csv_writer<W: Write>(out: W) -> csv::Writer<W> {
+    csv::Writer::from_writer(out)
 }
 
-/// One row for each relation, column and form; sizes are bytes.
-fn csv(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let mut writer = csv::Writer::from_writer(out);
-    writer.write_record([
-        "relation",
-        "column",
-        "type",
-        "storage",
-        "compression",
-        "form",
-        "method",
-        "values",
-        "raw_bytes",
-        "stored_bytes",
-        "pointer_bytes",
-        "chunks",
-        "ratio",
-    ])?;
+/// One row for each column and form; sizes are bytes.
+fn csv_rows(relation: &RelationReport, writer: &mut csv::Writer<impl Write>) -> io::Result<()> {
     let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
-    for relation in &report.relations {
-        for column in &relation.columns {
-            for form in &column.forms {
-                writer.write_record([
-                    relation.relation.as_str(),
-                    &column.column,
-                    &column.type_name,
-                    column.storage,
-                    column.compression.unwrap_or_default(),
-                    form.form,
-                    form.method.unwrap_or_default(),
-                    &form.values.to_string(),
-                    &number(form.raw_bytes),
-                    &number(form.stored_bytes),
-                    &form.pointer_bytes.to_string(),
-                    &form.chunks.to_string(),
-                    &form.ratio.map(|r| r.to_string()).unwrap_or_default(),
-                ])?;
-            }
+    for column in &relation.columns {
+        for form in &column.forms {
+            writer.write_record([
+                relation.relation.as_str(),
+                &column.column,
+                &column.type_name,
+                column.storage,
+                column.compression.unwrap_or_default(),
+                form.form,
+                form.method.unwrap_or_default(),
+                &form.values.to_string(),
+                &number(form.raw_bytes),
+                &number(form.stored_bytes),
+                &form.pointer_bytes.to_string(),
+                &form.chunks.to_string(),
+                &form.ratio.map(|r| r.to_string()).unwrap_or_default(),
+            ])?;
         }
     }
     writer.flush()

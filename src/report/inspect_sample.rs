@@ -1,9 +1,9 @@
 //! The parts of `inspect`'s report that a sample changes: estimates with their intervals.
 
-use super::inspect::told_forms;
+use super::inspect_grids::shown_forms;
 use super::table::{Grid, Head};
 use super::units::{percent, ratio, size};
-use crate::inspect::estimates::{QuantileEstimate, RatioEstimate, SampleReport, WholeEstimate};
+use crate::inspect::intervals::{QuantileEstimate, RatioEstimate, SampleReport, WholeEstimate};
 use crate::inspect::result::{ColumnReport, TuplesReport};
 
 /// What was read of what.
@@ -13,7 +13,6 @@ pub(super) fn sample_line(sample: &SampleReport) -> String {
     format!("sample: {blocks_read} of {blocks} blocks, seed {seed}{ranges}")
 }
 
-/// `≈1000 (900–1100)`.
 pub(super) fn count(estimate: &WholeEstimate) -> String {
     with_range(guess(estimate), &range(estimate))
 }
@@ -25,13 +24,13 @@ pub(super) fn bytes(estimate: &WholeEstimate) -> String {
 
 /// As the line on all rows, estimated.
 pub(super) fn tuples_line(tuples: &TuplesReport) -> String {
-    let told = |estimate: &Option<WholeEstimate>, what: &str| {
+    let part = |estimate: &Option<WholeEstimate>, what: &str| {
         estimate.map(|estimate| format!("{} {what}", count(&estimate)))
     };
     let parts = [
-        told(&tuples.live_estimate, "live"),
-        told(&tuples.dead_estimate, "dead"),
-        told(&tuples.unknown_estimate.filter(|e| e.estimate > 0), "of unknown visibility"),
+        part(&tuples.live_estimate, "live"),
+        part(&tuples.dead_estimate, "dead"),
+        part(&tuples.unknown_estimate.filter(|e| e.estimate > 0), "of unknown visibility"),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     format!("rows: {}", parts.join(", "))
@@ -102,7 +101,6 @@ fn nonzero(estimate: Option<WholeEstimate>) -> Option<WholeEstimate> {
     estimate.filter(|e| e.estimate > 0)
 }
 
-/// The columns.
 pub(super) fn column_grid(columns: &[&ColumnReport]) -> Grid {
     let mut grid = Grid::new(&[
         Head::text("Column", 0),
@@ -172,7 +170,7 @@ pub(super) fn form_grid(columns: &[&ColumnReport]) -> Grid {
         Head::number("Chunks", 3),
     ]);
     for column in columns {
-        for form in told_forms(column) {
+        for form in shown_forms(column) {
             let Some(e) = &form.estimates else { continue };
             grid.row(vec![
                 column.column.clone(),

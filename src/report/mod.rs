@@ -10,10 +10,12 @@
 
 pub mod advise;
 pub mod advise_plot;
+mod advise_pluggable;
 pub mod anatomy;
 pub mod departure;
 pub mod format;
 pub mod inspect;
+mod inspect_grids;
 pub mod inspect_sample;
 pub mod retoast;
 pub mod retoast_plan;

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use super::format::{Format, json, json_lines};
 use super::retoast_plan::lines as plan_lines;
-use super::table::{Grid, Head, Style, printable};
-use super::units::size;
+use super::table::{Grid, Head, Style, printable, wrapped};
+use super::units::{counted, size};
 use crate::retoast::result::{FormReport, Outcome, Report, TableReport};
 
 /// Skipped rows shown in a table; the rest is counted.
@@ -34,14 +34,39 @@ pub fn write(
     out.flush()
 }
 
-fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Complete => "complete: all values are stored as chosen",
-        Outcome::Incomplete => "incomplete: values are left that are not stored as chosen",
-        Outcome::Stopped => "stopped on request",
-        Outcome::Planned => "planned only: nothing was changed",
-        Outcome::Failed => "failed: an error ended it",
+/// How it ended, by what the last scan found.
+fn headline(table: &TableReport) -> String {
+    match table.outcome {
+        Outcome::Complete => "complete: all values are stored as chosen".to_owned(),
+        Outcome::Incomplete if table.rows_left > 0 => {
+            format!(
+                "incomplete: {} left that {} not stored as chosen",
+                rows(table.rows_left),
+                if table.rows_left == 1 { "is" } else { "are" }
+            )
+        }
+        Outcome::Incomplete if table.hides_rows => {
+            "incomplete: rows that row security hides were not looked at".to_owned()
+        }
+        Outcome::Incomplete => "incomplete: some of the table could not be read".to_owned(),
+        Outcome::Stopped => "stopped on request".to_owned(),
+        Outcome::Planned => "planned only: nothing was changed".to_owned(),
+        Outcome::Failed => "failed: an error ended it".to_owned(),
     }
+}
+
+/// The headline, with what it does not answer for.
+fn first_line(table: &TableReport) -> String {
+    let newer = match table.rows_written_since {
+        0 => String::new(),
+        1 => ", and 1 row written since is not looked at".to_owned(),
+        rows => format!(", and {rows} rows written since are not looked at"),
+    };
+    format!("{}{newer}", headline(table))
+}
+
+fn rows(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "row" } else { "rows" })
 }
 
 fn tables(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()> {
@@ -69,17 +94,31 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         printable(&table.relation),
         printable(&table.columns.join(", ")),
         table.toaster,
-        outcome(table.outcome)
+        first_line(table)
     )?;
-    if let Some(alter) = &table.alter {
-        writeln!(out, "set: {}", printable(alter))?;
+    let width = match style {
+        Style::Terminal(width) => width,
+        Style::Markdown => None,
+    };
+    let mut line = |what: &str, sql: &str| {
+        writeln!(out, "{}", wrapped(&format!("{what}: {}", printable(sql)), width, 5))
+    };
+    match &table.alter {
+        Some(alter) if table.altered => line("set", alter)?,
+        Some(alter) if table.outcome == Outcome::Planned => line("would set", alter)?,
+        _ => {}
+    }
+    match &table.undo {
+        Some(undo) if table.undone => line("set back", undo)?,
+        Some(undo) => line("to set back", undo)?,
+        None => {}
     }
     if let Some(alter) = &table.alter_after {
-        writeln!(out, "set at the end: {}", printable(alter))?;
+        line("set at the end", alter)?;
     }
     writeln!(
         out,
-        "rows: {} to do with {}, {} stored anew, {} verified",
+        "rows: {} found ({}), {} re-toasted, {} verified",
         table.rows_found,
         size(table.bytes_found),
         table.rows_stored,
@@ -87,23 +126,23 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     )?;
     writeln!(
         out,
-        "work: {} transactions (longest {} ms), {} scans, {} vacuums, {} retries, {} of WAL, {:.1} s",
-        table.batches,
+        "work: {} (longest {} ms), {}, {}, {}, {} of WAL, {:.1} s",
+        counted(table.batches, "transaction"),
         table.longest_batch_ms,
-        table.scans,
-        table.vacuums,
-        table.retries,
+        counted(table.scans, "scan"),
+        counted(table.vacuums, "vacuum"),
+        counted(table.retries, "retry"),
         size(table.wal_bytes),
         table.elapsed_ms as f64 / 1000.0
     )?;
     if table.longest_lock_wait_ms >= WORTH_TELLING_MS {
-        writeln!(out, "locks: the longest wait took {} ms", table.longest_lock_wait_ms)?;
+        writeln!(out, "locks: longest wait {} ms", table.longest_lock_wait_ms)?;
     }
     for pause in &table.pauses {
         writeln!(
             out,
-            "waited: {} times for {}, {:.1} s",
-            pause.times,
+            "waited: {} for {}, {:.1} s",
+            counted(pause.times, "time"),
             pause.reason.replace('_', " "),
             pause.ms as f64 / 1000.0
         )?;
@@ -122,6 +161,7 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         ("heap", table.before.heap, table.peak.heap, table.after.heap),
         ("TOAST", table.before.toast, table.peak.toast, table.after.toast),
         ("indexes", table.before.indexes, table.peak.indexes, table.after.indexes),
+        ("total", table.before.sum(), table.peak.sum(), table.after.sum()),
     ];
     for (part, before, peak, after) in parts {
         sizes.row(vec![part.into(), size(before), size(peak), size(after)]);
@@ -145,8 +185,19 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     for row in table.skipped.iter().take(SKIPPED_SHOWN) {
         writeln!(out, "skipped {}: {}", row.ctid, printable(&row.reason))?;
     }
-    if let Some(more) = table.skipped.len().checked_sub(SKIPPED_SHOWN).filter(|&more| more > 0) {
+    let all = table.rows_refused.max(table.skipped.len() as u64);
+    if let Some(more) = all.checked_sub(SKIPPED_SHOWN as u64).filter(|&more| more > 0) {
         writeln!(out, "skipped: and {more} more")?;
+    }
+    if table.rows_disagreeing > 0 {
+        writeln!(
+            out,
+            "left: {} re-toasted again and again, and stored otherwise than foreseen each time",
+            rows(table.rows_disagreeing)
+        )?;
+    }
+    if table.hides_rows {
+        writeln!(out, "left: rows that row security hides from this user were not looked at")?;
     }
     for note in &table.notes {
         writeln!(out, "note: {}", printable(note))?;

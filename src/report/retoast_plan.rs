@@ -22,6 +22,7 @@ pub fn lines(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
         ("trigger that will fire", &plan.triggers_fire),
         ("trigger that will be silenced", &plan.triggers_silent),
         ("replication", &plan.replication),
+        ("serialization", &plan.serialization),
         ("statement", &plan.statements),
     ];
     for (head, list) in parts {

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::table::printable;
-use super::units::{percent, size};
-use crate::retoast::manners::Pause;
+use super::units::{counted, percent, size};
+use crate::retoast::pace::manners::Pause;
 use crate::retoast::watch::Figures;
 
 /// The name and version of the JSON lines.
@@ -16,15 +16,13 @@ pub const SCHEMA: &str = "toastctl.retoast-progress/1";
 /// One moment of a sweep.
 #[derive(Debug, Clone, Default)]
 pub struct Moment {
-    /// The table.
     pub relation: String,
     /// The scan under way, from 1.
     pub scan: u32,
     /// Its blocks that are read.
     pub read: u32,
-    /// Its blocks.
     pub blocks: u32,
-    /// Rows stored anew so far.
+    /// Rows re-toasted so far.
     pub rows: u64,
     /// Time since the table was begun.
     pub elapsed: Duration,
@@ -76,10 +74,10 @@ impl Moment {
     /// What stands beside the bar.
     pub fn details(&self) -> String {
         let mut text = format!(
-            "{} rows stored anew with {} ({:.0} a second), grown {}, {} of WAL",
-            self.rows,
-            size(self.figures.bytes),
+            "{} ({:.0}/s), {} re-toasted, grown {}, {} of WAL",
+            counted(self.rows, "row"),
             self.rate(),
+            size(self.figures.bytes),
             percent(self.growth()),
             size(self.figures.wal)
         );
@@ -126,8 +124,8 @@ pub fn note(text: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::retoast::manners::Cause;
-    use crate::retoast::result::Sizes;
+    use crate::retoast::pace::manners::Cause;
+    use crate::retoast::sizes::Sizes;
 
     fn moment() -> Moment {
         Moment {
@@ -150,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_line_tells_place_rate_rest_growth_and_the_reason_of_a_wait() {
-        insta::assert_snapshot!(moment().line(), @"public.t: scan 1: 250 of 1000 blocks (25.0 %), 24 s left, 5000 rows stored anew with 30 MB (500 a second), grown 3.0 %, 45 MB of WAL");
+        insta::assert_snapshot!(moment().line(), @"public.t: scan 1: 250 of 1000 blocks (25.0 %), 24 s left, 5000 rows (500/s), 30 MB re-toasted, grown 3.0 %, 45 MB of WAL");
         let pause = Pause { cause: Cause::Xmin, text: "session 1\n".into(), wait: Duration::ZERO };
         let waiting = Moment { pause: Some(pause), ..moment() };
         assert!(waiting.line().ends_with(r"of WAL, waiting: session 1\n"), "{}", waiting.line());

@@ -15,7 +15,6 @@ const MARKDOWN: TableStyle = comfy_table::presets::ASCII_MARKDOWN;
 /// A column of a [`Grid`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// Title.
     pub title: &'static str,
     /// Numbers stand at the right.
     pub right: bool,

@@ -24,6 +24,17 @@ pub fn optional_size(bytes: Option<u64>) -> String {
     bytes.map(size).unwrap_or_default()
 }
 
+/// A number and its noun: `1 scan`, `2 scans`.
+pub fn counted(number: impl Into<u64>, noun: &str) -> String {
+    let number = number.into();
+    let ending = match noun {
+        _ if number == 1 => return format!("{number} {noun}"),
+        "retry" => return format!("{number} retries"),
+        _ => "s",
+    };
+    format!("{number} {noun}{ending}")
+}
+
 /// A part as percents with one digit.
 pub fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
@@ -37,6 +48,13 @@ pub fn ratio(ratio: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_agree_with_their_nouns() {
+        let counted = |number: u64, noun| super::counted(number, noun);
+        assert_eq!([counted(0, "scan"), counted(1, "scan")], ["0 scans", "1 scan"]);
+        assert_eq!([counted(1, "retry"), counted(2, "retry")], ["1 retry", "2 retries"]);
+    }
 
     #[test]
     fn sizes_as_pg_size_pretty_prints_them() {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::choice::Toaster;
-use super::result::Sizes;
+use super::goal::toaster::Toaster;
+use super::sizes::Sizes;
+use crate::disk::desc::Storage;
 
 /// Bytes of WAL a second of a fast and of a slow server.
 const WAL_SPEED: (f64, f64) = (200e6, 20e6);
@@ -43,6 +44,8 @@ pub struct Plan {
     pub triggers_silent: Vec<String>,
     /// What replicas and subscribers will see, for people.
     pub replication: Vec<String>,
+    /// Whose transactions may fail to serialize beside it, for people.
+    pub serialization: Vec<String>,
 }
 
 /// What the catalog says that a plan depends on.
@@ -58,6 +61,12 @@ pub struct Surroundings {
     pub logical_slots: Vec<String>,
     /// Connected physical replicas; `None` if this user may not see them.
     pub replicas: Option<u64>,
+    /// Sessions that are seen to be in a serializable transaction.
+    pub serializable: u64,
+    /// Sessions that are seen to keep a snapshot between statements.
+    pub holding_snapshots: u64,
+    /// Where another isolation level than read committed is the default, as `role "x": serializable`.
+    pub isolation_defaults: Vec<String>,
 }
 
 /// What was found in the scan, and how the sweep will go.
@@ -71,6 +80,10 @@ pub struct Found {
     pub bytes: u64,
     /// Stored bytes of all values of the columns.
     pub stored: u64,
+    /// Those of them that are out of line.
+    pub external: u64,
+    /// How many columns were chosen.
+    pub columns: u64,
     /// Sizes now.
     pub sizes: Sizes,
     /// How long the scan took.
@@ -110,8 +123,32 @@ impl Plan {
             triggers_fire: triggers(around, true),
             triggers_silent: triggers(around, false),
             replication: replication(found, around),
+            serialization: serialization(found, around),
         }
     }
+}
+
+/// What is said where clients are seen that do not use read committed.
+fn serialization(found: &Found, around: &Surroundings) -> Vec<String> {
+    let mut seen = Vec::new();
+    if around.serializable > 0 {
+        seen.push(format!("{} in a serializable transaction now", around.serializable));
+    }
+    if around.holding_snapshots > 0 {
+        seen.push(format!(
+            "{} that keep a snapshot between statements, as repeatable read and cursors do",
+            around.holding_snapshots
+        ));
+    }
+    seen.extend(around.isolation_defaults.iter().map(|text| format!("default of {text}")));
+    if seen.is_empty() || found.rows == 0 {
+        return Vec::new();
+    }
+    vec![format!(
+        "clients whose UPDATE of a row that was re-toasted meanwhile fails with \"could not serialize \
+         access\" and has to be tried again: {}; --nice makes such failures rarer",
+        seen.join("; ")
+    )]
 }
 
 /// Bytes of the values to do: as stored now, and the most that they will take.
@@ -158,13 +195,36 @@ fn seconds(found: &Found, wal: Range) -> Range {
     )
 }
 
+/// Old row versions up to twice the limit of bloat, and room for what the values take where they go. What
+/// leaves the heap or the TOAST relation gives nothing back there; old chunks make room for new ones.
 fn growth(found: &Found) -> Range {
     if found.rows == 0 {
         return Range { low: 0, high: 0 };
     }
-    let (now, then) = values(found);
-    let dead = found.sizes.sum() as f64 * found.max_bloat;
-    Range::of(0.0, dead * 2.0 + f64::from(4 << 20) + (then - now).max(0.0))
+    let (_, then) = values(found);
+    let dead = (found.sizes.sum() as f64 * found.max_bloat).max(f64::from(1 << 20));
+    let new = match found.toaster.storage() {
+        // a row of just over half a page has a page of its own
+        Storage::Main | Storage::Plain => then * 2.0,
+        Storage::Extended | Storage::External => {
+            // new chunks find the room of old ones once those are vacuumed, unless it is too small
+            let room = found.external.min(found.bytes) as f64 * 0.75;
+            (chunks(then, found.rows * found.columns.max(1)) - room).max(0.0)
+        }
+    };
+    Range::of(0.0, dead * 2.0 + f64::from(4 << 20) + new)
+}
+
+/// Bytes of the pages of a TOAST relation and its index that hold so many bytes of values at the most: four
+/// full chunks to a page (`TOAST_MAX_CHUNK_SIZE`, heaptoast.h), the last chunk of each value shorter, and
+/// room for less than a full chunk left over.
+fn chunks(bytes: f64, values: u64) -> f64 {
+    const CHUNK: f64 = 1996.0;
+    const FULL: f64 = 2048.0;
+    const INDEX_ENTRY: f64 = 40.0;
+    let full = bytes / CHUNK;
+    let left_over = (values as f64 * FULL).min(full * FULL / 3.0);
+    full * FULL + left_over + (full + values as f64) * (44.0 + INDEX_ENTRY)
 }
 
 fn locks(found: &Found) -> Vec<String> {
@@ -231,6 +291,8 @@ mod tests {
             rows: 40_000,
             bytes: 900 << 20,
             stored: 310 << 20,
+            external: 310 << 20,
+            columns: 1,
             sizes: Sizes { heap: 3 << 20, toast: 320 << 20, indexes: 1 << 20 },
             scan: Duration::from_millis(400),
             max_bloat: 0.05,
@@ -274,6 +336,23 @@ mod tests {
         assert_eq!((plan.wal_bytes.high, plan.growth_bytes.high), (0, 0));
         assert_eq!(plan.seconds, Range { low: 0, high: 1 });
         assert_eq!(plan.locks, ["ACCESS SHARE on the table while a part of it is read"]);
+    }
+
+    #[test]
+    fn clients_that_may_fail_to_serialize_are_told_of_if_rows_are_updated() {
+        let around = Surroundings {
+            serializable: 2,
+            isolation_defaults: vec!["role \"r\": repeatable read".into()],
+            ..Surroundings::default()
+        };
+        let told = Plan::of(&found(), &around).serialization.join("\n");
+        assert!(
+            told.contains("2 in a serializable transaction now; default of role \"r\""),
+            "{told}"
+        );
+        let nothing = Plan::of(&Found { rows: 0, ..found() }, &around);
+        assert_eq!(nothing.serialization, Vec::<String>::new());
+        assert!(Plan::of(&found(), &Surroundings::default()).serialization.is_empty());
     }
 
     #[test]

@@ -1,17 +1,16 @@
 //! What a run of `retoast` has to report.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
-use super::departure::DepartureReport;
+use super::departure::result::DepartureReport;
+use super::memory::since::Standing;
 use super::plan::Plan;
-use crate::codec::Method;
-use crate::model::stored::Form;
+use super::sizes::Sizes;
 
 /// The name and version of the JSON form.
 pub const SCHEMA: &str = "toastctl.retoast/1";
 
+#[cfg(feature = "internals")]
 /// The JSON Schema (draft 2020-12) of [`Report`].
 pub const JSON_SCHEMA: &str = include_str!("retoast.schema.json");
 
@@ -45,29 +44,32 @@ pub enum Outcome {
     Failed,
 }
 
-/// Sizes of a table's parts in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Sizes {
-    /// The heap.
-    pub heap: u64,
-    /// The TOAST relation.
-    pub toast: u64,
-    /// The table's indexes and the TOAST relation's.
-    pub indexes: u64,
-}
-
-impl Sizes {
-    /// All together.
-    pub fn sum(self) -> u64 {
-        self.heap.saturating_add(self.toast).saturating_add(self.indexes)
-    }
-
-    /// The larger of each.
-    pub fn max(self, other: Sizes) -> Sizes {
-        Sizes {
-            heap: self.heap.max(other.heap),
-            toast: self.toast.max(other.toast),
-            indexes: self.indexes.max(other.indexes),
+impl TableReport {
+    /// Counts in what an earlier part of the same work has done, before its session ended.
+    pub fn go_on_from(&mut self, earlier: TableReport) {
+        self.rows_found = earlier.rows_found;
+        self.bytes_found = earlier.bytes_found;
+        self.rows_stored += earlier.rows_stored;
+        self.rows_verified += earlier.rows_verified;
+        self.batches += earlier.batches;
+        self.scans += earlier.scans;
+        self.vacuums += earlier.vacuums;
+        self.retries += earlier.retries;
+        self.longest_batch_ms = self.longest_batch_ms.max(earlier.longest_batch_ms);
+        self.longest_lock_wait_ms = self.longest_lock_wait_ms.max(earlier.longest_lock_wait_ms);
+        self.wal_bytes += earlier.wal_bytes;
+        self.elapsed_ms += earlier.elapsed_ms;
+        self.before = earlier.before;
+        self.peak = self.peak.max(earlier.peak);
+        self.forms_before = earlier.forms_before;
+        for pause in earlier.pauses {
+            match self.pauses.iter_mut().find(|one| one.reason == pause.reason) {
+                Some(one) => {
+                    one.times += pause.times;
+                    one.ms += pause.ms;
+                }
+                None => self.pauses.push(pause),
+            }
         }
     }
 }
@@ -87,13 +89,16 @@ pub struct FormReport {
     pub bytes: u64,
 }
 
-/// A row that could not be stored anew.
+/// A row that could not be re-toasted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SkippedRow {
     /// Its address.
     pub ctid: String,
     /// What the server said.
     pub reason: String,
+    /// The SQLSTATE with which it refused the row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sqlstate: Option<String>,
 }
 
 /// Waits for one reason.
@@ -124,14 +129,31 @@ pub struct TableReport {
     pub source: &'static str,
     /// The statement that sets the choice, if one is needed.
     pub alter: Option<String>,
+    /// Whether it was run.
+    pub altered: bool,
+    /// The statement that sets everything back as the run found it, if it has set anything.
+    pub undo: Option<String>,
+    /// Whether that was run.
+    pub undone: bool,
     /// The statement that sets at the end what new values get, if that differs.
     pub alter_after: Option<String>,
-    /// Rows in the first scan that complied not.
+    /// Rows in the first scan that did not comply.
     pub rows_found: u64,
     /// Stored bytes of their values.
     pub bytes_found: u64,
-    /// Rows stored anew.
+    /// Rows re-toasted.
     pub rows_stored: u64,
+    /// Rows that the last scan found stored otherwise than chosen.
+    pub rows_left: u64,
+    /// Rows that the server refused.
+    pub rows_refused: u64,
+    /// Rows of [`TableReport::rows_left`] that were re-toasted, and stored otherwise than foreseen each time.
+    pub rows_disagreeing: u64,
+    /// Whether row security hides rows from this user, which were not looked at.
+    pub hides_rows: bool,
+    /// Whether the server refused a row because it does not fit a page as chosen.
+    #[serde(skip)]
+    pub is_unfit: bool,
     /// Rows whose content was compared before and after.
     pub rows_verified: u64,
     /// Transactions that stored rows.
@@ -158,63 +180,25 @@ pub struct TableReport {
     pub peak: Sizes,
     /// Sizes after.
     pub after: Sizes,
-    /// Rows inserted by transactions before this one were seen by the last scan; with a policy only.
+    /// Rows inserted by transactions before this one are among those that the outcome answers for; with a
+    /// policy only.
     pub horizon: Option<u64>,
+    /// With a policy, rows that were written after the second scan had begun and were not looked at.
+    pub rows_written_since: u64,
+    /// What the table was when the proof of the outcome began; with a policy only.
+    #[serde(skip)]
+    pub proof: Option<Standing>,
     /// Values by form in the first scan.
     pub forms_before: Vec<FormReport>,
     /// Values by form in the last scan.
     pub forms_after: Vec<FormReport>,
-    /// With a policy and a dry run, values by the form that the policy wants.
+    /// With a policy and a dry run, values by the form that the policy wants; those of toasters of
+    /// `pg_toaster` are left out.
     pub forms_planned: Vec<FormReport>,
-    /// Rows that could not be stored anew.
+    /// Rows that could not be re-toasted.
     pub skipped: Vec<SkippedRow>,
     /// What is expected, if only a plan was asked for.
     pub plan: Option<Plan>,
     /// What should be known besides.
     pub notes: Vec<String>,
-}
-
-/// Counts values by column, form and method.
-#[derive(Debug, Clone, Default)]
-pub struct Tally {
-    counts: BTreeMap<(usize, &'static str, Option<&'static str>), (u64, u64)>,
-}
-
-impl Tally {
-    /// Adds a value of the `column`-th chosen column, whose form is known.
-    pub fn add(&mut self, column: usize, form: Form, method: Option<Method>, bytes: u64) {
-        self.add_named(column, form.name(), method, bytes);
-    }
-
-    /// Adds a value whose form has this name.
-    pub fn add_named(
-        &mut self,
-        column: usize,
-        form: &'static str,
-        method: Option<Method>,
-        bytes: u64,
-    ) {
-        let count = self.counts.entry((column, form, method.map(Method::name))).or_default();
-        count.0 += 1;
-        count.1 = count.1.saturating_add(bytes);
-    }
-
-    /// Stored bytes of all values.
-    pub fn bytes(&self) -> u64 {
-        self.counts.values().map(|&(_, bytes)| bytes).sum()
-    }
-
-    /// As the report has it.
-    pub fn report(&self, columns: &[String]) -> Vec<FormReport> {
-        self.counts
-            .iter()
-            .map(|(&(column, form, method), &(values, bytes))| FormReport {
-                column: columns.get(column).cloned().unwrap_or_default(),
-                form,
-                method,
-                values,
-                bytes,
-            })
-            .collect()
-    }
 }

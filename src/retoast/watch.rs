@@ -1,12 +1,13 @@
 //! Whom to tell of what the sweep does.
 
-use super::manners::Pause;
-use super::result::Sizes;
+use super::pace::manners::Pause;
+use super::result::SkippedRow;
+use super::sizes::Sizes;
 
 /// What is told of the sweep while it runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Figures {
-    /// Bytes of values stored anew.
+    /// Bytes of values re-toasted.
     pub bytes: u64,
     /// Sizes before.
     pub before: Sizes,
@@ -18,8 +19,12 @@ pub struct Figures {
 
 /// Whom to tell of progress and waits.
 pub trait Watch: Send + Sync {
-    /// So much of a scan is read, and so many rows are stored anew.
+    /// So much of a scan is read, and so many rows are re-toasted.
     fn progress(&self, relation: &str, scan: u32, read: u32, blocks: u32, rows: u64);
+    /// The server has refused a row of this table.
+    fn refused(&self, relation: &str, row: &SkippedRow) {
+        let _ = (relation, row);
+    }
     /// Something worth a line.
     fn note(&self, text: &str);
     /// What was measured, about once a second.

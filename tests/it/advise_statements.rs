@@ -55,7 +55,7 @@ fn statements_that_name_the_column_are_the_workload() {
     let report = advise(&database);
     assert_eq!(report["workload"]["source"], "pg_stat_user_tables");
     let notes = report["notes"].to_string();
-    assert!(notes.contains("whose text does not tell"), "{notes}");
+    assert!(notes.contains("whose text does not say"), "{notes}");
     let schema: Value = serde_json::from_str(toastctl::advise::result::JSON_SCHEMA).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     assert!(validator.is_valid(&report));

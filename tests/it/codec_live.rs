@@ -14,7 +14,7 @@ use toastctl::codec::datum::{self, Compressor};
 use toastctl::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use toastctl::disk::walk::Datum;
 use toastctl::model::toaster::chunks::{ChunkData, ChunkStore};
-use toastctl::source::columns::parse_list;
+use toastctl::offline::columns::parse_list;
 use tokio_postgres::NoTls;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};

@@ -1,6 +1,9 @@
 //! Runs the `toastctl` that this build made.
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+
+pub(crate) use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
 
 /// What a finished command left.
 #[derive(Debug)]
@@ -34,11 +37,20 @@ pub(crate) fn scrub(command: &mut Command) {
             command.env_remove(name);
         }
     }
-    for name in ["COLUMNS", "LINES", "NO_COLOR", "RUST_BACKTRACE", "RUST_LOG"] {
+    for name in ["LINES", "NO_COLOR", "RUST_BACKTRACE", "RUST_LOG"] {
         command.env_remove(name);
     }
-    command.env("HOME", "/nonexistent").env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
+    command
+        .env("COLUMNS", "0")
+        .env("HOME", "/nonexistent")
+        .env("LC_ALL", "C.UTF-8")
+        .env("TZ", "UTC");
     command.stdin(Stdio::null());
+}
+
+/// Sends a signal to a child that has not been waited for.
+pub(crate) fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).expect("a child can be signalled");
 }
 
 /// Runs `command` to its end.

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use toastctl::cli::connect::{
     ConnectError, Connection, ConnectionArgs, FileSeen, Secret, SessionOptions, StatementError,
-    Surroundings, ThisProcess, connect, server_message,
+    Surroundings, ThisProcess, connect,
 };
 
 const PASSWORD: &str = "ta'rt \\: pan";
@@ -93,6 +93,7 @@ fn a_session_is_read_only_named_and_patient() {
     let database = server::shared().create_database("connect");
     block_on(async {
         let connection = open(&database.conninfo(), &[]).await.unwrap();
+        connection.make_own().await.unwrap();
         for (setting, value) in [
             ("transaction_read_only", "on"),
             ("application_name", "toastctl test"),
@@ -122,9 +123,41 @@ fn sessions_are_set_up_on_every_available_major() {
             assert_eq!(connection.server_version() / 10_000, major);
             let number = show(&connection, "SHOW server_version_num").await;
             assert_eq!(connection.server_version().to_string(), number);
+            assert_eq!(show(&connection, "SHOW transaction_read_only").await, "off");
+            connection.make_own().await.unwrap();
             assert_eq!(show(&connection, "SHOW transaction_read_only").await, "on");
         });
     }
+}
+
+#[test]
+fn settings_are_those_of_a_transaction_until_the_session_is_known_to_be_own() {
+    let database = server::shared().create_database("connect");
+    let name = database.name();
+    database.psql(&format!("ALTER DATABASE {name} SET search_path = public"));
+    let path = async |connection: &Connection| show(connection, "SHOW search_path").await;
+    block_on(async {
+        let connection = open(&database.conninfo(), &[]).await.unwrap();
+        assert_eq!(connection.schemas(), ["pg_catalog", "public"]);
+        assert_eq!(path(&connection).await, "public");
+        let fixed = "pg_catalog, pg_temp";
+        let within = connection
+            .reading(async || {
+                let refused = connection.client().batch_execute("CREATE TABLE t ()").await;
+                assert!(refused.is_err());
+                connection.client().batch_execute("ROLLBACK").await?;
+                connection.begin("READ ONLY").await?;
+                Ok::<_, tokio_postgres::Error>(path(&connection).await)
+            })
+            .await;
+        assert_eq!(within.unwrap(), fixed);
+        assert_eq!(path(&connection).await, "public");
+        let users = async || Ok::<_, tokio_postgres::Error>(path(&connection).await);
+        assert_eq!(connection.reading_for_user(users).await.unwrap(), "public");
+        connection.make_own().await.unwrap();
+        assert_eq!(path(&connection).await, fixed);
+        assert_eq!(connection.reading_for_user(users).await.unwrap(), "pg_catalog, public");
+    });
 }
 
 #[test]
@@ -134,10 +167,16 @@ fn a_setting_that_the_server_refuses_is_an_error_of_the_session() {
     let mut session = SessionOptions::read_only("test");
     session.settings.push(("work_mem".into(), "much".into()));
     let resolved = args.resolve(&Around::new(&[])).unwrap();
-    let error = block_on(connect(&resolved, &session, &mut |_| None)).unwrap_err();
-    assert!(matches!(error, ConnectError::Session(_)));
-    let expected = "ERROR:  invalid value for parameter \"work_mem\": \"much\"";
-    assert!(error.to_string().starts_with(expected), "{error}");
+    block_on(async {
+        let connection = connect(&resolved, &session, &mut |_| None).await.unwrap();
+        for error in
+            [connection.begin("").await.unwrap_err(), connection.make_own().await.unwrap_err()]
+        {
+            let error = connection.explain(&error).await.to_string();
+            let expected = "ERROR:  invalid value for parameter \"work_mem\": \"much\"";
+            assert!(error.starts_with(expected), "{error}");
+        }
+    });
 }
 
 #[test]
@@ -273,7 +312,7 @@ fn somebody_is_asked_for_a_password_only_when_the_server_wants_one() {
         assert_eq!(asked, ["postgres"]);
         // the password that was typed serves the connections after it
         let another = connection.open_another().await.unwrap();
-        assert_eq!(show(&another, "SHOW transaction_read_only").await, "on");
+        assert_eq!(show(&another, "SELECT current_user::text").await, "postgres");
 
         let trusted = server::shared().database("postgres").conninfo();
         let resolved = args(trusted).resolve(&Around::new(&[])).unwrap();
@@ -299,16 +338,6 @@ fn a_statement_is_cancelled_and_a_lost_server_is_told_from_a_refusal() {
         };
         assert_eq!(code, "57014");
         assert!(!connection.is_lost());
-
-        connection
-            .client()
-            .batch_execute("DO $$BEGIN RAISE WARNING 'careful'; END$$")
-            .await
-            .unwrap();
-        let notices = connection.take_notices();
-        assert_eq!(notices.len(), 1);
-        assert_eq!(server_message(&notices[0]), "WARNING:  careful");
-        assert!(connection.take_notices().is_empty());
 
         let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'toastctl test'";
         let sleeping = connection.client().batch_execute("SELECT pg_sleep(60)");

@@ -2,6 +2,7 @@
 
 use crate::command::{run, toastctl};
 use crate::server::{self, Auth, Options, Server};
+use crate::tls;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -86,6 +87,7 @@ fn a_killed_test_process_leaves_no_server_and_no_directory() {
     if std::env::var_os(VICTIM).is_some() {
         let server = Server::start(&Options::default());
         println!("\nserver in {}", server.socket_dir().display());
+        println!("keys in {}", tls::authority().directory().display());
         std::thread::sleep(Duration::from_secs(600));
         return;
     }
@@ -99,19 +101,21 @@ fn a_killed_test_process_leaves_no_server_and_no_directory() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-    let dir = lines
-        .map_while(Result::ok)
-        .find_map(|line| Some(line.strip_prefix("server in ")?.to_owned()));
-    let dir = dir.expect("the victim names its directory");
+    let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut named = |what: &str| {
+        let dir = lines.find_map(|line| Some(line.strip_prefix(what)?.to_owned()));
+        dir.expect("the victim names its directories")
+    };
+    let (dir, keys) = (named("server in "), named("keys in "));
+    assert!(Path::new(&keys).join("root.key").exists());
     let pid = std::fs::read_to_string(Path::new(&dir).join("data/postmaster.pid")).unwrap();
     let process = Path::new("/proc").join(pid.lines().next().unwrap());
     assert!(process.exists());
     victim.kill().unwrap();
     victim.wait().unwrap();
     let killed = Instant::now();
-    while Path::new(&dir).exists() || process.exists() {
-        assert!(killed.elapsed() < Duration::from_secs(30), "{dir} is left");
+    while Path::new(&dir).exists() || Path::new(&keys).exists() || process.exists() {
+        assert!(killed.elapsed() < Duration::from_secs(30), "{dir} or {keys} is left");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -101,7 +101,10 @@ fn a_server_that_goes_away_in_mid_scan() {
         stderr: String::from_utf8(output.stderr).unwrap(),
     };
     assert_eq!(found.code, Some(3), "{}", found.stderr);
-    assert!(found.stderr.starts_with("toastctl: error: public.t, block "), "{}", found.stderr);
+    // a slow machine has had time for lines of progress before
+    let error = found.stderr.lines().find(|line| line.starts_with("toastctl: error: "));
+    let place = error.is_some_and(|line| line.starts_with("toastctl: error: public.t, block "));
+    assert!(place, "{}", found.stderr);
     assert!(found.stdout.lines().count() < 600_000);
     assert!(found.stdout.ends_with("}\n"), "rows are printed whole");
     server.start_again();

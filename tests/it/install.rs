@@ -9,6 +9,11 @@ use std::sync::OnceLock;
 /// The major version that most tests are written on.
 const PREFERRED_MAJOR: u32 = 15;
 
+/// Whether a test that lacks something must fail: `scripts/test --all-majors` says so.
+pub(crate) fn must_run_everything() -> bool {
+    env::var_os("TOASTCTL_TEST_EVERYTHING").is_some()
+}
+
 /// The major versions that tests run on.
 const MAJORS: [u32; 6] = [14, 15, 16, 17, 18, 19];
 

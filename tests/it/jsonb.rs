@@ -12,8 +12,8 @@ use toastctl::disk::walk::Datum;
 use toastctl::model::toaster::catalog::Toasters;
 use toastctl::model::toaster::reassemble::{Logical, Reassembler};
 use toastctl::model::visibility::HintBits;
-use toastctl::source::columns::parse_list;
-use toastctl::source::toastfile::ToastFile;
+use toastctl::offline::columns::parse_list;
+use toastctl::offline::toastfile::ToastFile;
 
 /// Calls `each` with the second column of every tuple, put together, and the first, an `int4`.
 fn read_table(

@@ -18,10 +18,11 @@ use toastctl::model::cost::Prices;
 use toastctl::model::settings::TupleTarget;
 use toastctl::model::stored::Form;
 use toastctl::model::toast::{Column, Incoming, Operation, Table, ToastError, Toasted};
-use toastctl::source::live::catalog::{self, Relation};
-use toastctl::source::live::pages::PageReader;
-use toastctl::source::live::server::Server;
-use toastctl::source::live::snapshot;
+use toastctl::server::about::Server;
+use toastctl::server::catalog::{self, Relation};
+use toastctl::server::pages::PageReader;
+use toastctl::server::select::select;
+use toastctl::server::snapshot;
 use tokio_postgres::Client;
 
 use crate::server::{self, Database};
@@ -37,15 +38,19 @@ pub(crate) async fn connect(database: &Database<'_>) -> Arc<Connection> {
 }
 
 /// The relation with this name.
-pub(crate) async fn relation(client: &Client, server: &Server, name: &str) -> Relation {
-    let oids = catalog::find(client, &server.database, &[name.into()]).await.unwrap();
-    catalog::describe(client, oids[0]).await.unwrap().unwrap()
+pub(crate) async fn relation(connection: &Connection, server: &Server, name: &str) -> Relation {
+    let selection = select(connection, &server.database, &[name.into()]).await.unwrap();
+    catalog::describe(connection.client(), selection.oids()[0]).await.unwrap().unwrap()
 }
 
-/// Every live row of a relation.
-async fn rows(connection: &Arc<Connection>, server: &Server, relation: &Relation) -> Vec<Row> {
+/// Every live row of a relation; its pages live as long as the test.
+async fn rows(
+    connection: &Arc<Connection>,
+    server: &Server,
+    relation: &Relation,
+) -> Vec<Row<'static>> {
     let client = connection.client();
-    let moment = snapshot::begin(client).await.unwrap();
+    let moment = snapshot::begin(connection).await.unwrap();
     let pageinspect = server.pageinspect.as_ref().unwrap();
     let quoted = relation.quoted();
     let mut reader = PageReader::new(
@@ -62,7 +67,7 @@ async fn rows(connection: &Arc<Connection>, server: &Server, relation: &Relation
     let mut all = Vec::new();
     let mut problems = Vec::new();
     if !blocks.is_empty() {
-        let pages = reader.read(&blocks).await.unwrap();
+        let pages = Box::leak(Box::new(reader.read(&blocks).await.unwrap()));
         for (block, bytes) in pages.iter() {
             all.extend(rows_of_page(
                 block,
@@ -389,10 +394,10 @@ async fn compare(
     compared: &mut Compared,
 ) {
     let client = connection.client();
-    let raw = relation(client, server, &format!("raw_{}", case.number)).await;
-    let toasted = relation(client, server, &format!("toasted_{}", case.number)).await;
+    let raw = relation(connection, server, &format!("raw_{}", case.number)).await;
+    let toasted = relation(connection, server, &format!("toasted_{}", case.number)).await;
     let mut before = rows(connection, server, &raw).await;
-    let mut after: HashMap<u32, Row> = HashMap::new();
+    let mut after: HashMap<u32, Row<'_>> = HashMap::new();
     for row in rows(connection, server, &toasted).await {
         after.insert(id_of(&row), row);
     }
@@ -471,12 +476,12 @@ fn arrives(stored: Incoming, copied: bool) -> Incoming {
     }
 }
 
-fn id_of(row: &Row) -> u32 {
+fn id_of(row: &Row<'_>) -> u32 {
     u32::from_le_bytes(row.plain_content(0).unwrap().try_into().unwrap())
 }
 
 #[track_caller]
-fn same(case: &Case, place: &str, predicted: &Toasted, stored: &Row, compared: &mut Compared) {
+fn same(case: &Case, place: &str, predicted: &Toasted, stored: &Row<'_>, compared: &mut Compared) {
     let types = |column: usize| case.specs.get(column.wrapping_sub(1)).map_or("id", |s| s.sql_type);
     let expected = toastctl::advise::tally::as_stored(&stored.facts.values, PageSize::DEFAULT);
     for (column, (ours, servers)) in predicted.values.iter().zip(&expected).enumerate() {
@@ -493,7 +498,7 @@ fn same(case: &Case, place: &str, predicted: &Toasted, stored: &Row, compared: &
 async fn fetch_all(
     client: &Client,
     raw: &Relation,
-    rows: &mut [Row],
+    rows: &mut [Row<'_>],
     compressor: &mut datum::Compressor,
 ) {
     let both = [Method::Pglz, Method::Lz4];
@@ -519,7 +524,7 @@ async fn exact_lz4(
     client: &Client,
     case: &Case,
     raw: &Relation,
-    rows: &[Row],
+    rows: &[Row<'_>],
 ) -> HashMap<(u32, usize), Option<u32>> {
     let server = ServerCompressor::new(raw.quoted());
     let items: Vec<_> = rows.iter().map(|row| row.ctid).collect();

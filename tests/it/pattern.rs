@@ -4,7 +4,7 @@ use crate::command::run;
 use crate::server;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use toastctl::source::pattern::NamePattern;
+use toastctl::server::pattern::NamePattern;
 use tokio_postgres::NoTls;
 
 const TABLES: &str = r#"

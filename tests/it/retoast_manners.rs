@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
+use crate::command::{Run, Signal, run, toastctl};
 use crate::retoast::{command, contents, done, refused, retoast};
 use crate::server::{self, Database, Options, Server};
 
 /// The longest that anything may take to be seen.
-const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// 3,000 rows, each with 3 kB out of line, compressed by pglz.
 const TABLE: &str = "
@@ -25,13 +25,13 @@ const TABLE: &str = "
 const LZ4: [&str; 5] = ["t", "-c", "v", "--toaster", "lz4"];
 
 /// A `toastctl` under way, with what it has said so far.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     said: Arc<Mutex<String>>,
 }
 
 impl Running {
-    fn start(command: &mut Command) -> Running {
+    pub(crate) fn start(command: &mut Command) -> Running {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
@@ -44,17 +44,17 @@ impl Running {
         Running { child, said }
     }
 
-    fn sweep(database: &Database<'_>, more: &[&str]) -> Running {
+    pub(crate) fn sweep(database: &Database<'_>, more: &[&str]) -> Running {
         let pace = ["--batch-ms", "2"];
         Running::start(&mut command(database, &[&LZ4[..], &pace[..], more].concat()))
     }
 
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }
 
     #[track_caller]
-    fn says(&self, text: &str) {
+    pub(crate) fn says(&self, text: &str) {
         let began = Instant::now();
         while !self.said().contains(text) {
             assert!(began.elapsed() < PATIENCE, "not said: {text}\n{}", self.said());
@@ -62,12 +62,11 @@ impl Running {
         }
     }
 
-    fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        assert_eq!(run(Command::new("kill").args([signal, &pid])).code, Some(0));
+    pub(crate) fn signal(&self, signal: Signal) {
+        crate::command::signal(&self.child, signal);
     }
 
-    fn end(self) -> Run {
+    pub(crate) fn end(self) -> Run {
         let output = self.child.wait_with_output().unwrap();
         std::thread::sleep(Duration::from_millis(50));
         let stderr = self.said.lock().unwrap().clone();
@@ -78,18 +77,26 @@ impl Running {
     /// Ends well, with this reason among its waits; the milliseconds waited for it.
     #[track_caller]
     fn done_after(self, reason: &str) -> u64 {
-        let run = self.end();
-        let table = done(&run);
+        let table = self.ends_after(reason);
+        let waits = table["pauses"].as_array().unwrap();
+        let wait = waits.iter().find(|wait| wait["reason"] == reason).unwrap();
+        wait["ms"].as_u64().unwrap()
+    }
+
+    /// Ends well, with this reason among its waits; the report.
+    #[track_caller]
+    pub(crate) fn ends_after(self, reason: &str) -> Value {
+        let table = done(&self.end());
         let waits = table["pauses"].as_array().unwrap();
         let wait = waits.iter().find(|wait| wait["reason"] == reason);
         let wait = wait.unwrap_or_else(|| panic!("no {reason} in {table}"));
         assert!(wait["times"].as_u64().unwrap() > 0);
-        wait["ms"].as_u64().unwrap()
+        table
     }
 }
 
 /// A session that does this, until it is ended.
-struct Session<'a> {
+pub(crate) struct Session<'a> {
     database: &'a Database<'a>,
     child: Child,
     name: String,
@@ -97,7 +104,7 @@ struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Returns once the session sleeps, which the statements must end with.
-    fn start(database: &'a Database<'a>, name: &str, sql: &str) -> Session<'a> {
+    pub(crate) fn start(database: &'a Database<'a>, name: &str, sql: &str) -> Session<'a> {
         let mut psql = database.psql_command();
         psql.args(["-q", "-c", sql]).env("PGAPPNAME", name);
         psql.stdout(Stdio::null()).stderr(Stdio::null());
@@ -163,7 +170,9 @@ fn others_at_work_old_snapshots_and_the_users_query_are_waited_for() {
     {
         let one = Session::start(&database, "one", "SELECT pg_sleep(100)");
         let two = Session::start(&database, "two", "SELECT pg_sleep(100)");
-        let running = Running::sweep(&database, &["--max-active-sessions", "1"]);
+        // their snapshots hold back vacuum too
+        let more = ["--max-active-sessions", "1", "--max-bloat", "1000%"];
+        let running = Running::sweep(&database, &more);
         running.says("waiting: 2 other sessions are active (--max-active-sessions 1)");
         drop(two);
         assert!(running.done_after("active_sessions") >= 100);
@@ -188,7 +197,7 @@ fn others_at_work_old_snapshots_and_the_users_query_are_waited_for() {
     fresh(&database);
     database.psql("BEGIN; CREATE TABLE prepared (); PREPARE TRANSACTION 'held ''it'");
     let running = Running::sweep(&database, &more);
-    running.says("waiting: prepared transaction 'held ''it' holds back");
+    running.says("waiting: prepared transaction 'held ''it' (user postgres, prepared ");
     database.psql("ROLLBACK PREPARED 'held ''it'");
     running.done_after("xmin");
 
@@ -265,10 +274,10 @@ fn a_file_a_signal_and_the_time_of_day_pause_it_and_a_stop_is_heard_meanwhile() 
     let shown = "SELECT count(*) FROM pg_stat_activity
         WHERE application_name = 'toastctl retoast public.t paused'";
     assert_eq!(database.psql(shown), "1");
-    running.signal("-USR1");
+    running.signal(Signal::USR1);
     std::fs::remove_file(&file).unwrap();
     running.says("asked to by SIGUSR1");
-    running.signal("-USR2");
+    running.signal(Signal::USR2);
     let run = running.end();
     let table = done(&run);
     let reasons: Vec<&str> =
@@ -291,7 +300,7 @@ fn a_file_a_signal_and_the_time_of_day_pause_it_and_a_stop_is_heard_meanwhile() 
     let began = Instant::now();
     let running = Running::sweep(&database, &["--window", &hours(2, 4)]);
     running.says(&format!("outside {} (--window)", hours(2, 4)));
-    running.signal("-INT");
+    running.signal(Signal::INT);
     let stopped = running.end();
     refused(&stopped, 4, "stopped; to go on: ");
     assert!(stopped.stderr.contains("retoast") && stopped.stderr.contains("--window"));

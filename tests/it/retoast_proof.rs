@@ -6,13 +6,15 @@ use std::time::Duration;
 use serde_json::json;
 use toastctl::codec::Method;
 use toastctl::disk::Oid;
-use toastctl::retoast::forcing::Shape;
-use toastctl::retoast::pluggable::Asked;
-use toastctl::retoast::policy_scan::{Notebook, RuleScan};
-use toastctl::retoast::preflight::{self, Ready, Wish};
-use toastctl::retoast::scan::{Eyes, Scanner};
+use toastctl::retoast::check::preflight;
+use toastctl::retoast::check::ready::{Ready, Wish};
+use toastctl::retoast::judge::pluggable::Asked;
+use toastctl::retoast::sql::forcing::Shape;
 use toastctl::retoast::sql::{self, BatchSettings, Target};
-use toastctl::source::live::server::Server;
+use toastctl::retoast::sweep::eyes::Eyes;
+use toastctl::retoast::sweep::policy_state::{Notebook, RuleScan};
+use toastctl::retoast::sweep::scanner::Scanner;
+use toastctl::server::about::Server;
 
 use crate::command::run;
 use crate::model::connect;
@@ -31,6 +33,7 @@ async fn ready(client: &tokio_postgres::Client, server: &Server, oid: u32) -> Re
         no_alter: false,
         allow_triggers: false,
         allow_row_security: false,
+        trust_owner_code: false,
     };
     preflight::table(client, server, Oid(oid), &wish).await.unwrap().unwrap()
 }
@@ -224,7 +227,6 @@ fn an_update_whose_transaction_did_not_begin_as_a_batch_stores_nothing() {
         name: "v".into(),
         index: 1,
         shape: Shape::Scalar,
-        bytes_like: true,
         method: Method::Pglz,
         base: None,
     };
@@ -232,8 +234,13 @@ fn an_update_whose_transaction_did_not_begin_as_a_batch_stores_nothing() {
     let update = sql::update("public.t", &[target]).replace("$1", all);
     let stored = |sql: &str| database.psql(sql).lines().last().unwrap().to_owned();
     assert!(stored(&update).starts_with("0|"));
-    let settings =
-        BatchSettings { lock_timeout_ms: 100, replica_role: true, row_security_off: true };
+    let settings = BatchSettings {
+        lock_timeout_ms: 100,
+        replica_role: true,
+        row_security_off: true,
+        idle_ms: 5000,
+        role: None,
+    };
     let batch = format!("{}; {update}", sql::begin(&settings));
     assert!(stored(&batch).starts_with("3|"));
     assert_eq!(stored("SELECT count(*) FROM t WHERE ctid <= '(0,3)'"), "3");

@@ -105,6 +105,25 @@ pub(crate) fn available_majors() -> Vec<u32> {
     install::all().keys().copied().collect()
 }
 
+/// Whether there is a server of this major version; if not, a test that needs one does not run.
+/// `scripts/test` says which majors are absent.
+///
+/// # Panics
+/// Where there is none, though `scripts/test --all-majors` was asked to run everything.
+pub(crate) fn has_major(major: u32) -> bool {
+    let there = install::all().contains_key(&major);
+    if !there {
+        eprintln!("not run: there is no PostgreSQL {major}");
+        assert!(!install::must_run_everything(), "there is no PostgreSQL {major}");
+    }
+    there
+}
+
+/// Removes `dir` when this process is gone, however it ends; not before as long as the result lives.
+pub(crate) fn remove_with_process(dir: &Path) -> impl Sized + use<> {
+    watchdog(dir)
+}
+
 impl Server {
     /// Makes a cluster and starts it.
     ///
@@ -295,9 +314,22 @@ impl Server {
         Database { server: self, name: name.to_owned(), temporary: false }
     }
 
+    /// A new empty directory in `parent` that the server may make a tablespace of.
+    pub(crate) fn make_tablespace_dir(&self, parent: &Path) -> tempfile::TempDir {
+        let dir = tempfile::Builder::new().prefix("toastctl-space-").tempdir_in(parent);
+        let dir = dir.expect("a directory can be made");
+        give_away(dir.path());
+        dir
+    }
+
     /// A program of the server's installation, run as the server's user.
     fn server_program(&self, name: &str) -> Command {
-        let mut command = Command::new(self.installation.program(name));
+        self.as_its_user(self.installation.program(name))
+    }
+
+    /// A program that is run as the server's user, in its directory.
+    pub(crate) fn as_its_user(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
         scrub(&mut command);
         command.current_dir(&self.dir);
         if let Some((uid, gid)) = server_user() {
@@ -307,7 +339,7 @@ impl Server {
     }
 
     /// Writes a file that the server's user alone may read.
-    fn write_private(&self, path: &Path, contents: &[u8]) {
+    pub(crate) fn write_private(&self, path: &Path, contents: &[u8]) {
         fs::write(path, contents).expect("the server's directory can be written");
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("chmod");
         give_away(path);
@@ -474,7 +506,7 @@ fn watchdog(dir: &Path) -> (Child, ChildStdin) {
 }
 
 /// A TCP port that nobody listens on just now.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port can be bound");
     listener.local_addr().expect("a bound port has an address").port()
 }

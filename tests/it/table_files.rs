@@ -9,8 +9,8 @@ use toastctl::disk::tuple::HeapTuple;
 use toastctl::disk::walk::{Datum, Walk};
 use toastctl::disk::{BlockNumber, ByteOrder, Oid};
 use toastctl::model::visibility::HintBits;
-use toastctl::source::file::RelationFile;
-use toastctl::source::toastfile::ToastFile;
+use toastctl::offline::file::RelationFile;
+use toastctl::offline::toastfile::ToastFile;
 
 /// What the servers of the tests are built with.
 pub(crate) const PAGE: PageSize = PageSize::DEFAULT;

@@ -2,11 +2,10 @@
 
 use crate::command::{run, scrub};
 use crate::connect::{Around, write};
-use crate::server::{Options, Server};
+use crate::server::{self, Options, Server};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use tempfile::TempDir;
 use toastctl::cli::connect::{ConnectionArgs, SessionOptions, connect};
 
 /// Who may come in how. `certuser` shows a certificate, `scramuser` a password.
@@ -25,12 +24,16 @@ const ROLES: &str =
 
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
-/// Certificates made by openssl, once for all tests.
-struct Authority(TempDir);
+/// Certificates and their keys, made by openssl once for all tests, in a directory that goes with the process.
+pub(crate) struct Authority(PathBuf);
 
 impl Authority {
     fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.0.join(name)
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.0
     }
 
     fn read(&self, name: &str) -> Vec<u8> {
@@ -40,7 +43,7 @@ impl Authority {
     fn openssl(&self, arguments: &str) {
         let mut openssl = Command::new("openssl");
         scrub(&mut openssl);
-        let done = run(openssl.args(arguments.split(' ')).current_dir(self.0.path()));
+        let done = run(openssl.args(arguments.split(' ')).current_dir(&self.0));
         assert_eq!(done.code, Some(0), "openssl {arguments}: {}", done.stderr);
     }
 
@@ -60,10 +63,13 @@ impl Authority {
     }
 }
 
-fn authority() -> &'static Authority {
+pub(crate) fn authority() -> &'static Authority {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     AUTHORITY.get_or_init(|| {
-        let authority = Authority(tempfile::tempdir().unwrap());
+        let directory = tempfile::Builder::new().prefix("toastctl-").tempdir().unwrap().keep();
+        // statics are not dropped
+        std::mem::forget(server::remove_with_process(&directory));
+        let authority = Authority(directory);
         for (root, subject) in [("root", "/CN=root"), ("other", "/CN=other"), ("twin", "/CN=root"), ("own", "/CN=localhost")] {
             authority.openssl(&format!(
                 "req -new -x509 -newkey rsa:2048 -nodes -days 3650 -subj {subject} -keyout {root}.key -out {root}.crt"

@@ -5,6 +5,7 @@ use super::bytea::{self, ByteaPointer};
 use super::catalog::{Handler, PluggableToaster, Toasters};
 use super::error::{ToastError, ValueRef};
 use super::jsonx::{Access, ArrayChunk, Jsonx, JsonxBody, kind_name};
+use super::location::Location;
 use crate::disk::ItemPointer;
 use crate::disk::Oid;
 use crate::disk::custom::{CustomLayout, CustomPointer};
@@ -12,7 +13,6 @@ use crate::disk::jsonb::{Container, Item, Items, JsonbErrorKind, MAX_DEPTH};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::Varlena;
-use crate::model::stored::Location;
 
 /// The kind of a custom pointer, or of a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

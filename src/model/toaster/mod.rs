@@ -3,6 +3,7 @@
 //!
 //! * [`catalog`]: which toasters there are, and which one wrote a pointer.
 //! * [`describe`]: what a pointer stands for, and what it costs to read or append.
+//! * [`location`]: where a value's chunks are.
 //! * [`chunks`]: where chunks come from; [`error`]: why a value cannot be put together.
 //! * [`reassemble`]: the value behind any pointer; [`stock`], [`bytea`], [`jsonx`] and [`fetch`]
 //!   do so for each kind, [`tids`] reads lists of chunk addresses, [`inflate`] decompresses.
@@ -17,6 +18,7 @@ pub mod error;
 pub mod fetch;
 pub mod inflate;
 pub mod jsonx;
+pub mod location;
 pub mod reassemble;
 pub mod stock;
 pub mod tids;

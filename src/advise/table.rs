@@ -1,0 +1,160 @@
+//! The advice on one table: its sample read, added up and turned into reports.
+
+use std::sync::Arc;
+
+use super::advisor::{AdviseError, Advisor};
+use super::candidate::Abilities;
+use super::facts;
+use super::fetch::ServerCompressor;
+use super::pluggable::Pluggable;
+use super::reading::{Probe, Reading};
+use super::report::{Gathered, report};
+use super::result::{Files, Report};
+use super::variant::{self, Variants};
+use crate::codec::datum;
+use crate::heap::problem::Problems;
+use crate::heap::sample::{Sample, SampleSize, Sampling};
+use crate::inspect::result::ServerReport;
+use crate::server::about::Pageinspect;
+use crate::server::catalog::Relation;
+use crate::server::pages::PageReader;
+use crate::server::snapshot;
+
+/// Without `--sample`: 1 % of the blocks, but at least and at most so many,
+const LEAST_BLOCKS: u32 = 200;
+const MOST_BLOCKS: u32 = 3000;
+/// and of their rows so many that about this much must be compressed.
+const DEFAULT_BYTES: f64 = 256e6;
+
+impl Advisor {
+    /// The columns of one relation, biggest first, each with its advice.
+    pub async fn relation(&self, relation: &Relation) -> Result<Vec<Report>, AdviseError> {
+        let pageinspect = self.pageinspect(relation)?;
+        if self.options.exact && self.server.in_recovery {
+            return Err(AdviseError::ExactOnStandby);
+        }
+        let result = self.by_pages(relation, pageinspect).await;
+        // Temporary tables go with the transaction. If this fails the connection is gone, as the
+        // next query will say.
+        let _ = snapshot::abandon(self.client()).await;
+        result
+    }
+
+    async fn by_pages(
+        &self,
+        relation: &Relation,
+        pageinspect: &Pageinspect,
+    ) -> Result<Vec<Report>, AdviseError> {
+        let name = relation.display_name();
+        let live = |error| AdviseError::Live { relation: name.clone(), error };
+        let named = variant::named_columns(relation, &self.options.columns)?;
+        // a transaction of its own, for a statement of it may fail
+        let ask = async || facts::ask(self.client(), relation).await;
+        let facts = self.connection.reading(ask).await.map_err(live)?;
+        let moment = if self.options.exact {
+            snapshot::begin_writable(&self.connection).await
+        } else {
+            snapshot::begin(&self.connection).await
+        }
+        .map_err(live)?;
+        let reader = PageReader::new(
+            Arc::clone(&self.connection),
+            pageinspect,
+            self.server.page_size,
+            relation.quoted(),
+            moment.snapshot,
+        )
+        .await
+        .map_err(live)?;
+        let mut run = Reading {
+            advisor: self,
+            relation,
+            reader,
+            compressor: datum::Compressor::new(),
+            exact: ServerCompressor::new(relation.quoted()),
+            problems: Problems::default(),
+            fetched_bytes: 0,
+            rows_examined: 0,
+            pluggable: Vec::new(),
+        };
+        let total = run.reader.block_count().await.map_err(live)?;
+        let probe = run.probe(total).await?;
+        let columns = if named.is_empty() { probe.biggest(relation)? } else { named };
+        let abilities = Abilities { lz4: facts.lz4, page: self.server.page_size };
+        let mut variants = Vec::with_capacity(columns.len());
+        for &column in &columns {
+            variants.push(Variants::new(
+                relation,
+                &facts,
+                column,
+                &self.options.narrowing,
+                abilities,
+            )?);
+        }
+        if self.options.exact {
+            for v in &variants {
+                for &method in &v.methods {
+                    run.exact
+                        .prepare(self.client(), v.column, &v.name, method)
+                        .await
+                        .map_err(live)?;
+                }
+            }
+        }
+        let page = self.server.page_size;
+        run.pluggable = variants
+            .iter()
+            .filter_map(|v| Pluggable::of(v.column, &v.type_name, page, v.present.target))
+            .collect();
+        let (sample, fraction) = self.plan(total, &probe, &columns);
+        let tallies = run.all(&sample, fraction, &variants, facts.fillfactor).await?;
+        let gathered = |tally, variants| Gathered {
+            server: ServerReport {
+                version: self.server.version.clone(),
+                version_num: self.server.version_num,
+                database: self.server.database.clone(),
+                in_recovery: self.server.in_recovery,
+            },
+            relation,
+            facts: &facts,
+            variants,
+            tally,
+            sample: &sample,
+            fraction,
+            rows_examined: run.rows_examined,
+            fetched_bytes: run.fetched_bytes,
+            files: files(relation, total, self.server.page_size.bytes() as u64),
+            problems: &run.problems,
+            pluggable: &run.pluggable,
+            options: &self.options,
+            page: self.server.page_size,
+        };
+        Ok(variants.iter().zip(&tallies).map(|(v, tally)| report(&gathered(tally, v))).collect())
+    }
+
+    /// The blocks to read and the part of their rows to look at.
+    fn plan(&self, total: u32, probe: &Probe, columns: &[usize]) -> (Sample, f64) {
+        let seed = self.options.seed;
+        match self.options.sample {
+            Some(size) => (Sampling { size, seed }.draw(total), 1.0),
+            None => {
+                let blocks = SampleSize::Percent(1.0).of(total).clamp(LEAST_BLOCKS, MOST_BLOCKS);
+                let sample = Sample::new(total, blocks, seed);
+                let bytes = probe.bytes_per_block(columns) * f64::from(sample.chosen());
+                (sample, if bytes > DEFAULT_BYTES { DEFAULT_BYTES / bytes } else { 1.0 })
+            }
+        }
+    }
+}
+
+fn files(relation: &Relation, blocks: u32, page: u64) -> Files {
+    let heap_bytes = u64::from(blocks) * page;
+    let (toast_bytes, toast_index_bytes) =
+        relation.toast.as_ref().map_or((0, 0), |toast| (toast.bytes, toast.index_bytes));
+    Files {
+        heap_bytes,
+        toast_bytes,
+        toast_index_bytes,
+        total_bytes: heap_bytes + toast_bytes + toast_index_bytes,
+    }
+}

@@ -1,0 +1,125 @@
+//! Where `advise-threshold` prints: reports as they are finished; problems on standard error.
+
+use std::io::{self, BufWriter, Stdout, Write};
+use std::path::PathBuf;
+
+use super::advise::{AdviseArgs, Emit};
+use super::exit::{Exit, Failure};
+use super::terminal::{self, tell};
+use crate::advise::result::Report;
+use crate::report::advise::Writer;
+use crate::report::advise_plot;
+use crate::report::table::printable;
+use crate::server::sink::{Failed, RunError, Sink};
+
+/// Problems that are printed on standard error; all of them are in the reports.
+const PROBLEMS_SHOWN: usize = 10;
+
+/// The output of one run.
+pub(super) struct AdviseOutput {
+    lines: Lines,
+    /// Where everything is drawn at the end, and what.
+    plot: Option<(PathBuf, Vec<Report>)>,
+    found: bool,
+    problems_shown: usize,
+    /// The exit code if nothing is found, once something could not be done.
+    failed: Option<Exit>,
+}
+
+enum Lines {
+    Reports(Writer<BufWriter<Stdout>>),
+    Emitted(Emit, BufWriter<Stdout>),
+}
+
+impl AdviseOutput {
+    pub(super) fn new(args: &AdviseArgs) -> AdviseOutput {
+        let out = terminal::stdout();
+        let lines = match args.emit {
+            Some(emit) => Lines::Emitted(emit, out),
+            None => {
+                let width = terminal::output_width();
+                Lines::Reports(Writer::new(out, args.format, width, args.plot))
+            }
+        };
+        let plot = args.plot_file.clone().map(|path| (path, Vec::new()));
+        AdviseOutput { lines, plot, found: false, problems_shown: 0, failed: None }
+    }
+
+    /// Ends the document, and says how the run ended. Where nothing was found nothing is printed.
+    pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Exit, Failure> {
+        if let Err(RunError::Output(error)) = ended {
+            return terminal::unwritable(&error);
+        }
+        let nothing = !self.found && (ended.is_err() || self.failed.is_some());
+        let written = match self.lines {
+            Lines::Reports(writer) if !nothing => writer.finish(),
+            Lines::Reports(_) | Lines::Emitted(..) => Ok(()),
+        };
+        let drawn = match self.plot {
+            Some((path, reports)) if !nothing => {
+                std::fs::write(&path, advise_plot::svg(&reports)).map_err(|error| (path, error))
+            }
+            _ => Ok(()),
+        };
+        if let Err(RunError::Failed(failed)) = ended {
+            return Err(failed.into());
+        }
+        if let Err((path, error)) = drawn {
+            let message = format!("could not write \"{}\": {error}", path.display());
+            return Err(Failure::new(Exit::Incomplete, message));
+        }
+        match (written, self.failed) {
+            (Err(error), _) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
+            (_, Some(exit)) => Ok(if self.found { Exit::Incomplete } else { exit }),
+            (_, None) => Ok(Exit::Ok),
+        }
+    }
+}
+
+impl Sink<Report> for AdviseOutput {
+    fn found(&mut self, report: Report) -> io::Result<()> {
+        self.found = true;
+        if report.problem_count > 0 {
+            self.failed.get_or_insert(Exit::Incomplete);
+        }
+        let room = PROBLEMS_SHOWN.saturating_sub(self.problems_shown);
+        for problem in report.problems.iter().take(room) {
+            self.problems_shown += 1;
+            tell(&format!("error: {}", printable(problem)));
+        }
+        if let Some((_, reports)) = &mut self.plot {
+            reports.push(report.clone());
+        }
+        match &mut self.lines {
+            Lines::Reports(writer) => writer.report(report),
+            Lines::Emitted(emit, out) => emitted(*emit, &report, out),
+        }
+    }
+
+    fn failed(&mut self, failed: Failed) {
+        self.failed.get_or_insert(failed.kind.into());
+        tell(&format!("error: {}", failed.message));
+    }
+
+    fn notice(&mut self, text: &str) {
+        tell(text);
+    }
+}
+
+fn emitted(emit: Emit, report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let recommendation = &report.recommendation;
+    match (emit, &recommendation.command) {
+        (_, None) => {
+            let mark = if emit == Emit::Sql { "--" } else { "#" };
+            let place = format!("{}, column {}", report.relation, report.column);
+            writeln!(out, "{mark} {}: leave it as it is", printable(&place))?;
+        }
+        (Emit::Sql, Some(_)) => {
+            for statement in &recommendation.sql {
+                writeln!(out, "{statement}")?;
+            }
+        }
+        (Emit::Command, Some(command)) => writeln!(out, "{command}")?,
+    }
+    out.flush()
+}

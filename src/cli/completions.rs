@@ -1,0 +1,57 @@
+//! `toastctl completions`: what a shell completes command lines by.
+
+use std::io::Write;
+
+use clap::{Args, CommandFactory, ValueEnum};
+use clap_complete::{Shell, generate};
+
+use super::Cli;
+use super::connect::HelpFlag;
+use super::exit::{Exit, Failure};
+use super::terminal;
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: ShellArg,
+
+    /// Help
+    #[command(flatten)]
+    pub help: HelpFlag,
+}
+
+/// The shells there are completions for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ShellArg {
+    /// Put it where bash looks: ~/.local/share/bash-completion/completions/toastctl
+    Bash,
+    /// Put it into a directory of $fpath, as _toastctl
+    Zsh,
+    /// Put it where fish looks: ~/.config/fish/completions/toastctl.fish
+    Fish,
+}
+
+impl From<ShellArg> for Shell {
+    fn from(arg: ShellArg) -> Shell {
+        match arg {
+            ShellArg::Bash => Shell::Bash,
+            ShellArg::Zsh => Shell::Zsh,
+            ShellArg::Fish => Shell::Fish,
+        }
+    }
+}
+
+/// Prints the shell's script.
+pub(super) fn run(args: &CompletionsArgs) -> Result<Exit, Failure> {
+    let mut script = Vec::new();
+    generate(Shell::from(args.shell), &mut Cli::command(), "toastctl", &mut script);
+    let mut out = terminal::stdout();
+    match out.write_all(&script).and_then(|()| out.flush()) {
+        Err(error) if !terminal::is_closed_pipe(&error) => {
+            Err(Failure::new(Exit::Incomplete, format!("standard output: {error}")))
+        }
+        _ => Ok(Exit::Ok),
+    }
+}

@@ -1,0 +1,116 @@
+//! Where `inspect` prints: values as they come, or relations as they are finished; problems on standard error.
+
+use std::io::{BufWriter, Stdout};
+
+use super::exit::{Exit, Failure};
+use super::inspect::InspectArgs;
+use super::terminal::{self, tell};
+use crate::inspect::result::{RelationReport, ServerReport};
+use crate::inspect::run::Output;
+use crate::inspect::values::{RowWriter, ValueRow};
+use crate::report::inspect::Writer;
+use crate::report::table::printable;
+use crate::report::values::ValueWriter;
+use crate::server::sink::{Failed, RunError, Sink};
+
+/// Problems of a relation that are printed on standard error; all of them are in the report.
+const PROBLEMS_SHOWN: u64 = 10;
+
+/// The output of one run.
+pub(super) struct InspectOutput {
+    lines: Lines,
+    /// Whether something could not be read.
+    incomplete: bool,
+    /// Whether a relation is printed, or its values.
+    found: bool,
+}
+
+enum Lines {
+    Values(ValueWriter<BufWriter<Stdout>>),
+    Relations(Writer<BufWriter<Stdout>>),
+}
+
+impl InspectOutput {
+    /// For a run without relations: values alone.
+    pub(super) fn of_values(args: &InspectArgs) -> InspectOutput {
+        let mut writer =
+            ValueWriter::new(terminal::stdout(), args.format, terminal::output_width());
+        if args.reassemble {
+            writer = writer.with_contents();
+        }
+        InspectOutput { lines: Lines::Values(writer), incomplete: false, found: false }
+    }
+
+    pub(super) fn new(args: &InspectArgs, server: Option<ServerReport>) -> InspectOutput {
+        if args.values {
+            return InspectOutput::of_values(args);
+        }
+        let width = terminal::output_width();
+        let writer = Writer::new(terminal::stdout(), args.format, width, server);
+        InspectOutput { lines: Lines::Relations(writer), incomplete: false, found: false }
+    }
+
+    pub(super) fn row(&mut self, row: &ValueRow) -> std::io::Result<()> {
+        match &mut self.lines {
+            Lines::Values(writer) => writer.write(row),
+            Lines::Relations(_) => Ok(()),
+        }
+    }
+
+    /// Ends the document, and says how the run ended. Where nothing could be read nothing is printed.
+    pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Exit, Failure> {
+        if let Err(RunError::Output(error)) = ended {
+            return terminal::unwritable(&error);
+        }
+        let nothing = !self.found && (ended.is_err() || self.incomplete);
+        let written = match self.lines {
+            Lines::Values(writer) => writer.finish().map(drop),
+            Lines::Relations(_) if nothing => Ok(()),
+            Lines::Relations(writer) => writer.finish(),
+        };
+        if let Err(RunError::Failed(failed)) = ended {
+            return Err(failed.into());
+        }
+        match written {
+            Err(error) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
+            _ if self.incomplete => Ok(Exit::Incomplete),
+            _ => Ok(Exit::Ok),
+        }
+    }
+}
+
+impl Sink<RelationReport> for InspectOutput {
+    fn found(&mut self, relation: RelationReport) -> std::io::Result<()> {
+        self.found = true;
+        self.incomplete |= relation.problem_count > 0;
+        for problem in relation.problems.iter().take(PROBLEMS_SHOWN as usize) {
+            tell(&format!("error: {}", printable(&problem.text)));
+        }
+        let more = relation.problem_count.saturating_sub(PROBLEMS_SHOWN);
+        if more > 0 {
+            tell(&format!("error: {}: and {more} more", relation.relation));
+        }
+        match &mut self.lines {
+            Lines::Values(_) => Ok(()),
+            Lines::Relations(writer) => writer.relation(&relation),
+        }
+    }
+
+    fn failed(&mut self, failed: Failed) {
+        self.incomplete = true;
+        tell(&format!("error: {}", failed.message));
+    }
+
+    fn notice(&mut self, text: &str) {
+        tell(text);
+    }
+}
+
+impl Output for InspectOutput {
+    fn rows(&mut self) -> Option<&mut (dyn RowWriter + Send)> {
+        match &mut self.lines {
+            Lines::Values(writer) => Some(writer),
+            Lines::Relations(_) => None,
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What `toastctl inspect` is asked for: its arguments, with their conflicts found and the files that they name
+//! read.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::exit::Failure;
+use super::inspect::{InspectArgs, SourceArg};
+use super::value_spec::ValueSpec;
+use crate::disk::desc::TupleDesc;
+use crate::disk::layout::PageSize;
+use crate::disk::{ByteOrder, ItemPointer};
+use crate::inspect::live::{ContentOptions, Options};
+use crate::inspect::policy::PolicyRequest;
+use crate::inspect::run::Request;
+use crate::offline::columns;
+use crate::offline::xact::PgXact;
+use crate::report::format::Format;
+use crate::server::pattern::NamePattern;
+
+/// Bytes of saved text or of columns that are read at the most.
+const MAX_TEXT: u64 = 1 << 30;
+
+/// What is to be shown.
+pub(super) enum Asked {
+    /// One datum.
+    Datum { bytes: Vec<u8>, order: ByteOrder },
+    /// A relation file.
+    File { file: File, value: Option<Place> },
+    /// Saved output of pageinspect.
+    Saved { name: String, text: Vec<u8>, desc: TupleDesc, order: ByteOrder },
+    /// One value of a server.
+    Value { table: String, place: Place, options: Options },
+    /// Relations of a server.
+    Relations { request: Request, options: Options },
+}
+
+/// A relation file and how it is to be read.
+pub(super) struct File {
+    pub(super) heap: PathBuf,
+    pub(super) desc: TupleDesc,
+    pub(super) page_size: PageSize,
+    pub(super) xact: Option<PgXact>,
+}
+
+/// A value of a table that is known.
+pub(super) struct Place {
+    pub(super) column: String,
+    pub(super) ctid: ItemPointer,
+}
+
+impl Asked {
+    /// What the arguments say.
+    ///
+    /// # Errors
+    /// Where they contradict each other, or name what cannot be used.
+    pub(super) fn by(args: &InspectArgs) -> Result<Asked, Failure> {
+        if let Some(hex) = &args.datum {
+            let bytes = crate::offline::hex::parse_datum(hex)
+                .map_err(|error| Failure::usage(format!("--datum: {error}")))?;
+            return Ok(Asked::Datum { bytes, order: byte_order(args) });
+        }
+        check_sample(args)?;
+        if let Some(path) = &args.relation_file {
+            return file(args, path);
+        }
+        if let Some(path) = &args.pageinspect {
+            let desc = given_columns(args)?;
+            let name =
+                if path == Path::new("-") { "stdin".into() } else { path.display().to_string() };
+            return Ok(Asked::Saved {
+                name,
+                text: read_bytes(path)?,
+                desc,
+                order: byte_order(args),
+            });
+        }
+        server(args)
+    }
+}
+
+/// What `--sample` cannot be combined with, beyond what clap knows.
+fn check_sample(args: &InspectArgs) -> Result<(), Failure> {
+    if args.sample.is_none() {
+        return Ok(());
+    }
+    if args.source == SourceArg::Functions {
+        return Err(Failure::usage(
+            "--sample needs pages: it cannot be used with --source functions",
+        ));
+    }
+    if args.format == Format::Csv {
+        return Err(Failure::usage(
+            "--sample cannot be printed as csv, which has no place for confidence intervals\n\
+             HINT:  Use --format json.",
+        ));
+    }
+    Ok(())
+}
+
+fn file(args: &InspectArgs, path: &Path) -> Result<Asked, Failure> {
+    let desc = given_columns(args)?;
+    let page_size = PageSize::new(args.block_size).ok_or_else(|| {
+        Failure::usage(format!(
+            "invalid --block-size {}: it is 1024, 2048, 4096, 8192, 16384 or 32768",
+            args.block_size
+        ))
+    })?;
+    let open = |path: &PathBuf| {
+        PgXact::open(path).map_err(|error| Failure::usage(format!("--xact: {error}")))
+    };
+    let xact = args.xact.as_ref().map(open).transpose()?;
+    let value = match value_spec(args)? {
+        None => None,
+        Some(ValueSpec { table: None, column, ctid }) => Some(Place { column, ctid }),
+        Some(_) => {
+            return Err(Failure::usage("--value: give only column@(block,item) for a file"));
+        }
+    };
+    Ok(Asked::File { file: File { heap: path.to_owned(), desc, page_size, xact }, value })
+}
+
+fn server(args: &InspectArgs) -> Result<Asked, Failure> {
+    if args.values && args.connections() > 1 {
+        return Err(Failure::usage("--values prints in order: it cannot be used with --jobs"));
+    }
+    for name in &args.tables {
+        NamePattern::parse(name).map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    let options = Options {
+        access: args.source.into(),
+        scan_toast: args.scan_toast.into(),
+        flavor: args.flavor.into(),
+        contents: args.reassemble.then(|| ContentOptions { output_dir: args.output_dir.clone() }),
+        sampling: args.sampling(),
+    };
+    match value_spec(args)? {
+        Some(ValueSpec { table: Some(table), column, ctid }) => {
+            Ok(Asked::Value { table, place: Place { column, ctid }, options })
+        }
+        Some(_) => Err(Failure::usage("--value: give table.column@(block,item)")),
+        None => {
+            let request = Request {
+                tables: args.tables.clone(),
+                needs_pages: match args {
+                    InspectArgs { values: true, .. } => Some("--values"),
+                    InspectArgs { sample: Some(_), .. } => Some("--sample"),
+                    _ => None,
+                },
+                explains_functions: args.source == SourceArg::Auto,
+                policy: args.policy.map(|policy| PolicyRequest { policy, method: args.method }),
+            };
+            Ok(Asked::Relations { request, options })
+        }
+    }
+}
+
+fn value_spec(args: &InspectArgs) -> Result<Option<ValueSpec>, Failure> {
+    let Some(text) = &args.value else { return Ok(None) };
+    let spec = ValueSpec::parse(text)
+        .map_err(|error| Failure::usage(format!("invalid --value \"{text}\": {error}")))?;
+    if matches!(args.format, Format::Csv | Format::Markdown) {
+        return Err(Failure::usage("--value is printed as a table, json or jsonl"));
+    }
+    Ok(Some(spec))
+}
+
+fn byte_order(args: &InspectArgs) -> ByteOrder {
+    if args.big_endian { ByteOrder::Big } else { ByteOrder::Little }
+}
+
+/// The columns of `--columns`.
+fn given_columns(args: &InspectArgs) -> Result<TupleDesc, Failure> {
+    let given = args.columns.as_deref().unwrap_or_default();
+    match given.strip_prefix('@') {
+        None => columns::parse_list(given)
+            .map_err(|error| Failure::usage(format!("--columns: {error}"))),
+        Some(path) => {
+            let text = read_text(Path::new(path))?;
+            columns::parse_json(&text)
+                .map_err(|error| Failure::usage(format!("--columns: \"{path}\": {error}")))
+        }
+    }
+}
+
+/// Reads a file, or standard input for `-`.
+fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
+    let unreadable = |error: io::Error| {
+        Failure::usage(format!("could not read \"{}\": {error}", path.display()))
+    };
+    let mut bytes = Vec::new();
+    let source: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(io::stdin())
+    } else {
+        Box::new(std::fs::File::open(path).map_err(unreadable)?)
+    };
+    source.take(MAX_TEXT + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_TEXT {
+        return Err(Failure::usage(format!("\"{}\" is longer than 1 GB", path.display())));
+    }
+    Ok(bytes)
+}
+
+fn read_text(path: &Path) -> Result<String, Failure> {
+    String::from_utf8(read_bytes(path)?).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::usage(format!("\"{}\": byte {at} is not UTF-8", path.display()))
+    })
+}

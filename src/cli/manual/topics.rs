@@ -1,0 +1,137 @@
+//! The topics of `toastctl help`.
+
+use super::{Item, Topic};
+
+/// All topics.
+pub const TOPICS: [Topic; 5] = [POLICIES, FORMS, EXIT_CODES, PERMISSIONS, JSON];
+
+/// `toastctl help policies`.
+pub const POLICIES: Topic = Topic {
+    name: "policies",
+    about: "which values stay compressed, decided value by value",
+    intro: &["A policy sees how small compression made a value, and keeps or refuses the result. \
+              inspect --policy counts what complies, advise-threshold --policy predicts, \
+              retoast --policy rewrites."],
+    items: &[
+        ("always", "Everything that PostgreSQL keeps compressed: what servers do by themselves."),
+        ("never", "Nothing."),
+        ("chunk-saving[=1]", "What saves at least so many chunks of the TOAST relation."),
+        ("ratio[=0.95]", "What takes at most this part of the uncompressed size."),
+        ("chunk-floor[=100]", "Below so many chunks everything, from there on what saves a chunk."),
+        (
+            "hybrid[=0.90]",
+            "As ratio, and also where leaving it uncompressed would cost more extra chunks than \
+             the binary logarithm of the chunks it has.",
+        ),
+        ("best", "What the cost model of advise-threshold finds cheaper."),
+        ("--method either", "Tries pglz and lz4 and keeps the smaller result."),
+    ],
+};
+
+/// `toastctl help forms`.
+pub const FORMS: Topic = Topic {
+    name: "forms",
+    about: "how a value can be stored, and the terms of the reports",
+    intro: &[],
+    items: &[
+        ("short, plain", "In the row, uncompressed, with a header of 1 or 4 bytes."),
+        ("compressed", "In the row, compressed with pglz or lz4."),
+        ("external", "In the TOAST relation, uncompressed; the row has a pointer."),
+        ("external_compressed", "In the TOAST relation, compressed."),
+        ("missing", "Not in the row: the column was added with a default."),
+        ("custom", "A pointer of a pluggable toaster."),
+        ("unknown", "Compressed; before 17 only pages tell where."),
+        ("Raw, Stored, Ratio", "Bytes uncompressed, bytes on disk, and the first by the second."),
+        ("Chunks", "Pieces of up to 1996 bytes in the TOAST relation."),
+        ("Share", "Part of the table's files: heap, TOAST relation, indexes."),
+        ("CPU/read", "Time to decompress and copy one value."),
+        ("Buffers/read", "Pages of TOAST relation and index that one read visits."),
+        ("WAL/update", "Bytes of WAL for an UPDATE that changes the value."),
+        ("Pareto front", "Settings that no other beats in size and in reading alike."),
+    ],
+};
+
+/// `toastctl help exit-codes`.
+pub const EXIT_CODES: Topic = Topic {
+    name: "exit-codes",
+    about: "what each exit code says, and what to do then",
+    intro: &["The numbers never change their meaning. Data goes to standard output, everything \
+              else to standard error."],
+    items: &[
+        ("0", "Everything was done. Of retoast: the last scan has found nothing left to do."),
+        (
+            "1",
+            "Something could not be read or done; what could be printed was printed. The messages \
+             name table, block and item, or the server's error. Mend that and repeat the command.",
+        ),
+        ("2", "Bad arguments or bad input; nothing was done. The HINT says what is possible."),
+        (
+            "3",
+            "The connection could not be made, or was lost. Nothing needs cleaning up: repeat the \
+             command when the server is back.",
+        ),
+        ("4", "Stopped on request: signal, stop file or --max-runtime. The same command goes on."),
+    ],
+};
+
+/// Managed services, for every verb.
+pub const MANAGED: &[Item] = &[
+    (
+        "Amazon RDS, Aurora",
+        "rds_superuser is no superuser, so pages are out of reach: the verbs use SQL functions. \
+         It may GRANT pg_monitor to other roles.",
+    ),
+    (
+        "Google Cloud SQL",
+        "cloudsqlsuperuser has not the attribute SUPERUSER, and nobody can get it: as above.",
+    ),
+    (
+        "Azure Database",
+        "azure_pg_admin is NOSUPERUSER, the superuser is Microsoft's own: as above.",
+    ),
+];
+
+/// `toastctl help permissions`.
+pub const PERMISSIONS: Topic = Topic {
+    name: "permissions",
+    about: "what the role needs, verb by verb",
+    intro: &[
+        "dba is the role that connects, app the schema, shop the database, app_owner the tables' \
+         owner. Files, saved output and --datum need nothing.",
+        "Managed services (RDS, Aurora, Cloud SQL, Azure) give nobody a superuser: pages are out \
+         of reach there, and the verbs use SQL functions; see toastctl-inspect(1).",
+    ],
+    items: &[
+        (
+            "inspect",
+            "GRANT CONNECT ON DATABASE shop TO dba; GRANT USAGE ON SCHEMA app TO dba; GRANT SELECT \
+             ON ALL TABLES IN SCHEMA app TO dba. Exact figures: a superuser, CREATE EXTENSION \
+             pageinspect.",
+        ),
+        (
+            "advise-threshold",
+            "A superuser and CREATE EXTENSION pageinspect; elsewhere advise on a restored backup.",
+        ),
+        (
+            "retoast",
+            "GRANT app_owner TO dba; to see replicas and sessions GRANT pg_monitor TO dba; to \
+             silence triggers GRANT SET ON PARAMETER session_replication_role TO dba (15 and \
+             later). A superuser with pageinspect has everything.",
+        ),
+    ],
+};
+
+/// `toastctl help json`.
+pub const JSON: Topic = Topic {
+    name: "json",
+    about: "output for programs",
+    intro: &["--format json prints one document, --format jsonl one a line. Each has a field \
+              \"schema\" with name and version; fields are only ever added. Bytes are integers, \
+              what is not known is null or absent."],
+    items: &[
+        ("toastctl help json inspect", "The JSON Schema of inspect's documents."),
+        ("toastctl help json advise-threshold", "That of advise-threshold."),
+        ("toastctl help json retoast", "That of retoast."),
+        ("toastctl inspect --format json | jq .tables", "Columns, sizes and forms of each table."),
+    ],
+};

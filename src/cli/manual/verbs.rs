@@ -1,0 +1,172 @@
+//! Examples, files and permissions of the verbs.
+
+use super::Manual;
+
+/// The manual of a verb, if it has one.
+pub fn manual(verb: &str) -> Option<&'static Manual> {
+    MANUALS.iter().find(|manual| manual.verb == verb)
+}
+
+/// All of them.
+pub const MANUALS: &[Manual] = &[INSPECT, ADVISE, RETOAST];
+
+const INSPECT: Manual = Manual {
+    verb: "inspect",
+    examples: &[
+        ("Which column eats the disk: all tables, the largest first", "toastctl inspect -d shop"),
+        (
+            "One table, with the connection as psql takes it",
+            "toastctl inspect -h db1 -U dba -d shop public.orders",
+        ),
+        (
+            "A table of a terabyte in seconds, with confidence intervals",
+            "toastctl inspect big --sample 1%",
+        ),
+        ("For a program", "toastctl inspect orders --format json"),
+        ("Without a superuser's rights", "toastctl inspect orders --source functions"),
+        (
+            "How much complies with a policy",
+            "toastctl inspect orders --policy chunk-saving --method lz4",
+        ),
+        ("Every value with its form and place", "toastctl inspect orders --values --format csv"),
+        ("One value taken apart", "toastctl inspect --value 'orders.doc@(0,1)'"),
+        (
+            "Save what can be read of a damaged table",
+            "toastctl inspect orders --values --reassemble --output-dir salvage",
+        ),
+        (
+            "A relation file of a stopped server",
+            "toastctl inspect --relation-file base/5/16384 --toast-file base/5/16387 --columns @columns.json",
+        ),
+        (
+            "What somebody has sent of pageinspect's output",
+            "toastctl inspect --pageinspect items.txt --columns 'id int4, doc jsonb'",
+        ),
+        (
+            "The same, where pointers of pluggable TOAST are known to be of one layout",
+            "toastctl inspect --relation-file base/5/16384 --columns @columns.json --flavor 32-bit",
+        ),
+        (
+            "A datum out of a debugger",
+            "toastctl inspect --datum '\\x0112ec030000100100400500000006000000'",
+        ),
+    ],
+    files: &[("DIR of --output-dir", "A file for each value; its name is in the report.")],
+    permissions: &[
+        ("SQL functions", "GRANT CONNECT ON DATABASE, USAGE ON SCHEMA and SELECT ON the tables."),
+        (
+            "pages",
+            "A superuser, and CREATE EXTENSION pageinspect in the database; it is never created \
+             unasked. Then figures are exact, and forms and places of values are known.",
+        ),
+        ("--policy", "Also TEMPORARY on the database, which PUBLIC has unless it was revoked."),
+    ],
+};
+
+const ADVISE: Manual = Manual {
+    verb: "advise-threshold",
+    examples: &[
+        ("What other settings would store and cost", "toastctl advise-threshold orders"),
+        (
+            "One column, and size counts most",
+            "toastctl advise-threshold orders --column doc --optimize size",
+        ),
+        ("What would lz4 give", "toastctl advise-threshold orders --method lz4 --storage extended"),
+        (
+            "Which toast_tuple_target",
+            "toastctl advise-threshold orders --target 2032 --target 4080 --target 8160",
+        ),
+        ("Is a policy worth it", "toastctl advise-threshold orders --policy best --method either"),
+        (
+            "For a table that is read a hundred times for each write, from all of its rows",
+            "toastctl advise-threshold orders --reads-per-write 100 --sample 100%",
+        ),
+        ("The statements alone, for a migration", "toastctl advise-threshold orders --emit sql"),
+        ("The command alone, for a script", "toastctl advise-threshold orders --emit command"),
+        (
+            "Size against cost as a picture",
+            "toastctl advise-threshold orders --plot-file orders.svg",
+        ),
+    ],
+    files: &[("FILE of --plot-file", "An SVG picture, written anew.")],
+    permissions: &[(
+        "pages",
+        "A superuser, and CREATE EXTENSION pageinspect in the database. Where there is no \
+         superuser, restore a backup on a server of your own and advise on that.",
+    )],
+};
+
+const RETOAST: Manual = Manual {
+    verb: "retoast",
+    examples: &[
+        (
+            "What it would do, how long it would take, what could be in its way",
+            "toastctl retoast orders --column doc --toaster lz4 --dry-run",
+        ),
+        (
+            "Convert from pglz to lz4 while the application runs",
+            "toastctl retoast orders --column doc --toaster lz4",
+        ),
+        (
+            "At night only, for three hours, with little WAL; the same command goes on the next night",
+            "toastctl retoast orders --column doc --toaster lz4 --window 22:00-05:00 --max-runtime 10800 --max-wal-rate 20MB",
+        ),
+        (
+            "In the row as long as it fits a page",
+            "toastctl retoast orders --column doc --toaster main=lz4",
+        ),
+        (
+            "With another toast_tuple_target",
+            "toastctl retoast orders --column doc --toaster lz4 --target 4080",
+        ),
+        (
+            "Value by value, what is worth compressing",
+            "toastctl retoast orders --column doc --policy chunk-saving --method lz4",
+        ),
+        (
+            "A crontab entry that keeps it so",
+            "toastctl retoast orders --column doc --policy chunk-saving --method lz4 --since /var/lib/toastctl/orders.json --maintain",
+        ),
+        (
+            "In smaller steps, which leave fewer dead rows at a time",
+            "toastctl retoast orders --column doc --toaster lz4 --batch-bytes 4194304 --window-pages 4 --passes 8",
+        ),
+        (
+            "On a large table, several transactions at a time",
+            "toastctl retoast orders --column doc --toaster lz4 --jobs 4",
+        ),
+        (
+            "Out of the way of logical subscribers with origin = none",
+            "toastctl retoast orders --column doc --toaster lz4 --replication-origin toastctl",
+        ),
+        ("Everything away from a pluggable toaster", "toastctl retoast --from-toaster my_toaster"),
+    ],
+    files: &[
+        ("FILE of --checkpoint", "How far scanning is; removed by hand."),
+        ("FILE of --since", "What the last run that reached the policy has seen; written anew."),
+        ("FILE of --pause-file, --stop-file", "Only looked for, never read or removed."),
+    ],
+    permissions: &[
+        (
+            "the table's owner",
+            "or a member of it, for ALTER TABLE, UPDATE and VACUUM; TEMPORARY on the database.",
+        ),
+        (
+            "pg_monitor",
+            "or pg_read_all_stats, to see replicas and other sessions and wait for them.",
+        ),
+        (
+            "GRANT SET ON PARAMETER session_replication_role",
+            "(15 and later) to silence ordinary triggers; else --allow-triggers lets them fire.",
+        ),
+        (
+            "pg_read_all_settings, GRANT EXECUTE ON FUNCTION pg_stat_file(text)",
+            "to see the server's free space over a Unix socket; else --free-space-query or \
+             --disk-limit.",
+        ),
+        (
+            "a superuser and pageinspect",
+            "to see pages: exact, and needed on servers with pluggable TOAST.",
+        ),
+    ],
+};

@@ -1,0 +1,106 @@
+//! What could not be read, and where.
+
+use std::fmt;
+
+use crate::disk::BlockNumber;
+
+/// Where in a relation a problem is; what is `None` does not apply or is not known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Place {
+    /// Relation, file or input.
+    pub source: String,
+    /// Line of a text, from 1.
+    pub line: Option<usize>,
+    pub block: Option<BlockNumber>,
+    /// Line pointer number.
+    pub item: Option<u16>,
+    pub column: Option<String>,
+    /// Offset in bytes: in the tuple where `item` is known, else in the page.
+    pub byte: Option<usize>,
+}
+
+impl Place {
+    /// A relation, file or input as a whole.
+    pub fn of(source: impl Into<String>) -> Place {
+        Place { source: source.into(), ..Place::default() }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.source)?;
+        if let Some(line) = self.line {
+            write!(f, ", line {line}")?;
+        }
+        if let Some(block) = self.block {
+            write!(f, ", block {block}")?;
+        }
+        if let Some(item) = self.item {
+            write!(f, ", item {item}")?;
+        }
+        if let Some(column) = &self.column {
+            write!(f, ", column \"{column}\"")?;
+        }
+        if let Some(byte) = self.byte {
+            write!(f, ", byte {byte}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Something that could not be read. Everything else was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub place: Place,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.message)
+    }
+}
+
+/// Problems kept word for word; the rest is only counted.
+const KEPT: usize = 1000;
+
+/// Problems in the order found, bounded in memory however many there are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Problems {
+    kept: Vec<Problem>,
+    count: u64,
+}
+
+impl Problems {
+    pub fn add(&mut self, problem: Problem) {
+        self.count += 1;
+        if self.kept.len() < KEPT {
+            self.kept.push(problem);
+        }
+    }
+
+    /// Adds one if there is one.
+    pub fn add_some(&mut self, problem: Option<Problem>) {
+        if let Some(problem) = problem {
+            self.add(problem);
+        }
+    }
+
+    /// Adds those of another part.
+    pub fn merge(&mut self, other: Problems) {
+        self.count += other.count;
+        let room = KEPT.saturating_sub(self.kept.len());
+        self.kept.extend(other.kept.into_iter().take(room));
+    }
+
+    /// The first ones.
+    pub fn kept(&self) -> &[Problem] {
+        &self.kept
+    }
+
+    /// How many there are in all.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+}

@@ -1,0 +1,243 @@
+//! Which blocks of a relation are read when not all are: a random choice without repetition,
+//! the same for the same seed (pure).
+
+use std::fmt;
+use std::str::FromStr;
+
+use rand::seq::index;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::disk::BlockNumber;
+
+/// Up to this many blocks are drawn at once and kept in memory; more are drawn while reading.
+const DRAWN_AT_ONCE: u32 = 1 << 20;
+
+/// A part given in percent is at least so many blocks: fewer tell next to nothing.
+const LEAST_PERCENT_BLOCKS: u32 = 20;
+
+/// How much of a relation is read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum SampleSize {
+    /// This part of the blocks, over 0 and at most 100.
+    Percent(f64),
+    /// This many blocks, at least 1.
+    Blocks(u32),
+}
+
+/// A text that is no [`SampleSize`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "invalid sample \"{0}\": expected a part over 0 and up to 100 % (as in 1%), \
+     or a number of blocks from 1 (as in \"5000 blocks\")"
+)]
+pub struct SampleSizeError(pub String);
+
+impl FromStr for SampleSize {
+    type Err = SampleSizeError;
+
+    fn from_str(text: &str) -> Result<SampleSize, SampleSizeError> {
+        let error = || SampleSizeError(text.into());
+        let trimmed = text.trim();
+        if let Some(part) = trimmed.strip_suffix('%') {
+            let part: f64 = part.trim().parse().map_err(|_| error())?;
+            return if part > 0.0 && part <= 100.0 {
+                Ok(SampleSize::Percent(part))
+            } else {
+                Err(error())
+            };
+        }
+        let number = trimmed
+            .strip_suffix("blocks")
+            .or_else(|| trimmed.strip_suffix("block"))
+            .unwrap_or(trimmed)
+            .trim();
+        match number.parse() {
+            Ok(blocks) if blocks > 0 => Ok(SampleSize::Blocks(blocks)),
+            _ => Err(error()),
+        }
+    }
+}
+
+impl fmt::Display for SampleSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SampleSize::Percent(part) => write!(f, "{part}%"),
+            SampleSize::Blocks(1) => f.write_str("1 block"),
+            SampleSize::Blocks(blocks) => write!(f, "{blocks} blocks"),
+        }
+    }
+}
+
+impl SampleSize {
+    /// How many of `total` blocks that is: at least one, of a part at least 20, at most all.
+    pub fn of(self, total: u32) -> u32 {
+        let wanted = match self {
+            SampleSize::Percent(part) => {
+                ((f64::from(total) * part / 100.0).ceil() as u32).max(LEAST_PERCENT_BLOCKS)
+            }
+            SampleSize::Blocks(blocks) => blocks,
+        };
+        wanted.max(1).min(total)
+    }
+}
+
+/// Which sample to draw.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    pub size: SampleSize,
+    /// The same seed gives the same blocks.
+    pub seed: u64,
+}
+
+impl Sampling {
+    /// Draws from a relation of `total` blocks.
+    pub fn draw(self, total: u32) -> Sample {
+        Sample::new(total, self.size.of(total), self.seed)
+    }
+}
+
+/// The chosen blocks, in ascending order.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    total: u32,
+    chosen: u32,
+    next: u32,
+    taken: u32,
+    source: Source,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    All,
+    Drawn(std::vec::IntoIter<u32>),
+    Drawing(Box<ChaCha8Rng>),
+}
+
+impl Sample {
+    /// Chooses `count` of the blocks 0 to `total` - 1; all of them where there are not more.
+    pub fn new(total: u32, count: u32, seed: u64) -> Sample {
+        let chosen = count.min(total);
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let source = if chosen == total {
+            Source::All
+        } else if chosen <= DRAWN_AT_ONCE {
+            let drawn = index::sample(&mut rng, total as usize, chosen as usize);
+            let mut blocks: Vec<u32> =
+                drawn.into_iter().filter_map(|b| u32::try_from(b).ok()).collect();
+            blocks.sort_unstable();
+            Source::Drawn(blocks.into_iter())
+        } else {
+            Source::Drawing(Box::new(rng))
+        };
+        Sample { total, chosen, next: 0, taken: 0, source }
+    }
+
+    /// All blocks of a relation that has `total`.
+    pub fn all(total: u32) -> Sample {
+        Sample::new(total, total, 0)
+    }
+
+    /// How many blocks are chosen.
+    pub fn chosen(&self) -> u32 {
+        self.chosen
+    }
+
+    /// How many blocks the relation has.
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Whether every block is chosen.
+    pub fn is_all(&self) -> bool {
+        self.chosen == self.total
+    }
+}
+
+impl Iterator for Sample {
+    type Item = BlockNumber;
+
+    fn next(&mut self) -> Option<BlockNumber> {
+        match &mut self.source {
+            Source::Drawn(blocks) => blocks.next().map(BlockNumber),
+            Source::All => {
+                let block = self.next;
+                (block < self.total).then(|| {
+                    self.next += 1;
+                    BlockNumber(block)
+                })
+            }
+            // Knuth's algorithm S: each block with the probability that is left for it
+            Source::Drawing(rng) => {
+                while self.taken < self.chosen && self.next < self.total {
+                    let block = self.next;
+                    self.next += 1;
+                    let (left, wanted) = (self.total - block, self.chosen - self.taken);
+                    if rng.random_range(0..left) < wanted {
+                        self.taken += 1;
+                        return Some(BlockNumber(block));
+                    }
+                }
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_are_read() {
+        for (text, size) in [
+            ("1%", SampleSize::Percent(1.0)),
+            (" 0.5 % ", SampleSize::Percent(0.5)),
+            ("100%", SampleSize::Percent(100.0)),
+            ("5000 blocks", SampleSize::Blocks(5000)),
+            ("1 block", SampleSize::Blocks(1)),
+            ("17", SampleSize::Blocks(17)),
+        ] {
+            assert_eq!(text.parse(), Ok(size));
+        }
+        for text in ["", "0%", "101%", "-1%", "NaN%", "0", "0 blocks", "5 pages", "%", "blocks"] {
+            assert_eq!(text.parse::<SampleSize>(), Err(SampleSizeError(text.into())));
+        }
+        assert_eq!(SampleSize::Percent(1.0).of(5001), 51);
+        assert_eq!(SampleSize::Percent(1.0).of(1001), 20);
+        assert_eq!(SampleSize::Percent(1.0).of(3), 3);
+        assert_eq!(SampleSize::Percent(1.0).of(0), 0);
+        assert_eq!(SampleSize::Blocks(50).of(7), 7);
+    }
+
+    #[test]
+    fn every_block_is_as_likely_as_any_other() {
+        for (total, count) in [(50, 10), (DRAWN_AT_ONCE + 50_000, DRAWN_AT_ONCE + 10_000)] {
+            // in ten equal parts of the relation about the same number of chosen blocks
+            let mut parts = [0f64; 10];
+            let seeds = if total == 50 { 2000 } else { 1 };
+            for seed in 0..seeds {
+                for block in Sample::new(total, count, seed) {
+                    parts[(u64::from(block.0) * 10 / u64::from(total)) as usize] += 1.0;
+                }
+            }
+            let mean = f64::from(count) * seeds as f64 / 10.0;
+            assert!(parts.iter().all(|n| (n / mean - 1.0).abs() < 0.05), "{parts:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_ascend_and_are_as_many_as_wanted(total in 0u32..5000, count in 0u32..6000, seed: u64) {
+            let sample = Sample::new(total, count, seed);
+            let chosen = sample.chosen();
+            let blocks: Vec<_> = sample.clone().collect();
+            prop_assert_eq!(blocks.len(), count.min(total) as usize);
+            prop_assert_eq!(blocks.len(), chosen as usize);
+            prop_assert!(blocks.windows(2).all(|w| w[0] < w[1]));
+            prop_assert!(blocks.iter().all(|b| b.0 < total));
+            prop_assert!(sample.eq(Sample::new(total, count, seed)));
+        }
+    }
+}

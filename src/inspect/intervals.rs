@@ -1,0 +1,113 @@
+//! Figures with their 95 % confidence intervals, as a report on a sample carries them.
+
+use serde::Serialize;
+
+use crate::model::estimate::Estimate;
+
+/// Which blocks were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SampleReport {
+    /// Blocks of the relation.
+    pub blocks: u64,
+    /// Blocks that were read of them.
+    pub blocks_read: u64,
+    /// The seed of the choice.
+    pub seed: u64,
+}
+
+/// A whole number with its interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct WholeEstimate {
+    /// The best guess.
+    pub estimate: u64,
+    /// The interval's lower end.
+    pub low: u64,
+    /// The interval's upper end.
+    pub high: u64,
+}
+
+impl From<Estimate> for WholeEstimate {
+    fn from(e: Estimate) -> WholeEstimate {
+        WholeEstimate {
+            estimate: e.estimate.round() as u64,
+            low: e.low.floor() as u64,
+            high: e.high.ceil() as u64,
+        }
+    }
+}
+
+/// A ratio with its interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RatioEstimate {
+    /// The best guess.
+    pub estimate: f64,
+    /// The interval's lower end.
+    pub low: f64,
+    /// The interval's upper end.
+    pub high: f64,
+}
+
+impl From<Estimate> for RatioEstimate {
+    fn from(e: Estimate) -> RatioEstimate {
+        const UNIT: f64 = 10_000.0;
+        let estimate = (e.estimate * UNIT).round() / UNIT;
+        if e.low == e.high {
+            return RatioEstimate { estimate, low: estimate, high: estimate };
+        }
+        let (low, high) = ((e.low * UNIT).floor() / UNIT, (e.high * UNIT).ceil() / UNIT);
+        RatioEstimate { estimate, low, high }
+    }
+}
+
+/// A quantile of single values with its interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct QuantileEstimate {
+    /// The best guess.
+    pub estimate: u64,
+    /// The interval's lower end; null if the sample is too small to tell.
+    pub low: Option<u64>,
+    /// The interval's upper end; null if the sample is too small to tell.
+    pub high: Option<u64>,
+}
+
+/// Of a distribution of sizes. The smallest and the biggest value cannot be estimated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SizeEstimates {
+    pub median: QuantileEstimate,
+    pub p95: QuantileEstimate,
+    pub p99: QuantileEstimate,
+}
+
+/// Of the values of one form and method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct FormEstimates {
+    pub values: Option<WholeEstimate>,
+    /// Content without headers; null if not known of every value.
+    pub raw_bytes: Option<WholeEstimate>,
+    /// As `pg_column_size` counts; null if not known of every value.
+    pub stored_bytes: Option<WholeEstimate>,
+    /// TOAST pointers in the rows.
+    pub pointer_bytes: Option<WholeEstimate>,
+    pub chunks: Option<WholeEstimate>,
+}
+
+/// Of one column.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ColumnEstimates {
+    /// Values that are not NULL.
+    pub values: Option<WholeEstimate>,
+    pub nulls: Option<WholeEstimate>,
+    /// Values that rows older than the column take from the catalog.
+    pub missing: Option<WholeEstimate>,
+    /// Content without headers; null if not known of every value.
+    pub raw_bytes: Option<WholeEstimate>,
+    /// As `pg_column_size` counts; null if not known of every value.
+    pub stored_bytes: Option<WholeEstimate>,
+    /// TOAST pointers in the rows.
+    pub pointer_bytes: Option<WholeEstimate>,
+    /// `raw_bytes / stored_bytes`.
+    pub ratio: Option<RatioEstimate>,
+    pub chunks: Option<WholeEstimate>,
+    /// The part of the relation's bytes that is this column's.
+    pub share: Option<RatioEstimate>,
+}

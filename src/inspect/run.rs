@@ -1,0 +1,309 @@
+//! `inspect` over the relations of a server: which are read and in which order, and what becomes of errors.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::anatomy::Anatomy;
+use super::live::{InspectError, Inspector};
+use super::policy::{self, PolicyRequest};
+use super::result::RelationReport;
+use super::values::RowWriter;
+use crate::disk::{ItemPointer, Oid};
+use crate::server::LiveError;
+use crate::server::catalog::{self, Relation};
+use crate::server::connect::{ConnectError, Connection};
+use crate::server::locks::{self, Names};
+use crate::server::select::{How, select};
+use crate::server::sink::{Failed, Kind, RunError, Sink, until};
+
+/// What is known of a relation for so long is asked again before it is read.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What is asked of a server.
+pub(crate) struct Request {
+    /// Names and patterns, as psql takes them; none: all tables.
+    pub(crate) tables: Vec<String>,
+    /// The option for which pages are needed, where SQL functions will not do.
+    pub(crate) needs_pages: Option<&'static str>,
+    /// Whether it is to be said why SQL functions are used where pages are out of reach.
+    pub(crate) explains_functions: bool,
+    /// The policy that tables are held against.
+    pub(crate) policy: Option<PolicyRequest>,
+}
+
+/// Where relations go, and their values if they are wanted.
+pub(crate) trait Output: Sink<RelationReport> {
+    /// Takes every value as it is met. Relations are then read in the order in which they are named, else the
+    /// biggest first.
+    fn rows(&mut self) -> Option<&mut (dyn RowWriter + Send)>;
+}
+
+/// Connections beside the first, so that there are `count` in all.
+///
+/// # Errors
+/// As [`Connection::open_another`].
+pub(crate) async fn connections(
+    first: Connection,
+    count: u16,
+) -> Result<Vec<Arc<Connection>>, ConnectError> {
+    let mut connections = Vec::with_capacity(usize::from(count));
+    for _ in 1..count {
+        connections.push(Arc::new(first.open_another().await?));
+    }
+    connections.insert(0, Arc::new(first));
+    Ok(connections)
+}
+
+/// Reads what is asked for until all is read, or `interrupt` comes.
+///
+/// # Errors
+/// What keeps everything else from being read too. What `output` was given stays.
+pub(crate) async fn relations(
+    inspector: &Inspector,
+    request: &Request,
+    output: &mut dyn Output,
+    interrupt: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let run = Run { inspector, request, explained: Cell::new(false) };
+    let ended = until(interrupt, &inspector.connections, run.all(output)).await;
+    // tasks of their own read on otherwise
+    inspector.stop.store(true, Ordering::Relaxed);
+    ended
+}
+
+/// Takes one value apart.
+///
+/// # Errors
+/// Where there is no such value, or it cannot be read.
+pub(crate) async fn value(
+    inspector: &Inspector,
+    table: &str,
+    column: &str,
+    ctid: ItemPointer,
+) -> Result<Anatomy, Failed> {
+    let leader = inspector.leader()?;
+    let find = async || {
+        let wanted = [table.to_owned()];
+        let selection = select(leader, &inspector.server.database, &wanted).await?;
+        // of a table with inheritance children it is the table itself
+        let oid = match selection.found.as_slice() {
+            [one] => one.oid,
+            [first, ..] if first.how == How::Named => first.oid,
+            _ => return Ok(None),
+        };
+        Ok(Some((oid, catalog::describe(leader.client(), oid).await)))
+    };
+    let found: Result<_, LiveError> = leader.reading(find).await;
+    let found = found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+    let relation = match found {
+        Some((_, Ok(Some(relation)))) => relation,
+        Some((_, Ok(None))) => return Err(Failed::new(Kind::Incomplete, "the table is gone")),
+        Some((oid, Err(error))) => {
+            return Err(Failed::at(table, oid, &error, &inspector.connections).await);
+        }
+        None => {
+            return Err(Failed::new(Kind::Usage, format!("--value: \"{table}\" is not one table")));
+        }
+    };
+    match inspector.value(&relation, column, ctid).await {
+        Ok(anatomy) => Ok(anatomy),
+        Err(error) => Err(failed(inspector, &relation, error).await),
+    }
+}
+
+/// A relation that is still to be read.
+enum Next {
+    Described(Box<Relation>, Instant),
+    Named(Oid),
+}
+
+struct Run<'a> {
+    inspector: &'a Inspector,
+    request: &'a Request,
+    /// Whether it is said why SQL functions are used.
+    explained: Cell<bool>,
+}
+
+impl Run<'_> {
+    async fn all(&self, output: &mut dyn Output) -> Result<(), RunError> {
+        let in_order = output.rows().is_some();
+        let leader = self.inspector.leader()?;
+        let find = async || {
+            let database = &self.inspector.server.database;
+            let found = select(leader, database, &self.request.tables).await?;
+            let names = locks::names(leader.client(), &found.oids()).await?;
+            let locked = locks::exclusive(leader.client()).await?;
+            Ok::<_, LiveError>((found, names, locked))
+        };
+        let found = leader.reading(find).await;
+        let (found, names, locked) =
+            found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+        for left_out in found.notices() {
+            output.notice(&format!("notice: {left_out}"));
+        }
+        let found = found.oids();
+        let plan = if in_order {
+            found.into_iter().map(Next::Named).collect()
+        } else {
+            self.plan(found, &names, &locked, output).await?
+        };
+        for next in plan {
+            let relation = match next {
+                Next::Described(relation, at) if at.elapsed() < FRESH => *relation,
+                Next::Described(relation, _) => {
+                    match self.describe(relation.oid, &names, output).await? {
+                        Some(relation) => relation,
+                        None => continue,
+                    }
+                }
+                Next::Named(oid) => match self.describe(oid, &names, output).await? {
+                    Some(relation) => relation,
+                    None => continue,
+                },
+            };
+            self.one(Arc::new(relation), output).await?;
+        }
+        Ok(())
+    }
+
+    /// What is to be read, in order: the biggest first, so that the report can be written as it comes, and what
+    /// somebody has locked last, so that the others need not wait for it.
+    async fn plan(
+        &self,
+        found: Vec<Oid>,
+        names: &Names,
+        locked: &HashSet<Oid>,
+        output: &mut dyn Output,
+    ) -> Result<Vec<Next>, RunError> {
+        let (later, now): (Vec<Oid>, Vec<Oid>) = found.iter().partition(|oid| locked.contains(oid));
+        let mut described = Vec::with_capacity(now.len());
+        for oid in now {
+            if let Some(relation) = self.describe(oid, names, output).await? {
+                described.push((Box::new(relation), Instant::now()));
+            }
+        }
+        described.sort_by_key(|(relation, _)| Reverse(bytes_of(relation)));
+        let described = described.into_iter().map(|(relation, at)| Next::Described(relation, at));
+        Ok(described.chain(later.into_iter().map(Next::Named)).collect())
+    }
+
+    /// `None` if the relation was dropped since it was found, or cannot be described, which `output` is told.
+    async fn describe(
+        &self,
+        oid: Oid,
+        names: &Names,
+        output: &mut dyn Output,
+    ) -> Result<Option<Relation>, RunError> {
+        let leader = self.inspector.leader()?;
+        let describe = async || catalog::describe(leader.client(), oid).await;
+        match leader.reading(describe).await {
+            Ok(relation) => Ok(relation),
+            Err(error) => {
+                let connections = &self.inspector.connections;
+                let failed = Failed::at(&names.of(oid), oid, &error, connections).await;
+                self.go_on(failed, output).map(|()| None)
+            }
+        }
+    }
+
+    async fn one(&self, relation: Arc<Relation>, output: &mut dyn Output) -> Result<(), RunError> {
+        if let (Some(option), Some(why)) =
+            (self.request.needs_pages, self.inspector.why_no_pages(&relation))
+        {
+            let name = relation.display_name();
+            let message = format!("{name}: {option} needs pages: {why}");
+            return self.without_pages(&relation, Failed::new(Kind::Incomplete, message), output);
+        }
+        if self.request.explains_functions && !self.explained.get() {
+            self.explained.set(self.explain_functions(&relation, output));
+        }
+        let read = self.inspector.relation(Arc::clone(&relation), output.rows()).await;
+        let mut report = match read {
+            Ok(report) => report,
+            Err(InspectError::Output(error)) => return Err(RunError::Output(error)),
+            Err(error) => {
+                let without_pages = matches!(error, InspectError::NoPages { .. });
+                let failed = failed(self.inspector, &relation, error).await;
+                return if without_pages {
+                    self.without_pages(&relation, failed, output)
+                } else {
+                    self.go_on(failed, output)
+                };
+            }
+        };
+        let compared = match &self.request.policy {
+            Some(policy) => policy::add(self.inspector, policy, &relation, &mut report).await,
+            None => Ok(()),
+        };
+        match compared {
+            Err(failed) if failed.kind == Kind::Usage => Err(failed.into()),
+            Err(failed) => {
+                output.found(report).map_err(RunError::Output)?;
+                self.go_on(failed, output)
+            }
+            Ok(()) => output.found(report).map_err(RunError::Output),
+        }
+    }
+
+    /// What keeps pages of this relation from being read keeps all of them, unless it is the relation's own
+    /// access method.
+    fn without_pages(
+        &self,
+        relation: &Relation,
+        failed: Failed,
+        output: &mut dyn Output,
+    ) -> Result<(), RunError> {
+        if relation.is_heap {
+            return Err(failed.into());
+        }
+        self.go_on(failed, output)
+    }
+
+    /// One relation that cannot be read keeps nobody from reading the others.
+    fn go_on(&self, failed: Failed, output: &mut dyn Output) -> Result<(), RunError> {
+        match failed.kind {
+            Kind::Incomplete => {
+                output.failed(failed);
+                Ok(())
+            }
+            Kind::Usage | Kind::Lost | Kind::Stopped => Err(failed.into()),
+        }
+    }
+
+    /// Says why figures will be missing, and what would bring them.
+    fn explain_functions(&self, relation: &Relation, output: &mut dyn Output) -> bool {
+        let Some(why) = self.inspector.why_no_pages(relation) else { return false };
+        output.notice(&format!("notice: using SQL functions: {why}"));
+        let server = &self.inspector.server;
+        if server.superuser && server.pageinspect.is_none() {
+            output.notice(
+                "HINT:  CREATE EXTENSION pageinspect; lets toastctl read pages and report everything.",
+            );
+        }
+        true
+    }
+}
+
+/// As the report counts: without other indexes than the TOAST relation's.
+fn bytes_of(relation: &Relation) -> u64 {
+    let toast = relation.toast.as_ref().map_or(0, |t| t.bytes.saturating_add(t.index_bytes));
+    relation.bytes.saturating_add(toast)
+}
+
+async fn failed(inspector: &Inspector, relation: &Relation, error: InspectError) -> Failed {
+    match error {
+        InspectError::Live { relation: place, error } => {
+            Failed::at(&place, relation.oid, &error, &inspector.connections).await
+        }
+        InspectError::Stopped => Failed::stopped(),
+        InspectError::NoValue(_) => Failed::new(Kind::Usage, error.to_string()),
+        InspectError::NoPages { .. } | InspectError::Output(_) => {
+            Failed::new(Kind::Incomplete, error.to_string())
+        }
+    }
+}

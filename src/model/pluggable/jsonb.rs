@@ -1,0 +1,450 @@
+//! How `jsonb_toaster` takes a document apart (pure), with its settings as they come.
+//!
+//! * Of an object the longest nested containers are compressed (pglz, whatever the column's method)
+//!   one after the other until the rest fits the row; where that is not enough, moved out, longest
+//!   first, compressed where that gains anything. The last nested object that is too long is itself
+//!   taken apart where its room allows. Keys, strings and numbers stay.
+//! * An array is cut into chunks of whole elements, each an array of its own, uncompressed and found
+//!   without the index.
+//!
+//! Sizes are those of the document as a stock server has it; there containers may have a few bytes more
+//! (objects keep their values in the order of size). Values that it does not take apart are left to the
+//! stock rules.
+
+use super::{Taken, Visits};
+use crate::codec::{Method, datum};
+use crate::disk::layout::PageSize;
+use crate::model::pages::chunk_bytes;
+use crate::model::policy::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
+
+/// Custom header with the word of the kind (`JSONX_CUSTOM_PTR_HEADER_SIZE`).
+const JSONX_HEADER: u32 = 20;
+/// Varlena header and container header before an object's entries (`JsonbDatum`).
+const DATUM_HEADER: u32 = 8;
+/// An entry (`JEntry`).
+const ENTRY: u32 = 4;
+/// Container header in front of what leads to a container elsewhere, or compressed.
+const KEPT_HEADER: u32 = 4;
+/// What is left of a container that was moved out: header and ordinary pointer.
+const MOVED: u32 = KEPT_HEADER + 18;
+/// Directory of a chunked array besides its entries: number of elements, of chunks, relation.
+const DIRECTORY: u32 = 12;
+/// Index of the first element and address of a chunk.
+const DIRECTORY_ENTRY: u32 = 10;
+/// Nesting that is followed; deeper documents are not estimated.
+const MAX_DEPTH: u32 = 64;
+
+/// A document with `jsonb_toaster`, in a row that may take `room` bytes of it; what is read or changed
+/// is one of its keys or elements. `None` if it is not taken apart. Numbers are those of a little-endian
+/// server.
+pub fn jsonb_toaster(
+    page: PageSize,
+    room: u32,
+    document: &[u8],
+    compressor: &mut datum::Compressor,
+) -> Option<Taken> {
+    let root = Parts::of(document)?;
+    if root.is_object {
+        object(page, room, document, &root, compressor)
+    } else {
+        array(page, room, &root)
+    }
+}
+
+fn object(
+    page: PageSize,
+    room: u32,
+    document: &[u8],
+    root: &Parts,
+    compressor: &mut datum::Compressor,
+) -> Option<Taken> {
+    let mut moved = Vec::new();
+    let size = split(document, root, room, compressor, &mut moved, 0)?;
+    let inline = f64::from(JSONX_HEADER + VARLENA_HEADER_SIZE + size);
+    let keys = root.list.len().max(1) as f64;
+    let mut taken = Taken { values: 1.0, divided: 1.0, inline_bytes: inline, ..Taken::default() };
+    for stored in moved {
+        taken.toast_bytes += chunk_bytes(page, stored) as f64;
+        taken.chunks += super::chunks(page, stored);
+        taken.read_whole.add(Visits::of(page, stored));
+    }
+    // A key in the row costs nothing more, each moved one its own chunks.
+    taken.read = taken.read_whole.share(keys);
+    taken.small_update_bytes = inline + taken.toast_bytes / keys;
+    Some(taken)
+}
+
+/// How a container of an object stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// As it is.
+    Whole,
+    /// Compressed in its place.
+    Compressed,
+    /// Moved out.
+    Moved,
+}
+
+struct Field {
+    part: Part,
+    size: u32,
+    state: State,
+}
+
+impl Field {
+    /// Bytes that the toaster allows for it.
+    fn room(&self) -> u32 {
+        align4(self.size.saturating_add(3))
+    }
+}
+
+/// Takes an object apart until `room` is enough (`jsonb_toaster_save_object`). Gives the bytes that
+/// remain of its container; what it stores elsewhere is added to `moved`.
+fn split(
+    bytes: &[u8],
+    object: &Parts,
+    room: u32,
+    compressor: &mut datum::Compressor,
+    moved: &mut Vec<u32>,
+    depth: u32,
+) -> Option<u32> {
+    let count = u32::try_from(object.list.len()).ok()?;
+    let fixed = DATUM_HEADER.checked_add(count.checked_mul(2 * ENTRY)?)? + align4(object.keys);
+    let mut fields: Vec<Field> = object
+        .list
+        .iter()
+        .map(|&part| Field { part, size: part.size, state: State::Whole })
+        .collect();
+    let least = fields.iter().map(|field| match field.part.kind {
+        Kind::Container => align4(MOVED + 3),
+        Kind::Bool | Kind::Null => 0,
+        Kind::String | Kind::Numeric => field.room(),
+    });
+    let least = least.fold(0u32, u32::saturating_add);
+    if fixed.saturating_add(least) > room {
+        return None;
+    }
+    let mut total = fields.iter().map(Field::room).fold(fixed, u32::saturating_add);
+    // Compressing, then moving out.
+    let mut compressing = true;
+    while total > room {
+        let fit = |field: &&mut Field| {
+            field.part.kind == Kind::Container
+                && match field.state {
+                    State::Whole => true,
+                    State::Compressed => !compressing || field.size >= room,
+                    State::Moved => false,
+                }
+        };
+        // the first of the longest
+        let longest =
+            fields.iter_mut().filter(fit).reduce(|a, b| if b.size > a.size { b } else { a });
+        let Some(field) = longest.filter(|field| field.size > MOVED) else {
+            if compressing {
+                compressing = false;
+                continue;
+            }
+            return None;
+        };
+        total -= field.room();
+        let part = field.part;
+        let content = bytes.get(part.start..part.start.checked_add(part.size as usize)?)?;
+        let mut stored = field.size - KEPT_HEADER;
+        if field.state == State::Whole {
+            if total < room
+                && depth < MAX_DEPTH
+                && let Some(inner) = Parts::of(content).filter(|inner| inner.is_object)
+            {
+                let before = moved.len();
+                match split(content, &inner, room - total, compressor, moved, depth + 1) {
+                    Some(size) => {
+                        field.size = size;
+                        break;
+                    }
+                    None => moved.truncate(before),
+                }
+            }
+            let stream = compressor.compress(Method::Pglz, content);
+            let stream = stream.and_then(|stream| u32::try_from(stream.len()).ok());
+            let compressed = stream.map(|stream| stream + COMPRESSED_HEADER_SIZE);
+            stored = compressed.unwrap_or(part.size + VARLENA_HEADER_SIZE);
+            if compressing && compressed.is_some_and(|size| size.saturating_add(least) < room) {
+                field.size = KEPT_HEADER + stored;
+                field.state = State::Compressed;
+                total = total.saturating_add(field.room());
+                continue;
+            }
+        }
+        // without the datum's length word
+        moved.push(stored - VARLENA_HEADER_SIZE);
+        field.size = MOVED;
+        field.state = State::Moved;
+        total = total.saturating_add(field.room());
+    }
+    Some(container_size(object, &fields))
+}
+
+/// Bytes of the container as it is written.
+fn container_size(object: &Parts, fields: &[Field]) -> u32 {
+    let count = fields.len() as u32;
+    // numbers of values where they are not in the order of their sizes
+    let map = match object.list.is_sorted_by_key(|part| part.size) {
+        true => 0,
+        false => align4(count * map_width(count)),
+    };
+    let mut data = object.keys;
+    for field in fields {
+        data = match field.part.kind {
+            Kind::Bool | Kind::Null => data,
+            Kind::String => data.saturating_add(field.size),
+            Kind::Numeric | Kind::Container => align4(data).saturating_add(field.size),
+        };
+    }
+    (4 + count * 2 * ENTRY + map).saturating_add(data)
+}
+
+/// Bytes of a number of a value map.
+fn map_width(count: u32) -> u32 {
+    match count {
+        0..=0xFF => 1,
+        0x100..=0xFFFF => 2,
+        _ => 4,
+    }
+}
+
+/// An array in chunks (`jsonxaSliceArray`); `None` if an element, or the directory, is too long.
+fn array(page: PageSize, room: u32, root: &Parts) -> Option<Taken> {
+    let limit = page.toast_max_chunk_size();
+    let most = room.checked_sub(JSONX_HEADER + DIRECTORY)? / DIRECTORY_ENTRY;
+    let mut chunks = Vec::new();
+    let (mut reckoned, mut size) = (DATUM_HEADER, DATUM_HEADER);
+    for part in &root.list {
+        let (bytes, aligned) = match part.kind {
+            // a byte is reckoned that is not written
+            Kind::Bool => (1, false),
+            Kind::Null => (0, false),
+            Kind::String => (part.size, false),
+            Kind::Numeric | Kind::Container => (part.size, true),
+        };
+        let element = bytes.checked_add(ENTRY)?;
+        if DATUM_HEADER.checked_add(element)? > limit {
+            return None;
+        }
+        let start = |size| if aligned { align4(size) } else { size };
+        if start(reckoned) + element > limit {
+            chunks.push(size);
+            if chunks.len() >= most as usize {
+                return None;
+            }
+            (reckoned, size) = (DATUM_HEADER, DATUM_HEADER);
+        }
+        reckoned = start(reckoned) + element;
+        size = start(size) + ENTRY + part.size;
+    }
+    chunks.push(size);
+    let count = chunks.len() as f64;
+    // the pointer has room for a second header that nothing is in
+    let inline = f64::from(2 * JSONX_HEADER + DIRECTORY) + f64::from(DIRECTORY_ENTRY) * count;
+    let stored = |size: &u32| chunk_bytes(page, size - VARLENA_HEADER_SIZE) as f64;
+    let toast_bytes: f64 = chunks.iter().map(stored).sum();
+    Some(Taken {
+        values: 1.0,
+        divided: 1.0,
+        inline_bytes: inline,
+        toast_bytes,
+        chunks: count,
+        read: Visits { lookups: 0.0, pages: 1.0 },
+        read_whole: Visits { lookups: 0.0, pages: count },
+        // the chunk of the changed element then stands in the row
+        small_update_bytes: inline + toast_bytes / count,
+    })
+}
+
+fn align4(bytes: u32) -> u32 {
+    bytes.saturating_add(3) & !3
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    String,
+    Numeric,
+    Bool,
+    Null,
+    Container,
+}
+
+/// A value of an object's key, or an array's element.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    kind: Kind,
+    /// Where it begins in the container, behind any padding.
+    start: usize,
+    /// Its bytes without padding.
+    size: u32,
+}
+
+/// The parts of a container.
+struct Parts {
+    is_object: bool,
+    /// Bytes of all keys.
+    keys: u32,
+    list: Vec<Part>,
+}
+
+impl Parts {
+    /// Of an object or an array (`jsonb.h`: header, entries of keys and values, data); a container is
+    /// aligned to 4 bytes in its parent, so that padding is the same as in the document.
+    fn of(container: &[u8]) -> Option<Parts> {
+        const COUNT: u32 = 0x0FFF_FFFF;
+        const HAS_OFFSET: u32 = 0x8000_0000;
+        let word = |at: usize| {
+            container.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes))
+        };
+        let header = word(0)?;
+        let count = header & COUNT;
+        let (is_object, map) = match header >> 28 {
+            2 => (true, 0),
+            // written by servers with jsonb_toaster
+            3 => (true, align4(count.checked_mul(map_width(count))?)),
+            4 => (false, 0),
+            _ => return None,
+        };
+        let keys_count = if is_object { count as usize } else { 0 };
+        let entries = keys_count + count as usize;
+        if entries > container.len() / 4 {
+            return None;
+        }
+        let data = 4 + entries * 4 + map as usize;
+        let mut parts = Parts { is_object, keys: 0, list: Vec::with_capacity(count as usize) };
+        let mut end = 0u32;
+        for index in 0..entries {
+            let entry = word(4 + index * 4)?;
+            let length = entry & COUNT;
+            let start = end;
+            end = if entry & HAS_OFFSET != 0 { length } else { start.checked_add(length)? };
+            if index < keys_count {
+                parts.keys = end;
+                continue;
+            }
+            let kind = match entry >> 28 & 7 {
+                0 => Kind::String,
+                1 => Kind::Numeric,
+                2 | 3 => Kind::Bool,
+                4 => Kind::Null,
+                5 => Kind::Container,
+                _ => return None,
+            };
+            let begins = match kind {
+                Kind::Numeric | Kind::Container => align4(start),
+                Kind::String | Kind::Bool | Kind::Null => start,
+            };
+            let size = end.checked_sub(begins)?;
+            parts.list.push(Part { kind, start: data + begins as usize, size });
+        }
+        Some(parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PAGE: PageSize = PageSize::DEFAULT;
+
+    fn toasted(room: u32, document: &[u8]) -> Option<Taken> {
+        jsonb_toaster(PAGE, room, document, &mut datum::Compressor::new())
+    }
+
+    /// Bytes that no method shortens.
+    fn noise(size: usize) -> Vec<u8> {
+        let mut state = 1u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        (0..size).map(|_| next()).collect()
+    }
+
+    /// An array of one string.
+    fn array_of(text: &[u8]) -> Vec<u8> {
+        let mut bytes = 0x4000_0001u32.to_le_bytes().to_vec();
+        bytes.extend((text.len() as u32).to_le_bytes());
+        bytes.extend(text);
+        bytes
+    }
+
+    /// `{"a": <container>, "b": <string>}`.
+    fn object(container: &[u8], string: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        // padding to 4 bytes behind the keys counts as the container's
+        let entry = 0x5000_0000 | (container.len() as u32 + 2);
+        for word in [0x2000_0002, 1, 1, entry, string as u32] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(b"ab\0\0");
+        bytes.extend(container);
+        bytes.extend(vec![b'x'; string]);
+        bytes
+    }
+
+    #[test]
+    fn long_containers_move_out_and_strings_stay() {
+        let container = array_of(&noise(9_992));
+        let taken = toasted(2000, &object(&container, 500)).unwrap();
+        assert_eq!(taken.toast_bytes, chunk_bytes(PAGE, 10_000) as f64);
+        // header, 4 entries, value map, keys, padding, header and pointer, string
+        assert_eq!(taken.inline_bytes, f64::from(24 + 4 + 16 + 4 + 2 + 2 + 22 + 500));
+        // half of the keys cost nothing
+        let whole = Visits { lookups: 1.0, pages: 2.0 };
+        assert_eq!((taken.read_whole, taken.read), (whole, whole.share(2.0)));
+        // strings alone are too long
+        assert_eq!(toasted(2000, &object(&array_of(b"short"), 10_000)), None);
+    }
+
+    #[test]
+    fn containers_are_compressed_in_their_place_while_that_is_enough() {
+        let container = array_of(&b"compressible ".repeat(500));
+        let taken = toasted(2000, &object(&container, 500)).unwrap();
+        assert_eq!((taken.toast_bytes, taken.read_whole), (0.0, Visits::default()));
+        assert!((600.0..900.0).contains(&taken.inline_bytes), "{taken:?}");
+        // what is moved out is compressed too
+        let taken = toasted(560, &object(&container, 480)).unwrap();
+        assert!((50.0..400.0).contains(&taken.toast_bytes), "{taken:?}");
+    }
+
+    #[test]
+    fn an_array_is_cut_into_chunks_that_need_no_index() {
+        let mut bytes = (0x4000_0000u32 | 10).to_le_bytes().to_vec();
+        for _ in 0..10 {
+            bytes.extend(600u32.to_le_bytes());
+        }
+        bytes.extend(noise(6000));
+        let taken = toasted(2000, &bytes).unwrap();
+        // three elements in each, one in the last
+        assert_eq!(taken.chunks, 4.0);
+        assert_eq!(taken.inline_bytes, 52.0 + 4.0 * 10.0);
+        assert_eq!((taken.read.buffers(3), taken.read_whole.buffers(3)), (1.0, 4.0));
+        // an element longer than a chunk, a directory longer than the room
+        assert_eq!(toasted(2000, &array_of(&noise(1990))), None);
+        assert_eq!(toasted(60, &bytes), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_document_or_not(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = toasted(50, &bytes);
+        }
+
+        #[test]
+        fn any_entries_are_a_document_or_not(
+            count in 0u32..8, kind in 2u32..5, entries in proptest::collection::vec(any::<u32>(), 0..20),
+            lengths in 0u32..0xFFFF
+        ) {
+            let mut bytes = (kind << 28 | count).to_le_bytes().to_vec();
+            bytes.extend(entries.iter().flat_map(|entry| (entry & (0x7000_0000 | lengths)).to_le_bytes()));
+            bytes.resize(bytes.len() + 500, b'x');
+            let _ = toasted(100, &bytes);
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! psql's unaligned and CSV forms, with any field separator.
+
+use std::borrow::Cow;
+
+use super::chatter;
+use super::columns::{
+    Ending, Header, ITEM_COLUMN_COUNT, MAX_COLUMNS, Table, Value, may_be_name, own_column,
+};
+use super::error::{Problem, SavedError};
+use super::lines::Lines;
+use super::value::is_null;
+use super::{Form, SavedResult};
+
+/// Separator and names of a line that is a header; the separator is empty if there is one name.
+fn header(line: &str) -> Option<(&str, Vec<&str>)> {
+    if line.trim() != line {
+        return None;
+    }
+    if own_column(line).is_some() {
+        return Some(("", vec![line]));
+    }
+    let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '?' | '"');
+    let first = line.find(|c| !is_name(c))?;
+    let behind = &line[first..];
+    let guess = &behind[..behind.find(is_name)?];
+    [guess, "|", ",", "\t", ";"].into_iter().find_map(|separator| {
+        if separator.len() > 1 && separator.contains(' ') {
+            return None;
+        }
+        let names: Vec<&str> = line
+            .split(separator)
+            .map(|name| name.trim_matches('"'))
+            .take(MAX_COLUMNS + 1)
+            .collect();
+        let sound = names.len() <= MAX_COLUMNS
+            && names.iter().all(|name| may_be_name(name) && name.trim() == *name);
+        let own = names.iter().filter(|name| own_column(name).is_some()).count();
+        // Words that happen to be names of columns make no header.
+        let enough = if separator == " " { own == names.len() } else { own > 0 };
+        (names.len() > 1 && sound && enough).then_some((separator, names))
+    })
+}
+
+fn form_of(separator: &str) -> Form {
+    if separator == "," { Form::Csv } else { Form::Unaligned }
+}
+
+/// Reads a result that begins with a header at the next line, if there is one.
+pub(crate) fn read_with_header<'a>(
+    lines: &mut Lines<'a>,
+    errors: &mut Vec<SavedError>,
+) -> Option<SavedResult> {
+    let mut ahead = *lines;
+    let first = ahead.next()?;
+    let (separator, names) = header(first.text)?;
+    if let Some(next) = ahead.peek() {
+        // Lists of columns stand in echoed queries too.
+        let text = next.text.trim();
+        let query = text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("from "));
+        if query
+            || (separator.is_empty() && !is_single_cell(text) && chatter::footer(text).is_none())
+        {
+            return None;
+        }
+    }
+    let mut table = Table::new(Header::of_names(&names)?, form_of(separator), first.number);
+    *lines = ahead;
+    if !first.ended {
+        let problem = Problem::Cut("the text ends within a header".into());
+        errors.push(problem.at(first.number, None));
+    }
+    read_rows(lines, separator, &mut table, errors);
+    Some(table.finish())
+}
+
+/// Reads a result without a header at the next line, if there is one; an error if there is one
+/// whose columns cannot be told.
+pub(crate) fn read_without_header(
+    lines: &mut Lines<'_>,
+    errors: &mut Vec<SavedError>,
+) -> Option<Result<SavedResult, SavedError>> {
+    let line = lines.peek()?;
+    let text = line.text;
+    let separator = if text.starts_with(|c: char| c.is_ascii_digit()) {
+        separator_of_row(text)?
+    } else if is_single_cell(text.trim()) && !is_null(text.trim()) {
+        ""
+    } else {
+        return None;
+    };
+    let mut ahead = *lines;
+    let (cells, _) = match next_row(&mut ahead, separator) {
+        Ok(row) => row,
+        Err(problem) => {
+            *lines = ahead;
+            return Some(Err(problem.at(line.number, None)));
+        }
+    };
+    let Some(header) = Header::of_shape(&cells) else {
+        let data = chatter::looks_like_data(text) || cells.len() + 2 >= ITEM_COLUMN_COUNT;
+        return data.then(|| Err(Problem::NoHeader { columns: cells.len() }.at(line.number, None)));
+    };
+    let mut table = Table::new(header, form_of(separator), line.number);
+    read_rows(lines, separator, &mut table, errors);
+    Some(Ok(table.finish()))
+}
+
+/// How many cells a line may have that is a row of some form.
+pub(crate) fn count_cells(line: &str) -> usize {
+    ["|", "│", "║", ",", "\t", ";"]
+        .into_iter()
+        .filter_map(|separator| next_row(&mut Lines::new(line), separator).ok())
+        .map(|(cells, _)| cells.len())
+        .max()
+        .unwrap_or(1)
+}
+
+/// What stands between the first two cells of a row that begins with a number.
+fn separator_of_row(row: &str) -> Option<&str> {
+    let behind = row.trim_start_matches(|c: char| c.is_ascii_digit());
+    let end = behind.find(|c: char| c.is_alphanumeric() || matches!(c, '\\' | '(' | '{' | '"'))?;
+    let separator = &behind[..end];
+    (!separator.trim_matches(' ').is_empty()).then_some(separator)
+}
+
+/// Whether a text may be the only cell of a row: a bytea, an array of them, NULL.
+fn is_single_cell(text: &str) -> bool {
+    let text = text.trim_start_matches('"');
+    is_null(text)
+        || text.starts_with(|c: char| matches!(c, '\\' | '(') || c.is_ascii_digit())
+        || text.strip_prefix('{').is_some_and(|inner| {
+            let inner = inner.trim_start_matches('"');
+            inner.starts_with(['\\', '}']) || inner.starts_with("NULL")
+        })
+}
+
+fn read_rows(
+    lines: &mut Lines<'_>,
+    separator: &str,
+    table: &mut Table<'_>,
+    errors: &mut Vec<SavedError>,
+) {
+    let mut null_rows = 0;
+    while let Some(line) = lines.peek() {
+        let text = line.text;
+        if let Some(rows) = chatter::footer(text) {
+            lines.next();
+            table.skip_null_rows(null_rows);
+            table.check_footer(line.number, rows, errors);
+            return;
+        }
+        let single = separator.is_empty();
+        if text.trim().is_empty() {
+            lines.next();
+            if !single {
+                return;
+            }
+            null_rows += 1;
+            continue;
+        }
+        let ends = if single {
+            !is_single_cell(text.trim())
+        } else {
+            !text.contains(separator) && !chatter::looks_like_data(text) && line.ended
+        };
+        if ends && line.ended
+            || header(text).is_some()
+            || chatter::is_record_line(text)
+            || chatter::is_timing(text)
+            || chatter::server_error(text).is_some()
+        {
+            return;
+        }
+        let row = next_row(lines, separator);
+        table.skip_null_rows(std::mem::take(&mut null_rows));
+        match row {
+            Ok((cells, ending)) => {
+                if !line.ended && (cells.len() < table.header().len() || chatter::cut_footer(text))
+                {
+                    let problem = Problem::Cut("the text ends within a row".into());
+                    table.malformed(line.number, problem, errors);
+                    continue;
+                }
+                let values: Vec<Value<'_>> = cells.iter().map(|c| Value::Text(c.trim())).collect();
+                table.push(line.number, &values, ending, errors);
+            }
+            Err(problem) => table.malformed(line.number, problem, errors),
+        }
+    }
+}
+
+/// The cells of the row at the next line; takes all its lines.
+fn next_row<'a>(
+    lines: &mut Lines<'a>,
+    separator: &str,
+) -> Result<(Vec<Cow<'a, str>>, Ending), Problem> {
+    let mut cells = Vec::new();
+    let Some(mut line) = lines.next() else { return Ok((cells, Ending::EndOfText)) };
+    let mut rest = line.text;
+    loop {
+        let quoted = quoted_cell(rest, separator, &mut line, lines)?;
+        let closed = quoted.is_some();
+        let (cell, behind) = quoted.unwrap_or_else(|| {
+            let end = plain_cell(rest, separator);
+            (Cow::Borrowed(&rest[..end]), &rest[end..])
+        });
+        cells.push(cell);
+        if cells.len() > MAX_COLUMNS {
+            let expected = format!("at most {MAX_COLUMNS} columns");
+            return Err(Problem::expected(expected, line.text));
+        }
+        if behind.is_empty() {
+            let seen = line.ended || closed;
+            return Ok((cells, if seen { Ending::Seen } else { Ending::EndOfText }));
+        }
+        rest = &behind[separator.len()..];
+    }
+}
+
+/// Length of an unquoted cell.
+fn plain_cell(text: &str, separator: &str) -> usize {
+    if separator.is_empty() {
+        return text.len();
+    }
+    // Unaligned output does not quote a separator that stands in a value, as the comma does here.
+    let closing = match text.as_bytes() {
+        [b'(', ..] => text.find(')'),
+        [b'{', ..] => text.find('}'),
+        _ => None,
+    };
+    if let Some(end) = closing.map(|at| at + 1)
+        && (text.len() == end || text[end..].starts_with(separator))
+    {
+        return end;
+    }
+    text.find(separator).unwrap_or(text.len())
+}
+
+/// A quoted cell and what stands behind it in its last line; `None` if the text is not quoted as
+/// CSV is. Only cells of true CSV may go over several lines.
+fn quoted_cell<'a>(
+    text: &'a str,
+    separator: &str,
+    line: &mut super::lines::Line<'a>,
+    lines: &mut Lines<'a>,
+) -> Result<Option<(Cow<'a, str>, &'a str)>, Problem> {
+    let Some(mut rest) = text.strip_prefix('"') else { return Ok(None) };
+    let mut cell = Cow::Borrowed("");
+    let mut several_lines = false;
+    loop {
+        let end = rest.find('"').unwrap_or(rest.len());
+        if cell.is_empty() {
+            cell = Cow::Borrowed(&rest[..end]);
+        } else {
+            cell.to_mut().push_str(&rest[..end]);
+        }
+        rest = &rest[end..];
+        if let Some(behind) = rest.strip_prefix("\"\"") {
+            cell.to_mut().push('"');
+            rest = behind;
+        } else if let Some(behind) = rest.strip_prefix('"') {
+            let ends =
+                behind.is_empty() || (!separator.is_empty() && behind.starts_with(separator));
+            if !ends && several_lines {
+                return Err(Problem::expected("a separator behind a quoted value", behind));
+            }
+            return Ok(ends.then_some((cell, behind)));
+        } else if separator == "," {
+            let Some(next) = lines.next() else {
+                return Err(Problem::Cut("the text ends within a quoted value".into()));
+            };
+            *line = next;
+            several_lines = true;
+            cell.to_mut().push('\n');
+            rest = next.text;
+        } else {
+            return Ok(None);
+        }
+    }
+}
+
+/// The value that begins at byte `at` of the next line and goes to its end; takes all its lines.
+pub(crate) fn value_behind<'a>(lines: &mut Lines<'a>, at: usize, separator: &str) -> Cow<'a, str> {
+    let Some(mut line) = lines.next() else { return Cow::Borrowed("") };
+    let text = line.text.get(at..).unwrap_or_default();
+    let mut ahead = *lines;
+    match quoted_cell(text, separator, &mut line, &mut ahead) {
+        Ok(Some((cell, ""))) => {
+            *lines = ahead;
+            cell
+        }
+        Ok(_) => Cow::Borrowed(text),
+        Err(_) => {
+            // The quote is open up to there.
+            *lines = ahead;
+            Cow::Borrowed(text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(text: &str, separator: &str) -> Result<Vec<String>, Problem> {
+        let (cells, _) = next_row(&mut Lines::new(text), separator)?;
+        Ok(cells.into_iter().map(Cow::into_owned).collect())
+    }
+
+    #[test]
+    fn headers_and_their_separators() {
+        assert_eq!(header("lp|lp_off"), Some(("|", vec!["lp", "lp_off"])));
+        assert_eq!(header("?column?,lp"), Some((",", vec!["?column?", "lp"])));
+        assert_eq!(header("my name\tlp"), Some(("\t", vec!["my name", "lp"])));
+        assert_eq!(header("lp<>t_data"), Some(("<>", vec!["lp", "t_data"])));
+        assert_eq!(header("t_data"), Some(("", vec!["t_data"])));
+        for no_header in ["lp, t_data", "a|b", "lp,", " lp|t_data", "SELECT lp", "the lp of t_data"]
+        {
+            assert_eq!(header(no_header), None, "{no_header}");
+        }
+    }
+
+    #[test]
+    fn rows_quoted_and_not() {
+        let cells = |cells: &[&str]| Ok(cells.iter().map(|&c| c.to_owned()).collect());
+        assert_eq!(
+            row(r#"1,"(0,1)",,"{""\\x01"",NULL}""#, ","),
+            cells(&["1", "(0,1)", "", r#"{"\\x01",NULL}"#])
+        );
+        assert_eq!(
+            row(r#"1,(0,1),,{"\\x01",NULL}"#, ","),
+            cells(&["1", "(0,1)", "", r#"{"\\x01",NULL}"#])
+        );
+        assert_eq!(row("\"My t\"|1", "|"), cells(&["My t", "1"]));
+        assert_eq!(row("\"My t|1", "|"), cells(&["\"My t", "1"]));
+        assert_eq!(row("\"a\nb\",1\n2", ","), cells(&["a\nb", "1"]));
+        assert_eq!(row("||", "|"), cells(&["", "", ""]));
+        assert!(row("\"a\nb", ",").is_err());
+        assert_eq!(separator_of_row("1|8160"), Some("|"));
+        assert_eq!(separator_of_row(r"0;\x00"), Some(";"));
+        assert_eq!(separator_of_row("1  8160"), None);
+        assert_eq!(separator_of_row("12"), None);
+    }
+}

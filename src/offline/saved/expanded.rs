@@ -1,0 +1,320 @@
+//! psql's expanded form (`\x`) of aligned, wrapped, unaligned and CSV output.
+//!
+//! A record is one line a column, its name first. Records are set apart by a line with their
+//! number, a rule, an empty line, or in CSV by nothing: there the first name comes again.
+
+use super::chatter;
+use super::columns::{Ending, Header, MAX_COLUMNS, Table, Value, own_column};
+use super::delimited;
+use super::error::{Problem, SavedError};
+use super::json;
+use super::lines::{Line, Lines};
+use super::value::is_null;
+use super::{Form, LineNumber, SavedResult};
+
+/// What stands between a name and its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style<'a> {
+    /// A separator with blanks: aligned with border 1 or 2.
+    Bordered,
+    /// Blanks only: aligned with border 0.
+    Blanks,
+    /// The field separator of unaligned or CSV output.
+    Delimited(&'a str),
+}
+
+/// A column of a record.
+#[derive(Debug)]
+struct Pair<'a> {
+    line: LineNumber,
+    name: &'a str,
+    /// As printed; in aligned forms with blanks or a mark behind it, since it may go on.
+    value: String,
+}
+
+#[derive(Debug)]
+struct Record<'a> {
+    line: LineNumber,
+    pairs: Vec<Pair<'a>>,
+    ending: Ending,
+    /// Something behind the record shows that it has no further columns.
+    closed: bool,
+}
+
+/// Reads an expanded result at the next line, if there is one.
+pub(crate) fn read<'a>(
+    lines: &mut Lines<'a>,
+    errors: &mut Vec<SavedError>,
+) -> Option<Vec<SavedResult>> {
+    let mut ahead = *lines;
+    let first = ahead.next()?;
+    let announced = chatter::is_record_line(first.text);
+    let first = if announced || chatter::is_rule(first.text) {
+        match ahead.peek() {
+            // A row made JSON is read from there.
+            Some(line) if json::begins(line.text) => return None,
+            Some(line) => line,
+            None if announced => {
+                *lines = ahead;
+                let problem = Problem::Cut("the text ends within a record".into());
+                errors.push(problem.at(first.number, None));
+                return Some(Vec::new());
+            }
+            None => return None,
+        }
+    } else {
+        ahead = *lines;
+        first
+    };
+    let (style, name) = style_of(first.text)?;
+    if !announced {
+        let value = match style {
+            Style::Bordered => split_bordered(first.text)?.2,
+            Style::Blanks => &first.text[name.len()..],
+            Style::Delimited(separator) => &first.text[name.len() + separator.len()..],
+        };
+        if own_column(name).is_none() {
+            // A name that people gave: pageinspect's must stand in the next line.
+            let mut further = ahead;
+            further.next();
+            let next = further.peek()?.text;
+            let (_, next_name) = style_of(next).filter(|_| has_style(next, style))?;
+            own_column(next_name)?;
+        } else if !begins_like_value(value.trim_start_matches('"').trim()) {
+            return None;
+        }
+    }
+    *lines = ahead;
+    Some(read_records(lines, style, errors))
+}
+
+/// Whether a text may be a value of pageinspect's columns; a word of a sentence is not.
+fn begins_like_value(text: &str) -> bool {
+    is_null(text) || text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '\\' | '{' | '('))
+}
+
+/// How a line's name and value are set apart, and the name; `None` if it is no such line.
+fn style_of(line: &str) -> Option<(Style<'_>, &str)> {
+    if let Some((name, ..)) = split_bordered(line).filter(|(name, ..)| !name.is_empty()) {
+        return Some((Style::Bordered, name));
+    }
+    let name = name_at_start(line)?;
+    let rest = &line[name.len()..];
+    if rest.starts_with(' ') {
+        return Some((Style::Blanks, name));
+    }
+    let end = rest.find(|c: char| {
+        c.is_alphanumeric() || !c.is_ascii() || matches!(c, '\\' | '(' | '{' | '"' | '[' | '<')
+    });
+    let separator = &rest[..end.unwrap_or(rest.len())];
+    (!separator.is_empty()).then_some((Style::Delimited(separator), name))
+}
+
+fn name_at_start(line: &str) -> Option<&str> {
+    let end = line.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '?')))?;
+    (end > 0).then(|| &line[..end])
+}
+
+/// Name, separator, and value with its margins of an aligned line with separators; the name is
+/// blank in lines that go on a value.
+fn split_bordered(line: &str) -> Option<(&str, char, &str)> {
+    let mut inner = line;
+    if let Some(behind) = line.strip_prefix(chatter::is_separator) {
+        inner = behind.trim_end();
+        inner = inner.strip_suffix(chatter::is_separator).unwrap_or(inner);
+    }
+    let at = inner.find(|c: char| chatter::is_separator(c) || matches!(c, ';' | ':'))?;
+    let (name, rest) = inner.split_at(at);
+    let separator = rest.chars().next()?;
+    let value = &rest[separator.len_utf8()..];
+    // Unaligned output has no blanks around its separator.
+    let spaced = name.ends_with(' ') && (value.is_empty() || value.starts_with([' ', '.', '…']));
+    let name = name.trim();
+    (spaced && (chatter::is_separator(separator) || name.is_empty()))
+        .then_some((name, separator, value))
+}
+
+fn read_records<'a>(
+    lines: &mut Lines<'a>,
+    style: Style<'a>,
+    errors: &mut Vec<SavedError>,
+) -> Vec<SavedResult> {
+    let mut results = Vec::new();
+    let mut table: Option<Table<'a>> = None;
+    while let Some(record) = next_record(lines, style) {
+        let names: Vec<&str> = record.pairs.iter().map(|pair| pair.name).collect();
+        let Some(header) = Header::of_names(&names) else {
+            let name = names.first().copied();
+            if record.closed {
+                continue;
+            }
+            let problem = Problem::Cut("the text ends within a record".into());
+            errors.push(problem.at(record.line, name));
+            continue;
+        };
+        let same = table.as_ref().is_some_and(|table| table.header().same_as(&header));
+        let cut = Problem::Cut("the record has not all columns".into());
+        let shorter = table.as_ref().is_some_and(|table| header.len() < table.header().len());
+        if !same && !record.closed && (shorter || !header.is_all()) {
+            errors.push(cut.at(record.line, None));
+            continue;
+        }
+        let table = if same {
+            table.get_or_insert_with(|| Table::new(header, Form::Expanded, record.line))
+        } else {
+            results.extend(table.take().map(Table::finish));
+            table.insert(Table::new(header, Form::Expanded, record.line))
+        };
+        let values: Vec<Value<'_>> =
+            record.pairs.iter().map(|pair| Value::Text(pair.value.trim())).collect();
+        let before = errors.len();
+        table.push(record.line, &values, record.ending, errors);
+        for error in &mut errors[before..] {
+            let pair = record.pairs.iter().find(|pair| error.column.as_deref() == Some(pair.name));
+            error.line = pair.map_or(error.line, |pair| pair.line);
+        }
+    }
+    results.extend(table.map(Table::finish));
+    results
+}
+
+/// The next record; `None` where the result ends. The line that ends the result is left.
+fn next_record<'a>(lines: &mut Lines<'a>, style: Style<'a>) -> Option<Record<'a>> {
+    let mut record: Option<Record<'a>> = None;
+    let mut closed = false;
+    while let Some(line) = lines.peek() {
+        let text = line.text;
+        let mut ahead = *lines;
+        ahead.next();
+        let announced = chatter::is_record_line(text);
+        let blank = text.trim().is_empty();
+        if announced || blank || (style == Style::Bordered && chatter::is_rule(text)) {
+            if record.is_some() {
+                closed = true;
+                // The line before the next record is left for it.
+                if !announced {
+                    *lines = ahead;
+                }
+                break;
+            }
+            // An empty line ends aligned results; records of unaligned output and, as a line of
+            // blanks, those of border 0 have one between them.
+            let goes_on = ahead.peek().is_some_and(|next| {
+                (blank && chatter::is_record_line(next.text))
+                    || (!(blank && style == Style::Bordered) && has_style(next.text, style))
+            });
+            if !goes_on {
+                return None;
+            }
+            *lines = ahead;
+            continue;
+        }
+        let last = record.as_mut().and_then(|record| record.pairs.last_mut());
+        if last.is_some_and(|last| continue_value(&mut last.value, text, style)) {
+            *lines = ahead;
+            if let Some(record) = &mut record {
+                record.ending = ending(line, style);
+            }
+            continue;
+        }
+        let mut ahead = *lines;
+        let pair = next_pair(&mut ahead, style);
+        let first = record.as_ref().and_then(|record| record.pairs.first());
+        let repeated = first.zip(pair.as_ref()).is_some_and(|(a, b)| a.name == b.name);
+        let full = record.as_ref().is_some_and(|record| record.pairs.len() >= MAX_COLUMNS);
+        let Some(pair) = pair.filter(|_| !repeated && !full) else {
+            closed = line.ended;
+            break;
+        };
+        *lines = ahead;
+        let record = record.get_or_insert(Record {
+            line: line.number,
+            pairs: Vec::new(),
+            ending: Ending::Seen,
+            closed: false,
+        });
+        record.ending = ending(line, style);
+        record.pairs.push(pair);
+    }
+    record.map(|record| Record { closed, ..record })
+}
+
+fn has_style(line: &str, style: Style<'_>) -> bool {
+    style_of(line).is_some_and(|(found, _)| match (found, style) {
+        // A NULL shown by signs looks like a longer separator.
+        (Style::Delimited(found), Style::Delimited(wanted)) => found.starts_with(wanted),
+        _ => found == style,
+    })
+}
+
+fn next_pair<'a>(lines: &mut Lines<'a>, style: Style<'a>) -> Option<Pair<'a>> {
+    let Line { text, number: line, .. } = lines.peek()?;
+    match style {
+        Style::Bordered => {
+            let (name, _, value) = split_bordered(text)?;
+            lines.next();
+            (!name.is_empty()).then(|| Pair { line, name, value: without_margin(value).to_owned() })
+        }
+        Style::Blanks => {
+            let name = name_at_start(text)?;
+            let value = text[name.len()..].strip_prefix(' ')?.trim_start();
+            lines.next();
+            Some(Pair { line, name, value: value.to_owned() })
+        }
+        Style::Delimited(separator) => {
+            let (name, _) = text.split_once(separator)?;
+            if name.is_empty() || name.contains(['\\', '"', '\'']) {
+                return None;
+            }
+            let value = delimited::value_behind(lines, name.len() + separator.len(), separator);
+            Some(Pair { line, name, value: value.into_owned() })
+        }
+    }
+}
+
+fn without_margin(value: &str) -> &str {
+    let mut chars = value.chars();
+    chars.next();
+    chars.as_str()
+}
+
+/// Appends a line to the value of the line before if it goes on that value.
+fn continue_value(value: &mut String, line: &str, style: Style<'_>) -> bool {
+    let (separator, more) = match style {
+        Style::Bordered => match split_bordered(line) {
+            Some(("", separator, more)) => (separator, without_margin(more)),
+            _ => return false,
+        },
+        Style::Blanks if line.starts_with(' ') => {
+            let more = line.trim_start();
+            let wrapped = value.ends_with(['.', '…']);
+            (' ', if wrapped { more.trim_start_matches(['.', '…']) } else { more })
+        }
+        _ => return false,
+    };
+    match value.chars().next_back() {
+        Some('.' | '…') => {
+            value.pop();
+        }
+        Some('+' | '↵') => {
+            value.pop();
+            value.push('\n');
+        }
+        _ => {
+            value.truncate(value.trim_end().len());
+            if separator == ':' {
+                value.push('\n');
+            }
+        }
+    }
+    value.push_str(more);
+    true
+}
+
+fn ending(line: Line<'_>, style: Style<'_>) -> Ending {
+    let bounded = style == Style::Bordered
+        && line.text.starts_with(chatter::is_separator)
+        && line.text.trim_end().ends_with(chatter::is_separator)
+        && line.text.matches(chatter::is_separator).count() >= 3;
+    if line.ended || bounded { Ending::Seen } else { Ending::EndOfText }
+}

@@ -1,0 +1,718 @@
+//! Every recorded form against the server's own JSON; cut, damaged and made-up texts.
+
+use std::collections::BTreeMap;
+
+use insta::assert_snapshot;
+use proptest::prelude::*;
+use serde_json::Value as Json;
+
+use super::*;
+
+/// What psql printed, form by form, each behind a line `==> NAME`; `truth` is the server's own JSON.
+const RECORDED: &str = include_str!("../../../fixtures/pageinspect.txt");
+
+/// All recorded outputs by name.
+fn all_recorded() -> BTreeMap<&'static str, String> {
+    let parts = RECORDED.strip_prefix("==> ").unwrap().strip_suffix('\n').unwrap().split("\n==> ");
+    parts.map(|part| part.split_once('\n').unwrap_or((part, ""))).fold(
+        BTreeMap::new(),
+        |mut all, (name, text)| {
+            all.insert(name, format!("{text}\n"));
+            all
+        },
+    )
+}
+
+/// Those of them that psql printed.
+fn recorded() -> BTreeMap<String, Vec<u8>> {
+    let mut all = all_recorded();
+    all.remove("truth").unwrap();
+    assert!(all.len() > 150, "{}", all.len());
+    all.into_iter().map(|(name, text)| (name.to_owned(), text.into_bytes())).collect()
+}
+
+fn fixture(name: &str) -> String {
+    all_recorded().remove(name).unwrap_or_else(|| panic!("no recorded output {name}"))
+}
+
+/// All rows of an outcome without their places, so that forms can be compared.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Rows {
+    items: Vec<SavedItem>,
+    pages: Vec<SavedPage>,
+    attributes: Vec<SavedAttributes>,
+}
+
+impl Rows {
+    fn of(outcome: &ParseOutcome) -> Rows {
+        let mut rows = Rows::default();
+        for result in &outcome.results {
+            match result.rows.clone() {
+                SavedRows::Items(items) => rows.items.extend(items),
+                SavedRows::Pages(pages) => rows.pages.extend(pages),
+                SavedRows::Attributes(attributes) => rows.attributes.extend(attributes),
+            }
+        }
+        rows.items.iter_mut().for_each(|row| row.line = LineNumber(0));
+        rows.pages.iter_mut().for_each(|row| row.line = LineNumber(0));
+        rows.attributes.iter_mut().for_each(|row| row.line = LineNumber(0));
+        rows
+    }
+
+    fn is_prefix_of(&self, whole: &Rows) -> bool {
+        whole.items.starts_with(&self.items)
+            && whole.pages.starts_with(&self.pages)
+            && whole.attributes.starts_with(&self.attributes)
+    }
+
+    fn with_block(mut self, block: u32) -> Rows {
+        let block = Some(BlockNumber(block));
+        self.items.iter_mut().for_each(|row| row.block = block);
+        self.pages.iter_mut().for_each(|row| row.block = block);
+        self
+    }
+}
+
+fn whole(text: &[u8]) -> Rows {
+    let outcome = parse(text);
+    assert_eq!(outcome.errors, []);
+    Rows::of(&outcome)
+}
+
+/// What the server says of the recorded page, by function, read without the code under test.
+fn truth() -> BTreeMap<&'static str, Rows> {
+    let text = fixture("truth");
+    let truth: Json = serde_json::from_str(&text).unwrap();
+    let bytes = |json: &Json| -> Option<Vec<u8>> {
+        let digits = json.as_str()?.strip_prefix("\\x").unwrap();
+        let byte = |i| u8::from_str_radix(&digits[i..i + 2], 16).unwrap();
+        Some((0..digits.len()).step_by(2).map(byte).collect())
+    };
+    let array = |json: &Json| Some(json.as_array()?.iter().map(bytes).collect::<Vec<_>>());
+    let number = |json: &Json| match json {
+        Json::Null => None,
+        Json::String(text) => Some(text.parse::<i64>().unwrap()),
+        other => Some(other.as_i64().unwrap()),
+    };
+    let item = |row: &Json| SavedItem {
+        line: LineNumber(0),
+        block: None,
+        lp: number(&row["lp"]).map(|n| n as u16),
+        lp_off: number(&row["lp_off"]).map(|n| n as u16),
+        lp_flags: number(&row["lp_flags"]).map(|n| n as u8),
+        lp_len: number(&row["lp_len"]).map(|n| n as u16),
+        t_xmin: number(&row["t_xmin"]).map(|n| TransactionId(n as u32)),
+        t_xmax: number(&row["t_xmax"]).map(|n| TransactionId(n as u32)),
+        t_field3: number(&row["t_field3"]).map(|n| n as u32),
+        t_ctid: row["t_ctid"].as_str().map(|tid| {
+            let (block, item) = tid[1..tid.len() - 1].split_once(',').unwrap();
+            ItemPointer { block: BlockNumber(block.parse().unwrap()), item: item.parse().unwrap() }
+        }),
+        t_infomask2: number(&row["t_infomask2"]).map(|n| n as u16),
+        t_infomask: number(&row["t_infomask"]).map(|n| n as u16),
+        t_hoff: number(&row["t_hoff"]).map(|n| n as u8),
+        t_bits: row["t_bits"].as_str().map(str::to_owned),
+        t_oid: number(&row["t_oid"]).map(|n| Oid(n as u32)),
+        t_data: row.get("t_data").and_then(bytes),
+        t_attrs: row.get("t_attrs").and_then(array),
+    };
+    let items = |name| truth[name].as_array().unwrap().iter().map(item).collect::<Vec<_>>();
+    let attributes = |row: &Json| SavedAttributes {
+        line: LineNumber(0),
+        block: None,
+        attributes: array(row).unwrap(),
+    };
+    let attributes = truth["split"].as_array().unwrap().iter().map(attributes).collect();
+    let page =
+        SavedPage { line: LineNumber(0), block: None, bytes: bytes(&truth["page"]).unwrap() };
+    BTreeMap::from([
+        ("items", Rows { items: items("items"), ..Rows::default() }),
+        ("attrs", Rows { items: items("attrs"), ..Rows::default() }),
+        ("split", Rows { attributes, ..Rows::default() }),
+        ("page", Rows { pages: vec![page], ..Rows::default() }),
+    ])
+}
+
+#[test]
+fn the_recorded_page_has_what_matters() {
+    let truth = truth();
+    let items = &truth["items"].items;
+    let flags: Vec<_> = items.iter().map(|item| item.lp_flags.unwrap()).collect();
+    for state in [1, 2, 3] {
+        assert!(flags.contains(&state), "line pointers of state {state}: {flags:?}");
+    }
+    let attributes = &truth["split"].attributes;
+    assert!(attributes.iter().any(|row| row.attributes[1].is_some()), "a dropped column's value");
+    assert!(attributes.iter().any(|row| row.attributes.contains(&None)));
+    assert!(
+        attributes.iter().any(|row| row.attributes[4].as_ref().is_some_and(|v| v[0] == 1)),
+        "a TOAST pointer"
+    );
+    assert_eq!(truth["page"].pages[0].bytes.len(), 8192);
+}
+
+#[test]
+fn every_form_gives_what_the_server_says() {
+    let truth = truth();
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+    for (name, text) in recorded() {
+        let (function, form) = name.split_once('.').unwrap_or((&name, ""));
+        let Some(expected) = truth.get(function) else { continue };
+        let expected = if form.starts_with("block") {
+            expected.clone().with_block(0)
+        } else {
+            expected.clone()
+        };
+        compared += 1;
+        let outcome = parse(&text);
+        if !outcome.errors.is_empty() || Rows::of(&outcome) != expected {
+            let found = Rows::of(&outcome);
+            wrong.push(format!(
+                "{name}: {} items, {} pages, {} attributes, {:?}",
+                found.items.len(),
+                found.pages.len(),
+                found.attributes.len(),
+                outcome.errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+            ));
+        }
+    }
+    assert!(compared > 150, "{compared}");
+    assert!(wrong.is_empty(), "{} of {compared}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn the_form_is_named() {
+    let forms = |name: &str| -> Vec<Form> {
+        parse(fixture(name).as_bytes()).results.iter().map(|result| result.form).collect()
+    };
+    assert_eq!(forms("items.aligned-1"), [Form::Aligned]);
+    assert_eq!(forms("items.aligned-0-rows"), [Form::Aligned]);
+    assert_eq!(forms("items.expanded-2"), [Form::Expanded]);
+    assert_eq!(forms("items.csv-expanded"), [Form::Expanded]);
+    assert_eq!(forms("items.unaligned"), [Form::Unaligned]);
+    assert_eq!(forms("items.unaligned-rows"), [Form::Unaligned]);
+    assert_eq!(forms("items.csv"), [Form::Csv]);
+    assert_eq!(forms("items.json-array-aligned"), [Form::Json]);
+}
+
+#[test]
+fn line_breaks_and_encodings_of_windows() {
+    let truth = truth();
+    for (name, text) in recorded() {
+        let function = name.split('.').next().unwrap();
+        if !truth.contains_key(function) {
+            continue;
+        }
+        let text = String::from_utf8(text).unwrap();
+        let expected = whole(text.as_bytes());
+        let crlf = text.replace('\n', "\r\n");
+        assert_eq!(whole(crlf.as_bytes()), expected, "{name}");
+        let utf16: Vec<u8> =
+            [0xfeff].into_iter().chain(crlf.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+        assert_eq!(whole(&utf16), expected, "{name}");
+    }
+}
+
+#[test]
+fn results_one_after_the_other() {
+    let names = [
+        "items.aligned-1",
+        "attrs.csv",
+        "page.unaligned",
+        "split.json-rows",
+        "items.expanded-0",
+        "split.unaligned",
+        "attrs.json-pretty",
+        "items.aligned-2-rows",
+        "page.csv",
+        "attrs.expanded-2",
+        "items.unaligned-expanded",
+        "attrs.unaligned-expanded",
+        "split.aligned-0",
+        "items.csv-semicolon",
+        "page.expanded",
+    ];
+    let mut text = String::new();
+    let mut expected = Rows::default();
+    for name in names {
+        let one = fixture(name);
+        let rows = whole(one.as_bytes());
+        expected.items.extend(rows.items);
+        expected.pages.extend(rows.pages);
+        expected.attributes.extend(rows.attributes);
+        text.push_str(&one);
+    }
+    assert_eq!(whole(text.as_bytes()), expected);
+}
+
+#[test]
+fn a_session_with_everything() {
+    let truth = truth();
+    let outcome = parse(fixture("session").as_bytes());
+    assert_eq!(outcome.errors, []);
+    let forms: Vec<Form> = outcome.results.iter().map(|result| result.form).collect();
+    // A lone column has no separator that would show CSV.
+    let unaligned = Form::Unaligned;
+    assert_eq!(forms, [Form::Aligned, Form::Expanded, unaligned, unaligned, Form::Json]);
+    let few = truth["items"].items.iter().map(|item| {
+        let mut row = Fields::empty();
+        row.lp = item.lp;
+        row.t_data.clone_from(&item.t_data);
+        row
+    });
+    let mut items = truth["items"].items.clone();
+    items.extend(truth["attrs"].items.clone());
+    items.extend(few);
+    items.extend(truth["items"].items.clone());
+    let rows = Rows::of(&outcome);
+    assert_eq!(rows.items, items);
+    assert_eq!(rows.attributes, truth["split"].attributes);
+}
+
+struct Fields;
+
+impl Fields {
+    fn empty() -> SavedItem {
+        let text = "lp|t_data\n[null]|\n(1 row)\n";
+        let SavedRows::Items(rows) = parse(text.as_bytes()).results.remove(0).rows else {
+            panic!("no items")
+        };
+        SavedItem { line: LineNumber(0), ..rows[0].clone() }
+    }
+}
+
+#[test]
+fn a_query_may_leave_columns_out_or_find_nothing() {
+    let few = whole(fixture("few.aligned").as_bytes());
+    assert_eq!(whole(fixture("few.unaligned").as_bytes()), few);
+    assert_eq!(few.items.len(), truth()["items"].items.len());
+    assert!(few.items.iter().all(|item| item.t_xmin.is_none() && item.lp.is_some()));
+
+    for name in ["empty.aligned", "empty.csv"] {
+        let outcome = parse(fixture(name).as_bytes());
+        assert_eq!(outcome.errors, [], "{name}");
+        assert_eq!(outcome.results.len(), 1, "{name}");
+        assert_eq!(Rows::of(&outcome), Rows::default(), "{name}");
+    }
+}
+
+const EVERY_BYTE: [&str; 12] = [
+    "items.aligned-0",
+    "items.aligned-1",
+    "items.block-csv",
+    "items.expanded-1",
+    "items.json-pretty",
+    "items.unaligned",
+    "items.unaligned-expanded",
+    "attrs.aligned-2",
+    "attrs.csv-expanded",
+    "attrs.json-array",
+    "attrs.wrapped-1-ascii",
+    "split.csv",
+];
+
+/// Cuts a recorded output at every byte: what is read is never anything but the first rows, and
+/// from aligned output with header and from JSON an error tells of the cut.
+#[test]
+fn a_cut_anywhere_gives_the_first_rows() {
+    let mut wrong = Vec::new();
+    for (name, text) in recorded() {
+        if name == "session" || name.starts_with("escape") || name == "row-value" {
+            continue;
+        }
+        let expected = whole(&text);
+        let count = expected.items.len() + expected.pages.len() + expected.attributes.len();
+        // Byte by byte where a form is at its plainest, with strides elsewhere to save time.
+        let step = if EVERY_BYTE.contains(&name.as_str()) { 1 } else { 17 };
+        let told = name.contains("json-array")
+            || (name.contains(".aligned") && !name.contains("rows") && !name.contains("-0-null"));
+        for end in (0..text.len()).step_by(step) {
+            let outcome = parse(&text[..end]);
+            let rows = Rows::of(&outcome);
+            let got = rows.items.len() + rows.pages.len() + rows.attributes.len();
+            let silent = told && got < count && outcome.errors.is_empty();
+            if !rows.is_prefix_of(&expected) || silent {
+                let tail = String::from_utf8_lossy(&text[end.saturating_sub(60)..end]).into_owned();
+                wrong.push(format!("{name} at {end}: {got} of {count} rows, …{tail:?}"));
+                break;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The errors of a text with their hints, one a line.
+fn errors(text: &str) -> String {
+    let outcome = parse(text.as_bytes());
+    let mut lines = Vec::new();
+    for error in &outcome.errors {
+        lines.push(error.to_string());
+        lines.extend(error.hint().map(|hint| format!("    hint: {hint}")));
+    }
+    let rows = Rows::of(&outcome);
+    let count = rows.items.len() + rows.pages.len() + rows.attributes.len();
+    lines.push(format!("rows read: {count}"));
+    lines.join("\n")
+}
+
+#[test]
+fn output_cut_in_the_middle() {
+    let aligned = fixture("items.aligned-1");
+    let lines: Vec<&str> = aligned.lines().collect();
+    assert_snapshot!(errors(&lines[..6].join("\n")), @r##"
+    line 6: the output is cut: the result ends without its number of rows or an empty line
+    rows read: 4
+    "##);
+    assert_snapshot!(errors(&format!("{}\n", lines[..6].join("\n"))), @r##"
+    line 6: the output is cut: the result ends without its number of rows or an empty line
+    rows read: 4
+    "##);
+    assert_snapshot!(errors(&aligned[..lines[0].len() * 4 + 60]), @r##"
+    line 6: the output is cut: the text ends within a row
+    rows read: 3
+    "##);
+    // Lines lost in the middle.
+    let without = [&lines[..4], &lines[6..]].concat().join("\n");
+    assert_snapshot!(errors(&without), @r##"
+    line 9: expected 8 rows as the footer counts, got 6
+    rows read: 6
+    "##);
+    let json = fixture("items.json-array");
+    assert_snapshot!(errors(&json[..json.len() - 300]), @r##"
+    line 8: the output is cut: the JSON value that begins at line 1 is not closed
+    rows read: 7
+    "##);
+    assert_snapshot!(errors(json.trim_end().trim_end_matches(']')), @r##"
+    line 8: the output is cut: the JSON value that begins at line 1 is not closed
+    rows read: 8
+    "##);
+    let csv = fixture("attrs.csv");
+    assert_snapshot!(errors(&csv[..csv.len() - 30]), @r##"
+    line 9, column t_attrs: attribute 6: the output is cut: the array has no closing brace
+    rows read: 7
+    "##);
+    let expanded = fixture("attrs.expanded-1");
+    assert_snapshot!(errors(&expanded[..expanded.len() - 30]), @r##"
+    line 120, column t_attrs: the output is cut: the array has no closing brace
+    rows read: 7
+    "##);
+    assert_snapshot!(errors(&expanded[..expanded.rfind("t_bits").unwrap()]), @r##"
+    line 107: the output is cut: the record has not all columns
+    rows read: 7
+    "##);
+    let page = fixture("page.unaligned");
+    assert_snapshot!(errors(&page[..4000]), @r##"
+    line 2, column get_raw_page: odd number of hexadecimal digits: 3985
+        hint: the value may have been cut when it was copied
+    rows read: 0
+    "##);
+    assert_snapshot!(errors(&page[..4001]), @r##"
+    line 2, column get_raw_page: expected a page of 1024, 2048, 4096, 8192, 16384 or 32768 bytes, got 1993
+    rows read: 0
+    "##);
+    assert_snapshot!(errors(&page[..13 + 2 + 8192]), @r##"
+    line 2, column get_raw_page: expected a page of 8192 bytes, got 4096
+    rows read: 0
+    "##);
+}
+
+#[test]
+fn damaged_values() {
+    let csv = fixture("items.csv");
+    let broken = |from: &str, to: &str| {
+        assert!(csv.contains(from), "{from}");
+        errors(&csv.replacen(from, to, 1))
+    };
+    assert_snapshot!(broken("\\x04", "\\x0"), @r##"
+    line 5, column t_data: odd number of hexadecimal digits: 63
+        hint: the value may have been cut when it was copied
+    rows read: 7
+    "##);
+    assert_snapshot!(broken("\\x04", "\\x04g0"), @r##"
+    line 5, column t_data: invalid hexadecimal digit 'g' at character 3
+    rows read: 7
+    "##);
+    assert_snapshot!(broken("\\x04", "\\x0404"), @r##"
+    line 5, column t_data: expected 32 bytes (lp_len - t_hoff), got 33
+    rows read: 7
+    "##);
+    assert_snapshot!(broken("\"(0,3)\"", "\"(0;3)\""), @r##"
+    line 4, column t_ctid: expected a tuple address such as (0,1), got "(0;3)"
+    rows read: 7
+    "##);
+    assert_snapshot!(broken("4,8024,1,", "4,8024,7,"), @r##"
+    line 5, column lp_flags: expected a whole number of 0 to 3, got "7"
+    rows read: 7
+    "##);
+    assert_snapshot!(broken("4,8024,1,", "4,x,1,"), @r##"
+    line 5, column lp_off: expected a whole number of 0 to 32767, got "x"
+    rows read: 7
+    "##);
+    assert_snapshot!(broken("11100100", "1110010"), @r##"
+    line 5, column t_bits: expected a null bitmap of 0 and 1, a multiple of 8 long, got "1110010"
+    rows read: 7
+    "##);
+    assert_snapshot!(broken("4,8024,1,", "4,8024,1,1,"), @r##"
+    line 5: expected 14 columns, got 15
+    rows read: 7
+    "##);
+    let attrs = fixture("attrs.unaligned");
+    assert_snapshot!(errors(&attrs.replacen("\"\\\\x04", "\"\\\\x4", 1)), @r##"
+    line 5, column t_attrs: attribute 1: odd number of hexadecimal digits: 7
+        hint: the value may have been cut when it was copied
+    rows read: 7
+    "##);
+    let json = fixture("attrs.json-array");
+    assert_snapshot!(errors(&json.replacen("\\\\x04", "\\\\x4", 1)), @r##"
+    line 4, column t_attrs: attribute 1: odd number of hexadecimal digits: 7
+        hint: the value may have been cut when it was copied
+    rows read: 7
+    "##);
+    assert_snapshot!(errors(&json.replacen("\"lp\":4", "\"lp\":[4]", 1)), @r##"
+    line 4: invalid JSON: invalid type: integer `4`, expected a string
+    rows read: 7
+    "##);
+    assert_snapshot!(errors(&json.replacen("\"lp\":4,", "\"lp\" 4,", 1)), @r##"
+    line 4: invalid JSON: expected `:`
+    rows read: 7
+    "##);
+    let aligned = fixture("items.aligned-2");
+    assert_snapshot!(errors(&aligned.replacen("|  4 |", "|  4  ", 1)), @r##"
+    line 7: expected 14 columns, got 13
+    rows read: 7
+    "##);
+    assert_snapshot!(errors(&aligned.replacen("(8 rows)", "(9 rows)", 1)), @r##"
+    line 13: expected 9 rows as the footer counts, got 8
+    rows read: 8
+    "##);
+}
+
+#[test]
+fn what_is_no_result_or_not_enough() {
+    assert_snapshot!(errors(""), @r##"
+    line 1: no output of pageinspect found
+        hint: expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), heap_page_item_attrs, get_raw_page or tuple_data_split
+    rows read: 0
+    "##);
+    assert_snapshot!(errors("\n\nnothing here\n"), @r##"
+    line 3: no output of pageinspect found
+        hint: expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), heap_page_item_attrs, get_raw_page or tuple_data_split
+    rows read: 0
+    "##);
+    assert_snapshot!(errors("ERROR:  block number 7 is out of range for relation \"t\"\n"), @r##"
+    line 1: the output holds an error message of the server: block number 7 is out of range for relation "t"
+    rows read: 0
+    "##);
+    assert_snapshot!(errors(&fixture("escape.aligned")), @r##"
+    line 5, column t_data: bytea is in escape format, expected hexadecimal digits behind \x
+        hint: set bytea_output = 'hex' in the session, then run the query again
+    rows read: 2
+    "##);
+    assert_snapshot!(errors(&fixture("escape.attrs")), @r##"
+    line 4, column t_attrs: attribute 1: bytea is in escape format, expected hexadecimal digits behind \x
+        hint: set bytea_output = 'hex' in the session, then run the query again
+    rows read: 2
+    "##);
+    assert_snapshot!(errors(&fixture("row-value")), @r##"
+    line 3: the row is one composite value
+        hint: write SELECT * FROM heap_page_items(…) to get columns
+    rows read: 0
+    "##);
+    let some = "1|\\x0102030405\n2|\\x0102030405\n";
+    assert_snapshot!(errors(some), @r##"
+    line 1: no header, and rows of 2 columns are none of pageinspect's
+        hint: save the output with its header (without \t, -t or tuples_only)
+    rows read: 0
+    "##);
+    assert_snapshot!(errors(" 1 | 8160 | \\x0102030405\n 2 | 8100 | \\x0102030405\n\n"), @r##"
+    line 1: no header, and rows of 3 columns are none of pageinspect's
+        hint: save the output with its header (without \t, -t or tuples_only)
+    rows read: 0
+    "##);
+    let block = fixture("items.block-csv");
+    assert_snapshot!(errors(block.split_once('\n').unwrap().1), @r##"
+    line 3: no header, and rows of 16 columns are none of pageinspect's
+        hint: save the output with its header (without \t, -t or tuples_only)
+    rows read: 0
+    "##);
+    assert_snapshot!(errors(" n | data \n---+------\n 1 | \\x0102030405\n(1 row)\n\n"), @r##"
+    line 1: no column has a name that pageinspect gives
+        hint: keep the names t_data, t_attrs, get_raw_page, …
+    rows read: 0
+    "##);
+    assert_snapshot!(errors("[1, {\"a\": 2}, {\"lp\": 1}]\n"), @r##"
+    line 1: no output of pageinspect found
+        hint: expected what psql prints for SELECT * FROM heap_page_items(get_raw_page('table', 0)), heap_page_item_attrs, get_raw_page or tuple_data_split
+    rows read: 0
+    "##);
+    assert_snapshot!(errors("\\x0102030405\n"), @r##"
+    line 1: no header, and rows of 1 column are none of pageinspect's
+        hint: save the output with its header (without \t, -t or tuples_only)
+    rows read: 0
+    "##);
+}
+
+#[test]
+fn talk_around_results_is_passed_over() {
+    let rows = whole(fixture("items.aligned-1").as_bytes());
+    let talk = "psql (15.8 (Debian 15.8-1))\nType \"help\" for help.\n\n\
+        postgres=# \\timing\nTiming is on.\npostgres=# select lp, t_data\npostgres-# from x;\n";
+    let tail = "Time: 1,234 ms (00:01,234)\n\npostgres=# \\q\n";
+    for name in ["items.aligned-1", "items.csv", "items.expanded-1", "items.unaligned-rows"] {
+        let text = format!("{talk}{}{tail}", fixture(name));
+        assert_eq!(whole(text.as_bytes()), rows, "{name}");
+    }
+}
+
+#[test]
+fn columns_of_people_with_separators_and_wide_letters() {
+    let text = " relation | lp | t_data \n----------+----+--------\n \
+         a | b    |  1 | \\x01\n 表|表    |  2 | \\x02\n(2 rows)\n\n";
+    let rows = whole(text.as_bytes());
+    let data: Vec<_> = rows.items.iter().map(|item| (item.lp, item.t_data.clone())).collect();
+    assert_eq!(data, [(Some(1), Some(vec![1])), (Some(2), Some(vec![2]))]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn any_bytes_give_an_outcome(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let outcome = parse(&bytes);
+        prop_assert!(!outcome.results.is_empty() || !outcome.errors.is_empty());
+    }
+
+    /// Texts made of what psql's forms are made of.
+    #[test]
+    fn any_pieces_of_output_give_an_outcome(
+        pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..40)
+    ) {
+        let text = pieces.concat();
+        let outcome = parse(text.as_bytes());
+        prop_assert!(!outcome.results.is_empty() || !outcome.errors.is_empty());
+        let last = LineNumber(text.lines().count().max(1));
+        prop_assert!(outcome.errors.iter().all(|error| error.line <= last));
+    }
+
+    /// Damage to one byte never gives a row that is longer than the text could hold.
+    #[test]
+    fn damaged_output_gives_an_outcome(
+        which in any::<proptest::sample::Index>(),
+        damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let all = small();
+        let mut text = all[which.index(all.len())].clone();
+        for (at, byte) in damage {
+            let at = at.index(text.len());
+            text[at] = byte;
+        }
+        let rows = Rows::of(&parse(&text));
+        let bytes: usize = rows.items.iter().filter_map(|i| i.t_data.as_ref()).map(Vec::len).sum();
+        prop_assert!(bytes * 2 <= text.len());
+    }
+}
+
+/// Long texts of one kind are read in a time that grows as they do: each takes some milliseconds,
+/// and half a minute if it were by the square; a busy machine needs some room between the two.
+#[test]
+fn long_texts_take_no_longer_than_their_length() {
+    let pieces = PIECES.iter().map(|piece| piece.as_bytes());
+    let beginnings = small().iter().step_by(5).map(|text| &text[..text.len() / 3]);
+    for piece in pieces.chain(beginnings) {
+        for head in ["", "lp,t_data\n", "t_data\n", " t_data \n--------\n", "t_data\n------\n", "["]
+        {
+            for tail in ["", "\n"] {
+                let mut text = head.as_bytes().to_vec();
+                while text.len() < 120_000 {
+                    text.extend_from_slice(piece);
+                    text.extend_from_slice(tail.as_bytes());
+                }
+                let started = std::time::Instant::now();
+                parse(&text);
+                let piece = String::from_utf8_lossy(piece);
+                assert!(started.elapsed().as_secs() < 15, "{head:?} {piece:?} {tail:?}");
+            }
+        }
+    }
+}
+
+const PIECES: &[&str] = &[
+    "lp",
+    "t_data",
+    "lp_off",
+    "t_attrs",
+    "get_raw_page",
+    "tuple_data_split",
+    "blkno",
+    "x",
+    "|",
+    " | ",
+    ",",
+    "\t",
+    ";",
+    ":",
+    " ",
+    "  ",
+    "\n",
+    "\n",
+    "\n",
+    "\r\n",
+    "\"",
+    "\"\"",
+    "\\x",
+    "\\\\x",
+    "01",
+    "1",
+    "0",
+    "8160",
+    "(0,1)",
+    "(1 row)",
+    "(2 rows)",
+    "{",
+    "}",
+    "[",
+    "]",
+    "NULL",
+    "---",
+    "-+-",
+    "--- ---",
+    "+",
+    "│",
+    "─",
+    "┼",
+    "-[ RECORD 1 ]-",
+    "* Record 1",
+    "+-[ RECORD 2 ]-+",
+    ".",
+    "…",
+    "↵",
+    "表",
+    "ERROR:  no",
+    "{\"lp\":1}",
+    "[{\"lp\":1}",
+    "lp|t_data\n",
+    "lp,t_data\n",
+    " lp | t_data \n----+--------\n",
+    "lp t_data\n-- ------\n",
+    "+----+--------+\n| lp | t_data |\n+----+--------+\n",
+    "lp | 1\n",
+    "lp|1\n",
+    "lp,1\n",
+    "lp 1\n",
+    "-[ RECORD 1 ]\nlp | 1\n",
+    "1|8160|1|28|7|0|0|(0,1)|1|2|24|||\\x01020304\n",
+    "\u{fffd}",
+];
+
+/// The recorded outputs but those of whole pages.
+fn small() -> &'static [Vec<u8>] {
+    static SMALL: std::sync::OnceLock<Vec<Vec<u8>>> = std::sync::OnceLock::new();
+    SMALL.get_or_init(|| {
+        recorded()
+            .into_iter()
+            .filter(|(name, _)| !name.starts_with("page"))
+            .map(|(_, t)| t)
+            .collect()
+    })
+}

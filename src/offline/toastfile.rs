@@ -1,0 +1,304 @@
+//! Chunks from the file of a TOAST relation: its pages are read once to learn which value's chunks
+//! stand where, and their data when a value is asked for.
+
+use super::file::{FileError, RelationFile};
+use crate::disk::layout::PageSize;
+use crate::disk::page::{LinePointerState, Page, PageState};
+use crate::disk::tuple::{HeapTuple, infomask};
+use crate::disk::varlena::Varlena;
+use crate::disk::{BlockNumber, ItemPointer, Oid};
+use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
+use crate::model::visibility::{Transactions, Visibility, visibility};
+
+/// Chunks that one file can have before it is refused: the index on them takes 12 bytes each.
+const MAX_CHUNKS: usize = 1 << 27;
+
+/// Set in [`Location::item`] where a scan would return the chunk.
+const LIVE: u16 = 0x8000;
+
+/// Where a chunk stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Location {
+    value_id: u32,
+    block: u32,
+    /// The line pointer's number, and [`LIVE`].
+    item: u16,
+    /// Bytes of its data.
+    size: u16,
+}
+
+/// All chunks of one `chunk_id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ValueChunks {
+    /// `chunk_id`.
+    pub value_id: Oid,
+    /// Chunks that a scan of the TOAST relation returns.
+    pub live: u64,
+    /// Bytes of their data.
+    pub live_bytes: u64,
+    /// Chunks that it does not return: deleted, replaced, or of a transaction not committed.
+    pub dead: u64,
+}
+
+/// A TOAST relation's file with an index on its chunks.
+pub struct ToastFile<T> {
+    file: RelationFile,
+    relation: Option<Oid>,
+    transactions: T,
+    index: Vec<Location>,
+    problems: Vec<String>,
+    problem_count: u64,
+    /// The page read last.
+    page: Vec<u8>,
+    block: Option<BlockNumber>,
+}
+
+/// Problems that are kept word by word; the others are only counted.
+const MAX_PROBLEMS: usize = 100;
+
+impl<T: Transactions> ToastFile<T> {
+    /// Reads all pages of `file` once. `relation` is the TOAST relation's OID, if known;
+    /// `transactions` tells what hint bits do not.
+    pub fn open(
+        file: RelationFile,
+        page_size: PageSize,
+        relation: Option<Oid>,
+        transactions: T,
+    ) -> Result<ToastFile<T>, StoreError> {
+        let mut store = ToastFile {
+            page: vec![0; page_size.bytes()],
+            file,
+            relation,
+            transactions,
+            index: Vec::new(),
+            problems: Vec::new(),
+            problem_count: 0,
+            block: None,
+        };
+        let blocks = u32::try_from(store.file.blocks()).unwrap_or(u32::MAX);
+        for block in 0..blocks {
+            store.learn(BlockNumber(block))?;
+        }
+        store.index.sort_unstable();
+        Ok(store)
+    }
+
+    #[cfg(feature = "internals")]
+    /// What could not be read, with its place; the first hundred.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    #[cfg(feature = "internals")]
+    /// How much could not be read.
+    pub fn problem_count(&self) -> u64 {
+        self.problem_count
+    }
+
+    /// All values in the file, by `chunk_id`, whether anything refers to them or not.
+    pub fn values(&self) -> impl Iterator<Item = ValueChunks> + '_ {
+        self.index.chunk_by(|a, b| a.value_id == b.value_id).map(|locations| {
+            let mut value = ValueChunks::default();
+            for location in locations {
+                value.value_id = Oid(location.value_id);
+                if location.item & LIVE != 0 {
+                    value.live += 1;
+                    value.live_bytes += u64::from(location.size);
+                } else {
+                    value.dead += 1;
+                }
+            }
+            value
+        })
+    }
+
+    fn problem(&mut self, block: BlockNumber, item: Option<u16>, text: impl std::fmt::Display) {
+        self.problem_count += 1;
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(match item {
+                Some(item) => format!("toast block {block} item {item}: {text}"),
+                None => format!("toast block {block}: {text}"),
+            });
+        }
+    }
+
+    fn read(&mut self, block: BlockNumber) -> Result<bool, StoreError> {
+        if self.block == Some(block) {
+            return Ok(true);
+        }
+        self.block = None;
+        let there = self
+            .file
+            .read(block, &mut self.page)
+            .map_err(|e: FileError| StoreError(e.to_string()))?;
+        self.block = there.then_some(block);
+        Ok(there)
+    }
+
+    /// Enters the chunks of a block into the index.
+    fn learn(&mut self, block: BlockNumber) -> Result<(), StoreError> {
+        self.read(block)?;
+        let mut found = Vec::new();
+        let mut problems = Vec::new();
+        match Page::parse(&self.page) {
+            Ok(PageState::New) => {}
+            Ok(PageState::Used(page)) => {
+                for (number, item) in page.line_pointers() {
+                    if item.state != LinePointerState::Normal {
+                        continue;
+                    }
+                    match read_chunk(&page, item) {
+                        Ok((tuple, value_id, _, data)) => {
+                            let live = visibility(&tuple, &self.transactions) == Visibility::Live;
+                            found.push(Location {
+                                value_id: value_id.0,
+                                block: block.0,
+                                item: number | if live { LIVE } else { 0 },
+                                size: data_size(&data),
+                            });
+                        }
+                        Err(problem) => problems.push((Some(number), problem)),
+                    }
+                }
+            }
+            Err(error) => problems.push((None, error.to_string())),
+        }
+        for (item, problem) in problems {
+            self.problem(block, item, problem);
+        }
+        if self.index.len() + found.len() > MAX_CHUNKS {
+            return Err(StoreError(format!(
+                "toast relation has more than {MAX_CHUNKS} chunks, too many for a file without \
+                 its index"
+            )));
+        }
+        self.index.extend(found);
+        Ok(())
+    }
+
+    fn check_relation(&self, relation: Oid) -> Result<(), StoreError> {
+        match self.relation {
+            Some(own) if own != relation => Err(StoreError(format!(
+                "value is in toast relation {relation}, the file is of relation {own}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn data_size(data: &Varlena<'_>) -> u16 {
+    let size = match data {
+        Varlena::Short { content } | Varlena::Plain { content } => content.len(),
+        // the server counts the word in front of the stream too
+        Varlena::Compressed { stream, .. } => stream.len() + 4,
+        _ => 0,
+    };
+    u16::try_from(size).unwrap_or(u16::MAX)
+}
+
+type RawChunk<'a> = (HeapTuple<'a>, Oid, i32, Varlena<'a>);
+
+/// A chunk's tuple: `chunk_id`, `chunk_seq`, `chunk_data`, never null.
+fn read_chunk<'a>(
+    page: &Page<'a>,
+    item: crate::disk::page::LinePointer,
+) -> Result<RawChunk<'a>, String> {
+    let order = page.byte_order();
+    let bytes = page.tuple_bytes(item).map_err(|error| error.to_string())?;
+    let tuple = HeapTuple::parse(bytes, order).map_err(|error| error.to_string())?;
+    if tuple.infomask & infomask::HASNULL != 0 || tuple.attribute_count() != 3 {
+        return Err("tuple is no chunk: three columns without nulls expected".into());
+    }
+    let cut = || format!("chunk ends after {} bytes", tuple.data.len());
+    let value_id = Oid(order.u32(tuple.data, 0).ok_or_else(cut)?);
+    let seq = order.u32(tuple.data, 4).ok_or_else(cut)? as i32;
+    let (data, _) = Varlena::parse(tuple.data.get(8..).unwrap_or(&[]), order)
+        .map_err(|error| format!("chunk_data: {error}"))?;
+    Ok((tuple, value_id, seq, data))
+}
+
+fn fate(tuple: &HeapTuple<'_>, transactions: &impl Transactions) -> Fate {
+    if tuple.xmin_frozen() || tuple.infomask & infomask::XMIN_COMMITTED != 0 {
+        return Fate::Committed;
+    }
+    if tuple.infomask & infomask::XMIN_INVALID != 0 {
+        return Fate::NotCommitted;
+    }
+    match transactions.seen(tuple.xmin, false) {
+        Some(true) => Fate::Committed,
+        Some(false) => Fate::NotCommitted,
+        None => Fate::Unknown,
+    }
+}
+
+impl<T: Transactions> ChunkStore for ToastFile<T> {
+    fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+        self.check_relation(relation)?;
+        let start = self.index.partition_point(|l| l.value_id < value_id.0);
+        let end = self.index.partition_point(|l| l.value_id <= value_id.0);
+        let places: Vec<ItemPointer> = self
+            .index
+            .get(start..end)
+            .unwrap_or(&[])
+            .iter()
+            .map(|l| ItemPointer { block: BlockNumber(l.block), item: l.item & !LIVE })
+            .collect();
+        let mut chunks = Vec::with_capacity(places.len());
+        for tid in places {
+            chunks.extend(self.chunk_at(relation, tid)?);
+        }
+        Ok(chunks)
+    }
+
+    fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
+        self.check_relation(relation)?;
+        if !self.read(tid.block)? {
+            return Ok(None);
+        }
+        chunk_on_page(&self.page, tid, &self.transactions)
+    }
+}
+
+/// The chunk at `tid`, whose page is `bytes`, redirects followed; `None` if there is no tuple.
+pub fn chunk_on_page(
+    bytes: &[u8],
+    tid: ItemPointer,
+    transactions: &impl Transactions,
+) -> Result<Option<Chunk>, StoreError> {
+    let place = |text: String| StoreError(format!("chunk at {tid}: {text}"));
+    let page = match Page::parse(bytes).map_err(|error| place(error.to_string()))? {
+        PageState::New => return Ok(None),
+        PageState::Used(page) => page,
+    };
+    let find = |number: u16| page.line_pointers().find(|(n, _)| *n == number).map(|(_, i)| i);
+    let item = match find(tid.item) {
+        Some(item) if item.state == LinePointerState::Redirect => find(item.offset),
+        item => item,
+    };
+    let Some(item) = item.filter(|item| item.state == LinePointerState::Normal) else {
+        return Ok(None);
+    };
+    let (tuple, value_id, seq, data) = read_chunk(&page, item).map_err(place)?;
+    let inserted = fate(&tuple, transactions);
+    let data = ChunkData::of(&data).ok_or_else(|| place("chunk_data is a pointer".into()))?;
+    Ok(Some(Chunk { tid, value_id, seq, inserted, data }))
+}
+
+/// All chunks of the value `value_id` on a page, dead ones included.
+pub fn chunks_on_page(
+    block: BlockNumber,
+    bytes: &[u8],
+    value_id: Oid,
+    transactions: &impl Transactions,
+) -> Result<Vec<Chunk>, StoreError> {
+    let mut chunks = Vec::new();
+    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return Ok(chunks) };
+    for (item, pointer) in page.line_pointers() {
+        let ours = pointer.state == LinePointerState::Normal
+            && read_chunk(&page, pointer).is_ok_and(|(_, found, ..)| found == value_id);
+        if ours {
+            chunks.extend(chunk_on_page(bytes, ItemPointer { block, item }, transactions)?);
+        }
+    }
+    Ok(chunks)
+}

@@ -1,0 +1,25 @@
+//! What is looked at before the first row is touched, and why a table is refused.
+//!
+//! * [`preflight`]: one table; [`policy_preflight`]: what a policy needs besides.
+//! * [`shapes`], [`generated`]: what the catalog says of types and generated columns.
+//! * `longest`: values that a pluggable toaster would refuse.
+//! * [`touch`]: where only dropped columns are to be cleared.
+//! * [`definition`]: settings and definition, read again while the sweep runs.
+//! * [`privileges`]: what this user may do.
+//! * `owner`: whose code a sweep runs, and as whom.
+//! * [`parents`]: partitioned parents; [`origin`]: keeping subscribers out of it.
+
+pub mod definition;
+pub mod generated;
+pub(crate) mod longest;
+pub mod origin;
+mod owner;
+pub mod parents;
+pub mod policy_preflight;
+pub mod preflight;
+pub mod privileges;
+pub mod ready;
+pub mod refusal;
+pub(crate) mod seen;
+pub mod shapes;
+pub(crate) mod touch;

@@ -1,0 +1,94 @@
+//! Partitioned tables: they store nothing, but new partitions take their columns' settings from them.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::ready::Wish;
+use super::refusal::Refusal;
+use crate::codec::Method;
+use crate::disk::Oid;
+use crate::disk::desc::Storage;
+use crate::retoast::goal::toaster::{Changes, Current};
+use crate::retoast::judge::pluggable::{self, Asked, Plan};
+use crate::retoast::sql;
+use crate::server::LiveError;
+use crate::server::about::Server;
+use crate::server::sql::quote_qualified;
+use crate::server::toasters;
+
+/// What has to be set on a partitioned table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parent {
+    /// `schema.name`.
+    pub name: String,
+    /// The statement.
+    pub alter: String,
+}
+
+/// What has to be set on one partitioned table so that new partitions are set to the choice; `None` if
+/// nothing has. `toast_tuple_target` is none of its settings.
+pub async fn parent(
+    client: &Client,
+    server: &Server,
+    oid: Oid,
+    wish: &Wish,
+) -> Result<Option<Parent>, Refusal> {
+    let rows = client
+        .query_typed(
+            "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
+                    a.attname::pg_catalog.text, a.attstorage::pg_catalog.text, \
+                    a.attcompression::pg_catalog.text \
+             FROM pg_catalog.pg_class AS c \
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+             JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid \
+             WHERE c.oid = $1 AND a.attnum > 0 AND a.attlen = -1 AND a.attname = ANY ($2) \
+             ORDER BY a.attnum",
+            &[(&oid.0, Type::OID), (&wish.columns, Type::TEXT_ARRAY)],
+        )
+        .await?;
+    let Some(first) = rows.first() else { return Ok(None) };
+    let (schema, name): (String, String) = (first.try_get(0)?, first.try_get(1)?);
+    let mut columns = Vec::new();
+    for row in &rows {
+        let (storage, compression): (String, String) = (row.try_get(3)?, row.try_get(4)?);
+        let column: String = row.try_get(2)?;
+        let storage = storage.chars().next().and_then(Storage::from_char);
+        let current = Current {
+            storage: storage.ok_or_else(|| {
+                LiveError::Unexpected(format!("attstorage of column \"{column}\""))
+            })?,
+            compression: match compression.as_str() {
+                "p" => Some(Method::Pglz),
+                "l" => Some(Method::Lz4),
+                _ => None,
+            },
+        };
+        columns.push((column, current));
+    }
+    let mut changes = match wish.asked {
+        Asked::Stock(_) => Changes::of(wish.toaster, &columns, None, None),
+        _ => Changes::default(),
+    };
+    if let Some(plan) = plan(client, server, oid, wish).await? {
+        changes.storage.extend(plan.changes.storage);
+        changes.toasters.extend(plan.changes.toasters);
+    }
+    let alter = sql::alter(&quote_qualified(&schema, &name), &changes);
+    Ok(alter.map(|alter| Parent { name: format!("{schema}.{name}"), alter }))
+}
+
+/// What a server with pluggable TOAST needs besides, as for the table's partitions.
+async fn plan(
+    client: &Client,
+    server: &Server,
+    oid: Oid,
+    wish: &Wish,
+) -> Result<Option<Plan>, Refusal> {
+    let Some(toasters) = toasters::ask(client, server).await? else { return Ok(None) };
+    let columns = toasters::columns(client, Some(oid)).await?;
+    let chosen: Vec<_> = columns
+        .iter()
+        .filter(|column| !column.dropped && wish.columns.contains(&column.name))
+        .collect();
+    Ok(pluggable::plan(Some(&toasters), &chosen, &wish.asked)?)
+}

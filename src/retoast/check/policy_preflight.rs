@@ -1,0 +1,127 @@
+//! What a policy needs of server and table before the start.
+
+use tokio_postgres::Client;
+
+use super::owner;
+use super::ready::{Leave, Ready, RuleWish};
+use super::refusal::Refusal;
+use super::seen::{model, table_target};
+use super::shapes;
+use crate::codec::Method;
+use crate::disk::desc::Storage;
+use crate::model::policy::MethodChoice;
+use crate::model::toast::{Column, Table as Model};
+use crate::retoast::goal::toaster::{Changes, Current, Toaster};
+use crate::retoast::judge::policy::Rule;
+use crate::retoast::sql::{self, Target};
+use crate::server::about::{Compression, Server};
+use crate::server::catalog::Relation;
+
+/// Refuses a method that the server does not have, and columns whose values the server alone computes.
+pub(crate) async fn check(
+    client: &Client,
+    wish: RuleWish,
+    targets: &[Target],
+) -> Result<(), Refusal> {
+    if let Some(target) = targets.iter().find(|target| target.base.is_some()) {
+        return Err(Refusal::Usage(format!(
+            "column \"{}\" is generated: the server computes its values and stores them as the column \
+             is set\nHINT:  Use --toaster.",
+            target.name
+        )));
+    }
+    match wish.method {
+        Some(MethodChoice::One(Method::Lz4) | MethodChoice::Either)
+            if !Compression::ask(client).await?.lz4 =>
+        {
+            Err(Refusal::Usage(
+                "this server does not support compression method lz4\nHINT:  Use --method pglz."
+                    .into(),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A table whose values are only looked at: all columns that can be toasted are the chosen ones.
+pub(crate) async fn to_look_at(
+    client: &Client,
+    server: &Server,
+    relation: Relation,
+    wish: RuleWish,
+) -> Result<Ready, Refusal> {
+    check(client, wish, &[]).await?;
+    owner::role(client, &relation, true, false).await?;
+    let default_method = Compression::ask(client).await?.default;
+    let mut targets = Vec::new();
+    for (index, column) in relation.desc.attributes.iter().enumerate() {
+        let model = Column::of(column, default_method);
+        if column.dropped || model.type_storage == Storage::Plain {
+            continue;
+        }
+        // what cannot be copied cannot be asked for
+        let Ok(shape) = shapes::shape(client, column.type_oid.0).await? else { continue };
+        targets.push(Target {
+            name: column.name.clone(),
+            index,
+            shape,
+            method: column.compression.unwrap_or(default_method),
+            base: None,
+        });
+    }
+    let target = table_target(&relation, server.page_size);
+    let model = model(&relation, server, Toaster::External, &targets, default_method, target);
+    let rule = Some(rule_of(wish, &model, &targets));
+    Ok(Ready {
+        relation,
+        targets,
+        follow: Vec::new(),
+        stored_columns: Vec::new(),
+        changes: Changes::default(),
+        plan: None,
+        model,
+        replica_role: false,
+        role: None,
+        triggers_fire: false,
+        notes: Vec::new(),
+        rule,
+        leave: None,
+    })
+}
+
+/// What decides on the values of the chosen columns.
+pub(crate) fn rule_of(wish: RuleWish, model: &Model, targets: &[Target]) -> Rule {
+    let indexes: Vec<usize> = targets.iter().map(|target| target.index).collect();
+    let methods = targets
+        .iter()
+        .map(|target| wish.method.unwrap_or(MethodChoice::One(target.method)))
+        .collect();
+    Rule::new(wish.policy, model, &indexes, methods)
+}
+
+/// What the columns are left at, where new values are to be compressed.
+pub(crate) fn leave(
+    wish: RuleWish,
+    relation: &Relation,
+    current: &[(String, Current)],
+) -> Option<Leave> {
+    let all = Changes {
+        storage: current.iter().map(|(name, _)| (name.clone(), Storage::Extended)).collect(),
+        compression: match wish.method {
+            Some(MethodChoice::One(method)) => {
+                current.iter().map(|(name, _)| (name.clone(), method)).collect()
+            }
+            _ => Vec::new(),
+        },
+        toasters: Vec::new(),
+        target: None,
+    };
+    let is_set = current.iter().all(|(_, now)| now.storage == Storage::Extended)
+        && all
+            .compression
+            .iter()
+            .zip(current)
+            .all(|((_, m), (_, now))| now.compression == Some(*m));
+    let sql = sql::alter(&relation.quoted(), &all)?;
+    wish.new_extended.then_some(Leave { sql, is_set })
+}

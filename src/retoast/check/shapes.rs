@@ -1,0 +1,122 @@
+//! The shapes of columns' types, from the catalog.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::{Oid as PgOid, Type};
+
+use crate::retoast::sql::forcing::{Field, Shape};
+use crate::server::LiveError;
+use crate::server::sql::quote_qualified;
+
+/// Composite types and domains nested deeper than this are not looked into.
+const DEEPEST: u32 = 32;
+
+/// A type, or why values of it cannot be made anew.
+pub type Found = Result<Shape, String>;
+
+struct TypeRow {
+    kind: String,
+    length: i16,
+    array: PgOid,
+    is_array: bool,
+    element: PgOid,
+    base: PgOid,
+    relation: PgOid,
+    quoted: String,
+    name: String,
+}
+
+/// The shape of the type `oid`.
+pub async fn shape(client: &Client, oid: u32) -> Result<Found, LiveError> {
+    nested(client, oid, 0).await
+}
+
+async fn nested(client: &Client, oid: u32, depth: u32) -> Result<Found, LiveError> {
+    let Some(found) = type_row(client, oid).await? else {
+        return Ok(Err(format!("there is no type {oid}")));
+    };
+    if depth > DEEPEST {
+        return Ok(Err(format!("type {} is nested too deeply", found.name)));
+    }
+    if found.kind == "d" {
+        let base = Box::pin(nested(client, found.base, depth + 1)).await?;
+        return Ok(base.map(|base| match base {
+            // an array of the domain keeps its values unchecked and whole
+            Shape::Scalar | Shape::Array if found.array != 0 => Shape::Scalar,
+            other => other,
+        }));
+    }
+    if found.length != -1 {
+        return Ok(Ok(Shape::Fixed));
+    }
+    if found.kind == "c" {
+        return composite(client, &found, depth).await;
+    }
+    Ok(if matches!(found.name.as_str(), "int2vector" | "oidvector") {
+        Err(format!("values of type {} are not made anew", found.name))
+    } else if found.is_array {
+        array_of(client, found, depth).await?
+    } else if found.array != 0 {
+        Ok(Shape::Scalar)
+    } else {
+        Err(format!("type {} has no array type", found.name))
+    })
+}
+
+/// An array's elements matter only if they may hold compressed fields.
+async fn array_of(client: &Client, found: TypeRow, depth: u32) -> Result<Found, LiveError> {
+    let element = type_row(client, found.element).await?;
+    if !element.is_some_and(|element| matches!(element.kind.as_str(), "c" | "d")) {
+        return Ok(Ok(Shape::Array));
+    }
+    let element = Box::pin(nested(client, found.element, depth + 1)).await?;
+    Ok(element.map(|element| match element.hidden("e", None) {
+        Some(_) => Shape::Rows { type_name: found.quoted, element: Box::new(element) },
+        None => Shape::Array,
+    }))
+}
+
+async fn composite(client: &Client, found: &TypeRow, depth: u32) -> Result<Found, LiveError> {
+    let rows = client
+        .query_typed(
+            "SELECT attname::pg_catalog.text, atttypid FROM pg_catalog.pg_attribute \
+             WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            &[(&found.relation, Type::OID)],
+        )
+        .await?;
+    let mut fields = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let oid: PgOid = row.try_get(1)?;
+        match Box::pin(nested(client, oid, depth + 1)).await? {
+            Ok(shape) => fields.push(Field { name: row.try_get(0)?, shape }),
+            Err(why) => return Ok(Err(why)),
+        }
+    }
+    Ok(Ok(Shape::Composite { type_name: found.quoted.clone(), fields }))
+}
+
+async fn type_row(client: &Client, oid: u32) -> Result<Option<TypeRow>, LiveError> {
+    let rows = client
+        .query_typed(
+            "SELECT t.typtype::pg_catalog.text, t.typlen, t.typarray, \
+                    t.typsubscript = 'pg_catalog.array_subscript_handler'::pg_catalog.regproc, \
+                    t.typbasetype, t.typrelid, n.nspname::pg_catalog.text, \
+                    t.typname::pg_catalog.text, t.typelem \
+             FROM pg_catalog.pg_type AS t \
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace WHERE t.oid = $1",
+            &[(&oid, Type::OID)],
+        )
+        .await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let (schema, name): (String, String) = (row.try_get(6)?, row.try_get(7)?);
+    Ok(Some(TypeRow {
+        kind: row.try_get(0)?,
+        length: row.try_get(1)?,
+        array: row.try_get(2)?,
+        is_array: row.try_get(3)?,
+        element: row.try_get(8)?,
+        base: row.try_get(4)?,
+        relation: row.try_get(5)?,
+        quoted: quote_qualified(&schema, &name),
+        name,
+    }))
+}

@@ -1,0 +1,40 @@
+//! A column that an update can set to itself, where only dropped columns have something to be cleared.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::refusal::Refusal;
+use crate::codec::Method;
+use crate::retoast::sql::Target;
+use crate::retoast::sql::forcing::Shape;
+use crate::server::catalog::Relation;
+
+/// The first column that may be set and that no index has; else the first that may be set.
+pub(crate) async fn touched(client: &Client, relation: &Relation) -> Result<Target, Refusal> {
+    let rows = client
+        .query_typed(
+            "SELECT a.attnum, a.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS a \
+             WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped \
+             AND a.attgenerated = '' AND a.attidentity <> 'a' \
+             ORDER BY EXISTS (SELECT FROM pg_catalog.pg_index AS i \
+                              WHERE i.indrelid = a.attrelid AND a.attnum = ANY (i.indkey)), a.attnum \
+             LIMIT 1",
+            &[(&relation.oid.0, Type::OID)],
+        )
+        .await?;
+    let Some(row) = rows.first() else {
+        return Err(Refusal::Refused(format!(
+            "{}: there is no column that an UPDATE may set, which alone clears dropped columns",
+            relation.display_name()
+        )));
+    };
+    let number: i16 = row.try_get(0)?;
+    Ok(Target {
+        name: row.try_get(1)?,
+        index: usize::try_from(number - 1).unwrap_or(0),
+        // set to itself, it keeps its datum
+        shape: Shape::Fixed,
+        method: Method::Pglz,
+        base: None,
+    })
+}

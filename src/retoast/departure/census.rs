@@ -1,0 +1,230 @@
+//! Counts a toaster's values on the pages of tables. Pages alone show those of dropped columns, which
+//! every reader of the table skips and every update of a row clears.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::result::UnfitTable;
+use crate::disk::desc::TupleDesc;
+use crate::disk::layout::PageSize;
+use crate::disk::page::{LinePointerState, Page, PageState};
+use crate::disk::tuple::HeapTuple;
+use crate::disk::varlena::Varlena;
+use crate::disk::walk::{Datum, Walk};
+use crate::disk::{BlockNumber, ItemPointer, Oid};
+use crate::heap::problem::{Place, Problem, Problems};
+use crate::model::toaster::catalog::Toasters;
+use crate::model::toaster::describe::describe;
+use crate::model::visibility::Visibility;
+use crate::retoast::pace::patience::{Kind, kind};
+use crate::server::about::{Pageinspect, Server};
+use crate::server::catalog;
+use crate::server::connect::Connection;
+use crate::server::pages::{PageReader, Pages};
+use crate::server::toasters::ToasterColumn;
+use crate::server::{LiveError, snapshot};
+
+/// Blocks read at a time.
+const BLOCKS: u32 = 256;
+/// How long a table that somebody has locked is waited for.
+const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '10s'";
+
+/// Values of one toaster.
+#[derive(Debug, Default)]
+pub(crate) struct Census {
+    /// By table and index of the column, dropped ones counted.
+    held: HashMap<(Oid, usize), u64>,
+    /// Tables read from end to end.
+    pub(crate) tables: u64,
+    /// Tables of which that cannot be said.
+    pub(crate) unread: Vec<UnfitTable>,
+}
+
+impl Census {
+    /// All values.
+    pub(crate) fn values(&self) -> u64 {
+        self.held.values().sum()
+    }
+
+    /// Whether the column holds any.
+    pub(crate) fn holds(&self, column: &ToasterColumn) -> bool {
+        self.held.contains_key(&(column.table, column.index))
+    }
+}
+
+/// Who counts, and what.
+pub(crate) struct Counter<'a> {
+    /// For transactions that read one table each.
+    pub(crate) reader: &'a Arc<Connection>,
+    /// The server.
+    pub(crate) server: &'a Server,
+    /// How pages are had.
+    pub(crate) pageinspect: &'a Pageinspect,
+    /// The toaster.
+    pub(crate) toaster: Oid,
+    /// Set from outside to stop.
+    pub(crate) stop: &'a AtomicBool,
+}
+
+impl Counter<'_> {
+    /// Reads all tables of `columns`, which are in the order of the tables, from end to end.
+    pub(crate) async fn count(&self, columns: &[ToasterColumn]) -> Result<Census, LiveError> {
+        let mut census = Census::default();
+        for table in columns.chunk_by(|a, b| a.table == b.table) {
+            let Some(first) = table.first() else { continue };
+            // the rows of partitioned tables are in others
+            if first.relkind == 'p' {
+                continue;
+            }
+            let unread = if first.temporary {
+                Some("it is a temporary table of another session".to_owned())
+            } else {
+                self.table(first.table, &mut census).await?
+            };
+            if let Some(reason) = unread {
+                census.unread.push(UnfitTable { relation: first.table_name(), reason });
+            }
+        }
+        Ok(census)
+    }
+
+    /// Reads one table; gives why it was not read as a whole.
+    async fn table(&self, table: Oid, census: &mut Census) -> Result<Option<String>, LiveError> {
+        let client = self.reader.client();
+        let moment = snapshot::begin(self.reader).await?;
+        let read = self.blocks(table, moment, census).await;
+        match read {
+            Ok(unread) => {
+                snapshot::end(client).await?;
+                Ok(unread)
+            }
+            Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
+                snapshot::abandon(client).await?;
+                Ok(Some(match kind(&error) {
+                    Kind::Busy => "it is locked by another session".to_owned(),
+                    Kind::Row | Kind::Fatal => LiveError::Server(error).to_string(),
+                }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn blocks(
+        &self,
+        table: Oid,
+        moment: snapshot::Moment,
+        census: &mut Census,
+    ) -> Result<Option<String>, LiveError> {
+        let client = self.reader.client();
+        client.batch_execute(LOCK_TIMEOUT).await?;
+        let Some(relation) = catalog::describe(client, table).await? else { return Ok(None) };
+        let mut reader = PageReader::new(
+            Arc::clone(self.reader),
+            self.pageinspect,
+            self.server.page_size,
+            relation.quoted(),
+            moment.snapshot,
+        )
+        .await?;
+        let end = reader.block_count().await?;
+        let mut look = Look {
+            name: relation.display_name(),
+            desc: &relation.desc,
+            page: self.server.page_size,
+            toaster: self.toaster,
+            values: HashMap::new(),
+            problems: Problems::default(),
+        };
+        for start in (0..end).step_by(BLOCKS as usize) {
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(Some("stopped on request".to_owned()));
+            }
+            let blocks: Vec<BlockNumber> =
+                (start..end.min(start.saturating_add(BLOCKS))).map(BlockNumber).collect();
+            look.pages(&reader.read(&blocks).await?);
+        }
+        census.tables += 1;
+        for (index, values) in look.values {
+            *census.held.entry((table, index)).or_default() += values;
+        }
+        Ok(look
+            .problems
+            .kept()
+            .first()
+            .map(|problem| format!("{} problems, the first: {problem}", look.problems.count())))
+    }
+}
+
+/// What is seen of one table.
+struct Look<'a> {
+    name: String,
+    desc: &'a TupleDesc,
+    page: PageSize,
+    toaster: Oid,
+    /// By index of the column.
+    values: HashMap<usize, u64>,
+    problems: Problems,
+}
+
+impl Look<'_> {
+    fn problem(&mut self, block: BlockNumber, item: Option<u16>, message: String) {
+        let place = Place { block: Some(block), item, ..Place::of(self.name.clone()) };
+        self.problems.add(Problem { place, message });
+    }
+
+    fn pages(&mut self, pages: &Pages) {
+        for (block, message) in &pages.unreadable {
+            self.problem(*block, None, message.clone());
+        }
+        for (block, bytes) in pages.iter() {
+            let page = match Page::parse(bytes) {
+                Ok(PageState::Used(page)) => page,
+                Ok(PageState::New) => continue,
+                Err(error) => {
+                    self.problem(block, None, error.to_string());
+                    continue;
+                }
+            };
+            for (item, pointer) in page.line_pointers() {
+                if pointer.state != LinePointerState::Normal {
+                    continue;
+                }
+                let tuple =
+                    page.tuple_bytes(pointer).map_err(|error| error.to_string()).and_then(|b| {
+                        HeapTuple::parse(b, page.byte_order()).map_err(|e| e.to_string())
+                    });
+                match tuple {
+                    Ok(tuple) => {
+                        let ctid = ItemPointer { block, item };
+                        if pages.visibility(ctid, &tuple) != Visibility::Dead {
+                            self.tuple(ctid, &tuple);
+                        }
+                    }
+                    Err(message) => self.problem(block, Some(item), message),
+                }
+            }
+        }
+    }
+
+    /// Counts the pointers of a tuple, whatever has become of their columns.
+    fn tuple(&mut self, ctid: ItemPointer, tuple: &HeapTuple<'_>) {
+        for (index, walked) in Walk::new(tuple, self.desc).enumerate() {
+            let pointer = match walked {
+                Ok((_, Datum::Varlena(Varlena::Custom(pointer)))) => pointer,
+                Ok(_) => continue,
+                Err(error) => {
+                    self.problem(ctid.block, Some(ctid.item), error.to_string());
+                    return;
+                }
+            };
+            if pointer.toaster == self.toaster {
+                *self.values.entry(index).or_default() += 1;
+            }
+            // of what is damaged nobody can tell
+            if let Err(error) = describe(&pointer, &Toasters::by_bytes(), self.page) {
+                self.problem(ctid.block, Some(ctid.item), error.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Takes everything from a toaster: census, sweeps, proof.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::census::{Census, Counter};
+use super::proof;
+use super::result::{DepartureReport, UnfitTable};
+use super::ways::{Departure, Way, departures};
+use crate::disk::Oid;
+use crate::model::toaster::catalog::Toasters;
+use crate::retoast::check::preflight;
+use crate::retoast::check::ready::Wish;
+use crate::retoast::check::refusal::Refusal;
+use crate::retoast::goal::toaster::Toaster;
+use crate::retoast::judge::pluggable::Asked;
+use crate::retoast::pace::keeper::Keeper;
+use crate::retoast::pace::patience::{LOCK_TRIES, Patience, Tried};
+use crate::retoast::result::TableReport;
+use crate::retoast::sweep::error::RunError;
+use crate::retoast::sweep::options::Options;
+use crate::retoast::sweep::policy_state::Notebook;
+use crate::retoast::sweep::table::Sweep;
+use crate::retoast::sweep::watched::Watched;
+use crate::retoast::watch::Watch;
+use crate::server::LiveError;
+use crate::server::about::{Pageinspect, Server};
+use crate::server::connect::Connection;
+
+/// A run.
+pub(crate) struct Leaving<'a> {
+    /// For batches, one for each job.
+    pub(crate) writers: &'a [Arc<Connection>],
+    /// For scans.
+    pub(crate) reader: &'a Arc<Connection>,
+    /// Keeps its manners.
+    pub(crate) keeper: &'a Keeper,
+    /// The server.
+    pub(crate) server: &'a Server,
+    /// How pages are had.
+    pub(crate) pageinspect: &'a Pageinspect,
+    /// How tables are swept.
+    pub(crate) options: &'a Options,
+    /// Go on although triggers will fire.
+    pub(crate) allow_triggers: bool,
+    /// Run code of the owners of tables with the rights of the user.
+    pub(crate) trust_owner_code: bool,
+    /// Whom to tell.
+    pub(crate) watch: &'a dyn Watch,
+    /// Set from outside to stop.
+    pub(crate) stop: &'a AtomicBool,
+    /// The toasters that there are.
+    pub(crate) toasters: &'a Toasters,
+    /// The one that is left.
+    pub(crate) toaster: Oid,
+    /// Its name.
+    pub(crate) name: &'a str,
+    /// The tables that are looked at; `None` for all.
+    pub(crate) wanted: Option<HashSet<Oid>>,
+}
+
+/// What came of it.
+pub(crate) struct Left {
+    /// Of the toaster.
+    pub(crate) departure: DepartureReport,
+    /// Of each table that was swept.
+    pub(crate) tables: Vec<TableReport>,
+}
+
+/// Done, or why it could not be.
+type Outcome = Result<(), String>;
+
+impl Leaving<'_> {
+    /// Does it.
+    ///
+    /// # Errors
+    /// The server's, or [`RunError::Lost`]: what nothing can go on after.
+    pub(crate) async fn run(&self) -> Result<Left, RunError> {
+        let counter = Counter {
+            reader: self.reader,
+            server: self.server,
+            pageinspect: self.pageinspect,
+            toaster: self.toaster,
+            stop: self.stop,
+        };
+        let columns = proof::columns(&counter, self.wanted.as_ref()).await?;
+        let before = counter.count(&columns).await?;
+        let list =
+            departures(self.toasters, &columns, self.toaster, &|column| before.holds(column));
+        let mut left = Left { departure: self.report(&before), tables: Vec::new() };
+        for departure in list {
+            if self.stopped() {
+                break;
+            }
+            if let Err(reason) = self.depart(&departure, &mut left).await? {
+                left.departure.unfit.push(UnfitTable { relation: departure.name, reason });
+            }
+        }
+        if self.options.dry_run {
+            left.departure.unfit.extend(before.unread);
+        } else if !self.stopped() {
+            proof::prove(&counter, self.wanted.as_ref(), &mut left.departure).await?;
+        }
+        Ok(left)
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn report(&self, before: &Census) -> DepartureReport {
+        DepartureReport {
+            toaster: self.name.to_owned(),
+            toaster_oid: self.toaster.0,
+            whole_database: self.wanted.is_none(),
+            tables_read: before.tables,
+            values_before: before.values(),
+            values_left: before.values(),
+            columns_left: Vec::new(),
+            dropped_columns_left: Vec::new(),
+            alter: Vec::new(),
+            unfit: Vec::new(),
+            gone: false,
+            steps: Vec::new(),
+        }
+    }
+
+    async fn depart(&self, departure: &Departure, left: &mut Left) -> Result<Outcome, RunError> {
+        match &departure.way {
+            Way::Unfit(reason) => Ok(Err(reason.clone())),
+            Way::Alter(sql) => {
+                let done = match self.options.dry_run {
+                    true => Ok(()),
+                    false => self.alter(&departure.name, sql).await?,
+                };
+                left.departure.alter.push(sql.clone());
+                Ok(done)
+            }
+            Way::Sweep(columns) => {
+                self.sweep(departure.table, columns.clone(), &mut left.tables).await
+            }
+        }
+    }
+
+    /// Sets the columns of a table without rows of its own.
+    async fn alter(&self, name: &str, sql: &str) -> Result<Outcome, RunError> {
+        let Some(writer) = self.writers.first() else { return Ok(Err("no connection".to_owned())) };
+        let lock_timeout = self.options.lock_timeout;
+        let patience = Patience { name, watch: self.watch, stop: self.stop, lock_timeout };
+        match patience.alter(writer.client(), sql).await {
+            Ok((Tried::Done(()), _)) => Ok(Ok(())),
+            Ok((Tried::Stopped, _)) => Ok(Err("stopped on request".to_owned())),
+            Ok((Tried::NoLock, _)) => Ok(Err(format!("no lock in {LOCK_TRIES} tries"))),
+            Err(error) => self.unless_lost(error).await,
+        }
+    }
+
+    /// Re-toasts the values of one table.
+    async fn sweep(
+        &self,
+        table: Oid,
+        columns: Vec<String>,
+        reports: &mut Vec<TableReport>,
+    ) -> Result<Outcome, RunError> {
+        let wish = Wish {
+            columns,
+            toaster: Toaster::Extended,
+            asked: Asked::Leaves(self.name.to_owned()),
+            target: None,
+            rule: None,
+            no_alter: false,
+            allow_triggers: self.allow_triggers,
+            allow_row_security: !self.options.row_security_off,
+            trust_owner_code: self.trust_owner_code,
+        };
+        let Some((writer, others)) = self.writers.split_first() else {
+            return Ok(Err("no connection".to_owned()));
+        };
+        let ready = match preflight::table(writer.client(), self.server, table, &wish).await {
+            Ok(Some(ready)) => ready,
+            Ok(None) => return Ok(Ok(())),
+            Err(Refusal::Live(error)) => return self.unless_lost(error).await,
+            Err(Refusal::Lost(reason)) => return Err(RunError::Lost(reason)),
+            Err(other) => return Ok(Err(other.to_string())),
+        };
+        let sweep = Sweep {
+            writer: Arc::clone(writer),
+            others: others.to_vec(),
+            reader: Arc::clone(self.reader),
+            server: self.server,
+            ready: &ready,
+            options: self.options,
+            watch: self.watch,
+            stop: self.stop,
+            keeper: self.keeper,
+            checkpoint: None,
+            notebook: &Notebook::default(),
+            since: None,
+            doubt: None,
+            watched: Watched::default(),
+        };
+        let (report, ended) = sweep.run().await;
+        let skipped = report.as_ref().and_then(|report| {
+            let row = report.skipped.first()?;
+            let count = report.rows_refused.max(report.skipped.len() as u64);
+            Some(format!(
+                "{count} rows could not be re-toasted, the first {}: {}",
+                row.ctid, row.reason
+            ))
+        });
+        reports.extend(report);
+        match ended {
+            Ok(()) => Ok(skipped.map_or(Ok(()), Err)),
+            Err(RunError::Live(error)) => self.unless_lost(error).await,
+            Err(RunError::Lost(reason)) => Err(RunError::Lost(reason)),
+            Err(other) => Ok(Err(other.to_string())),
+        }
+    }
+
+    /// An error of one table is no reason to leave out the others, unless a connection is lost.
+    async fn unless_lost(&self, error: LiveError) -> Result<Outcome, RunError> {
+        for connection in self.writers.iter().chain([self.reader]) {
+            if connection.is_lost() || error.lost(connection).await.is_some() {
+                return Err(error.into());
+            }
+        }
+        Ok(Err(error.to_string()))
+    }
+}

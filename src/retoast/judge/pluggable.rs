@@ -1,0 +1,401 @@
+//! Toasters of a server with pluggable TOAST as a choice (pure).
+//!
+//! [`plan`] takes rows of the catalog and says what has to be set and by which [`Rule`] each column's
+//! values are judged. The servers ask no toaster for its conditions: what its authors declare is
+//! enforced here.
+
+use super::stock::{Compressed, Verdict, by_model};
+use crate::disk::Oid;
+use crate::disk::custom::DEFAULT_TOASTER;
+use crate::disk::desc::Storage;
+use crate::disk::varlena::Varlena;
+use crate::disk::walk::Datum;
+use crate::model::stored::{Form, StoredValue};
+use crate::model::toast::Table as Model;
+use crate::model::toaster::catalog::{Handler, PluggableToaster, Toasters};
+use crate::retoast::goal::toaster::{Changes, ToasterChange};
+use crate::retoast::sql::forcing::Shape;
+use crate::server::toasters::ToasterColumn;
+
+/// `bytea` in `pg_type`.
+const BYTEA: Oid = Oid(17);
+/// `jsonb` in `pg_type`.
+const JSONB: Oid = Oid(3802);
+/// What every server takes for a toaster.
+const STOCK_NAMES: &str = "pglz, lz4, external, main, extended and plain";
+
+/// Where chunks are not deleted with the value, and what must not be done about it (each tried).
+const LEFT_BEHIND: &str = "servers with pluggable TOAST leave the chunks of replaced values in the \
+    TOAST relation: inspect counts them as values that no row refers to. Do not run VACUUM FULL or \
+    CLUSTER on a table with values of jsonb_toaster: such a server damages nested values that it copies. \
+    VACUUM FULL is safe once no value of jsonb_toaster is left (--from-toaster)";
+
+/// What is asked of the columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// To be stored as a stock server stores with this toaster.
+    Stock(&'static str),
+    /// To be stored by the toaster of this name.
+    Becomes(String),
+    /// Not to be stored by the toaster of this name.
+    Leaves(String),
+}
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// A stock server.
+    #[error(
+        "this server has no pg_toaster, hence no toaster \"{0}\"\n\
+         HINT:  A server without pluggable TOAST takes {STOCK_NAMES}."
+    )]
+    NotPluggable(String),
+    /// `pg_toaster` has no such row.
+    #[error(
+        "toaster \"{name}\" does not exist\n\
+         HINT:  This database has {known}; every server takes {STOCK_NAMES}."
+    )]
+    Unknown {
+        /// As given.
+        name: String,
+        /// Those there are.
+        known: String,
+    },
+    /// The toaster does not store values of the column's type.
+    #[error(
+        "{table}: toaster \"{toaster}\" stores values of type {wanted}, and column \"{column}\" is of \
+         type {type_name}\nHINT:  The server would take it, and the toaster misread the values."
+    )]
+    WrongType {
+        /// The table.
+        table: String,
+        /// The toaster.
+        toaster: String,
+        /// Its type.
+        wanted: &'static str,
+        /// The column.
+        column: String,
+        /// The column's type.
+        type_name: String,
+    },
+    /// What is the default cannot be left for the default.
+    #[error(
+        "toaster \"{0}\" is the default one\n\
+         HINT:  Name the toaster whose values are to go back to the default."
+    )]
+    IsDefault(String),
+}
+
+/// By what a column's values are judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// They are to be stored as a stock server stores them.
+    Stock,
+    /// They are to be stored by this toaster where they are stored out of the ordinary.
+    Becomes(Oid),
+    /// They are not to be stored by this toaster; all else is left.
+    Leaves(Oid),
+}
+
+/// A chosen column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColumnPlan {
+    /// Its index from 0, dropped ones counted.
+    pub index: usize,
+    /// How its values are judged.
+    pub rule: Rule,
+    /// Whether its toaster itself stores some values with ordinary pointers.
+    pub spares: bool,
+    /// Its storage once all is set.
+    pub storage: Storage,
+    /// What makes its values anew, where that was found out for its type.
+    pub forcing: Option<Shape>,
+}
+
+/// What has to be done to a table's columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The toaster's name as reports show it.
+    pub toaster: String,
+    /// The chosen columns.
+    pub columns: Vec<ColumnPlan>,
+    /// What has to be set.
+    pub changes: Changes,
+    /// Whether the toaster is one of a stock server's.
+    pub stock: bool,
+    /// A toaster whose values in dropped columns are to be cleared, which any update of their row does.
+    pub clears: Option<Oid>,
+    /// Bytes above which the toaster refuses a value that does not fit its row.
+    pub longest: Option<u32>,
+    /// What should be known besides.
+    pub notes: Vec<String>,
+}
+
+/// What a toaster's authors declare that it needs.
+struct Conditions {
+    only_type: Option<(Oid, &'static str)>,
+    storage: Option<Storage>,
+    no_compression: bool,
+    longest: Option<u32>,
+    note: Option<&'static str>,
+}
+
+fn conditions(handler: Handler) -> Conditions {
+    let none = Conditions {
+        only_type: None,
+        storage: None,
+        no_compression: false,
+        longest: None,
+        note: None,
+    };
+    match handler {
+        Handler::Default => none,
+        Handler::Bytea => Conditions {
+            only_type: Some((BYTEA, "bytea")),
+            storage: Some(Storage::External),
+            no_compression: true,
+            ..none
+        },
+        Handler::Jsonb => Conditions { only_type: Some((JSONB, "jsonb")), ..none },
+        Handler::Dummy => Conditions {
+            longest: Some(1024),
+            note: Some(
+                "this toaster refuses values of more than 1024 bytes that do not fit the row",
+            ),
+            ..none
+        },
+        Handler::Unknown => Conditions {
+            note: Some("the conditions of this toaster are not known, and were not checked"),
+            ..none
+        },
+    }
+}
+
+/// The toaster of this name.
+pub fn named<'a>(
+    toasters: Option<&'a Toasters>,
+    name: &str,
+) -> Result<&'a PluggableToaster, PlanError> {
+    let Some(toasters) = toasters else { return Err(PlanError::NotPluggable(name.to_owned())) };
+    toasters.by_name(name).ok_or_else(|| {
+        let known: Vec<&str> = toasters.rows().iter().map(|row| row.name.as_str()).collect();
+        PlanError::Unknown { name: name.to_owned(), known: known.join(", ") }
+    })
+}
+
+/// The toaster of this name, which is not the default one.
+pub fn foreign<'a>(
+    toasters: Option<&'a Toasters>,
+    name: &str,
+) -> Result<&'a PluggableToaster, PlanError> {
+    let toaster = named(toasters, name)?;
+    if toaster.oid == DEFAULT_TOASTER {
+        return Err(PlanError::IsDefault(name.to_owned()));
+    }
+    Ok(toaster)
+}
+
+/// The name of the default toaster.
+pub(crate) fn default_name(toasters: &Toasters) -> String {
+    let row = toasters.rows().iter().find(|row| row.oid == DEFAULT_TOASTER);
+    row.map_or(Handler::Default.usual_name(), |row| &row.name).to_owned()
+}
+
+/// What a table's columns need for `asked`; `columns` are the chosen ones alone. `None` where stock
+/// rules are all there is: on a stock server, or one without any toaster but the default.
+pub fn plan(
+    toasters: Option<&Toasters>,
+    columns: &[&ToasterColumn],
+    asked: &Asked,
+) -> Result<Option<Plan>, PlanError> {
+    match asked {
+        Asked::Stock(name) => {
+            let Some(toasters) = toasters else { return Ok(None) };
+            if toasters.rows().iter().all(|row| row.oid == DEFAULT_TOASTER) {
+                return Ok(None);
+            }
+            Ok(Some(stock(name, toasters, columns)))
+        }
+        Asked::Becomes(name) => {
+            let toaster = named(toasters, name)?;
+            becomes(toaster, columns).map(Some)
+        }
+        Asked::Leaves(name) => {
+            let toaster = foreign(toasters, name)?;
+            let default = toasters.map_or_else(String::new, default_name);
+            Ok(Some(leaves(toaster.oid, &default, columns)))
+        }
+    }
+}
+
+fn stock(name: &str, toasters: &Toasters, columns: &[&ToasterColumn]) -> Plan {
+    let mut plan = Plan { stock: true, ..Plan::new(name) };
+    plan.notes.push(LEFT_BEHIND.to_owned());
+    let default = default_name(toasters);
+    for column in columns {
+        plan.set_toaster(column, DEFAULT_TOASTER, &default);
+        plan.add(column, Rule::Stock, column.storage);
+    }
+    plan
+}
+
+fn becomes(toaster: &PluggableToaster, columns: &[&ToasterColumn]) -> Result<Plan, PlanError> {
+    let mut plan = Plan::new(&toaster.name);
+    plan.notes.push(LEFT_BEHIND.to_owned());
+    let needs = conditions(toaster.handler);
+    plan.longest = needs.longest;
+    let is_default = toaster.oid == DEFAULT_TOASTER;
+    for column in columns {
+        if let Some((wanted, type_name)) = needs.only_type
+            && wanted != column.base_type
+        {
+            return Err(PlanError::WrongType {
+                table: column.table_name(),
+                toaster: toaster.name.clone(),
+                wanted: type_name,
+                column: column.name.clone(),
+                type_name: column.type_name.clone(),
+            });
+        }
+        // with storage plain no toaster is ever called
+        let least = match column.storage {
+            Storage::Plain if !is_default => Storage::Extended,
+            other => other,
+        };
+        let storage = needs.storage.unwrap_or(least);
+        if storage != column.storage {
+            plan.changes.storage.push((column.name.clone(), storage));
+        }
+        if needs.no_compression && column.compression.is_some() {
+            plan.changes.toasters.push(ToasterChange::NoMethod(column.name.clone()));
+        }
+        plan.set_toaster(column, toaster.oid, &toaster.name);
+        let rule = if is_default { Rule::Stock } else { Rule::Becomes(toaster.oid) };
+        plan.add(column, rule, storage);
+        if let (Some(planned), Handler::Jsonb) = (plan.columns.last_mut(), toaster.handler) {
+            planned.spares = true;
+        }
+    }
+    plan.notes.extend(needs.note.map(|note| format!("{}: {note}", toaster.name)));
+    Ok(plan)
+}
+
+pub(crate) fn leaves(toaster: Oid, default: &str, columns: &[&ToasterColumn]) -> Plan {
+    let mut plan = Plan { clears: Some(toaster), ..Plan::new(default) };
+    plan.notes.push(LEFT_BEHIND.to_owned());
+    for column in columns {
+        // a column that another toaster has meanwhile stays that one's
+        if column.toaster == toaster {
+            plan.set_toaster(column, DEFAULT_TOASTER, default);
+        }
+        plan.add(column, Rule::Leaves(toaster), column.storage);
+    }
+    plan
+}
+
+impl Plan {
+    fn new(toaster: &str) -> Plan {
+        Plan {
+            toaster: toaster.to_owned(),
+            columns: Vec::new(),
+            changes: Changes::default(),
+            stock: false,
+            clears: None,
+            longest: None,
+            notes: Vec::new(),
+        }
+    }
+
+    fn set_toaster(&mut self, column: &ToasterColumn, oid: Oid, name: &str) {
+        if column.toaster != oid {
+            self.changes
+                .toasters
+                .push(ToasterChange::Toaster(column.name.clone(), name.to_owned()));
+        }
+    }
+
+    fn add(&mut self, column: &ToasterColumn, rule: Rule, storage: Storage) {
+        let forcing = match column.base_type {
+            BYTEA => Some(Shape::Bytea),
+            JSONB => Some(Shape::Jsonb),
+            _ => None,
+        };
+        self.columns.push(ColumnPlan {
+            index: column.index,
+            rule,
+            spares: false,
+            storage,
+            forcing,
+        });
+    }
+
+    /// The plan of the column with this index.
+    pub fn column(&self, index: usize) -> Option<&ColumnPlan> {
+        self.columns.iter().find(|column| column.index == index)
+    }
+
+    /// Whether a dropped column's value is to be cleared.
+    pub fn clears(&self, datum: &Datum<'_>) -> bool {
+        let Datum::Varlena(Varlena::Custom(pointer)) = datum else { return false };
+        self.clears == Some(pointer.toaster)
+    }
+
+    /// The first column whose value cannot be re-toasted by SQL, because the server does not read it
+    /// as it is.
+    pub fn stale(&self, values: &[StoredValue]) -> Option<usize> {
+        let stale = |index: usize| {
+            values.get(index).and_then(|value| value.custom).is_some_and(|custom| custom.stale)
+        };
+        self.columns.iter().map(|column| column.index).find(|&index| stale(index))
+    }
+
+    /// Whether a row is stored as planned: as [`by_model`], with pointers of pluggable toasters told
+    /// apart. `table` is as the plan sets it. Of a value out of line `known` says nothing but whether
+    /// its toaster would leave it (`None`).
+    pub fn verdict(
+        &self,
+        table: &Model,
+        follow: &[usize],
+        values: &[StoredValue],
+        known: &dyn Fn(usize) -> Option<Compressed>,
+    ) -> Verdict {
+        let (mut ordinary, mut open) = (Vec::new(), Vec::new());
+        for column in &self.columns {
+            let Some(value) = values.get(column.index) else { continue };
+            let toaster = value.custom.map(|custom| custom.toaster);
+            match (column.rule, value.form, toaster) {
+                (Rule::Leaves(left), Form::Custom, Some(toaster)) if toaster == left => {
+                    return Verdict::Differs;
+                }
+                (Rule::Stock, Form::Custom, Some(toaster)) if toaster != DEFAULT_TOASTER => {
+                    return Verdict::Differs;
+                }
+                (Rule::Becomes(wanted), Form::Custom, Some(toaster)) if toaster != wanted => {
+                    return Verdict::Differs;
+                }
+                (Rule::Becomes(_), Form::External | Form::ExternalCompressed, _) => {
+                    match known(column.index) {
+                        None if column.spares => open.push(column.index),
+                        Some(None) => {}
+                        _ => return Verdict::Differs,
+                    }
+                }
+                (Rule::Leaves(_), ..) | (_, Form::Custom | Form::Unknown, _) => {}
+                _ => ordinary.push(column.index),
+            }
+        }
+        let rest = match ordinary.is_empty() {
+            true => Verdict::Complies,
+            false => by_model(table, &ordinary, follow, values, known),
+        };
+        match rest {
+            Verdict::Differs => Verdict::Differs,
+            Verdict::Depends(more) => Verdict::Depends([open, more].concat()),
+            Verdict::Complies if open.is_empty() => Verdict::Complies,
+            Verdict::Complies => Verdict::Depends(open),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

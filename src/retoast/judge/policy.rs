@@ -1,0 +1,518 @@
+//! Choice and compliance by a per-value policy (pure).
+//!
+//! PostgreSQL knows no such policy. What it would store if it did is what the toaster's algorithm
+//! gives for a column with storage `extended` whose compressed results the policy accepts or refuses
+//! ([`Rule::ideal`]). To get there the column is set to `external`, which compresses nothing and
+//! keeps what arrives compressed: a batch hands the values over as the ideal has them.
+//!
+//! **When a row complies.** The ideal says which of the row's values are compressed, and with which
+//! method; the algorithm over an `external` column says in which form these then stand in the row.
+//! The row complies if it has these forms now. So what a batch stores complies by construction, and
+//! a second run finds nothing to do.
+//!
+//! **Where the sizes come from**, without anything being rewritten:
+//! * of a value compressed with the only method in question, from its stored size;
+//! * of any other value, from the server itself, which compresses a copy in a temporary table. That
+//!   is exact for lz4 too, whose size depends on the server's library, and the same code that the
+//!   batch meets: the two cannot disagree;
+//! * rows that this run has stored itself are not asked for again.
+//!
+//! **What the price is.** Nothing in a table tells a value that was not worth compressing from one
+//! that was never tried, so a new run reads these again and compresses copies of them. Values stored
+//! compressed cost a look at the row.
+
+use crate::codec::Method;
+use crate::disk::desc::Storage;
+use crate::model::policy::{CompressedSizes, MethodChoice, Policy};
+use crate::model::stored::{Form, StoredValue};
+use crate::model::toast::{Incoming, Operation, Placed, Table};
+
+use super::stock::{forced, kept, same_form, small};
+
+/// What a policy demands of the chosen columns of a table.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// The policy.
+    pub policy: Policy,
+    /// The methods in question, for each chosen column.
+    pub methods: Vec<MethodChoice>,
+    /// The table as a server with the policy would have it.
+    pub ideal: Table,
+}
+
+/// What is known of the content of one chosen value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content {
+    /// Content bytes, decompressed.
+    pub raw: u32,
+    /// What the server compresses it to.
+    pub sizes: CompressedSizes,
+}
+
+/// A row as a scan saw it.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// The inserting transaction: with the address it names a row version.
+    pub xmin: u32,
+    /// By column index.
+    pub values: Vec<StoredValue>,
+    /// For each chosen column, whether the form tells in the row from out of line.
+    pub placed: Vec<bool>,
+    /// For each chosen column, what the server said of the value.
+    pub contents: Vec<Option<Content>>,
+    /// Whether composite values hold compressed fields, which no form shows.
+    pub inner: bool,
+}
+
+/// How one chosen value is to be handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handover {
+    /// As it is: it keeps its place in the TOAST relation.
+    Keep,
+    /// As a new datum, uncompressed.
+    Plain,
+    /// As the temporary table has it, compressed with this method.
+    Compressed(Method),
+}
+
+/// What the policy makes of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// For each chosen column.
+    Forms(Vec<Wanted>),
+    /// It depends on the contents of these chosen columns (indexes into the list of them).
+    Depends(Vec<usize>),
+    /// The server would refuse the row.
+    TooBig,
+}
+
+/// What the policy makes of one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Whether the value has that form.
+    pub complies: bool,
+    /// How to bring it there.
+    pub handover: Handover,
+    /// The form.
+    pub form: Form,
+    /// Its compression method.
+    pub method: Option<Method>,
+    /// Its stored bytes.
+    pub bytes: u32,
+}
+
+impl Decision {
+    /// Whether all values comply.
+    pub fn complies(&self) -> bool {
+        matches!(self, Decision::Forms(wanted) if wanted.iter().all(|one| one.complies))
+    }
+}
+
+impl Rule {
+    /// The rule for a table whose chosen columns are `external` in `table`.
+    pub fn new(
+        policy: Policy,
+        table: &Table,
+        targets: &[usize],
+        methods: Vec<MethodChoice>,
+    ) -> Rule {
+        let mut ideal = table.clone();
+        for (&index, &method) in targets.iter().zip(&methods) {
+            if let Some(column) = ideal.columns.get_mut(index) {
+                (column.storage, column.method, column.policy) =
+                    (Storage::Extended, method, policy);
+            }
+        }
+        Rule { policy, methods, ideal }
+    }
+
+    /// What is known of a chosen value's content: by the server, or where the stored form tells all.
+    fn content(&self, at: usize, value: &StoredValue, seen: &Seen) -> Option<Content> {
+        if let Some(content) = seen.contents.get(at).copied().flatten() {
+            return Some(content);
+        }
+        if seen.inner {
+            return None;
+        }
+        let raw = small(value.raw_size)?;
+        let method = value.method.filter(|&m| self.methods.get(at) == Some(&MethodChoice::One(m)));
+        let mut sizes = CompressedSizes::default();
+        match (value.form, method) {
+            (Form::Compressed, Some(method)) => sizes.set(method, small(value.stored_size)),
+            (Form::ExternalCompressed, Some(method)) => {
+                sizes.set(method, small(value.stored_size.map(|size| size + 4)));
+            }
+            _ => return None,
+        }
+        Some(Content { raw, sizes })
+    }
+
+    /// Whether a chosen value's content is unknown for a toaster of `pg_toaster` has it: what a batch
+    /// makes of it depends on that.
+    pub fn lacks_content(&self, targets: &[usize], seen: &Seen) -> bool {
+        targets.iter().enumerate().any(|(at, &index)| {
+            seen.values.get(index).is_some_and(|value| is_foreign(value.form))
+                && seen.contents.get(at).copied().flatten().is_none()
+        })
+    }
+
+    /// Whether a chosen value is surely stored otherwise: by a toaster of `pg_toaster`, compressed with
+    /// a method that is not in question, or with any where the policy wants none.
+    pub fn surely_differs(&self, targets: &[usize], seen: &Seen) -> bool {
+        seen.inner
+            || self.lacks_content(targets, seen)
+            || targets.iter().zip(&self.methods).any(|(&index, choice)| {
+                let method = seen.values.get(index).and_then(|value| value.method);
+                method
+                    .is_some_and(|m| self.policy == Policy::Never || !choice.methods().contains(&m))
+            })
+    }
+
+    /// Decides on a row. `actual` is the table with the chosen columns (`targets`) `external`.
+    pub fn decide(&self, actual: &Table, targets: &[usize], seen: &Seen) -> Decision {
+        let contents: Vec<Option<Content>> = targets
+            .iter()
+            .enumerate()
+            .map(|(at, &index)| {
+                seen.values.get(index).and_then(|value| self.content(at, value, seen))
+            })
+            .collect();
+        let chosen = |index: usize| targets.iter().position(|&target| target == index);
+        let content_of = |at: usize| contents.get(at).copied().flatten();
+        let mut open = Vec::new();
+        let incoming: Vec<Incoming> = seen
+            .values
+            .iter()
+            .enumerate()
+            .map(|(index, value)| match chosen(index) {
+                None => kept(value),
+                Some(at) => match (forced(value), content_of(at)) {
+                    (Incoming::Plain { .. } | Incoming::Opaque { .. }, Some(content)) => {
+                        Incoming::Plain { raw: content.raw }
+                    }
+                    (Incoming::Plain { .. }, None) if value.raw_size.is_none() || seen.inner => {
+                        open.push(at);
+                        Incoming::Plain { raw: 0 }
+                    }
+                    (other, _) => other,
+                },
+            })
+            .collect();
+        let operation = if seen.values.iter().any(|value| value.form.is_external()) {
+            Operation::UpdateOfExternal
+        } else {
+            Operation::Insert
+        };
+        let mut compress = |index: usize, method: Method| match chosen(index) {
+            Some(at) => match content_of(at) {
+                Some(content) => content.sizes.get(method),
+                None => {
+                    open.push(at);
+                    None
+                }
+            },
+            None => seen.values.get(index).and_then(compressed_size),
+        };
+        // as if the row were new: what it is stored as now must not change what it is to become
+        let ideal = self.ideal.toast(&incoming, Operation::Insert, &mut compress);
+        if !open.is_empty() {
+            open.sort_unstable();
+            open.dedup();
+            return Decision::Depends(open);
+        }
+        let Ok(ideal) = ideal else { return Decision::TooBig };
+        let handed: Vec<Incoming> = incoming
+            .iter()
+            .enumerate()
+            .map(|(index, &value)| match (chosen(index), ideal.values.get(index)) {
+                (Some(_), Some(placed)) => handed_over(value, placed),
+                _ => value,
+            })
+            .collect();
+        let mut others = |index: usize, _: Method| seen.values.get(index).and_then(compressed_size);
+        let Ok(stored) = actual.toast(&handed, operation, &mut others) else {
+            return Decision::TooBig;
+        };
+        let wanted = targets.iter().enumerate().map(|(at, &index)| {
+            match (seen.values.get(index), stored.values.get(index)) {
+                (Some(now), Some(then)) => {
+                    let placed = seen.placed.get(at).copied().unwrap_or(true);
+                    let wanted = wanted(now, then, placed);
+                    if seen.inner { wanted.anew() } else { wanted }
+                }
+                _ => Wanted {
+                    complies: true,
+                    handover: Handover::Keep,
+                    form: Form::Missing,
+                    method: None,
+                    bytes: 0,
+                },
+            }
+        });
+        Decision::Forms(wanted.collect())
+    }
+}
+
+/// The datum's size if the value is compressed now; a value that is not is taken for incompressible.
+fn compressed_size(value: &StoredValue) -> Option<u32> {
+    match value.form {
+        Form::Compressed => small(value.stored_size),
+        Form::ExternalCompressed => small(value.stored_size.map(|size| size + 4)),
+        _ => None,
+    }
+}
+
+/// A value as a batch hands it over: compressed ones come out of the temporary table's TOAST relation.
+fn handed_over(value: Incoming, ideal: &Placed) -> Incoming {
+    let Incoming::Plain { raw } = value else { return value };
+    let foreign =
+        |stored| Incoming::Foreign { stored, raw, method: ideal.method, compressed: true };
+    match ideal.form {
+        Form::Compressed => foreign(ideal.stored_size.saturating_sub(4)),
+        Form::ExternalCompressed => foreign(ideal.stored_size),
+        _ => value,
+    }
+}
+
+/// Whether something else than PostgreSQL's own toaster has stored the value, and compresses or cuts it
+/// by rules of its own.
+pub fn is_foreign(form: Form) -> bool {
+    matches!(form, Form::Custom | Form::Unknown)
+}
+
+fn wanted(now: &StoredValue, then: &Placed, placed: bool) -> Wanted {
+    let complies = if is_foreign(now.form) {
+        false
+    } else if placed {
+        same_form(now, then)
+    } else {
+        matches!(now.form, Form::Null | Form::Missing) || now.method == then.method
+    };
+    let wanted = Wanted {
+        complies,
+        handover: Handover::Keep,
+        form: then.form,
+        method: then.method,
+        bytes: then.stored_size,
+    };
+    if complies { wanted } else { wanted.anew() }
+}
+
+impl Wanted {
+    /// The same for a value that does not comply, whatever its form.
+    fn anew(self) -> Wanted {
+        let handover = match (self.form, self.method) {
+            (Form::Null | Form::Missing | Form::Custom | Form::Unknown, _) => Handover::Keep,
+            (Form::Compressed | Form::ExternalCompressed, Some(method)) => {
+                Handover::Compressed(method)
+            }
+            _ => Handover::Plain,
+        };
+        Wanted { complies: false, handover, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::desc::{Align, Length};
+    use crate::disk::layout::PageSize;
+    use crate::model::cost::Prices;
+    use crate::model::settings::TupleTarget;
+    use crate::model::toast::Column;
+
+    const PAGE: PageSize = PageSize::DEFAULT;
+
+    /// An integer and `count` external columns.
+    fn table(count: usize, target: u32) -> (Table, Vec<usize>) {
+        let column = |length, storage| Column {
+            length,
+            align: Align::Int,
+            storage,
+            type_storage: Storage::Extended,
+            method: MethodChoice::One(Method::Lz4),
+            policy: Policy::Always,
+        };
+        let mut columns = vec![column(Length::Fixed(4), Storage::Plain)];
+        columns.extend(vec![column(Length::Varlena, Storage::External); count]);
+        let table = Table {
+            columns,
+            target: TupleTarget::new(target, PAGE).unwrap(),
+            has_toast_relation: true,
+            page: PAGE,
+            prices: Prices::default(),
+        };
+        (table, (1..=count).collect())
+    }
+
+    fn value(form: Form, method: Option<Method>, raw: u64, stored: u64) -> StoredValue {
+        let pointer_size = if form.is_external() { 18 } else { 0 };
+        StoredValue {
+            form,
+            method,
+            raw_size: Some(raw),
+            stored_size: Some(stored),
+            pointer_size,
+            ..StoredValue::NULL
+        }
+    }
+
+    fn seen(values: &[StoredValue]) -> Seen {
+        let mut all = vec![value(Form::Plain, None, 4, 4)];
+        all.extend_from_slice(values);
+        let count = values.len();
+        let (placed, contents) = (vec![true; count], vec![None; count]);
+        Seen { xmin: 700, values: all, placed, contents, inner: false }
+    }
+
+    fn decide(policy: &str, method: MethodChoice, seen: &Seen) -> Decision {
+        let (table, targets) = table(seen.contents.len(), 2032);
+        let rule =
+            Rule::new(policy.parse().unwrap(), &table, &targets, vec![method; targets.len()]);
+        rule.decide(&table, &targets, seen)
+    }
+
+    fn handovers(decision: Decision) -> Vec<Handover> {
+        let Decision::Forms(wanted) = decision else { panic!("{decision:?}") };
+        wanted.iter().map(|one| one.handover).collect()
+    }
+
+    const LZ4: MethodChoice = MethodChoice::One(Method::Lz4);
+
+    #[test]
+    fn what_another_toaster_has_stored_never_complies_and_its_content_is_asked_for() {
+        let (table, targets) = table(2, 2032);
+        let custom = value(Form::Custom, None, 9000, 9000);
+        let plain = value(Form::External, None, 9000, 9000);
+        for policy in ["never", "always", "chunk-saving"] {
+            let rule = Rule::new(policy.parse().unwrap(), &table, &targets, vec![LZ4; 2]);
+            let mut seen = seen(&[custom, plain]);
+            assert!(rule.surely_differs(&targets, &seen) && rule.lacks_content(&targets, &seen));
+            seen.contents[1] = content(9000, None, None);
+            let Decision::Forms(wanted) = rule.decide(&table, &targets, &seen) else { panic!() };
+            // the other column's value does
+            assert_eq!((wanted[0].complies, wanted[1].complies), (false, true), "{policy}");
+            seen.contents[0] = content(9000, Some(3000), None);
+            assert!(!rule.lacks_content(&targets, &seen));
+            let decision = rule.decide(&table, &targets, &seen);
+            assert!(!decision.complies());
+            let there = match policy {
+                "never" => Handover::Plain,
+                _ => Handover::Compressed(Method::Lz4),
+            };
+            assert_eq!(handovers(decision), [there, Handover::Keep], "{policy}");
+        }
+    }
+
+    fn content(raw: u32, lz4: Option<u32>, pglz: Option<u32>) -> Option<Content> {
+        Some(Content { raw, sizes: CompressedSizes { pglz, lz4 } })
+    }
+
+    #[test]
+    fn what_is_stored_with_the_method_is_known_and_other_contents_are_asked_for() {
+        let compressed = seen(&[value(Form::ExternalCompressed, Some(Method::Lz4), 9000, 8900)]);
+        // 5 chunks raw and compressed
+        assert_eq!(handovers(decide("chunk-saving", LZ4, &compressed)), [Handover::Plain]);
+        assert!(decide("ratio=0.99", LZ4, &compressed).complies());
+        assert_eq!(
+            decide("ratio=0.99", MethodChoice::Either, &compressed),
+            Decision::Depends(vec![0])
+        );
+        let mut raw = seen(&[value(Form::External, None, 9000, 9000)]);
+        assert_eq!(decide("ratio", LZ4, &raw), Decision::Depends(vec![0]));
+        assert!(decide("never", LZ4, &raw).complies());
+        raw.contents[0] = content(9000, None, Some(20));
+        assert!(decide("ratio", LZ4, &raw).complies());
+        assert_eq!(
+            handovers(decide("ratio", MethodChoice::Either, &raw)),
+            [Handover::Compressed(Method::Pglz)]
+        );
+    }
+
+    #[test]
+    fn short_rows_are_not_compressed_and_null_is_left() {
+        let short =
+            seen(&[value(Form::Compressed, Some(Method::Lz4), 1500, 30), StoredValue::NULL]);
+        assert_eq!(handovers(decide("always", LZ4, &short)), [Handover::Plain, Handover::Keep]);
+        assert!(decide("always", LZ4, &seen(&[value(Form::Plain, None, 1500, 1504)])).complies());
+    }
+
+    #[test]
+    fn compressed_fields_inside_composite_values_are_never_kept() {
+        let mut row = seen(&[value(Form::External, None, 9000, 9000)]);
+        row.inner = true;
+        let (table, targets) = table(1, 2032);
+        let rule = Rule::new(Policy::Never, &table, &targets, vec![LZ4]);
+        assert!(rule.surely_differs(&targets, &row));
+        assert_eq!(rule.decide(&table, &targets, &row), Decision::Depends(vec![0]));
+        row.contents[0] = content(9500, None, None);
+        assert_eq!(handovers(rule.decide(&table, &targets, &row)), [Handover::Plain]);
+    }
+
+    /// A row after a batch, as the decision says it is stored then.
+    fn stored(row: &Seen, wanted: &[Wanted]) -> Seen {
+        let mut after = row.clone();
+        for (value, one) in after.values.iter_mut().skip(1).zip(wanted) {
+            let raw = value.raw_size;
+            let pointer_size = if one.form.is_external() { 18 } else { 0 };
+            *value = StoredValue {
+                form: one.form,
+                method: one.method,
+                raw_size: raw,
+                stored_size: Some(u64::from(one.bytes)),
+                pointer_size,
+                ..StoredValue::NULL
+            };
+        }
+        after
+    }
+
+    #[test]
+    fn what_a_batch_has_stored_complies() {
+        let mut state = 1u64;
+        let mut random = move |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let policies =
+            ["always", "never", "chunk-saving", "ratio=0.7", "chunk-floor=3", "hybrid", "best"];
+        let (mut changed, mut mixed) = (0, 0);
+        for _ in 0..20_000 {
+            let count = 1 + random(4) as usize;
+            let target = [128, 2032, 4080][random(3) as usize];
+            let mut values = Vec::new();
+            let mut contents = Vec::new();
+            for _ in 0..count {
+                let longest = [60, 700, 3000, 20_000][random(4) as usize];
+                let raw = 1 + random(longest);
+                let mut size = |least: u64| {
+                    let size = (raw * random(100) / 100).max(least) + 8;
+                    (raw > 40 && random(4) > 0 && size < raw).then_some(size as u32)
+                };
+                contents.push(content(raw as u32, size(12), size(12)));
+                values.push(if raw > 126 {
+                    value(Form::External, None, raw, raw)
+                } else {
+                    value(Form::Short, None, raw, raw + 1)
+                });
+            }
+            let mut row = seen(&values);
+            row.contents = contents;
+            let (table, targets) = table(count, target);
+            let methods = [LZ4, MethodChoice::One(Method::Pglz), MethodChoice::Either];
+            let methods = vec![methods[random(3) as usize]; count];
+            let policy = policies[random(7) as usize].parse().unwrap();
+            let rule = Rule::new(policy, &table, &targets, methods);
+            let Decision::Forms(wanted) = rule.decide(&table, &targets, &row) else { panic!() };
+            let after = stored(&row, &wanted);
+            let again = rule.decide(&table, &targets, &after);
+            assert!(again.complies(), "{rule:?}\n{row:?}\n{after:?}\n{again:?}");
+            changed += usize::from(wanted.iter().any(|one| !one.complies));
+            let compressed = wanted.iter().filter(|one| one.method.is_some()).count();
+            mixed += usize::from(compressed > 0 && compressed < count);
+        }
+        assert!(changed > 5000 && mixed > 1000, "{changed} {mixed}");
+    }
+}

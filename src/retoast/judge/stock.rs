@@ -1,0 +1,473 @@
+//! Whether a stored row is what the choice would store (pure).
+//!
+//! With pages at hand the toaster's own algorithm decides, fed with the row's values as an UPDATE
+//! that forces the chosen columns would hand them over. Through SQL functions less is to be seen,
+//! and only what surely differs counts.
+
+use crate::codec::Method;
+use crate::disk::desc::Storage;
+use crate::model::stored::{Form, StoredValue};
+use crate::model::toast::{Incoming, Operation, Placed, Table, ToastError, Toasted};
+use crate::retoast::goal::toaster::Toaster;
+use crate::server::probe::{Placement, Told};
+
+/// What is known of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is stored as the choice would store it.
+    Complies,
+    /// It is stored otherwise.
+    Differs,
+    /// It depends on whether these columns' values (indexes from 0) can be compressed, and on how
+    /// far.
+    Depends(Vec<usize>),
+}
+
+/// The size of the datum, with its 8 bytes of headers, into which the server would compress a value;
+/// `None` if it leaves the value as it is.
+pub type Compressed = Option<u32>;
+
+/// Ways in which a row may have come to be stored: what any of them gives complies.
+const OPERATIONS: [Operation; 3] =
+    [Operation::Insert, Operation::Update, Operation::UpdateOfExternal];
+
+/// How many ways in which a row may have come to be stored are tried besides those.
+const MOST_HISTORIES: usize = 32;
+
+/// Decides by the model. `table` is as the choice sets it; `targets` are the chosen columns'
+/// indexes, `follow` those of generated columns that are computed anew with them; `known` says what
+/// the server makes of a value where that was asked.
+pub fn by_model(
+    table: &Table,
+    targets: &[usize],
+    follow: &[usize],
+    values: &[StoredValue],
+    known: &dyn Fn(usize) -> Option<Compressed>,
+) -> Verdict {
+    for &index in targets {
+        let (Some(value), Some(column)) = (values.get(index), table.columns.get(index)) else {
+            continue;
+        };
+        let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
+        let other =
+            |method: Method| column.method != crate::model::policy::MethodChoice::One(method);
+        // what is compressed otherwise never comes out of the toaster as it is
+        if matches!(value.form, Form::Compressed | Form::ExternalCompressed)
+            && (!compresses || value.method.is_none_or(other))
+        {
+            return Verdict::Differs;
+        }
+    }
+    let row = Judged { table, targets, values, known };
+    let incoming = incoming(targets, follow, values);
+    let mut open = Vec::new();
+    let mut may_have_been = false;
+    for operation in OPERATIONS {
+        let (found, mut asked) = row.try_one(&incoming, operation);
+        if found == Found::Same && asked.is_empty() {
+            return Verdict::Complies;
+        }
+        may_have_been |= found == Found::LessToasted;
+        open.append(&mut asked);
+    }
+    if !open.is_empty() {
+        open.sort_unstable();
+        open.dedup();
+        return Verdict::Depends(open);
+    }
+    if may_have_been && row.has_history(&incoming, follow) {
+        return Verdict::Complies;
+    }
+    Verdict::Differs
+}
+
+/// What comes of a row, compared with what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// The same.
+    Same,
+    /// Values are compressed or out of line now that would not be.
+    LessToasted,
+    /// Something else.
+    Other,
+}
+
+/// A row that is judged.
+struct Judged<'a> {
+    table: &'a Table,
+    targets: &'a [usize],
+    values: &'a [StoredValue],
+    known: &'a dyn Fn(usize) -> Option<Compressed>,
+}
+
+impl Judged<'_> {
+    /// Stores values that arrive so, and compares the chosen columns; gives the columns whose compressed size
+    /// has to be known for that.
+    fn try_one(&self, incoming: &[Incoming], operation: Operation) -> (Found, Vec<usize>) {
+        let (stored, asked) = self.toast(incoming, operation);
+        // a row too big for the choice is the server's to refuse
+        let Ok(stored) = stored else { return (Found::Other, asked) };
+        let mut found = Found::Same;
+        for &index in self.targets {
+            let (Some(now), Some(then)) = (self.values.get(index), stored.values.get(index)) else {
+                continue;
+            };
+            if same_form(now, then) {
+                continue;
+            }
+            // what can be compressed does not go out of line uncompressed
+            let compressible = now.method.is_none() && then.method.is_some();
+            if compressible || effort(now.form) <= effort(then.form) {
+                return (Found::Other, asked);
+            }
+            found = Found::LessToasted;
+        }
+        (found, asked)
+    }
+
+    fn toast(
+        &self,
+        incoming: &[Incoming],
+        operation: Operation,
+    ) -> (Result<Toasted, ToastError>, Vec<usize>) {
+        let mut asked = Vec::new();
+        let mut compress = |index: usize, _method: Method| {
+            let value = self.values.get(index)?;
+            already(value).or_else(|| {
+                (self.known)(index).unwrap_or_else(|| {
+                    asked.push(index);
+                    None
+                })
+            })
+        };
+        let stored = self.table.toast(incoming, operation, &mut compress);
+        // other columns' values that were never compressed are taken for incompressible
+        asked.retain(|index| self.targets.contains(index));
+        (stored, asked)
+    }
+
+    /// Whether the row may have come to be what it is by one UPDATE in which values of other columns were
+    /// compressed or moved out too: before that they were longer in the row, and left less room. After it they
+    /// are no longer, so that another UPDATE would store the chosen columns otherwise.
+    fn has_history(&self, incoming: &[Incoming], follow: &[usize]) -> bool {
+        let mut changed: Vec<(usize, &StoredValue)> = self
+            .values
+            .iter()
+            .enumerate()
+            .filter(|(index, value)| {
+                !self.targets.contains(index) && !follow.contains(index) && effort(value.form) > 0
+            })
+            .collect();
+        // the longest ones are toasted first
+        changed.sort_by_key(|(_, value)| std::cmp::Reverse(value.raw_size));
+        let alone = (0..changed.len()).map(|at| at..at + 1);
+        let together = (2..=changed.len()).map(|end| 0..end);
+        alone.chain(together).take(MOST_HISTORIES).any(|some| {
+            let some = changed.get(some).unwrap_or_default();
+            [before as fn(&StoredValue) -> Incoming, before_moved].into_iter().any(|earlier| {
+                let mut incoming = incoming.to_vec();
+                for (index, value) in some {
+                    if let Some(slot) = incoming.get_mut(*index) {
+                        *slot = earlier(value);
+                    }
+                }
+                OPERATIONS.iter().any(|&operation| self.gives(&incoming, operation))
+            })
+        })
+    }
+
+    /// Whether these values come to be what the whole row is.
+    fn gives(&self, incoming: &[Incoming], operation: Operation) -> bool {
+        let (stored, asked) = self.toast(incoming, operation);
+        asked.is_empty()
+            && stored.is_ok_and(|stored| {
+                self.values.iter().zip(&stored.values).all(|(now, then)| same_form(now, then))
+            })
+    }
+}
+
+/// How much was done to a value: compressed, moved out of line.
+fn effort(form: Form) -> u8 {
+    match form {
+        Form::Compressed => 1,
+        Form::External | Form::ExternalCompressed => 2,
+        _ => 0,
+    }
+}
+
+/// A value before it was compressed and moved out.
+fn before(value: &StoredValue) -> Incoming {
+    Incoming::Plain { raw: small(value.raw_size).unwrap_or(0) }
+}
+
+/// A value before it was moved out.
+fn before_moved(value: &StoredValue) -> Incoming {
+    match (value.form, already(value)) {
+        (Form::ExternalCompressed, Some(size)) => Incoming::Compressed {
+            size,
+            raw: small(value.raw_size).unwrap_or(0),
+            method: value.method,
+        },
+        _ => before(value),
+    }
+}
+
+/// Whether the server takes a row of these values at all.
+pub(crate) fn fits(
+    table: &Table,
+    targets: &[usize],
+    follow: &[usize],
+    values: &[StoredValue],
+) -> bool {
+    let incoming = incoming(targets, follow, values);
+    let mut compress = |index: usize, _method: Method| already(values.get(index)?);
+    table.toast(&incoming, Operation::Update, &mut compress).is_ok()
+}
+
+/// The values of a row as an UPDATE hands them over that makes the chosen ones anew.
+fn incoming(targets: &[usize], follow: &[usize], values: &[StoredValue]) -> Vec<Incoming> {
+    let one = |(index, value): (usize, &StoredValue)| {
+        let fresh = targets.contains(&index) || follow.contains(&index);
+        if fresh { forced(value) } else { kept(value) }
+    };
+    values.iter().enumerate().map(one).collect()
+}
+
+/// The size of the compressed datum where the value is stored as one.
+fn already(value: &StoredValue) -> Compressed {
+    match value.form {
+        Form::Compressed => small(value.stored_size),
+        Form::ExternalCompressed => small(value.stored_size.map(|size| size + 4)),
+        _ => None,
+    }
+}
+
+pub(crate) fn same_form(now: &StoredValue, then: &Placed) -> bool {
+    match now.form {
+        Form::Null | Form::Missing | Form::Custom | Form::Unknown => true,
+        Form::Short | Form::Plain => matches!(then.form, Form::Short | Form::Plain),
+        form => form == then.form && now.method == then.method,
+    }
+}
+
+pub(crate) fn small(size: Option<u64>) -> Option<u32> {
+    size.and_then(|size| u32::try_from(size).ok())
+}
+
+/// A chosen column's value: a fresh datum with a 4-byte header.
+pub(crate) fn forced(value: &StoredValue) -> Incoming {
+    match value.form {
+        Form::Null => Incoming::Null,
+        Form::Custom | Form::Unknown => {
+            Incoming::Opaque { size: small(Some(value.pointer_size)).unwrap_or(0) }
+        }
+        _ => Incoming::Plain { raw: small(value.raw_size).unwrap_or(0) },
+    }
+}
+
+/// Another column's value, which the UPDATE carries along.
+pub(crate) fn kept(value: &StoredValue) -> Incoming {
+    let raw = small(value.raw_size).unwrap_or(0);
+    let stored = small(value.stored_size).unwrap_or(0);
+    match value.form {
+        Form::Null => Incoming::Null,
+        Form::Short => Incoming::Short { raw },
+        // of a fixed-length type the stored size is the raw size
+        Form::Plain | Form::Missing if stored == raw => Incoming::Fixed { size: raw },
+        Form::Plain | Form::Missing => Incoming::Plain { raw },
+        Form::Compressed => Incoming::Compressed { size: stored, raw, method: value.method },
+        Form::External | Form::ExternalCompressed => Incoming::Kept {
+            stored,
+            raw,
+            method: value.method,
+            compressed: value.form == Form::ExternalCompressed,
+        },
+        Form::Custom | Form::Unknown => {
+            Incoming::Opaque { size: small(Some(value.pointer_size)).unwrap_or(0) }
+        }
+    }
+}
+
+/// Decides on one value by what the functions tell. `method` is the column's, resolved; `row` the sum
+/// of `pg_column_size` over the row's columns; `threshold` is `TOAST_TUPLE_THRESHOLD`, `target` the
+/// table's `toast_tuple_target`.
+pub(crate) fn by_functions(
+    toaster: Toaster,
+    method: Method,
+    value: &Told,
+    row: u64,
+    threshold: u64,
+    target: u64,
+) -> Verdict {
+    let Some(size) = value.value.stored_size else { return Verdict::Complies };
+    // the tuple header, and what alignment may add to a row that is just short of the limit
+    let may_be_toasted = row + 24 + 64 > threshold;
+    match (toaster.storage(), value.value.method) {
+        (Storage::Extended | Storage::Main, Some(stored)) if stored != method => Verdict::Differs,
+        (Storage::Extended | Storage::Main, Some(_)) => Verdict::Complies,
+        (Storage::Extended | Storage::Main, None) if may_be_toasted => Verdict::Depends(Vec::new()),
+        (Storage::Extended | Storage::Main, None) => Verdict::Complies,
+        (Storage::External | Storage::Plain, Some(_)) => Verdict::Differs,
+        (Storage::External, None)
+            if value.placement == Placement::InRow && size > threshold.max(target) =>
+        {
+            Verdict::Differs
+        }
+        (Storage::Plain, None) if value.placement == Placement::OutOfLine => Verdict::Differs,
+        (Storage::External | Storage::Plain, None) => Verdict::Complies,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::desc::{Align, Length};
+    use crate::disk::layout::PageSize;
+    use crate::model::cost::Prices;
+    use crate::model::policy::{MethodChoice, Policy};
+    use crate::model::settings::TupleTarget;
+    use crate::model::toast::Column;
+
+    fn table(storage: Storage, method: Method) -> Table {
+        let column = |length, align, storage| Column {
+            length,
+            align,
+            storage,
+            type_storage: storage,
+            method: MethodChoice::One(method),
+            policy: Policy::Always,
+        };
+        Table {
+            columns: vec![
+                column(Length::Fixed(4), Align::Int, Storage::Plain),
+                column(Length::Varlena, Align::Int, storage),
+            ],
+            target: TupleTarget::default_for(PageSize::DEFAULT),
+            has_toast_relation: true,
+            page: PageSize::DEFAULT,
+            prices: Prices::default(),
+        }
+    }
+
+    fn stored(form: Form, method: Option<Method>, raw: u64, size: u64) -> StoredValue {
+        let pointer_size = if form.is_external() { 18 } else { 0 };
+        StoredValue {
+            form,
+            method,
+            raw_size: Some(raw),
+            stored_size: Some(size),
+            pointer_size,
+            ..StoredValue::NULL
+        }
+    }
+
+    fn verdict(
+        storage: Storage,
+        method: Method,
+        value: StoredValue,
+        known: Option<Compressed>,
+    ) -> Verdict {
+        let id = stored(Form::Plain, None, 4, 4);
+        by_model(&table(storage, method), &[1], &[], &[id, value], &|_| known)
+    }
+
+    #[test]
+    fn another_method_differs_and_the_same_complies() {
+        let pglz = stored(Form::ExternalCompressed, Some(Method::Pglz), 9000, 3000);
+        assert_eq!(verdict(Storage::Extended, Method::Lz4, pglz, None), Verdict::Differs);
+        assert_eq!(verdict(Storage::Extended, Method::Pglz, pglz, None), Verdict::Complies);
+        assert_eq!(verdict(Storage::External, Method::Pglz, pglz, None), Verdict::Differs);
+        // main keeps what fits the page in the row
+        assert_eq!(verdict(Storage::Main, Method::Pglz, pglz, None), Verdict::Differs);
+    }
+
+    #[test]
+    fn an_uncompressed_value_depends_and_the_answer_decides() {
+        let raw = stored(Form::External, None, 9000, 9000);
+        let lz4 = |known| verdict(Storage::Extended, Method::Lz4, raw, known);
+        assert_eq!(lz4(None), Verdict::Depends(vec![1]));
+        assert_eq!(lz4(Some(None)), Verdict::Complies);
+        assert_eq!(lz4(Some(Some(4000))), Verdict::Differs);
+        assert_eq!(verdict(Storage::External, Method::Lz4, raw, None), Verdict::Complies);
+        assert_eq!(verdict(Storage::Plain, Method::Lz4, raw, None), Verdict::Differs);
+    }
+
+    #[test]
+    fn short_rows_stay_as_they_are() {
+        let raw = stored(Form::Plain, None, 1000, 1004);
+        assert_eq!(verdict(Storage::Extended, Method::Lz4, raw, None), Verdict::Complies);
+        let inline = stored(Form::Compressed, Some(Method::Pglz), 5000, 1000);
+        assert_eq!(verdict(Storage::Extended, Method::Pglz, inline, None), Verdict::Complies);
+        assert_eq!(verdict(Storage::Plain, Method::Pglz, inline, None), Verdict::Differs);
+        assert_eq!(
+            verdict(Storage::Extended, Method::Lz4, StoredValue::NULL, None),
+            Verdict::Complies
+        );
+    }
+
+    #[test]
+    fn what_any_operation_gives_complies() {
+        let low = Table {
+            target: TupleTarget::new(128, PageSize::DEFAULT).unwrap(),
+            ..table(Storage::Extended, Method::Lz4)
+        };
+        let id = stored(Form::Plain, None, 4, 4);
+        let verdict = |value| by_model(&low, &[1], &[], &[id, value], &|_| None);
+        // an INSERT leaves it in the row, an UPDATE of a row with a value out of line compresses it
+        let plain = stored(Form::Plain, None, 1500, 1504);
+        let compressed = stored(Form::Compressed, Some(Method::Lz4), 1500, 80);
+        let moved = stored(Form::ExternalCompressed, Some(Method::Lz4), 1500, 700);
+        for value in [plain, compressed, moved] {
+            assert_eq!(verdict(value), Verdict::Complies, "{value:?}");
+        }
+        // none moves out what is small enough once it is compressed
+        let moved = stored(Form::ExternalCompressed, Some(Method::Lz4), 1500, 40);
+        assert_eq!(verdict(moved), Verdict::Differs);
+    }
+
+    #[test]
+    fn generated_columns_that_follow_are_computed_anew() {
+        let mut wide = table(Storage::Extended, Method::Lz4);
+        wide.columns.push(wide.columns[1]);
+        let id = stored(Form::Plain, None, 4, 4);
+        // the smaller value stays in the row because the larger one, taken first, has moved out
+        let small = stored(Form::Plain, None, 1900, 1904);
+        let large = stored(Form::External, None, 9000, 9000);
+        let values = [id, small, large];
+        assert_eq!(by_model(&wide, &[1], &[2], &values, &|_| None), Verdict::Complies);
+        // a kept pointer is small: nothing else would move either
+        assert_eq!(by_model(&wide, &[1], &[], &values, &|_| None), Verdict::Complies);
+        // beside a fresh value it would be the larger one
+        let large = stored(Form::Plain, None, 1950, 1954);
+        let small = stored(Form::External, None, 1900, 1900);
+        let values = [id, large, small];
+        let verdict = |follow: &[usize]| by_model(&wide, &[1], follow, &values, &|_| Some(None));
+        assert_eq!(verdict(&[2]), Verdict::Differs);
+        assert_eq!(verdict(&[]), Verdict::Complies);
+    }
+
+    #[test]
+    fn functions_count_what_surely_differs() {
+        use Placement::{InRow, OutOfLine, Unknown};
+        let lz4 = Toaster::Compressed(Method::Lz4);
+        let told = |size, method, placement| {
+            let stored_size = Some(size);
+            let form = Form::Unknown;
+            Told {
+                value: StoredValue { form, method, stored_size, ..StoredValue::NULL },
+                placement,
+            }
+        };
+        let by = |toaster, told, row| by_functions(toaster, Method::Lz4, &told, row, 2032, 4080);
+        assert_eq!(by(lz4, told(9, Some(Method::Pglz), Unknown), 9), Verdict::Differs);
+        assert_eq!(by(lz4, told(3000, Some(Method::Lz4), Unknown), 3000), Verdict::Complies);
+        assert_eq!(by(lz4, told(3000, None, Unknown), 3000), Verdict::Depends(Vec::new()));
+        assert_eq!(by(lz4, told(300, None, Unknown), 400), Verdict::Complies);
+        assert_eq!(by(Toaster::External, told(5000, None, InRow), 5000), Verdict::Differs);
+        assert_eq!(by(Toaster::External, told(3000, None, InRow), 3000), Verdict::Complies);
+        assert_eq!(by(Toaster::External, told(3000, None, OutOfLine), 3000), Verdict::Complies);
+        assert_eq!(by(Toaster::Plain, told(3000, None, OutOfLine), 3000), Verdict::Differs);
+        let null = Told { value: StoredValue::NULL, placement: InRow };
+        assert_eq!(by(Toaster::Plain, null, 3000), Verdict::Complies);
+    }
+}

@@ -1,0 +1,220 @@
+//! Where scanning is, in a file: a sweep that was stopped begins there again. What it leaves out is
+//! looked at by the last scan, which is always of the whole table.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::file;
+
+/// The name and version of the file's form.
+const SCHEMA: &str = "toastctl.retoast-checkpoint/1";
+/// How often the file is written.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+
+/// What a checkpoint is of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sweep {
+    /// The database.
+    pub database: String,
+    /// Columns and toaster.
+    pub choice: String,
+}
+
+/// A table's file on disk, which a rewrite of the table changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// `pg_class.oid`.
+    pub oid: u32,
+    /// `pg_relation_filenode`.
+    pub filenode: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Position {
+    #[serde(flatten)]
+    place: Place,
+    block: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Saved {
+    schema: String,
+    #[serde(flatten)]
+    sweep: Sweep,
+    tables: Vec<Position>,
+}
+
+/// Why a checkpoint cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The operating system's answer.
+    #[error("could not {action} checkpoint file \"{}\": {error}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The answer.
+        error: io::Error,
+    },
+    /// Something else stands in the file.
+    #[error("file \"{}\" is no checkpoint of toastctl retoast", .0.display())]
+    Bad(PathBuf),
+    /// The checkpoint of another sweep.
+    #[error(
+        "checkpoint file \"{}\" is of another sweep: {} in database \"{}\"\n\
+         HINT:  Name another file, or remove this one.",
+        path.display(), sweep.choice, sweep.database
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it is of.
+        sweep: Sweep,
+    },
+}
+
+/// A checkpoint file.
+#[derive(Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    state: Mutex<(Saved, Option<Instant>)>,
+}
+
+impl Checkpoint {
+    /// Reads the file if it is there.
+    ///
+    /// # Errors
+    /// It cannot be read, is none, or is another sweep's.
+    pub fn open(path: &Path, sweep: Sweep) -> Result<Checkpoint, CheckpointError> {
+        let saved = match std::fs::read(path) {
+            Ok(bytes) => {
+                let saved: Saved = serde_json::from_slice(&bytes)
+                    .map_err(|_| CheckpointError::Bad(path.to_owned()))?;
+                if saved.schema != SCHEMA {
+                    return Err(CheckpointError::Bad(path.to_owned()));
+                }
+                if saved.sweep != sweep {
+                    return Err(CheckpointError::Foreign {
+                        path: path.to_owned(),
+                        sweep: saved.sweep,
+                    });
+                }
+                saved
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Saved { schema: SCHEMA.to_owned(), sweep, tables: Vec::new() }
+            }
+            Err(error) => {
+                return Err(CheckpointError::Io { action: "read", path: path.to_owned(), error });
+            }
+        };
+        Ok(Checkpoint { path: path.to_owned(), state: Mutex::new((saved, None)) })
+    }
+
+    /// The block at which a table's scan goes on; 0 for one that is not in the file, or was rewritten
+    /// since.
+    pub fn start(&self, place: Place) -> u32 {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0.tables.iter().find(|table| table.place == place).map_or(0, |table| table.block)
+    }
+
+    /// All before this block is done. The file is written about once a second.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn at(&self, place: Place, block: u32) -> Result<(), CheckpointError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (saved, last) = &mut *state;
+        saved.tables.retain(|table| table.place.oid != place.oid);
+        saved.tables.push(Position { place, block });
+        if last.is_some_and(|last| last.elapsed() < SAVE_EVERY) {
+            return Ok(());
+        }
+        *last = Some(Instant::now());
+        self.write(saved)
+    }
+
+    /// Writes the file as a table's sweep ends: without the table if all of it is done, and not at all
+    /// if nothing is left.
+    ///
+    /// # Errors
+    /// It cannot be written or removed.
+    pub fn end(&self, place: Place, complete: bool) -> Result<(), CheckpointError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let saved = &mut state.0;
+        if complete {
+            saved.tables.retain(|table| table.place.oid != place.oid);
+        }
+        if !saved.tables.is_empty() {
+            return self.write(saved);
+        }
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(CheckpointError::Io { action: "remove", path: self.path.clone(), error })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&self, saved: &Saved) -> Result<(), CheckpointError> {
+        let failed =
+            |error| CheckpointError::Io { action: "write", path: self.path.clone(), error };
+        let text = serde_json::to_vec(saved).map_err(|error| failed(error.into()))?;
+        file::replace(&self.path, &text).map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sweep() -> Sweep {
+        Sweep { database: "d".into(), choice: "v to lz4".into() }
+    }
+
+    const PLACE: Place = Place { oid: 7, filenode: 8 };
+
+    #[test]
+    fn a_position_is_found_again_until_its_table_is_done_or_rewritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("checkpoint");
+        let open = || Checkpoint::open(&path, sweep()).unwrap();
+        let checkpoint = open();
+        assert_eq!(checkpoint.start(PLACE), 0);
+        checkpoint.at(PLACE, 256).unwrap();
+        assert_eq!(open().start(PLACE), 256);
+        // within the same second only the end writes
+        checkpoint.at(PLACE, 512).unwrap();
+        assert_eq!(open().start(PLACE), 256);
+        checkpoint.end(PLACE, false).unwrap();
+        assert_eq!(open().start(PLACE), 512);
+        assert_eq!(open().start(Place { filenode: 9, ..PLACE }), 0);
+        open().end(PLACE, true).unwrap();
+        assert!(!path.exists());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_none_or_anothers_is_an_error_that_names_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("checkpoint");
+        let error = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Checkpoint::open(&path, sweep()).unwrap_err().to_string()
+        };
+        let named = format!("\"{}\"", path.display());
+        for bad in ["", "[]", "{}", r#"{"schema":"x","database":"d","choice":"c","tables":[]}"#] {
+            assert_eq!(error(bad), format!("file {named} is no checkpoint of toastctl retoast"));
+        }
+        let other = format!(r#"{{"schema":"{SCHEMA}","database":"e","choice":"w","tables":[]}}"#);
+        let foreign = error(&other);
+        assert!(foreign.contains(&named) && foreign.contains("w in database \"e\""), "{foreign}");
+        let directory = Checkpoint::open(dir.path(), sweep()).unwrap_err().to_string();
+        assert!(directory.starts_with("could not read checkpoint file"), "{directory}");
+    }
+}

@@ -1,0 +1,172 @@
+//! What columns were set to before a sweep set them otherwise for the time of its work: a line at the end of
+//! the columns' comments, which is gone with the work. Who finds it after a kill knows what to set.
+//!
+//! Checkpoint files are there only where they were asked for, and a table would have to be cleaned up.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::codec::Method;
+use crate::disk::desc::Storage;
+use crate::retoast::check::ready::Ready;
+use crate::server::LiveError;
+use crate::server::sql::{quote_identifier, quote_literal};
+
+/// Storage and compression method of a column; the method is `None` where the server's default is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// `attstorage`.
+    pub storage: Storage,
+    /// `attcompression`.
+    pub compression: Option<Method>,
+}
+
+impl Setting {
+    /// For people, and in the comment.
+    pub fn text(self) -> String {
+        let method = self.compression.map_or("default", Method::name);
+        format!("storage {}, compression {method}", self.storage.name())
+    }
+
+    fn parse(text: &str) -> Option<Setting> {
+        let (storage, compression) = text.strip_prefix("storage ")?.split_once(", compression ")?;
+        let storages = [Storage::Plain, Storage::Main, Storage::External, Storage::Extended];
+        let compression = match compression {
+            "default" => None,
+            name => Some([Method::Pglz, Method::Lz4].into_iter().find(|m| m.name() == name)?),
+        };
+        let storage = storages.into_iter().find(|known| known.name() == storage)?;
+        Some(Setting { storage, compression })
+    }
+}
+
+/// A chosen column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// What it is set to.
+    pub now: Setting,
+    /// Its comment without the line.
+    comment: String,
+    /// What it was set to before, if the line is there.
+    pub before: Option<Setting>,
+}
+
+const BEGIN: &str = "[toastctl: before its run ";
+const END: &str = "]";
+
+impl Column {
+    /// A column whose comment is this.
+    pub fn new(name: String, now: Setting, comment: &str) -> Column {
+        let (own, line) = match comment.rsplit_once('\n') {
+            Some((own, line)) => (own, line),
+            None => ("", comment),
+        };
+        let before = line.strip_prefix(BEGIN).and_then(|line| line.strip_suffix(END));
+        match before.and_then(Setting::parse) {
+            Some(before) => Column { name, now, comment: own.to_owned(), before: Some(before) },
+            None => Column { name, now, comment: comment.to_owned(), before: None },
+        }
+    }
+
+    fn comment(&self, table: &str, comment: &str) -> String {
+        let literal = match comment {
+            "" => "NULL".to_owned(),
+            text => quote_literal(text),
+        };
+        format!("COMMENT ON COLUMN {table}.{} IS {literal}", quote_identifier(&self.name))
+    }
+
+    fn mark(&self, table: &str) -> String {
+        let break_ = if self.comment.is_empty() { "" } else { "\n" };
+        let line = format!("{}{break_}{BEGIN}{}{END}", self.comment, self.now.text());
+        self.comment(table, &line)
+    }
+}
+
+/// The statements that write the line to those columns that do not have it: what is remembered longest
+/// is what nobody but the user has set.
+pub fn mark(table: &str, columns: &[Column]) -> Option<String> {
+    let unmarked = columns.iter().filter(|column| column.before.is_none());
+    joined(&unmarked.map(|column| column.mark(table)).collect::<Vec<String>>())
+}
+
+/// The statements that remove it.
+pub fn unmark(table: &str, columns: &[Column]) -> Option<String> {
+    let marked = columns.iter().filter(|column| column.before.is_some());
+    joined(&marked.map(|column| column.comment(table, &column.comment)).collect::<Vec<String>>())
+}
+
+fn joined(statements: &[String]) -> Option<String> {
+    (!statements.is_empty()).then(|| statements.join("; "))
+}
+
+/// The chosen columns as they are now.
+pub async fn ask(client: &Client, ready: &Ready) -> Result<Vec<Column>, LiveError> {
+    let names: Vec<&str> = ready.targets.iter().map(|target| target.name.as_str()).collect();
+    let rows = client
+        .query_typed(
+            "SELECT a.attname::pg_catalog.text, a.attstorage::pg_catalog.text, \
+             a.attcompression::pg_catalog.text, \
+             coalesce(pg_catalog.col_description(a.attrelid, a.attnum), '') \
+             FROM pg_catalog.pg_attribute AS a WHERE a.attrelid OPERATOR(pg_catalog.=) $1 \
+               AND a.attname OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.name[]) \
+             ORDER BY a.attnum",
+            &[(&ready.relation.oid.0, Type::OID), (&names, Type::TEXT_ARRAY)],
+        )
+        .await?;
+    let mut columns = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let (storage, compression): (String, String) = (row.try_get(1)?, row.try_get(2)?);
+        let found = storage.chars().next().and_then(Storage::from_char);
+        let storage =
+            found.ok_or_else(|| LiveError::Unexpected(format!("attstorage \"{storage}\"")))?;
+        let compression = match compression.as_str() {
+            "p" => Some(Method::Pglz),
+            "l" => Some(Method::Lz4),
+            _ => None,
+        };
+        let now = Setting { storage, compression };
+        columns.push(Column::new(row.try_get(0)?, now, row.try_get(3)?));
+    }
+    Ok(columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAIN: Setting = Setting { storage: Storage::Main, compression: Some(Method::Lz4) };
+    const NOW: Setting = Setting { storage: Storage::External, compression: None };
+
+    #[test]
+    fn a_comment_has_the_line_for_the_time_of_the_work() {
+        for own in ["", "it's mine", "two\nlines\n"] {
+            let column = Column::new("a b".into(), MAIN, own);
+            assert_eq!((column.comment.as_str(), column.before), (own, None));
+            let marked = mark("s.t", std::slice::from_ref(&column)).unwrap();
+            assert!(marked.starts_with("COMMENT ON COLUMN s.t.\"a b\" IS '"), "{marked}");
+            let line = format!("{BEGIN}storage main, compression lz4{END}");
+            let comment = if own.is_empty() { line.clone() } else { format!("{own}\n{line}") };
+            assert!(marked.ends_with(&quote_literal(&comment)), "{marked}");
+            let after = Column::new("a b".into(), NOW, &comment);
+            assert_eq!((after.comment.as_str(), after.before), (own, Some(MAIN)));
+            // a later run does not take what a killed one has set for the user's choice
+            assert_eq!(mark("s.t", std::slice::from_ref(&after)), None);
+            let removed = unmark("s.t", &[after]).unwrap();
+            let literal = if own.is_empty() { "NULL".into() } else { quote_literal(own) };
+            assert_eq!(removed, format!("COMMENT ON COLUMN s.t.\"a b\" IS {literal}"));
+            assert_eq!(unmark("s.t", &[column]), None);
+        }
+    }
+
+    #[test]
+    fn other_comments_are_nobodys_line() {
+        for comment in ["x]", "[toastctl: before its run storage tin, compression lz4]", "\n"] {
+            let column = Column::new("a".into(), NOW, comment);
+            assert_eq!((column.comment.as_str(), column.before), (comment, None));
+        }
+        assert_eq!(Setting::parse(&NOW.text()), Some(NOW));
+    }
+}

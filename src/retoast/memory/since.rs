@@ -1,0 +1,334 @@
+//! What earlier runs by a policy have proven, so that a later one judges only rows that were written
+//! since (pure).
+//!
+//! A run is complete when a scan has found that every row complies that was there when the proof
+//! began. What was inserted by transactions before the oldest one that ran then is among these rows,
+//! and a row that is changed later gets another inserting transaction. So that transaction's number is
+//! what has to be remembered, and beside it everything that must not have changed since: the rows'
+//! numbers mean nothing in another cluster or after a rewrite, which stores values as the columns are
+//! set and leaves the numbers as they were. Losing the file costs nothing but time.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The name and version of the JSON form.
+const SCHEMA: &str = "toastctl.since/2";
+/// The form of before, which knew of no rewrites.
+const EARLIER: &str = "toastctl.since/1";
+/// Transactions further apart than this cannot be told earlier from later by the 32 bits that rows
+/// hold, with room for those of the run itself.
+const MAX_AGE: u64 = (1 << 31) - (1 << 24);
+
+/// What a table is known by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// `system_identifier` of the cluster.
+    pub system: String,
+    /// Its timeline: another one after a failover or a recovery to a point in time.
+    pub timeline: u32,
+    /// `pg_database.oid`.
+    pub database: u32,
+    /// `pg_class.oid`.
+    pub oid: u32,
+    /// `pg_relation_filenode`: another one after every rewrite.
+    pub filenode: u32,
+    /// `attnum` and `atttypid` of the columns.
+    pub columns: Vec<(i16, u32)>,
+}
+
+/// A table as it is now, or was when a proof began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Database and table by name.
+    pub name: String,
+    /// What else it is known by.
+    pub identity: Identity,
+    /// Position of the WAL.
+    pub wal: u64,
+    /// The oldest transaction under way.
+    pub xmin: u64,
+    /// The next transaction.
+    pub xmax: u64,
+    /// Those under way.
+    pub in_progress: Vec<u64>,
+}
+
+/// What is remembered, by cluster, database and table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    schema: String,
+    tables: BTreeMap<String, Proven>,
+    /// Whether it was read from a file of an earlier version, of which nothing can be believed.
+    #[serde(skip)]
+    earlier: bool,
+}
+
+/// What a run has proven of one table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Proven {
+    #[serde(flatten)]
+    identity: Identity,
+    /// Policy, methods, columns and target.
+    choice: String,
+    /// Rows that earlier transactions inserted comply.
+    xid: u64,
+    /// Position of the WAL when the proof began.
+    wal: u64,
+}
+
+/// Why all rows are judged although something is remembered of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Doubt {
+    /// The file's form.
+    Earlier,
+    /// Another cluster.
+    Cluster,
+    /// The database or the table has another OID.
+    MadeAnew(&'static str),
+    /// The cluster failed over, or was recovered.
+    Timeline(u32, u32),
+    /// The cluster has not yet come as far as it was.
+    SetBack,
+    /// Another file.
+    Rewritten,
+    /// Other columns by the same names.
+    Columns,
+    /// Another policy, method, list of columns or target.
+    Choice(String),
+    /// Too many transactions since.
+    TooOld,
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Doubt::Earlier => f.write_str("the file was written by an earlier version of toastctl"),
+            Doubt::Cluster => f.write_str("the file is of another cluster"),
+            Doubt::MadeAnew(what) => write!(f, "the {what} was made anew since"),
+            Doubt::Timeline(then, now) => write!(
+                f,
+                "the cluster is on another timeline ({now}, then {then}): it failed over or was \
+                 recovered since"
+            ),
+            Doubt::SetBack => f.write_str("the cluster was set back to an earlier time since"),
+            Doubt::Rewritten => f.write_str(
+                "the table was rewritten since (by VACUUM FULL, CLUSTER, TRUNCATE or the like)",
+            ),
+            Doubt::Columns => f.write_str("columns were replaced since"),
+            Doubt::Choice(then) => write!(f, "the file is of another choice: {then}"),
+            Doubt::TooOld => f.write_str("too many transactions have come since"),
+        }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { schema: SCHEMA.into(), tables: BTreeMap::new(), earlier: false }
+    }
+}
+
+impl Memory {
+    /// Reads the JSON form; `None` if it is not that.
+    pub fn parse(text: &str) -> Option<Memory> {
+        let value: serde_json::Value = serde_json::from_str(text).ok()?;
+        if value.get("schema")? == EARLIER {
+            return Some(Memory { earlier: true, ..Memory::default() });
+        }
+        serde_json::from_value(value).ok().filter(|memory: &Memory| memory.schema == SCHEMA)
+    }
+
+    /// The JSON form.
+    pub fn print(&self) -> String {
+        // it has nothing that JSON cannot say
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// The transaction from which on rows have to be judged; `Ok(None)` for all rows where nothing is
+    /// remembered of the table.
+    ///
+    /// # Errors
+    /// Why what is remembered is not believed.
+    pub fn since(&self, now: &Standing, choice: &str) -> Result<Option<Since>, Doubt> {
+        if self.earlier {
+            return Err(Doubt::Earlier);
+        }
+        let Some(proven) = self.tables.get(&key(now)) else {
+            let of_another =
+                |key: &String| key.split_once('/').is_some_and(|(_, name)| name == now.name);
+            return if self.tables.keys().any(of_another) { Err(Doubt::Cluster) } else { Ok(None) };
+        };
+        let (then, identity) = (&proven.identity, &now.identity);
+        if then.system != identity.system {
+            return Err(Doubt::Cluster);
+        }
+        if then.database != identity.database {
+            return Err(Doubt::MadeAnew("database"));
+        }
+        if then.oid != identity.oid {
+            return Err(Doubt::MadeAnew("table"));
+        }
+        if then.timeline != identity.timeline {
+            return Err(Doubt::Timeline(then.timeline, identity.timeline));
+        }
+        let Some(age) = now.xmax.checked_sub(proven.xid).filter(|_| now.wal >= proven.wal) else {
+            return Err(Doubt::SetBack);
+        };
+        if then.filenode != identity.filenode {
+            return Err(Doubt::Rewritten);
+        }
+        if proven.choice != choice {
+            return Err(Doubt::Choice(proven.choice.clone()));
+        }
+        if then.columns != identity.columns {
+            return Err(Doubt::Columns);
+        }
+        if age >= MAX_AGE {
+            return Err(Doubt::TooOld);
+        }
+        Ok(Some(Since(proven.xid as u32)))
+    }
+
+    /// Remembers a complete run, whose proof began at `then`.
+    pub fn remember(&mut self, then: &Standing, choice: String) {
+        let proven =
+            Proven { identity: then.identity.clone(), choice, xid: then.xmin, wal: then.wal };
+        self.tables.insert(key(then), proven);
+        self.earlier = false;
+    }
+}
+
+/// Copies of a cluster may share a file.
+fn key(table: &Standing) -> String {
+    format!("{}/{}", table.identity.system, table.name)
+}
+
+/// A transaction, in the 32 bits that rows hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Since(u32);
+
+impl Since {
+    /// Whether a row that `xmin` inserted was there before. Very old rows may be taken for new ones,
+    /// never the other way round: rows keep their number when they are frozen, but for those that
+    /// are frozen by force.
+    pub fn is_after(self, xmin: u32) -> bool {
+        // below 3 stand the transactions of initdb and of rows frozen by force, or before 9.4
+        xmin >= 3 && (self.0.wrapping_sub(xmin) as i32) > 0
+    }
+}
+
+/// The moment for which a scan has to answer, in the 32 bits that rows hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutOff {
+    xmax: u64,
+    in_progress: HashSet<u32>,
+}
+
+impl CutOff {
+    /// All that is visible now.
+    pub fn at(now: &Standing) -> CutOff {
+        CutOff {
+            xmax: now.xmax,
+            in_progress: now.in_progress.iter().map(|&xid| xid as u32).collect(),
+        }
+    }
+
+    /// Whether a row that `xmin` inserted came later, as it is seen by a snapshot whose next
+    /// transaction is `xmax`. A frozen row's number, which may be of any age, is not taken for a later
+    /// one unless it falls among the few that were given out meanwhile.
+    pub fn is_before(&self, xmin: u32, xmax: u64) -> bool {
+        let behind = u64::from(xmin.wrapping_sub(self.xmax as u32));
+        behind < xmax.saturating_sub(self.xmax) || self.in_progress.contains(&xmin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Standing {
+        let identity = Identity {
+            system: "1".into(),
+            timeline: 1,
+            database: 5,
+            oid: 7,
+            filenode: 8,
+            columns: vec![(2, 25)],
+        };
+        let xmin = (5 << 32) + 10;
+        Standing {
+            name: "d/public.t".into(),
+            identity,
+            wal: 1000,
+            xmin,
+            xmax: xmin + 3,
+            in_progress: vec![xmin],
+        }
+    }
+
+    #[test]
+    fn a_complete_run_is_remembered_for_its_table_and_choice_alone() {
+        let mut memory = Memory::default();
+        memory.remember(&table(), "best lz4".into());
+        let memory = Memory::parse(&memory.print()).unwrap();
+        let since = |change: &dyn Fn(&mut Standing)| {
+            let mut now = table();
+            change(&mut now);
+            memory.since(&now, "best lz4")
+        };
+        assert_eq!(since(&|_| ()), Ok(Some(Since(10))));
+        assert_eq!(since(&|now| now.xmax += 900), Ok(Some(Since(10))));
+        assert_eq!(since(&|now| now.name = "d/public.u".into()), Ok(None));
+        assert_eq!(since(&|now| now.identity.system = "2".into()), Err(Doubt::Cluster));
+        assert_eq!(since(&|now| now.identity.timeline = 2), Err(Doubt::Timeline(1, 2)));
+        assert_eq!(since(&|now| now.identity.database = 6), Err(Doubt::MadeAnew("database")));
+        assert_eq!(since(&|now| now.identity.oid = 9), Err(Doubt::MadeAnew("table")));
+        assert_eq!(since(&|now| now.identity.filenode = 9), Err(Doubt::Rewritten));
+        assert_eq!(since(&|now| now.identity.columns = vec![(3, 25)]), Err(Doubt::Columns));
+        assert_eq!(since(&|now| now.wal = 999), Err(Doubt::SetBack));
+        assert_eq!(since(&|now| now.xmax = now.xmin - 1), Err(Doubt::SetBack));
+        assert_eq!(since(&|now| now.xmax = 6 << 32), Err(Doubt::TooOld));
+        let other = memory.since(&table(), "best pglz");
+        assert_eq!(other, Err(Doubt::Choice("best lz4".into())));
+    }
+
+    #[test]
+    fn only_what_it_has_written_itself_is_read() {
+        assert_eq!(Memory::parse("{}"), None);
+        assert_eq!(Memory::parse(r#"{"schema": "another/1", "tables": {}}"#), None);
+        assert_eq!(Memory::parse(r#"{"schema": "toastctl.since/2", "tables": {"x": {}}}"#), None);
+        let earlier =
+            r#"{"schema": "toastctl.since/1", "tables": {"1/d/2": {"choice": "c", "xid": 1}}}"#;
+        let mut memory = Memory::parse(earlier).unwrap();
+        assert_eq!(memory.since(&table(), "c"), Err(Doubt::Earlier));
+        memory.remember(&table(), "c".into());
+        assert_eq!(memory.since(&table(), "c"), Ok(Some(Since(10))));
+    }
+
+    #[test]
+    fn earlier_and_later_across_the_turn_of_the_counter() {
+        let since = Since(10);
+        assert!(since.is_after(9) && since.is_after(u32::MAX) && since.is_after(3));
+        assert!(!since.is_after(10) && !since.is_after(11) && !since.is_after(1 << 30));
+        // frozen by force: nobody knows when it came
+        assert!(!since.is_after(2) && !since.is_after(1));
+    }
+
+    #[test]
+    fn what_came_after_the_cut_is_what_was_given_a_number_since() {
+        let cut = CutOff::at(&table());
+        let next = (5u64 << 32) + 20;
+        for (xmin, is_later) in
+            [(9, false), (10, true), (11, false), (12, false), (13, true), (19, true), (20, false)]
+        {
+            assert_eq!(cut.is_before(xmin, next), is_later, "{xmin}");
+        }
+        // frozen long ago
+        assert!(!cut.is_before(1 << 31, next) && !cut.is_before(u32::MAX, next));
+        let turn = CutOff { xmax: (1 << 32) - 2, in_progress: HashSet::new() };
+        let next = (1 << 32) + 5;
+        assert!(turn.is_before(u32::MAX, next) && turn.is_before(3, next));
+        assert!(!turn.is_before(u32::MAX - 2, next) && !turn.is_before(5, next));
+    }
+}

@@ -1,0 +1,126 @@
+//! Old row versions that the sweep has left behind and no vacuum has removed yet (pure).
+
+use std::collections::VecDeque;
+
+/// As many entries are remembered; with more, each stands for twice as many transactions.
+const REMEMBERED: usize = 4096;
+
+/// What neighbouring transactions of the sweep have left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Left {
+    /// The latest of them: until what it has replaced may be removed, all of it is kept.
+    xid: u32,
+    bytes: u64,
+    /// How many they are.
+    transactions: u32,
+}
+
+impl Left {
+    fn with(self, other: Left) -> Left {
+        Left {
+            xid: if before(self.xid, other.xid) { other.xid } else { self.xid },
+            bytes: self.bytes.saturating_add(other.bytes),
+            transactions: self.transactions.saturating_add(other.transactions),
+        }
+    }
+}
+
+/// What the sweep's transactions have left behind, oldest first. Numbers of transactions are the low halves,
+/// which wrap around and are compared as `TransactionIdPrecedes` does (transam.c).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Garbage {
+    left: VecDeque<Left>,
+    /// How many times the transactions of an entry were doubled.
+    doublings: u32,
+}
+
+/// Whether transaction `a` is before `b`.
+fn before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+impl Garbage {
+    /// A transaction has replaced values of so many bytes.
+    pub fn add(&mut self, xid: u32, bytes: u64) {
+        self.put(Left { xid, bytes, transactions: 1 });
+        if self.left.len() > REMEMBERED {
+            self.doublings += 1;
+            for left in std::mem::take(&mut self.left) {
+                self.put(left);
+            }
+        }
+    }
+
+    /// Adds to the last entry what it has room for.
+    fn put(&mut self, left: Left) {
+        let most = 1u32.checked_shl(self.doublings).unwrap_or(u32::MAX);
+        match self.left.back_mut() {
+            Some(last) if last.transactions.saturating_add(left.transactions) <= most => {
+                *last = last.with(left);
+            }
+            _ => self.left.push_back(left),
+        }
+    }
+
+    /// All of it in bytes.
+    pub fn total(&self) -> u64 {
+        self.left.iter().map(|left| left.bytes).sum()
+    }
+
+    /// What no vacuum may remove while somebody sees what was before the transaction `horizon`.
+    pub fn held(&self, horizon: Option<u32>) -> u64 {
+        let Some(horizon) = horizon else { return 0 };
+        let held = self.left.iter().filter(|left| !before(left.xid, horizon));
+        held.map(|left| left.bytes).sum()
+    }
+
+    /// A vacuum that began when the horizon was there has removed what it may.
+    pub fn vacuumed(&mut self, horizon: Option<u32>) {
+        match horizon {
+            None => *self = Garbage::default(),
+            Some(horizon) => self.left.retain(|left| !before(left.xid, horizon)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_replaced_since_the_horizon_is_held() {
+        let mut garbage = Garbage::default();
+        for xid in 10..20 {
+            garbage.add(xid, 100);
+        }
+        assert_eq!((garbage.total(), garbage.held(None)), (1000, 0));
+        assert_eq!(garbage.held(Some(10)), 1000);
+        assert_eq!(garbage.held(Some(15)), 500);
+        assert_eq!(garbage.held(Some(20)), 0);
+        garbage.vacuumed(Some(15));
+        assert_eq!((garbage.total(), garbage.held(Some(10))), (500, 500));
+        garbage.vacuumed(None);
+        assert_eq!(garbage, Garbage::default());
+    }
+
+    #[test]
+    fn numbers_wrap_around() {
+        let mut garbage = Garbage::default();
+        garbage.add(u32::MAX - 1, 1);
+        garbage.add(5, 10);
+        assert_eq!(garbage.held(Some(u32::MAX)), 10);
+        assert_eq!(garbage.held(Some(u32::MAX - 1)), 11);
+        assert_eq!(garbage.held(Some(6)), 0);
+    }
+
+    #[test]
+    fn long_sweeps_are_remembered_in_less_and_never_as_less_than_is_held() {
+        let mut garbage = Garbage::default();
+        for xid in 0..100_000 {
+            garbage.add(xid, 1);
+        }
+        assert!(garbage.left.len() <= REMEMBERED);
+        assert_eq!(garbage.total(), 100_000);
+        assert!((50_000..50_100).contains(&garbage.held(Some(50_000))));
+    }
+}

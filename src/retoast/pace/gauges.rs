@@ -1,0 +1,344 @@
+//! The queries that measure: sizes, WAL, replicas, sessions, snapshots, free space.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row, SimpleQueryMessage};
+
+use super::manners::{Free, Holder, Replica};
+use super::space::Place;
+use crate::disk::Oid;
+use crate::retoast::plan::Surroundings;
+use crate::retoast::sizes::Sizes;
+use crate::server::LiveError;
+use crate::server::catalog::Relation;
+use crate::server::connect::Connection;
+use crate::server::sql::quote_identifier;
+use crate::server::toasters::TOAST_RELATIONS;
+
+/// `application_name` of this program's sessions begins so.
+pub const APPLICATION: &str = "toastctl retoast";
+
+/// As [`one`], for what is asked again and again.
+async fn one_again(connection: &Connection, sql: &str) -> Result<Row, LiveError> {
+    let mut rows = connection.query_again(sql, &[]).await?;
+    rows.pop().ok_or_else(|| LiveError::Unexpected("no row".to_owned()))
+}
+
+async fn one(client: &Client, sql: &str) -> Result<Row, LiveError> {
+    let mut rows = client.query_typed(sql, &[]).await?;
+    rows.pop().ok_or_else(|| LiveError::Unexpected("no row".to_owned()))
+}
+
+fn unsigned(row: &Row, at: usize) -> Result<u64, LiveError> {
+    Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
+}
+
+/// Position of the WAL: bytes written since the cluster was made.
+pub async fn wal(connection: &Connection) -> Result<u64, LiveError> {
+    let sql = "SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')\
+               ::pg_catalog.int8";
+    unsigned(&one_again(connection, sql).await?, 0)
+}
+
+/// Sizes of a table's parts.
+pub async fn sizes(connection: &Connection, oid: Oid) -> Result<Sizes, LiveError> {
+    let sql = format!(
+        "SELECT coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
+                coalesce(t.heap, 0)::pg_catalog.int8, \
+                (coalesce(pg_catalog.pg_indexes_size(c.oid), 0) \
+                 + coalesce(t.indexes, 0))::pg_catalog.int8 \
+         FROM pg_catalog.pg_class AS c, \
+         LATERAL (SELECT sum(pg_catalog.pg_relation_size(o)) AS heap, \
+                         sum(pg_catalog.pg_indexes_size(o)) AS indexes \
+                  FROM pg_catalog.unnest({TOAST_RELATIONS}) AS o) AS t \
+         WHERE c.oid = $1"
+    );
+    let rows = connection.query_again(&sql, &[(&oid.0, Type::OID)]).await?;
+    let row = rows.first().ok_or_else(|| no_relation(oid))?;
+    Ok(Sizes { heap: unsigned(row, 0)?, toast: unsigned(row, 1)?, indexes: unsigned(row, 2)? })
+}
+
+/// Bytes of a table's heap.
+pub async fn heap(client: &Client, oid: Oid) -> Result<u64, LiveError> {
+    let sql = "SELECT pg_catalog.pg_relation_size(oid) FROM pg_catalog.pg_class WHERE oid = $1";
+    let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
+    unsigned(rows.first().ok_or_else(|| no_relation(oid))?, 0)
+}
+
+fn no_relation(oid: Oid) -> LiveError {
+    LiveError::NoSuchRelation { name: quote_identifier(&oid.0.to_string()), hint: String::new() }
+}
+
+/// The number of a table's file, which a rewrite of the table changes.
+pub async fn filenode(client: &Client, oid: Oid) -> Result<u32, LiveError> {
+    let sql = "SELECT coalesce(pg_catalog.pg_relation_filenode($1), 0)::pg_catalog.oid";
+    let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
+    Ok(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
+}
+
+/// Whether this user sees what other sessions do, and how far replicas are.
+pub async fn sees_others(client: &Client) -> Result<bool, LiveError> {
+    let sql = "SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')";
+    Ok(one(client, sql).await?.try_get(0)?)
+}
+
+/// Streaming replicas and logical subscribers that are connected.
+pub async fn replicas(connection: &Connection) -> Result<Vec<Replica>, LiveError> {
+    let sql = "SELECT application_name, coalesce(client_addr::pg_catalog.text, 'local socket'), \
+                      pg_catalog.pg_wal_lsn_diff(replay_lsn, '0/0')::pg_catalog.int8, \
+                      extract(epoch FROM replay_lag)::pg_catalog.float8 \
+               FROM pg_catalog.pg_stat_replication \
+               WHERE state IN ('catchup', 'streaming') AND replay_lsn IS NOT NULL";
+    let mut replicas = Vec::new();
+    for row in connection.query_again(sql, &[]).await? {
+        let (name, place): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+        let seconds: Option<f64> = row.try_get(3)?;
+        replicas.push(Replica {
+            name: format!("{} ({place})", quote_identifier(&name)),
+            replayed: unsigned(&row, 2)?,
+            reported: seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()),
+        });
+    }
+    Ok(replicas)
+}
+
+/// The process that serves this connection.
+pub async fn backend(client: &Client) -> Result<i32, LiveError> {
+    Ok(one(client, "SELECT pg_catalog.pg_backend_pid()").await?.try_get(0)?)
+}
+
+/// Client sessions at work, those of this program and those of the processes `ours` not counted: the
+/// user may have given them another name.
+pub async fn active_sessions(connection: &Connection, ours: &[i32]) -> Result<u64, LiveError> {
+    let sql = "SELECT count(*) FROM pg_catalog.pg_stat_activity \
+               WHERE state = 'active' AND backend_type = 'client backend' \
+               AND pid <> pg_catalog.pg_backend_pid() AND pid <> ALL ($2) \
+               AND NOT pg_catalog.starts_with(application_name, $1)";
+    let rows = connection
+        .query_again(sql, &[(&APPLICATION, Type::TEXT), (&ours, Type::INT4_ARRAY)])
+        .await?;
+    rows.first().map_or(Ok(0), |row| unsigned(row, 0))
+}
+
+/// What a query of the user's says: its first column of its first row must be a boolean. No row and
+/// null are false.
+pub async fn truth(client: &Client, sql: &str) -> Result<bool, LiveError> {
+    match first_field(client, sql).await?.as_deref() {
+        Some("t") => Ok(true),
+        Some("f") | None => Ok(false),
+        Some(other) => Err(LiveError::Unexpected(format!(
+            "the throttle query gave \"{other}\", not true or false"
+        ))),
+    }
+}
+
+/// What a query of the user's says of free space, in bytes.
+pub async fn free_by_query(client: &Client, sql: &str) -> Result<Free, LiveError> {
+    let text = first_field(client, sql).await?.unwrap_or_default();
+    let bytes = text.trim().parse().map_err(|_| {
+        LiveError::Unexpected(format!("the free space query gave \"{text}\", no number of bytes"))
+    })?;
+    Ok(Free { bytes, place: "by --free-space-query".to_owned() })
+}
+
+async fn first_field(client: &Client, sql: &str) -> Result<Option<String>, LiveError> {
+    for message in client.simple_query(sql).await? {
+        if let SimpleQueryMessage::Row(row) = message {
+            return Ok(row.try_get(0)?.map(str::to_owned));
+        }
+    }
+    Ok(None)
+}
+
+/// What holds back most what vacuum may remove from tables of this database
+/// (`ComputeXidHorizons`, procarray.c). Vacuums do not hold back each other. Who may not see what others do
+/// sees neither their kind nor since when, but what they hold back.
+pub async fn holder(connection: &Connection) -> Result<Option<Holder>, LiveError> {
+    let sql = "SELECT horizon::pg_catalog.text, pg_catalog.age(horizon)::pg_catalog.int8, who FROM (\
+        SELECT CASE WHEN backend_xmin IS NULL OR pg_catalog.age(backend_xid) > pg_catalog.age(backend_xmin) \
+                    THEN backend_xid ELSE backend_xmin END AS horizon, \
+               CASE WHEN backend_type = 'walsender' \
+               THEN pg_catalog.format('replica %I (PID %s, by hot_standby_feedback)', application_name, pid) \
+               ELSE pg_catalog.format('session %s (user %s, %s, in a transaction for %s s)', pid, \
+                 coalesce(usename::pg_catalog.text, '-'), \
+                 coalesce(nullif(application_name, ''), backend_type, 'no application name'), \
+                 coalesce(extract(epoch FROM pg_catalog.clock_timestamp() - xact_start)\
+                   ::pg_catalog.int8::pg_catalog.text, '?')) END AS who \
+        FROM pg_catalog.pg_stat_activity AS a \
+        WHERE pid <> pg_catalog.pg_backend_pid() \
+          AND coalesce(backend_type <> 'autovacuum worker', usesysid IS NOT NULL) \
+          AND (datname = pg_catalog.current_database() OR backend_type = 'walsender' \
+               OR (datid IS NULL AND usesysid IS NOT NULL)) \
+          AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum AS v WHERE v.pid = a.pid) \
+        UNION ALL \
+        SELECT xmin, \
+               pg_catalog.format('replication slot %I (%s, from %s transactions ago)', slot_name, \
+                 coalesce('PID ' || active_pid, 'inactive'), pg_catalog.age(xmin)) \
+        FROM pg_catalog.pg_replication_slots \
+        UNION ALL \
+        SELECT transaction, pg_catalog.format('prepared transaction %L (user %s, prepared %s s ago)', gid, \
+                 owner, extract(epoch FROM pg_catalog.clock_timestamp() - prepared)::pg_catalog.int8) \
+        FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()) AS held \
+        WHERE horizon IS NOT NULL ORDER BY pg_catalog.age(horizon) DESC LIMIT 1";
+    let rows = connection.query_again(sql, &[]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let horizon: &str = row.try_get(0)?;
+    let horizon =
+        horizon.parse().map_err(|_| LiveError::Unexpected(format!("transaction \"{horizon}\"")))?;
+    Ok(Some(Holder { horizon, age: unsigned(row, 1)?, who: row.try_get(2)? }))
+}
+
+/// Minutes since midnight by the server's clock in the session's time zone.
+pub async fn minute(connection: &Connection) -> Result<u16, LiveError> {
+    let sql = "SELECT (extract(hour FROM localtime) * 60 + extract(minute FROM localtime))\
+               ::pg_catalog.int4";
+    let minute: i32 = one_again(connection, sql).await?.try_get(0)?;
+    Ok(u16::try_from(minute).unwrap_or(0))
+}
+
+/// `max_wal_size` in bytes.
+pub async fn max_wal_size(client: &Client) -> Result<u64, LiveError> {
+    let sql = "SELECT pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size'))";
+    unsigned(&one(client, sql).await?, 0)
+}
+
+/// The directories in which a table, its TOAST relation, their indexes and the WAL grow, the data directory
+/// first, where this process sees the server's file system: the connection is by a Unix socket, and the
+/// data directory here was changed at the very second that the server says. `None` where it cannot be told.
+pub async fn directories(client: &Client, oid: Oid) -> Result<Option<Vec<Place>>, LiveError> {
+    let seen = "SELECT pg_catalog.inet_server_addr() IS NULL \
+                AND pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE') \
+                AND pg_catalog.has_function_privilege('pg_catalog.pg_stat_file(text)', 'EXECUTE')";
+    if !one(client, seen).await?.try_get::<_, bool>(0)? {
+        return Ok(None);
+    }
+    let data = "SELECT pg_catalog.current_setting('data_directory'), \
+                extract(epoch FROM modification)::pg_catalog.int8 FROM pg_catalog.pg_stat_file('.')";
+    let row = one(client, data).await?;
+    let data = PathBuf::from(row.try_get::<_, String>(0)?);
+    let changed: i64 = row.try_get(1)?;
+    if std::fs::metadata(&data).map(|here| here.mtime()).ok() != Some(changed) {
+        return Ok(None);
+    }
+    let spaces = format!(
+        "SELECT pg_catalog.pg_tablespace_location(coalesce(nullif(\
+         s.reltablespace, 0), d.dattablespace)), \
+         sum(coalesce(pg_catalog.pg_relation_size(s.oid), 0))::pg_catalog.int8 \
+         FROM pg_catalog.pg_class AS c, pg_catalog.pg_database AS d, \
+         LATERAL pg_catalog.unnest(c.oid || {TOAST_RELATIONS}) AS t (oid), \
+         LATERAL (SELECT t.oid UNION ALL SELECT i.indexrelid FROM pg_catalog.pg_index AS i \
+           WHERE i.indrelid = t.oid) AS part, pg_catalog.pg_class AS s \
+         WHERE c.oid = $1 AND d.datname = pg_catalog.current_database() AND s.oid = part.oid \
+         GROUP BY 1"
+    );
+    let mut places = vec![
+        Place { path: data.clone(), parts: 0, wal: false },
+        Place { path: data.join("pg_wal"), parts: 0, wal: true },
+    ];
+    for row in client.query_typed(&spaces, &[(&oid.0, Type::OID)]).await? {
+        let (path, parts): (String, u64) = (row.try_get(0)?, unsigned(&row, 1)?);
+        match places.first_mut().filter(|_| path.is_empty()) {
+            Some(data) => data.parts = parts,
+            None => places.push(Place { path: PathBuf::from(path), parts, wal: false }),
+        }
+    }
+    Ok(Some(places))
+}
+
+/// How long a batch may keep the server waiting between statements: 5 s, or more where the round trip
+/// takes so long, but not longer than the server allows everybody.
+pub async fn idle_limit(client: &Client, round_trip: Duration) -> Result<Duration, LiveError> {
+    const LEAST: Duration = Duration::from_secs(5);
+    const ROUND_TRIPS: u32 = 20;
+    // in milliseconds; what the session had before it was given another one
+    let sql = "SELECT reset_val::pg_catalog.int8 FROM pg_catalog.pg_settings \
+               WHERE name = 'idle_in_transaction_session_timeout'";
+    let servers = Duration::from_millis(unsigned(&one(client, sql).await?, 0)?);
+    let wanted = LEAST.max(round_trip * ROUND_TRIPS);
+    Ok(if servers.is_zero() { wanted } else { wanted.min(servers) })
+}
+
+/// What a plan for this table depends on. `replica_role`: ordinary triggers will be silenced.
+pub async fn surroundings(
+    client: &Client,
+    relation: &Relation,
+    replica_role: bool,
+) -> Result<Surroundings, LiveError> {
+    let mut around = Surroundings::default();
+    // tgtype: 16 is UPDATE
+    let sql = "SELECT tgname::pg_catalog.text, tgenabled::pg_catalog.text \
+               FROM pg_catalog.pg_trigger \
+               WHERE tgrelid = $1 AND NOT tgisinternal AND tgtype & 16 <> 0 AND tgenabled <> 'D' \
+               ORDER BY tgname";
+    for row in client.query_typed(sql, &[(&relation.oid.0, Type::OID)]).await? {
+        let enabled: String = row.try_get(1)?;
+        let fires = match enabled.as_str() {
+            "A" => true,
+            "R" => replica_role,
+            _ => !replica_role,
+        };
+        around.triggers.push((row.try_get(0)?, fires));
+    }
+    let sql = "SELECT relreplident = 'f' FROM pg_catalog.pg_class WHERE oid = $1";
+    let rows = client.query_typed(sql, &[(&relation.oid.0, Type::OID)]).await?;
+    around.identity_full = rows.first().map_or(Ok(false), |row| row.try_get(0))?;
+    let sql = "SELECT p.pubname::pg_catalog.text FROM pg_catalog.pg_publication AS p \
+               JOIN pg_catalog.pg_publication_tables AS t USING (pubname) \
+               WHERE p.pubupdate AND t.schemaname = $1 AND t.tablename = $2 ORDER BY 1";
+    let name = [&relation.schema, &relation.name];
+    let published =
+        client.query_typed(sql, &[(name[0], Type::TEXT), (name[1], Type::TEXT)]).await?;
+    for row in published {
+        around.publications.push(row.try_get(0)?);
+    }
+    let sql = "SELECT slot_name::pg_catalog.text FROM pg_catalog.pg_replication_slots \
+               WHERE slot_type = 'logical' AND database = pg_catalog.current_database() ORDER BY 1";
+    for row in client.query_typed(sql, &[]).await? {
+        around.logical_slots.push(row.try_get(0)?);
+    }
+    if sees_others(client).await? {
+        let sql = "SELECT count(*) FROM pg_catalog.pg_stat_replication AS r \
+                   WHERE r.state IN ('catchup', 'streaming') AND NOT EXISTS (\
+                     SELECT FROM pg_catalog.pg_replication_slots AS s \
+                     WHERE s.active_pid = r.pid AND s.slot_type = 'logical')";
+        around.replicas = Some(unsigned(&one(client, sql).await?, 0)?);
+    }
+    isolation(client, &mut around).await?;
+    Ok(around)
+}
+
+/// Clients with another isolation level than read committed. No view shows a session's level: serializable
+/// transactions are seen by their predicate locks, others by the snapshot that they keep between
+/// statements, and for the rest defaults must do.
+async fn isolation(client: &Client, around: &mut Surroundings) -> Result<(), LiveError> {
+    let sql = "SELECT count(DISTINCT pid) FROM pg_catalog.pg_locks WHERE mode = 'SIReadLock' \
+               AND database = (SELECT oid FROM pg_catalog.pg_database \
+                               WHERE datname = pg_catalog.current_database())";
+    around.serializable = unsigned(&one(client, sql).await?, 0)?;
+    let sql = "SELECT count(*) FROM pg_catalog.pg_stat_activity \
+               WHERE datname = pg_catalog.current_database() AND state = 'idle in transaction' \
+               AND backend_xmin IS NOT NULL AND NOT pg_catalog.starts_with(application_name, $1)";
+    let rows = client.query_typed(sql, &[(&APPLICATION, Type::TEXT)]).await?;
+    around.holding_snapshots = rows.first().map_or(Ok(0), |row| unsigned(row, 0))?;
+    let sql = "SELECT pg_catalog.concat_ws(' in ', \
+                 CASE WHEN s.setrole <> 0 THEN pg_catalog.format('role %I', r.rolname) END, \
+                 CASE WHEN s.setdatabase <> 0 THEN 'this database' END) \
+               || ': ' || pg_catalog.split_part(c, '=', 2) \
+               FROM pg_catalog.pg_db_role_setting AS s \
+               LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole, \
+               pg_catalog.unnest(s.setconfig) AS c \
+               WHERE s.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database \
+                                           WHERE datname = pg_catalog.current_database())) \
+               AND c ~ '^default_transaction_isolation=(repeatable read|serializable)$' \
+               UNION ALL SELECT 'the server: ' || s.reset_val FROM pg_catalog.pg_settings AS s \
+               WHERE s.name = 'default_transaction_isolation' \
+               AND s.source NOT IN ('database', 'user', 'database user') \
+               AND s.reset_val IN ('repeatable read', 'serializable') ORDER BY 1";
+    for row in client.query_typed(sql, &[]).await? {
+        around.isolation_defaults.push(row.try_get(0)?);
+    }
+    Ok(())
+}

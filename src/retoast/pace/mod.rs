@@ -1,0 +1,20 @@
+//! When the sweep waits for others.
+//!
+//! * [`manners`], [`window`]: the rules (pure).
+//! * [`garbage`]: what the sweep has left behind for vacuum (pure).
+//! * [`space`]: where a table and the WAL grow, and what is free there.
+//! * [`gauges`]: what is measured; [`measuring`]: by which connection; [`keeper`]: measuring and waiting.
+//! * [`control`]: what is asked from outside; [`patience`]: locks in short tries;
+//!   `stuck`: statements of ours that wait on the server.
+
+pub mod control;
+pub mod error;
+pub mod garbage;
+pub mod gauges;
+pub mod keeper;
+pub mod manners;
+pub mod measuring;
+pub mod patience;
+pub mod space;
+pub(crate) mod stuck;
+pub mod window;

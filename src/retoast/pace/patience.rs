@@ -1,0 +1,132 @@
+//! Locks are asked for in short tries only: who waits for one makes others wait.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
+use tokio_postgres::Client;
+
+use crate::retoast::watch::Watch;
+use crate::server::LiveError;
+
+/// How often a lock for the settings or for a scan is tried.
+pub const LOCK_TRIES: u32 = 30;
+/// How often a stop is looked for while waiting.
+pub const LOOK: Duration = Duration::from_millis(50);
+
+/// What an error of the server means for what was tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A lock was not to be had, or a deadlock was broken: try again.
+    Busy,
+    /// Something in a row: others may do.
+    Row,
+    /// Nothing to go on with.
+    Fatal,
+}
+
+/// Reads the SQLSTATE.
+pub fn kind(error: &tokio_postgres::Error) -> Kind {
+    let Some(db) = error.as_db_error() else { return Kind::Fatal };
+    match db.code().code() {
+        "55P03" | "40P01" | "40001" => Kind::Busy,
+        code => match code.get(..2) {
+            // data of the row, constraints of domains, limits, damage
+            Some("22" | "23" | "54" | "P0" | "XX") => Kind::Row,
+            _ => Kind::Fatal,
+        },
+    }
+}
+
+/// How something that needs a lock went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tried<T> {
+    /// It was done.
+    Done(T),
+    /// A stop was asked for first.
+    Stopped,
+    /// There was no lock in [`LOCK_TRIES`] tries.
+    NoLock,
+}
+
+/// Who tries.
+#[derive(Clone, Copy)]
+pub struct Patience<'a> {
+    /// What needs the lock, as notes name it.
+    pub name: &'a str,
+    /// Whom to tell.
+    pub watch: &'a dyn Watch,
+    /// Set from outside to stop.
+    pub stop: &'a AtomicBool,
+    /// The longest wait for a lock.
+    pub lock_timeout: Duration,
+}
+
+impl Patience<'_> {
+    /// Whether a stop is asked for.
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Waits, or until a stop is asked for.
+    pub async fn sleep(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.stopped() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left.min(LOOK)).await;
+        }
+    }
+
+    /// Tries something until it is done or fails for another reason than a lock.
+    pub async fn tried<T>(
+        &self,
+        what: &str,
+        mut attempt: impl AsyncFnMut() -> Result<T, LiveError>,
+    ) -> Result<Tried<T>, LiveError> {
+        for number in 1..=LOCK_TRIES {
+            match attempt().await {
+                Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => {}
+                other => return other.map(Tried::Done),
+            }
+            if self.stopped() {
+                return Ok(Tried::Stopped);
+            }
+            self.watch.note(&format!("{}: waiting: no lock for {what}", self.name));
+            self.sleep(backoff(number)).await;
+        }
+        Ok(Tried::NoLock)
+    }
+
+    /// Sets storage, compression and target by the statement `alter`. Tells the longest try too.
+    pub async fn alter(
+        &self,
+        client: &Client,
+        alter: &str,
+    ) -> Result<(Tried<()>, Duration), LiveError> {
+        let timeout = self.lock_timeout.as_millis();
+        let sql = format!("BEGIN; SET LOCAL lock_timeout = {timeout}; {alter}; COMMIT");
+        let mut longest = Duration::ZERO;
+        let set = async || {
+            let began = Instant::now();
+            let done = client.batch_execute(&sql).await;
+            longest = longest.max(began.elapsed());
+            match done {
+                Ok(()) => Ok(()),
+                Err(error) => {
+                    client.batch_execute("ROLLBACK").await?;
+                    Err(error.into())
+                }
+            }
+        };
+        let tried = self.tried("setting the choice", set).await?;
+        Ok((tried, longest))
+    }
+}
+
+fn backoff(attempt: u32) -> Duration {
+    let ms = 100.0 * f64::from(1u32 << attempt.min(5)) * (0.5 + rand::rng().random::<f64>());
+    Duration::from_millis(ms as u64)
+}

@@ -1,0 +1,137 @@
+//! Free space: where a table and the WAL grow, and what each file system needs.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::manners::Free;
+
+/// A directory in which something grows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The directory.
+    pub path: PathBuf,
+    /// Bytes of the table's parts that are stored there.
+    pub parts: u64,
+    /// Whether the WAL is written there.
+    pub wal: bool,
+}
+
+/// How free space is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Space {
+    /// Not at all.
+    Unknown,
+    /// By a query of the user's.
+    Query(String),
+    /// By the file systems of these directories.
+    Places(Vec<Place>),
+}
+
+/// What one file system has and what may be written there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need {
+    /// What is free.
+    pub free: Free,
+    /// Bytes of the table's parts that are stored there.
+    pub parts: u64,
+    /// Whether the WAL is written there.
+    pub wal: bool,
+}
+
+impl Need {
+    /// Bytes that may be written there: old row versions up to twice the limit of bloat, and so much WAL.
+    pub fn growth(&self, max_bloat: f64, wal: u64) -> u64 {
+        let dead = (self.parts as f64 * max_bloat * 2.0) as u64;
+        dead.saturating_add(if self.wal { wal } else { 0 })
+    }
+
+    /// What grows there.
+    pub fn what(&self) -> &'static str {
+        match (self.parts > 0, self.wal) {
+            (_, false) => "the table",
+            (true, true) => "the table and WAL",
+            (false, true) => "WAL",
+        }
+    }
+}
+
+/// The file systems of these directories. One that cannot be reached, as `pg_wal` by most users, counts as
+/// part of the first directory's, which is the server's data directory.
+pub fn needs(places: &[Place]) -> Vec<Need> {
+    let seen = places.iter().map(|place| (device(&place.path), place));
+    together(seen.map(|(seen, place)| (seen, place.clone())).collect())
+}
+
+/// Device and free bytes of a directory.
+fn device(path: &Path) -> Option<(u64, u64)> {
+    let device = std::fs::metadata(path).ok()?.dev();
+    Some((device, free_at(path)?))
+}
+
+fn together(places: Vec<(Option<(u64, u64)>, Place)>) -> Vec<Need> {
+    let mut needs: Vec<(u64, Need)> = Vec::new();
+    let Some(first) = places.first().and_then(|(seen, _)| seen.map(|(device, _)| device)) else {
+        return Vec::new();
+    };
+    for (seen, place) in places {
+        let device = seen.map_or(first, |(device, _)| device);
+        match needs.iter_mut().find(|(other, _)| *other == device) {
+            Some((_, need)) => {
+                need.parts = need.parts.saturating_add(place.parts);
+                need.wal |= place.wal;
+            }
+            None => {
+                let bytes = seen.map_or(0, |(_, free)| free);
+                let free = Free { bytes, place: format!("in \"{}\"", place.path.display()) };
+                needs.push((device, Need { free, parts: place.parts, wal: place.wal }));
+            }
+        }
+    }
+    needs.into_iter().map(|(_, need)| need).collect()
+}
+
+/// The least free space of these directories' file systems, for users other than root. A directory
+/// that cannot be reached, as `pg_wal` for most users, is left out.
+pub fn free_in(places: &[Place]) -> Option<Free> {
+    let free = places.iter().filter_map(|place| Some((free_at(&place.path)?, &place.path)));
+    let (bytes, path) = free.min()?;
+    Some(Free { bytes, place: format!("in \"{}\"", path.display()) })
+}
+
+fn free_at(place: &Path) -> Option<u64> {
+    let told = rustix::fs::statvfs(place).ok()?;
+    Some(told.f_bavail.saturating_mul(told.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(path: &str, parts: u64, wal: bool) -> Place {
+        Place { path: path.into(), parts, wal }
+    }
+
+    #[test]
+    fn each_file_system_needs_what_grows_on_it() {
+        let needs = together(vec![
+            (Some((1, 700)), place("/data", 0, false)),
+            (Some((2, 500)), place("/data/pg_wal", 0, true)),
+            (Some((3, 90)), place("/fast", 1000, false)),
+            (Some((1, 700)), place("/also", 200, false)),
+        ]);
+        let growth: Vec<u64> = needs.iter().map(|need| need.growth(0.05, 400)).collect();
+        assert_eq!(growth, [20, 400, 100]);
+        let what: Vec<&str> = needs.iter().map(Need::what).collect();
+        assert_eq!(what, ["the table", "WAL", "the table"]);
+        assert_eq!(needs[2].free, Free { bytes: 90, place: "in \"/fast\"".into() });
+    }
+
+    #[test]
+    fn what_cannot_be_reached_counts_with_the_data_directory() {
+        let data = place("/data", 1000, false);
+        let needs = together(vec![(Some((1, 9)), data), (None, place("/data/pg_wal", 0, true))]);
+        assert_eq!(needs.len(), 1);
+        assert_eq!((needs[0].growth(0.05, 400), needs[0].what()), (500, "the table and WAL"));
+        assert!(together(vec![(None, place("/data", 1, true))]).is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+//! Statements of ours that wait for something on the server, which nobody would see from here: said after
+//! a while, and bounded where what waits can be left out.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::server::LiveError;
+
+/// How often a statement under way is looked at.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A wait so long is said.
+const TELL: Duration = Duration::from_secs(10);
+/// What can be left out waits no longer.
+const GIVE_UP: Duration = Duration::from_secs(20);
+
+/// What a server process waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// `wait_event_type` and `wait_event`.
+    event: String,
+    /// The process that waits.
+    pid: i32,
+    /// Those that hold the lock; of a buffer pin the server does not say.
+    holders: Vec<i32>,
+}
+
+impl Wait {
+    /// In words.
+    pub(crate) fn text(&self) -> String {
+        let holders: Vec<String> = self.holders.iter().map(ToString::to_string).collect();
+        match holders.is_empty() {
+            true => format!("process {} waits for {}", self.pid, self.event),
+            false => format!(
+                "process {} waits for {}, held by process {}",
+                self.pid,
+                self.event,
+                holders.join(", ")
+            ),
+        }
+    }
+}
+
+/// What the server process `pid` waits for that only another session can end: a lock or a pinned buffer.
+pub(crate) async fn wait_of(client: &Client, pid: i32) -> Result<Option<Wait>, LiveError> {
+    let rows = client
+        .query_typed(
+            "SELECT a.wait_event_type || ' ' || a.wait_event, pg_catalog.pg_blocking_pids(a.pid) \
+             FROM pg_catalog.pg_stat_get_activity($1) AS a \
+             WHERE a.state = 'active' AND a.wait_event_type IN ('BufferPin', 'Lock')",
+            &[(&pid, Type::INT4)],
+        )
+        .await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some(Wait { event: row.try_get(0)?, pid, holders: row.try_get(1)? }))
+}
+
+/// What to do about a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Advice {
+    /// Nothing yet, or it was said.
+    Wait,
+    /// Say it.
+    Tell,
+    /// Leave out what waits.
+    GiveUp,
+}
+
+/// How long a statement has waited without a pause, as far as was seen (pure).
+#[derive(Debug, Default)]
+pub(crate) struct Stuck {
+    /// When the wait was first seen, by the time since the statement began.
+    since: Option<Duration>,
+    told: bool,
+}
+
+impl Stuck {
+    /// After a look `now` since the statement began.
+    pub(crate) fn seen(&mut self, waits: bool, now: Duration) -> Advice {
+        if !waits {
+            *self = Stuck::default();
+            return Advice::Wait;
+        }
+        let waited = now.saturating_sub(*self.since.get_or_insert(now));
+        if waited >= GIVE_UP {
+            Advice::GiveUp
+        } else if waited >= TELL && !self.told {
+            self.told = true;
+            Advice::Tell
+        } else {
+            Advice::Wait
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_said_once_and_then_given_up() {
+        let mut stuck = Stuck::default();
+        let mut look = |waits, second| stuck.seen(waits, Duration::from_secs(second));
+        assert_eq!(look(true, 5), Advice::Wait);
+        // it went on meanwhile
+        assert_eq!(look(false, 9), Advice::Wait);
+        assert_eq!(look(true, 10), Advice::Wait);
+        assert_eq!(look(true, 19), Advice::Wait);
+        assert_eq!(look(true, 20), Advice::Tell);
+        assert_eq!(look(true, 25), Advice::Wait);
+        assert_eq!(look(true, 30), Advice::GiveUp);
+    }
+
+    #[test]
+    fn who_holds_a_lock_is_named() {
+        let mut wait = Wait { event: "BufferPin BufferPin".into(), pid: 7, holders: Vec::new() };
+        assert_eq!(wait.text(), "process 7 waits for BufferPin BufferPin");
+        wait.holders = vec![8, 9];
+        assert_eq!(wait.text(), "process 7 waits for BufferPin BufferPin, held by process 8, 9");
+    }
+}

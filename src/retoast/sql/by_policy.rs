@@ -1,0 +1,176 @@
+//! The statements of a policy's temporary table (pure).
+//!
+//! Both connections have one: the scan's to learn what the server compresses values to, the batch's
+//! to hand the compressed values over. It is made once for a table. Each transaction sees its own rows
+//! alone, by their number of transaction, and truncates the table only once it has grown to
+//! [`FULL`]: `ON COMMIT DELETE ROWS` would truncate three files for every batch, which takes as long
+//! as the batch itself, and `DELETE` would have to be vacuumed.
+
+use std::fmt::Write;
+
+use super::{PADDING, Target};
+use crate::model::policy::MethodChoice;
+use crate::server::sql::quote_identifier;
+
+/// The temporary table's name.
+const NAME: &str = "toastctl_policy";
+
+/// The rows at the addresses of the parameter `$1`.
+fn at_addresses(table: &str) -> String {
+    format!("FROM ONLY {table} AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])")
+}
+
+/// Bytes of the temporary table, its TOAST relation and that one's index from which on it is emptied:
+/// the default of `temp_buffers`.
+pub const FULL: i64 = 8 << 20;
+
+/// Empties the temporary table.
+pub const EMPTY: &str = "TRUNCATE pg_temp.toastctl_policy";
+
+/// Plans that find rows by their addresses alone, whatever the planner believes of a temporary table
+/// that was never analyzed.
+pub const PLAN_BY_ADDRESS: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
+     SET LOCAL enable_mergejoin = off; SET LOCAL jit = off";
+
+/// Begins the transaction in which a scan asks what values are compressed to.
+pub const BEGIN_ASKING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
+     SET LOCAL enable_seqscan = off; SET LOCAL enable_tidscan = on; SET LOCAL jit = off; \
+     SET LOCAL synchronous_commit = off";
+
+/// The value as one of the type that a domain, or domains over domains, are made of: what a row does not
+/// hand over is NULL in the temporary table, which a domain may refuse. CASE with an arm whose type is
+/// not known makes that of a domain.
+fn base_of(value: &str) -> String {
+    format!("CASE WHEN true THEN {value} ELSE NULL END")
+}
+
+/// Makes the temporary table: transaction that wrote the copy, address, inserting transaction and number
+/// of a row, for each chosen column the raw size and the value once for each method, and padding that
+/// calls the toaster.
+pub fn make(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String {
+    let mut columns = String::new();
+    let mut settings = String::new();
+    for (at, (target, choice)) in targets.iter().zip(methods).enumerate() {
+        // writing to a string cannot fail
+        let _ = write!(columns, ", 0::pg_catalog.int4 AS r{at}");
+        for (of, method) in choice.methods().iter().enumerate() {
+            let value = base_of(&format!("t.{}", quote_identifier(&target.name)));
+            let _ = write!(columns, ", {value} AS v{at}_{of}");
+            let _ = write!(
+                settings,
+                "ALTER v{at}_{of} SET STORAGE extended, ALTER v{at}_{of} SET COMPRESSION {}, ",
+                method.name()
+            );
+        }
+    }
+    format!(
+        "DROP TABLE IF EXISTS pg_temp.{NAME}; \
+         CREATE TEMPORARY TABLE {NAME} AS SELECT '0'::pg_catalog.xid8 AS b, t.ctid AS k, \
+         ''::pg_catalog.text AS x, 0::pg_catalog.int4 AS n{columns}, ''::pg_catalog.text AS p \
+         FROM ONLY {table} AS t LIMIT 0; \
+         ALTER TABLE pg_temp.{NAME} {settings}ALTER p SET STORAGE plain, \
+         SET (toast_tuple_target = 128, autovacuum_enabled = off)"
+    )
+}
+
+/// Lets the role that batches are run as work with the temporary table.
+pub fn grant(role: &str) -> String {
+    format!("GRANT ALL ON pg_temp.{NAME} TO {}", quote_identifier(role))
+}
+
+/// Locks the rows at the addresses `$1` that nobody else has locked; gives address and inserting
+/// transaction of the versions that are locked.
+pub fn lock(table: &str) -> String {
+    format!(
+        "SELECT t.ctid::pg_catalog.text, t.xmin::pg_catalog.text {} \
+         FOR NO KEY UPDATE SKIP LOCKED",
+        at_addresses(table)
+    )
+}
+
+/// Copies the rows at the addresses `$1`: of the chosen columns those values whose rows are in `$2`,
+/// `$3`, … for each column.
+pub fn fill(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String {
+    let (mut inner, mut outer, mut wanted) = (String::new(), String::new(), Vec::new());
+    for (at, (target, choice)) in targets.iter().zip(methods).enumerate() {
+        let value = format!("t.{}", quote_identifier(&target.name));
+        let _ = write!(
+            inner,
+            ", CASE WHEN t.ctid = ANY (${}::pg_catalog.text[]::pg_catalog.tid[]) THEN {} END AS f{at}",
+            at + 2,
+            target.shape.force(&value)
+        );
+        let _ = write!(outer, ", pg_catalog.pg_column_size(l.f{at}) - 4");
+        for _ in choice.methods() {
+            let _ = write!(outer, ", l.f{at}");
+        }
+        wanted.push(format!("pg_catalog.pg_column_size(l.f{at}) IS NOT NULL"));
+    }
+    format!(
+        "INSERT INTO pg_temp.{NAME} SELECT pg_catalog.pg_current_xact_id(), l.k, l.x, \
+         (pg_catalog.row_number() OVER ())::pg_catalog.int4{outer}, \
+         CASE WHEN {} THEN {PADDING} ELSE '' END \
+         FROM (SELECT t.ctid AS k, t.xmin::pg_catalog.text AS x{inner} {} OFFSET 0) AS l",
+        wanted.join(" OR "),
+        at_addresses(table)
+    )
+}
+
+/// What the transaction's copies came to: bytes of the temporary table, number, address, inserting
+/// transaction, and for each chosen column its raw size and, for each method, the size of the compressed
+/// datum with its headers.
+pub fn sizes(methods: &[MethodChoice]) -> String {
+    let mut list = String::new();
+    for (at, choice) in methods.iter().enumerate() {
+        let _ = write!(list, ", r{at}");
+        for of in 0..choice.methods().len() {
+            // out of line the length word is not counted
+            let _ = write!(
+                list,
+                ", CASE WHEN pg_catalog.pg_column_compression(v{at}_{of}) IS NOT NULL \
+                 THEN pg_catalog.pg_column_size(v{at}_{of})::pg_catalog.int8 + 4 END"
+            );
+        }
+    }
+    format!(
+        "SELECT (SELECT pg_catalog.pg_total_relation_size('pg_temp.{NAME}')), n, \
+         k::pg_catalog.text, x{list} FROM pg_temp.{NAME} WHERE b = pg_catalog.pg_current_xact_id()"
+    )
+}
+
+/// Keep the value as it is.
+pub const KEEP: i16 = -1;
+/// Store it anew, uncompressed.
+pub const PLAIN: i16 = 0;
+
+/// Stores the rows that the transaction has put into the temporary table. `$1`, `$2`, … say for each
+/// chosen column, by the rows' numbers, what becomes of the value: [`KEEP`], [`PLAIN`], or from 1 on the
+/// copy of which method.
+/// Gives what the sweep's ordinary update gives.
+pub fn update(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String {
+    let set: Vec<String> = targets
+        .iter()
+        .zip(methods)
+        .enumerate()
+        .map(|(at, (target, choice))| {
+            let name = quote_identifier(&target.name);
+            let value = format!("t.{name}");
+            let copies: String = (0..choice.methods().len())
+                .map(|of| format!(" WHEN {} THEN p.v{at}_{of}", of + 1))
+                .collect();
+            format!(
+                "{name} = CASE (${}::pg_catalog.int2[])[p.n]{copies} WHEN {KEEP} THEN {value} \
+                 ELSE {} END",
+                at + 1,
+                target.shape.force(&value)
+            )
+        })
+        .collect();
+    format!(
+        "WITH done AS (UPDATE ONLY {table} AS t SET {} FROM pg_temp.{NAME} AS p WHERE t.ctid = p.k \
+         AND p.b = pg_catalog.pg_current_xact_id() RETURNING t.ctid) \
+         SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, \
+         coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{{}}') FROM done",
+        set.join(", ")
+    )
+}

@@ -1,0 +1,533 @@
+//! The text of every statement of the sweep (pure). Identifiers are quoted here and nowhere else.
+
+pub mod by_policy;
+pub mod forcing;
+
+use super::goal::toaster::{Changes, Toaster, ToasterChange};
+use crate::codec::Method;
+use crate::model::settings::TupleTarget;
+use crate::server::plan;
+use crate::server::sql::{in_blocks, quote_identifier};
+use forcing::Shape;
+
+/// A chosen column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Its name.
+    pub name: String,
+    /// Its index from 0, dropped ones counted.
+    pub index: usize,
+    /// Its type as forcing sees it.
+    pub shape: Shape,
+    /// Its compression method once the choice is set, the server's default resolved.
+    pub method: Method,
+    /// Of a generated column, a column that it is made of: setting that computes it anew.
+    pub base: Option<String>,
+}
+
+impl Target {
+    fn column(&self) -> String {
+        format!("t.{}", quote_identifier(&self.name))
+    }
+
+    /// The column that an UPDATE sets to make a fresh value of this one.
+    pub fn set_column(&self) -> &str {
+        self.base.as_deref().unwrap_or(&self.name)
+    }
+}
+
+/// What an UPDATE has to set to store the chosen columns anew. A column set to itself keeps its
+/// datum.
+fn assignments(targets: &[Target]) -> Vec<String> {
+    let mut set: Vec<String> = Vec::new();
+    for target in targets.iter().filter(|target| target.base.is_none()) {
+        let value = target.shape.force(&target.column());
+        set.push(format!("{} = {value}", quote_identifier(&target.name)));
+    }
+    let mut bases: Vec<&str> = targets.iter().filter_map(|t| t.base.as_deref()).collect();
+    bases.retain(|base| !targets.iter().any(|target| target.name == *base));
+    bases.sort_unstable();
+    bases.dedup();
+    for base in bases {
+        let base = quote_identifier(base);
+        set.push(format!("{base} = t.{base}"));
+    }
+    set
+}
+
+/// Sets storage, compression and target; one statement, hence one short lock. `None` if nothing is to
+/// be set.
+pub fn alter(table: &str, changes: &Changes) -> Option<String> {
+    let mut parts = Vec::new();
+    for (name, storage) in &changes.storage {
+        parts.push(format!(
+            "ALTER COLUMN {} SET STORAGE {}",
+            quote_identifier(name),
+            storage.name()
+        ));
+    }
+    for (name, method) in &changes.compression {
+        parts.push(format!(
+            "ALTER COLUMN {} SET COMPRESSION {}",
+            quote_identifier(name),
+            method.name()
+        ));
+    }
+    parts.extend(changes.toasters.iter().map(toaster_clause));
+    parts.extend(changes.target.map(|target| format!("SET (toast_tuple_target = {target})")));
+    (!parts.is_empty()).then(|| format!("ALTER TABLE ONLY {table} {}", parts.join(", ")))
+}
+
+fn toaster_clause(change: &ToasterChange) -> String {
+    match change {
+        ToasterChange::Toaster(column, toaster) => format!(
+            "ALTER COLUMN {} SET TOASTER {}",
+            quote_identifier(column),
+            quote_identifier(toaster)
+        ),
+        ToasterChange::NoMethod(column) => {
+            format!("ALTER COLUMN {} SET COMPRESSION default", quote_identifier(column))
+        }
+    }
+}
+
+/// How a batch's transaction begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchSettings {
+    /// The longest wait for a lock, in milliseconds.
+    pub lock_timeout_ms: u64,
+    /// Whether ordinary triggers are to be silent.
+    pub replica_role: bool,
+    /// Whether row security is to be an error where it would hide rows.
+    pub row_security_off: bool,
+    /// How long the session may keep the transaction waiting, in milliseconds, before the server ends it.
+    pub idle_ms: u64,
+    /// The role that it is run as, if it is not the user.
+    pub role: Option<String>,
+}
+
+/// Waits until everything committed before is on disk: a transaction with an ID of its own that
+/// commits synchronously.
+pub const FLUSH: &str = "BEGIN READ WRITE; SET LOCAL synchronous_commit = on; \
+    SELECT pg_catalog.pg_current_xact_id(); COMMIT";
+
+/// Begins a batch. A commit that is lost in a crash of the server is done again by the next scan, so
+/// none waits for the disk.
+pub fn begin(settings: &BatchSettings) -> String {
+    let mut sql = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {}; \
+         SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = {}; \
+         SET LOCAL synchronous_commit = off; {}; SET LOCAL toastctl.batch = 'begun'",
+        settings.lock_timeout_ms,
+        settings.idle_ms,
+        plan::BY_KEY
+    );
+    if settings.row_security_off {
+        sql.push_str("; SET LOCAL row_security = off");
+    }
+    if settings.replica_role {
+        sql.push_str("; SET LOCAL session_replication_role = replica");
+    }
+    // the last one, for it takes away the rights that the others need
+    if let Some(role) = &settings.role {
+        sql.push_str(&format!("; SET LOCAL ROLE {}", quote_identifier(role)));
+    }
+    sql
+}
+
+/// Takes the lock that an `UPDATE` takes anyway, in a statement of its own, so that the wait for it is
+/// known.
+pub fn lock(table: &str) -> String {
+    format!("LOCK TABLE ONLY {table} IN ROW EXCLUSIVE MODE")
+}
+
+/// Reads a batch's pages, from the address `$1` up to but not including `$2`, in a way that prunes them:
+/// without that, which a scan by address alone does not do, no update finds room beside the old version.
+pub fn prune(table: &str) -> String {
+    format!(
+        "SELECT count(*) FROM ONLY {table} AS t WHERE t.ctid >= $1::pg_catalog.text::pg_catalog.tid \
+         AND t.ctid < $2::pg_catalog.text::pg_catalog.tid"
+    )
+}
+
+/// The rows' hash, of whole rows or of the chosen columns alone.
+fn hash(targets: &[Target], whole_rows: bool) -> String {
+    let row = if whole_rows {
+        "ROW(t.*)".to_owned()
+    } else {
+        let columns: Vec<String> = targets.iter().map(Target::column).collect();
+        format!("ROW({})", columns.join(", "))
+    };
+    format!("pg_catalog.hashtextextended({row}::pg_catalog.text COLLATE \"C\", 0)")
+}
+
+/// Locks the rows of a batch (`$1`) that nobody else has locked, and gives address and hash of each.
+pub fn lock_and_hash(table: &str, targets: &[Target], whole_rows: bool) -> String {
+    format!(
+        "SELECT t.ctid::pg_catalog.text, {} FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
+         FOR NO KEY UPDATE SKIP LOCKED",
+        hash(targets, whole_rows)
+    )
+}
+
+/// Locks all rows of a block, waiting for those that others hold, and gives address and hash of each in the
+/// version that is locked.
+pub fn lock_block(table: &str, targets: &[Target], whole_rows: bool, block: u32) -> String {
+    format!(
+        "SELECT t.ctid::pg_catalog.text, {} FROM ONLY {table} AS t WHERE {} FOR NO KEY UPDATE",
+        hash(targets, whole_rows),
+        in_blocks(&(block..block.saturating_add(1)))
+    )
+}
+
+/// Counts the rows whose chosen values alone have more than `limit` bytes, and gives the first one's
+/// address.
+pub fn unfit(table: &str, targets: &[Target], limit: usize) -> String {
+    let sizes: Vec<String> = targets
+        .iter()
+        .map(|target| {
+            let column = target.column();
+            format!(
+                "CASE WHEN pg_catalog.pg_column_compression({column}) IS NULL \
+                 AND pg_catalog.pg_column_size({column}) <= 128 THEN \
+                 pg_catalog.pg_column_size({column}) \
+                 ELSE coalesce(pg_catalog.pg_column_size({}), 0) END::pg_catalog.int8",
+                target.shape.force(&column)
+            )
+        })
+        .collect();
+    format!(
+        "SELECT count(*), pg_catalog.min(t.ctid)::pg_catalog.text FROM ONLY {table} AS t \
+         WHERE {} > {limit}",
+        sizes.join(" + ")
+    )
+}
+
+/// The hashes of the rows at the addresses `$1`.
+pub fn hashes(table: &str, targets: &[Target], whole_rows: bool) -> String {
+    format!(
+        "SELECT {} FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
+        hash(targets, whole_rows)
+    )
+}
+
+/// Stores the chosen columns anew in the rows `$1` that nobody else has locked. The new value is
+/// computed from the version that the statement itself has locked. Finds no row where the transaction did
+/// not begin as [`begin`] says. Gives the number of rows, the transaction and the rows' new addresses.
+pub fn update(table: &str, targets: &[Target]) -> String {
+    format!(
+        "WITH done AS (UPDATE ONLY {table} AS t SET {} WHERE t.ctid = ANY (ARRAY(\
+         SELECT l.ctid FROM ONLY {table} AS l \
+         WHERE l.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
+         AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' \
+         FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) \
+         SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, \
+         coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{{}}') FROM done",
+        assignments(targets).join(", ")
+    )
+}
+
+/// The addresses of rows with compressed fields inside composite values that the choice would not
+/// leave so, with the bytes of the chosen columns and the inserting transaction; `None` if the types hold
+/// none.
+pub fn hidden(
+    table: &str,
+    toaster: Toaster,
+    targets: &[Target],
+    blocks: std::ops::Range<u32>,
+) -> Option<String> {
+    let conditions: Vec<String> = targets
+        .iter()
+        .filter_map(|target| {
+            let method = Some(target.method).filter(|_| toaster.compresses());
+            target.shape.hidden(&target.column(), method)
+        })
+        .collect();
+    if conditions.is_empty() {
+        return None;
+    }
+    let size = |target: &Target| {
+        format!("coalesce(pg_catalog.pg_column_size({}), 0)::pg_catalog.int8", target.column())
+    };
+    let sizes: Vec<String> = targets.iter().map(size).collect();
+    Some(format!(
+        "SELECT t.ctid::pg_catalog.text, {}, t.xmin::pg_catalog.text FROM ONLY {table} AS t \
+         WHERE {} AND ({})",
+        sizes.join(" + "),
+        in_blocks(&blocks),
+        conditions.join(" OR ")
+    ))
+}
+
+/// Bytes that alone call the toaster, on pages of every size up to 32 kB.
+pub(super) const PADDING: &str =
+    "pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::int4 / 4 + 100)";
+
+/// Makes the temporary table on which the server shows what it compresses of a chosen column: its
+/// padding calls the toaster, and what can be compressed is. The table done before in the same session
+/// has left its own.
+pub fn make_judge(table: &str, target: &Target) -> String {
+    let name = judge_name(target);
+    format!(
+        "DROP TABLE IF EXISTS pg_temp.{name}; \
+         CREATE TEMPORARY TABLE {name} AS SELECT ''::pg_catalog.text AS a, {column} AS v, \
+         ''::pg_catalog.text AS p FROM ONLY {table} AS t LIMIT 0; \
+         ALTER TABLE pg_temp.{name} ALTER v SET STORAGE extended, ALTER v SET COMPRESSION {method}, \
+         ALTER p SET STORAGE plain, SET (toast_tuple_target = 128, autovacuum_enabled = off)",
+        column = target.column(),
+        method = target.method.name(),
+    )
+}
+
+fn judge_name(target: &Target) -> String {
+    format!("toastctl_judge_{}", target.index)
+}
+
+/// Gives the values at the addresses `$1` to the judge.
+pub fn judge_values(table: &str, target: &Target) -> String {
+    format!(
+        "INSERT INTO pg_temp.{} SELECT t.ctid::pg_catalog.text, {}, {PADDING} FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
+        judge_name(target),
+        target.shape.force(&target.column()),
+    )
+}
+
+/// The judge's answer: address and, where the value was compressed, its stored size out of line.
+pub fn judged(target: &Target) -> String {
+    format!(
+        "SELECT a, CASE WHEN pg_catalog.pg_column_compression(v) IS NOT NULL \
+         THEN pg_catalog.pg_column_size(v)::pg_catalog.int8 END FROM pg_temp.{}",
+        judge_name(target)
+    )
+}
+
+/// Empties the judge's table.
+pub fn clear_judge(target: &Target) -> String {
+    format!("TRUNCATE pg_temp.{}", judge_name(target))
+}
+
+/// Those addresses of `$1` where a `jsonb` column holds what `jsonb_toaster` never moves out: a scalar,
+/// or an object without objects and arrays in it.
+pub fn never_moved(table: &str, target: &Target) -> String {
+    format!(
+        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
+         AND CASE pg_catalog.jsonb_typeof({column}) WHEN 'array' THEN false WHEN 'object' THEN \
+         NOT EXISTS (SELECT FROM pg_catalog.jsonb_each({column}) AS e \
+         WHERE pg_catalog.jsonb_typeof(e.value) IN ('array', 'object')) ELSE true END",
+        column = target.column()
+    )
+}
+
+/// How many rows have a value of one of the columns with more than `bytes` bytes, and the address of the
+/// first.
+pub(crate) fn longer_than(table: &str, targets: &[Target], bytes: u32) -> String {
+    let conditions: Vec<String> = targets
+        .iter()
+        .map(|target| {
+            // fresh and uncompressed, with a header of 4 bytes
+            let value = target.shape.force(&target.column());
+            format!("pg_catalog.pg_column_size({value}) > {}", u64::from(bytes) + 4)
+        })
+        .collect();
+    format!(
+        "SELECT count(*), min(t.ctid)::pg_catalog.text FROM ONLY {table} AS t WHERE {}",
+        conditions.join(" OR ")
+    )
+}
+
+/// Empties the judge of rows.
+pub const CLEAR_ROW_JUDGE: &str = "TRUNCATE pg_temp.toastctl_judge";
+
+/// Makes the temporary table on which the server shows how it stores whole rows, as the choice has it.
+/// It has no column of its own, which would make its rows longer than the table's.
+pub fn make_row_judge(
+    table: &str,
+    toaster: Toaster,
+    targets: &[Target],
+    target: TupleTarget,
+) -> String {
+    let mut parts = vec![format!("SET (toast_tuple_target = {target}, autovacuum_enabled = off)")];
+    for column in targets {
+        let name = quote_identifier(&column.name);
+        parts.push(format!("ALTER COLUMN {name} SET STORAGE {}", toaster.storage().name()));
+        parts.push(format!("ALTER COLUMN {name} SET COMPRESSION {}", column.method.name()));
+    }
+    format!(
+        "DROP TABLE IF EXISTS pg_temp.toastctl_judge; \
+         CREATE TEMPORARY TABLE toastctl_judge (LIKE {table} INCLUDING STORAGE INCLUDING \
+         COMPRESSION); ALTER TABLE pg_temp.toastctl_judge {}",
+        parts.join(", ")
+    )
+}
+
+/// The addresses of those rows of `$1` that are there, in order.
+pub fn there(table: &str) -> String {
+    format!(
+        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid"
+    )
+}
+
+/// Gives the rows at the addresses `$1` to the judge, as the sweep would store them, in order: the
+/// columns `fresh` are made anew. Gives the judge's own addresses.
+pub fn judge_rows(table: &str, columns: &[String], fresh: &[&Target]) -> String {
+    let (mut names, mut values) = (Vec::new(), Vec::new());
+    for column in columns {
+        let name = quote_identifier(column);
+        let value = format!("t.{name}");
+        values.push(match fresh.iter().find(|target| target.name == *column) {
+            Some(target) => target.shape.force(&value),
+            None => value,
+        });
+        names.push(name);
+    }
+    format!(
+        "INSERT INTO pg_temp.toastctl_judge AS j ({}) SELECT {} FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid \
+         RETURNING j.ctid::pg_catalog.text",
+        names.join(", "),
+        values.join(", ")
+    )
+}
+
+/// Before copies that the server may refuse; then one of the next two.
+pub const TRY_COPIES: &str = "SAVEPOINT toastctl_copies";
+/// The copies are there.
+pub const COPIES_TRIED: &str = "RELEASE SAVEPOINT toastctl_copies";
+/// The server has refused them.
+pub const COPIES_REFUSED: &str =
+    "ROLLBACK TO SAVEPOINT toastctl_copies; RELEASE SAVEPOINT toastctl_copies";
+
+/// Has the judge of rows move out of line what it can of the rows that it is given next.
+pub const JUDGE_MOVES_OUT: &str =
+    "ALTER TABLE pg_temp.toastctl_judge SET (toast_tuple_target = 128)";
+
+/// Undoes [`JUDGE_MOVES_OUT`]; then, a statement of its own, makes the columns `fresh` of all the judge's
+/// rows anew, and gives their addresses before and after.
+pub fn judge_update(fresh: &[&Target], target: TupleTarget) -> (String, String) {
+    let set: Vec<String> = fresh
+        .iter()
+        .map(|target| {
+            let value = target.shape.force(&target.column());
+            format!("{} = {value}", quote_identifier(&target.name))
+        })
+        .collect();
+    let before = format!("ALTER TABLE pg_temp.toastctl_judge SET (toast_tuple_target = {target})");
+    let update = format!(
+        "UPDATE pg_temp.toastctl_judge AS t SET {} FROM pg_temp.toastctl_judge AS o \
+         WHERE o.ctid = t.ctid RETURNING o.ctid::pg_catalog.text, t.ctid::pg_catalog.text",
+        set.join(", ")
+    );
+    (before, update)
+}
+
+/// The judge's answer: its own address, and for each chosen column whether it was compressed.
+pub fn judged_rows(targets: &[Target]) -> String {
+    let columns: Vec<String> = targets
+        .iter()
+        .map(|target| format!("pg_catalog.pg_column_compression({}) IS NOT NULL", target.column()))
+        .collect();
+    format!(
+        "SELECT t.ctid::pg_catalog.text, ARRAY[{}] FROM pg_temp.toastctl_judge AS t",
+        columns.join(", ")
+    )
+}
+
+/// Makes the space of old versions usable again, without giving it back to the system, which would
+/// take an exclusive lock.
+pub fn vacuum(table: &str) -> String {
+    format!("VACUUM (TRUNCATE false) {table}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::desc::Storage;
+
+    fn targets() -> Vec<Target> {
+        let target = |name: &str, shape| Target {
+            name: name.into(),
+            index: 2,
+            shape,
+            method: Method::Lz4,
+            base: None,
+        };
+        vec![target("a\"b", Shape::Scalar), target("c", Shape::Array)]
+    }
+
+    const TABLE: &str = r#""s"."T""#;
+
+    #[test]
+    fn settings_are_changed_in_one_statement() {
+        let changes = Changes {
+            storage: vec![("a\"b".into(), Storage::Extended)],
+            compression: vec![("a\"b".into(), Method::Lz4)],
+            toasters: Vec::new(),
+            target: TupleTarget::new(4080, crate::disk::layout::PageSize::DEFAULT).ok(),
+        };
+        insta::assert_snapshot!(alter(TABLE, &changes).unwrap(), @r##"ALTER TABLE ONLY "s"."T" ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, SET (toast_tuple_target = 4080)"##);
+        assert_eq!(alter(TABLE, &Changes::default()), None);
+    }
+
+    #[test]
+    fn what_jsonb_toaster_leaves_is_asked_for() {
+        insta::assert_snapshot!(never_moved(TABLE, &targets()[0]), @r##"SELECT t.ctid::pg_catalog.text FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) AND CASE pg_catalog.jsonb_typeof(t."a""b") WHEN 'array' THEN false WHEN 'object' THEN NOT EXISTS (SELECT FROM pg_catalog.jsonb_each(t."a""b") AS e WHERE pg_catalog.jsonb_typeof(e.value) IN ('array', 'object')) ELSE true END"##);
+    }
+
+    #[test]
+    fn a_batch_locks_hashes_and_stores_anew() {
+        let settings = BatchSettings {
+            lock_timeout_ms: 50,
+            replica_role: true,
+            row_security_off: true,
+            idle_ms: 5000,
+            role: Some("own\"er".into()),
+        };
+        insta::assert_snapshot!(begin(&settings), @r##"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = 50; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 5000; SET LOCAL synchronous_commit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_indexscan = on; SET LOCAL enable_tidscan = on; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off; SET LOCAL toastctl.batch = 'begun'; SET LOCAL row_security = off; SET LOCAL session_replication_role = replica; SET LOCAL ROLE "own""er""##);
+        insta::assert_snapshot!(prune(TABLE), @r##"SELECT count(*) FROM ONLY "s"."T" AS t WHERE t.ctid >= $1::pg_catalog.text::pg_catalog.tid AND t.ctid < $2::pg_catalog.text::pg_catalog.tid"##);
+        insta::assert_snapshot!(lock_and_hash(TABLE, &targets(), true), @r##"SELECT t.ctid::pg_catalog.text, pg_catalog.hashtextextended(ROW(t.*)::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) FOR NO KEY UPDATE SKIP LOCKED"##);
+        insta::assert_snapshot!(hashes(TABLE, &targets(), false), @r##"SELECT pg_catalog.hashtextextended(ROW(t."a""b", t."c")::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"##);
+        insta::assert_snapshot!(update(TABLE, &targets()), @r##"WITH done AS (UPDATE ONLY "s"."T" AS t SET "a""b" = (ARRAY[t."a""b"])[1], "c" = CASE WHEN t."c" IS NOT NULL THEN pg_catalog.array_cat(t."c", '{}') END WHERE t.ctid = ANY (ARRAY(SELECT l.ctid FROM ONLY "s"."T" AS l WHERE l.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done"##);
+    }
+
+    #[test]
+    fn a_generated_column_is_computed_anew_through_one_that_it_is_made_of() {
+        let generated = |name: &str, base: &str| Target {
+            name: name.into(),
+            base: Some(base.into()),
+            ..targets().remove(0)
+        };
+        let some = [generated("g", "b"), generated("h", "b"), generated("i", "c")];
+        assert_eq!(assignments(&some), [r#""b" = t."b""#, r#""c" = t."c""#]);
+        let both = [generated("g", "c"), targets().remove(1)];
+        assert_eq!(assignments(&both).len(), 1);
+        assert!(assignments(&both)[0].contains("array_cat"));
+    }
+
+    #[test]
+    fn only_composite_values_hide_compressed_fields() {
+        assert_eq!(hidden(TABLE, Toaster::External, &targets(), 0..8), None);
+    }
+
+    #[test]
+    fn the_server_judges_on_a_temporary_table() {
+        let targets = targets();
+        let target = &targets[0];
+        insta::assert_snapshot!(make_judge(TABLE, target), @r##"DROP TABLE IF EXISTS pg_temp.toastctl_judge_2; CREATE TEMPORARY TABLE toastctl_judge_2 AS SELECT ''::pg_catalog.text AS a, t."a""b" AS v, ''::pg_catalog.text AS p FROM ONLY "s"."T" AS t LIMIT 0; ALTER TABLE pg_temp.toastctl_judge_2 ALTER v SET STORAGE extended, ALTER v SET COMPRESSION lz4, ALTER p SET STORAGE plain, SET (toast_tuple_target = 128, autovacuum_enabled = off)"##);
+        insta::assert_snapshot!(judge_values(TABLE, target), @r##"INSERT INTO pg_temp.toastctl_judge_2 SELECT t.ctid::pg_catalog.text, (ARRAY[t."a""b"])[1], pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::int4 / 4 + 100) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"##);
+        insta::assert_snapshot!(judged(target), @r##"SELECT a, CASE WHEN pg_catalog.pg_column_compression(v) IS NOT NULL THEN pg_catalog.pg_column_size(v)::pg_catalog.int8 END FROM pg_temp.toastctl_judge_2"##);
+        insta::assert_snapshot!(clear_judge(target), @r##"TRUNCATE pg_temp.toastctl_judge_2"##);
+        let lz4 = Toaster::Compressed(Method::Lz4);
+        let tuple_target = TupleTarget::default_for(crate::disk::layout::PageSize::DEFAULT);
+        insta::assert_snapshot!(make_row_judge(TABLE, lz4, &targets, tuple_target), @r##"DROP TABLE IF EXISTS pg_temp.toastctl_judge; CREATE TEMPORARY TABLE toastctl_judge (LIKE "s"."T" INCLUDING STORAGE INCLUDING COMPRESSION); ALTER TABLE pg_temp.toastctl_judge SET (toast_tuple_target = 2032, autovacuum_enabled = off), ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, ALTER COLUMN "c" SET STORAGE extended, ALTER COLUMN "c" SET COMPRESSION lz4"##);
+        let columns = ["id".to_owned(), "c".to_owned()];
+        insta::assert_snapshot!(there(TABLE), @r##"SELECT t.ctid::pg_catalog.text FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid"##);
+        insta::assert_snapshot!(judge_rows(TABLE, &columns, &targets.iter().collect::<Vec<_>>()), @r##"INSERT INTO pg_temp.toastctl_judge AS j ("id", "c") SELECT t."id", CASE WHEN t."c" IS NOT NULL THEN pg_catalog.array_cat(t."c", '{}') END FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid RETURNING j.ctid::pg_catalog.text"##);
+        insta::assert_snapshot!(judged_rows(&targets), @r##"SELECT t.ctid::pg_catalog.text, ARRAY[pg_catalog.pg_column_compression(t."a""b") IS NOT NULL, pg_catalog.pg_column_compression(t."c") IS NOT NULL] FROM pg_temp.toastctl_judge AS t"##);
+        insta::assert_snapshot!(vacuum(TABLE), @r##"VACUUM (TRUNCATE false) "s"."T""##);
+    }
+}

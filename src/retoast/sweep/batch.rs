@@ -1,0 +1,221 @@
+//! One transaction that re-toasts rows.
+
+use std::time::Instant;
+
+use futures_util::future::{join, join4};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, SimpleQueryMessage, Statement};
+
+use super::error::RunError;
+use super::machine::Row;
+use super::refused::Reason;
+use super::table::Sweep;
+use super::verify::Stored;
+use crate::retoast::pace::patience::{Kind, kind};
+use crate::retoast::sql::{self, by_policy};
+use crate::server::LiveError;
+use crate::server::connect::Connection;
+
+/// What became of a batch.
+pub(super) enum Done {
+    Stored { rows: u64, verified: u64, xid: u32 },
+    Busy,
+    Refused(Reason),
+}
+
+/// The statements of a batch.
+struct Statements {
+    prune: Statement,
+    /// By a policy: locks the rows and tells which versions they are.
+    lock: Option<Statement>,
+    update: Statement,
+}
+
+impl Sweep<'_> {
+    /// One transaction that re-toasts rows.
+    pub(super) async fn batch(
+        &self,
+        job: usize,
+        rows: &[Row],
+        verify: bool,
+        insists: bool,
+    ) -> Result<Done, RunError> {
+        let tried = if insists {
+            self.insist(job, rows, verify).await
+        } else {
+            self.try_batch(job, rows, verify).await
+        };
+        match tried {
+            Err(RunError::Live(LiveError::Server(error))) => {
+                let kind = kind(&error);
+                if kind == Kind::Fatal {
+                    return Err(error.into());
+                }
+                // its commit was sent already, and rolled it back
+                if insists || !self.goes_at_once(verify) {
+                    self.rollback(job).await?;
+                }
+                Ok(match kind {
+                    Kind::Busy => Done::Busy,
+                    _ => Done::Refused(Reason::of(&error, self.options.show_details)),
+                })
+            }
+            Err(error) => {
+                self.rollback(job).await?;
+                Err(error)
+            }
+            stored => stored,
+        }
+    }
+
+    pub(super) async fn rollback(&self, job: usize) -> Result<(), RunError> {
+        Ok(self.connection(job).client().batch_execute("ROLLBACK").await?)
+    }
+
+    pub(super) async fn try_batch(
+        &self,
+        job: usize,
+        rows: &[Row],
+        verify: bool,
+    ) -> Result<Done, RunError> {
+        let connection = self.connection(job);
+        let client = connection.client();
+        let statements = self.statements(connection).await?;
+        let blocks = rows.iter().map(|row| row.ctid.block.0);
+        let first = format!("({},0)", blocks.clone().min().unwrap_or(0));
+        let end = format!("({},0)", blocks.max().unwrap_or(0).saturating_add(1));
+        let addresses: Vec<String> = rows.iter().map(|row| row.ctid.to_string()).collect();
+        // What is joined is sent together, without waiting for answers: after an error in the transaction
+        // the server skips the rest, the commit too, and an update without its beginning finds no row.
+        let range: [&(dyn ToSql + Sync); 2] = [&first, &end];
+        let prune = client.query(&statements.prune, &range);
+        let all: [&(dyn ToSql + Sync); 1] = [&addresses];
+        let (stored, before) = match (&self.ready.rule, &statements.lock) {
+            (Some(rule), Some(lock)) => {
+                let plan = client.batch_execute(by_policy::PLAN_BY_ADDRESS);
+                let (locked, pruned, planned, seen) =
+                    join4(self.begin_batch(client), prune, plan, client.query(lock, &all)).await;
+                locked?;
+                pruned?;
+                planned?;
+                let seen = self.seen(&seen?)?;
+                let before = match verify {
+                    true => Some(self.lock_and_hash(client, &seen).await?),
+                    false => None,
+                };
+                let ctids = before.as_ref().map_or(&seen, |(ctids, _)| ctids);
+                (Stored::read(&self.store_by_rule(rule, ctids, &statements.update).await?)?, before)
+            }
+            _ if self.goes_at_once(verify) => {
+                let update = client.query(&statements.update, &all);
+                let commit = client.batch_execute("COMMIT");
+                let (locked, pruned, stored, committed) =
+                    join4(self.begin_batch(client), prune, update, commit).await;
+                locked?;
+                pruned?;
+                let stored = Stored::read(&stored?)?;
+                committed?;
+                return Ok(self.done(rows, &stored, 0));
+            }
+            _ => {
+                let (locked, pruned) = join(self.begin_batch(client), prune).await;
+                locked?;
+                pruned?;
+                let (ctids, before) = self.lock_and_hash(client, &addresses).await?;
+                let stored = Stored::read(&client.query(&statements.update, &[&ctids]).await?)?;
+                (stored, Some((ctids, before)))
+            }
+        };
+        if let Some((ctids, hashes)) = before {
+            self.compare(client, &stored, &ctids, hashes).await?;
+        }
+        client.batch_execute("COMMIT").await?;
+        Ok(self.done(rows, &stored, if verify { stored.rows } else { 0 }))
+    }
+
+    /// As [`Sweep::try_batch`], for all rows of the block that these are in. Rows that others hold are waited
+    /// for, no longer than any lock, and then taken in the version that they have by then.
+    async fn insist(&self, job: usize, rows: &[Row], verify: bool) -> Result<Done, RunError> {
+        let client = self.connection(job).client();
+        let table = self.ready.relation.quoted();
+        let block = rows.first().map_or(0, |row| row.ctid.block.0);
+        let lock = sql::lock_block(&table, &self.ready.targets, self.hashes_whole_rows(), block);
+        self.begin_batch(client).await?;
+        let (mut ctids, mut hashes): (Vec<String>, Vec<i64>) = (Vec::new(), Vec::new());
+        for row in client.query_typed(&lock, &[]).await? {
+            ctids.push(row.try_get(0)?);
+            hashes.push(row.try_get(1)?);
+        }
+        let update = sql::update(&table, &self.ready.targets);
+        let stored = client.query_typed(&update, &[(&ctids, Type::TEXT_ARRAY)]).await?;
+        let stored = Stored::read(&stored)?;
+        if verify {
+            self.compare(client, &stored, &ctids, hashes).await?;
+        }
+        client.batch_execute("COMMIT").await?;
+        Ok(self.done(rows, &stored, if verify { stored.rows } else { 0 }))
+    }
+
+    /// Whether a batch is sent whole, to its commit, since nothing in it is looked at on the way.
+    pub(super) fn goes_at_once(&self, verify: bool) -> bool {
+        !verify && self.ready.rule.is_none()
+    }
+
+    pub(super) fn done(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
+        self.notebook.forget(rows);
+        Done::Stored { rows: stored.rows, verified, xid: stored.xid }
+    }
+
+    /// Begins a batch's transaction, takes the table's lock, and looks whether the table is still what the
+    /// sweep needs it to be: if it is not, the batch finds no row.
+    pub(super) async fn begin_batch(&self, client: &Client) -> Result<(), RunError> {
+        let lock = sql::lock(&self.ready.relation.quoted());
+        let began = Instant::now();
+        let begin = format!("{}; {lock}; {}", sql::begin(&self.settings()), self.check());
+        let locked = client.simple_query(&begin).await;
+        self.keeper.lock_waited(began.elapsed());
+        let begun = locked?.iter().rev().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(|state| state == "begun"),
+            _ => None,
+        });
+        if begun == Some(true) { Ok(()) } else { Err(RunError::Changing) }
+    }
+
+    /// The statements of all batches, prepared once on each connection: where the table's lock is held,
+    /// since the server takes one to parse them and here waits no longer than it should.
+    async fn statements(&self, connection: &Connection) -> Result<Statements, RunError> {
+        let (table, targets) = (self.ready.relation.quoted(), &self.ready.targets);
+        let prune = sql::prune(&table);
+        let (lock, update, parameters) = match &self.ready.rule {
+            None => (None, sql::update(&table, targets), vec![Type::TEXT_ARRAY]),
+            Some(rule) => (
+                Some(by_policy::lock(&table)),
+                by_policy::update(&table, targets, &rule.methods),
+                vec![Type::INT2_ARRAY; targets.len()],
+            ),
+        };
+        let parse = async || -> Result<Statements, RunError> {
+            Ok(Statements {
+                prune: connection.prepared(&prune, &[Type::TEXT, Type::TEXT]).await?,
+                lock: match &lock {
+                    Some(lock) => Some(connection.prepared(lock, &[Type::TEXT_ARRAY]).await?),
+                    None => None,
+                },
+                update: connection.prepared(&update, &parameters).await?,
+            })
+        };
+        let mut texts = [Some(&prune), lock.as_ref(), Some(&update)].into_iter().flatten();
+        if texts.all(|sql| connection.knows(sql)) {
+            return parse().await;
+        }
+        let parsed = async {
+            self.begin_batch(connection.client()).await?;
+            parse().await
+        };
+        let parsed = parsed.await;
+        let ended = connection.client().batch_execute("ROLLBACK").await;
+        let statements = parsed?;
+        ended?;
+        Ok(statements)
+    }
+}

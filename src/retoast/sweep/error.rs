@@ -1,0 +1,85 @@
+//! Why a sweep could not go on.
+
+use crate::retoast::memory::checkpoint::CheckpointError;
+use crate::retoast::pace::error::PaceError;
+use crate::retoast::pace::patience::LOCK_TRIES;
+use crate::server::LiveError;
+
+/// Why the sweep could not go on. What was committed stays; the same command goes on from there.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The server.
+    #[error("{0}")]
+    Live(#[from] LiveError),
+    /// Another retoast of the table runs.
+    #[error("another retoast of this table is running\nHINT:  Wait for it, or stop it.")]
+    Running,
+    /// Values differ after they were re-toasted. The batch was rolled back.
+    #[error(
+        "contents of {rows} rows near {near} would have changed: the batch was rolled back and \
+         nothing more is done"
+    )]
+    Changed {
+        /// Rows of the batch.
+        rows: usize,
+        /// The first one's address.
+        near: String,
+    },
+    /// Fewer rows were updated than were locked.
+    #[error("{updated} of {locked} locked rows were updated: a trigger or rule holds rows back")]
+    HeldBack {
+        /// Rows locked.
+        locked: usize,
+        /// Rows updated.
+        updated: u64,
+    },
+    /// The table is no longer what it was, or is no longer set as the sweep needs it.
+    #[error(
+        "{0}\nHINT:  Run the command again; with --enforce it sets storage, compression and \
+         toast_tuple_target right by itself."
+    )]
+    Altered(String),
+    /// As [`RunError::Altered`], found in a batch, which does not say what it is.
+    #[error("the table was changed by somebody else")]
+    Changing,
+    /// Some rows cannot be stored as chosen.
+    #[error(
+        "{rows} {} too long for storage plain, the first at {first}: nothing was changed\n\
+         HINT:  Toaster main keeps in the row what fits.",
+        if *rows == 1 { "row is" } else { "rows are" }
+    )]
+    Unfit {
+        /// How many.
+        rows: u64,
+        /// The first one's address.
+        first: String,
+    },
+    /// Something that is watched cannot be measured, or is beyond its limit.
+    #[error("{0}")]
+    Pace(String),
+    /// A connection was lost, and could not be made again.
+    #[error("{0}")]
+    Lost(String),
+    /// Where scanning is cannot be saved.
+    #[error("{0}")]
+    Checkpoint(#[from] CheckpointError),
+    /// The table cannot be locked.
+    #[error("no lock for {0} in {LOCK_TRIES} tries\nHINT:  See pg_locks for who holds it.")]
+    NoLock(&'static str),
+}
+
+impl From<tokio_postgres::Error> for RunError {
+    fn from(error: tokio_postgres::Error) -> RunError {
+        RunError::Live(error.into())
+    }
+}
+
+impl From<PaceError> for RunError {
+    fn from(error: PaceError) -> RunError {
+        match error {
+            PaceError::Live(error) => RunError::Live(error),
+            PaceError::Limit(text) => RunError::Pace(text),
+            PaceError::Lost(reason) => RunError::Lost(reason),
+        }
+    }
+}

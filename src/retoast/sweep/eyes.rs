@@ -1,0 +1,12 @@
+//! What a scan goes by.
+
+use crate::server::about::Pageinspect;
+
+/// What a scan goes by.
+#[derive(Debug, Clone)]
+pub enum Eyes {
+    /// Pages.
+    Pages(Pageinspect),
+    /// SQL functions.
+    Functions,
+}

@@ -1,0 +1,47 @@
+//! Gathers what a plan is made of.
+
+use std::time::Duration;
+
+use super::error::RunError;
+use super::table::Sweep;
+use crate::retoast::pace::gauges;
+use crate::retoast::plan::{Found, Plan};
+use crate::retoast::result::TableReport;
+use crate::retoast::sql;
+use crate::retoast::tally::Tally;
+
+/// What the sweep will do, after a scan that took this long and saw these values.
+pub(crate) async fn plan(
+    sweep: &Sweep<'_>,
+    report: &TableReport,
+    seen: &Tally,
+    scan: Duration,
+) -> Result<Plan, RunError> {
+    let (ready, options) = (sweep.ready, sweep.options);
+    let client = sweep.writer.client();
+    let around = gauges::surroundings(client, &ready.relation, ready.replica_role).await?;
+    let (table, limits) = (ready.relation.quoted(), sweep.keeper.limits());
+    let found = Found {
+        toaster: options.toaster,
+        rows: report.rows_found,
+        bytes: report.bytes_found,
+        stored: seen.bytes(),
+        external: seen.external_bytes(),
+        columns: ready.targets.len() as u64,
+        sizes: report.before,
+        scan,
+        max_bloat: options.tuning.max_bloat,
+        nice: limits.nice,
+        wal_rate: limits.wal_rate,
+        lock_timeout: options.lock_timeout,
+        alter: report.alter.clone(),
+        statements: vec![
+            format!("{}; {}", sql::begin(&sweep.settings()), sql::lock(&table)),
+            sql::update(&table, &ready.targets),
+            "COMMIT".to_owned(),
+            sql::vacuum(&table),
+        ],
+        origin: options.origin.clone(),
+    };
+    Ok(Plan::of(&found, &around))
+}

@@ -1,0 +1,247 @@
+//! Has the server compress copies of values where the verdict on a row depends on that.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
+use super::machine::Row;
+use super::scanner::{Candidate, JUDGED_BYTES, Scanner, address, transaction};
+use crate::disk::ItemPointer;
+use crate::retoast::judge::stock::{Compressed, Verdict};
+use crate::retoast::sql::{self, Target};
+use crate::server::LiveError;
+
+impl Scanner<'_> {
+    /// Has the server compress what the verdict depends on.
+    pub(super) async fn judge(
+        &mut self,
+        open: Vec<Candidate>,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), LiveError> {
+        let table = self.ready.relation.quoted();
+        let mut answers: HashMap<(ItemPointer, usize), Compressed> = HashMap::new();
+        for target in &self.ready.targets {
+            let (outside, mut asked): (Vec<&Candidate>, Vec<&Candidate>) = open
+                .iter()
+                .filter(|candidate| candidate.open.contains(&target.index))
+                .partition(|candidate| self.spares(target.index, candidate));
+            self.ask_what_is_left(target, &outside, &mut answers).await?;
+            if asked.is_empty() {
+                continue;
+            }
+            let client = self.connection.client();
+            if self.judges.insert(target.index) {
+                client.batch_execute(&sql::make_judge(&table, target)).await?;
+            }
+            while !asked.is_empty() {
+                let mut bytes = 0;
+                let some = asked
+                    .iter()
+                    .take_while(|candidate| {
+                        bytes += candidate.bytes;
+                        bytes <= JUDGED_BYTES
+                    })
+                    .count()
+                    .max(1);
+                let ctids: Vec<String> =
+                    asked.drain(..some).map(|candidate| candidate.ctid.to_string()).collect();
+                client
+                    .query_typed(&sql::judge_values(&table, target), &[(&ctids, Type::TEXT_ARRAY)])
+                    .await?;
+                for row in client.query_typed(&sql::judged(target), &[]).await? {
+                    let size: Option<i64> = row.try_get(1)?;
+                    // out of line the length word is not counted
+                    let size = size.and_then(|size| u32::try_from(size + 4).ok());
+                    answers.insert((address(row.try_get(0)?)?, target.index), size);
+                }
+                client.batch_execute(&sql::clear_judge(target)).await?;
+            }
+        }
+        let (indexes, follow) = self.indexes();
+        for candidate in open {
+            let Candidate { ctid, xmin, bytes, values, .. } = candidate;
+            // a row that is gone has no answer, and nothing is to be done
+            let answer = |index| answers.get(&(ctid, index)).copied();
+            if self.verdict(&indexes, &follow, &values, &answer) == Verdict::Differs {
+                rows.push(Row { ctid, xmin, bytes, by_copy: false });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the value is out of line and its column's toaster may leave it so.
+    pub(super) fn spares(&self, index: usize, candidate: &Candidate) -> bool {
+        let planned = self.ready.plan.as_ref().and_then(|plan| plan.column(index));
+        planned.is_some_and(|planned| planned.spares)
+            && candidate.values.get(index).is_some_and(|value| value.form.is_external())
+    }
+
+    /// Which of these values the toaster would leave as they are.
+    pub(super) async fn ask_what_is_left(
+        &self,
+        target: &Target,
+        candidates: &[&Candidate],
+        answers: &mut HashMap<(ItemPointer, usize), Compressed>,
+    ) -> Result<(), LiveError> {
+        if candidates.is_empty() {
+            return Ok(());
+        }
+        let ctids: Vec<String> = candidates.iter().map(|one| one.ctid.to_string()).collect();
+        let sql = sql::never_moved(&self.ready.relation.quoted(), target);
+        // some size: it would be stored otherwise
+        answers.extend(candidates.iter().map(|one| ((one.ctid, target.index), Some(0))));
+        let client = self.connection.client();
+        for row in client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await? {
+            answers.insert((address(row.try_get(0)?)?, target.index), None);
+        }
+        Ok(())
+    }
+
+    /// Has the server store whole rows, for without pages too little is known for the model.
+    pub(super) async fn judge_rows(
+        &mut self,
+        open: Vec<Candidate>,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), LiveError> {
+        if open.is_empty() {
+            return Ok(());
+        }
+        let table = self.ready.relation.quoted();
+        let targets = &self.ready.targets;
+        let fresh: Vec<&Target> = targets.iter().chain(&self.ready.follow).collect();
+        let insert = sql::judge_rows(&table, &self.ready.stored_columns, &fresh);
+        let copy = sql::judge_rows(&table, &self.ready.stored_columns, &[]);
+        let update = sql::judge_update(&fresh, self.ready.model.target);
+        let client = self.connection.client();
+        if !self.row_judge {
+            let target = self.ready.model.target;
+            let make = sql::make_row_judge(&table, self.toaster, targets, target);
+            client.batch_execute(&make).await?;
+            self.row_judge = true;
+        }
+        let mut rest = open.as_slice();
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = rest.iter().take_while(|candidate| {
+                bytes += candidate.bytes;
+                bytes <= JUDGED_BYTES
+            });
+            let (now, later) = rest.split_at(fits.count().max(1).min(rest.len()));
+            rest = later;
+            let ctids: Vec<String> = now.iter().map(|one| one.ctid.to_string()).collect();
+            // in one snapshot the rows and the judge's copies of them match in order
+            let compressed = self.ask_row_judge(&insert, None, &ctids).await?;
+            client.batch_execute(sql::CLEAR_ROW_JUDGE).await?;
+            let differs = |candidate: &&Candidate, compressed: &HashMap<_, Vec<bool>>| {
+                compressed.get(&candidate.ctid).is_some_and(|answer| {
+                    let mut columns = targets.iter().zip(answer);
+                    columns.any(|(target, &yes)| yes && candidate.open.contains(&target.index))
+                })
+            };
+            let doubted: Vec<&Candidate> =
+                now.iter().filter(|candidate| differs(candidate, &compressed)).collect();
+            if doubted.is_empty() {
+                continue;
+            }
+            // An UPDATE leaves what is out of line there. Nothing tells which values of the row are: in the copy
+            // all are that can be, so that what is compressed all the same surely is.
+            let ctids: Vec<String> = doubted.iter().map(|one| one.ctid.to_string()).collect();
+            client.batch_execute(sql::TRY_COPIES).await?;
+            let compressed = match self.ask_row_judge(&copy, Some(&update), &ctids).await {
+                Ok(moved) => {
+                    client.batch_execute(sql::COPIES_TRIED).await?;
+                    moved
+                }
+                // of a row of many columns the pointers alone fill a page: no more is known of it
+                Err(LiveError::Server(error))
+                    if error.code() == Some(&SqlState::PROGRAM_LIMIT_EXCEEDED) =>
+                {
+                    client.batch_execute(sql::COPIES_REFUSED).await?;
+                    compressed
+                }
+                Err(error) => return Err(error),
+            };
+            client.batch_execute(sql::CLEAR_ROW_JUDGE).await?;
+            for candidate in doubted.iter().filter(|candidate| differs(candidate, &compressed)) {
+                let Candidate { ctid, xmin, bytes, .. } = **candidate;
+                rows.push(Row { ctid, xmin, bytes, by_copy: true });
+            }
+        }
+        Ok(())
+    }
+
+    /// For each row that is there, whether the judge compressed each chosen column, at once or by an UPDATE.
+    pub(super) async fn ask_row_judge(
+        &self,
+        insert: &str,
+        update: Option<&(String, String)>,
+        ctids: &Vec<String>,
+    ) -> Result<HashMap<ItemPointer, Vec<bool>>, LiveError> {
+        let client = self.connection.client();
+        let table = self.ready.relation.quoted();
+        let rows = client.query_typed(&sql::there(&table), &[(ctids, Type::TEXT_ARRAY)]).await?;
+        if update.is_some() {
+            client.batch_execute(sql::JUDGE_MOVES_OUT).await?;
+        }
+        let copies = client.query_typed(insert, &[(ctids, Type::TEXT_ARRAY)]).await?;
+        if rows.len() != copies.len() {
+            return Err(LiveError::Unexpected(format!(
+                "{} rows have {} copies",
+                rows.len(),
+                copies.len()
+            )));
+        }
+        let mut originals = HashMap::new();
+        for (row, copy) in rows.iter().zip(&copies) {
+            originals.insert(address(copy.try_get(0)?)?, address(row.try_get(0)?)?);
+        }
+        if let Some((before, update)) = update {
+            client.batch_execute(before).await?;
+            for row in client.query_typed(update, &[]).await? {
+                if let Some(original) = originals.remove(&address(row.try_get(0)?)?) {
+                    originals.insert(address(row.try_get(1)?)?, original);
+                }
+            }
+        }
+        let mut compressed = HashMap::new();
+        for row in client.query_typed(&sql::judged_rows(&self.ready.targets), &[]).await? {
+            if let Some(&original) = originals.get(&address(row.try_get(0)?)?) {
+                compressed.insert(original, row.try_get(1)?);
+            }
+        }
+        Ok(compressed)
+    }
+
+    /// Adds the rows with compressed fields inside composite values.
+    pub(super) async fn hidden(
+        &self,
+        blocks: Range<u32>,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), LiveError> {
+        let table = self.ready.relation.quoted();
+        // of compression inside composite values a toaster of pg_toaster says nothing
+        if self.ready.plan.as_ref().is_some_and(|plan| !plan.stock) {
+            return Ok(());
+        }
+        let Some(sql) = sql::hidden(&table, self.toaster, &self.ready.targets, blocks) else {
+            return Ok(());
+        };
+        let known: HashSet<ItemPointer> = rows.iter().map(|row| row.ctid).collect();
+        for row in self.connection.client().query_typed(&sql, &[]).await? {
+            let ctid = address(row.try_get(0)?)?;
+            if !known.contains(&ctid) {
+                let bytes: i64 = row.try_get(1)?;
+                let xmin = transaction(row.try_get(2)?)?;
+                rows.push(Row {
+                    ctid,
+                    xmin,
+                    bytes: u64::try_from(bytes).unwrap_or(0),
+                    by_copy: false,
+                });
+            }
+        }
+        Ok(())
+    }
+}

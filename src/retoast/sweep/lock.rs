@@ -1,0 +1,87 @@
+//! The lock that says that a table is being re-toasted, and locks that are asked for in short tries.
+
+use std::time::{Duration, Instant};
+
+use tokio_postgres::types::Type;
+
+use super::error::RunError;
+use super::table::Sweep;
+use crate::retoast::pace::patience::{Patience, Tried};
+use crate::server::LiveError;
+
+/// First key of the advisory lock that says that a table is being retoasted; the second is its OID.
+pub const LOCK_CLASS: i32 = 0x746f_6173;
+
+/// How long another retoast of the table is waited for: a killed one's session ends by itself.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often its lock is tried.
+const LOCK_AGAIN: Duration = Duration::from_millis(250);
+
+impl Sweep<'_> {
+    pub(super) fn lock_key(&self) -> i32 {
+        self.ready.relation.oid.0 as i32
+    }
+
+    /// Takes the lock that says that this table is being retoasted. The session of a client that was
+    /// killed may hold it for a moment longer.
+    pub(super) async fn lock(&self) -> Result<(), RunError> {
+        let asked = Instant::now();
+        loop {
+            let rows = self
+                .writer
+                .client()
+                .query_typed(
+                    "SELECT pg_catalog.pg_try_advisory_lock($1, $2)",
+                    &[(&LOCK_CLASS, Type::INT4), (&self.lock_key(), Type::INT4)],
+                )
+                .await?;
+            match rows.first() {
+                Some(row) if row.try_get(0)? => return Ok(()),
+                _ if self.stopped() || asked.elapsed() > LOCK_PATIENCE => {
+                    return Err(RunError::Running);
+                }
+                _ if asked.elapsed() < LOCK_AGAIN => self.watch.note(&format!(
+                    "{}: waiting: another retoast of this table is running, or its session has not \
+                     yet ended",
+                    self.name()
+                )),
+                _ => {}
+            }
+            self.sleep(LOCK_AGAIN).await;
+        }
+    }
+
+    pub(super) fn patience<'a>(&'a self, name: &'a str) -> Patience<'a> {
+        let lock_timeout = self.options.lock_timeout;
+        Patience { name, watch: self.watch, stop: self.stop, lock_timeout }
+    }
+
+    pub(super) async fn sleep(&self, time: Duration) {
+        self.patience("").sleep(time).await;
+    }
+
+    /// As [`Patience::tried`]. `None` once a stop is asked for.
+    pub(super) async fn tried<T>(
+        &self,
+        what: &'static str,
+        attempt: impl AsyncFnMut() -> Result<T, LiveError>,
+    ) -> Result<Option<T>, RunError> {
+        match self.patience(&self.name()).tried(what, attempt).await? {
+            Tried::Done(done) => Ok(Some(done)),
+            Tried::Stopped => Ok(None),
+            Tried::NoLock => Err(RunError::NoLock(what)),
+        }
+    }
+
+    /// Alters the table; whether that was done before a stop was asked for.
+    pub(crate) async fn alter(&self, alter: &str) -> Result<bool, RunError> {
+        let (tried, wait) = self.patience(&self.name()).alter(self.writer.client(), alter).await?;
+        self.keeper.lock_waited(wait);
+        match tried {
+            Tried::Done(()) => Ok(true),
+            Tried::Stopped => Ok(false),
+            Tried::NoLock => Err(RunError::NoLock("setting the choice")),
+        }
+    }
+}

@@ -1,0 +1,606 @@
+//! What the sweep does next (pure): it is told what happened and what time it is, and says what to
+//! do. It never sees a connection, a clock or a page.
+//!
+//! A scan reads chunks of blocks. What it finds is re-toasted in windows of a few pages, each in
+//! passes: a pass takes every k-th row, so that the first moves a k-th of the rows off their pages
+//! and pruning makes room for the others to stay (HOT). A sweep is over when a whole scan in one
+//! snapshot has found nothing; an empty batch says nothing. Every scan begins in one snapshot, and gives
+//! it up with the first row that it finds.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::disk::ItemPointer;
+
+/// Blocks that a scan reads at a time.
+pub const CHUNK: u32 = 256;
+/// The part of its time that a batch takes while other sessions are active: whoever waits for a processor
+/// or a row that it holds waits as much less.
+const BESIDE_OTHERS: f64 = 0.1;
+/// Rows that a batch has beside others all the same, if it has them at all: with fewer, what every batch
+/// costs however small it is would be most of what the others bear.
+const FEWEST_BESIDE_OTHERS: f64 = 16.0;
+/// Scans without any progress after which the sweep gives up.
+const IDLE_SCANS: u32 = 12;
+/// Rows of the first batch; later ones follow the time that batches take.
+const FIRST_BATCH: f64 = 50.0;
+/// How often a row is re-toasted by the sweep's own transactions. One that the judge still calls stored
+/// otherwise after that is counted and left.
+const MOST_TRIES: u8 = 4;
+/// Scans without any progress after which rows are waited for, not skipped while others hold them.
+const IDLE_BEFORE_INSISTING: u32 = 2;
+
+/// How the sweep goes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tuning {
+    /// Pages of a window, or with several jobs of as many windows as jobs.
+    pub window: u32,
+    /// Passes over a window.
+    pub passes: u32,
+    /// How long a batch is to take.
+    pub batch: Duration,
+    /// Bytes of values that a batch stores at the most, unless one row has more.
+    pub batch_bytes: u64,
+    /// Part of a relation's size that may be dead before it is vacuumed.
+    pub max_bloat: f64,
+    /// Transactions under way at a time, a vacuum counted.
+    pub jobs: usize,
+}
+
+/// A row to re-toast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Row {
+    /// Where it was seen.
+    pub ctid: ItemPointer,
+    /// The transaction that inserted this version: the low half of its number.
+    pub xmin: u32,
+    /// Whether nothing that is stored shows that it differs, but only what the server made of a copy: could be
+    /// compressed, and is not. An UPDATE of the row itself says that better.
+    pub by_copy: bool,
+    /// Bytes of the chosen columns' values as stored now.
+    pub bytes: u64,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A scan begins: the relation has this many blocks, and with its TOAST relation this many bytes.
+    Begun {
+        /// Blocks of the heap.
+        blocks: u32,
+        /// Bytes of heap and TOAST relation.
+        bytes: u64,
+    },
+    /// A chunk was read; these rows are stored otherwise than chosen.
+    Scanned(Vec<Row>),
+    /// A batch was committed.
+    BatchDone {
+        /// Whose it was.
+        job: usize,
+        /// Rows that were re-toasted; others were locked or no longer there.
+        rows: u64,
+        /// The transaction: the low half of its number.
+        xid: u32,
+        /// How long the transaction took.
+        took: Duration,
+    },
+    /// A batch met a lock timeout or a deadlock, and nothing of it was done.
+    BatchBusy(usize),
+    /// The server refused a batch for what stands in its rows, and nothing of it was done.
+    BatchRefused(usize),
+    /// The table was vacuumed, or could not be for now.
+    Vacuumed(usize),
+    /// A job met an error or a stop that ends the sweep.
+    Failed(usize),
+    /// The scan under way goes on in another snapshot: it proves nothing any more.
+    SnapshotLost,
+    /// Somebody asked to stop.
+    Stop,
+}
+
+/// Why the sweep waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A lock was not to be had.
+    LockTimeout,
+    /// All that is left to do is locked by others.
+    RowsLocked,
+}
+
+impl Reason {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::LockTimeout => "a lock could not be had in time",
+            Reason::RowsLocked => "the rows left to do are locked by other transactions",
+        }
+    }
+}
+
+/// How the sweep ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// A whole scan in one snapshot has found that every row is stored as chosen.
+    Complete,
+    /// Rows are left that are not.
+    Left,
+    /// Stopped on request.
+    Stopped,
+}
+
+/// Rows that the scan under way has found stored otherwise than chosen, by what becomes of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Left {
+    /// To be re-toasted.
+    pub found: u64,
+    /// The server has refused them.
+    pub refused: u64,
+    /// The sweep has re-toasted them, and the judge still wants them otherwise.
+    pub disagreeing: u64,
+}
+
+impl Left {
+    /// All of them.
+    pub fn sum(self) -> u64 {
+        self.found + self.refused + self.disagreeing
+    }
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Say how many blocks there are.
+    BeginScan,
+    /// Read these blocks.
+    Scan(Range<u32>),
+    /// Have this job store these rows anew in one transaction.
+    Batch(usize, Vec<Row>),
+    /// Have this job re-toast all rows of the one block that these are in, and wait for those that others
+    /// hold: rows that are changed so often that no scan's address holds until the batch.
+    Insist(usize, Vec<Row>),
+    /// Have this job vacuum the table.
+    Vacuum(usize),
+    /// Wait until one of the jobs has done what it does.
+    Wait,
+    /// Wait, with no transaction open.
+    Sleep(Duration, Reason),
+    /// Nothing more.
+    Finish(End),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Begin,
+    Scanning,
+    Ended(End),
+}
+
+/// What a job does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Work {
+    Nothing,
+    Batch {
+        batch: Batch,
+        /// The oldest batch that was under way when this one began, itself counted: what that one and
+        /// all later ones leave behind cannot be pruned until this one has ended.
+        pins: u64,
+    },
+    Vacuum,
+}
+
+/// Rows of one window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Batch {
+    window: u32,
+    rows: Vec<Row>,
+    /// Whether rows are waited for.
+    insists: bool,
+    /// Its number, once it has begun.
+    number: u64,
+}
+
+impl Batch {
+    fn new(window: u32, rows: Vec<Row>) -> Batch {
+        Batch { window, rows, insists: false, number: 0 }
+    }
+}
+
+/// The state of a sweep over one table.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    tuning: Tuning,
+    phase: Phase,
+    blocks: u32,
+    next_block: u32,
+    bytes: u64,
+    queue: VecDeque<Batch>,
+    /// What each job does.
+    work: Vec<Work>,
+    /// Batches begun so far, and the last one of each window of the chunk.
+    begun: u64,
+    last: HashMap<u32, u64>,
+    /// Rows a millisecond, smoothed.
+    speed: Option<f64>,
+    /// Whether other sessions are active.
+    others: bool,
+    /// Bytes re-toasted since the last vacuum.
+    unvacuumed: u64,
+    vacuum_due: bool,
+    sleep: Option<(Duration, Reason)>,
+    busy: u32,
+    idle_scans: u32,
+    /// Where the first scan begins.
+    start: u32,
+    /// Whether the scan under way leaves a part out, so that it proves nothing.
+    partial: bool,
+    /// What the scan under way has found, and how many rows were re-toasted meanwhile.
+    left: Left,
+    stored: u64,
+    /// Whether the scan under way is all in one snapshot so far.
+    one_snapshot: bool,
+    /// Whether scans after the first answer only for rows that were there when the second began.
+    cut_off: bool,
+    /// Row versions that the server refused.
+    refused: HashSet<(ItemPointer, u32)>,
+    /// The sweep's own transactions, with how often the rows that they wrote have been re-toasted.
+    own: HashMap<u32, u8>,
+    /// Scans that were begun.
+    pub scans: u32,
+    /// Lock timeouts and deadlocks met.
+    pub retries: u64,
+    /// The longest batch.
+    pub longest_batch: Duration,
+}
+
+impl Machine {
+    /// A sweep that has not begun.
+    pub fn new(tuning: Tuning) -> Machine {
+        Machine {
+            tuning,
+            phase: Phase::Begin,
+            blocks: 0,
+            next_block: 0,
+            bytes: 0,
+            queue: VecDeque::new(),
+            work: vec![Work::Nothing; tuning.jobs.max(1)],
+            begun: 0,
+            last: HashMap::new(),
+            speed: None,
+            others: false,
+            unvacuumed: 0,
+            vacuum_due: false,
+            sleep: None,
+            busy: 0,
+            idle_scans: 0,
+            start: 0,
+            partial: false,
+            left: Left::default(),
+            stored: 0,
+            one_snapshot: true,
+            cut_off: false,
+            refused: HashSet::new(),
+            own: HashMap::new(),
+            scans: 0,
+            retries: 0,
+            longest_batch: Duration::ZERO,
+        }
+    }
+
+    /// Has the first scan begin at this block; it then proves nothing.
+    pub fn start_at(&mut self, block: u32) {
+        self.start = block;
+    }
+
+    /// Has scans after the first answer only for rows that were there when the second began: under
+    /// writes of values that never comply by themselves no scan would be the last otherwise.
+    pub fn cut_off(&mut self) {
+        self.cut_off = true;
+    }
+
+    /// Whether the scan under way answers only for rows that were there when the second scan began.
+    /// It needs no single snapshot: who moves such a row makes it one that was not there.
+    pub fn is_cut_off(&self) -> bool {
+        self.cut_off && self.scans > 1
+    }
+
+    /// What the last vacuum could not remove, in bytes: the next one comes earlier for that, but not at once.
+    pub fn still_dead(&mut self, bytes: u64) {
+        self.unvacuumed = bytes.min(self.vacuum_limit() / 2);
+    }
+
+    /// Whether other sessions are active: batches then take a tenth of their time.
+    pub fn beside_others(&mut self, others: bool) {
+        self.others = others;
+    }
+
+    /// What the scan under way, or the last one, has found stored otherwise than chosen.
+    pub fn left(&self) -> Left {
+        self.left
+    }
+
+    /// Blocks of the scan under way: read, and in all.
+    pub fn position(&self) -> (u32, u32) {
+        (self.next_block.min(self.blocks), self.blocks)
+    }
+
+    /// Whether the scan under way may still prove that nothing is left: then it must go on in the
+    /// snapshot that it began with.
+    pub fn may_prove(&self) -> bool {
+        self.left.found == 0 && (self.one_snapshot || self.is_cut_off()) && !self.partial
+    }
+
+    /// Whether the scan under way is the first.
+    pub fn is_first_scan(&self) -> bool {
+        self.scans <= 1
+    }
+
+    /// What to do next.
+    pub fn next_action(&mut self) -> Action {
+        let at_rest = self.work.iter().all(|work| *work == Work::Nothing);
+        if !at_rest && (self.phase != Phase::Scanning || self.sleep.is_some()) {
+            return Action::Wait;
+        }
+        if let Phase::Ended(end) = self.phase {
+            return Action::Finish(end);
+        }
+        if let Some((time, reason)) = self.sleep.take() {
+            return Action::Sleep(time, reason);
+        }
+        if self.vacuum_due {
+            return self.vacuum();
+        }
+        if self.phase == Phase::Begin {
+            self.scans += 1;
+            return Action::BeginScan;
+        }
+        if !self.queue.is_empty()
+            && let Some(action) = self.batch()
+        {
+            return action;
+        }
+        if !at_rest {
+            return Action::Wait;
+        }
+        if self.next_block < self.blocks {
+            let end = self.next_block.saturating_add(CHUNK).min(self.blocks);
+            return Action::Scan(self.next_block..end);
+        }
+        self.end_scan();
+        self.next_action()
+    }
+
+    /// One vacuum at a time.
+    fn vacuum(&mut self) -> Action {
+        let free = self.work.iter().position(|work| *work == Work::Nothing);
+        let Some(job) = free.filter(|_| !self.work.contains(&Work::Vacuum)) else {
+            return Action::Wait;
+        };
+        (self.vacuum_due, self.unvacuumed) = (false, 0);
+        self.start(job, Work::Vacuum);
+        Action::Vacuum(job)
+    }
+
+    /// Begins the first batch that may begin. Batches of one window follow each other, each when what
+    /// the one before has left behind can be pruned: there the rows find room on their own pages.
+    fn batch(&mut self) -> Option<Action> {
+        let job = self.work.iter().position(|work| *work == Work::Nothing)?;
+        let (mut pinned, mut under_way) = (u64::MAX, Vec::new());
+        for work in &self.work {
+            if let Work::Batch { batch, pins } = work {
+                pinned = pinned.min(*pins);
+                under_way.push(batch.number);
+            }
+        }
+        let free = |batch: &Batch| self.last.get(&batch.window).is_none_or(|&last| last < pinned);
+        let at = self.queue.iter().position(free)?;
+        let mut batch = self.queue.remove(at)?;
+        let share = if batch.insists { batch.rows.len() } else { self.share(&batch.rows) };
+        let rest = batch.rows.split_off(share);
+        if !rest.is_empty() {
+            self.queue.insert(at, Batch::new(batch.window, rest));
+        }
+        self.begun += 1;
+        batch.number = self.begun;
+        self.last.insert(batch.window, batch.number);
+        let rows = batch.rows.clone();
+        let pins = under_way.into_iter().min().unwrap_or(batch.number);
+        let insists = batch.insists;
+        self.start(job, Work::Batch { batch, pins });
+        Some(if insists { Action::Insist(job, rows) } else { Action::Batch(job, rows) })
+    }
+
+    fn start(&mut self, job: usize, work: Work) {
+        if let Some(slot) = self.work.get_mut(job) {
+            *slot = work;
+        }
+    }
+
+    /// The batch that a job has ended.
+    fn ended(&mut self, job: usize) -> Batch {
+        match self.work.get_mut(job).map(|slot| std::mem::replace(slot, Work::Nothing)) {
+            Some(Work::Batch { batch, .. }) => batch,
+            _ => Batch::new(0, Vec::new()),
+        }
+    }
+
+    fn end_scan(&mut self) {
+        let proved = self.may_prove();
+        let partial = std::mem::take(&mut self.partial);
+        if proved {
+            self.phase = Phase::Ended(if self.left.sum() == 0 { End::Complete } else { End::Left });
+            return;
+        }
+        self.phase = Phase::Begin;
+        self.vacuum_due = self.unvacuumed > 0;
+        if self.stored > 0 || partial {
+            self.idle_scans = 0;
+            return;
+        }
+        self.idle_scans += 1;
+        if self.idle_scans >= IDLE_SCANS {
+            self.phase = Phase::Ended(End::Left);
+            return;
+        }
+        let wait = Duration::from_millis(100u64 << self.idle_scans.min(6));
+        self.sleep = Some((wait, Reason::RowsLocked));
+    }
+
+    /// Takes note of what happened. `jitter` is from 0 to 1.
+    pub fn note(&mut self, event: Event, jitter: f64) {
+        if matches!(self.phase, Phase::Ended(_)) {
+            // what was under way is waited for
+            match event {
+                Event::BatchDone { job, .. }
+                | Event::BatchBusy(job)
+                | Event::BatchRefused(job)
+                | Event::Vacuumed(job)
+                | Event::Failed(job) => drop(self.ended(job)),
+                _ => {}
+            }
+            return;
+        }
+        match event {
+            Event::Stop => self.phase = Phase::Ended(End::Stopped),
+            Event::Begun { blocks, bytes } => {
+                (self.blocks, self.bytes) = (blocks, bytes);
+                self.next_block = std::mem::take(&mut self.start).min(blocks);
+                self.partial = self.next_block > 0;
+                (self.left, self.stored, self.one_snapshot) = (Left::default(), 0, true);
+                self.phase = Phase::Scanning;
+            }
+            Event::Scanned(rows) => {
+                self.next_block = self.next_block.saturating_add(CHUNK).min(self.blocks);
+                self.plan(rows);
+            }
+            Event::BatchDone { job, rows, xid, took } => self.batch_done(job, rows, xid, took),
+            Event::BatchBusy(job) => {
+                let batch = self.ended(job);
+                self.retries += 1;
+                self.busy += 1;
+                let wait = 50.0 * f64::from(1u32 << self.busy.min(6)) * (0.5 + jitter);
+                self.sleep = Some((Duration::from_millis(wait as u64), Reason::LockTimeout));
+                // a batch that never gets its locks is left to the next scan
+                if self.busy < 5 {
+                    self.queue.push_front(batch);
+                }
+            }
+            Event::BatchRefused(job) => {
+                let Batch { window, mut rows, insists, .. } = self.ended(job);
+                if insists {
+                    // it may have been for another row of the block
+                    self.queue.push_front(Batch::new(window, rows));
+                } else if let [row] = rows.as_slice() {
+                    self.refused.insert((row.ctid, row.xmin));
+                    self.left.found = self.left.found.saturating_sub(1);
+                    self.left.refused += 1;
+                } else {
+                    let second = rows.split_off(rows.len() / 2);
+                    self.queue.push_front(Batch::new(window, second));
+                    self.queue.push_front(Batch::new(window, rows));
+                }
+            }
+            Event::Vacuumed(job) => drop(self.ended(job)),
+            Event::Failed(job) => {
+                drop(self.ended(job));
+                self.phase = Phase::Ended(End::Stopped);
+            }
+            Event::SnapshotLost => self.one_snapshot = false,
+        }
+    }
+
+    fn batch_done(&mut self, job: usize, rows: u64, xid: u32, took: Duration) {
+        self.busy = 0;
+        self.longest_batch = self.longest_batch.max(took);
+        let Batch { rows: done, insists, .. } = self.ended(job);
+        // an insisting batch writes all rows of a block: whether it got at the one it is for, a scan says
+        self.stored += if insists { 0 } else { rows };
+        let before = done.iter().filter_map(|row| self.own.get(&row.xmin)).max();
+        self.own.insert(xid, before.map_or(1, |tries| tries.saturating_add(1)));
+        let bytes: u64 = done.iter().map(|row| row.bytes).sum();
+        // each row's tuple takes space too
+        self.unvacuumed += bytes + 64 * done.len() as u64;
+        self.vacuum_due |= self.unvacuumed > self.vacuum_limit();
+        let ms = (took.as_secs_f64() * 1000.0).max(0.05);
+        let now = done.len() as f64 / ms;
+        self.speed = Some(self.speed.map_or(now, |old| 0.7 * old + 0.3 * now));
+    }
+
+    /// Bytes of old row versions after which the table is vacuumed.
+    fn vacuum_limit(&self) -> u64 {
+        // other jobs go on while a vacuum runs
+        let part = if self.work.len() > 1 { 0.5 } else { 1.0 };
+        ((self.bytes as f64 * self.tuning.max_bloat * part) as u64).max(1 << 20)
+    }
+
+    /// How many of these rows one batch takes now, by time and by bytes; at least one.
+    fn share(&self, rows: &[Row]) -> usize {
+        let wanted = self.tuning.batch.as_secs_f64() * 1000.0;
+        let mut most = self.speed.map_or(FIRST_BATCH, |speed| speed * wanted);
+        if self.others {
+            most = (most * BESIDE_OTHERS).max(most.min(FEWEST_BESIDE_OTHERS));
+        }
+        let most = (most as usize).clamp(1, 10_000).min(rows.len());
+        let mut bytes = 0u64;
+        let fits = |row: &&Row| {
+            bytes = bytes.saturating_add(row.bytes);
+            bytes <= self.tuning.batch_bytes
+        };
+        rows.iter().take(most).take_while(fits).count().max(1).min(rows.len())
+    }
+
+    fn plan(&mut self, mut rows: Vec<Row>) {
+        rows.retain(|row| {
+            let refused = self.refused.contains(&(row.ctid, row.xmin));
+            let tries = self.own.get(&row.xmin).copied().unwrap_or(0);
+            if row.by_copy && tries > 0 {
+                return false;
+            }
+            let disagrees = tries >= MOST_TRIES;
+            self.left.refused += u64::from(refused);
+            self.left.disagreeing += u64::from(disagrees && !refused);
+            !refused && !disagrees
+        });
+        rows.sort_unstable();
+        self.left.found += rows.len() as u64;
+        // the snapshot is given up, whatever becomes of the rows
+        self.one_snapshot &= rows.is_empty();
+        if self.idle_scans >= IDLE_BEFORE_INSISTING {
+            self.insist(&rows);
+            return;
+        }
+        let passes = self.tuning.passes.max(1) as usize;
+        // the pages of all windows under way are left half empty, and those of indexes and TOAST too
+        let window = (self.tuning.window / self.work.len() as u32).max(1);
+        let windows: Vec<&[Row]> =
+            rows.chunk_by(|a, b| a.ctid.block.0 / window == b.ctid.block.0 / window).collect();
+        self.last.clear();
+        // Windows take turns, pass by pass: what one transaction leaves behind can be pruned only once
+        // those that were under way at its end have ended, and by its window's next turn most have.
+        let turns = if self.work.len() > 1 { self.work.len() + 1 } else { 1 };
+        for some in windows.chunks(turns) {
+            for pass in 0..passes {
+                for rows in some {
+                    let rows: Vec<Row> = rows.iter().copied().skip(pass).step_by(passes).collect();
+                    if let Some(row) = rows.first() {
+                        self.queue.push_back(Batch::new(row.ctid.block.0 / window, rows));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Plans one batch for each block, which waits for rows that others hold.
+    fn insist(&mut self, rows: &[Row]) {
+        self.last.clear();
+        for rows in rows.chunk_by(|a, b| a.ctid.block == b.ctid.block) {
+            if let Some(row) = rows.first() {
+                let batch = Batch::new(row.ctid.block.0, rows.to_vec());
+                self.queue.push_back(Batch { insists: true, ..batch });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

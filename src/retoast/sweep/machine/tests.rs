@@ -1,0 +1,418 @@
+//! The machine in a world of its own.
+
+use super::*;
+use crate::disk::BlockNumber;
+use std::collections::BTreeSet;
+
+const TUNING: Tuning = Tuning {
+    window: 8,
+    passes: 4,
+    batch: Duration::from_millis(100),
+    batch_bytes: 1 << 20,
+    max_bloat: 0.05,
+    jobs: 1,
+};
+
+fn row(block: u32, item: u16, bytes: u64) -> Row {
+    Row { ctid: ItemPointer { block: BlockNumber(block), item }, xmin: 3, bytes, by_copy: false }
+}
+
+/// A table whose rows to do are a set, and a server with a clock of its own.
+struct World {
+    left: BTreeSet<Row>,
+    blocks: u32,
+    now: Duration,
+    vacuums: u32,
+    batches: Vec<usize>,
+    /// How often the rows of this block are locked by others.
+    locked: (u32, u32),
+    poisoned: Option<Row>,
+    /// What is under way, by job.
+    under_way: Vec<(usize, Option<Vec<Row>>)>,
+    most_under_way: usize,
+    insisted: u32,
+}
+
+impl World {
+    fn new(blocks: u32, per_page: u16, bytes: u64) -> World {
+        let rows =
+            (0..blocks).flat_map(|block| (1..=per_page).map(move |item| row(block, item, bytes)));
+        World {
+            left: rows.collect(),
+            blocks,
+            now: Duration::ZERO,
+            vacuums: 0,
+            batches: Vec::new(),
+            locked: (0, 0),
+            poisoned: None,
+            under_way: Vec::new(),
+            most_under_way: 0,
+            insisted: 0,
+        }
+    }
+
+    fn run(&mut self, machine: &mut Machine) -> End {
+        for _ in 0..100_000 {
+            let event = match machine.next_action() {
+                Action::Finish(end) => return end,
+                Action::Sleep(time, _) => {
+                    self.now += time;
+                    continue;
+                }
+                Action::Vacuum(job) => {
+                    self.vacuums += 1;
+                    self.under_way.push((job, None));
+                    continue;
+                }
+                Action::Insist(job, rows) => {
+                    let block = rows[0].ctid.block;
+                    assert!(rows.iter().all(|row| row.ctid.block == block));
+                    self.insisted += 1;
+                    self.under_way.push((job, Some(rows)));
+                    continue;
+                }
+                Action::Batch(job, rows) => {
+                    let window = |rows: &[Row]| rows[0].ctid.block.0 / 8;
+                    for other in self.under_way.iter().filter_map(|(_, rows)| rows.as_ref()) {
+                        assert_ne!(window(other), window(&rows));
+                    }
+                    self.under_way.push((job, Some(rows)));
+                    continue;
+                }
+                Action::Wait => {
+                    self.most_under_way = self.most_under_way.max(self.under_way.len());
+                    // the last that was begun ends first
+                    match self.under_way.pop().unwrap() {
+                        (job, None) => Event::Vacuumed(job),
+                        (job, Some(rows)) => self.batch(job, &rows),
+                    }
+                }
+                Action::BeginScan => {
+                    let bytes = u64::from(self.blocks) * 8192;
+                    Event::Begun { blocks: self.blocks, bytes }
+                }
+                Action::Scan(range) => Event::Scanned(
+                    self.left.iter().filter(|r| range.contains(&r.ctid.block.0)).copied().collect(),
+                ),
+            };
+            machine.note(event, 0.5);
+        }
+        panic!("the machine does not end");
+    }
+
+    fn batch(&mut self, job: usize, rows: &[Row]) -> Event {
+        if self.poisoned.is_some_and(|bad| rows.contains(&bad)) {
+            return Event::BatchRefused(job);
+        }
+        let took = Duration::from_millis(1) * rows.len() as u32;
+        self.now += took;
+        self.batches.push(rows.len());
+        let mut done = 0;
+        for row in rows {
+            if row.ctid.block.0 == self.locked.0 && self.locked.1 > 0 {
+                self.locked.1 -= 1;
+            } else {
+                assert!(self.left.remove(row), "{row:?} was done before");
+                done += 1;
+            }
+        }
+        Event::BatchDone { xid: 0, job, rows: done, took }
+    }
+}
+
+#[test]
+fn all_is_done_and_a_scan_proves_it() {
+    let mut world = World::new(600, 20, 300);
+    let mut machine = Machine::new(TUNING);
+    assert_eq!(world.run(&mut machine), End::Complete);
+    assert!(world.left.is_empty());
+    assert_eq!(machine.scans, 2);
+    // 600 * 20 * 364 bytes by 5 % of 600 pages, but at least 1 MB
+    assert_eq!(world.vacuums, 5);
+}
+
+#[test]
+fn an_empty_table_takes_one_scan_and_no_batch() {
+    let mut world = World::new(600, 0, 0);
+    let mut machine = Machine::new(TUNING);
+    assert_eq!(world.run(&mut machine), End::Complete);
+    assert_eq!((machine.scans, world.batches.len(), world.vacuums), (1, 0, 0));
+}
+
+#[test]
+fn a_pass_takes_every_fourth_row_of_a_window() {
+    let mut machine = Machine::new(TUNING);
+    assert_eq!(machine.next_action(), Action::BeginScan);
+    machine.note(Event::Begun { blocks: 16, bytes: 1 << 17 }, 0.0);
+    assert_eq!(machine.next_action(), Action::Scan(0..16));
+    let rows: Vec<Row> = (0..16).map(|block| row(block, 1, 10)).collect();
+    machine.note(Event::Scanned(rows), 0.0);
+    let mut batches = Vec::new();
+    while let Action::Batch(job, rows) = machine.next_action() {
+        batches.push(rows.iter().map(|row| row.ctid.block.0).collect::<Vec<_>>());
+        machine
+            .note(Event::BatchDone { xid: 0, job, rows: 2, took: Duration::from_millis(1) }, 0.0);
+    }
+    let first_window = [[0, 4], [1, 5], [2, 6], [3, 7]];
+    assert_eq!(batches[..4], first_window);
+    assert_eq!(batches[4..6], [[8, 12], [9, 13]]);
+}
+
+#[test]
+fn with_two_jobs_three_windows_take_turns_pass_by_pass() {
+    let mut machine = Machine::new(Tuning { jobs: 2, window: 16, ..TUNING });
+    machine.next_action();
+    machine.note(Event::Begun { blocks: 40, bytes: 1 << 17 }, 0.0);
+    machine.next_action();
+    machine.note(Event::Scanned((0..40).map(|block| row(block, 1, 10)).collect()), 0.0);
+    let took = Duration::from_millis(1);
+    let mut begun = Vec::new();
+    let mut start = |machine: &mut Machine, job: usize| match machine.next_action() {
+        Action::Batch(free, rows) => {
+            assert_eq!(free, job);
+            begun.push(rows[0].ctid.block.0);
+        }
+        other => panic!("{other:?}"),
+    };
+    start(&mut machine, 0);
+    start(&mut machine, 1);
+    assert_eq!(machine.next_action(), Action::Wait);
+    for round in 0..6 {
+        machine.note(Event::BatchDone { xid: 0, job: round % 2, rows: 2, took }, 0.0);
+        start(&mut machine, round % 2);
+    }
+    assert_eq!(begun, [0, 8, 16, 1, 9, 17, 2, 10]);
+    // the rest of the group, then the last window alone, whose passes follow each other
+    let mut rest = 0;
+    let mut waited = 0;
+    let mut busy = vec![0, 1];
+    while rest < 12 {
+        match machine.next_action() {
+            Action::Batch(job, _) => {
+                rest += 1;
+                busy.push(job);
+            }
+            Action::Wait => {
+                waited += 1;
+                let job = busy.remove(0);
+                machine.note(Event::BatchDone { xid: 0, job, rows: 2, took }, 0.0);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(waited >= 10, "{waited}");
+}
+
+#[test]
+fn a_pass_waits_until_nobody_pins_what_the_one_before_has_left() {
+    let mut machine = Machine::new(Tuning { jobs: 2, window: 16, ..TUNING });
+    machine.next_action();
+    machine.note(Event::Begun { blocks: 40, bytes: 1 << 17 }, 0.0);
+    machine.next_action();
+    machine.note(Event::Scanned((0..40).map(|block| row(block, 1, 10)).collect()), 0.0);
+    let begin = |machine: &mut Machine| match machine.next_action() {
+        Action::Batch(job, rows) => (job, rows[0].ctid.block.0),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((begin(&mut machine), begin(&mut machine)), ((0, 0), (1, 8)));
+    // job 0 takes long: meanwhile nobody can prune anything, and fresh windows are taken
+    for block in [16, 24, 32] {
+        machine.note(Event::BatchDone { xid: 0, job: 1, rows: 2, took: Duration::ZERO }, 0.0);
+        assert_eq!(begin(&mut machine), (1, block));
+    }
+    machine.note(Event::BatchDone { xid: 0, job: 1, rows: 2, took: Duration::ZERO }, 0.0);
+    assert_eq!(machine.next_action(), Action::Wait);
+    machine.note(Event::BatchDone { xid: 0, job: 0, rows: 2, took: Duration::ZERO }, 0.0);
+    assert_eq!((begin(&mut machine), begin(&mut machine)), ((0, 1), (1, 9)));
+}
+
+#[test]
+fn with_jobs_all_is_done_once_and_two_are_under_way() {
+    let mut world = World::new(600, 20, 300);
+    let mut machine = Machine::new(Tuning { jobs: 2, window: 16, ..TUNING });
+    assert_eq!(world.run(&mut machine), End::Complete);
+    assert!(world.left.is_empty() && world.under_way.is_empty());
+    assert_eq!(world.most_under_way, 2);
+    assert_eq!(machine.scans, 2);
+}
+
+#[test]
+fn an_error_of_one_job_lets_the_others_end() {
+    let mut machine = Machine::new(Tuning { jobs: 2, window: 16, ..TUNING });
+    machine.next_action();
+    machine.note(Event::Begun { blocks: 16, bytes: 1 << 17 }, 0.0);
+    machine.next_action();
+    machine.note(Event::Scanned((0..16).map(|block| row(block, 1, 10)).collect()), 0.0);
+    assert!(matches!(machine.next_action(), Action::Batch(0, _)));
+    assert!(matches!(machine.next_action(), Action::Batch(1, _)));
+    machine.note(Event::Failed(0), 0.0);
+    assert_eq!(machine.next_action(), Action::Wait);
+    machine.note(Event::BatchDone { xid: 0, job: 1, rows: 1, took: Duration::ZERO }, 0.0);
+    assert_eq!(machine.next_action(), Action::Finish(End::Stopped));
+}
+
+#[test]
+fn batches_follow_time_and_bytes() {
+    let mut world = World::new(300, 200, 10);
+    let tuning = Tuning { batch: Duration::from_millis(20), ..TUNING };
+    assert_eq!(world.run(&mut Machine::new(tuning)), End::Complete);
+    assert_eq!(world.batches.first(), Some(&50));
+    assert!(world.batches.iter().rev().take(200).all(|&rows| rows <= 20));
+    let mut world = World::new(8, 40, 100_000);
+    assert_eq!(world.run(&mut Machine::new(TUNING)), End::Complete);
+    assert!(world.batches.iter().all(|&rows| rows <= 10), "{:?}", world.batches);
+}
+
+#[test]
+fn beside_others_batches_are_short() {
+    let mut world = World::new(300, 200, 10);
+    let mut machine = Machine::new(TUNING);
+    machine.beside_others(true);
+    assert_eq!(world.run(&mut machine), End::Complete);
+    assert!(world.left.is_empty());
+    assert!(world.batches.iter().all(|&rows| rows <= 16), "{:?}", world.batches);
+    let mut world = World::new(300, 200, 10);
+    let mut machine = Machine::new(Tuning { batch: Duration::from_millis(1000), ..TUNING });
+    machine.beside_others(true);
+    assert_eq!(world.run(&mut machine), End::Complete);
+    assert!(world.batches.contains(&100) && world.batches.iter().all(|&rows| rows <= 100));
+}
+
+#[test]
+fn locked_rows_are_met_again_and_after_long_given_up() {
+    let mut world = World { locked: (5, 90), ..World::new(10, 20, 10) };
+    assert_eq!(world.run(&mut Machine::new(TUNING)), End::Complete);
+    assert!(world.left.is_empty() && world.now > Duration::from_millis(500));
+    assert!(world.insisted > 0);
+    let mut world = World { locked: (5, u32::MAX), ..World::new(10, 20, 10) };
+    assert_eq!(world.run(&mut Machine::new(TUNING)), End::Left);
+    assert_eq!(world.left.len(), 20);
+}
+
+#[test]
+fn a_row_that_the_server_refuses_is_found_out_and_the_others_done() {
+    let bad = row(3, 7, 10);
+    let mut world = World { poisoned: Some(bad), ..World::new(10, 20, 10) };
+    let mut machine = Machine::new(TUNING);
+    assert_eq!(world.run(&mut machine), End::Left);
+    assert_eq!(world.left.iter().copied().collect::<Vec<_>>(), [bad]);
+    // the scan that met the refusal had given its snapshot up: another one proves what is left
+    assert_eq!((machine.left(), machine.scans), (Left { refused: 1, ..Left::default() }, 2));
+}
+
+#[test]
+fn a_row_that_the_judge_wants_otherwise_again_and_again_is_counted_and_left() {
+    let mut machine = Machine::new(TUNING);
+    let (mut xmin, mut batches) = (3, 0);
+    let end = loop {
+        let event = match machine.next_action() {
+            Action::Finish(end) => break end,
+            Action::BeginScan => Event::Begun { blocks: 1, bytes: 8192 },
+            Action::Scan(_) => Event::Scanned(vec![Row { xmin, ..row(0, 1, 10) }]),
+            Action::Vacuum(job) => Event::Vacuumed(job),
+            Action::Sleep(..) => continue,
+            Action::Batch(job, rows) => {
+                (batches, xmin) = (batches + 1, xmin + 100);
+                let took = Duration::from_millis(1);
+                machine
+                    .note(Event::BatchDone { job, rows: rows.len() as u64, xid: xmin, took }, 0.0);
+                continue;
+            }
+            other => panic!("{other:?}"),
+        };
+        machine.note(event, 0.0);
+    };
+    assert_eq!((end, batches), (End::Left, MOST_TRIES));
+    assert_eq!(machine.left(), Left { disagreeing: 1, ..Left::default() });
+    assert_eq!(machine.left().sum(), 1);
+}
+
+#[test]
+fn a_lock_timeout_waits_longer_each_time_and_leaves_the_batch_to_the_next_scan() {
+    let mut machine = Machine::new(TUNING);
+    machine.next_action();
+    machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
+    machine.next_action();
+    machine.note(Event::Scanned(vec![row(0, 1, 1)]), 0.0);
+    let mut waits = Vec::new();
+    while let Action::Batch(job, _) = machine.next_action() {
+        machine.note(Event::BatchBusy(job), 0.5);
+        match machine.next_action() {
+            Action::Sleep(time, Reason::LockTimeout) => waits.push(time.as_millis()),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(waits, [100, 200, 400, 800, 1600]);
+    assert_eq!(machine.retries, 5);
+}
+
+#[test]
+fn a_scan_that_begins_in_the_middle_proves_nothing() {
+    let mut world = World::new(1000, 2, 10);
+    world.left.retain(|row| row.ctid.block.0 < 300);
+    let mut machine = Machine::new(TUNING);
+    machine.start_at(512);
+    assert_eq!(machine.next_action(), Action::BeginScan);
+    machine.note(Event::Begun { blocks: 1000, bytes: 1 << 23 }, 0.0);
+    assert_eq!(machine.next_action(), Action::Scan(512..768));
+    machine.note(Event::Scanned(Vec::new()), 0.0);
+    assert_eq!(world.run(&mut machine), End::Complete);
+    assert!(world.left.is_empty());
+    assert_eq!((machine.scans, world.now < Duration::from_secs(1)), (3, true));
+    // a table that became shorter
+    let mut world = World::new(10, 2, 10);
+    let mut machine = Machine::new(TUNING);
+    machine.start_at(512);
+    assert_eq!(world.run(&mut machine), End::Complete);
+    assert!(world.left.is_empty());
+}
+
+#[test]
+fn only_a_scan_in_one_snapshot_proves_anything() {
+    let mut machine = Machine::new(TUNING);
+    let begin = |machine: &mut Machine| {
+        assert_eq!(machine.next_action(), Action::BeginScan);
+        machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
+        assert!(machine.may_prove());
+        assert_eq!(machine.next_action(), Action::Scan(0..1));
+    };
+    begin(&mut machine);
+    machine.note(Event::SnapshotLost, 0.0);
+    assert!(!machine.may_prove());
+    machine.note(Event::Scanned(Vec::new()), 0.0);
+    assert!(matches!(machine.next_action(), Action::Sleep(..)));
+    begin(&mut machine);
+    machine.note(Event::Scanned(Vec::new()), 0.0);
+    assert_eq!(machine.next_action(), Action::Finish(End::Complete));
+}
+
+#[test]
+fn stop_ends_it_at_once_and_for_good() {
+    let mut machine = Machine::new(TUNING);
+    machine.next_action();
+    machine.note(Event::Stop, 0.0);
+    machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
+    machine.note(Event::Stop, 0.0);
+    assert_eq!(machine.next_action(), Action::Finish(End::Stopped));
+}
+
+#[test]
+fn what_only_a_copy_says_is_settled_by_the_rows_own_update() {
+    let mut machine = Machine::new(TUNING);
+    let found = Row { by_copy: true, ..row(0, 1, 10) };
+    machine.next_action();
+    machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
+    machine.next_action();
+    machine.note(Event::Scanned(vec![found]), 0.0);
+    assert!(matches!(machine.next_action(), Action::Batch(0, _)));
+    let took = Duration::from_millis(1);
+    machine.note(Event::BatchDone { job: 0, rows: 1, xid: 77, took }, 0.0);
+    while machine.next_action() != Action::BeginScan {
+        machine.note(Event::Vacuumed(0), 0.0);
+    }
+    machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
+    machine.next_action();
+    machine.note(Event::Scanned(vec![Row { xmin: 77, ..found }]), 0.0);
+    assert_eq!(machine.next_action(), Action::Finish(End::Complete));
+    assert_eq!(machine.left(), Left::default());
+}

@@ -1,0 +1,41 @@
+//! Scans, batches and vacuums of one table.
+//!
+//! * [`machine`]: what to do next, without IO and without a clock; [`run`]: doing it.
+//! * [`table`]: what a sweep works with; [`options`]: how it goes about it; [`error`]: why it ended.
+//! * `task`: the work of a job, which is a [`batch`] or a [`vacuum`]; [`verify`]: the proof that a batch
+//!   changes no content; [`lock`]: locks in short tries.
+//! * [`scanner`], [`scan`]: the rows that are stored otherwise than chosen; `judges`: what only the
+//!   server can say of them.
+//! * [`policy_scan`], [`policy_batch`]: scans and batches by a policy; [`policy_state`]: what they
+//!   remember; `policy_proof`: what they answer for; `policy_copies`: what the server compresses
+//!   values to.
+//! * `marks`: what columns were set to before, for the run after a kill.
+//! * [`settings`]: what the table is set to meanwhile; [`fit`]: whether the choice can be stored at all.
+//! * `foresee`: what a plan is made of; `refused`: what the server said of a row.
+
+pub mod batch;
+pub mod error;
+pub mod eyes;
+pub mod fit;
+mod foresee;
+mod judges;
+pub mod lock;
+pub mod machine;
+mod marks;
+pub mod options;
+pub mod policy_batch;
+mod policy_copies;
+mod policy_proof;
+pub mod policy_scan;
+pub mod policy_state;
+mod refused;
+pub mod run;
+pub mod scan;
+pub mod scanner;
+pub mod settings;
+pub mod table;
+mod task;
+pub mod unfit;
+pub mod vacuum;
+pub mod verify;
+pub mod watched;

@@ -1,0 +1,262 @@
+//! Scanning by a policy: what a row is, and what the server makes of its values.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use super::eyes::Eyes;
+use super::machine::Row;
+use super::policy_copies::fill_and_measure;
+use super::policy_state::{Open, Share};
+use super::scanner::{JUDGED_BYTES, Scanner, address};
+use crate::disk::ItemPointer;
+use crate::model::stored::{Form, StoredValue};
+use crate::retoast::judge::policy::{Content, Decision, Rule, Seen, Wanted, is_foreign};
+use crate::retoast::memory::since::CutOff;
+use crate::retoast::sql;
+use crate::retoast::sql::by_policy;
+use crate::server::LiveError;
+use crate::server::functions;
+use crate::server::probe::{Placement, Probe};
+use crate::server::snapshot::Moment;
+
+impl Scanner<'_> {
+    /// As [`Scanner::chunk`], by the policy.
+    pub(crate) async fn chunk_by_rule(
+        &mut self,
+        rule: &Rule,
+        moment: &Moment,
+        blocks: Range<u32>,
+    ) -> Result<Vec<Row>, LiveError> {
+        let (planned, shares) = (self.by_rule.planned.clone(), self.by_rule.shares.clone());
+        let written_since = self.by_rule.written_since;
+        self.by_rule.next_xid = moment.snapshot.next_xid();
+        let read = self.read_by_rule(rule, moment, blocks).await;
+        if read.is_err() {
+            // the same blocks may be read again
+            (self.by_rule.planned, self.by_rule.shares) = (planned, shares);
+            self.by_rule.written_since = written_since;
+        }
+        read
+    }
+
+    pub(super) async fn read_by_rule(
+        &mut self,
+        rule: &Rule,
+        moment: &Moment,
+        blocks: Range<u32>,
+    ) -> Result<Vec<Row>, LiveError> {
+        self.by_rule.open.clear();
+        self.by_rule.inner = self.rows_with_compressed_fields(blocks.clone()).await?;
+        let mut rows = Vec::new();
+        match self.eyes.clone() {
+            Eyes::Pages(pageinspect) => {
+                self.pages(&pageinspect, moment, blocks, &mut rows).await?;
+            }
+            Eyes::Functions => self.told(rule, &blocks, &mut rows).await?,
+        }
+        let mut open = std::mem::take(&mut self.by_rule.open);
+        while !open.is_empty() {
+            open = self.ask(rule, open, &mut rows).await?;
+        }
+        Ok(rows)
+    }
+
+    pub(super) async fn rows_with_compressed_fields(
+        &self,
+        blocks: Range<u32>,
+    ) -> Result<HashSet<ItemPointer>, LiveError> {
+        let table = self.ready.relation.quoted();
+        let mut found = HashSet::new();
+        if let Some(sql) = sql::hidden(&table, self.toaster, &self.ready.targets, blocks) {
+            for row in self.connection.client().query_typed(&sql, &[]).await? {
+                found.insert(address(row.try_get(0)?)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Decides on a row whose values are known as far as they are without reading contents.
+    pub(crate) fn decide_by_rule(
+        &mut self,
+        rule: &Rule,
+        (ctid, xmin, bytes): (ItemPointer, u32, u64),
+        values: Vec<StoredValue>,
+        placed: Vec<bool>,
+        rows: &mut Vec<Row>,
+    ) {
+        let targets = self.indexes().0;
+        if self.by_rule.since.is_some_and(|since| since.is_after(xmin)) {
+            return;
+        }
+        let next = self.by_rule.next_xid;
+        let came_later = |cut: &CutOff| cut.is_before(xmin, next);
+        if self.by_rule.cut_off.as_ref().is_some_and(came_later)
+            && !self.by_rule.ours.contains(&xmin)
+        {
+            self.by_rule.written_since += 1;
+            return;
+        }
+        let inner = self.by_rule.inner.contains(&ctid);
+        let seen = Seen { xmin, values, placed, contents: vec![None; targets.len()], inner };
+        if !self.by_rule.judge_all && rule.surely_differs(&targets, &seen) {
+            self.by_rule.notebook.note(ctid, seen);
+            rows.push(Row { ctid, xmin, bytes, by_copy: false });
+            return;
+        }
+        self.decide_seen(rule, Open { ctid, bytes, seen, targets }, rows);
+    }
+
+    pub(super) fn decide_seen(&mut self, rule: &Rule, row: Open, rows: &mut Vec<Row>) {
+        let targets = self.indexes().0;
+        let decision = rule.decide(&self.ready.model, &targets, &row.seen);
+        if let Decision::Depends(open) = decision {
+            self.by_rule.open.push(Open { targets: open, ..row });
+            return;
+        }
+        if self.by_rule.judge_all {
+            self.count(&decision, &targets, &row.seen);
+        }
+        if !decision.complies() {
+            rows.push(Row {
+                ctid: row.ctid,
+                xmin: row.seen.xmin,
+                bytes: row.bytes,
+                by_copy: false,
+            });
+            self.by_rule.notebook.note(row.ctid, row.seen);
+        }
+    }
+
+    pub(super) fn count(&mut self, decision: &Decision, targets: &[usize], seen: &Seen) {
+        let wanted: &[Wanted] = match decision {
+            Decision::Forms(wanted) => wanted,
+            _ => &[],
+        };
+        let by_rule = &mut self.by_rule;
+        by_rule.shares.resize(targets.len(), Share::default());
+        for (at, (&index, share)) in targets.iter().zip(&mut by_rule.shares).enumerate() {
+            let Some(value) = seen.values.get(index) else { continue };
+            let bytes = value.stored_size.unwrap_or(0);
+            let one = wanted.get(at);
+            // what becomes of these depends on contents that a look does not read
+            if let Some(one) = one.filter(|_| !is_foreign(value.form)) {
+                by_rule.planned.add(at, one.form, one.method, u64::from(one.bytes));
+            }
+            if value.form == Form::Null {
+                continue;
+            }
+            share.values += 1;
+            share.bytes += bytes;
+            if one.is_some_and(|one| one.complies) {
+                share.complying_values += 1;
+                share.complying_bytes += bytes;
+            }
+        }
+    }
+
+    /// Has the server compress what the decisions on these rows depend on. Gives the rows on which it
+    /// has to be asked for more. A row that is no longer what it was is left to the next scan.
+    pub(super) async fn ask(
+        &mut self,
+        rule: &Rule,
+        open: Vec<Open>,
+        rows: &mut Vec<Row>,
+    ) -> Result<Vec<Open>, LiveError> {
+        let table = self.ready.relation.quoted();
+        if !self.by_rule.made {
+            let make = by_policy::make(&table, &self.ready.targets, &rule.methods);
+            let client = self.asker.client();
+            let make = format!("{}; {make}; COMMIT", by_policy::BEGIN_ASKING);
+            if let Err(error) = client.batch_execute(&make).await {
+                // if that fails too the connection is gone, as the next query will say
+                let _ = client.batch_execute("ROLLBACK").await;
+                return Err(error.into());
+            }
+            self.by_rule.made = true;
+        }
+        let mut open = open.into_iter().peekable();
+        while open.peek().is_some() {
+            let (mut group, mut bytes) = (Vec::new(), 0);
+            while let Some(next) =
+                open.next_if(|next| group.is_empty() || bytes + next.bytes <= JUDGED_BYTES)
+            {
+                bytes += next.bytes;
+                group.push(next);
+            }
+            let answers = self.ask_group(rule, &table, &group).await?;
+            for mut row in group {
+                let Some(contents) = answers.get(&(row.ctid, row.seen.xmin)) else { continue };
+                for &at in &row.targets {
+                    if let Some(content) = row.seen.contents.get_mut(at) {
+                        *content = contents.get(at).copied().flatten();
+                    }
+                }
+                let answered = row
+                    .targets
+                    .iter()
+                    .all(|&at| row.seen.contents.get(at).is_some_and(Option::is_some));
+                if answered {
+                    self.decide_seen(rule, row, rows);
+                }
+            }
+        }
+        Ok(std::mem::take(&mut self.by_rule.open))
+    }
+
+    pub(super) async fn ask_group(
+        &self,
+        rule: &Rule,
+        table: &str,
+        group: &[Open],
+    ) -> Result<HashMap<(ItemPointer, u32), Vec<Option<Content>>>, LiveError> {
+        let client = self.asker.client();
+        let address_of = |row: &Open| row.ctid.to_string();
+        let mut lists: Vec<Vec<String>> = vec![group.iter().map(address_of).collect()];
+        for at in 0..self.ready.targets.len() {
+            let asked = group.iter().filter(|row| row.targets.contains(&at));
+            lists.push(asked.map(address_of).collect());
+        }
+        client.batch_execute(by_policy::BEGIN_ASKING).await?;
+        let asked = fill_and_measure(client, table, &self.ready.targets, rule, &lists).await;
+        let end = match &asked {
+            Ok(copies) if copies.is_full => format!("{}; COMMIT", by_policy::EMPTY),
+            Ok(_) => "COMMIT".to_owned(),
+            Err(_) => "ROLLBACK".to_owned(),
+        };
+        client.batch_execute(&end).await?;
+        Ok(asked?.rows.into_iter().map(|copy| ((copy.ctid, copy.xmin), copy.contents)).collect())
+    }
+
+    /// The rows of these blocks as functions tell of them.
+    pub(super) async fn told(
+        &mut self,
+        rule: &Rule,
+        blocks: &Range<u32>,
+        rows: &mut Vec<Row>,
+    ) -> Result<(), LiveError> {
+        let probe = Probe::new(self.server, &self.ready.relation);
+        let columns = probe.columns();
+        let limit = self.server.page_size.toast_tuple_threshold() as u64;
+        let targets = self.indexes().0;
+        let count = self.ready.relation.desc.attributes.len();
+        for row in functions::rows(self.connection.client(), &probe, &columns, blocks).await? {
+            let mut values = vec![StoredValue::NULL; count];
+            let mut placed = vec![true; targets.len()];
+            let mut bytes = 0;
+            for (&index, told) in columns.iter().zip(&row.values) {
+                let value = told.likely(limit);
+                if let Some(slot) = values.get_mut(index) {
+                    *slot = value;
+                }
+                let Some(at) = targets.iter().position(|&target| target == index) else { continue };
+                if let Some(placed) = placed.get_mut(at) {
+                    *placed = told.placement != Placement::Unknown;
+                }
+                bytes += value.stored_size.unwrap_or(0).max(value.raw_size.unwrap_or(0));
+                self.tally.add_told(at, told);
+            }
+            self.decide_by_rule(rule, (row.ctid, row.xmin, bytes), values, placed, rows);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,402 @@
+//! Does what the machine says to one table: scans, batches, vacuums, waits.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use rand::RngExt;
+use tokio_postgres::types::Type;
+
+use super::error::RunError;
+use super::eyes::Eyes;
+use super::foresee;
+use super::lock::LOCK_CLASS;
+use super::machine::{Action, End, Event, Machine, Row};
+use super::policy_state::RuleScan;
+use super::scanner::Scanner;
+use super::table::{Sweep, millis};
+use super::task::{Finished, Task};
+use crate::retoast::memory::checkpoint::{Checkpoint, Place};
+use crate::retoast::pace::gauges;
+use crate::retoast::pace::manners::Work;
+use crate::retoast::result::{Outcome, SkippedRow, TableReport};
+use crate::retoast::sql;
+use crate::retoast::tally::Tally;
+
+/// After a pause so long a scan's snapshot is given up, which keeps vacuum from its work.
+const LONG_PAUSE: Duration = Duration::from_secs(5);
+
+impl Sweep<'_> {
+    /// Does it all. What was done until an error is reported too.
+    pub async fn run(&self) -> (Option<TableReport>, Result<(), RunError>) {
+        let began = Instant::now();
+        let (mut report, wal) = match self.begin().await {
+            Ok(begun) => begun,
+            Err(error) => return (None, Err(error)),
+        };
+        let done = self.work(&mut report).await;
+        report.elapsed_ms = millis(began.elapsed());
+        if done.is_err() {
+            report.outcome = Outcome::Failed;
+            // the connection may be gone, or not in a transaction
+            let _ = self.rollback(0).await;
+        }
+        self.put_back(&mut report).await;
+        let (pauses, wait) = self.keeper.end().await;
+        (report.pauses, report.longest_lock_wait_ms) = (pauses, millis(wait));
+        let ended = self.end(&mut report, wal).await;
+        report.notes.extend(self.keeper.notes());
+        // of a run that could not start there is nothing to report
+        let began = done.is_ok() || report.scans > 0 || report.altered;
+        (began.then_some(report), done.and(ended))
+    }
+
+    /// The table's lock, and a report of nothing done with the position in the WAL.
+    async fn begin(&self) -> Result<(TableReport, u64), RunError> {
+        self.lock().await?;
+        let set = format!("SET lock_timeout = {}", millis(self.options.lock_timeout));
+        for job in 0..=self.others.len() {
+            self.connection(job).client().batch_execute(&set).await?;
+        }
+        let before = self.sizes_now().await?.unwrap_or_default();
+        self.keeper.begin(self.ready, before).await?;
+        let report = TableReport {
+            relation: self.name(),
+            columns: self.ready.targets.iter().map(|target| target.name.clone()).collect(),
+            toaster: self.choice(),
+            policy: self.ready.rule.as_ref().map(|rule| rule.policy.to_string()),
+            outcome: Outcome::Planned,
+            source: match self.options.eyes {
+                Eyes::Pages(_) => "pageinspect",
+                Eyes::Functions => "functions",
+            },
+            alter: sql::alter(&self.ready.relation.quoted(), &self.ready.changes),
+            altered: false,
+            undo: None,
+            undone: false,
+            is_unfit: false,
+            rows_left: 0,
+            rows_refused: 0,
+            rows_disagreeing: 0,
+            hides_rows: self.ready.relation.row_security,
+            alter_after: self.ready.leave.as_ref().map(|leave| leave.sql.clone()),
+            rows_found: 0,
+            bytes_found: 0,
+            rows_stored: 0,
+            rows_verified: 0,
+            batches: 0,
+            scans: 0,
+            vacuums: 0,
+            retries: 0,
+            longest_batch_ms: 0,
+            longest_lock_wait_ms: 0,
+            wal_bytes: 0,
+            elapsed_ms: 0,
+            before,
+            peak: before,
+            after: before,
+            horizon: None,
+            rows_written_since: 0,
+            proof: None,
+            forms_before: Vec::new(),
+            forms_after: Vec::new(),
+            forms_planned: Vec::new(),
+            skipped: Vec::new(),
+            pauses: Vec::new(),
+            plan: None,
+            notes: self.notes(),
+        };
+        Ok((report, self.wal().await?))
+    }
+
+    async fn work(&self, report: &mut TableReport) -> Result<(), RunError> {
+        self.say_marks(report).await?;
+        // the writer may be asked: nothing is re-toasted while a scan reads
+        let mut scanner = Scanner::new(
+            &self.reader,
+            &self.writer,
+            self.server,
+            self.ready,
+            self.options.toaster,
+            self.options.eyes.clone(),
+            RuleScan::new(self.notebook, self.since, self.options.dry_run),
+        );
+        self.look_for_unfit(&mut scanner).await?;
+        if self.options.dry_run {
+            return self.sweep(&mut scanner, report).await;
+        }
+        self.begin_watching().await?;
+        if self.ready.leave.is_none() {
+            self.set_choice().await?;
+        }
+        let mut times = 0;
+        let done = loop {
+            match self.sweep(&mut scanner, report).await {
+                Err(RunError::Changing) => {
+                    if let Err(error) = self.set_right(times).await {
+                        break Err(error);
+                    }
+                    times += 1;
+                }
+                other => break other,
+            }
+        };
+        let left = self.leave(report.rows_found > 0).await;
+        if left.is_ok() && (self.ready.leave.is_some() || report.outcome == Outcome::Complete) {
+            self.unmark().await?;
+        }
+        done.and(left)
+    }
+
+    /// Measures what was done and lets others have the table.
+    async fn end(&self, report: &mut TableReport, wal: u64) -> Result<(), RunError> {
+        report.wal_bytes = self.wal().await?.saturating_sub(wal);
+        if let Some(sizes) = self.sizes_now().await? {
+            report.after = sizes;
+            report.peak = report.peak.max(sizes);
+        }
+        self.writer
+            .client()
+            .query_typed(
+                "SELECT pg_catalog.pg_advisory_unlock($1, $2)",
+                &[(&LOCK_CLASS, Type::INT4), (&self.lock_key(), Type::INT4)],
+            )
+            .await?;
+        Ok(())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = self.ready.notes.clone();
+        if matches!(self.options.eyes, Eyes::Functions) && !self.server.has_toast_chunk_id() {
+            notes.push(
+                "without pages nothing tells before PostgreSQL 17 whether a compressed value is in \
+                 its row: values are not moved for their place alone"
+                    .to_owned(),
+            );
+        }
+        if self.ready.triggers_fire {
+            notes.push("triggers fire for every row re-toasted".to_owned());
+        }
+        notes.extend(
+            self.doubt.iter().map(|doubt| format!("--since: all rows are judged: {doubt}")),
+        );
+        notes.extend(self.ready.plan.iter().flat_map(|plan| plan.notes.iter().cloned()));
+        notes
+    }
+
+    async fn sweep(
+        &self,
+        scanner: &mut Scanner<'_>,
+        report: &mut TableReport,
+    ) -> Result<(), RunError> {
+        let began = Instant::now();
+        let mut machine = Machine::new(self.options.tuning);
+        if self.ready.rule.is_some() {
+            machine.cut_off();
+            scanner.by_rule.cut_off = None;
+        }
+        let saved = self.saved().await?;
+        if let Some((checkpoint, place)) = saved {
+            machine.start_at(checkpoint.start(place));
+        }
+        let scans = report.scans;
+        let mut end = self.steps(&mut machine, scanner, report, saved).await;
+        report.scans = scans + machine.scans;
+        report.retries += machine.retries;
+        report.longest_batch_ms = report.longest_batch_ms.max(millis(machine.longest_batch));
+        let released = scanner.release().await;
+        if !self.options.dry_run && matches!(end, Ok(End::Complete | End::Left)) {
+            // a setting that was changed during the last scan is not the choice
+            match self.is_unchanged().await {
+                Ok(true) => {}
+                Ok(false) => end = Err(RunError::Changing),
+                Err(error) => end = Err(error),
+            }
+        }
+        let end = end?;
+        released?;
+        report.notes.append(&mut scanner.hints);
+        for problem in &scanner.problems {
+            report.skipped.push(SkippedRow {
+                ctid: String::new(),
+                reason: problem.clone(),
+                sqlstate: None,
+            });
+        }
+        if self.options.dry_run {
+            report.plan = Some(foresee::plan(self, report, &scanner.tally, began.elapsed()).await?);
+        } else if let Some((checkpoint, place)) = saved {
+            checkpoint.end(place, end == End::Complete)?;
+        }
+        let forms = scanner.tally.report(&report.columns);
+        if report.scans <= 1 {
+            report.forms_before.clone_from(&forms);
+        }
+        report.forms_after = forms;
+        report.forms_planned = scanner.by_rule.planned.report(&report.columns);
+        report.rows_written_since = scanner.by_rule.written_since;
+        if !self.options.dry_run {
+            let left = machine.left();
+            (report.rows_left, report.rows_disagreeing) = (left.sum(), left.disagreeing);
+        }
+        if report.rows_stored > 0 {
+            // What the report calls done must survive a crash of the server.
+            self.writer.client().batch_execute(sql::FLUSH).await?;
+        }
+        report.outcome = match end {
+            End::Stopped => Outcome::Stopped,
+            _ if self.options.dry_run => Outcome::Planned,
+            End::Complete if report.skipped.is_empty() && !report.hides_rows => Outcome::Complete,
+            End::Complete | End::Left => Outcome::Incomplete,
+        };
+        Ok(())
+    }
+
+    /// Does what the machine says until it has no more to say.
+    async fn steps(
+        &self,
+        machine: &mut Machine,
+        scanner: &mut Scanner<'_>,
+        report: &mut TableReport,
+        saved: Option<(&Checkpoint, Place)>,
+    ) -> Result<End, RunError> {
+        let mut under_way = FuturesUnordered::new();
+        let mut failed: Option<RunError> = None;
+        let mut prepared = false;
+        loop {
+            if self.stopped() {
+                machine.note(Event::Stop, 0.0);
+            }
+            let event = match machine.next_action() {
+                Action::Finish(end) => return failed.map_or(Ok(end), Err),
+                Action::Sleep(time, reason) => {
+                    if time > Duration::from_secs(1) {
+                        let name = self.name();
+                        self.watch.note(&format!("{name}: waiting: {}", reason.text()));
+                    }
+                    self.sleep(time).await;
+                    continue;
+                }
+                Action::BeginScan => {
+                    if report.scans == 0 && machine.scans == 2 {
+                        report.forms_before = scanner.tally.report(&report.columns);
+                    }
+                    (scanner.tally, scanner.problems) = (Tally::default(), Vec::new());
+                    scanner.hints.clear();
+                    self.notebook.clear();
+                    self.begin_proof(machine, &mut scanner.by_rule, report).await?;
+                    // a dry run proves nothing
+                    if !self.options.dry_run && !machine.is_cut_off() {
+                        let held = self.tried("reading", async || scanner.hold().await).await?;
+                        if held.is_none() {
+                            continue;
+                        }
+                    }
+                    if !self.options.dry_run && !self.is_unchanged().await? {
+                        return Err(RunError::Changing);
+                    }
+                    // every block that the snapshot sees is there by now
+                    let sizes = self.tried("its size", async || self.sizes().await).await?;
+                    let Some(sizes) = sizes else { continue };
+                    report.peak = report.peak.max(sizes);
+                    let page = self.server.page_size.bytes() as u64;
+                    Event::Begun {
+                        blocks: u32::try_from(sizes.heap / page).unwrap_or(u32::MAX),
+                        bytes: sizes.heap + sizes.toast,
+                    }
+                }
+                Action::Scan(blocks) => {
+                    let pass = self.keeper.pass(Work::Scan, &self.writer, self.watch);
+                    let mut pass = std::pin::pin!(pass);
+                    match tokio::time::timeout(LONG_PAUSE, &mut pass).await {
+                        Ok(passed) => passed?,
+                        Err(_) => {
+                            if scanner.held.is_some() {
+                                scanner.release().await?;
+                                machine.note(Event::SnapshotLost, 0.0);
+                            }
+                            pass.await?;
+                        }
+                    }
+                    if let Some((checkpoint, place)) = saved {
+                        checkpoint.at(place, blocks.start)?;
+                    }
+                    let held = scanner.held.is_some();
+                    let rows = self.scan(scanner, blocks).await?;
+                    if held && scanner.held.is_none() {
+                        machine.note(Event::SnapshotLost, 0.0);
+                    }
+                    if report.scans == 0 && machine.is_first_scan() {
+                        report.rows_found += rows.len() as u64;
+                        report.bytes_found += rows.iter().map(|row| row.bytes).sum::<u64>();
+                    }
+                    // a plan is read from one scan
+                    Event::Scanned(if self.options.dry_run { Vec::new() } else { rows })
+                }
+                action @ (Action::Batch(..) | Action::Insist(..)) => {
+                    let insists = matches!(action, Action::Insist(..)) && self.ready.rule.is_none();
+                    let (Action::Batch(job, rows) | Action::Insist(job, rows)) = action else {
+                        continue;
+                    };
+                    // by a policy there is one job
+                    if !std::mem::replace(&mut prepared, true) {
+                        self.prepare_batches().await?;
+                    }
+                    let verify = self.verifies(report.batches);
+                    let task = Task::Batch { rows, verify, insists };
+                    under_way.push(self.labour(job, task));
+                    continue;
+                }
+                Action::Vacuum(job) => {
+                    under_way.push(self.labour(job, Task::Vacuum));
+                    continue;
+                }
+                Action::Wait => {
+                    let Some((job, finished)) = under_way.next().await else { continue };
+                    if let Ok(Finished::Vacuum(..)) = &finished {
+                        machine.still_dead(self.keeper.still_dead());
+                    }
+                    let event = finished.map(|finished| self.account(job, finished, report));
+                    if let Ok(Event::BatchDone { xid, .. }) = &event {
+                        scanner.by_rule.ours.insert(*xid);
+                    }
+                    event.unwrap_or_else(|error| {
+                        failed.get_or_insert(error);
+                        Event::Failed(job)
+                    })
+                }
+            };
+            machine.note(event, rand::rng().random());
+            if !machine.may_prove() {
+                scanner.release().await?;
+            }
+            machine.beside_others(self.keeper.beside_others());
+            let (read, blocks) = machine.position();
+            self.keeper.at(read, blocks);
+            self.watch.progress(&report.relation, machine.scans, read, blocks, report.rows_stored);
+        }
+    }
+
+    /// Where scanning is to be saved, if at all, and what the table is known by there.
+    async fn saved(&self) -> Result<Option<(&Checkpoint, Place)>, RunError> {
+        let Some(checkpoint) = self.checkpoint.filter(|_| !self.options.dry_run) else {
+            return Ok(None);
+        };
+        let oid = self.ready.relation.oid;
+        let filenode = gauges::filenode(self.writer.client(), oid).await?;
+        Ok(Some((checkpoint, Place { oid: oid.0, filenode })))
+    }
+
+    pub(crate) async fn scan(
+        &self,
+        scanner: &mut Scanner<'_>,
+        blocks: std::ops::Range<u32>,
+    ) -> Result<Vec<Row>, RunError> {
+        let tally = scanner.tally.clone();
+        let look = async || {
+            scanner.tally.clone_from(&tally);
+            scanner.chunk(blocks.clone()).await
+        };
+        Ok(self.tried("reading", look).await?.unwrap_or_default())
+    }
+}

@@ -1,0 +1,145 @@
+//! The table's settings while it is swept: set, watched, set right when somebody else changes them, and put
+//! back.
+
+use std::sync::atomic::AtomicBool;
+
+use super::error::RunError;
+use super::table::Sweep;
+use super::watched::Known;
+use crate::retoast::check::definition::{Definition, Differences};
+use crate::retoast::pace::patience::{Patience, Tried};
+use crate::retoast::result::{Outcome, TableReport};
+use crate::retoast::sql;
+use crate::server::LiveError;
+
+/// How often a sweep sets right what somebody else has changed.
+const MOST_SET_RIGHT: u32 = 5;
+
+impl Sweep<'_> {
+    fn pluggable(&self) -> bool {
+        self.ready.plan.is_some()
+    }
+
+    async fn definition(&self) -> Result<Option<Definition>, LiveError> {
+        Definition::read(self.writer.client(), self.ready.relation.oid, self.pluggable()).await
+    }
+
+    /// Looks at the table again: it may have been changed since it was looked at first, for another table
+    /// may have been swept meanwhile.
+    pub(crate) async fn begin_watching(&self) -> Result<(), RunError> {
+        let Some(found) = self.definition().await? else {
+            return Err(RunError::Altered("the table was dropped by somebody else".to_owned()));
+        };
+        // an earlier part of the same work, whose session has ended, knows what it has set itself
+        let then = self.watched.known().now.clone();
+        if let Some(then) = then {
+            return match then.differences(Some(&found), true) {
+                Some(changed) => Err(RunError::Altered(changed.to_string())),
+                None => Ok(()),
+            };
+        }
+        if let Some(changed) = found.changed_since(&self.ready.relation.desc) {
+            return Err(RunError::Altered(changed.to_string()));
+        }
+        let known = Known { before: Some(found.clone()), now: Some(found), altered: false };
+        *self.watched.known() = known;
+        Ok(())
+    }
+
+    /// Sets what is to be set before rows are re-toasted, and remembers what the table is set to then.
+    pub(crate) async fn set_choice(&self) -> Result<(), RunError> {
+        let table = self.ready.relation.quoted();
+        let Some(alter) = sql::alter(&table, &self.ready.changes) else { return Ok(()) };
+        if !self.alter(&alter).await? {
+            return Ok(());
+        }
+        self.watched.known().altered = true;
+        let now = self.definition().await?;
+        let mut known = self.watched.known();
+        let expected = known.now.as_ref().map(|found| found.with(&self.ready.changes));
+        if let Some(found) = expected.and_then(|then| then.differences(now.as_ref(), false)) {
+            return Err(RunError::Altered(found.to_string()));
+        }
+        known.now = now;
+        Ok(())
+    }
+
+    /// What a batch's transaction begins with, once it has the table's lock: it says whether the table is
+    /// still what the sweep needs it to be.
+    pub(crate) fn check(&self) -> String {
+        let oid = self.ready.relation.oid;
+        let known = self.watched.known();
+        known.now.as_ref().map_or_else(
+            || "SELECT pg_catalog.set_config('toastctl.batch', 'changed', true)".to_owned(),
+            |now| now.check(oid, self.pluggable()),
+        )
+    }
+
+    /// Whether the table is still what the sweep needs it to be.
+    pub(crate) async fn is_unchanged(&self) -> Result<bool, RunError> {
+        let now = self.definition().await?;
+        let known = self.watched.known();
+        Ok(known.now.as_ref().is_some_and(|then| then.differences(now.as_ref(), true).is_none()))
+    }
+
+    /// Sets right what somebody else has changed, if that was asked for and can be done; else says what it
+    /// is. `times`: how often that was done before.
+    pub(crate) async fn set_right(&self, times: u32) -> Result<(), RunError> {
+        // the transaction in which that was found may still be open
+        let _ = self.rollback(0).await;
+        let now = self.definition().await?;
+        let then = self.watched.known().now.clone();
+        let (Some(then), Some(now)) = (then, now) else {
+            return Err(RunError::Altered("the table was dropped by somebody else".to_owned()));
+        };
+        let found = then.differences(Some(&now), true);
+        let text = found.as_ref().map_or_else(
+            || "settings were changed, and changed back, by somebody else".to_owned(),
+            ToString::to_string,
+        );
+        let can = found.as_ref().is_none_or(Differences::are_settings);
+        if !self.options.enforce || !can || times >= MOST_SET_RIGHT {
+            return Err(RunError::Altered(text));
+        }
+        let Some(alter) = then.restore(&self.ready.relation.quoted(), &now) else { return Ok(()) };
+        let name = self.ready.relation.display_name();
+        self.watch.note(&format!("{name}: {text}: set right: {alter}"));
+        self.alter(&alter).await?;
+        let again = self.definition().await?;
+        match then.differences(again.as_ref(), true) {
+            // the next batch finds that out
+            Some(_) => Ok(()),
+            None => {
+                self.watched.known().now = again;
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts the settings back as the run found them where they are not to stay, and reports what was done and
+    /// what undoes it.
+    pub(crate) async fn put_back(&self, report: &mut TableReport) {
+        let Known { before, altered, .. } = self.watched.known().clone();
+        report.altered = altered;
+        let (true, Some(before)) = (altered, before) else { return };
+        let Ok(Some(now)) = self.definition().await else { return };
+        let Some(undo) = before.restore(&self.ready.relation.quoted(), &now) else { return };
+        let name = self.ready.relation.display_name();
+        let asked = self.options.undo && report.outcome != Outcome::Complete;
+        let nothing_done = report.outcome == Outcome::Failed && report.rows_stored == 0;
+        if asked || nothing_done || report.is_unfit {
+            // a stop was asked for perhaps, but not of this
+            let stop = AtomicBool::new(false);
+            let lock_timeout = self.options.lock_timeout;
+            let patience = Patience { name: &name, watch: self.watch, stop: &stop, lock_timeout };
+            match patience.alter(self.writer.client(), &undo).await {
+                Ok((Tried::Done(()), _)) => report.undone = true,
+                Ok(_) => self.watch.note(&format!("{name}: no lock to put the settings back")),
+                Err(error) => {
+                    self.watch.note(&format!("{name}: could not put the settings back: {error}"));
+                }
+            }
+        }
+        report.undo = Some(undo);
+    }
+}

@@ -1,0 +1,104 @@
+//! One table's sweep: what it works with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::error::RunError;
+use super::options::Options;
+use super::policy_state::Notebook;
+use super::watched::Watched;
+use crate::retoast::check::ready::Ready;
+use crate::retoast::memory::checkpoint::Checkpoint;
+use crate::retoast::memory::since::{Doubt, Since};
+use crate::retoast::pace::gauges;
+use crate::retoast::pace::keeper::Keeper;
+use crate::retoast::pace::patience::{Kind, kind};
+use crate::retoast::sizes::Sizes;
+use crate::retoast::sql::BatchSettings;
+use crate::retoast::watch::Watch;
+use crate::server::LiveError;
+use crate::server::about::Server;
+use crate::server::connect::Connection;
+
+/// One table's sweep.
+pub struct Sweep<'a> {
+    /// For batches.
+    pub writer: Arc<Connection>,
+    /// For those of the second job and further ones.
+    pub others: Vec<Arc<Connection>>,
+    /// For scans.
+    pub reader: Arc<Connection>,
+    /// The server.
+    pub server: &'a Server,
+    /// The table.
+    pub ready: &'a Ready,
+    /// How.
+    pub options: &'a Options,
+    /// Whom to tell.
+    pub watch: &'a dyn Watch,
+    /// Set from outside to stop.
+    pub stop: &'a AtomicBool,
+    /// Keeps its manners.
+    pub keeper: &'a Keeper,
+    /// Where scanning is.
+    pub checkpoint: Option<&'a Checkpoint>,
+    /// What scans have seen that batches by a policy need to know.
+    pub notebook: &'a Notebook,
+    /// With a policy, the rows that an earlier run has proven to comply.
+    pub since: Option<Since>,
+    /// Why nothing is taken from what `--since` remembers.
+    pub doubt: Option<Doubt>,
+    /// What the table is known to be set to.
+    pub watched: Watched,
+}
+
+impl Sweep<'_> {
+    pub(super) fn name(&self) -> String {
+        self.ready.relation.display_name()
+    }
+
+    pub(super) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The connection of a job.
+    pub(super) fn connection(&self, job: usize) -> &Connection {
+        match job.checked_sub(1) {
+            None => &self.writer,
+            Some(other) => self.others.get(other).unwrap_or(&self.writer),
+        }
+    }
+
+    /// How each batch's transaction begins.
+    pub(crate) fn settings(&self) -> BatchSettings {
+        BatchSettings {
+            lock_timeout_ms: millis(self.options.lock_timeout),
+            replica_role: self.ready.replica_role,
+            row_security_off: self.options.row_security_off,
+            idle_ms: millis(self.options.idle_limit),
+            role: self.ready.role.clone(),
+        }
+    }
+
+    /// `None` if the table is locked just now.
+    pub(super) async fn sizes_now(&self) -> Result<Option<Sizes>, RunError> {
+        match self.sizes().await {
+            Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => Ok(None),
+            other => Ok(Some(other?)),
+        }
+    }
+
+    pub(super) async fn sizes(&self) -> Result<Sizes, LiveError> {
+        gauges::sizes(&self.writer, self.ready.relation.oid).await
+    }
+
+    /// Bytes of WAL written since the cluster was made.
+    pub(super) async fn wal(&self) -> Result<u64, RunError> {
+        Ok(gauges::wal(&self.writer).await?)
+    }
+}
+
+pub(super) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,89 @@
+//! VACUUM on the way.
+
+use std::time::{Duration, Instant};
+
+use super::error::RunError;
+use super::table::Sweep;
+use crate::retoast::pace::patience::{Kind, LOOK, kind};
+use crate::retoast::pace::stuck::{Advice, LOOK_EVERY, Stuck};
+use crate::retoast::sql;
+
+/// Why a vacuum was cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cancelled {
+    Stop,
+    Stuck,
+}
+
+impl Sweep<'_> {
+    /// Whether the table was vacuumed. It never waits long: what is not done now is done later.
+    pub(super) async fn vacuum(&self, job: usize) -> Result<bool, RunError> {
+        let connection = self.connection(job);
+        let sql = sql::vacuum(&self.ready.relation.quoted());
+        let canceller = connection.canceller();
+        let client = connection.client();
+        let rows = client.query_typed("SELECT pg_catalog.pg_backend_pid()", &[]).await?;
+        let pid: i32 = match rows.first() {
+            Some(row) => row.try_get(0)?,
+            None => 0,
+        };
+        let mut work = std::pin::pin!(client.batch_execute(&sql));
+        let began = Instant::now();
+        let (mut looked, mut stuck) = (Duration::ZERO, Stuck::default());
+        let mut cancelled = None;
+        let done = loop {
+            tokio::select! {
+                done = &mut work => break done,
+                () = tokio::time::sleep(LOOK) => {
+                    let now = began.elapsed();
+                    if cancelled.is_none() && self.stopped() {
+                        cancelled = Some(Cancelled::Stop);
+                    } else if cancelled.is_none() && now > looked + LOOK_EVERY {
+                        looked = now;
+                        if self.give_up(pid, now, &mut stuck).await? {
+                            cancelled = Some(Cancelled::Stuck);
+                        }
+                    } else {
+                        continue;
+                    }
+                    if cancelled.is_some() {
+                        // it may have ended by itself
+                        let _ = canceller.cancel().await;
+                    }
+                }
+            }
+        };
+        match done {
+            Ok(()) => Ok(true),
+            Err(error) if cancelled.is_some() && error.as_db_error().is_some() => Ok(false),
+            Err(error) if kind(&error) == Kind::Busy => {
+                self.watch.note(&format!("{}: no vacuum now: it is locked", self.name()));
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Looks at what the vacuum of process `pid` waits for. Another session's open cursor may hold a page
+    /// for ever, and a server may have lost a pin.
+    async fn give_up(&self, pid: i32, now: Duration, stuck: &mut Stuck) -> Result<bool, RunError> {
+        let wait = self.keeper.wait_of(pid).await?;
+        let advice = stuck.seen(wait.is_some(), now);
+        let Some(wait) = wait else { return Ok(false) };
+        match advice {
+            Advice::Wait => {}
+            Advice::Tell => {
+                self.watch.note(&format!("{}: waiting: vacuum: {}", self.name(), wait.text()));
+            }
+            Advice::GiveUp => {
+                self.watch.note(&format!(
+                    "{}: no vacuum now, its rows stay dead: {}",
+                    self.name(),
+                    wait.text()
+                ));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,103 @@
+//! Proof that a batch changes no content: hashes of its rows before and after, in one transaction.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::error::RunError;
+use super::options::Verify;
+use super::table::Sweep;
+use crate::retoast::sql;
+use crate::server::LiveError;
+
+/// With `--verify sample` one batch in this many is compared.
+const SAMPLE: u64 = 32;
+
+/// What an update tells of the rows that it stored.
+pub(super) struct Stored {
+    pub(super) rows: u64,
+    /// The low half of the transaction's number, which is what tuple headers hold.
+    pub(super) xid: u32,
+    /// Where they are now.
+    pub(super) ctids: Vec<String>,
+}
+
+impl Stored {
+    pub(super) fn read(rows: &[tokio_postgres::Row]) -> Result<Stored, LiveError> {
+        let unexpected = |what: &str| LiveError::Unexpected(what.to_owned());
+        let row = rows.first().ok_or_else(|| unexpected("no row about the batch"))?;
+        let count: i64 = row.try_get(0)?;
+        let xid: &str = row.try_get(1)?;
+        let low = xid.parse().map(|xid: u64| xid as u32);
+        Ok(Stored {
+            rows: u64::try_from(count).unwrap_or(0),
+            xid: low.map_err(|_| unexpected(&format!("transaction \"{xid}\"")))?,
+            ctids: row.try_get(2)?,
+        })
+    }
+}
+
+impl Sweep<'_> {
+    /// Whether generated columns are computed anew.
+    pub(super) fn computes(&self) -> bool {
+        !self.ready.follow.is_empty() || self.ready.targets.iter().any(|t| t.base.is_some())
+    }
+
+    /// Whether the next batch's rows are compared, after so many.
+    pub(super) fn verifies(&self, batches: u64) -> bool {
+        match self.options.verify {
+            Verify::Off => false,
+            // what is generated is computed by functions that may have changed since
+            Verify::Sample => batches.is_multiple_of(SAMPLE) || self.computes(),
+            Verify::Full => true,
+        }
+    }
+
+    /// A trigger may change other columns for reasons of its own.
+    pub(super) fn hashes_whole_rows(&self) -> bool {
+        !self.ready.triggers_fire
+    }
+
+    /// Locks those of the rows that nobody else has locked. Gives their addresses and hashes.
+    pub(super) async fn lock_and_hash(
+        &self,
+        client: &Client,
+        addresses: &Vec<String>,
+    ) -> Result<(Vec<String>, Vec<i64>), RunError> {
+        let table = self.ready.relation.quoted();
+        let sql = sql::lock_and_hash(&table, &self.ready.targets, self.hashes_whole_rows());
+        let locked = client.query_typed(&sql, &[(addresses, Type::TEXT_ARRAY)]).await?;
+        let (mut ctids, mut hashes) = (Vec::new(), Vec::new());
+        for row in &locked {
+            ctids.push(row.try_get(0)?);
+            hashes.push(row.try_get(1)?);
+        }
+        Ok((ctids, hashes))
+    }
+
+    /// Whether the rows hold now what they held when they were locked.
+    pub(super) async fn compare(
+        &self,
+        client: &Client,
+        stored: &Stored,
+        locked: &[String],
+        mut before: Vec<i64>,
+    ) -> Result<(), RunError> {
+        let Stored { rows: updated, ctids: now, .. } = stored;
+        if *updated != before.len() as u64 {
+            return Err(RunError::HeldBack { locked: before.len(), updated: *updated });
+        }
+        let table = self.ready.relation.quoted();
+        let sql = sql::hashes(&table, &self.ready.targets, self.hashes_whole_rows());
+        let mut after: Vec<i64> = Vec::with_capacity(now.len());
+        for row in client.query_typed(&sql, &[(now, Type::TEXT_ARRAY)]).await? {
+            after.push(row.try_get(0)?);
+        }
+        before.sort_unstable();
+        after.sort_unstable();
+        if before != after {
+            let near = locked.first().cloned().unwrap_or_default();
+            return Err(RunError::Changed { rows: before.len(), near });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! What the server is and what this user may do there.
+
+use tokio_postgres::Client;
+
+use super::LiveError;
+use super::sql::quote_identifier;
+use crate::codec::Method;
+use crate::disk::layout::PageSize;
+
+/// The oldest major version that is supported.
+const OLDEST: i32 = 140_000;
+
+/// A server as seen through one connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// `server_version_num`, e.g. 150007.
+    pub version_num: i32,
+    /// `server_version`, e.g. `15.7 (Debian 15.7-0+deb12u1)`.
+    pub version: String,
+    /// `block_size`.
+    pub page_size: PageSize,
+    /// The database connected to.
+    pub database: String,
+    /// Whether the current user is a superuser.
+    pub superuser: bool,
+    /// Whether the server is a standby.
+    pub in_recovery: bool,
+    /// pageinspect, if the database has it.
+    pub pageinspect: Option<Pageinspect>,
+    /// Whether there is `pg_toaster`, so that TOAST is pluggable.
+    pub has_toasters: bool,
+}
+
+/// The extension pageinspect as it is installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pageinspect {
+    /// Its schema.
+    pub schema: String,
+    /// Its version, e.g. `1.11`.
+    pub version: String,
+}
+
+impl Pageinspect {
+    /// `get_raw_page` with its schema.
+    pub fn get_raw_page(&self) -> String {
+        format!("{}.get_raw_page", quote_identifier(&self.schema))
+    }
+
+    /// Whether blocks are numbered in bigint, since version 1.9; integer before.
+    pub fn takes_bigint(&self) -> bool {
+        let mut parts = self.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (1, 9)
+    }
+}
+
+/// The compression methods of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compression {
+    /// Whether it was built with lz4.
+    pub lz4: bool,
+    /// `default_toast_compression` of the session.
+    pub default: Method,
+}
+
+impl Compression {
+    /// Asks the server.
+    pub async fn ask(client: &Client) -> Result<Compression, LiveError> {
+        let rows = client
+            .query_typed(
+                "SELECT coalesce('lz4' = ANY (enumvals), false), setting = 'lz4' \
+                 FROM pg_catalog.pg_settings WHERE name = 'default_toast_compression'",
+                &[],
+            )
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(Compression { lz4: false, default: Method::Pglz });
+        };
+        let default = if row.try_get(1)? { Method::Lz4 } else { Method::Pglz };
+        Ok(Compression { lz4: row.try_get(0)?, default })
+    }
+}
+
+impl Server {
+    /// Asks the server.
+    pub async fn ask(client: &Client) -> Result<Server, LiveError> {
+        let row = client
+            .query_typed(
+                "SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
+                        pg_catalog.current_setting('server_version'), \
+                        pg_catalog.current_setting('block_size')::pg_catalog.int4, \
+                        pg_catalog.current_database()::pg_catalog.text, \
+                        pg_catalog.current_setting('is_superuser') = 'on', \
+                        pg_catalog.pg_is_in_recovery(), \
+                        e.extversion, n.nspname::pg_catalog.text, \
+                        pg_catalog.to_regclass('pg_catalog.pg_toaster') IS NOT NULL \
+                 FROM (SELECT 1) AS one \
+                 LEFT JOIN pg_catalog.pg_extension AS e ON e.extname = 'pageinspect' \
+                 LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace",
+                &[],
+            )
+            .await?
+            .pop()
+            .ok_or_else(|| LiveError::Unexpected("no row about the server".into()))?;
+        let version: String = row.try_get(1)?;
+        let version_num: i32 = row.try_get(0)?;
+        if version_num < OLDEST {
+            return Err(LiveError::Version(version));
+        }
+        let block_size: i32 = row.try_get(2)?;
+        let page_size = usize::try_from(block_size)
+            .ok()
+            .and_then(PageSize::new)
+            .ok_or_else(|| LiveError::Unexpected(format!("block_size is {block_size}")))?;
+        let pageinspect = match (row.try_get(6)?, row.try_get(7)?) {
+            (Some(version), Some(schema)) => Some(Pageinspect { schema, version }),
+            _ => None,
+        };
+        Ok(Server {
+            version_num,
+            version,
+            page_size,
+            database: row.try_get(3)?,
+            superuser: row.try_get(4)?,
+            in_recovery: row.try_get(5)?,
+            pageinspect,
+            has_toasters: row.try_get(8)?,
+        })
+    }
+
+    /// Whether `pg_column_toast_chunk_id` exists.
+    pub fn has_toast_chunk_id(&self) -> bool {
+        self.version_num >= 170_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_pageinspect_compare_as_numbers() {
+        let bigint = |version: &str| {
+            Pageinspect { schema: "public".into(), version: version.into() }.takes_bigint()
+        };
+        assert!(!bigint("1.8"));
+        assert!(bigint("1.9"));
+        assert!(bigint("1.12"));
+        assert!(bigint("2.0"));
+        assert!(!bigint(""));
+    }
+}

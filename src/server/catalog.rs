@@ -1,0 +1,271 @@
+//! Relations and their columns from the catalog.
+
+use tokio_postgres::types::{Oid as PgOid, Type};
+use tokio_postgres::{Client, Row};
+
+use super::LiveError;
+use super::sql::{quote_literal, quote_qualified};
+use super::toasters::TOAST_RELATIONS;
+use crate::codec::Method;
+use crate::disk::Oid;
+use crate::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
+
+/// `relkind` of a relation whose tuples can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RelationKind {
+    /// `r`: an ordinary table, or a partition.
+    Table,
+    /// `m`: a materialized view.
+    MaterializedView,
+    /// `t`: a TOAST relation.
+    Toast,
+}
+
+impl RelationKind {
+    /// The word in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            RelationKind::Table => "table",
+            RelationKind::MaterializedView => "materialized view",
+            RelationKind::Toast => "TOAST relation",
+        }
+    }
+}
+
+/// A relation's TOAST relation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToastRelation {
+    /// Its OID, as TOAST pointers name it.
+    pub oid: Oid,
+    /// Its name, in schema `pg_toast`.
+    pub name: String,
+    /// Bytes of its main fork.
+    pub bytes: u64,
+    /// Bytes of its index.
+    pub index_bytes: u64,
+    /// Planner's estimate of its rows, `None` if never vacuumed or analyzed.
+    pub row_estimate: Option<u64>,
+}
+
+/// A relation whose tuples can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relation {
+    /// `pg_class.oid`.
+    pub oid: Oid,
+    /// Schema.
+    pub schema: String,
+    /// Name.
+    pub name: String,
+    /// Kind.
+    pub kind: RelationKind,
+    /// Whether its access method is `heap`, so that pages can be decoded.
+    pub is_heap: bool,
+    /// Name of its access method.
+    pub access_method: String,
+    /// Bytes of its main fork.
+    pub bytes: u64,
+    /// Bytes of all its indexes.
+    pub index_bytes: u64,
+    /// The table's options, such as `toast_tuple_target=4080`.
+    pub options: Vec<String>,
+    /// Whether row security hides rows from this user.
+    pub row_security: bool,
+    /// Its TOAST relation.
+    pub toast: Option<ToastRelation>,
+    /// Its columns.
+    pub desc: TupleDesc,
+    /// For each column whether `octet_length` can be asked (text, bytea, char, and domains over them).
+    pub bytes_like: Vec<bool>,
+    /// For each column whether it is generated when it is read, and never stored (from 18 on).
+    pub computed: Vec<bool>,
+}
+
+impl Relation {
+    /// `schema.name`, quoted.
+    pub fn quoted(&self) -> String {
+        quote_qualified(&self.schema, &self.name)
+    }
+
+    /// `schema.name` as messages show it.
+    pub fn display_name(&self) -> String {
+        format!("{}.{}", self.schema, self.name)
+    }
+}
+
+/// Everything about the relation `oid`; `None` if it was dropped meanwhile.
+pub async fn describe(client: &Client, oid: Oid) -> Result<Option<Relation>, LiveError> {
+    let rows = client
+        .query_typed(
+            &format!(
+                "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
+                    c.relkind::pg_catalog.text, coalesce(a.amname, '')::pg_catalog.text, \
+                    coalesce(pg_catalog.pg_relation_size(c.oid), 0), \
+                    coalesce(pg_catalog.pg_indexes_size(c.oid), 0), \
+                    coalesce(c.reloptions, '{{}}'), \
+                    pg_catalog.row_security_active(c.oid), \
+                    t.oid, t.relname::pg_catalog.text, \
+                    coalesce(pg_catalog.pg_relation_size(t.oid), 0), \
+                    coalesce(pg_catalog.pg_indexes_size(t.oid), 0), \
+                    t.reltuples::pg_catalog.float8 \
+             FROM pg_catalog.pg_class AS c \
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+             LEFT JOIN pg_catalog.pg_am AS a ON a.oid = c.relam \
+             LEFT JOIN pg_catalog.pg_class AS t ON t.oid = ({TOAST_RELATIONS})[1] \
+             WHERE c.oid = $1"
+            ),
+            &[(&oid.0, Type::OID)],
+        )
+        .await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let bytes = |index| -> Result<u64, LiveError> {
+        Ok(u64::try_from(row.try_get::<_, i64>(index)?).unwrap_or(0))
+    };
+    let access_method: String = row.try_get(3)?;
+    let toast = match row.try_get::<_, Option<PgOid>>(8)? {
+        None => None,
+        Some(toast_oid) => Some(ToastRelation {
+            oid: Oid(toast_oid),
+            name: row.try_get(9)?,
+            bytes: bytes(10)?,
+            index_bytes: bytes(11)?,
+            // -1 means never vacuumed or analyzed
+            row_estimate: row
+                .try_get::<_, Option<f64>>(12)?
+                .filter(|&n| n >= 0.0)
+                .map(|n| n as u64),
+        }),
+    };
+    let Columns { desc, bytes_like, computed } = columns(client, oid).await?;
+    let kind: String = row.try_get(2)?;
+    Ok(Some(Relation {
+        oid,
+        schema: row.try_get(0)?,
+        name: row.try_get(1)?,
+        kind: match kind.as_str() {
+            "m" => RelationKind::MaterializedView,
+            "t" => RelationKind::Toast,
+            _ => RelationKind::Table,
+        },
+        // TOAST relations of old clusters have no access method of their own listed
+        is_heap: access_method == "heap" || access_method.is_empty(),
+        access_method,
+        bytes: bytes(4)?,
+        index_bytes: bytes(5)?,
+        options: row.try_get(6)?,
+        row_security: row.try_get(7)?,
+        toast,
+        desc,
+        bytes_like,
+        computed,
+    }))
+}
+
+/// The columns of a relation, and for each what [`Relation`] says besides.
+#[derive(Default)]
+struct Columns {
+    desc: TupleDesc,
+    bytes_like: Vec<bool>,
+    computed: Vec<bool>,
+}
+
+async fn columns(client: &Client, oid: Oid) -> Result<Columns, LiveError> {
+    // The base type of a domain, however deep, says what octet_length takes.
+    let rows = client
+        .query_typed(
+            "WITH RECURSIVE base (attnum, type, depth) AS ( \
+                 SELECT attnum, atttypid, 0 FROM pg_catalog.pg_attribute \
+                 WHERE attrelid = $1 AND attnum > 0 \
+               UNION ALL \
+                 SELECT b.attnum, t.typbasetype, b.depth + 1 FROM base AS b \
+                 JOIN pg_catalog.pg_type AS t ON t.oid = b.type \
+                 WHERE t.typtype = 'd' AND b.depth < 100) \
+             SELECT a.attname::pg_catalog.text, \
+                    pg_catalog.format_type(a.atttypid, a.atttypmod), \
+                    a.atttypid, a.attlen, a.attalign::pg_catalog.text, \
+                    a.attstorage::pg_catalog.text, a.attcompression::pg_catalog.text, \
+                    a.attisdropped, \
+                    CASE WHEN a.atthasmissing THEN a.attmissingval::pg_catalog.text END, \
+                    pg_catalog.format_type(a.atttypid, -1), \
+                    b.type, a.attgenerated = 'v' \
+             FROM pg_catalog.pg_attribute AS a \
+             JOIN LATERAL (SELECT type FROM base WHERE base.attnum = a.attnum \
+                           ORDER BY depth DESC LIMIT 1) AS b ON true \
+             WHERE a.attrelid = $1 AND a.attnum > 0 \
+             ORDER BY a.attnum",
+            &[(&oid.0, Type::OID)],
+        )
+        .await?;
+    let mut columns = Columns::default();
+    for row in &rows {
+        let mut attribute = attribute(row)?;
+        if let Some(text) = row.try_get::<_, Option<String>>(8)? {
+            attribute.missing = Some(if attribute.dropped {
+                MissingValue { raw_size: None, stored_size: None }
+            } else {
+                let plain_type: String = row.try_get(9)?;
+                missing(client, &text, &plain_type, attribute.length).await?
+            });
+        }
+        let base: Option<PgOid> = row.try_get(10)?;
+        let bytes_like = base.is_some_and(|base| crate::disk::types::is_bytes_like(Oid(base)));
+        columns.bytes_like.push(bytes_like);
+        columns.computed.push(row.try_get(11)?);
+        columns.desc.attributes.push(attribute);
+    }
+    Ok(columns)
+}
+
+fn attribute(row: &Row) -> Result<Attribute, LiveError> {
+    let name: String = row.try_get(0)?;
+    let dropped: bool = row.try_get(7)?;
+    let code = |index| -> Result<Option<char>, LiveError> {
+        Ok(row.try_get::<_, String>(index)?.chars().next())
+    };
+    let unexpected = |field| LiveError::Unexpected(format!("{field} of column \"{name}\""));
+    let attlen: i16 = row.try_get(3)?;
+    Ok(Attribute {
+        type_name: if dropped {
+            String::new()
+        } else {
+            row.try_get::<_, Option<String>>(1)?.unwrap_or_default()
+        },
+        type_oid: Oid(row.try_get::<_, PgOid>(2)?),
+        length: Length::from_attlen(i64::from(attlen)).ok_or_else(|| unexpected("attlen"))?,
+        align: code(4)?.and_then(Align::from_char).ok_or_else(|| unexpected("attalign"))?,
+        storage: code(5)?.and_then(Storage::from_char).ok_or_else(|| unexpected("attstorage"))?,
+        compression: match code(6)? {
+            Some('p') => Some(Method::Pglz),
+            Some('l') => Some(Method::Lz4),
+            _ => None,
+        },
+        dropped,
+        missing: None,
+        name,
+    })
+}
+
+/// Has the server build the missing value from its text and measures it. The text is that of an
+/// array with the value as its only element.
+async fn missing(
+    client: &Client,
+    text: &str,
+    type_name: &str,
+    length: Length,
+) -> Result<MissingValue, LiveError> {
+    if let Length::Fixed(n) = length {
+        let size = Some(u32::from(n));
+        return Ok(MissingValue { raw_size: size, stored_size: size });
+    }
+    let sql = format!(
+        "SELECT pg_catalog.pg_column_size(({}::pg_catalog.text[])[1]::{type_name})",
+        quote_literal(text)
+    );
+    let size: Option<i32> = match client.query_typed(&sql, &[]).await {
+        Ok(rows) => rows.first().map(|row| row.try_get(0)).transpose()?.flatten(),
+        // A type whose input function refuses its own output: its size stays unknown.
+        Err(error) if error.as_db_error().is_some() => None,
+        Err(error) => return Err(error.into()),
+    };
+    let stored_size = size.and_then(|size| u32::try_from(size).ok());
+    Ok(MissingValue { raw_size: stored_size.map(|size| size.saturating_sub(4)), stored_size })
+}

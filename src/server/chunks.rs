@@ -1,0 +1,258 @@
+//! Chunks of a live server's TOAST relations, by SQL: those that the present transaction sees, which
+//! are all that its visible rows refer to. Where pages can be read, they give what SQL does not:
+//! chunks that are dead, for values of dead rows, and addresses that are redirected.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::TryStreamExt;
+use tokio::runtime::Handle;
+use tokio_postgres::types::{Oid as PgOid, Type};
+use tokio_postgres::{Client, Row};
+
+use super::LiveError;
+use super::about::Pageinspect;
+use super::connect::Connection;
+use super::pages::PageReader;
+use super::plan;
+use super::sql::quote_qualified;
+use crate::disk::layout::PageSize;
+use crate::disk::{BlockNumber, ItemPointer, Oid};
+use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
+use crate::model::visibility::Snapshot;
+use crate::offline::toastfile::{chunk_on_page, chunks_on_page};
+
+/// Blocks read at a time: 4 MB of 8 kB pages.
+const BATCH: u32 = 512;
+
+/// Calls `each` with every value of a TOAST relation, given by its quoted name, that the present
+/// transaction sees: `chunk_id`, chunks, bytes of `chunk_data` as stored.
+pub async fn values(
+    client: &Client,
+    relation: &str,
+    mut each: impl FnMut(Oid, u64, u64),
+) -> Result<(), LiveError> {
+    let sql = format!(
+        "SELECT chunk_id, pg_catalog.count(*), \
+                pg_catalog.sum(pg_catalog.pg_column_size(chunk_data) - 4)::pg_catalog.int8 \
+         FROM {relation} GROUP BY chunk_id"
+    );
+    client.batch_execute(plan::WHOLE).await?;
+    let none: [(&str, Type); 0] = [];
+    let mut rows = std::pin::pin!(client.query_typed_raw(&sql, none).await?);
+    while let Some(row) = rows.try_next().await? {
+        let count = |at| -> Result<u64, LiveError> {
+            Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))
+        };
+        each(Oid(row.try_get::<_, PgOid>(0)?), count(1)?, count(2)?);
+    }
+    Ok(client.batch_execute(plan::BY_KEY).await?)
+}
+
+/// Reads chunks on one connection, inside its present transaction.
+///
+/// Waits for the server on the calling thread, which must be one of a multi-threaded runtime.
+#[derive(Debug)]
+pub struct LiveChunks {
+    connection: Arc<Connection>,
+    /// Quoted names of TOAST relations.
+    names: HashMap<Oid, String>,
+    pages: Option<ChunkPages>,
+}
+
+/// How chunks are read from pages.
+#[derive(Debug, Clone)]
+pub struct ChunkPages {
+    /// pageinspect.
+    pub pageinspect: Pageinspect,
+    /// The server's page size.
+    pub page_size: PageSize,
+    /// The moment of the transaction.
+    pub snapshot: Snapshot,
+    /// Whether dead chunks are wanted too: then the TOAST relation is read whole for each value.
+    pub dead: bool,
+}
+
+impl LiveChunks {
+    /// Nothing is asked yet.
+    pub fn new(connection: Arc<Connection>) -> LiveChunks {
+        LiveChunks { connection, names: HashMap::new(), pages: None }
+    }
+
+    /// With pages for what SQL does not give.
+    pub fn with_pages(connection: Arc<Connection>, pages: ChunkPages) -> LiveChunks {
+        LiveChunks { pages: Some(pages), ..LiveChunks::new(connection) }
+    }
+
+    async fn reader(
+        &mut self,
+        relation: Oid,
+        pages: &ChunkPages,
+    ) -> Result<PageReader, StoreError> {
+        let name = self.name(relation).await?;
+        PageReader::new(
+            Arc::clone(&self.connection),
+            &pages.pageinspect,
+            pages.page_size,
+            name,
+            pages.snapshot.clone(),
+        )
+        .await
+        .map_err(|error| unread(&error))
+    }
+
+    /// All chunks of a value that are still on pages.
+    async fn all_chunks(
+        &mut self,
+        relation: Oid,
+        value_id: Oid,
+        pages: &ChunkPages,
+    ) -> Result<Vec<Chunk>, StoreError> {
+        let mut reader = self.reader(relation, pages).await?;
+        let end = reader.block_count().await.map_err(|error| unread(&error))?;
+        let mut chunks = Vec::new();
+        let mut next = 0;
+        while next < end {
+            let last = next.saturating_add(BATCH).min(end);
+            let blocks: Vec<BlockNumber> = (next..last).map(BlockNumber).collect();
+            next = last;
+            let read = reader.read(&blocks).await.map_err(|error| unread(&error))?;
+            if let Some((block, message)) = read.unreadable.first() {
+                return Err(StoreError(format!("toast block {block}: {message}")));
+            }
+            for (block, bytes) in read.iter() {
+                chunks.extend(chunks_on_page(block, bytes, value_id, read.transactions())?);
+            }
+        }
+        Ok(chunks)
+    }
+
+    async fn on_page(
+        &mut self,
+        relation: Oid,
+        tid: ItemPointer,
+        pages: &ChunkPages,
+    ) -> Result<Option<Chunk>, StoreError> {
+        let mut reader = self.reader(relation, pages).await?;
+        if tid.block.0 >= reader.block_count().await.map_err(|error| unread(&error))? {
+            return Ok(None);
+        }
+        let read = reader.read(&[tid.block]).await.map_err(|error| unread(&error))?;
+        match read.iter().next() {
+            Some((_, bytes)) => chunk_on_page(bytes, tid, read.transactions()),
+            None => Ok(None),
+        }
+    }
+
+    async fn name(&mut self, relation: Oid) -> Result<String, StoreError> {
+        if let Some(name) = self.names.get(&relation) {
+            return Ok(name.clone());
+        }
+        let rows = self
+            .connection
+            .client()
+            .query_typed(
+                "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text \
+                 FROM pg_catalog.pg_class AS c \
+                 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+                 WHERE c.oid = $1 AND c.relkind = 't'",
+                &[(&relation.0, Type::OID)],
+            )
+            .await
+            .map_err(failed)?;
+        let row = rows
+            .first()
+            .ok_or_else(|| StoreError(format!("there is no toast relation {relation}")))?;
+        let (schema, name): (String, String) =
+            (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+        let name = quote_qualified(&schema, &name);
+        self.names.insert(relation, name.clone());
+        Ok(name)
+    }
+
+    async fn select(
+        &mut self,
+        relation: Oid,
+        condition: &str,
+        parameter: (&(dyn tokio_postgres::types::ToSql + Sync), Type),
+    ) -> Result<Vec<Chunk>, StoreError> {
+        let name = self.name(relation).await?;
+        let sql = format!(
+            "SELECT ctid::pg_catalog.text, chunk_id, chunk_seq, chunk_data \
+             FROM {name} WHERE {condition}"
+        );
+        let rows =
+            self.connection.client().query_typed(&sql, &[parameter]).await.map_err(failed)?;
+        rows.iter().map(chunk).collect()
+    }
+}
+
+fn unread(error: &LiveError) -> StoreError {
+    StoreError(error.to_string())
+}
+
+fn failed(error: tokio_postgres::Error) -> StoreError {
+    StoreError(LiveError::from(error).to_string())
+}
+
+fn chunk(row: &Row) -> Result<Chunk, StoreError> {
+    let ctid: String = row.try_get(0).map_err(failed)?;
+    let tid = parse_tid(&ctid)
+        .ok_or_else(|| StoreError(format!("unexpected answer of the server: ctid \"{ctid}\"")))?;
+    let value_id: PgOid = row.try_get(1).map_err(failed)?;
+    Ok(Chunk {
+        tid,
+        value_id: Oid(value_id),
+        seq: row.try_get(2).map_err(failed)?,
+        inserted: Fate::Committed,
+        // compressed chunks come decompressed
+        data: ChunkData::Plain(row.try_get(3).map_err(failed)?),
+    })
+}
+
+/// Reads `(block,item)`; `None` for any other text.
+pub fn parse_tid(text: &str) -> Option<ItemPointer> {
+    let (block, item) = text.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
+    Some(ItemPointer {
+        block: BlockNumber(block.trim().parse().ok()?),
+        item: item.trim().parse().ok()?,
+    })
+}
+
+/// Waits on this thread.
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::task::block_in_place(|| Handle::current().block_on(future))
+}
+
+impl ChunkStore for LiveChunks {
+    fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+        if let Some(pages) = self.pages.clone().filter(|pages| pages.dead) {
+            return wait(self.all_chunks(relation, value_id, &pages));
+        }
+        wait(self.select(relation, "chunk_id = $1 ORDER BY chunk_seq", (&value_id.0, Type::OID)))
+    }
+
+    fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
+        let text = tid.to_string();
+        let found = wait(self.select(relation, "ctid = $1::pg_catalog.tid", (&text, Type::TEXT)))?;
+        match (found.into_iter().next(), self.pages.clone()) {
+            (None, Some(pages)) => wait(self.on_page(relation, tid, &pages)),
+            (found, _) => Ok(found),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_the_server_prints_them() {
+        let tid = ItemPointer { block: BlockNumber(12), item: 3 };
+        assert_eq!(parse_tid("(12,3)"), Some(tid));
+        assert_eq!(parse_tid(&tid.to_string()), Some(tid));
+        for text in ["", "12,3", "(12,3", "(12)", "(-1,3)", "(12,70000)", "(a,b)"] {
+            assert_eq!(parse_tid(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! Tries servers, addresses and encryptions in libpq's order until one lets us in (`PQconnectPoll`).
+
+use super::Secret;
+use super::error::{ConnectError, os_message, server_message};
+use super::resolved::{ChannelBinding, Place, Resolved, SslMode, Target, TargetSession};
+use super::session::{Connection, Raw, SessionOptions, drive};
+use super::tls::{self, Noted};
+use rand::seq::SliceRandom;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use tokio_postgres::config::{self, SslNegotiation};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
+
+/// Asks somebody for the password of this user; `None` where nobody can be asked.
+pub type Ask<'a> = &'a mut (dyn FnMut(&str) -> Option<Secret> + Send);
+
+/// Connects, and sets the session up. Needs a Tokio runtime.
+///
+/// # Errors
+/// When no server lets us in, with a message for each that was tried, or refuses the session's settings.
+pub async fn connect(
+    resolved: &Resolved,
+    session: &SessionOptions,
+    ask: Ask<'_>,
+) -> Result<Connection, ConnectError> {
+    let mut resolved = resolved.clone();
+    if resolved.load_balance {
+        resolved.targets.shuffle(&mut rand::rng());
+    }
+    if resolved.application_name.is_none() {
+        resolved.application_name = Some(session.application_name.clone());
+    }
+    let made = match try_targets(&resolved).await {
+        Err(ConnectError::Failed { attempts, needs_password: true }) => {
+            let Some(password) = ask(&resolved.user) else {
+                return Err(ConnectError::Failed { attempts, needs_password: true });
+            };
+            for target in &mut resolved.targets {
+                target.password.get_or_insert_with(|| password.clone());
+            }
+            try_targets(&resolved).await
+        }
+        made => made,
+    };
+    let (raw, target) = made?;
+    // what connects after this one goes to the same server, whatever the others are
+    resolved.targets = vec![target];
+    resolved.target_session = TargetSession::Any;
+    Connection::set_up(raw, resolved, session.clone()).await
+}
+
+impl Connection {
+    /// Another connection to the same server, as the same user and with the same settings; asks nobody.
+    ///
+    /// # Errors
+    /// As [`connect`](super::connect).
+    pub async fn open_another(&self) -> Result<Connection, ConnectError> {
+        self.open_another_with(self.session()).await
+    }
+
+    /// As [`open_another`](Self::open_another), with other settings.
+    ///
+    /// # Errors
+    /// As [`connect`](super::connect).
+    pub async fn open_another_with(
+        &self,
+        session: &SessionOptions,
+    ) -> Result<Connection, ConnectError> {
+        connect(self.resolved(), session, &mut |_| None).await
+    }
+}
+
+/// Why one attempt failed.
+struct Refusal {
+    message: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Nobody answered, or not in time, or not yet: another address may do better.
+    Unreachable,
+    /// The server answered, and is not of the wanted kind: another address may be.
+    Unwanted,
+    /// The server refused us.
+    Refused,
+    /// The server asks for a password, and there is none.
+    NeedsPassword,
+    /// Encryption could not be agreed on.
+    Encryption,
+}
+
+/// Where to connect to, exactly.
+enum Address {
+    Socket(PathBuf),
+    Ip(IpAddr, Option<String>),
+}
+
+async fn try_targets(resolved: &Resolved) -> Result<(Raw, Target), ConnectError> {
+    let mut attempts = Vec::new();
+    // a standby is wanted first, then anything
+    let rounds: &[TargetSession] = match resolved.target_session {
+        TargetSession::PreferStandby => &[TargetSession::Standby, TargetSession::Any],
+        _ => std::slice::from_ref(&resolved.target_session),
+    };
+    for wanted in rounds {
+        for target in &resolved.targets {
+            let addresses = match addresses(target, resolved).await {
+                Ok(addresses) => addresses,
+                Err(message) => {
+                    attempts.push(message);
+                    continue;
+                }
+            };
+            for address in addresses {
+                match try_address(resolved, target, &address, *wanted, &mut attempts).await {
+                    Ok(raw) => return Ok((raw, narrowed(target, address))),
+                    Err(Kind::Unreachable | Kind::Unwanted) => {}
+                    Err(kind) => {
+                        let needs_password = kind == Kind::NeedsPassword;
+                        return Err(ConnectError::Failed { attempts, needs_password });
+                    }
+                }
+            }
+        }
+    }
+    Err(ConnectError::Failed { attempts, needs_password: false })
+}
+
+fn narrowed(target: &Target, address: Address) -> Target {
+    let place = match address {
+        Address::Socket(dir) => Place::Socket(dir),
+        Address::Ip(address, host) => Place::Address { address, host },
+    };
+    Target { place, ..target.clone() }
+}
+
+async fn addresses(target: &Target, resolved: &Resolved) -> Result<Vec<Address>, String> {
+    let host = match &target.place {
+        Place::Socket(dir) => return Ok(vec![Address::Socket(dir.clone())]),
+        Place::Address { address, host } => return Ok(vec![Address::Ip(*address, host.clone())]),
+        Place::Host(host) => host,
+    };
+    let failed = |why: &str| format!("could not translate host name \"{host}\" to address: {why}");
+    let looked_up = within(resolved, tokio::net::lookup_host((host.as_str(), target.port))).await;
+    let found = match looked_up {
+        None => return Err(failed("timeout expired")),
+        Some(Err(error)) => {
+            let message = os_message(&error);
+            let message = message.strip_prefix("failed to lookup address information: ");
+            return Err(failed(message.unwrap_or(&os_message(&error))));
+        }
+        Some(Ok(found)) => found,
+    };
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in found {
+        if !addresses.contains(&address.ip()) {
+            addresses.push(address.ip());
+        }
+    }
+    if resolved.load_balance {
+        addresses.shuffle(&mut rand::rng());
+    }
+    Ok(addresses.into_iter().map(|address| Address::Ip(address, Some(host.clone()))).collect())
+}
+
+/// Waits no longer than the user wants to.
+async fn within<F: Future>(resolved: &Resolved, future: F) -> Option<F::Output> {
+    match resolved.connect_timeout {
+        Some(limit) => tokio::time::timeout(limit, future).await.ok(),
+        None => Some(future.await),
+    }
+}
+
+/// One way to encrypt, or not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Encryption {
+    Never,
+    IfOffered,
+    Always,
+}
+
+fn encryptions(mode: SslMode, address: &Address) -> &'static [Encryption] {
+    match (address, mode) {
+        // whoever can listen on a local socket can read it
+        (Address::Socket(_), _) | (_, SslMode::Disable) => &[Encryption::Never],
+        (_, SslMode::Allow) => &[Encryption::Never, Encryption::Always],
+        (_, SslMode::Prefer) => &[Encryption::IfOffered, Encryption::Never],
+        (_, SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull) => &[Encryption::Always],
+    }
+}
+
+async fn try_address(
+    resolved: &Resolved,
+    target: &Target,
+    address: &Address,
+    wanted: TargetSession,
+    attempts: &mut Vec<String>,
+) -> Result<Raw, Kind> {
+    let mut last = Kind::Unreachable;
+    for encryption in encryptions(resolved.tls.mode, address) {
+        let (tried, encrypted) = try_once(resolved, target, address, wanted, *encryption).await;
+        let refusal = match tried {
+            Ok(raw) => return Ok(raw),
+            Err(refusal) => refusal,
+        };
+        attempts.push(format!("{}{}", prefix(target, address), refusal.message));
+        last = refusal.kind;
+        let again = match encryption {
+            Encryption::IfOffered => encrypted && matches!(last, Kind::Refused | Kind::Encryption),
+            Encryption::Never => last == Kind::Refused,
+            Encryption::Always => false,
+        };
+        if !again {
+            break;
+        }
+    }
+    Err(last)
+}
+
+/// libpq's beginning of each message (`emitHostIdentityInfo`).
+fn prefix(target: &Target, address: &Address) -> String {
+    let port = target.port;
+    match (address, &target.place) {
+        (Address::Socket(dir), _) => {
+            let path = dir.join(format!(".s.PGSQL.{port}"));
+            format!("connection to server on socket \"{}\" failed: ", path.display())
+        }
+        (Address::Ip(ip, _), Place::Host(host)) if *host != ip.to_string() => {
+            format!("connection to server at \"{host}\" ({ip}), port {port} failed: ")
+        }
+        (Address::Ip(ip, _), _) => {
+            format!("connection to server at \"{ip}\", port {port} failed: ")
+        }
+    }
+}
+
+/// The outcome of one attempt, and whether TLS was begun.
+async fn try_once(
+    resolved: &Resolved,
+    target: &Target,
+    address: &Address,
+    wanted: TargetSession,
+    encryption: Encryption,
+) -> (Result<Raw, Refusal>, bool) {
+    let mut config = config(resolved, target, address);
+    if encryption == Encryption::Never {
+        config.ssl_mode(config::SslMode::Disable);
+        let attempt = async {
+            let (client, connection) = config
+                .connect(NoTls)
+                .await
+                .map_err(|error| refusal(&error, resolved, target, address, false))?;
+            wanted_only(drive(client, connection, None), wanted).await
+        };
+        return (finish(within(resolved, attempt).await), false);
+    }
+    let connector = match tls::connector(&resolved.tls) {
+        Ok(connector) => connector,
+        // counts as TLS begun: without TLS the files do not matter
+        Err(message) => return (Err(Refusal { message, kind: Kind::Encryption }), true),
+    };
+    config.ssl_mode(match encryption {
+        Encryption::IfOffered => config::SslMode::Prefer,
+        Encryption::Never | Encryption::Always => config::SslMode::Require,
+    });
+    let noted = Noted::new(connector.clone());
+    let begun = noted.begun();
+    let attempt = async {
+        let (client, connection) = config.connect(noted).await.map_err(|error| {
+            refusal(&error, resolved, target, address, begun.load(Ordering::Relaxed))
+        })?;
+        let tls = begun.load(Ordering::Relaxed).then_some(connector);
+        wanted_only(drive(client, connection, tls), wanted).await
+    };
+    let tried = finish(within(resolved, attempt).await);
+    (tried, begun.load(Ordering::Relaxed))
+}
+
+fn finish(tried: Option<Result<Raw, Refusal>>) -> Result<Raw, Refusal> {
+    tried.unwrap_or_else(|| {
+        Err(Refusal { message: "timeout expired".to_owned(), kind: Kind::Unreachable })
+    })
+}
+
+fn config(resolved: &Resolved, target: &Target, address: &Address) -> Config {
+    let mut config = Config::new();
+    config.user(&resolved.user).dbname(&resolved.dbname).port(target.port);
+    match address {
+        Address::Socket(dir) => {
+            config.host_path(dir);
+        }
+        Address::Ip(ip, host) => {
+            // the name is for the certificate; the address alone is connected to
+            config.host(host.clone().unwrap_or_else(|| ip.to_string())).hostaddr(*ip);
+        }
+    }
+    if let Some(password) = &target.password {
+        config.password(password.reveal());
+    }
+    if let Some(options) = &resolved.options {
+        config.options(options);
+    }
+    if let Some(name) = &resolved.application_name {
+        config.application_name(name);
+    }
+    let tcp = &resolved.tcp;
+    config.keepalives(tcp.keepalives);
+    if let Some(idle) = tcp.idle {
+        config.keepalives_idle(idle);
+    }
+    if let Some(interval) = tcp.interval {
+        config.keepalives_interval(interval);
+    }
+    if let Some(count) = tcp.count {
+        config.keepalives_retries(count);
+    }
+    if let Some(timeout) = tcp.user_timeout {
+        config.tcp_user_timeout(timeout);
+    }
+    if resolved.tls.direct {
+        config.ssl_negotiation(SslNegotiation::Direct);
+    }
+    config.channel_binding(match resolved.channel_binding {
+        ChannelBinding::Disable => config::ChannelBinding::Disable,
+        ChannelBinding::Prefer => config::ChannelBinding::Prefer,
+        ChannelBinding::Require => config::ChannelBinding::Require,
+    });
+    config
+}
+
+/// An error of an attempt in libpq's words.
+fn refusal(
+    error: &tokio_postgres::Error,
+    resolved: &Resolved,
+    target: &Target,
+    address: &Address,
+    encrypted: bool,
+) -> Refusal {
+    if let Some(said) = error.as_db_error() {
+        let mut message = server_message(said);
+        if target.password_from_file
+            && *said.code() == SqlState::INVALID_PASSWORD
+            && let Some(path) = &resolved.passfile
+        {
+            message.push_str(&format!("\npassword retrieved from file \"{}\"", path.display()));
+        }
+        let later = *said.code() == SqlState::CANNOT_CONNECT_NOW;
+        return Refusal { message, kind: if later { Kind::Unreachable } else { Kind::Refused } };
+    }
+    // the cause alone says what happened; the kinds of tokio_postgres's errors are its own
+    let cause = std::error::Error::source(error);
+    if let Some(io) = cause.and_then(|cause| cause.downcast_ref::<io::Error>()) {
+        return io_refusal(io, error, address);
+    }
+    let cause = cause.map_or_else(|| error.to_string(), ToString::to_string);
+    let (message, kind) = match cause.as_str() {
+        "password missing" => ("fe_sendauth: no password supplied".to_owned(), Kind::NeedsPassword),
+        "server does not support TLS" => {
+            ("server does not support SSL, but SSL was required".to_owned(), Kind::Encryption)
+        }
+        "server did not use channel binding" if encrypted => (
+            "channel binding required, but server authenticated client without channel binding"
+                .to_owned(),
+            Kind::Refused,
+        ),
+        "server did not use channel binding" => {
+            ("channel binding required, but SSL not in use".to_owned(), Kind::Refused)
+        }
+        _ if error.is_closed() => {
+            ("server closed the connection unexpectedly".to_owned(), Kind::Refused)
+        }
+        _ => (cause, Kind::Refused),
+    };
+    Refusal { message, kind }
+}
+
+fn io_refusal(io: &io::Error, error: &tokio_postgres::Error, address: &Address) -> Refusal {
+    if let Some(tls) = io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        return Refusal { message: tls_message(tls), kind: Kind::Encryption };
+    }
+    let message = os_message(io);
+    let nobody = matches!(io.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
+    let message = match address {
+        _ if io.kind() == io::ErrorKind::UnexpectedEof => {
+            "server closed the connection unexpectedly".to_owned()
+        }
+        Address::Socket(_) if nobody => format!(
+            "{message}\n\tIs the server running locally and accepting connections on that socket?"
+        ),
+        Address::Ip(..) if nobody => format!(
+            "{message}\n\tIs the server running on that host and accepting TCP/IP connections?"
+        ),
+        _ => message,
+    };
+    let in_handshake = error.to_string().contains("TLS");
+    let kind = if in_handshake { Kind::Encryption } else { Kind::Unreachable };
+    Refusal { message, kind }
+}
+
+/// A failed handshake in libpq's words.
+fn tls_message(error: &rustls::Error) -> String {
+    use rustls::{AlertDescription, CertificateError, Error};
+    match error {
+        // of our own verifier, in libpq's words already
+        Error::General(message) => message.clone(),
+        Error::InvalidCertificate(why) => {
+            let why = match why {
+                CertificateError::UnknownIssuer => {
+                    "unable to get local issuer certificate".to_owned()
+                }
+                CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                    "certificate has expired".to_owned()
+                }
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                    "certificate is not yet valid".to_owned()
+                }
+                CertificateError::BadSignature => "certificate signature failure".to_owned(),
+                other => other.to_string(),
+            };
+            format!("SSL error: certificate verify failed: {why}")
+        }
+        Error::AlertReceived(AlertDescription::UnknownCA) => {
+            "SSL error: tlsv1 alert unknown ca".to_owned()
+        }
+        other => format!("SSL error: {other}"),
+    }
+}
+
+/// Keeps a server only if it is of the wanted kind.
+async fn wanted_only(raw: Raw, wanted: TargetSession) -> Result<Raw, Refusal> {
+    let question = match wanted {
+        TargetSession::Any | TargetSession::PreferStandby => return Ok(raw),
+        TargetSession::ReadWrite | TargetSession::ReadOnly => {
+            "SELECT pg_catalog.pg_is_in_recovery() \
+             OR pg_catalog.current_setting('default_transaction_read_only')::pg_catalog.bool"
+        }
+        TargetSession::Primary | TargetSession::Standby => "SELECT pg_catalog.pg_is_in_recovery()",
+    };
+    let answer = raw.client.simple_query(question).await.map_err(|error| Refusal {
+        message: error.as_db_error().map_or_else(|| error.to_string(), server_message),
+        kind: Kind::Refused,
+    })?;
+    let yes = answer.iter().any(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0) == Some("t"),
+        _ => false,
+    });
+    let unwanted = match (wanted, yes) {
+        (TargetSession::ReadWrite, true) => "session is read-only",
+        (TargetSession::ReadOnly, false) => "session is not read-only",
+        (TargetSession::Primary, true) => "server is in hot standby mode",
+        (TargetSession::Standby, false) => "server is not in hot standby mode",
+        _ => return Ok(raw),
+    };
+    Err(Refusal { message: unwanted.to_owned(), kind: Kind::Unwanted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_never_encrypted_and_verifying_modes_never_plain() {
+        let socket = Address::Socket("/tmp".into());
+        let remote = Address::Ip(IpAddr::from([127, 0, 0, 1]), None);
+        assert!(encryptions(SslMode::VerifyFull, &socket) == [Encryption::Never]);
+        for mode in [SslMode::Require, SslMode::VerifyCa, SslMode::VerifyFull] {
+            assert!(encryptions(mode, &remote) == [Encryption::Always]);
+        }
+        assert!(encryptions(SslMode::Prefer, &remote)[0] == Encryption::IfOffered);
+        assert!(encryptions(SslMode::Allow, &remote)[0] == Encryption::Never);
+    }
+
+    #[test]
+    fn messages_begin_as_libpqs() {
+        let target =
+            |place: Place| Target { place, port: 5433, password: None, password_from_file: false };
+        let ip = IpAddr::from([10, 0, 0, 1]);
+        let host = target(Place::Host("db".into()));
+        assert_eq!(
+            prefix(&host, &Address::Ip(ip, Some("db".into()))),
+            "connection to server at \"db\" (10.0.0.1), port 5433 failed: "
+        );
+        let address = target(Place::Address { address: ip, host: Some("db".into()) });
+        assert_eq!(
+            prefix(&address, &Address::Ip(ip, Some("db".into()))),
+            "connection to server at \"10.0.0.1\", port 5433 failed: "
+        );
+        let socket = target(Place::Socket("/tmp".into()));
+        assert_eq!(
+            prefix(&socket, &Address::Socket("/tmp".into())),
+            "connection to server on socket \"/tmp/.s.PGSQL.5433\" failed: "
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! Connections to a server, made as psql makes them.
+//!
+//! [`resolve()`] turns options, environment and files into [`Resolved`], without IO of its own;
+//! [`connect`] makes a [`Connection`] of it, which can open others like itself.
+
+mod attempt;
+mod conninfo;
+mod error;
+mod lent;
+mod params;
+mod passfile;
+mod resolve;
+mod resolved;
+mod secret;
+mod service;
+mod session;
+mod surroundings;
+mod tls;
+mod verify;
+
+pub use attempt::connect;
+pub use conninfo::is_connection_string;
+pub(crate) use conninfo::without_password;
+pub use error::{ConnectError, StatementError, server_message};
+pub use lent::are_lent;
+pub use params::Params;
+pub use resolve::resolve;
+pub use resolved::Resolved;
+pub use secret::Secret;
+pub use session::{Connection, SessionOptions};
+#[cfg(feature = "internals")]
+pub use surroundings::FileSeen;
+pub use surroundings::{Given, Surroundings, ThisProcess};

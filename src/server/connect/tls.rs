@@ -1,0 +1,192 @@
+//! TLS as libpq's `ssl*` parameters want it (`initialize_SSL` in `fe-secure-openssl.c`), by rustls.
+
+use super::error::os_message;
+use super::resolved::{RootCertificates, SslMode, TlsParams};
+use super::verify::{Trust, Verifier};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, version};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+const OTHER_WAYS: &str = "Either provide the file, use the system's trusted roots with sslrootcert=system, \
+     or change sslmode to disable server certificate verification.";
+
+/// Makes the connector, reading certificates and key.
+///
+/// # Errors
+/// In libpq's words, when a file is missing, unreadable or too widely readable.
+pub(crate) fn connector(params: &TlsParams) -> Result<MakeRustlsConnect, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let trust = trust(params)?;
+    let verifier = Verifier::new(trust, provider.signature_verification_algorithms);
+    let mut versions = Vec::new();
+    if params.tls13 {
+        versions.push(&version::TLS13);
+    }
+    if params.tls12 {
+        versions.push(&version::TLS12);
+    }
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions)
+        .map_err(|error| format!("could not set SSL protocol versions: {error}"))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = match client_identity(params)? {
+        Some((certificates, key)) => builder
+            .with_client_auth_cert(certificates, key)
+            .map_err(|error| format!("certificate does not match private key file: {error}"))?,
+        None => builder.with_no_client_auth(),
+    };
+    config.enable_sni = params.server_name;
+    if params.direct {
+        config.alpn_protocols = vec![b"postgresql".to_vec()];
+    }
+    Ok(MakeRustlsConnect::new(config))
+}
+
+/// Which certificates of servers to believe: a root file that is there counts in every mode.
+fn trust(params: &TlsParams) -> Result<Trust, String> {
+    let verifies = params.mode >= SslMode::VerifyCa;
+    let roots = match &params.roots {
+        RootCertificates::System => {
+            let found = rustls_native_certs::load_native_certs();
+            if found.certs.is_empty() {
+                return Err("could not load system root certificate paths".to_owned());
+            }
+            found.certs
+        }
+        RootCertificates::File(path) if path.exists() => certificates(path).map_err(|error| {
+            format!("could not read root certificate file \"{}\": {error}", path.display())
+        })?,
+        RootCertificates::File(path) if verifies => {
+            return Err(format!(
+                "root certificate file \"{}\" does not exist\n{OTHER_WAYS}",
+                path.display()
+            ));
+        }
+        RootCertificates::Nowhere if verifies => {
+            return Err(format!(
+                "could not get home directory to locate root certificate file\n{OTHER_WAYS}"
+            ));
+        }
+        RootCertificates::File(_) | RootCertificates::Nowhere => return Ok(Trust::Anyone),
+    };
+    Ok(Trust::Roots { roots, names: params.mode == SslMode::VerifyFull })
+}
+
+type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// The client's certificate and key, if there is a certificate.
+fn client_identity(params: &TlsParams) -> Result<Option<Identity>, String> {
+    let Some(path) = params.certificate.as_deref() else { return Ok(None) };
+    if !path.exists() {
+        if params.certificate_given {
+            return Err(format!(
+                "could not open certificate file \"{}\": No such file or directory",
+                path.display()
+            ));
+        }
+        return Ok(None);
+    }
+    let chain = certificates(path).map_err(|error| {
+        format!("could not read certificate file \"{}\": {error}", path.display())
+    })?;
+    let Some(key) = params.key.as_deref() else {
+        return Err("certificate present, but no private key file is known".to_owned());
+    };
+    Ok(Some((chain, private_key(key)?)))
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    let name = path.display();
+    let metadata = std::fs::metadata(path)
+        .map_err(|_| format!("certificate present, but not private key file \"{name}\""))?;
+    if !metadata.is_file() {
+        return Err(format!("private key file \"{name}\" is not a regular file"));
+    }
+    // root's file may be readable by a group, so that services share it
+    let forbidden = if metadata.uid() == 0 { 0o037 } else { 0o077 };
+    if metadata.permissions().mode() & forbidden != 0 {
+        return Err(format!(
+            "private key file \"{name}\" has group or world access; file must have permissions u=rw (0600) \
+             or less if owned by the current user, or permissions u=rw,g=r (0640) or less if owned by root"
+        ));
+    }
+    let pem = std::fs::read(path).map_err(|error| {
+        format!("could not load private key file \"{name}\": {}", os_message(&error))
+    })?;
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
+        format!("could not load private key file \"{name}\": no PEM private key without a passphrase in it")
+    })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let pem = std::fs::read(path).map_err(|error| os_message(&error))?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    match certificates {
+        Ok(certificates) if certificates.is_empty() => {
+            Err("no certificate in PEM form in it".to_owned())
+        }
+        Ok(certificates) => Ok(certificates),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A connector that notes whether a handshake was begun: after a refusal, `prefer` tries again without TLS
+/// only if there was TLS.
+#[derive(Clone)]
+pub(crate) struct Noted<T> {
+    inner: T,
+    begun: Arc<AtomicBool>,
+}
+
+impl<T> Noted<T> {
+    pub(crate) fn new(inner: T) -> Noted<T> {
+        Noted { inner, begun: Arc::default() }
+    }
+
+    /// A handle to ask after the connector has been used up.
+    pub(crate) fn begun(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.begun)
+    }
+}
+
+impl<S, T: MakeTlsConnect<S>> MakeTlsConnect<S> for Noted<T> {
+    type Stream = T::Stream;
+    type TlsConnect = Noted<T::TlsConnect>;
+    type Error = T::Error;
+
+    fn make_tls_connect(&mut self, host: &str) -> Result<Self::TlsConnect, Self::Error> {
+        let inner = self.inner.make_tls_connect(host)?;
+        Ok(Noted { inner, begun: Arc::clone(&self.begun) })
+    }
+}
+
+impl<S, T: TlsConnect<S>> TlsConnect<S> for Noted<T> {
+    type Stream = T::Stream;
+    type Error = T::Error;
+    type Future = NotedFuture<T::Future>;
+
+    fn connect(self, stream: S) -> Self::Future {
+        self.begun.store(true, Ordering::Relaxed);
+        NotedFuture(Box::pin(self.inner.connect(stream)))
+    }
+}
+
+/// The handshake of a [`Noted`] connector.
+pub(crate) struct NotedFuture<F>(Pin<Box<F>>);
+
+impl<F: Future> Future for NotedFuture<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        self.0.as_mut().poll(context)
+    }
+}

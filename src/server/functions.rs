@@ -1,0 +1,155 @@
+//! Sizes through SQL functions, where pages are out of reach: managed services, ordinary owners,
+//! relations of another access method.
+
+use std::ops::Range;
+
+use tokio_postgres::Client;
+
+use super::LiveError;
+use super::about::Server;
+use super::catalog::Relation;
+use super::chunks::parse_tid;
+use super::plan;
+use super::probe::{Answer, Probe, Told};
+use crate::codec::Method;
+use crate::disk::ItemPointer;
+use crate::disk::desc::{Attribute, Length};
+use crate::model::stored::StoredValue;
+
+/// Values of one column that the functions cannot tell apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The column's index from 0, dropped ones counted.
+    pub index: usize,
+    /// Form and sizes of each.
+    pub value: StoredValue,
+    /// How many.
+    pub count: u64,
+}
+
+/// Groups the values of all columns of a table by form and sizes, and counts its rows. Inside a
+/// transaction.
+pub async fn groups(
+    client: &Client,
+    server: &Server,
+    relation: &Relation,
+) -> Result<(u64, Vec<Group>), LiveError> {
+    let probe = Probe::new(server, relation);
+    client.batch_execute(plan::WHOLE).await?;
+    let Some(sql) = probe.groups() else {
+        let sql = format!("SELECT pg_catalog.count(*) FROM ONLY {}", relation.quoted());
+        let rows = client.query_typed(&sql, &[]).await?;
+        let count: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
+        return Ok((u64::try_from(count).unwrap_or(0), Vec::new()));
+    };
+    let first = probe.columns().first().copied();
+    let rows = client.query_typed(&sql, &[]).await?;
+    let mut groups = Vec::with_capacity(rows.len());
+    let mut live = 0u64;
+    for row in &rows {
+        let index = usize::try_from(row.try_get::<_, i32>(0)?).unwrap_or(usize::MAX);
+        if index >= relation.desc.attributes.len() {
+            return Err(LiveError::Unexpected(format!("column number {index}")));
+        }
+        let answer = Answer {
+            stored: size(row.try_get(1)?),
+            method: method(row.try_get(2)?),
+            raw: size(row.try_get(3)?),
+            external: row.try_get(4)?,
+        };
+        let count = u64::try_from(row.try_get::<_, i64>(5)?).unwrap_or(0);
+        if first == Some(index) {
+            live = live.saturating_add(count);
+        }
+        groups.push(Group { index, value: probe.told(index, answer).value, count });
+    }
+    Ok((live, groups))
+}
+
+/// What the functions tell of one row.
+#[derive(Debug, Clone)]
+pub(crate) struct ToldRow {
+    /// Its address.
+    pub ctid: ItemPointer,
+    /// The transaction that inserted it.
+    pub xmin: u32,
+    /// The sum of `pg_column_size` over its columns.
+    pub bytes: u64,
+    /// Its values in the columns asked for.
+    pub values: Vec<Told>,
+}
+
+/// The rows in a range of blocks, with their values in the columns `asked` (indexes from 0).
+pub(crate) async fn rows(
+    client: &Client,
+    probe: &Probe<'_>,
+    asked: &[usize],
+    blocks: &Range<u32>,
+) -> Result<Vec<ToldRow>, LiveError> {
+    let columns = probe.columns();
+    let places: Vec<Option<usize>> =
+        asked.iter().map(|index| columns.iter().position(|column| column == index)).collect();
+    let answers = client.query_typed(&probe.rows(asked, blocks), &[]).await?;
+    let mut rows = Vec::with_capacity(answers.len());
+    for row in &answers {
+        let (ctid, xmin): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+        let sizes: Vec<Option<i32>> = row.try_get(2)?;
+        let methods: Vec<Option<&str>> = row.try_get(3)?;
+        let lengths: Vec<Option<i32>> = row.try_get(4)?;
+        let external: Vec<Option<bool>> = row.try_get(5)?;
+        let mut values = Vec::with_capacity(asked.len());
+        for (at, (&index, place)) in asked.iter().zip(&places).enumerate() {
+            let answer = Answer {
+                stored: size(place.and_then(|place| sizes.get(place).copied()).flatten()),
+                method: method(methods.get(at).copied().flatten()),
+                raw: size(lengths.get(at).copied().flatten()),
+                external: external.get(at).copied().flatten(),
+            };
+            values.push(probe.told(index, answer));
+        }
+        rows.push(ToldRow {
+            ctid: parse_tid(ctid)
+                .ok_or_else(|| LiveError::Unexpected(format!("row address \"{ctid}\"")))?,
+            xmin: xmin
+                .parse()
+                .map_err(|_| LiveError::Unexpected(format!("transaction \"{xmin}\"")))?,
+            bytes: sizes.iter().filter_map(|&bytes| size(bytes)).sum(),
+            values,
+        });
+    }
+    Ok(rows)
+}
+
+fn size(answer: Option<i32>) -> Option<u64> {
+    answer.and_then(|size| u64::try_from(size).ok())
+}
+
+fn method(answer: Option<&str>) -> Option<Method> {
+    match answer {
+        Some("pglz") => Some(Method::Pglz),
+        Some("lz4") => Some(Method::Lz4),
+        _ => None,
+    }
+}
+
+/// Which figures the functions cannot give on this server, with the reason.
+pub fn not_available(server: &Server, relation: &Relation) -> Vec<(&'static str, String)> {
+    let mut list = vec![
+        ("dead and unknown tuples, free space, HOT updates", "pages were not read".to_owned()),
+        ("rows added before a column (form missing)", "no SQL function tells them".to_owned()),
+    ];
+    let varlena = |column: &&Attribute| !column.dropped && column.length == Length::Varlena;
+    if relation.desc.attributes.iter().any(|column| varlena(&column)) {
+        if !server.has_toast_chunk_id() {
+            list.push((
+                "form and chunks of some values",
+                "pg_column_toast_chunk_id exists from PostgreSQL 17 on".to_owned(),
+            ));
+        }
+        list.push((
+            "raw size of types other than text and bytea",
+            "octet_length does not take them".to_owned(),
+        ));
+    }
+    list
+}

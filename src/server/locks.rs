@@ -1,0 +1,88 @@
+//! Locks that keep relations from being read.
+
+use std::collections::{HashMap, HashSet};
+
+use tokio_postgres::Client;
+use tokio_postgres::types::{Oid as PgOid, Type};
+
+use super::LiveError;
+use super::connect::Connection;
+use super::toasters::TOAST_RELATIONS;
+use crate::disk::Oid;
+
+/// What `pg_locks` calls the one lock that no reader gets past.
+const EXCLUSIVE: &str = "l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' \
+     AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() \
+     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d \
+                       WHERE d.datname = pg_catalog.current_database())";
+
+/// The relations of this database that other sessions hold or wait for in ACCESS EXCLUSIVE mode at this moment.
+pub(crate) async fn exclusive(client: &Client) -> Result<HashSet<Oid>, LiveError> {
+    let sql = format!("SELECT l.relation FROM pg_catalog.pg_locks AS l WHERE {EXCLUSIVE}");
+    let rows = client.query_typed(&sql, &[]).await?;
+    rows.iter().map(|row| Ok(Oid(row.try_get::<_, PgOid>(0)?))).collect()
+}
+
+/// The names of relations as messages show them, asked for without locking them.
+pub(crate) async fn names(client: &Client, oids: &[Oid]) -> Result<Names, LiveError> {
+    let sql = "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text \
+               FROM pg_catalog.pg_class AS c \
+               JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+               WHERE c.oid = ANY ($1)";
+    let oids: Vec<PgOid> = oids.iter().map(|oid| oid.0).collect();
+    let rows = client.query_typed(sql, &[(&oids, Type::OID_ARRAY)]).await?;
+    let named = rows.iter().map(|row| {
+        let (schema, name): (String, String) = (row.try_get(1)?, row.try_get(2)?);
+        Ok((Oid(row.try_get(0)?), format!("{schema}.{name}")))
+    });
+    Ok(Names(named.collect::<Result<_, LiveError>>()?))
+}
+
+/// Names of relations that may be gone or out of reach when they are needed.
+pub(crate) struct Names(HashMap<Oid, String>);
+
+impl Names {
+    pub(crate) fn of(&self, oid: Oid) -> String {
+        self.0.get(&oid).cloned().unwrap_or_else(|| format!("relation {oid}"))
+    }
+}
+
+/// Lines on who keeps the relation, its TOAST relation or an index of theirs locked, to follow the server's
+/// message; nothing if that is over already.
+pub(crate) async fn explained(connection: &Connection, oid: Oid) -> String {
+    let sql = format!(
+        "SELECT l.pid, l.granted, coalesce(a.usename, '')::pg_catalog.text, coalesce(a.application_name, '') \
+         FROM pg_catalog.pg_class AS c \
+         JOIN pg_catalog.pg_locks AS l ON l.relation = ANY (c.oid || {TOAST_RELATIONS}) \
+           OR l.relation IN (SELECT i.indexrelid FROM pg_catalog.pg_index AS i \
+                             WHERE i.indrelid = ANY (c.oid || {TOAST_RELATIONS})) \
+         LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid \
+         WHERE c.oid = $1 AND {EXCLUSIVE} \
+         ORDER BY l.granted DESC, l.pid LIMIT 1"
+    );
+    // Who holds it is said where it can be: the lock itself is what went wrong.
+    let ask = async || connection.client().query_typed(&sql, &[(&oid.0, Type::OID)]).await;
+    let rows = connection.reading(ask).await.unwrap_or_default();
+    let holder = rows.first().and_then(|row| {
+        let pid: Option<i32> = row.try_get(0).ok()?;
+        let does = if row.try_get(1).ok()? { "holds" } else { "waits for" };
+        let (user, application): (String, String) = (row.try_get(2).ok()?, row.try_get(3).ok()?);
+        let Some(pid) = pid else { return Some(format!("A prepared transaction {does}")) };
+        let mut who = format!("Process {pid}");
+        let named: Vec<String> = [("user", user), ("application", application)]
+            .into_iter()
+            .filter(|(_, name)| !name.is_empty())
+            .map(|(what, name)| format!("{what} \"{name}\""))
+            .collect();
+        if !named.is_empty() {
+            who.push_str(&format!(" ({})", named.join(", ")));
+        }
+        Some(format!("{who} {does}"))
+    });
+    holder.map_or_else(String::new, |who| {
+        format!(
+            "\nDETAIL:  {who} an ACCESS EXCLUSIVE lock on it.\n\
+             HINT:  Try again when that has ended, or wait longer: PGOPTIONS='-c lock_timeout=10min'."
+        )
+    })
+}

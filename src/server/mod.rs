@@ -1,0 +1,112 @@
+//! A live server: connections, what its catalogs say, and pages and values read from it.
+//!
+//! * [`connect`]: connections as psql makes them; [`pattern`]: names as psql takes them.
+//! * [`about`]: what the server is and what this user may do there.
+//! * [`sql`]: how identifiers and literals are quoted.
+//! * [`select`]: which relations a command line means; [`suggest`]: what a misspelt name may have meant.
+//! * [`catalog`]: relations and their columns.
+//! * `owner_code`: code of others that an UPDATE of a table runs.
+//! * [`snapshot`]: one moment for everything that is read; `plan`: the plans that our statements have.
+//! * [`pages`]: pages through pageinspect, with visibility resolved.
+//! * [`chunks`]: chunks of values out of line.
+//! * [`toasters`]: toasters of servers with pluggable TOAST, and their columns.
+//! * [`locks`]: who keeps a relation from being read.
+//! * [`sink`]: where a run over relations puts what it finds, and what its errors mean.
+//! * `probe`: what SQL functions tell of stored values; [`functions`]: asking them, where pages are out of
+//!   reach.
+
+use connect::{Connection, StatementError, server_message};
+
+pub mod about;
+pub mod catalog;
+pub mod chunks;
+pub mod connect;
+pub mod functions;
+pub mod locks;
+pub(crate) mod owner_code;
+pub mod pages;
+pub mod pattern;
+pub(crate) mod plan;
+pub(crate) mod probe;
+pub mod select;
+pub mod sink;
+pub mod snapshot;
+pub mod sql;
+pub mod suggest;
+pub mod toasters;
+mod visible;
+
+/// Why the server did not give what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// The server's or the driver's answer.
+    #[error("{}", describe(.0))]
+    Server(#[from] tokio_postgres::Error),
+    /// An answer of a shape that this program does not expect.
+    #[error("unexpected answer of the server: {0}")]
+    Unexpected(String),
+    /// The server is too old.
+    #[error("server version {0} is not supported: PostgreSQL 14 or later is needed")]
+    Version(String),
+    /// No relation of that name, quoted; a hint may follow on a line of its own.
+    #[error("relation {name} does not exist{hint}")]
+    NoSuchRelation {
+        /// The name, quoted.
+        name: String,
+        /// Nothing, or a line with a hint.
+        hint: String,
+    },
+    /// A pattern that nothing matches.
+    #[error("no table matches {0}")]
+    NoMatch(String),
+    /// A name that is none.
+    #[error(transparent)]
+    Pattern(#[from] crate::server::pattern::PatternError),
+    /// A name with another database in front.
+    #[error("{given}: cross-database references are not possible; connect to \"{other}\"")]
+    OtherDatabase {
+        /// What was given.
+        given: String,
+        /// The database named.
+        other: String,
+    },
+    /// Nothing that is meant has rows here.
+    #[error("no table is left: {}", .0.strip_prefix("left out: ").unwrap_or(.0))]
+    AllElsewhere(String),
+    /// A relation without tuples of its own.
+    #[error("{name} is {kind}; {hint}")]
+    WrongKind {
+        /// The relation, quoted where needed.
+        name: String,
+        /// `a view`, `an index` and the like.
+        kind: &'static str,
+        /// What to do instead.
+        hint: &'static str,
+    },
+}
+
+impl LiveError {
+    /// Why the connection ended, if that is what the error means.
+    pub(crate) async fn lost(&self, connection: &Connection) -> Option<String> {
+        match self {
+            LiveError::Server(error) => match connection.explain(error).await {
+                StatementError::Lost(reason) => Some(reason),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The server's message with its detail and hint, or the driver's with its cause.
+fn describe(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), std::error::Error::source(error)) {
+        (Some(db), _) => {
+            let text = server_message(db);
+            text.strip_prefix("ERROR:  ").map(str::to_owned).unwrap_or(text)
+        }
+        _ if error.is_closed() => "server closed the connection unexpectedly".to_owned(),
+        (None, Some(cause)) => format!("{error}: {cause}"),
+        (None, None) => error.to_string(),
+    }
+}

@@ -1,0 +1,187 @@
+//! What code of others an `UPDATE` of a table runs, with the rights of whoever runs it: expressions and
+//! predicates of indexes, checks of table and domains, generated columns, statistics, triggers, policies,
+//! partition keys, and what their operators and operator classes call.
+//!
+//! The server's own maintenance does such code harm no more (CVE-2020-25695), by a context that clients
+//! cannot have: `SET ROLE` can be undone from inside a function.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::LiveError;
+use crate::disk::Oid;
+
+/// A function that nobody with the user's rights answers for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Foreign {
+    /// With the types of its arguments.
+    pub(crate) function: String,
+    pub(crate) owner: String,
+    /// What calls it.
+    pub(crate) place: String,
+}
+
+/// Whose rights are whose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rights {
+    pub(crate) user: String,
+    /// The table's owner.
+    pub(crate) owner: String,
+    /// Whether the user has rights that the owner has not.
+    pub(crate) lent: bool,
+    /// Whether the user is another and may act as the owner, and the owner may do what is to be done.
+    pub(crate) may_be_owner: bool,
+}
+
+/// Roles that only see more do not count as further rights, for this program itself asks for them.
+const RIGHTS: &str = "SELECT me.rolname::pg_catalog.text, o.rolname::pg_catalog.text, \
+    me.oid <> o.oid AND NOT o.rolsuper AND NOT pg_catalog.pg_has_role(o.oid, me.oid, 'USAGE') AND (\
+      me.rolsuper OR NOT pg_catalog.pg_has_role(me.oid, o.oid, 'MEMBER') \
+      OR me.rolcreaterole AND NOT o.rolcreaterole OR me.rolcreatedb AND NOT o.rolcreatedb \
+      OR me.rolreplication AND NOT o.rolreplication OR me.rolbypassrls AND NOT o.rolbypassrls \
+      OR EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.oid <> me.oid \
+        AND pg_catalog.pg_has_role(me.oid, r.oid, 'MEMBER') \
+        AND NOT pg_catalog.pg_has_role(o.oid, r.oid, 'MEMBER') \
+        AND r.rolname NOT IN ('pg_monitor', 'pg_read_all_settings', 'pg_read_all_stats', \
+          'pg_stat_scan_tables'))), \
+    me.oid <> o.oid AND NOT o.rolsuper AND CASE \
+      WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 < 160000 \
+      THEN pg_catalog.pg_has_role(me.oid, o.oid, 'MEMBER') \
+      ELSE pg_catalog.pg_has_role(me.oid, o.oid, 'SET') END \
+      AND NOT (c.relrowsecurity AND c.relforcerowsecurity AND NOT o.rolbypassrls) \
+      AND pg_catalog.has_schema_privilege(o.oid, c.relnamespace, 'USAGE') \
+      AND pg_catalog.has_table_privilege(o.oid, c.oid, 'SELECT') \
+      AND pg_catalog.has_table_privilege(o.oid, c.oid, 'UPDATE') \
+    FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_roles AS o ON o.oid = c.relowner, \
+      pg_catalog.pg_roles AS me WHERE c.oid = $1 AND me.rolname = current_user";
+
+/// Functions by what calls them; `$1` the table, `$2` whether ordinary triggers are silent, `$3` whether
+/// policies are applied. A catalog's function is harmless unless it is volatile, as those are that run a
+/// query given as text; another one is if a role answers for it that may do all that the user may.
+const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
+      SELECT $1::pg_catalog.oid UNION SELECT a.relid FROM pg_catalog.pg_partition_ancestors($1) AS a),
+    own (place, code) AS (
+      SELECT pg_catalog.format('index %I', c.relname),
+        pg_catalog.concat(i.indexprs::pg_catalog.text, i.indpred::pg_catalog.text)
+      FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
+      WHERE i.indrelid = $1
+      UNION ALL SELECT pg_catalog.format('constraint %I', conname), conbin::pg_catalog.text
+      FROM pg_catalog.pg_constraint WHERE conrelid = $1 AND conbin IS NOT NULL
+      UNION ALL SELECT pg_catalog.format('generated column %I', a.attname), d.adbin::pg_catalog.text
+      FROM pg_catalog.pg_attrdef AS d JOIN pg_catalog.pg_attribute AS a
+        ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+      WHERE d.adrelid = $1 AND a.attgenerated <> ''
+      UNION ALL SELECT pg_catalog.format('statistics %I', stxname), stxexprs::pg_catalog.text
+      FROM pg_catalog.pg_statistic_ext WHERE stxrelid = $1 AND stxexprs IS NOT NULL
+      UNION ALL SELECT pg_catalog.format('trigger %I', tgname), tgqual::pg_catalog.text
+      FROM pg_catalog.pg_trigger WHERE tgrelid = $1 AND tgqual IS NOT NULL
+      UNION ALL SELECT pg_catalog.format('policy %I', polname),
+        pg_catalog.concat(polqual::pg_catalog.text, polwithcheck::pg_catalog.text)
+      FROM pg_catalog.pg_policy WHERE polrelid = $1 AND $3
+      UNION ALL SELECT pg_catalog.format('partition key of %s', partrelid::pg_catalog.regclass),
+        partexprs::pg_catalog.text
+      FROM pg_catalog.pg_partitioned_table WHERE partrelid IN (SELECT oid FROM tree)
+        AND partexprs IS NOT NULL),
+    types (oid) AS (
+      (SELECT atttypid FROM pg_catalog.pg_attribute
+       WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped
+       UNION SELECT m[1]::pg_catalog.oid
+       FROM own, pg_catalog.regexp_matches(code, ':[a-z]*type ([0-9]+)', 'g') AS m)
+      UNION SELECT x.oid FROM types AS t JOIN pg_catalog.pg_type AS y ON y.oid = t.oid
+      CROSS JOIN LATERAL (
+        SELECT y.typbasetype UNION ALL SELECT y.typelem
+        UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute AS a
+        WHERE y.typrelid <> 0 AND a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+        UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range AS r WHERE r.rngtypid = y.oid
+        UNION ALL SELECT r.rngtypid FROM pg_catalog.pg_range AS r WHERE r.rngmultitypid = y.oid
+        UNION ALL SELECT m[1]::pg_catalog.oid FROM pg_catalog.pg_constraint AS k,
+          pg_catalog.regexp_matches(k.conbin::pg_catalog.text, ':[a-z]*type ([0-9]+)', 'g') AS m
+        WHERE k.contypid = y.oid) AS x (oid) WHERE x.oid <> 0),
+    code (place, code) AS (
+      SELECT place, code FROM own
+      UNION ALL SELECT pg_catalog.format('domain %s', contypid::pg_catalog.regtype),
+        conbin::pg_catalog.text
+      FROM pg_catalog.pg_constraint WHERE contypid <> 0 AND contypid IN (SELECT oid FROM types)
+        AND conbin IS NOT NULL),
+    classes (place, class) AS (
+      SELECT pg_catalog.format('index %I', c.relname), k.class
+      FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid,
+        pg_catalog.unnest(i.indclass::pg_catalog.oid[]) AS k (class) WHERE i.indrelid = $1
+      UNION ALL SELECT 'partition key', k.class FROM pg_catalog.pg_partitioned_table AS p,
+        pg_catalog.unnest(p.partclass::pg_catalog.oid[]) AS k (class)
+      WHERE p.partrelid IN (SELECT oid FROM tree)),
+    operators (place, oid) AS (
+      SELECT place, m[1]::pg_catalog.oid FROM code,
+        pg_catalog.regexp_matches(code, ':opno ([0-9]+)', 'g') AS m
+      UNION SELECT place, n::pg_catalog.oid FROM code,
+        pg_catalog.regexp_matches(code, ':opnos \(o ([0-9 ]+)\)', 'g') AS m,
+        pg_catalog.regexp_split_to_table(pg_catalog.btrim(m[1]), ' +') AS n
+      UNION SELECT pg_catalog.format('constraint %I', k.conname), o
+      FROM pg_catalog.pg_constraint AS k, pg_catalog.unnest(k.conexclop) AS o WHERE k.conrelid = $1
+      UNION SELECT c.place, a.amopopr FROM classes AS c
+      JOIN pg_catalog.pg_opclass AS o ON o.oid = c.class
+      JOIN pg_catalog.pg_amop AS a ON a.amopfamily = o.opcfamily),
+    functions (place, oid) AS (
+      SELECT place, m[1]::pg_catalog.oid FROM code, pg_catalog.regexp_matches(code,
+        ':(?:funcid|opfuncid|hashfuncid|negfuncid|aggfnoid|winfnoid) ([0-9]+)', 'g') AS m
+      UNION SELECT p.place, o.oprcode::pg_catalog.oid FROM operators AS p
+      JOIN pg_catalog.pg_operator AS o ON o.oid = p.oid
+      UNION SELECT c.place, a.amproc::pg_catalog.oid FROM classes AS c
+      JOIN pg_catalog.pg_opclass AS o ON o.oid = c.class
+      JOIN pg_catalog.pg_amproc AS a ON a.amprocfamily = o.opcfamily
+      UNION SELECT pg_catalog.format('type %s', r.rngtypid::pg_catalog.regtype), f::pg_catalog.oid
+      FROM pg_catalog.pg_range AS r,
+        pg_catalog.unnest(ARRAY[r.rngsubdiff, r.rngcanonical]) AS f
+      WHERE r.rngtypid IN (SELECT oid FROM types)
+      UNION SELECT pg_catalog.format('trigger %I', tgname), tgfoid FROM pg_catalog.pg_trigger
+      WHERE tgrelid = $1 AND tgtype & 16 <> 0
+        AND (tgenabled = 'A' OR tgenabled = CASE WHEN $2 THEN 'R' ELSE 'O' END))
+    SELECT DISTINCT p.oid::pg_catalog.regprocedure::pg_catalog.text, o.rolname::pg_catalog.text, f.place
+    FROM functions AS f JOIN pg_catalog.pg_proc AS p ON p.oid = f.oid
+    JOIN pg_catalog.pg_roles AS o ON o.oid = p.proowner
+    LEFT JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass
+      AND d.objid = p.oid AND d.deptype = 'e'
+    LEFT JOIN pg_catalog.pg_extension AS e
+      ON d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND e.oid = d.refobjid
+    WHERE CASE WHEN p.oid < 16384
+      THEN p.provolatile = 'v' AND p.prorettype <> 'pg_catalog.trigger'::pg_catalog.regtype
+        AND p.proname NOT IN ('random', 'random_normal', 'clock_timestamp', 'timeofday',
+          'gen_random_uuid', 'uuidv4', 'uuidv7', 'nextval', 'currval', 'lastval')
+      ELSE NOT EXISTS (SELECT FROM pg_catalog.pg_roles AS r, pg_catalog.pg_roles AS me
+        WHERE r.oid IN (p.proowner, e.extowner) AND me.rolname = current_user
+        AND (r.rolsuper OR NOT me.rolsuper AND pg_catalog.pg_has_role(r.oid, me.oid, 'USAGE'))) END
+    ORDER BY 3, 1";
+
+/// The user's rights beside those of a table's owner; `None` if the table was dropped.
+pub(crate) async fn rights(client: &Client, table: Oid) -> Result<Option<Rights>, LiveError> {
+    let rows = client.query_typed(RIGHTS, &[(&table.0, Type::OID)]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some(Rights {
+        user: row.try_get(0)?,
+        owner: row.try_get(1)?,
+        lent: row.try_get(2)?,
+        may_be_owner: row.try_get(3)?,
+    }))
+}
+
+/// The functions that an `UPDATE` may call and nobody with the user's rights answers for.
+/// `silent_triggers`: ordinary triggers will not fire; `policies`: row security applies to the user.
+pub(crate) async fn foreign(
+    client: &Client,
+    table: Oid,
+    silent_triggers: bool,
+    policies: bool,
+) -> Result<Vec<Foreign>, LiveError> {
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+        [(&table.0, Type::OID), (&silent_triggers, Type::BOOL), (&policies, Type::BOOL)];
+    let rows = client.query_typed(FOREIGN, &parameters).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Foreign {
+                function: row.try_get(0)?,
+                owner: row.try_get(1)?,
+                place: row.try_get(2)?,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,372 @@
+//! Pages through pageinspect, with the visibility of their tuples resolved exactly.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use futures_util::TryStreamExt;
+use tokio_postgres::binary_copy::{BinaryCopyOutRow, BinaryCopyOutStream};
+use tokio_postgres::types::Type;
+
+use super::LiveError;
+use super::about::Pageinspect;
+use super::connect::Connection;
+use super::snapshot::learn;
+use super::sql::quote_literal;
+use crate::disk::layout::PageSize;
+use crate::disk::page::{LinePointerState, Page, PageState};
+use crate::disk::tuple::HeapTuple;
+use crate::disk::{BlockNumber, ItemPointer, TransactionId};
+use crate::model::visibility::{Snapshot, Visibility, visibility};
+
+/// Pages that the server puts into one row: fewer and larger messages cost less on both sides.
+const PAGES_PER_ROW: u32 = 16;
+
+/// Reads pages of one relation on one connection, inside a transaction of [`super::snapshot`].
+#[derive(Debug)]
+pub struct PageReader {
+    connection: Arc<Connection>,
+    get_raw_page: String,
+    block_type: &'static str,
+    /// Quoted name, as SQL and as `get_raw_page` take it.
+    relation: String,
+    page_size: PageSize,
+    snapshot: Arc<Snapshot>,
+}
+
+/// Some pages of a relation and which of their tuples are visible.
+pub struct Pages {
+    /// Pages one behind the other in the row that brought them, with the first one's number: nothing
+    /// is copied.
+    rows: Vec<(BlockNumber, BinaryCopyOutRow)>,
+    page_size: PageSize,
+    snapshot: Arc<Snapshot>,
+    /// Tuples that the snapshot alone does not decide: whether they are visible.
+    asked: HashMap<ItemPointer, bool>,
+    /// Pages that the server could not read, with its message.
+    pub unreadable: Vec<(BlockNumber, String)>,
+}
+
+impl Pages {
+    /// The pages in order, with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (BlockNumber, &[u8])> {
+        self.rows.iter().flat_map(|(first, row)| {
+            // That the row holds whole pages was checked when it came.
+            let bytes: &[u8] = row.try_get(0).unwrap_or_default();
+            (first.0..).map(BlockNumber).zip(bytes.chunks_exact(self.page_size.bytes()))
+        })
+    }
+
+    /// Whether every tuple of this page of theirs is visible, as the page itself says.
+    pub fn all_visible(&self, page: &Page<'_>) -> bool {
+        page.all_visible() && !self.snapshot.taken_during_recovery
+    }
+
+    /// Whether the tuple at `ctid` is surely visible; the line pointer may be redirected.
+    pub fn is_live(&self, ctid: ItemPointer) -> bool {
+        self.tuple(ctid).is_some_and(|(at, tuple)| self.visibility(at, &tuple) == Visibility::Live)
+    }
+
+    fn tuple(&self, ctid: ItemPointer) -> Option<(ItemPointer, HeapTuple<'_>)> {
+        let (_, bytes) = self.iter().find(|(block, _)| *block == ctid.block)?;
+        let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
+        let find = |number| page.line_pointers().find(|(item, _)| *item == number);
+        let (mut item, mut pointer) = find(ctid.item)?;
+        if pointer.state == LinePointerState::Redirect {
+            (item, pointer) = find(pointer.offset)?;
+        }
+        let bytes = page.tuple_bytes(pointer).ok()?;
+        Some((ItemPointer { item, ..ctid }, HeapTuple::parse(bytes, page.byte_order()).ok()?))
+    }
+
+    /// What is known of transactions.
+    pub fn transactions(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Whether the tuple at `ctid` is visible.
+    pub fn visibility(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
+        match visibility(tuple, &*self.snapshot) {
+            Visibility::Unknown { xid } => match self.asked.get(&ctid) {
+                Some(true) => Visibility::Live,
+                Some(false) => Visibility::Dead,
+                None => Visibility::Unknown { xid },
+            },
+            known => known,
+        }
+    }
+
+    fn append(&mut self, other: Pages) {
+        self.rows.extend(other.rows);
+        self.asked.extend(other.asked);
+        self.unreadable.extend(other.unreadable);
+    }
+
+    /// Tuples that the snapshot alone does not decide.
+    fn undecided(&self) -> Vec<(ItemPointer, Option<TransactionId>)> {
+        let mut found = Vec::new();
+        for (block, bytes) in self.iter() {
+            let Ok(PageState::Used(page)) = Page::parse(bytes) else { continue };
+            if self.all_visible(&page) {
+                continue;
+            }
+            for (item, pointer) in page.line_pointers() {
+                if pointer.state != LinePointerState::Normal {
+                    continue;
+                }
+                let Ok(bytes) = page.tuple_bytes(pointer) else { continue };
+                if self.snapshot.settles(bytes, page.byte_order()) {
+                    continue;
+                }
+                let Ok(tuple) = HeapTuple::parse(bytes, page.byte_order()) else { continue };
+                if let Visibility::Unknown { xid } = visibility(&tuple, &*self.snapshot) {
+                    found.push((ItemPointer { block, item }, xid));
+                }
+            }
+        }
+        found
+    }
+}
+
+impl PageReader {
+    /// Prepares to read the relation with this quoted, schema-qualified name. Takes the lock that
+    /// keeps the relation from being dropped or truncated until the transaction ends.
+    pub async fn new(
+        connection: Arc<Connection>,
+        pageinspect: &Pageinspect,
+        page_size: PageSize,
+        relation: String,
+        snapshot: Snapshot,
+    ) -> Result<PageReader, LiveError> {
+        connection.client().batch_execute(&format!("SELECT FROM ONLY {relation} LIMIT 0")).await?;
+        Ok(PageReader {
+            connection,
+            get_raw_page: pageinspect.get_raw_page(),
+            block_type: if pageinspect.takes_bigint() { "int8" } else { "int4" },
+            relation,
+            page_size,
+            snapshot: Arc::new(snapshot),
+        })
+    }
+
+    /// Blocks of the relation's main fork at this moment.
+    pub async fn block_count(&self) -> Result<u32, LiveError> {
+        let sql = format!(
+            "SELECT pg_catalog.pg_relation_size({}::pg_catalog.regclass)",
+            quote_literal(&self.relation)
+        );
+        let rows = self.connection.client().query_typed(&sql, &[]).await?;
+        let bytes: i64 = match rows.first() {
+            Some(row) => row.try_get(0)?,
+            None => 0,
+        };
+        let blocks = u64::try_from(bytes).unwrap_or(0) / self.page_size.bytes() as u64;
+        Ok(u32::try_from(blocks).unwrap_or(u32::MAX))
+    }
+
+    /// Reads the given blocks, which must exist. A block that the server cannot read is noted and
+    /// does not keep the others from being read.
+    pub async fn read(&mut self, blocks: &[BlockNumber]) -> Result<Pages, LiveError> {
+        let mut pages = self.no_pages();
+        self.read_each(blocks, |more| pages.append(more)).await?;
+        pages.rows.sort_unstable_by_key(|&(block, _)| block);
+        pages.snapshot = Arc::clone(&self.snapshot);
+        Ok(pages)
+    }
+
+    /// As [`PageReader::read`], but gives pages as they come, a few at a time and not in order: so
+    /// they are still in the processor's cache, and few are in memory.
+    pub async fn read_each(
+        &mut self,
+        blocks: &[BlockNumber],
+        mut take: impl FnMut(Pages),
+    ) -> Result<(), LiveError> {
+        let mut undecided = self.no_pages();
+        let mut pages_of = |pages: Pages| {
+            if pages.undecided().is_empty() { take(pages) } else { undecided.append(pages) }
+        };
+        let mut unreadable = Vec::new();
+        let mut left = blocks;
+        while !left.is_empty() {
+            let (read, refused) = self.try_copy(left, &mut pages_of).await?;
+            left = left.get(read..).unwrap_or_default();
+            if refused.is_none() {
+                break;
+            }
+            // one of the next row's pages it was
+            let (row, rest) = left.split_at(left.len().min(PAGES_PER_ROW as usize));
+            for &block in row {
+                if let (_, Some(message)) = self.try_copy(&[block], &mut pages_of).await? {
+                    unreadable.push((block, message));
+                }
+            }
+            left = rest;
+        }
+        self.resolve(&mut undecided).await?;
+        undecided.unreadable = unreadable;
+        take(undecided);
+        Ok(())
+    }
+
+    fn no_pages(&self) -> Pages {
+        Pages {
+            rows: Vec::new(),
+            page_size: self.page_size,
+            snapshot: Arc::clone(&self.snapshot),
+            asked: HashMap::new(),
+            unreadable: Vec::new(),
+        }
+    }
+
+    /// Copies `blocks` up to the first row that the server refuses. Says how many pages came, and
+    /// the server's message if they are not all.
+    async fn try_copy(
+        &self,
+        blocks: &[BlockNumber],
+        take: &mut impl FnMut(Pages),
+    ) -> Result<(usize, Option<String>), LiveError> {
+        self.connection.client().batch_execute("SAVEPOINT toastctl_read").await?;
+        let mut read = 0;
+        match self.copy(blocks, &mut read, take).await {
+            Ok(()) => {
+                self.connection.client().batch_execute("RELEASE SAVEPOINT toastctl_read").await?;
+                Ok((read, None))
+            }
+            Err(LiveError::Server(error)) if is_about_data(&error) => {
+                self.connection
+                    .client()
+                    .batch_execute("ROLLBACK TO SAVEPOINT toastctl_read")
+                    .await?;
+                Ok((read, Some(LiveError::Server(error).to_string())))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn copy(
+        &self,
+        blocks: &[BlockNumber],
+        read: &mut usize,
+        take: &mut impl FnMut(Pages),
+    ) -> Result<(), LiveError> {
+        let sql = format!("COPY ({}) TO STDOUT (FORMAT binary)", self.query(blocks));
+        let stream = self.connection.client().copy_out(&sql).await?;
+        let mut rows = std::pin::pin!(BinaryCopyOutStream::new(stream, &[Type::BYTEA]));
+        let size = self.page_size.bytes();
+        while let Some(row) = rows.try_next().await? {
+            let bytes: &[u8] = row.try_get(0)?;
+            let (first, end) = (blocks.get(*read).copied(), *read + bytes.len() / size);
+            let whole =
+                !bytes.is_empty() && bytes.len().is_multiple_of(size) && end <= blocks.len();
+            let (Some(first), true) = (first, whole) else {
+                return Err(LiveError::Unexpected(format!(
+                    "get_raw_page returned {} bytes for block {:?}",
+                    bytes.len(),
+                    first.map(|block| block.0)
+                )));
+            };
+            *read = end;
+            take(Pages { rows: vec![(first, row)], ..self.no_pages() });
+        }
+        if *read < blocks.len() {
+            return Err(LiveError::Unexpected(format!(
+                "{read} of {} pages were returned",
+                blocks.len()
+            )));
+        }
+        Ok(())
+    }
+
+    /// The pages of `blocks` in order: of a range many in a row, otherwise one.
+    fn query(&self, blocks: &[BlockNumber]) -> String {
+        let Self { get_raw_page, block_type, .. } = self;
+        let page = format!("{get_raw_page}({}, 'main', b)", quote_literal(&self.relation));
+        match blocks {
+            [first, .., last]
+                if u64::from(last.0) == u64::from(first.0) + blocks.len() as u64 - 1 =>
+            {
+                format!(
+                    "SELECT (SELECT pg_catalog.string_agg({page}, '') \
+                         FROM pg_catalog.generate_series(\
+                              r, least(r + {}, {last})::{block_type}) AS b) \
+                 FROM pg_catalog.generate_series(\
+                      {first}::{block_type}, {last}::{block_type}, {PAGES_PER_ROW}) AS r",
+                    PAGES_PER_ROW - 1
+                )
+            }
+            _ => {
+                let list: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+                format!(
+                    "SELECT {page} FROM pg_catalog.unnest('{{{}}}'::{block_type}[]) AS b",
+                    list.join(",")
+                )
+            }
+        }
+    }
+
+    async fn learn(
+        &mut self,
+        finished: &[TransactionId],
+        pages: &mut Pages,
+    ) -> Result<(), LiveError> {
+        learn(self.connection.client(), Arc::make_mut(&mut self.snapshot), finished).await?;
+        pages.snapshot = Arc::clone(&self.snapshot);
+        Ok(())
+    }
+
+    /// Asks for the fate of transactions first and, for what they leave open (MultiXacts,
+    /// subtransactions of the snapshot's time), for the tuples themselves.
+    async fn resolve(&mut self, pages: &mut Pages) -> Result<(), LiveError> {
+        let undecided = pages.undecided();
+        let finished: HashSet<_> = undecided
+            .iter()
+            .filter_map(|&(_, xid)| xid)
+            .filter(|&xid| self.snapshot.is_finished(xid))
+            .collect();
+        if !finished.is_empty() {
+            let finished: Vec<_> = finished.into_iter().collect();
+            self.learn(&finished, pages).await?;
+        }
+        // A tuple whose xmin was learned may now wait for its xmax.
+        let mut left = if undecided.is_empty() { undecided } else { pages.undecided() };
+        let more: HashSet<_> = left
+            .iter()
+            .filter_map(|&(_, xid)| xid)
+            .filter(|&xid| self.snapshot.is_finished(xid))
+            .collect();
+        if !more.is_empty() {
+            let more: Vec<_> = more.into_iter().collect();
+            self.learn(&more, pages).await?;
+            left = pages.undecided();
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        let ctids: Vec<String> = left.iter().map(|(ctid, _)| ctid.to_string()).collect();
+        let sql = format!(
+            "SELECT ctid::pg_catalog.text FROM ONLY {} \
+             WHERE ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
+            self.relation
+        );
+        let rows =
+            self.connection.client().query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?;
+        let visible = rows
+            .iter()
+            .map(|row| row.try_get::<_, String>(0))
+            .collect::<Result<HashSet<String>, _>>()?;
+        pages.asked = left
+            .iter()
+            .zip(&ctids)
+            .map(|(&(ctid, _), text)| (ctid, visible.contains(text)))
+            .collect();
+        Ok(())
+    }
+}
+
+/// Whether the server refused because of what stands in the relation (class XX, class 22, or a
+/// block that is gone), so that reading can go on with other blocks.
+fn is_about_data(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|db| {
+        let code = db.code().code();
+        code.starts_with("XX") || code.starts_with("22") || code.starts_with("58")
+    })
+}

@@ -1,0 +1,502 @@
+//! What SQL functions tell of stored values, where pages are out of reach (pure): the statements that
+//! ask, and what the answers mean. Every verb goes by this one reading.
+//!
+//! A form is given only where the answers leave no other. What they leave open:
+//! * before PostgreSQL 17, whether a compressed value is out of line, and for types that `octet_length`
+//!   does not take, an uncompressed one too, unless its size tells;
+//! * for the latter, whether a value of at most 127 bytes has a header of 1 or 4 bytes;
+//! * whether a row is older than a column that has a default, so that the value is not in the row.
+
+use std::ops::Range;
+
+use super::about::Server;
+use super::catalog::Relation;
+use super::sql::{in_blocks, quote_identifier};
+use crate::codec::Method;
+use crate::disk::Oid;
+use crate::disk::desc::{Attribute, Length, Storage};
+use crate::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
+use crate::disk::max_align;
+use crate::disk::pointer::TOAST_POINTER_SIZE;
+use crate::disk::types;
+use crate::model::stored::{Form, Location, StoredValue};
+
+/// The longest varlena with a 1-byte header (`VARATT_SHORT_MAX`).
+const LONGEST_SHORT: u64 = 127;
+/// A datum of this size is smaller than its pointer would be, and stays in the row
+/// (`toast_tuple_find_biggest_attribute`), also where pointers are aligned to 4 bytes; out of line the 4
+/// bytes of its header are not counted.
+const NEVER_MOVED: u64 = 20 - 4;
+
+/// What the functions answer for one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// `pg_column_size`; `None` for NULL.
+    pub stored: Option<u64>,
+    /// `pg_column_compression`.
+    pub method: Option<Method>,
+    /// `octet_length`, where the type has it.
+    pub raw: Option<u64>,
+    /// `pg_column_toast_chunk_id IS NOT NULL`, from 17 on.
+    pub external: Option<bool>,
+}
+
+/// Where a value's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// In the row, or in no row at all: NULL, and the default of a column that is younger than the row.
+    InRow,
+    /// In the TOAST relation.
+    OutOfLine,
+    /// One or the other.
+    Unknown,
+}
+
+/// What the answers say of one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The value, of [`Form::Unknown`] where the answers leave several.
+    pub value: StoredValue,
+    /// Where it is.
+    pub placement: Placement,
+}
+
+impl Told {
+    const NULL: Told = Told { value: StoredValue::NULL, placement: Placement::InRow };
+
+    /// The value with the likeliest form: out of line if nothing tells and it has more than `threshold`
+    /// bytes.
+    pub(crate) fn likely(&self, threshold: u64) -> StoredValue {
+        let Some(stored) = self.value.stored_size.filter(|_| self.value.form == Form::Unknown)
+        else {
+            return self.value;
+        };
+        let external = match self.placement {
+            Placement::InRow => false,
+            Placement::OutOfLine => true,
+            Placement::Unknown => stored > threshold,
+        };
+        let form = match (self.value.method, external) {
+            (Some(_), true) => Form::ExternalCompressed,
+            (Some(_), false) => Form::Compressed,
+            (None, true) => Form::External,
+            // of fixed length
+            (None, false) if self.value.raw_size == Some(stored) => Form::Plain,
+            (None, false) if stored <= LONGEST_SHORT => Form::Short,
+            (None, false) => Form::Plain,
+        };
+        let raw_size = self.value.raw_size.or(match form {
+            Form::External => Some(stored),
+            Form::Short => Some(stored.saturating_sub(1)),
+            Form::Plain => Some(stored.saturating_sub(4)),
+            _ => None,
+        });
+        StoredValue { form, raw_size, pointer_size: pointer_size(form), ..self.value }
+    }
+}
+
+fn pointer_size(form: Form) -> u64 {
+    if form.is_external() { TOAST_POINTER_SIZE as u64 } else { 0 }
+}
+
+/// A column as the functions see it.
+#[derive(Debug, Clone, Copy)]
+struct Column<'a> {
+    attribute: &'a Attribute,
+    /// Whether `octet_length` takes its values.
+    bytes_like: bool,
+    /// Whether it is generated when it is read, and never stored.
+    computed: bool,
+}
+
+/// How a table is asked, and what its answers mean.
+#[derive(Debug, Clone)]
+pub(crate) struct Probe<'a> {
+    /// Quoted, schema-qualified.
+    table: String,
+    /// By index from 0; `None` where a column was dropped.
+    columns: Vec<Option<Column<'a>>>,
+    page: PageSize,
+    toast_relation: Option<Oid>,
+    /// Whether there is `pg_column_toast_chunk_id`.
+    has_chunk_id: bool,
+}
+
+/// The four questions on one value, as SQL.
+struct Questions {
+    size: String,
+    method: String,
+    raw: String,
+    external: String,
+}
+
+impl<'a> Probe<'a> {
+    /// For this table of this server.
+    pub(crate) fn new(server: &Server, relation: &'a Relation) -> Probe<'a> {
+        let flag = |flags: &[bool], index: usize| flags.get(index).copied().unwrap_or(false);
+        let columns = relation.desc.attributes.iter().enumerate();
+        let columns = columns.map(|(index, attribute)| {
+            (!attribute.dropped).then(|| Column {
+                attribute,
+                bytes_like: flag(&relation.bytes_like, index),
+                computed: flag(&relation.computed, index),
+            })
+        });
+        Probe {
+            table: relation.quoted(),
+            columns: columns.collect(),
+            page: server.page_size,
+            toast_relation: relation.toast.as_ref().map(|toast| toast.oid),
+            has_chunk_id: server.has_toast_chunk_id(),
+        }
+    }
+
+    /// The indexes of all columns that there are.
+    pub(crate) fn columns(&self) -> Vec<usize> {
+        let columns = self.columns.iter().enumerate();
+        columns.filter_map(|(index, column)| column.map(|_| index)).collect()
+    }
+
+    fn column(&self, index: usize) -> Option<Column<'a>> {
+        self.columns.get(index).copied().flatten()
+    }
+
+    fn questions(&self, index: usize) -> Questions {
+        let null = |type_name: &str| format!("NULL::pg_catalog.{type_name}");
+        let Some(column) = self.column(index).filter(|column| !column.computed) else {
+            return Questions {
+                size: null("int4"),
+                method: null("text"),
+                raw: null("int4"),
+                external: null("bool"),
+            };
+        };
+        let value = format!("t.{}", quote_identifier(&column.attribute.name));
+        let varlena = column.attribute.length == Length::Varlena;
+        let ask = |asked: bool, question: String, type_name| {
+            if asked { question } else { null(type_name) }
+        };
+        Questions {
+            size: format!("pg_catalog.pg_column_size({value})"),
+            method: ask(varlena, format!("pg_catalog.pg_column_compression({value})"), "text"),
+            raw: ask(column.bytes_like, format!("pg_catalog.octet_length({value})"), "int4"),
+            external: ask(
+                varlena && self.has_chunk_id,
+                format!("pg_catalog.pg_column_toast_chunk_id({value}) IS NOT NULL"),
+                "bool",
+            ),
+        }
+    }
+
+    /// Groups the values of all columns in one scan of the table: index, size, method, length of the
+    /// content, whether out of line, and how many. `None` if there is no column.
+    pub(crate) fn groups(&self) -> Option<String> {
+        let rows: Vec<String> = self
+            .columns()
+            .into_iter()
+            .map(|index| {
+                let Questions { size, method, raw, external } = self.questions(index);
+                format!("({index}, {size}, {method}, {raw}, {external})")
+            })
+            .collect();
+        (!rows.is_empty()).then(|| {
+            format!(
+                "SELECT v.i, v.stored, v.method, v.raw, v.external, pg_catalog.count(*) \
+                 FROM ONLY {} AS t \
+                 CROSS JOIN LATERAL (VALUES {}) AS v (i, stored, method, raw, external) \
+                 GROUP BY 1, 2, 3, 4, 5",
+                self.table,
+                rows.join(", ")
+            )
+        })
+    }
+
+    /// The rows in a range of blocks: address, inserting transaction, the sizes of all columns as an
+    /// array, and as arrays over the columns `asked` their methods, lengths of the content, and whether
+    /// they are out of line.
+    pub(crate) fn rows(&self, asked: &[usize], blocks: &Range<u32>) -> String {
+        let sizes: Vec<String> =
+            self.columns().into_iter().map(|index| self.questions(index).size).collect();
+        let asked: Vec<Questions> = asked.iter().map(|&index| self.questions(index)).collect();
+        let list = |question: fn(&Questions) -> &str| {
+            let list: Vec<&str> = asked.iter().map(question).collect();
+            list.join(", ")
+        };
+        format!(
+            "SELECT t.ctid::pg_catalog.text, t.xmin::pg_catalog.text, \
+             ARRAY[{}]::pg_catalog.int4[], ARRAY[{}]::pg_catalog.text[], \
+             ARRAY[{}]::pg_catalog.int4[], ARRAY[{}]::pg_catalog.bool[] \
+             FROM ONLY {} AS t WHERE {}",
+            sizes.join(", "),
+            list(|q| &q.method),
+            list(|q| &q.raw),
+            list(|q| &q.external),
+            self.table,
+            in_blocks(blocks)
+        )
+    }
+
+    /// What the answers for a value of a column mean.
+    pub(crate) fn told(&self, index: usize, answer: Answer) -> Told {
+        let (Some(stored), Some(column)) = (answer.stored, self.column(index)) else {
+            return Told::NULL;
+        };
+        let attribute = column.attribute;
+        let placement = self.placement(&column, &answer, stored);
+        let form = match (placement, answer.method) {
+            (Placement::Unknown, _) => Form::Unknown,
+            (Placement::OutOfLine, None) => Form::External,
+            (Placement::OutOfLine, Some(_)) => Form::ExternalCompressed,
+            (Placement::InRow, Some(_)) => Form::Compressed,
+            (Placement::InRow, None) => in_row(&column, &answer, stored),
+        };
+        let raw_size = answer.raw.or(match (form, attribute.length) {
+            (_, Length::Fixed(_)) => Some(stored),
+            // the NUL is counted
+            (_, Length::CString) => Some(stored.saturating_sub(1)),
+            (Form::External, _) => Some(stored),
+            (Form::Plain, _) => Some(stored.saturating_sub(4)),
+            _ => None,
+        });
+        let may_be_missing = form != Form::External
+            && answer.method.is_none()
+            && attribute.missing.as_ref().is_some_and(|missing| {
+                missing.stored_size.is_none_or(|size| u64::from(size) == stored)
+            });
+        let form = if may_be_missing { Form::Unknown } else { form };
+        let location =
+            self.toast_relation.filter(|_| form.is_external()).map(|toast_relation| Location {
+                value_id: Oid(0),
+                toast_relation,
+                chunks: self.page.chunks(u32::try_from(stored).unwrap_or(u32::MAX)),
+            });
+        let value = StoredValue {
+            form,
+            method: answer.method,
+            raw_size,
+            stored_size: Some(stored),
+            pointer_size: pointer_size(form),
+            location,
+            custom: None,
+        };
+        Told { value, placement }
+    }
+
+    fn placement(&self, column: &Column<'_>, answer: &Answer, stored: u64) -> Placement {
+        let longest = self.page.toast_tuple_target_main() - max_align(TUPLE_HEADER_SIZE);
+        let external = match (answer.external, answer.method, answer.raw) {
+            _ if column.attribute.length != Length::Varlena => Some(false),
+            (Some(external), ..) => Some(external),
+            _ if self.toast_relation.is_none() => Some(false),
+            // no row holds more than its page
+            _ if stored > longest as u64 => Some(true),
+            // an uncompressed value shows in its size whether it has a header: only rows have
+            (None, None, Some(raw)) => Some(raw == stored),
+            _ if stored <= NEVER_MOVED => Some(false),
+            _ => None,
+        };
+        match external {
+            Some(true) => Placement::OutOfLine,
+            Some(false) => Placement::InRow,
+            None => Placement::Unknown,
+        }
+    }
+}
+
+/// The form of an uncompressed value in the row.
+fn in_row(column: &Column<'_>, answer: &Answer, stored: u64) -> Form {
+    let attribute = column.attribute;
+    if attribute.length != Length::Varlena {
+        return Form::Plain;
+    }
+    match answer.raw {
+        Some(raw) if stored == raw + 1 => Form::Short,
+        Some(raw) if stored == raw + 4 => Form::Plain,
+        Some(_) => Form::Unknown,
+        None if stored > LONGEST_SHORT || is_always_plain(attribute) => Form::Plain,
+        None => Form::Unknown,
+    }
+}
+
+/// Whether the type has no storage but `plain`. A column that was set to it later may hold values with a
+/// 1-byte header.
+fn is_always_plain(attribute: &Attribute) -> bool {
+    attribute.storage == Storage::Plain
+        && types::by_oid(attribute.type_oid).is_some_and(|known| known.storage == Storage::Plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::desc::{Align, MissingValue};
+
+    const TEXT: u32 = 25;
+    const JSONB: u32 = 3802;
+    const TSQUERY: u32 = 3615;
+
+    fn attribute(type_oid: u32, storage: Storage) -> Attribute {
+        Attribute {
+            name: "a\"b".into(),
+            type_name: String::new(),
+            type_oid: Oid(type_oid),
+            length: if type_oid == 23 { Length::Fixed(4) } else { Length::Varlena },
+            align: Align::Int,
+            storage,
+            compression: None,
+            dropped: false,
+            missing: None,
+        }
+    }
+
+    fn probe(attribute: &Attribute, major: u32) -> Probe<'_> {
+        let bytes_like = types::is_bytes_like(attribute.type_oid);
+        Probe {
+            table: r#""s"."T""#.into(),
+            columns: vec![None, Some(Column { attribute, bytes_like, computed: false })],
+            page: PageSize::DEFAULT,
+            toast_relation: Some(Oid(1)),
+            has_chunk_id: major >= 17,
+        }
+    }
+
+    /// What is stored, as pages show it.
+    #[derive(Debug, Clone, Copy)]
+    struct Case(u32, Form, Option<Method>, u64, u64);
+
+    impl Case {
+        /// What a server of this version answers.
+        fn answer(self, major: u32) -> Answer {
+            let Case(type_oid, form, method, raw, stored) = self;
+            Answer {
+                stored: (form != Form::Null).then_some(stored),
+                method,
+                raw: (form != Form::Null && type_oid == TEXT).then_some(raw),
+                external: (form != Form::Null && major >= 17 && type_oid != 23)
+                    .then_some(form.is_external()),
+            }
+        }
+    }
+
+    const P: Option<Method> = Some(Method::Pglz);
+
+    /// Each stored value, and what is told of it before 17 and from 17 on.
+    const CASES: [(Case, Form, Form); 22] = {
+        use Form::{
+            Compressed as C, External as E, ExternalCompressed as EC, Null, Plain, Short,
+            Unknown as U,
+        };
+        [
+            (Case(TEXT, Null, None, 0, 0), Null, Null),
+            (Case(23, Plain, None, 4, 4), Plain, Plain),
+            (Case(TEXT, Short, None, 10, 11), Short, Short),
+            (Case(TEXT, Short, None, 126, 127), Short, Short),
+            // of a column that was set to plain, or of one younger than the row
+            (Case(TEXT, Plain, None, 10, 14), Plain, Plain),
+            (Case(TEXT, Plain, None, 500, 504), Plain, Plain),
+            (Case(TEXT, Plain, None, 8100, 8104), Plain, Plain),
+            (Case(TEXT, E, None, 24, 24), E, E),
+            (Case(TEXT, E, None, 5000, 5000), E, E),
+            (Case(TEXT, E, None, 50_000, 50_000), E, E),
+            (Case(TEXT, C, P, 200, 15), C, C),
+            (Case(TEXT, C, P, 5000, 500), U, C),
+            (Case(TEXT, EC, P, 5000, 500), U, EC),
+            (Case(TEXT, EC, P, 50_000, 9000), EC, EC),
+            (Case(JSONB, Short, None, 10, 11), U, U),
+            (Case(JSONB, Plain, None, 500, 504), U, Plain),
+            (Case(JSONB, C, P, 6000, 3000), U, C),
+            (Case(JSONB, EC, P, 6000, 3000), U, EC),
+            (Case(JSONB, E, None, 3000, 3000), U, E),
+            (Case(JSONB, E, None, 8137, 8137), E, E),
+            (Case(JSONB, EC, P, 50_000, 9000), EC, EC),
+            (Case(TSQUERY, Plain, None, 12, 16), Plain, Plain),
+        ]
+    };
+
+    #[test]
+    fn a_form_is_told_only_where_no_other_is_possible() {
+        for (case, before_17, since_17) in CASES {
+            let Case(type_oid, form, method, raw, stored) = case;
+            let storage = if type_oid == TSQUERY { Storage::Plain } else { Storage::Extended };
+            let attribute = attribute(type_oid, storage);
+            for (major, expected) in [(16, before_17), (17, since_17)] {
+                let told = probe(&attribute, major).told(1, case.answer(major));
+                let value = told.value;
+                assert_eq!(value.form, expected, "{case:?} on {major}");
+                assert_eq!(value.method, method, "{case:?} on {major}");
+                let is = if form.is_external() { Placement::OutOfLine } else { Placement::InRow };
+                assert!([is, Placement::Unknown].contains(&told.placement), "{case:?} on {major}");
+                assert!(value.raw_size.is_none_or(|told| told == raw), "{case:?} on {major}");
+                assert!(value.stored_size.is_none_or(|told| told == stored), "{case:?}");
+                assert_eq!(value.location.is_some(), value.form.is_external(), "{case:?}");
+                // whoever needs a form gets one, with a size of the content where there is any
+                let likely = told.likely(2032);
+                assert_ne!(likely.form, Form::Unknown, "{case:?} on {major}");
+                assert!(likely.raw_size.is_some() || form == Form::Null || method.is_some());
+                if told.placement != Placement::Unknown {
+                    assert_eq!(likely.form.is_external(), form.is_external(), "{case:?}");
+                }
+            }
+        }
+        // before 17 the likeliest form goes by the size
+        let jsonb = attribute(JSONB, Storage::Extended);
+        let likely = |stored| {
+            let answer = Answer { stored: Some(stored), method: P, raw: None, external: None };
+            probe(&jsonb, 16).told(1, answer).likely(2032).form
+        };
+        assert_eq!([likely(2000), likely(3000)], [Form::Compressed, Form::ExternalCompressed]);
+    }
+
+    #[test]
+    fn a_value_that_may_be_the_columns_default_has_no_form() {
+        for (type_oid, default) in [(TEXT, 5), (23, 4)] {
+            let missing = MissingValue { raw_size: Some(1), stored_size: Some(default) };
+            let column =
+                Attribute { missing: Some(missing), ..attribute(type_oid, Storage::Extended) };
+            let told = |stored: u64, raw| {
+                let raw = (type_oid == TEXT).then_some(raw);
+                let answer = Answer { stored: Some(stored), method: None, raw, external: None };
+                probe(&column, 16).told(1, answer)
+            };
+            let same = told(u64::from(default), 1);
+            assert_eq!((same.value.form, same.placement), (Form::Unknown, Placement::InRow));
+            assert!(!same.likely(2032).form.is_external());
+            if type_oid == TEXT {
+                assert_eq!(told(2, 1).value.form, Form::Short);
+            } else {
+                // kept as what it is: of fixed length
+                assert_eq!(
+                    (same.likely(2032).form, same.likely(2032).raw_size),
+                    (Form::Plain, Some(4))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn columns_set_to_plain_may_hold_short_values() {
+        let jsonb = attribute(JSONB, Storage::Plain);
+        let answer = Answer { stored: Some(20), method: None, raw: None, external: Some(false) };
+        let told = probe(&jsonb, 17).told(1, answer);
+        assert_eq!((told.value.form, told.value.raw_size), (Form::Unknown, None));
+    }
+
+    #[test]
+    fn without_a_toast_relation_everything_is_in_the_row() {
+        let text = attribute(TEXT, Storage::Main);
+        let probe = Probe { toast_relation: None, ..probe(&text, 14) };
+        let answer = Answer { stored: Some(500), method: P, raw: Some(5000), external: None };
+        assert_eq!(probe.told(1, answer).value.form, Form::Compressed);
+    }
+
+    #[test]
+    fn the_statements_ask_what_the_version_has() {
+        let jsonb = attribute(JSONB, Storage::Extended);
+        let text = attribute(TEXT, Storage::Extended);
+        insta::assert_snapshot!(probe(&text, 16).groups().unwrap(), @r##"SELECT v.i, v.stored, v.method, v.raw, v.external, pg_catalog.count(*) FROM ONLY "s"."T" AS t CROSS JOIN LATERAL (VALUES (1, pg_catalog.pg_column_size(t."a""b"), pg_catalog.pg_column_compression(t."a""b"), pg_catalog.octet_length(t."a""b"), NULL::pg_catalog.bool)) AS v (i, stored, method, raw, external) GROUP BY 1, 2, 3, 4, 5"##);
+        insta::assert_snapshot!(probe(&jsonb, 17).rows(&[1], &(8..16)), @r##"SELECT t.ctid::pg_catalog.text, t.xmin::pg_catalog.text, ARRAY[pg_catalog.pg_column_size(t."a""b")]::pg_catalog.int4[], ARRAY[pg_catalog.pg_column_compression(t."a""b")]::pg_catalog.text[], ARRAY[NULL::pg_catalog.int4]::pg_catalog.int4[], ARRAY[pg_catalog.pg_column_toast_chunk_id(t."a""b") IS NOT NULL]::pg_catalog.bool[] FROM ONLY "s"."T" AS t WHERE t.ctid >= '(8,0)' AND t.ctid < '(16,0)'"##);
+        let computed = Column { attribute: &text, bytes_like: true, computed: true };
+        let computed = Probe { columns: vec![Some(computed)], ..probe(&text, 18) };
+        insta::assert_snapshot!(computed.rows(&[0], &(0..8)), @r##"SELECT t.ctid::pg_catalog.text, t.xmin::pg_catalog.text, ARRAY[NULL::pg_catalog.int4]::pg_catalog.int4[], ARRAY[NULL::pg_catalog.text]::pg_catalog.text[], ARRAY[NULL::pg_catalog.int4]::pg_catalog.int4[], ARRAY[NULL::pg_catalog.bool]::pg_catalog.bool[] FROM ONLY "s"."T" AS t WHERE t.ctid >= '(0,0)' AND t.ctid < '(8,0)'"##);
+        assert_eq!(Probe { columns: vec![None], ..computed }.groups(), None);
+    }
+}

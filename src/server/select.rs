@@ -1,0 +1,361 @@
+//! Which relations the names and patterns of a command line mean, and which of them are left out because
+//! their rows are stored elsewhere.
+
+use std::collections::HashSet;
+
+use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
+use tokio_postgres::{Client, Row};
+
+use super::connect::Connection;
+use super::pattern::NamePattern;
+use super::visible::visible;
+use super::{LiveError, suggest};
+use crate::disk::Oid;
+
+/// Names that a notice lists; the rest is counted.
+const LISTED: usize = 10;
+
+/// How a relation came to be meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// By a name without wildcards.
+    Named,
+    /// By a pattern, or as one of all tables.
+    Matched,
+    /// As a partition or an inheritance child of one that is meant.
+    Inherited,
+}
+
+/// A relation that is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// `pg_class.oid`.
+    pub oid: Oid,
+    /// How it came to be meant.
+    pub how: How,
+}
+
+/// Why the rows of a relation are not here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Elsewhere {
+    Foreign,
+    Distributed,
+}
+
+impl Elsewhere {
+    /// What is said of so many relations.
+    fn text(self, many: bool) -> &'static str {
+        match (self, many) {
+            (Elsewhere::Foreign, false) => {
+                "is a foreign table, whose rows are stored on another server"
+            }
+            (Elsewhere::Foreign, true) => {
+                "are foreign tables, whose rows are stored on other servers"
+            }
+            (Elsewhere::Distributed, false) => {
+                "is a table of Citus, whose rows are stored in its shards"
+            }
+            (Elsewhere::Distributed, true) => {
+                "are tables of Citus, whose rows are stored in their shards"
+            }
+        }
+    }
+}
+
+/// What a command line means.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// The relations, each once.
+    pub found: Vec<Found>,
+    left_out: Vec<(Elsewhere, String)>,
+}
+
+impl Selection {
+    /// The relations' OIDs.
+    pub fn oids(&self) -> Vec<Oid> {
+        self.found.iter().map(|found| found.oid).collect()
+    }
+
+    /// What is left out and why, a line for each reason.
+    pub fn notices(&self) -> Vec<String> {
+        let mut notices = Vec::new();
+        for why in [Elsewhere::Foreign, Elsewhere::Distributed] {
+            let mut names: Vec<&str> = self
+                .left_out
+                .iter()
+                .filter(|(reason, _)| *reason == why)
+                .map(|(_, name)| name.as_str())
+                .collect();
+            names.sort_unstable();
+            names.dedup();
+            let more = names.len().saturating_sub(LISTED);
+            let text = match names.as_slice() {
+                [] => continue,
+                [one] => format!("left out: {one} {}", why.text(false)),
+                all if more == 0 => format!("left out: {} {}", all.join(", "), why.text(true)),
+                all => format!(
+                    "left out: {} and {more} more {}",
+                    all.get(..LISTED).unwrap_or(all).join(", "),
+                    why.text(true)
+                ),
+            };
+            notices.push(text);
+        }
+        notices
+    }
+
+    fn add(&mut self, oid: Oid, how: How) {
+        if self.found.iter().all(|found| found.oid != oid) {
+            self.found.push(Found { oid, how });
+        }
+    }
+}
+
+/// A row of `pg_class`.
+struct Class {
+    oid: Oid,
+    kind: String,
+    name: String,
+}
+
+/// The columns of [`Class`].
+const CLASS: &str = "c.oid, c.relkind::pg_catalog.text, \
+    pg_catalog.concat(n.nspname, '.', c.relname)::pg_catalog.text";
+
+impl Class {
+    fn read(row: &Row) -> Result<Class, LiveError> {
+        let oid = Oid(row.try_get::<_, PgOid>(0)?);
+        Ok(Class { oid, kind: row.try_get(1)?, name: row.try_get(2)? })
+    }
+}
+
+/// The relations that `wanted` names, or all user tables where it names none.
+///
+/// A partitioned table stands for its partitions, and a table with inheritance children for itself and
+/// them. A name without wildcards that is not found, or whose relation has no tuples here, is an error; so
+/// is a pattern that matches nothing. `database` is the one connected to: no other can be named.
+pub async fn select(
+    connection: &Connection,
+    database: &str,
+    wanted: &[String],
+) -> Result<Selection, LiveError> {
+    let client = connection.client();
+    let distributed = distributed(client).await?;
+    let mut selection = Selection::default();
+    if wanted.is_empty() {
+        let sql = format!(
+            "SELECT {CLASS} FROM pg_catalog.pg_class AS c \
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+             WHERE c.relkind IN ('r', 'm', 'f') AND n.nspname !~ '^pg_' \
+             AND n.nspname <> 'information_schema' \
+             ORDER BY n.nspname, c.relname"
+        );
+        for row in client.query_typed(&sql, &[]).await? {
+            let class = Class::read(&row)?;
+            match elsewhere(&class, &distributed) {
+                Some(why) => selection.left_out.push((why, class.name)),
+                None => selection.add(class.oid, How::Matched),
+            }
+        }
+        return Ok(selection);
+    }
+    for want in wanted {
+        select_one(connection, database, want, &distributed, &mut selection).await?;
+    }
+    if selection.found.is_empty()
+        && let Some(notice) = selection.notices().first()
+    {
+        return Err(LiveError::AllElsewhere(notice.clone()));
+    }
+    Ok(selection)
+}
+
+/// The partitioned tables that `wanted` names, with those that are partitions of theirs, each once; those
+/// of Citus are left out.
+pub async fn partitioned(
+    connection: &Connection,
+    database: &str,
+    wanted: &[String],
+) -> Result<Vec<Oid>, LiveError> {
+    let client = connection.client();
+    let distributed = distributed(client).await?;
+    let mut found = Vec::new();
+    for want in wanted {
+        for named in matching(connection, database, want).await?.1 {
+            if named.kind != "p" {
+                continue;
+            }
+            found.push(named.oid);
+            let below = below(client, named.oid).await?;
+            found.extend(below.iter().filter(|class| class.kind == "p").map(|class| class.oid));
+        }
+    }
+    let mut seen = HashSet::new();
+    found.retain(|oid| seen.insert(*oid) && !distributed.contains(oid));
+    Ok(found)
+}
+
+/// The tables that Citus distributes, if it is in this database: here they are empty shells.
+async fn distributed(client: &Client) -> Result<HashSet<Oid>, LiveError> {
+    let there = "SELECT FROM pg_catalog.pg_class AS c \
+                 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+                 WHERE n.nspname = 'pg_catalog' AND c.relname = 'pg_dist_partition'";
+    if client.query_typed(there, &[]).await?.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let sql = "SELECT logicalrelid::pg_catalog.oid FROM pg_catalog.pg_dist_partition";
+    let rows = client.query_typed(sql, &[]).await?;
+    rows.iter().map(|row| Ok(Oid(row.try_get::<_, PgOid>(0)?))).collect()
+}
+
+fn elsewhere(class: &Class, distributed: &HashSet<Oid>) -> Option<Elsewhere> {
+    match class.kind.as_str() {
+        "f" => Some(Elsewhere::Foreign),
+        _ if distributed.contains(&class.oid) => Some(Elsewhere::Distributed),
+        _ => None,
+    }
+}
+
+async fn select_one(
+    connection: &Connection,
+    database: &str,
+    given: &str,
+    distributed: &HashSet<Oid>,
+    selection: &mut Selection,
+) -> Result<(), LiveError> {
+    let (literal, matches) = matching(connection, database, given).await?;
+    let how = if literal { How::Named } else { How::Matched };
+    let mut any = false;
+    for class in matches {
+        if let Some(why) = elsewhere(&class, distributed) {
+            if literal {
+                return Err(stored_elsewhere(why, &class.name));
+            }
+            selection.left_out.push((why, class.name));
+            any = true;
+            continue;
+        }
+        match class.kind.as_str() {
+            "r" | "p" => {
+                if class.kind == "r" {
+                    selection.add(class.oid, how);
+                }
+                for child in below(connection.client(), class.oid).await? {
+                    match elsewhere(&child, distributed) {
+                        Some(why) => selection.left_out.push((why, child.name)),
+                        None if child.kind == "r" => selection.add(child.oid, How::Inherited),
+                        None => {}
+                    }
+                }
+            }
+            "m" => selection.add(class.oid, how),
+            // TOAST relations are named, not found by `*`
+            "t" if literal => selection.add(class.oid, how),
+            _ if literal => return Err(wrong_kind(&class.kind, &format!("\"{}\"", class.name))),
+            _ => continue,
+        }
+        any = true;
+    }
+    if any {
+        Ok(())
+    } else if literal {
+        let hint = suggest::tables(connection, given).await?;
+        Err(LiveError::NoSuchRelation { name: quoted(given), hint })
+    } else {
+        Err(LiveError::NoMatch(quoted(given)))
+    }
+}
+
+/// A name in the quotes of a message, unless it has quotes of its own.
+fn quoted(given: &str) -> String {
+    if given.contains('"') { given.to_owned() } else { format!("\"{given}\"") }
+}
+
+/// The partitions or inheritance children of a relation, however deep, by name.
+async fn below(client: &Client, oid: Oid) -> Result<Vec<Class>, LiveError> {
+    let sql = format!(
+        "WITH RECURSIVE below (oid) AS (\
+             SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = $1 \
+           UNION \
+             SELECT i.inhrelid FROM pg_catalog.pg_inherits AS i JOIN below AS b ON i.inhparent = b.oid) \
+         SELECT {CLASS} FROM below AS b JOIN pg_catalog.pg_class AS c ON c.oid = b.oid \
+         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+         ORDER BY c.relname, n.nspname"
+    );
+    let rows = client.query_typed(&sql, &[(&oid.0, Type::OID)]).await?;
+    rows.iter().map(Class::read).collect()
+}
+
+/// All relations that `given` names, and whether it is without wildcards.
+async fn matching(
+    connection: &Connection,
+    database: &str,
+    given: &str,
+) -> Result<(bool, Vec<Class>), LiveError> {
+    let pattern = NamePattern::parse(given)?;
+    if let Some(other) = pattern.database.as_deref().filter(|name| *name != database) {
+        return Err(LiveError::OtherDatabase { given: given.to_owned(), other: other.to_owned() });
+    }
+    let literal = pattern.literal().is_some();
+    let visible = visible(connection.schemas());
+    let condition = pattern.condition("n.nspname", "c.relname", &visible, 1);
+    let sql = format!(
+        "SELECT {CLASS} FROM pg_catalog.pg_class AS c \
+         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+         WHERE {} ORDER BY n.nspname, c.relname",
+        condition.sql
+    );
+    let parameters: Vec<(&(dyn ToSql + Sync), Type)> =
+        condition.parameters.iter().map(|text| (text as &(dyn ToSql + Sync), Type::TEXT)).collect();
+    let rows = connection.client().query_typed(&sql, &parameters).await?;
+    let classes: Result<Vec<Class>, LiveError> = rows.iter().map(Class::read).collect();
+    Ok((literal, classes?))
+}
+
+fn stored_elsewhere(why: Elsewhere, name: &str) -> LiveError {
+    let (kind, hint) = match why {
+        Elsewhere::Foreign => {
+            ("a foreign table", "its rows are stored on another server: connect to that one")
+        }
+        Elsewhere::Distributed => (
+            "a table of Citus",
+            "its rows are stored in shards, which its view citus_shards lists: nothing is stored here",
+        ),
+    };
+    LiveError::WrongKind { name: format!("\"{name}\""), kind, hint }
+}
+
+fn wrong_kind(relkind: &str, name: &str) -> LiveError {
+    let (kind, hint) = match relkind {
+        "v" => ("a view", "name the tables that it reads"),
+        "i" | "I" => ("an index", "name its table"),
+        "S" => ("a sequence", "it has no columns that could be toasted"),
+        "c" => ("a composite type", "name a table"),
+        _ => ("no table", "name a table, a materialized view or a TOAST relation"),
+    };
+    LiveError::WrongKind { name: name.to_owned(), kind, hint }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_said_once_for_each_reason() {
+        let foreign = |name: &str| (Elsewhere::Foreign, name.to_owned());
+        let mut selection = Selection::default();
+        assert!(selection.notices().is_empty());
+        selection.left_out = vec![foreign("s.b"), foreign("s.a"), foreign("s.b")];
+        selection.left_out.push((Elsewhere::Distributed, "s.d".into()));
+        assert_eq!(
+            selection.notices(),
+            [
+                "left out: s.a, s.b are foreign tables, whose rows are stored on other servers",
+                "left out: s.d is a table of Citus, whose rows are stored in its shards",
+            ]
+        );
+        selection.left_out = (0..13).map(|n| foreign(&format!("s.f{n:02}"))).collect();
+        let notices = selection.notices();
+        assert!(notices[0].contains("s.f09 and 3 more are foreign tables"), "{notices:?}");
+    }
+}

@@ -1,0 +1,112 @@
+//! One moment for everything that is read: a read-only transaction with a fixed snapshot.
+
+use futures_util::future;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::LiveError;
+use super::connect::Connection;
+use super::plan;
+use super::sql::quote_literal;
+use crate::disk::TransactionId;
+use crate::model::visibility::Snapshot;
+
+/// A transaction with a snapshot. It ends with the connection.
+#[derive(Debug, Clone)]
+pub struct Moment {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// Its name for [`join`]ing other connections.
+    pub exported: String,
+}
+
+const MODE: &str = "TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+/// Begins the transaction that every later query of this connection belongs to.
+pub async fn begin(connection: &Connection) -> Result<Moment, LiveError> {
+    connection.begin(MODE).await?;
+    take(connection.client()).await
+}
+
+/// As [`begin`], for a run that writes to temporary tables.
+pub async fn begin_writable(connection: &Connection) -> Result<Moment, LiveError> {
+    connection.begin("TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE").await?;
+    take(connection.client()).await
+}
+
+/// As [`begin_writable`], after taking the lock of a table that reading it takes.
+pub async fn begin_with_lock(client: &Client, table: &str) -> Result<Moment, LiveError> {
+    let begin = format!(
+        "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE; \
+         LOCK TABLE ONLY {table} IN ACCESS SHARE MODE"
+    );
+    client.batch_execute(&begin).await?;
+    take(client).await
+}
+
+async fn take(client: &Client) -> Result<Moment, LiveError> {
+    let ask = client.query_typed(
+        "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, \
+                pg_catalog.pg_export_snapshot(), pg_catalog.pg_is_in_recovery()",
+        &[],
+    );
+    // sent together
+    let (planned, rows) = future::join(client.batch_execute(plan::BY_KEY), ask).await;
+    planned?;
+    let row = rows?.pop().ok_or_else(|| LiveError::Unexpected("no snapshot".into()))?;
+    let text: String = row.try_get(0)?;
+    let mut snapshot = Snapshot::parse(&text)
+        .ok_or_else(|| LiveError::Unexpected(format!("snapshot \"{text}\"")))?;
+    snapshot.taken_during_recovery = row.try_get(2)?;
+    Ok(Moment { snapshot, exported: row.try_get(1)? })
+}
+
+/// Begins a transaction on another connection that sees the same.
+pub async fn join(connection: &Connection, moment: &Moment) -> Result<(), LiveError> {
+    let import = format!("SET TRANSACTION SNAPSHOT {}", quote_literal(&moment.exported));
+    let begin = connection.begin_sql(MODE);
+    Ok(connection.client().batch_execute(&format!("{begin}{import}; {}", plan::BY_KEY)).await?)
+}
+
+/// Ends the transaction.
+pub async fn end(client: &Client) -> Result<(), LiveError> {
+    Ok(client.batch_execute("COMMIT").await?)
+}
+
+/// Ends the transaction after an error.
+pub async fn abandon(client: &Client) -> Result<(), LiveError> {
+    Ok(client.batch_execute("ROLLBACK").await?)
+}
+
+/// Asks for the fate of transactions that were over when the snapshot was taken. What the server
+/// no longer knows stays unknown.
+pub async fn learn(
+    client: &Client,
+    snapshot: &mut Snapshot,
+    xids: &[TransactionId],
+) -> Result<(), LiveError> {
+    let full: Vec<String> = xids.iter().map(|&xid| snapshot.full_xid(xid).to_string()).collect();
+    if full.is_empty() {
+        return Ok(());
+    }
+    let rows = client
+        .query_typed(
+            "SELECT x.n, pg_catalog.pg_xact_status(x.xid::pg_catalog.xid8) \
+             FROM pg_catalog.unnest($1) WITH ORDINALITY AS x (xid, n)",
+            &[(&full, Type::TEXT_ARRAY)],
+        )
+        .await?;
+    for row in rows {
+        let number: i64 = row.try_get(0)?;
+        let status: Option<String> = row.try_get(1)?;
+        let xid = usize::try_from(number - 1).ok().and_then(|index| xids.get(index));
+        if let Some(&xid) = xid {
+            match status.as_deref() {
+                Some("committed") => snapshot.learn(xid, true),
+                Some("aborted") => snapshot.learn(xid, false),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! Toasters of a server with pluggable TOAST, and the columns that they may store.
+//!
+//! Such servers differ in their catalogs: one keeps `pg_class.reltoastrelid`, another has arrays of
+//! one TOAST relation for each toaster; `pg_attribute.atttoaster` is nowhere else. Rows are therefore
+//! read as jsonb, where a column that is not there is NULL.
+
+use tokio_postgres::types::{Oid as PgOid, Type};
+use tokio_postgres::{Client, Row};
+
+use super::LiveError;
+use super::about::Server;
+use super::sql::quote_qualified;
+use crate::codec::Method;
+use crate::disk::Oid;
+use crate::disk::custom::DEFAULT_TOASTER;
+use crate::disk::desc::Storage;
+use crate::model::toaster::catalog::{Handler, PluggableToaster, Toasters};
+
+/// The OIDs of the TOAST relations of `c`, a row of `pg_class`: an expression of type `oid[]`.
+///
+/// Either `reltoastrelid`, 0 where there is none, or `reltoastrelids`.
+pub const TOAST_RELATIONS: &str = "ARRAY(SELECT x.oid::pg_catalog.oid \
+     FROM (SELECT pg_catalog.to_jsonb(c) AS row) AS j, \
+     LATERAL pg_catalog.jsonb_array_elements_text(CASE \
+         WHEN j.row ? 'reltoastrelid' THEN pg_catalog.jsonb_build_array(j.row -> 'reltoastrelid') \
+         WHEN pg_catalog.jsonb_typeof(j.row -> 'reltoastrelids') = 'array' \
+         THEN j.row -> 'reltoastrelids' ELSE '[]' END) WITH ORDINALITY AS x (oid, n) \
+     WHERE x.oid <> '0' ORDER BY x.n)";
+
+/// A column whose values can be toasted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToasterColumn {
+    /// Its table.
+    pub table: Oid,
+    /// The table's schema.
+    pub schema: String,
+    /// The table's name.
+    pub relation: String,
+    /// `pg_class.relkind` of the table.
+    pub relkind: char,
+    /// Whether the table is temporary.
+    pub temporary: bool,
+    /// Its index from 0, dropped ones counted.
+    pub index: usize,
+    /// Its name.
+    pub name: String,
+    /// Its type, as `\d` prints it.
+    pub type_name: String,
+    /// Its type, or what a domain is over, however deep.
+    pub base_type: Oid,
+    /// `attstorage`.
+    pub storage: Storage,
+    /// `attcompression`; `None` if unset.
+    pub compression: Option<Method>,
+    /// `atttoaster`; the default one's where the catalog has no such column.
+    pub toaster: Oid,
+    /// Whether it is dropped: its values stay on pages until their rows are updated.
+    pub dropped: bool,
+}
+
+impl ToasterColumn {
+    /// `schema.name` of its table as messages show it.
+    pub fn table_name(&self) -> String {
+        format!("{}.{}", self.schema, self.relation)
+    }
+}
+
+/// The rows of `pg_toaster`; `None` on a server without pluggable TOAST.
+pub async fn ask(client: &Client, server: &Server) -> Result<Option<Toasters>, LiveError> {
+    if !server.has_toasters {
+        return Ok(None);
+    }
+    let rows = client
+        .query_typed(
+            "SELECT t.oid, t.tsrname::pg_catalog.text, \
+                    coalesce(p.proname::pg_catalog.text, '') \
+             FROM pg_catalog.pg_toaster AS t \
+             LEFT JOIN pg_catalog.pg_proc AS p ON p.oid = t.tsrhandler ORDER BY t.oid",
+            &[],
+        )
+        .await?;
+    let row = |row: &Row| -> Result<PluggableToaster, LiveError> {
+        Ok(PluggableToaster {
+            oid: Oid(row.try_get::<_, PgOid>(0)?),
+            name: row.try_get(1)?,
+            handler: Handler::from_function(row.try_get(2)?),
+        })
+    };
+    Ok(Some(Toasters::new(rows.iter().map(row).collect::<Result<_, _>>()?)))
+}
+
+/// The toasters of the database; where the server has none, pointers are recognised by their bytes.
+pub async fn toasters(client: &Client, server: &Server) -> Result<Toasters, LiveError> {
+    Ok(ask(client, server).await?.unwrap_or_else(Toasters::by_bytes))
+}
+
+/// The columns of a table, or of all tables, partitioned ones and materialized views of the users,
+/// in the order of the tables' names; dropped ones too.
+pub async fn columns(client: &Client, table: Option<Oid>) -> Result<Vec<ToasterColumn>, LiveError> {
+    let rows = client
+        .query_typed(
+            "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
+                    c.relkind::pg_catalog.text, c.relpersistence = 't', a.attnum, \
+                    a.attname::pg_catalog.text, \
+                    pg_catalog.format_type(a.atttypid, a.atttypmod), \
+                    (WITH RECURSIVE base (oid, typtype, typbasetype) AS ( \
+                         SELECT oid, typtype, typbasetype FROM pg_catalog.pg_type \
+                         WHERE oid = a.atttypid \
+                       UNION ALL \
+                         SELECT t.oid, t.typtype, t.typbasetype FROM base AS b \
+                         JOIN pg_catalog.pg_type AS t ON t.oid = b.typbasetype \
+                         WHERE b.typtype = 'd') \
+                     SELECT oid FROM base WHERE typtype <> 'd'), \
+                    a.attstorage::pg_catalog.text, a.attcompression::pg_catalog.text, \
+                    (pg_catalog.to_jsonb(a) ->> 'atttoaster')::pg_catalog.oid, a.attisdropped \
+             FROM pg_catalog.pg_class AS c \
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+             JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid \
+             WHERE c.relkind IN ('r', 'p', 'm') AND (c.oid = $1 OR $1 = 0) \
+             AND a.attnum > 0 AND a.attlen = -1 \
+             AND (n.nspname !~ '^pg_' OR c.relpersistence = 't') \
+             AND n.nspname <> 'information_schema' \
+             ORDER BY n.nspname, c.relname, c.oid, a.attnum",
+            &[(&table.map_or(0, |oid| oid.0), Type::OID)],
+        )
+        .await?;
+    rows.iter().map(column).collect()
+}
+
+fn column(row: &Row) -> Result<ToasterColumn, LiveError> {
+    let code = |at: usize| -> Result<Option<char>, LiveError> {
+        Ok(row.try_get::<_, String>(at)?.chars().next())
+    };
+    let name: String = row.try_get(6)?;
+    let number: i16 = row.try_get(5)?;
+    let unexpected = || LiveError::Unexpected(format!("attstorage of column \"{name}\""));
+    Ok(ToasterColumn {
+        table: Oid(row.try_get(0)?),
+        schema: row.try_get(1)?,
+        relation: row.try_get(2)?,
+        relkind: code(3)?.unwrap_or('r'),
+        temporary: row.try_get(4)?,
+        index: usize::try_from(number - 1).unwrap_or(0),
+        type_name: row.try_get(7)?,
+        base_type: Oid(row.try_get::<_, Option<PgOid>>(8)?.unwrap_or(0)),
+        storage: code(9)?.and_then(Storage::from_char).ok_or_else(unexpected)?,
+        compression: match code(10)? {
+            Some('p') => Some(Method::Pglz),
+            Some('l') => Some(Method::Lz4),
+            _ => None,
+        },
+        toaster: row.try_get::<_, Option<PgOid>>(11)?.map_or(DEFAULT_TOASTER, Oid),
+        dropped: row.try_get(12)?,
+        name,
+    })
+}
+
+/// A column that is set to a toaster, in whatever kind of relation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Referent {
+    /// The relation.
+    pub relation: Oid,
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// `attnum`.
+    pub number: i16,
+    /// `attname`.
+    pub column: String,
+    /// Whether the column is dropped.
+    pub dropped: bool,
+}
+
+impl Referent {
+    /// As reports show it; a dropped column has no name but its number.
+    pub fn display_name(&self) -> String {
+        let Referent { schema, name, number, column, .. } = self;
+        match self.dropped {
+            true => format!("{schema}.{name}, dropped column {number}"),
+            false => format!("{schema}.{name}.{column}"),
+        }
+    }
+
+    /// The relation's quoted, schema-qualified name.
+    pub fn quoted(&self) -> String {
+        quote_qualified(&self.schema, &self.name)
+    }
+}
+
+/// All columns that are set to `toaster`, dropped ones and those of indexes too.
+pub async fn referents(client: &Client, toaster: Oid) -> Result<Vec<Referent>, LiveError> {
+    let rows = client
+        .query_typed(
+            "SELECT c.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, a.attnum, \
+                    a.attname::pg_catalog.text, a.attisdropped \
+             FROM pg_catalog.pg_attribute AS a \
+             JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid \
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+             WHERE a.attlen = -1 AND a.attnum > 0 \
+             AND (pg_catalog.to_jsonb(a) ->> 'atttoaster')::pg_catalog.oid = $1 \
+             ORDER BY n.nspname, c.relname, c.oid, a.attnum",
+            &[(&toaster.0, Type::OID)],
+        )
+        .await?;
+    let referent = |row: &Row| -> Result<Referent, LiveError> {
+        Ok(Referent {
+            relation: Oid(row.try_get(0)?),
+            schema: row.try_get(1)?,
+            name: row.try_get(2)?,
+            number: row.try_get(3)?,
+            column: row.try_get(4)?,
+            dropped: row.try_get(5)?,
+        })
+    };
+    rows.iter().map(referent).collect()
+}
+
+/// The extension that a toaster came with.
+pub async fn extension(client: &Client, toaster: Oid) -> Result<Option<String>, LiveError> {
+    let rows = client
+        .query_typed(
+            "SELECT e.extname::pg_catalog.text FROM pg_catalog.pg_depend AS d \
+             JOIN pg_catalog.pg_extension AS e ON e.oid = d.refobjid \
+             WHERE d.classid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND d.objid = $1 \
+             AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND d.deptype = 'e'",
+            &[(&toaster.0, Type::OID)],
+        )
+        .await?;
+    rows.first().map(|row| row.try_get(0)).transpose().map_err(LiveError::from)
+}

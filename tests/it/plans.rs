@@ -1,0 +1,118 @@
+//! What our statements read: what they ask for, whatever plans the server would choose.
+
+use crate::command::{run, toastctl};
+use crate::server::{self, Database};
+use serde_json::Value;
+
+/// 3000 values out of line in 3 chunks each.
+const TABLE: &str = "
+    CREATE EXTENSION pageinspect;
+    CREATE TABLE t (id int PRIMARY KEY, v text);
+    ALTER TABLE t ALTER v SET STORAGE external;
+    INSERT INTO t SELECT i, repeat(md5(i::text), 125) FROM generate_series(1, 3000) AS i;";
+
+/// Settings with which the planner prefers whole relations, read by several processes.
+const SETTINGS: [&str; 8] = [
+    "enable_tidscan = off",
+    "enable_indexscan = off",
+    "enable_bitmapscan = off",
+    "random_page_cost = 1000",
+    "seq_page_cost = 0",
+    "min_parallel_table_scan_size = 0",
+    "parallel_setup_cost = 0",
+    "parallel_tuple_cost = 0",
+];
+
+fn make(prefix: &str) -> Database<'static> {
+    let database = server::shared().create_database(prefix);
+    database.psql(TABLE);
+    database.psql("VACUUM ANALYZE t");
+    for setting in SETTINGS {
+        database.psql(&format!("ALTER DATABASE {} SET {setting}", database.name()));
+    }
+    database
+}
+
+/// What has been read of the table and its TOAST relation, once the sessions that read have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Read {
+    heap_scans: u64,
+    toast_scans: u64,
+    /// Buffers of the TOAST relation, in memory or not.
+    toast_blocks: u64,
+}
+
+fn read(database: &Database<'_>) -> Read {
+    while database.psql(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+         AND pid <> pg_backend_pid()",
+    ) != "0"
+    {
+        std::thread::yield_now();
+    }
+    let figures = database.psql(
+        "SELECT pg_stat_get_numscans(c.oid), pg_stat_get_numscans(reltoastrelid),
+                toast_blks_read + toast_blks_hit
+         FROM pg_class AS c JOIN pg_statio_all_tables AS s ON s.relid = c.oid WHERE c.relname = 't'
+         AND c.relnamespace = 'public'::regnamespace",
+    );
+    let figures: Vec<u64> = figures.split('|').map(|figure| figure.parse().unwrap()).collect();
+    Read { heap_scans: figures[0], toast_scans: figures[1], toast_blocks: figures[2] }
+}
+
+/// Runs toastctl; says what that has read.
+fn reads(database: &Database<'_>, arguments: &[&str]) -> (String, Read) {
+    let before = read(database);
+    let mut command = toastctl();
+    let (verb, rest) = arguments.split_first().unwrap();
+    let output = run(command.args([verb, "-d", &database.conninfo()]).args(rest)).ok();
+    let after = read(database);
+    let read = Read {
+        heap_scans: after.heap_scans - before.heap_scans,
+        toast_scans: after.toast_scans - before.toast_scans,
+        toast_blocks: after.toast_blocks - before.toast_blocks,
+    };
+    (output, read)
+}
+
+#[test]
+fn a_sample_reads_the_chunks_of_its_values_alone() {
+    let database = make("plans");
+    // the settings do what they are for
+    let explained = database.psql(
+        "SELECT format('EXPLAIN SELECT * FROM %s WHERE chunk_id = 1', reltoastrelid::regclass)
+         FROM pg_class WHERE relname = 't' \\gexec",
+    );
+    assert!(explained.contains("Seq Scan"), "{explained}");
+    let sample = ["advise-threshold", "t", "-c", "v", "--sample", "1 block", "--format", "json"];
+    let (output, read) = reads(&database, &sample);
+    let report: Value = serde_json::from_str(&output).unwrap();
+    let rows = report["sample"]["rows"].as_u64().unwrap();
+    assert!((100..200).contains(&rows), "{rows}");
+    // three chunks each, four of them on a page that is mostly still at hand
+    assert!((rows / 2..rows * 3).contains(&read.toast_blocks), "{rows} rows: {read:?}");
+    assert_eq!((read.heap_scans, read.toast_scans), (0, 0));
+    let exact = [&sample[..], &["--exact"]].concat();
+    let (_, read) = reads(&database, &exact);
+    assert_eq!((read.heap_scans, read.toast_scans), (0, 0));
+    let (_, read) = reads(&database, &["inspect", "--value", "t.v@(0,1)"]);
+    assert!(read.toast_blocks <= 8, "{read:?}");
+    assert_eq!((read.heap_scans, read.toast_scans), (0, 0));
+}
+
+#[test]
+fn retoast_finds_rows_by_their_addresses() {
+    let database = make("plans");
+    for choice in [
+        &["--toaster", "lz4", "--source", "functions"][..],
+        &["--toaster", "external", "--source", "pageinspect", "--verify", "full"],
+        &["--policy", "always", "--method", "pglz", "--source", "functions"],
+        &["--policy", "ratio=0.5", "--method", "either", "--source", "pageinspect"],
+    ] {
+        let arguments = [&["retoast", "t", "-c", "v", "--format", "json"], choice].concat();
+        let (output, read) = reads(&database, &arguments);
+        let report: Value = serde_json::from_str(&output).unwrap();
+        assert!(report["tables"][0]["rows_stored"].as_u64() > Some(0), "{choice:?}: {report}");
+        assert_eq!((read.heap_scans, read.toast_scans), (0, 0), "{choice:?}");
+    }
+}

@@ -1,0 +1,130 @@
+//! `--from-toaster`, and what surrounds a choice of `pg_toaster`, on a stand-in: what dropped columns
+//! hold, values that the server reads in two ways, partitioned parents.
+
+use serde_json::Value;
+
+use crate::command::{Run, run, toastctl};
+use crate::retoast_around::valid;
+use crate::server::Database;
+use crate::standin;
+
+fn retoast(database: &Database<'_>, arguments: &[&str]) -> Run {
+    run(toastctl().args(["retoast", "-d", &database.conninfo()]).args(arguments))
+}
+
+fn json(database: &Database<'_>, arguments: &[&str]) -> (Option<i32>, Value) {
+    let run = retoast(database, &[arguments, &["--format", "json"]].concat());
+    let report: Result<Value, _> = serde_json::from_str(&run.stdout);
+    let report = report.unwrap_or_else(|error| panic!("{error}: {}{}", run.stdout, run.stderr));
+    valid(&report);
+    (run.code, report)
+}
+
+/// Live tuples of a table with a custom pointer of a toaster, found by its bytes: tag, and behind two
+/// lengths the OID, its high half first.
+fn pointers(database: &Database<'_>, table: &str, toaster: u32) -> u64 {
+    let halves = [(toaster >> 16) as u16, toaster as u16];
+    let oid: String = halves
+        .iter()
+        .flat_map(|half| half.to_le_bytes())
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    database
+        .psql(&format!(
+            "SELECT count(*) FROM generate_series(0, pg_relation_size('{table}') / 8192 - 1) AS b,
+                 LATERAL heap_page_items(get_raw_page('{table}', b::int))
+             WHERE lp_flags = 1 AND t_xmax = '0' AND encode(t_data, 'hex') ~ '0104.{{16}}{oid}'"
+        ))
+        .parse()
+        .unwrap()
+}
+
+#[test]
+fn values_of_dropped_columns_count_and_are_cleared() {
+    let server = standin::start();
+    let database = server.create_database("dropped");
+    let captures = ["bytea_fresh", "json_diff_plain"].map(|t| standin::capture("jsonb_toaster", t));
+    let toasters = standin::meta(&captures[0])["pg_toaster"].clone();
+    standin::make_toasters(&database, &toasters);
+    standin::transplant(&database, &captures);
+    let row = toasters.as_array().unwrap().iter().find(|row| row["tsrname"] == "bytea_toaster");
+    let toaster = row.unwrap()["oid"].as_u64().unwrap() as u32;
+    let held = pointers(&database, "bytea_fresh", toaster);
+    assert!(held > 10, "{held}");
+    database.psql("ALTER TABLE bytea_fresh DROP COLUMN a");
+
+    let (code, planned) = json(&database, &["--from-toaster", "bytea_toaster", "--dry-run"]);
+    assert_eq!(code, Some(0), "{planned}");
+    assert_eq!(planned["departure"]["values_before"], held, "{planned}");
+    assert_eq!(planned["tables"][0]["rows_found"], held, "{planned}");
+    assert_eq!(pointers(&database, "bytea_fresh", toaster), held);
+
+    let (code, left) = json(&database, &["--from-toaster", "bytea_toaster"]);
+    assert_eq!(code, Some(0), "{left}");
+    assert_eq!(left["tables"][0]["rows_stored"], held, "{left}");
+    assert_eq!(left["departure"]["gone"], true, "{left}");
+    assert_eq!(left["departure"]["values_left"], 0, "{left}");
+    assert_eq!(pointers(&database, "bytea_fresh", toaster), 0);
+    assert_eq!(database.psql("SELECT count(*) > 10 FROM bytea_fresh"), "t");
+
+    values_read_in_two_ways_are_left_with_what_mends_them(&database);
+    parents_get_the_choice_of_their_partitions(&database);
+    a_toaster_that_would_refuse_values_is_not_set(&database);
+}
+
+fn values_read_in_two_ways_are_left_with_what_mends_them(database: &Database<'_>) {
+    let arguments = ["json_diff_plain", "--from-toaster", "jsonb_toaster", "--dry-run"];
+    let (_, report) = json(database, &arguments);
+    let table = &report["tables"][0];
+    let skipped = table["skipped"].as_array().unwrap();
+    assert!(!skipped.is_empty(), "{report}");
+    for row in skipped {
+        let reason = row["reason"].as_str().unwrap();
+        assert!(reason.contains("the server reads it in two ways"), "{reason}");
+    }
+    let notes = table["notes"].to_string();
+    assert!(
+        notes.contains("(SELECT jsonb_object_agg(key, value::text::jsonb) FROM jsonb_each("),
+        "{notes}"
+    );
+    assert!(!notes.contains("VACUUM FULL gets rid of them"), "{notes}");
+    assert!(notes.contains("Do not run VACUUM FULL"), "{notes}");
+}
+
+fn parents_get_the_choice_of_their_partitions(database: &Database<'_>) {
+    database.psql(
+        "CREATE TABLE parent (id int, a bytea) PARTITION BY RANGE (id);
+         ALTER TABLE parent ALTER a SET STORAGE external;
+         CREATE TABLE leaf PARTITION OF parent FOR VALUES FROM (0) TO (10)",
+    );
+    let planned = |toaster: &str| {
+        let arguments = ["parent", "-c", "a", "--toaster", toaster, "--dry-run"];
+        let planned = retoast(database, &arguments);
+        assert_eq!(planned.code, Some(0), "{}{}", planned.stdout, planned.stderr);
+        planned.stderr
+    };
+    let set = "public.parent: would set: ALTER TABLE ONLY \"public\".\"parent\" ALTER COLUMN \"a\" SET \
+               TOASTER \"bytea_toaster\"\n";
+    let to = planned("bytea_toaster");
+    assert!(to.contains(set), "{to}");
+    // it has the default one already, and its storage is its own
+    let back = planned("deftoaster");
+    assert!(!back.contains("would set"), "{back}");
+}
+
+fn a_toaster_that_would_refuse_values_is_not_set(database: &Database<'_>) {
+    database.psql(
+        "CREATE TABLE long (id int, a bytea);
+         INSERT INTO long SELECT i, decode(repeat('ab', CASE i WHEN 7 THEN 1025 ELSE 1024 END), 'hex')
+         FROM generate_series(1, 10) i",
+    );
+    let arguments = ["long", "-c", "a", "--toaster", "dummy_toaster", "--dry-run"];
+    let refused = retoast(database, &arguments);
+    assert_eq!(refused.code, Some(1), "{}{}", refused.stdout, refused.stderr);
+    let message = "public.long: rows with values of more than 1024 bytes: 1, the first at (0,7); toaster \
+                   \"dummy_toaster\" refuses such values";
+    assert!(refused.stderr.contains(message), "{}", refused.stderr);
+    database.psql("UPDATE long SET a = NULL WHERE id = 7");
+    let planned = retoast(database, &arguments);
+    assert_eq!(planned.code, Some(0), "{}{}", planned.stdout, planned.stderr);
+}

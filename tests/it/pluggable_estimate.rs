@@ -1,0 +1,134 @@
+//! What `advise-threshold` says of `jsonb_toaster`, against what a server with it has stored of the same
+//! documents.
+
+use serde_json::Value;
+
+use crate::command::{run, toastctl};
+use crate::server;
+use crate::standin;
+
+/// Rows of an average value, as a server stores them.
+#[derive(Debug)]
+struct Stored {
+    /// Values out of the ordinary, or out of line.
+    values: u64,
+    /// Those of them with a custom pointer.
+    custom: u64,
+    /// In the row.
+    inline: f64,
+    /// In the TOAST relation.
+    toast: f64,
+}
+
+/// What the capture's server has stored.
+fn stored(dir: &std::path::Path) -> Stored {
+    let mut command = toastctl();
+    command.current_dir(dir).args(["inspect", "--relation-file", "heap.bin", "--columns"]);
+    command.args(["@meta.json", "--toast-file", "toast.bin", "--format", "json"]);
+    let report: Value = serde_json::from_str(&run(&mut command).ok()).unwrap();
+    let columns = report["relations"][0]["columns"].as_array().unwrap();
+    let column = columns.iter().find(|column| column["column"] == "js").unwrap();
+    let sum = |list: &str, key: &str, external: bool| -> u64 {
+        let entries = column[list].as_array().unwrap().iter();
+        let counted = entries
+            .filter(|entry| !external || entry["form"].as_str().unwrap().starts_with("external"));
+        counted.map(|entry| entry[key].as_u64().unwrap()).sum()
+    };
+    let custom = sum("toasters", "values", false);
+    let values = custom + sum("forms", "values", true);
+    let inline = sum("toasters", "inline_bytes", false) + sum("forms", "pointer_bytes", true);
+    // a chunk's tuple: header, chunk_id, chunk_seq, varlena header; and its line pointer
+    let tuple = |data: u64| (24 + 12 + data).next_multiple_of(8) + 4;
+    let meta = standin::meta(dir);
+    let chunks = |value: &Value| {
+        let count = value["chunks"].as_u64().unwrap();
+        // with the varlena headers
+        let rest = value["stored_bytes"].as_u64().unwrap() - count * 4 - (count - 1) * 1996;
+        (count - 1) * tuple(1996) + tuple(rest)
+    };
+    let toast: u64 =
+        meta["toast_relations"][0]["values"].as_array().unwrap().iter().map(chunks).sum();
+    let average = |sum: u64| sum as f64 / values as f64;
+    Stored { values, custom, inline: average(inline), toast: average(toast) }
+}
+
+#[test]
+fn documents_are_foretold_as_a_server_with_jsonb_toaster_stores_them() {
+    let database = server::shared().create_database("foretold");
+    database.psql("CREATE EXTENSION pageinspect");
+    for table in [
+        "json_talk",
+        "json_talk_random",
+        "json_midkeys",
+        "json_nested",
+        "json_strings",
+        "json_array_small",
+    ] {
+        let dir = standin::capture("jsonb_toaster", table);
+        let meta = standin::meta(&dir);
+        for sql in ["sql_prelude", "sql"].iter().flat_map(|key| meta[key].as_array().unwrap()) {
+            // the same documents, as a stock server stores them
+            let sql = sql.as_str().unwrap().replace("toaster jsonb_toaster", "");
+            database.psql(&sql.replace("create function", "create or replace function"));
+        }
+        let mut command = toastctl();
+        command.args(["advise-threshold", "-d", &database.conninfo(), table, "-c", "js"]);
+        let text = run(command.args(["--sample", "100%", "--format", "json"])).ok();
+        let report: Value = serde_json::from_str(&text).unwrap();
+        let schema: Value = serde_json::from_str(toastctl::advise::result::JSON_SCHEMA).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let errors: Vec<String> = validator.iter_errors(&report).map(|e| e.to_string()).collect();
+        assert!(errors.is_empty(), "{errors:#?}");
+        let estimate = &report["pluggable"][0];
+        let real = stored(&dir);
+        assert_eq!(estimate["toaster"], "jsonb_toaster");
+        assert_eq!(estimate["values"], real.values, "{table}");
+        assert_eq!(estimate["divided_values"], real.custom, "{table}");
+        let close = |key: &str, real: f64| {
+            let foretold = estimate[key].as_f64().unwrap();
+            assert!(
+                (foretold - real).abs() <= (real * 0.015).max(4.0),
+                "{table}, {key}: {foretold} foretold, {real} stored"
+            );
+        };
+        close("inline_bytes_per_value", real.inline);
+        close("toast_bytes_per_value", real.toast);
+    }
+}
+
+/// Root arrays are read by chunk, without the index; objects in more pieces than before.
+#[test]
+fn whole_documents_are_said_to_become_more_expensive() {
+    let database = server::shared().create_database("dearer");
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (id int, js jsonb);
+         INSERT INTO t SELECT i, jsonb_build_object('id', i, 'note', md5(i::text)) ||
+             (SELECT jsonb_object_agg('k' || k, (SELECT jsonb_agg(md5(i || '.' || k || '.' || g))
+                                                 FROM generate_series(1, 40) g))
+              FROM generate_series(1, 8) k) FROM generate_series(1, 100) i;
+         CREATE TABLE a (id int, js jsonb);
+         INSERT INTO a SELECT i, (SELECT jsonb_agg(md5(i || '.' || g)) FROM generate_series(1, 250) g)
+         FROM generate_series(1, 100) i",
+    );
+    let advise = |table: &str, format: &str| {
+        let mut command = toastctl();
+        command.args(["advise-threshold", "-d", &database.conninfo(), table, "-c", "js"]);
+        run(command.args(["--sample", "100%", "--format", format])).ok()
+    };
+    let json = |table| -> Value { serde_json::from_str(&advise(table, "json")).unwrap() };
+    let objects = json("t");
+    let figure = |report: &Value, key: &str| report["pluggable"][0][key].as_f64().unwrap();
+    let (whole, today) =
+        (figure(&objects, "whole_read_buffers"), figure(&objects, "whole_read_buffers_today"));
+    assert!(whole > today * 2.0, "{objects}");
+    assert!(figure(&objects, "read_buffers") < today, "{objects}");
+    let text = advise("t", "table").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(": whole documents become more expensive to read; changing"), "{text}");
+
+    let arrays = json("a");
+    assert_eq!(figure(&arrays, "read_buffers"), 1.0, "{arrays}");
+    assert_eq!(arrays["pluggable"][0]["divided_values"], 100);
+    // a directory of about 5 chunks
+    assert!((90.0..120.0).contains(&figure(&arrays, "inline_bytes_per_value")), "{arrays}");
+}

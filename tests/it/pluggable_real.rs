@@ -1,0 +1,302 @@
+//! A real server with pluggable TOAST, where there is one.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::command::{Run, run, scrub, toastctl};
+use crate::pluggable::counted;
+
+/// The connection string (keywords and values) of a server with pluggable TOAST, of a superuser in a
+/// database with pageinspect, `bytea_toaster` and `jsonb_toaster`.
+const PLUGGABLE: &str = "TOASTCTL_TEST_PLUGGABLE";
+
+/// A real server with pluggable TOAST.
+struct Real(String);
+
+impl Real {
+    fn psql(&self, sql: &str) -> String {
+        let mut psql = Command::new("psql");
+        scrub(&mut psql);
+        psql.args(["-X", "-At", "-q", "-v", "ON_ERROR_STOP=1", "-d", &self.0, "-c", sql]);
+        run(&mut psql).ok().trim_end().to_owned()
+    }
+
+    fn retoast(&self, arguments: &[&str]) -> Value {
+        let mut command = toastctl();
+        command.args(["retoast", "-d", &self.0, "--format", "json", "--verify", "full"]);
+        let done = run(command.args(arguments));
+        assert_eq!(done.code, Some(0), "{arguments:?}: {}{}", done.stdout, done.stderr);
+        serde_json::from_str(&done.stdout).unwrap()
+    }
+
+    /// Values of a column by toaster.
+    fn toasters(&self, table: &str, column: &str) -> BTreeMap<String, u64> {
+        let mut command = toastctl();
+        command.args(["inspect", "-d", &self.0, "--format", "json", table]);
+        let report = counted(&run(&mut command));
+        let columns = report["columns"].as_array().unwrap();
+        let column = columns.iter().find(|found| found["column"] == column).unwrap();
+        let count = |found: &Value| {
+            let name = found["toaster"].as_str().unwrap().to_owned();
+            (name, found["values"].as_u64().unwrap())
+        };
+        column["toasters"].as_array().unwrap().iter().map(count).collect()
+    }
+}
+
+#[test]
+fn a_real_server_with_pluggable_toast_is_migrated_both_ways() {
+    let Some(real) = real() else { return };
+    real.psql(
+        "DROP SCHEMA IF EXISTS toastctl_test CASCADE; CREATE SCHEMA toastctl_test;
+         CREATE TABLE toastctl_test.t (id int PRIMARY KEY, a bytea, js jsonb);
+         INSERT INTO toastctl_test.t SELECT i,
+             (SELECT string_agg(decode(md5(i || '/' || k), 'hex'), '') FROM generate_series(1, i * 20) k),
+             jsonb_build_object('n', i, 'list', (SELECT jsonb_agg(md5(i || '.' || k))
+                                                 FROM generate_series(1, i * 10) k))
+         FROM generate_series(1, 100) i",
+    );
+    let contents = || {
+        real.psql(
+            "SELECT md5(string_agg(md5(a) || md5(js::text), '' ORDER BY id)) FROM toastctl_test.t",
+        )
+    };
+    let before = contents();
+    for (column, toaster) in [("a", "bytea_toaster"), ("js", "jsonb_toaster")] {
+        let to = |name: &str| {
+            real.retoast(&["toastctl_test.t", "-c", column, "--toaster", name])["tables"][0].clone()
+        };
+        let there = to(toaster);
+        assert!(there["rows_stored"].as_u64().unwrap() > 50, "{there}");
+        assert_eq!(contents(), before, "{toaster}");
+        let held = real.toasters("toastctl_test.t", column);
+        assert!(held.len() == 1 && held[toaster] > 50, "{held:?}");
+        assert_eq!(to(toaster)["rows_found"], 0);
+        to("deftoaster");
+        assert_eq!(contents(), before, "back from {toaster}");
+        assert!(real.toasters("toastctl_test.t", column).is_empty());
+        assert_eq!(to("deftoaster")["rows_found"], 0);
+        to(toaster);
+        let left = real.retoast(&["toastctl_test.*", "--from-toaster", toaster]);
+        assert_eq!(left["departure"]["gone"], true, "{left}");
+        assert_eq!(contents(), before, "without {toaster}");
+    }
+    real.psql("DROP SCHEMA toastctl_test CASCADE");
+}
+
+impl Real {
+    /// A database of its own on the same server, with everything in it.
+    fn database(&self, name: &str) -> Real {
+        self.psql(&format!("DROP DATABASE IF EXISTS {name}"));
+        self.psql(&format!("CREATE DATABASE {name}"));
+        let real = Real(format!("{} dbname={name}", self.0));
+        real.psql(
+            "CREATE EXTENSION pageinspect; CREATE EXTENSION bytea_toaster; CREATE EXTENSION jsonb_toaster",
+        );
+        real
+    }
+
+    fn run(&self, arguments: &[&str]) -> Run {
+        let mut command = toastctl();
+        run(command.args(["retoast", "-d", &self.0, "--format", "json"]).args(arguments))
+    }
+
+    fn report(&self, arguments: &[&str], code: i32) -> Value {
+        let done = self.run(arguments);
+        assert_eq!(done.code, Some(code), "{arguments:?}: {}{}", done.stdout, done.stderr);
+        serde_json::from_str(&done.stdout).unwrap()
+    }
+}
+
+/// The real server, or a word that there is none.
+fn real() -> Option<Real> {
+    let connection = std::env::var(PLUGGABLE).ok();
+    if connection.is_none() {
+        println!("notice: not run: {PLUGGABLE} names no server with pluggable TOAST");
+    }
+    connection.map(Real)
+}
+
+const LONG: &str =
+    "(SELECT string_agg(decode(md5(i || '.' || g), 'hex'), '') FROM generate_series(1, 400) g)";
+
+#[test]
+fn a_toaster_is_removed_by_the_steps_that_are_printed() {
+    let Some(real) = real() else { return };
+    let real = real.database("toastctl_steps");
+    real.psql(&format!(
+        "CREATE TABLE held (id int PRIMARY KEY, a bytea TOASTER bytea_toaster, b text);
+         ALTER TABLE held ALTER a SET STORAGE external;
+         INSERT INTO held SELECT i, {LONG}, 'x' FROM generate_series(1, 50) i;
+         ALTER TABLE held DROP COLUMN a;
+         CREATE TABLE empty (id int, a bytea TOASTER bytea_toaster, b text);
+         INSERT INTO empty VALUES (1, NULL, 'x');
+         ALTER TABLE empty DROP COLUMN a;
+         CREATE TABLE living (id int, a bytea TOASTER bytea_toaster);
+         ALTER TABLE living ALTER a SET STORAGE external;
+         CREATE INDEX ON living (substr(a, 1, 10));
+         INSERT INTO living SELECT i, {LONG} FROM generate_series(1, 50) i"
+    ));
+    let leave = ["--from-toaster", "bytea_toaster"];
+    let first = real.report(&leave, 1)["departure"].clone();
+    assert_eq!((&first["values_before"], &first["values_left"]), (&100.into(), &0.into()));
+    assert_eq!(first["columns_left"], serde_json::json!([]));
+    let dropped = ["public.empty, dropped column 2", "public.held, dropped column 2"];
+    assert_eq!(first["dropped_columns_left"], serde_json::json!(dropped));
+    assert_eq!(first["gone"], false);
+    let steps: Vec<String> = serde_json::from_value(first["steps"].clone()).unwrap();
+    let begin = steps.iter().position(|step| step == "BEGIN;").unwrap();
+    real.psql(&steps[..begin].join("\n"));
+    let second = real.report(&leave, 0)["departure"].clone();
+    assert_eq!(second["gone"], true, "{second}");
+    real.psql(&serde_json::from_value::<Vec<String>>(second["steps"].clone()).unwrap().join("\n"));
+    assert_eq!(real.psql("SELECT count(*) FROM pg_toaster WHERE tsrname = 'bytea_toaster'"), "0");
+    assert_eq!(real.psql("SELECT count(*) FROM pg_extension WHERE extname = 'bytea_toaster'"), "0");
+    // every table takes long values
+    for table in ["held", "empty"] {
+        real.psql(&format!(
+            "UPDATE {table} SET b = (SELECT string_agg(md5(g::text), '') FROM generate_series(1, 500) g)"
+        ));
+    }
+    real.psql(&format!("INSERT INTO living SELECT i, {LONG} FROM generate_series(51, 60) i"));
+    assert_eq!(real.psql("SELECT count(*) FROM living WHERE length(a) = 6400"), "60");
+    real.psql("CREATE EXTENSION bytea_toaster");
+}
+
+#[test]
+fn values_read_in_two_ways_are_mended_as_the_hint_says() {
+    let Some(real) = real() else { return };
+    let real = real.database("toastctl_diffs");
+    real.psql(
+        "CREATE TABLE d (id int, js jsonb TOASTER jsonb_toaster);
+         INSERT INTO d SELECT i, jsonb_build_object('k', i, 'a', jsonb_build_array('1234567890',
+                (SELECT string_agg(md5(i || '.' || g), '') FROM generate_series(1, 150) g)),
+             'b', jsonb_build_object('deep', jsonb_build_object('d', jsonb_build_array('1234567890',
+                (SELECT string_agg(md5(i || '/' || g), '') FROM generate_series(1, 150) g)))))
+         FROM generate_series(1, 4) i;
+         UPDATE d SET js = jsonb_set(js, '{a,0}', '\"ABCDEFGHIJ\"') WHERE id <= 2;
+         UPDATE d SET js = jsonb_set(js, '{b,deep,d,0}', '\"ABCDEFGHIJ\"') WHERE id = 3",
+    );
+    let leave = ["d", "--from-toaster", "jsonb_toaster"];
+    let first = real.report(&leave, 1);
+    assert_eq!(first["tables"][0]["skipped"].as_array().unwrap().len(), 3, "{first}");
+    let notes = first["tables"][0]["notes"].to_string().replace("\\\"", "\"");
+    let own = "(SELECT jsonb_object_agg(key, value::text::jsonb) FROM jsonb_each(\"js\"))";
+    let deep = "jsonb_set(\"js\", '{a,b}', (SELECT jsonb_object_agg(key, value::text::jsonb) FROM \
+                jsonb_each(\"js\" -> 'a' -> 'b')))";
+    assert!(notes.contains(own) && notes.contains(deep), "{notes}");
+    real.psql(&format!("UPDATE d SET js = {own} WHERE id <= 2"));
+    let deep = deep.replace("'{a,b}'", "'{b,deep}'").replace("'a' -> 'b'", "'b' -> 'deep'");
+    real.psql(&format!("UPDATE d SET js = {deep} WHERE id = 3"));
+    let second = real.report(&leave, 0);
+    assert_eq!(second["departure"]["gone"], true, "{second}");
+    let changed = "SELECT string_agg((js #>> '{a,0}') || (js #>> '{b,deep,d,0}') || (js::text ~ 'ABCDEFGHIJ'), \
+                   ' ' ORDER BY id) FROM d";
+    assert_eq!(
+        real.psql(changed),
+        "ABCDEFGHIJ1234567890true ABCDEFGHIJ1234567890true 1234567890ABCDEFGHIJtrue \
+         12345678901234567890false"
+    );
+}
+
+#[test]
+fn parents_and_partitions_get_the_same_toaster() {
+    let Some(real) = real() else { return };
+    let real = real.database("toastctl_parents");
+    real.psql(
+        "CREATE TABLE p (id int, a bytea) PARTITION BY RANGE (id);
+         CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100);
+         ALTER TABLE p ALTER a SET STORAGE external",
+    );
+    let set = || {
+        real.psql(
+            "SELECT string_agg(c.relname || ' ' || attstorage::text || ' ' || tsrname, ', ' ORDER BY c.relname)
+             FROM pg_attribute JOIN pg_class c ON c.oid = attrelid JOIN pg_toaster t ON t.oid = atttoaster
+             WHERE attname = 'a'",
+        )
+    };
+    real.report(&["p", "-c", "a", "--toaster", "bytea_toaster"], 0);
+    assert_eq!(set(), "p e bytea_toaster, p1 e bytea_toaster");
+    real.report(&["p", "-c", "a", "--toaster", "deftoaster"], 0);
+    assert_eq!(set(), "p e deftoaster, p1 e deftoaster");
+    real.report(&["p", "-c", "a", "--toaster", "lz4"], 0);
+    assert_eq!(set(), "p x deftoaster, p1 x deftoaster");
+}
+
+#[test]
+fn a_toaster_that_would_refuse_values_is_never_set() {
+    let Some(real) = real() else { return };
+    let real = real.database("toastctl_refused");
+    real.psql(&format!(
+        "CREATE EXTENSION dummy_toaster;
+         CREATE TABLE t (id int, a bytea);
+         INSERT INTO t SELECT i, {LONG} FROM generate_series(1, 10) i"
+    ));
+    let refused = real.run(&["t", "-c", "a", "--toaster", "dummy_toaster"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("1024 bytes: 10, the first at (0,1); "), "{}", refused.stderr);
+    // the application goes on
+    real.psql(&format!("INSERT INTO t SELECT i, {LONG} FROM generate_series(11, 20) i"));
+    assert_eq!(real.psql("SELECT count(*) FROM pg_attribute WHERE atttoaster = 9864 AND attname = 'a' AND attrelid = 't'::regclass"), "1");
+}
+
+/// Of objects, compressible ones, and arrays: row, TOAST relation, and buffers.
+#[test]
+fn documents_are_foretold_as_the_server_stores_them() {
+    let Some(real) = real() else { return };
+    let real = real.database("toastctl_foretold");
+    for (table, document) in [
+        (
+            "compressible",
+            "jsonb_build_object('id', i) || (SELECT jsonb_object_agg('k' || k, jsonb_build_array(
+                 repeat(md5(i || '.' || k), 40), (SELECT string_agg(md5(k || '/' || g), '') FROM
+                 generate_series(1, 12) g))) FROM generate_series(1, 8) k)",
+        ),
+        (
+            "objects",
+            "jsonb_build_object('id', i, 'note', md5(i::text)) || (SELECT jsonb_object_agg('k' || k,
+                 (SELECT jsonb_agg(md5(i || '.' || k || '.' || g)) FROM generate_series(1, 40) g))
+                 FROM generate_series(1, 8) k)",
+        ),
+        ("arrays", "(SELECT jsonb_agg(md5(i || '.' || g)) FROM generate_series(1, 250) g)"),
+    ] {
+        real.psql(&format!(
+            "CREATE TABLE {table} (id int, js jsonb);
+             INSERT INTO {table} SELECT i, {document} FROM generate_series(1, 100) i"
+        ));
+        let mut command = toastctl();
+        command.args(["advise-threshold", "-d", &real.0, table, "-c", "js", "--sample", "100%"]);
+        let text = run(command.args(["--format", "json"])).ok();
+        let foretold: Value = serde_json::from_str(&text).unwrap();
+        let foretold = &foretold["pluggable"][0];
+        // a fresh relation holds nothing else
+        real.psql(&format!(
+            "CREATE TABLE {table}_there (id int, js jsonb TOASTER jsonb_toaster);
+             INSERT INTO {table}_there SELECT id, js::text::jsonb FROM {table}"
+        ));
+        let mut command = toastctl();
+        command.args(["inspect", "-d", &real.0, "--format", "json", &format!("{table}_there")]);
+        let report = counted(&run(&mut command));
+        let toasters = report["columns"][1]["toasters"].as_array().unwrap();
+        let sum = |key: &str| toasters.iter().map(|t| t[key].as_u64().unwrap()).sum::<u64>() as f64;
+        let inline = sum("inline_bytes") / sum("values");
+        let toast = real.psql(&format!(
+            "SELECT reltoastrelid::regclass FROM pg_class WHERE relname = '{table}_there'"
+        ));
+        // header, chunk_id, chunk_seq and varlena header, and the line pointer
+        let toast = real.psql(&format!(
+            "SELECT sum((36 + octet_length(chunk_data) + 7) / 8 * 8 + 4) / 100.0 FROM {toast}"
+        ));
+        let toast: f64 = toast.parse().unwrap();
+        println!("{table}: {inline} in the row, {toast} out of it; foretold {foretold}");
+        assert_eq!(foretold["divided_values"], 100, "{foretold}");
+        let close = |key: &str, real: f64, part: f64| {
+            let foretold = foretold[key].as_f64().unwrap();
+            assert!((foretold - real).abs() <= real * part + 200.0 * part, "{table} {key}: {foretold}, {real}");
+        };
+        close("inline_bytes_per_value", inline, 0.03);
+        close("toast_bytes_per_value", toast, 0.03);
+    }
+}

@@ -1,0 +1,56 @@
+//! A plain TCP proxy before a server, which can be made to pass nothing on.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Passes on what comes, until it is stalled.
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
+
+    stalled: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    /// Before the server at this port of 127.0.0.1.
+    pub(crate) fn start(server: u16) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stalled = Arc::new(AtomicBool::new(false));
+        let switch = Arc::clone(&stalled);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { continue };
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let switch = Arc::clone(&switch);
+                    std::thread::spawn(move || pass_on(from, to, &switch));
+                }
+            }
+        });
+        Proxy { port, stalled }
+    }
+
+    /// Whether what comes is kept back from now on. No connection ends of it.
+    pub(crate) fn stall(&self, stalled: bool) {
+        self.stalled.store(stalled, Ordering::Relaxed);
+    }
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream, stalled: &AtomicBool) {
+    let mut bytes = vec![0; 65536];
+    while let Ok(read @ 1..) = from.read(&mut bytes) {
+        while stalled.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if to.write_all(&bytes[..read]).is_err() {
+            break;
+        }
+    }
+    while stalled.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}

@@ -1,0 +1,105 @@
+//! The README's session: its commands, run on the demo's data, still print what it shows, figures aside.
+//! `TOASTCTL_UPDATE_README=1 cargo test --test it readme` writes it anew.
+
+use std::path::Path;
+
+use crate::command::{run, toastctl};
+use crate::server::{Options, Server};
+
+/// The session stands between this line and the next fence.
+const FENCE: &str = "```text\n$ toastctl ";
+/// The README's width.
+const COLUMNS: &str = "80";
+
+/// Words of a shell's line without quotes.
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().skip(1).collect()
+}
+
+/// The text with sizes, numbers and times masked, and without what depends on them: line breaks, the widths
+/// of tables, columns that found no room, and waits.
+fn masked(text: &str) -> String {
+    let lines =
+        text.lines().filter(|line| !line.starts_with("locks: ") && !line.starts_with("waited: "));
+    let text: String = lines.flat_map(|line| [line, "\n"]).collect();
+    let mut kept = String::new();
+    let mut rest = text.as_str();
+    while let Some((before, after)) = rest.split_once("(no room for") {
+        kept.push_str(before);
+        rest = after.split_once(')').map_or("", |(_, after)| after);
+    }
+    kept.push_str(rest);
+    let mut out: Vec<String> = Vec::new();
+    for word in kept.split_whitespace() {
+        let core: String = word
+            .trim_start_matches(['+', '-', '±'])
+            .chars()
+            .map(|c| if c.is_ascii_digit() || c == '.' { '#' } else { c })
+            .collect();
+        let mut core: String = core.chars().fold(String::new(), |mut text, c| {
+            if !(matches!(c, '#' | '-' | '+') && text.ends_with(c)) {
+                text.push(c);
+            }
+            text
+        });
+        for unit in ["bytes", "kB", "MB", "GB", "ns", "µs", "ms", "s"] {
+            if core.trim_end_matches([',', ';', ')']) == unit
+                && out.last().is_some_and(|last| last.ends_with('#'))
+            {
+                core = core.replace(unit, "unit");
+            }
+        }
+        let rule = core.chars().all(|c| matches!(c, '-' | '+' | '|'));
+        if !core.is_empty() && !rule {
+            out.push(core);
+        }
+    }
+    out.join(" ")
+}
+
+#[test]
+fn the_session_is_what_the_program_prints() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let start = readme.find(FENCE).unwrap() + "```text\n".len();
+    let session = readme[start..].split("```").next().unwrap();
+    let server = Server::start(&Options::default());
+    if server.major() != 15 {
+        eprintln!("not run: the session is that of PostgreSQL 15, not {}", server.major());
+        return;
+    }
+    let database = server.create_database("readme");
+    database.psql(&std::fs::read_to_string(root.join("scripts/demo.sql")).unwrap());
+    let mut printed = String::new();
+    let mut commands = 0;
+    for line in session.lines().filter_map(|line| line.strip_prefix("$ ")) {
+        let mut command = toastctl();
+        command.args(words(line)).args(["-d", &database.conninfo()]).env("COLUMNS", COLUMNS);
+        let output = run(&mut command);
+        assert_eq!(output.code, Some(0), "{line}: {}", output.stderr);
+        let gap = if commands == 0 { "" } else { "\n" };
+        printed.push_str(&format!("{gap}$ {line}\n{}", output.stdout));
+        commands += 1;
+    }
+    assert!(commands >= 3, "{session}");
+    if std::env::var_os("TOASTCTL_UPDATE_README").is_some() {
+        let text = readme.replace(session, &printed);
+        std::fs::write(root.join("README.md"), text).unwrap();
+        return;
+    }
+    assert_eq!(
+        masked(session),
+        masked(&printed),
+        "README.md's session differs; TOASTCTL_UPDATE_README=1 writes it anew"
+    );
+}
+
+#[test]
+fn figures_are_masked_and_words_are_not() {
+    let one =
+        " doc | 5000 | 33 MB |\n-----+---\nwork: 12 scans, 3.5 s\nlocks: 1\n(no room for: A,\n B)";
+    let other = " doc  | 17  | 330 kB |\n---+-----\nwork: 1\nscans, 0.5 s\n";
+    assert_eq!(masked(one), masked(other));
+    assert_eq!(masked(one), "doc # # unit work: # scans, # unit");
+    assert_ne!(masked("complete"), masked("incomplete"));
+}

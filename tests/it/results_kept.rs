@@ -1,0 +1,247 @@
+//! What a run has finished is printed, whatever becomes of the rest: a table that is locked or has nothing to
+//! advise on, a Ctrl-C, a connection that is lost.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::command::{Run, run, toastctl};
+use crate::server::{self, Database};
+
+/// Three tables: `a`, bigger than `b`, and `c`.
+fn tables(name: &str) -> Database<'static> {
+    let database = server::shared().create_database(name);
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE a AS SELECT i, repeat(md5(i::text), 20) AS v FROM generate_series(1, 400) AS i;
+         CREATE TABLE b AS SELECT i, md5(i::text) AS v FROM generate_series(1, 300) AS i;
+         CREATE TABLE c AS SELECT * FROM b; CREATE TABLE narrow (id int)",
+    );
+    database
+}
+
+/// A session that holds a table in ACCESS EXCLUSIVE mode until it is dropped.
+struct Locker {
+    psql: Child,
+    input: ChildStdin,
+    pid: String,
+}
+
+impl Locker {
+    fn of(database: &Database<'_>, table: &str) -> Locker {
+        let mut psql = database
+            .psql_command()
+            .arg("-q")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = psql.stdin.take().unwrap();
+        writeln!(input, "BEGIN; LOCK TABLE {table}; SELECT pg_backend_pid();").unwrap();
+        let mut pid = String::new();
+        BufReader::new(psql.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+        Locker { psql, input, pid: pid.trim().to_owned() }
+    }
+}
+
+impl Drop for Locker {
+    fn drop(&mut self) {
+        // psql ends with its input, or has ended already
+        let _ = writeln!(self.input, "\\q");
+        let _ = self.psql.wait();
+    }
+}
+
+fn wait_until(what: &str, reached: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !reached() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn waits_for_a_lock(database: &Database<'_>) -> bool {
+    let sql = "SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+               WHERE NOT l.granted AND d.datname = current_database()";
+    database.psql(sql) != "0"
+}
+
+/// Starts a verb whose last table is locked; when it waits for that lock, `then` is done with its process ID.
+fn in_the_middle(database: &Database<'_>, arguments: &[&str], then: impl FnOnce(u32)) -> Run {
+    let mut command: Command = toastctl();
+    let [verb, rest @ ..] = arguments else { panic!("no verb") };
+    command.args([*verb, "-d", &database.url()]).args(rest).env("PGOPTIONS", "-c lock_timeout=0");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("it never waited for the lock", || waits_for_a_lock(database));
+    then(child.id());
+    let output = child.wait_with_output().unwrap();
+    Run {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn interrupt(pid: u32) {
+    assert!(Command::new("kill").args(["-INT", &pid.to_string()]).status().unwrap().success());
+}
+
+fn terminate(database: &Database<'_>) {
+    database.psql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE application_name LIKE 'toastctl%' AND datname = current_database()",
+    );
+}
+
+/// The relations of a JSON document of `inspect`.
+fn relations(json: &str) -> Vec<String> {
+    let report: Value =
+        serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"));
+    assert_eq!(report["schema"], "toastctl.inspect/1");
+    assert!(report["server"]["version_num"].as_u64().unwrap() >= 140_000);
+    let relations = report["relations"].as_array().unwrap();
+    relations.iter().map(|relation| relation["relation"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_locked_table_is_named_with_who_holds_it_and_the_others_are_reported() {
+    let database = tables("kept_locked");
+    let locker = Locker::of(&database, "b");
+    for format in ["json", "table", "csv"] {
+        let found = run(toastctl()
+            .args(["inspect", "-d", &database.url(), "--format", format, "a", "b", "c"])
+            .env("PGOPTIONS", "-c lock_timeout=200ms"));
+        assert_eq!(found.code, Some(1), "{}", found.stderr);
+        match format {
+            "json" => assert_eq!(relations(&found.stdout), ["public.a", "public.c"]),
+            _ => assert!(
+                found.stdout.contains("public.a") && found.stdout.contains("public.c"),
+                "{}",
+                found.stdout
+            ),
+        }
+        let expected = format!(
+            "toastctl: error: public.b: canceling statement due to lock timeout\n\
+             DETAIL:  Process {} (user \"postgres\", application \"psql\") holds an ACCESS EXCLUSIVE lock on it.\n\
+             HINT:  Try again when that has ended, or wait longer: PGOPTIONS='-c lock_timeout=10min'.\n",
+            locker.pid
+        );
+        assert_eq!(found.stderr, expected);
+    }
+    // the hint helps
+    let found =
+        in_the_middle(&database, &["inspect", "--format", "json", "a", "b"], |_| drop(locker));
+    assert_eq!(relations(&found.ok()), ["public.a", "public.b"]);
+}
+
+#[test]
+fn a_locked_table_that_is_advised_on_is_named_and_the_others_are_reported() {
+    let database = tables("kept_advise_locked");
+    let locker = Locker::of(&database, "b");
+    let found = run(toastctl()
+        .args(["advise-threshold", "-d", &database.url(), "--format", "jsonl", "b", "a"])
+        .env("PGOPTIONS", "-c lock_timeout=200ms"));
+    assert_eq!(found.code, Some(1), "{}", found.stderr);
+    assert!(found.stdout.contains("\"relation\":\"public.a\""), "{}", found.stdout);
+    let named = format!(
+        "toastctl: error: public.b: canceling statement due to lock timeout\nDETAIL:  Process {} ",
+        locker.pid
+    );
+    assert!(found.stderr.starts_with(&named), "{}", found.stderr);
+}
+
+#[test]
+fn a_table_without_toastable_columns_costs_the_others_nothing() {
+    let database = tables("kept_narrow");
+    let found = run(toastctl().args([
+        "advise-threshold",
+        "-d",
+        &database.url(),
+        "--format",
+        "json",
+        "a",
+        "narrow",
+    ]));
+    assert_eq!(found.code, Some(1), "{}", found.stderr);
+    let report: Value = serde_json::from_str(&found.stdout).unwrap();
+    assert_eq!(report["relation"], "public.a");
+    assert_eq!(
+        found.stderr,
+        "toastctl: error: relation \"public.narrow\" has no column that can be toasted\n"
+    );
+}
+
+#[test]
+fn an_interrupt_keeps_what_is_finished() {
+    let database = tables("kept_interrupt");
+    let locker = Locker::of(&database, "b");
+    for format in ["json", "jsonl"] {
+        let arguments = ["inspect", "--format", format, "a", "b"];
+        let found = in_the_middle(&database, &arguments, interrupt);
+        assert_eq!((found.code, found.stderr.as_str()), (Some(4), "toastctl: error: stopped\n"));
+        match format {
+            "json" => assert_eq!(relations(&found.stdout), ["public.a"]),
+            _ => {
+                let line: Value = serde_json::from_str(&found.stdout).unwrap();
+                assert_eq!(line["relation"], "public.a");
+            }
+        }
+        // the server does not go on waiting for nobody
+        wait_until("the statement goes on", || !waits_for_a_lock(&database));
+    }
+    let arguments = ["advise-threshold", "--format", "json", "a", "b"];
+    let found = in_the_middle(&database, &arguments, interrupt);
+    assert_eq!((found.code, found.stderr.as_str()), (Some(4), "toastctl: error: stopped\n"));
+    let report: Value = serde_json::from_str(&found.stdout).unwrap();
+    assert_eq!(report["relation"], "public.a");
+    drop(locker);
+}
+
+#[test]
+fn a_lost_connection_keeps_what_is_finished() {
+    let database = tables("kept_lost");
+    let locker = Locker::of(&database, "b");
+    for arguments in [
+        ["inspect", "--format", "json", "a", "b"],
+        ["advise-threshold", "--format", "json", "a", "b"],
+    ] {
+        let found = in_the_middle(&database, &arguments, |_| terminate(&database));
+        assert_eq!(found.code, Some(3), "{}", found.stderr);
+        assert!(
+            found.stderr.starts_with("toastctl: error: public.b: FATAL:  terminating connection"),
+            "{}",
+            found.stderr
+        );
+        if arguments[0] == "inspect" {
+            assert_eq!(relations(&found.stdout), ["public.a"]);
+        } else {
+            let report: Value = serde_json::from_str(&found.stdout).unwrap();
+            assert_eq!(report["relation"], "public.a");
+        }
+    }
+    drop(locker);
+}
+
+#[test]
+fn a_relation_is_printed_as_soon_as_it_is_read() {
+    let database = tables("kept_streamed");
+    let locker = Locker::of(&database, "b");
+    let mut child = toastctl()
+        .args(["inspect", "-d", &database.url(), "--format", "jsonl", "b", "a"])
+        .env("PGOPTIONS", "-c lock_timeout=0")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let relation = |line: String| {
+        let line: Value = serde_json::from_str(&line).unwrap();
+        line["relation"].as_str().unwrap().to_owned()
+    };
+    // while `b` is locked
+    assert_eq!(relation(lines.next().unwrap().unwrap()), "public.a");
+    drop(locker);
+    assert_eq!(relation(lines.next().unwrap().unwrap()), "public.b");
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,345 @@
+//! What `retoast` calls complete is what plain SQL counts: settings changed meanwhile, rows that the server
+//! refuses, hides or never lets go, and choices that cannot be stored.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::command::{Run, run, toastctl};
+use crate::retoast::{contents, done, refused, retoast, spawn, with_pageinspect};
+use crate::server::{self, Database};
+
+/// 1,500 rows with values that every method compresses.
+const TABLE: &str = "
+    CREATE TABLE t (id int PRIMARY KEY, n int, v text COMPRESSION pglz);
+    INSERT INTO t SELECT i, 0, (SELECT string_agg(repeat(md5((i * 31 + k)::text), 3), '')
+        FROM generate_series(1, 60) k) FROM generate_series(1, 1500) i";
+
+const LZ4: [&str; 5] = ["t", "-c", "v", "--toaster", "lz4"];
+
+/// A path that is not there yet, for this test alone.
+fn path(database: &Database<'_>, name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("{}.{name}", database.name()))
+}
+
+/// Waits until a query says `t`.
+#[track_caller]
+fn until(database: &Database<'_>, sql: &str) {
+    let began = Instant::now();
+    while database.psql(sql) != "t" {
+        assert!(began.elapsed() < Duration::from_secs(40), "{sql}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn ended(child: Child) -> Run {
+    let output = child.wait_with_output().unwrap();
+    Run {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// Runs `retoast` to lz4 on a fresh table, and has somebody else run `sql` when some rows are done.
+fn changed_meanwhile(database: &Database<'_>, sql: &str, more: &[&str]) -> Run {
+    database.psql(&format!("DROP TABLE IF EXISTS t; {TABLE}"));
+    let pause = path(database, "pause");
+    let words = ["--batch-ms", "1", "--pause-file", pause.to_str().unwrap()];
+    let child = spawn(database, &[&LZ4[..], &words, more].concat());
+    until(database, "SELECT count(*) > 50 FROM t WHERE pg_column_compression(v) = 'lz4'");
+    std::fs::write(&pause, "").unwrap();
+    // the rest is done under the other setting
+    database.psql(sql);
+    std::fs::remove_file(&pause).unwrap();
+    ended(child)
+}
+
+fn not_lz4(database: &Database<'_>) -> String {
+    database
+        .psql("SELECT count(*) FROM t WHERE pg_column_compression(v::text) IS DISTINCT FROM 'lz4'")
+}
+
+#[test]
+fn a_setting_changed_by_somebody_else_ends_the_sweep_and_is_named() {
+    let database = with_pageinspect("altered");
+    for (sql, said) in [
+        ("SET COMPRESSION pglz", "column \"v\" was set to compression pglz by somebody else"),
+        ("SET STORAGE external", "column \"v\" was set to storage external by somebody else"),
+        ("SET STORAGE plain", "column \"v\" was set to storage plain by somebody else"),
+        ("TYPE varchar", "the type of column \"v\" was changed"),
+        ("TYPE bytea USING convert_to(v, 'UTF8')", "the type of column \"v\" was changed"),
+    ] {
+        let run = changed_meanwhile(&database, &format!("ALTER TABLE t ALTER v {sql}"), &[]);
+        refused(&run, 1, said);
+        let report: Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_eq!(report["tables"][0]["outcome"], "failed", "{sql}: {report}");
+    }
+    let target = "ALTER TABLE t SET (toast_tuple_target = 4080)";
+    refused(
+        &changed_meanwhile(&database, target, &[]),
+        1,
+        "public.t: toast_tuple_target was set to 4080 by somebody else",
+    );
+    refused(&changed_meanwhile(&database, "ALTER TABLE t ADD x text", &[]), 1, "\"x\" was added");
+    // the same command finishes the work
+    let table = done(&retoast(&database, &LZ4));
+    assert_eq!((&table["rows_left"], not_lz4(&database).as_str()), (&0.into(), "0"));
+}
+
+#[test]
+fn with_enforce_a_changed_setting_is_set_right_and_complete_is_true() {
+    let database = with_pageinspect("enforced");
+    let sql = "ALTER TABLE t ALTER v SET STORAGE external, ALTER v SET COMPRESSION pglz,
+                   SET (toast_tuple_target = 4080);
+               INSERT INTO t SELECT -id, 0, v FROM t WHERE id <= 20;
+               UPDATE t SET v = v || 'x' WHERE id <= 100";
+    let run = changed_meanwhile(&database, sql, &["--enforce"]);
+    let table = done(&run);
+    assert!(run.stderr.contains("set right: ALTER TABLE ONLY"), "{}", run.stderr);
+    assert_eq!((&table["rows_left"], not_lz4(&database).as_str()), (&0.into(), "0"));
+    let settings = "SELECT attstorage, attcompression, reloptions FROM pg_attribute, pg_class c
+        WHERE attrelid = 't'::regclass AND attname = 'v' AND c.oid = attrelid";
+    assert_eq!(database.psql(settings), "x|l|");
+    // a type cannot be set right
+    let run = changed_meanwhile(&database, "ALTER TABLE t ALTER v TYPE varchar", &["--enforce"]);
+    refused(&run, 1, "the type of column \"v\" was changed");
+}
+
+/// Values of other columns that an UPDATE compresses or moves out leave more room to the next one.
+#[test]
+fn with_thirty_columns_the_second_run_touches_nothing() {
+    let database = with_pageinspect("thirty");
+    database.psql(
+        "CREATE FUNCTION val(kind float, n int) RETURNS text LANGUAGE sql VOLATILE AS $$
+             SELECT CASE WHEN kind < 0.2 THEN NULL
+                 WHEN kind < 0.5 THEN repeat(md5(random()::text), 1 + n / 32)
+                 WHEN kind < 0.8 THEN (SELECT string_agg(md5(random()::text || i), '')
+                                       FROM generate_series(1, 1 + n / 32) i)
+                 ELSE 'short' || n END $$;
+         DO $$
+         DECLARE cols text := ''; vals text := '';
+         BEGIN
+             PERFORM setseed(0.42);
+             FOR i IN 1..30 LOOP
+                 cols := cols || format(', c%s text COMPRESSION pglz', i);
+                 vals := vals || ', val(random(), (random() * random() * '
+                     || CASE WHEN i % 5 = 0 THEN 8000 ELSE 600 END || ')::int)';
+             END LOOP;
+             EXECUTE 'CREATE TABLE wide (id int PRIMARY KEY' || cols || ')';
+             EXECUTE 'INSERT INTO wide SELECT g' || vals || ' FROM generate_series(1, 900) g';
+         END $$",
+    );
+    database.psql("ALTER TABLE wide RENAME TO t");
+    let before = contents(&database, "t");
+    let columns = ["-c", "c5", "-c", "c10", "-c", "c1", "-c", "c2"];
+    for (source, toaster) in [("pageinspect", "lz4"), ("functions", "pglz")] {
+        let choice = ["t", "--toaster", toaster, "--source", source];
+        let arguments = [&choice[..], &columns].concat();
+        let first = done(&retoast(&database, &arguments));
+        assert_eq!(first["rows_left"], 0, "{arguments:?}: {first}");
+        let again = done(&retoast(&database, &arguments));
+        assert_eq!(again["rows_found"], 0, "{arguments:?}: {again}");
+    }
+    assert_eq!(contents(&database, "t"), before);
+}
+
+#[test]
+fn plain_is_refused_before_anything_is_set_where_values_do_not_fit() {
+    let database = with_pageinspect("toolong");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text);
+         INSERT INTO t SELECT i, repeat('p', i * 500) FROM generate_series(1, 20) i",
+    );
+    let storage =
+        "SELECT attstorage FROM pg_attribute WHERE attrelid = 't'::regclass AND attname = 'v'";
+    for source in ["pageinspect", "functions"] {
+        for more in [&[][..], &["--dry-run"]] {
+            let plain = ["t", "-c", "v", "--toaster", "plain", "--source", source];
+            let run = retoast(&database, &[&plain[..], more].concat());
+            refused(
+                &run,
+                1,
+                "public.t: 4 rows are too long for storage plain, the first at (0,17)",
+            );
+            assert_eq!((run.stdout.as_str(), database.psql(storage).as_str()), ("", "x"));
+        }
+    }
+    database.psql("INSERT INTO t VALUES (21, repeat('q', 20000)); DELETE FROM t WHERE id > 16");
+    let table = done(&retoast(&database, &["t", "-c", "v", "--toaster", "plain"]));
+    assert_eq!(
+        table["undo"],
+        "ALTER TABLE ONLY \"public\".\"t\" ALTER COLUMN \"v\" SET STORAGE extended"
+    );
+    assert_eq!(database.psql(storage), "p");
+    let left = "SELECT count(*) FROM t WHERE pg_column_compression(v) IS NOT NULL";
+    assert_eq!(database.psql(left), "0");
+}
+
+/// Without pages only the chosen columns are known to be too long; the server refuses what does not fit
+/// beside others.
+#[test]
+fn a_choice_that_turns_out_not_to_fit_is_set_back() {
+    let database = with_pageinspect("setback");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, w text, v text);
+         ALTER TABLE t ALTER w SET STORAGE plain, ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, repeat('w', 4000), repeat('v', i * 500) FROM generate_series(1, 10) i",
+    );
+    let before = contents(&database, "t");
+    let plain = ["t", "-c", "v", "--toaster", "plain", "--source", "functions"];
+    let run = retoast(&database, &plain);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let table = &report["tables"][0];
+    assert_eq!((&table["outcome"], &table["undone"]), (&"incomplete".into(), &true.into()));
+    assert_eq!((&table["rows_left"], &table["rows_refused"]), (&2.into(), &2.into()), "{table}");
+    assert_eq!(table["skipped"][0]["sqlstate"], "54000");
+    assert_eq!(contents(&database, "t"), before);
+    database.psql("UPDATE t SET v = v || repeat('v', 9000), id = -id");
+}
+
+#[test]
+fn with_undo_an_interrupted_run_leaves_the_settings_as_they_were() {
+    let database = with_pageinspect("undone");
+    let settings = "SELECT attstorage, attcompression, reloptions FROM pg_attribute, pg_class c
+        WHERE attrelid = 't'::regclass AND attname = 'v' AND c.oid = attrelid";
+    for undo in [true, false] {
+        database.psql(&format!("DROP TABLE IF EXISTS t; {TABLE}"));
+        database
+            .psql("ALTER TABLE t ALTER v SET STORAGE external, ALTER v SET COMPRESSION default");
+        let words = ["--batch-ms", "1", "--target", "4080"];
+        let more: &[&str] = if undo { &["--undo"] } else { &[] };
+        let child = spawn(&database, &[&LZ4[..], &words, more].concat());
+        until(&database, "SELECT count(*) > 50 FROM t WHERE pg_column_compression(v) = 'lz4'");
+        let pid = child.id().to_string();
+        run(std::process::Command::new("kill").args(["-INT", &pid]));
+        let run = ended(child);
+        assert_eq!(run.code, Some(4), "{}", run.stderr);
+        let report: Value = serde_json::from_str(&run.stdout).unwrap();
+        let table = &report["tables"][0];
+        let alter = "ALTER TABLE ONLY \"public\".\"t\" ALTER COLUMN \"v\" SET STORAGE external, \
+             ALTER COLUMN \"v\" SET COMPRESSION default, RESET (toast_tuple_target)";
+        assert_eq!((&table["undo"], &table["undone"]), (&alter.into(), &undo.into()));
+        if !undo {
+            assert_eq!(database.psql(settings), "x|l|{toast_tuple_target=4080}");
+            database.psql(table["undo"].as_str().unwrap());
+        }
+        assert_eq!(database.psql(settings), "e||");
+    }
+}
+
+#[test]
+fn refused_rows_are_set_aside_and_listed_without_their_contents() {
+    let database = with_pageinspect("refusedrows");
+    database.psql(&format!(
+        "{TABLE}; UPDATE t SET n = -1 WHERE id <= 150;
+         ALTER TABLE t ADD CONSTRAINT positive CHECK (n >= 0) NOT VALID"
+    ));
+    let before = contents(&database, "t");
+    let list = path(&database, "csv");
+    let words = ["--list-refused", list.to_str().unwrap()];
+    for more in [&[][..], &["--show-details"]] {
+        let run = retoast(&database, &[&LZ4[..], &words, more].concat());
+        assert_eq!(run.code, Some(1), "{}", run.stderr);
+        let report: Value = serde_json::from_str(&run.stdout).unwrap();
+        let table = &report["tables"][0];
+        assert_eq!(table["outcome"], "incomplete");
+        assert_eq!((&table["rows_refused"], &table["rows_left"]), (&150.into(), &150.into()));
+        assert_eq!(table["skipped"].as_array().unwrap().len(), 100);
+        let left =
+            database.psql("SELECT count(*), max(n) FROM t WHERE pg_column_compression(v) <> 'lz4'");
+        assert_eq!(left, "150|-1");
+        let listed = std::fs::read_to_string(&list).unwrap();
+        let shown = !more.is_empty();
+        for text in [&run.stdout, &run.stderr, &listed] {
+            assert!(shown || !text.contains("Failing row"), "{text}");
+        }
+        assert_eq!(listed.contains("Failing row"), shown);
+        assert!(listed.starts_with("relation,ctid,sqlstate,reason\npublic.t,\"("), "{listed}");
+        assert_eq!(listed.matches("public.t,").count(), 150);
+        assert_eq!(listed.matches(",23514,").count(), 150);
+    }
+    std::fs::remove_file(&list).unwrap();
+    assert_eq!(contents(&database, "t"), before);
+    let nowhere = retoast(&database, &[&LZ4[..], &["--list-refused", "/nonexistent/x"]].concat());
+    refused(&nowhere, 2, "--list-refused: \"/nonexistent/x\"");
+}
+
+#[test]
+fn a_row_that_others_hold_nearly_all_the_time_is_waited_for() {
+    let database = with_pageinspect("hot");
+    database.psql(&format!("{TABLE}; DELETE FROM t WHERE id > 20; VACUUM t"));
+    let mut psql = database.psql_command();
+    psql.args(["-q", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut busy = psql.spawn().unwrap();
+    let text = "DO $$BEGIN LOOP UPDATE t SET n = n + 1 WHERE id = 7; \
+                PERFORM pg_sleep(0.3); COMMIT; END LOOP; END$$;";
+    busy.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    until(&database, "SELECT n > 0 FROM t WHERE id = 7");
+    let run = retoast(&database, &[&LZ4[..], &["--lock-timeout", "3000"]].concat());
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    let sql =
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'DO $$BEGIN LOOP%'
+        AND datname = current_database()";
+    database.psql(sql);
+    done(&run);
+    assert_eq!(not_lz4(&database), "0");
+}
+
+/// `toastctl retoast` as this role, who is no superuser, with its report as a table.
+fn by_role(database: &Database<'_>, role: &str, arguments: &[&str]) -> Run {
+    let url = database.url().replace("&user=postgres", "");
+    run(toastctl().args(["retoast", "-d", &url, "-U", role]).args(arguments))
+}
+
+#[test]
+fn what_a_role_may_not_do_is_said_before_and_no_empty_report_is_printed() {
+    let database = server::shared().create_database("rights");
+    let role = format!("some_of_{}", database.name());
+    database.psql(&format!("CREATE ROLE {role} LOGIN; {TABLE}"));
+    for (grant, said) in [
+        ("", "has no SELECT privilege on it"),
+        ("SELECT", "has no UPDATE privilege on it"),
+        ("UPDATE", "is not its owner and may not alter it"),
+    ] {
+        if !grant.is_empty() {
+            database.psql(&format!("GRANT {grant} ON t TO {role}"));
+        }
+        for more in [&[][..], &["--dry-run"]] {
+            let run = by_role(&database, &role, &[&LZ4[..], more].concat());
+            refused(&run, 1, said);
+            assert_eq!(run.stdout, "");
+        }
+    }
+    let mut planned = toastctl();
+    planned.args(["retoast", "-d", &database.url(), "--dry-run"]).args(LZ4);
+    let text = run(&mut planned).ok();
+    assert!(text.contains("\nwould set: ALTER TABLE ONLY") && !text.contains("\nset: "), "{text}");
+    database.psql("ALTER TABLE t ALTER v SET COMPRESSION lz4");
+    let table = by_role(&database, &role, &[&LZ4[..], &["--no-alter"]].concat()).ok();
+    assert!(table.contains("note: this user may not vacuum it"), "{table}");
+    assert_eq!(not_lz4(&database), "0");
+    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+}
+
+#[test]
+fn rows_that_row_security_hides_are_not_called_complete() {
+    let database = server::shared().create_database("hidden");
+    let role = format!("owner_of_{}", database.name());
+    database.psql(&format!(
+        "CREATE ROLE {role} LOGIN; {TABLE}; ALTER TABLE t OWNER TO {role};
+         ALTER TABLE t ENABLE ROW LEVEL SECURITY; ALTER TABLE t FORCE ROW LEVEL SECURITY;
+         CREATE POLICY halves ON t USING (id % 2 = 0)"
+    ));
+    let run = by_role(&database, &role, &[&LZ4[..], &["--allow-row-security"]].concat());
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let said = "incomplete: rows that row security hides were not looked at";
+    assert!(run.stdout.contains(said), "{}", run.stdout);
+    assert_eq!(not_lz4(&database), "750");
+    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+}

@@ -1,0 +1,127 @@
+//! While somebody's snapshot keeps vacuum from removing old row versions the table does not grow on and on:
+//! the sweep waits, says for whom, and goes on, or stops when that takes too long.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::retoast::{contents, done, refused, retoast};
+use crate::retoast_manners::{PATIENCE, Running, Session};
+use crate::server::{Database, Options, Server};
+
+const LZ4: [&str; 5] = ["t", "-c", "v", "--toaster", "lz4"];
+const HELD: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(100)";
+/// What a small table may grow by, and a batch and its index entries beyond.
+const MOST: u64 = (4 << 20) + (3 << 20);
+
+/// Rows of 4 kB out of line, which pglz compresses to that from 5.
+fn fresh(database: &Database<'_>, rows: u32) -> String {
+    database.psql(&format!(
+        "CREATE EXTENSION IF NOT EXISTS pageinspect;
+         DROP TABLE IF EXISTS t; CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
+         INSERT INTO t SELECT i, repeat('x', 1200) || (SELECT string_agg(md5((i * 31 + k)::text), '')
+            FROM generate_series(1, 120) k) FROM generate_series(1, {rows}) i;
+         VACUUM ANALYZE t"
+    ));
+    contents(database, "t")
+}
+
+fn size(database: &Database<'_>) -> u64 {
+    database.psql("SELECT pg_total_relation_size('t')").parse().unwrap()
+}
+
+fn stored(database: &Database<'_>) -> String {
+    database.psql("SELECT count(*) FROM t WHERE pg_column_compression(v) = 'lz4'")
+}
+
+#[test]
+fn an_open_snapshot_stops_the_growth_and_is_named() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("snapshot");
+    let content = fresh(&database, 4000);
+    let before = size(&database);
+    assert!(before > 2 * MOST, "too small to tell: {before}");
+    let holder = Session::start(&database, "holder", HELD);
+    let pid = database.psql("SELECT pid FROM pg_stat_activity WHERE application_name = 'holder'");
+    let running = Running::sweep(&database, &[]);
+    running.says(&format!("waiting: session {pid} (user postgres, holder, in a transaction for "));
+    running.says("holds back what vacuum may remove: ");
+    running.says(" kB (--max-bloat)");
+    // it does wait: nothing more is stored, nothing grows
+    let (was, grown) = (stored(&database), size(&database) - before);
+    assert!(was != "0" && was != "4000", "{was}");
+    assert!(grown < MOST, "grown by {grown}");
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(stored(&database), was);
+    drop(holder);
+    let table = running.ends_after("xmin");
+    assert_eq!(table["outcome"], "complete");
+    assert!(size(&database) - before < MOST, "{before} to {}", size(&database));
+    // a vacuum in vain is no vacuum
+    assert!(table["vacuums"].as_u64().unwrap() < 40, "{table}");
+    assert_eq!(contents(&database, "t"), content);
+
+    // what a table of this size may grow by is not waited for, and said in the end
+    let content = fresh(&database, 700);
+    let holder = Session::start(&database, "holder", HELD);
+    let table = done(&retoast(&database, &LZ4));
+    drop(holder);
+    assert_eq!(table["pauses"], serde_json::json!([]), "{table}");
+    assert_eq!(table["vacuums"], 0, "{table}");
+    let notes = table["notes"].to_string();
+    assert!(notes.contains("of old row versions are left for a later VACUUM: session "), "{notes}");
+    assert_eq!(contents(&database, "t"), content);
+}
+
+#[test]
+fn a_wait_that_takes_too_long_ends_with_code_4_and_the_next_run_goes_on() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("wait");
+    let content = fresh(&database, 4000);
+    database.psql("BEGIN; CREATE TABLE prepared (); PREPARE TRANSACTION 'forgotten'");
+    let began = Instant::now();
+    let stopped = retoast(&database, &[&LZ4[..], &["--max-wait", "700ms"]].concat());
+    assert!(began.elapsed() < PATIENCE);
+    refused(
+        &stopped,
+        4,
+        "stopped after waiting for 0.7 s (--max-wait): prepared transaction 'forgotten' (",
+    );
+    assert!(stopped.stderr.contains("stopped; to go on: "), "{}", stopped.stderr);
+    let report: Value = serde_json::from_str(&stopped.stdout).unwrap();
+    let table = &report["tables"][0];
+    assert_eq!(table["outcome"], "stopped");
+    assert!(table["notes"].to_string().contains("(--max-wait): prepared transaction"), "{table}");
+    assert!(stored(&database) != "4000");
+    database.psql("ROLLBACK PREPARED 'forgotten'");
+    done(&retoast(&database, &[&LZ4[..], &["--max-wait", "1h"]].concat()));
+    assert_eq!((stored(&database).as_str(), contents(&database, "t")), ("4000", content));
+    let nonsense = retoast(&database, &[&LZ4[..], &["--max-wait", "5"]].concat());
+    refused(&nonsense, 2, "is no time: expected one such as 10s or 30min");
+}
+
+#[test]
+fn a_replica_with_feedback_is_named_too() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("feedback");
+    fresh(&database, 4000);
+    let standby = server.start_standby();
+    let there = standby.database(database.name());
+    for setting in ["hot_standby_feedback = on", "wal_receiver_status_interval = '1s'"] {
+        there.psql(&format!("ALTER SYSTEM SET {setting}"));
+    }
+    there.psql("SELECT pg_reload_conf()");
+    let query = Session::start(&there, "report", HELD);
+    let began = Instant::now();
+    let fed = "SELECT count(*) FROM pg_stat_activity
+               WHERE backend_type = 'walsender' AND backend_xmin IS NOT NULL";
+    while database.psql(fed) == "0" {
+        assert!(began.elapsed() < PATIENCE, "no feedback");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let running = Running::sweep(&database, &["--max-replica-lag", "off"]);
+    running.says("waiting: replica walreceiver (PID ");
+    running.says(", by hot_standby_feedback) holds back what vacuum may remove: ");
+    drop(query);
+    running.ends_after("xmin");
+}

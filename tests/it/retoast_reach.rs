@@ -1,0 +1,189 @@
+//! Which tables a name or pattern reaches, in `retoast`, `inspect` and `advise-threshold`: inheritance
+//! children like partitions, and what stores nothing here is said or refused before anything is set.
+
+use serde_json::Value;
+
+use crate::command::{Run, run, toastctl};
+use crate::retoast::{refused, retoast, with_pageinspect};
+use crate::server::Database;
+
+const LZ4: [&str; 4] = ["-c", "v", "--toaster", "lz4"];
+
+/// A row of these is 3 kB, compressed by pglz.
+const ROWS: &str = "SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 40) i";
+
+fn sweep(database: &Database<'_>, table: &str) -> Run {
+    retoast(database, &[&[table][..], &LZ4[..]].concat())
+}
+
+fn verb(database: &Database<'_>, verb: &str, table: &str) -> Run {
+    run(toastctl().args([verb, "-d", &database.url(), "--format", "json", table]))
+}
+
+/// The tables that a report is about.
+#[track_caller]
+fn tables(run: &Run) -> Vec<String> {
+    assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let list = ["tables", "relations", "reports"].iter().find_map(|key| report[*key].as_array());
+    let list = list.unwrap_or_else(|| panic!("{report}"));
+    list.iter().map(|table| table["relation"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Columns `v` of which storage or compression was ever set.
+fn altered(database: &Database<'_>) -> String {
+    database.psql(
+        "SELECT coalesce(string_agg(attrelid::regclass::text, ',' ORDER BY attrelid::regclass::text), '')
+         FROM pg_attribute WHERE attname = 'v' AND attcompression = 'l' AND attrelid > 16384",
+    )
+}
+
+#[test]
+fn inheritance_children_are_reached_through_their_parent() {
+    let database = with_pageinspect("inherit");
+    database.psql(&format!(
+        "CREATE TABLE parent (id int, v text COMPRESSION pglz);
+         CREATE SCHEMA other; CREATE TABLE other.child (extra text) INHERITS (parent);
+         CREATE TABLE grandchild () INHERITS (other.child);
+         INSERT INTO parent {ROWS}; INSERT INTO other.child {ROWS}; INSERT INTO grandchild {ROWS};"
+    ));
+    let all = ["public.parent", "other.child", "public.grandchild"];
+    assert_eq!(tables(&verb(&database, "inspect", "parent")).len(), 3);
+    let advised = verb(&database, "advise-threshold", "parent");
+    for name in all {
+        assert!(advised.stdout.contains(name), "{}", advised.stdout);
+    }
+    assert_eq!(tables(&sweep(&database, "parent")), all);
+    let count =
+        "SELECT count(*), count(*) FILTER (WHERE pg_column_compression(v) = 'lz4') FROM parent";
+    assert_eq!(database.psql(count), "120|120");
+    // one value of a table with children is the table's own
+    let value = ["--value", "parent.v@(0,1)"];
+    let shown = run(toastctl().args(["inspect", "-d", &database.url()]).args(value));
+    assert_eq!(shown.code, Some(0), "{}", shown.stderr);
+}
+
+#[test]
+fn published_tables_without_replica_identity_are_refused_before_anything_is_set() {
+    let database = with_pageinspect("published");
+    database.psql(&format!(
+        "CREATE TABLE bare (id int, v text COMPRESSION pglz);
+         CREATE TABLE late (id int PRIMARY KEY DEFERRABLE, v text COMPRESSION pglz);
+         CREATE TABLE keyed (id int PRIMARY KEY, v text COMPRESSION pglz);
+         CREATE TABLE inserts (id int, v text COMPRESSION pglz);
+         CREATE TABLE whole (id int, v text COMPRESSION pglz) PARTITION BY RANGE (id);
+         CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (1000);
+         INSERT INTO bare {ROWS}; INSERT INTO late {ROWS}; INSERT INTO keyed {ROWS};
+         INSERT INTO inserts {ROWS}; INSERT INTO whole {ROWS};
+         CREATE PUBLICATION \"The P\" FOR TABLE bare, late, keyed;
+         CREATE PUBLICATION q FOR TABLE inserts WITH (publish = 'insert');
+         CREATE PUBLICATION r FOR TABLE whole WITH (publish_via_partition_root);"
+    ));
+    for (table, by) in [("bare", "\"The P\""), ("late", "\"The P\""), ("whole", "r")] {
+        let run = sweep(&database, table);
+        let name = if table == "whole" { "part" } else { table };
+        refused(&run, 1, &format!("public.{name}: its updates are published ({by})"));
+    }
+    assert_eq!(altered(&database), "");
+    // as the hint says
+    database.psql("ALTER TABLE ONLY bare REPLICA IDENTITY FULL");
+    for table in ["bare", "keyed", "inserts"] {
+        tables(&sweep(&database, table));
+    }
+    assert_eq!(altered(&database), "bare,inserts,keyed");
+}
+
+#[test]
+fn foreign_and_distributed_tables_are_never_a_silent_zero() {
+    let database = with_pageinspect("elsewhere");
+    database.psql(&format!(
+        "CREATE FOREIGN DATA WRAPPER nowhere; CREATE SERVER away FOREIGN DATA WRAPPER nowhere;
+         CREATE FOREIGN TABLE far (id int, v text) SERVER away;
+         CREATE TABLE near (id int, v text COMPRESSION pglz); INSERT INTO near {ROWS};
+         CREATE TABLE whole (id int, v text COMPRESSION pglz) PARTITION BY RANGE (id);
+         CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (1000);
+         CREATE FOREIGN TABLE cold PARTITION OF whole FOR VALUES FROM (1000) TO (2000) SERVER away;
+         INSERT INTO whole {ROWS};
+         CREATE TABLE shell (id int, v text COMPRESSION pglz);
+         CREATE TABLE split (id int, v text COMPRESSION pglz) PARTITION BY RANGE (id);
+         CREATE TABLE shard PARTITION OF split FOR VALUES FROM (0) TO (1000);
+         SET allow_system_table_mods = on;
+         CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass NOT NULL, partmethod \"char\");
+         INSERT INTO pg_catalog.pg_dist_partition VALUES ('shell', 'h'), ('split', 'h'), ('shard', 'h');"
+    ));
+    let far = "\"public.far\" is a foreign table; its rows are stored on another server";
+    let citus = "is a table of Citus; its rows are stored in shards";
+    for name in ["inspect", "advise-threshold"] {
+        refused(&verb(&database, name, "far"), 1, far);
+        for table in ["shell", "split", "shard"] {
+            refused(&verb(&database, name, table), 1, citus);
+        }
+    }
+    refused(&sweep(&database, "far"), 1, far);
+    for table in ["shell", "split"] {
+        refused(&sweep(&database, table), 1, citus);
+    }
+    refused(&sweep(&database, "sh*"), 1, "public.shard, public.shell are tables of Citus");
+    assert_eq!(altered(&database), "");
+    // a partition elsewhere is said, the others are done
+    let whole = sweep(&database, "whole");
+    assert_eq!(tables(&whole), ["public.part"]);
+    assert!(whole.stderr.contains("left out: public.cold is a foreign table"), "{}", whole.stderr);
+    let seen = verb(&database, "inspect", "whole");
+    assert_eq!(tables(&seen), ["public.part"]);
+    assert!(seen.stderr.contains("left out: public.cold"), "{}", seen.stderr);
+    let all = run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json"]));
+    assert_eq!(tables(&all).len(), 2, "{}", all.stdout);
+    assert!(
+        all.stderr.contains("public.shard, public.shell are tables of Citus"),
+        "{}",
+        all.stderr
+    );
+}
+
+#[test]
+fn another_access_method_is_read_by_functions_and_otherwise_refused_before_anything_is_set() {
+    let database = with_pageinspect("method");
+    database.psql(&format!(
+        "CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler;
+         CREATE TABLE odd (id int, v text COMPRESSION pglz) USING other; INSERT INTO odd {ROWS};
+         CREATE TABLE t (id int, v text COMPRESSION pglz); INSERT INTO t {ROWS};"
+    ));
+    refused(&sweep(&database, "odd"), 1, "its access method is other, not heap");
+    let both = retoast(&database, &["t", "odd", "-c", "v", "--toaster", "lz4"]);
+    refused(&both, 1, "its access method is other, not heap");
+    refused(&verb(&database, "advise-threshold", "odd"), 1, "access method is other");
+    assert_eq!(altered(&database), "");
+    let seen = verb(&database, "inspect", "odd");
+    let report: Value = serde_json::from_str(&seen.stdout).unwrap();
+    assert_eq!(report["relations"][0]["tuples"]["live"], 40, "{report}");
+}
+
+#[test]
+fn a_pattern_passes_over_what_has_nothing_to_rewrite() {
+    let database = with_pageinspect("passes");
+    database.psql(&format!(
+        "CREATE TABLE t (id int, v text COMPRESSION pglz); INSERT INTO t {ROWS};
+         CREATE TABLE without (id int, w text); CREATE TABLE number (v int);
+         CREATE VIEW a_view AS SELECT * FROM t; CREATE SEQUENCE a_sequence;
+         CREATE MATERIALIZED VIEW a_matview AS SELECT * FROM t;
+         CREATE INDEX an_index ON t (id); CREATE TYPE a_type AS (v text);"
+    ));
+    let run = sweep(&database, "public.*");
+    assert_eq!(tables(&run), ["public.t"]);
+    for said in [
+        "left out: public.a_matview is a materialized view, whose rows cannot be updated",
+        "left out: public.number: column \"v\" is of type integer",
+        "left out: public.without has no column \"v\"",
+    ] {
+        assert!(run.stderr.contains(said), "not said: {said}\n{}", run.stderr);
+    }
+    assert!(run.stderr.lines().filter(|line| line.contains("HINT")).count() == 0, "{}", run.stderr);
+    assert_eq!(tables(&sweep(&database, "*.t")), ["public.t"]);
+    let catalogs = sweep(&database, "pg_catalog.pg_rewrit*");
+    refused(&catalogs, 2, "no table that is named has these columns");
+    assert!(catalogs.stderr.contains("pg_catalog.pg_rewrite is a system catalog"));
+    // what is named is not passed over
+    refused(&sweep(&database, "a_matview"), 1, "is a materialized view");
+    refused(&sweep(&database, "without"), 2, "has no column \"v\"");
+}

@@ -1,0 +1,62 @@
+//! What columns were set to before a sweep outlives a kill.
+
+use std::time::Duration;
+
+use crate::retoast::{contents, done, retoast, spawn, with_pageinspect};
+use crate::server::Database;
+
+/// Storage, compression and comment of the column.
+const SETTINGS: &str = "SELECT attstorage::text || attcompression::text,
+        col_description(attrelid, attnum)
+    FROM pg_attribute WHERE attrelid = 't'::regclass AND attname = 'v'";
+
+const CHOICE: [&str; 9] =
+    ["t", "-c", "v", "--policy", "chunk-saving", "--method", "lz4", "--new-values", "extended"];
+
+/// Kills a run as soon as it has set the column to what it needs for its work and has stored rows.
+fn kill_at_work(database: &Database<'_>) {
+    let stored = "SELECT count(*) FROM t WHERE pg_column_compression(v) = 'lz4'";
+    let before = database.psql(stored);
+    let mut child = spawn(database, &[&CHOICE[..], &["--batch-ms", "1"]].concat());
+    while database.psql(stored) == before {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn the_run_after_a_kill_knows_what_the_columns_were_set_to() {
+    let database = with_pageinspect("killedsettings");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
+         ALTER TABLE t ALTER v SET STORAGE MAIN; COMMENT ON COLUMN t.v IS 'the user''s';
+         INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 20000) AS i",
+    );
+    let before = contents(&database, "t");
+    let tables = "SELECT count(*) FROM pg_class";
+    let (settings, relations) = (database.psql(SETTINGS), database.psql(tables));
+    assert_eq!(settings, "mp|the user's");
+    for kill in 1..=2 {
+        kill_at_work(&database);
+        let left = database.psql(SETTINGS);
+        assert!(left.starts_with("e"), "{kill}: {left}");
+        assert!(left.contains("the user's\n[toastctl: "), "{kill}: {left}");
+        assert!(left.contains("storage main, compression pglz"), "{kill}: {left}");
+    }
+    let dry = retoast(&database, &[&CHOICE[..], &["--dry-run"]].concat());
+    assert!(dry.stdout.contains("before it was storage main, compression pglz"), "{}", dry.stdout);
+    let run = retoast(&database, &CHOICE);
+    let table = done(&run);
+    let told = "column \"v\" to storage external, compression pglz: before it was storage main";
+    assert!(run.stderr.contains(told), "{}", run.stderr);
+    assert!(table["notes"].to_string().contains("before it was storage main"), "{table}");
+    assert_eq!(database.psql(SETTINGS), "xl|the user's");
+    assert_eq!(contents(&database, "t"), before);
+    // of another table or a temporary one nothing is left either
+    assert_eq!(database.psql(tables), relations);
+    let again = retoast(&database, &CHOICE);
+    assert_eq!(done(&again)["notes"].as_array().unwrap().len(), 0);
+    assert!(!again.stderr.contains("killed"), "{}", again.stderr);
+}

@@ -1,0 +1,95 @@
+//! What is said of space beforehand: where the WAL and the table's parts grow, and how much.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::command::{Run, run};
+use crate::retoast::{done, refused, retoast, with_pageinspect};
+use crate::server::{Database, Options, Server};
+
+fn free(path: &Path) -> u64 {
+    let told = run(std::process::Command::new("stat").args(["-f", "-c", "%a %S"]).arg(path)).ok();
+    let mut numbers = told.split_whitespace().map(|number| number.parse::<u64>().unwrap());
+    numbers.next().unwrap() * numbers.next().unwrap()
+}
+
+#[test]
+fn wal_is_not_counted_against_another_file_system() {
+    let shm = Path::new("/dev/shm");
+    let server = Server::start(&Options::default());
+    let device = |path: &Path| path.metadata().map(|found| found.dev()).ok();
+    if device(shm).is_none() || device(shm) == device(&server.data_dir()) {
+        return;
+    }
+    // what is scarce there is plenty here
+    if free(shm) + (1 << 30) > free(&server.data_dir()) {
+        return;
+    }
+    let dir = server.make_tablespace_dir(shm);
+    let database = server.create_database("tablespace");
+    database.psql(&format!(
+        "CREATE EXTENSION pageinspect; CREATE TABLESPACE fast LOCATION '{}';
+         CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz) TABLESPACE fast;
+         INSERT INTO t SELECT i, (SELECT string_agg(md5((i * 31 + k)::text), '')
+            FROM generate_series(1, 200) k) FROM generate_series(1, 10000) i",
+        dir.path().display()
+    ));
+    // 80 MB: 8 MB of old row versions there, and 176 MB of WAL here
+    let sweep = |left: u64| -> Run {
+        let left = format!("{}MB", left >> 20);
+        let stop = ["--max-runtime", "1"];
+        let arguments = ["t", "-c", "v", "--toaster", "lz4", "--min-free-space", &left];
+        retoast(&database, &[&arguments[..], &stop[..]].concat())
+    };
+    let ok = sweep(free(shm) - (90 << 20));
+    assert!(ok.code == Some(0) || ok.code == Some(4), "{}{}", ok.stdout, ok.stderr);
+    let said = format!("free in \"{}\", the table may grow by ", dir.path().display());
+    assert!(ok.stderr.contains(&said), "{}", ok.stderr);
+    assert!(ok.stderr.contains("WAL may grow by "), "{}", ok.stderr);
+    let short = sweep(free(shm) - (1 << 20));
+    refused(&short, 1, "public.t: not enough space: ");
+    assert!(short.stderr.contains(&said), "{}", short.stderr);
+    database.psql("DROP TABLE t; DROP TABLESPACE fast");
+}
+
+fn sum(sizes: &Value) -> u64 {
+    ["heap", "toast", "indexes"].iter().map(|part| sizes[part].as_u64().unwrap()).sum()
+}
+
+/// A dry run, then the sweep, which must not grow by more than was said.
+#[track_caller]
+fn grows_as_said(database: &Database<'_>, toaster: &str) -> (u64, u64) {
+    let arguments = ["t", "-c", "v", "--toaster", toaster];
+    let plan = retoast(database, &[&arguments[..], &["--dry-run"]].concat());
+    assert_eq!(plan.code, Some(0), "{}", plan.stderr);
+    let plan: Value = serde_json::from_str(&plan.stdout).unwrap();
+    let said = plan["tables"][0]["plan"]["growth_bytes"]["high"].as_u64().unwrap();
+    let table = done(&retoast(database, &arguments));
+    let grown = sum(&table["peak"]).max(sum(&table["after"])) - sum(&table["before"]);
+    assert!(grown <= said, "{toaster}: {said} said, {grown} real: {table}");
+    (said, grown)
+}
+
+#[test]
+fn a_table_grows_by_no_more_than_the_dry_run_says() {
+    let database = with_pageinspect("growth");
+    // characters, rows, how often each piece is repeated
+    let shapes = [(2200, 2500, 3), (2600, 2500, 1), (6100, 1000, 2), (40_000, 200, 4)];
+    for (length, rows, repeated) in shapes {
+        database.psql(&format!(
+            "DROP TABLE IF EXISTS t; CREATE TABLE t (id int, v text COMPRESSION pglz);
+             INSERT INTO t SELECT i, left((SELECT string_agg(repeat(md5((i * 77 + k)::text), {repeated}), '')
+                FROM generate_series(1, {length} / 32 / {repeated} + 1) k), {length})
+                FROM generate_series(1, {rows}) i ORDER BY md5(i::text);
+             VACUUM t"
+        ));
+        // without old chunks that make room it is not far less either
+        let (said, grown) = grows_as_said(&database, "external");
+        assert!(said < 2 * grown + (12 << 20), "{length}: {said} said, {grown} real");
+        for toaster in ["lz4", "main", "external"] {
+            grows_as_said(&database, toaster);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What users are told when a name is misspelt, when only some tables have a column, and when they look for help.
+
+use serde_json::Value;
+
+use crate::command::{run, toastctl};
+use crate::retoast::{refused, retoast, with_pageinspect};
+use crate::server;
+
+#[test]
+fn a_misspelt_table_is_answered_with_its_likely_name() {
+    let database = server::shared().create_database("words");
+    let inspect = |name: &str| {
+        let run = run(toastctl().args(["inspect", name, "-d", &database.conninfo()]));
+        assert_eq!(run.code, Some(1), "{}", run.stdout);
+        run.stderr
+    };
+    assert_eq!(
+        inspect("orders"),
+        "toastctl: error: relation \"orders\" does not exist\n\
+         HINT:  This database has no tables; -d names another one.\n"
+    );
+    database.psql(
+        "CREATE TABLE orders (v text); CREATE TABLE \"Order Items\" (v text);
+         CREATE SCHEMA app; CREATE TABLE app.customers (v text)",
+    );
+    for (given, quoted, hint) in [
+        ("ordres", "\"ordres\"", "the table \"orders\""),
+        ("public.order", "\"public.order\"", "the table \"orders\""),
+        ("customers", "\"customers\"", "the table \"app.customers\""),
+        ("\"Ordr Items\"", "\"Ordr Items\"", "the table \"Order Items\""),
+    ] {
+        let expected = format!(
+            "toastctl: error: relation {quoted} does not exist\nHINT:  Perhaps you meant {hint}.\n"
+        );
+        assert_eq!(inspect(given), expected);
+    }
+    assert_eq!(inspect("zebra"), "toastctl: error: relation \"zebra\" does not exist\n");
+}
+
+#[test]
+fn help_is_found_where_psql_has_the_host_and_by_topic() {
+    let said = |arguments: &[&str]| run(toastctl().args(arguments));
+    for arguments in [&["inspect", "-h"][..], &["-h"]] {
+        let run = said(arguments);
+        assert_eq!(run.code, Some(2));
+        assert!(
+            run.stderr.contains("HINT:  -h is the server's host, as in psql"),
+            "{}",
+            run.stderr
+        );
+    }
+    let permissions = said(&["help", "permissions"]).ok();
+    assert!(permissions.contains("GRANT SELECT") && permissions.lines().count() <= 24);
+    let schema: Value = serde_json::from_str(&said(&["help", "json", "inspect"]).ok()).unwrap();
+    assert_eq!(schema["type"], "object");
+    let unknown = said(&["help", "permission"]);
+    refused(&unknown, 2, "there is no verb or topic \"permission\"\nHINT:  There are inspect, ");
+}
+
+#[test]
+fn a_word_that_is_no_toaster_is_answered_with_those_that_are() {
+    let database = with_pageinspect("words");
+    database.psql("CREATE TABLE t (v text)");
+    let run = retoast(&database, &["t", "-c", "v", "--toaster", "lz5"]);
+    refused(&run, 2, "\"lz5\"");
+    for word in ["pglz", "lz4", "external", "main", "extended", "plain"] {
+        assert!(run.stderr.contains(word), "{}", run.stderr);
+    }
+}
