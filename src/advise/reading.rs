@@ -1,6 +1,6 @@
 //! Reading a sample: blocks, values out of line, and what compression makes of them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rand::SeedableRng;
@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::advisor::{AdviseError, Advisor};
 use super::content::{PageProblem, Row, rows_of_page};
-use super::fetch::{self, ServerCompressor};
+use super::fetch;
 use super::pluggable::Pluggable;
 use super::tally::Tally;
 use super::variant::{self, ColumnError, Variants};
@@ -20,6 +20,7 @@ use crate::model::toast::Incoming;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::pages::{PageReader, Pages};
+use crate::server::trial::Trial;
 
 /// Blocks read at a time.
 const BATCH: usize = 64;
@@ -69,7 +70,8 @@ pub(super) struct Reading<'a> {
     pub(super) relation: &'a Relation,
     pub(super) reader: PageReader,
     pub(super) compressor: datum::Compressor,
-    pub(super) exact: ServerCompressor,
+    /// In the order of the variants, where the server is to compress the sample.
+    pub(super) trials: Vec<Trial>,
     pub(super) problems: Problems,
     pub(super) fetched_bytes: u64,
     pub(super) rows_examined: u64,
@@ -178,11 +180,10 @@ impl Reading<'_> {
                     });
                 }
             }
-            for v in variants {
-                if self.advisor.options.exact {
-                    self.compress_on_server(&mut pages, v).await?;
-                } else {
-                    self.fetch(&mut pages, v).await?;
+            for (at, v) in variants.iter().enumerate() {
+                match self.trials.get(at).cloned() {
+                    Some(trial) => self.compress_on_server(&mut pages, v, &trial).await?,
+                    None => self.fetch(&mut pages, v).await?,
                 }
             }
             for (rows, live) in pages.iter_mut().zip(live) {
@@ -271,19 +272,18 @@ impl Reading<'_> {
         &mut self,
         pages: &mut [Vec<Row<'_>>],
         v: &Variants,
+        trial: &Trial,
     ) -> Result<(), AdviseError> {
         for rows in pages {
             let items: Vec<_> = rows.iter().map(|row| row.ctid).collect();
-            for &method in &v.methods {
-                let sizes: HashMap<_, _> = self
-                    .exact
-                    .compress(self.advisor.client(), v.column, &v.name, v.is_array, method, &items)
-                    .await
-                    .map_err(|error| self.live(error))?;
-                for row in rows.iter_mut() {
-                    if let Some(&size) = sizes.get(&row.ctid) {
-                        row.learn(v.column, method, size);
-                    }
+            let sizes = trial
+                .compress(self.advisor.client(), &items)
+                .await
+                .map_err(|error| self.live(error))?;
+            for row in rows.iter_mut() {
+                let Some(sizes) = sizes.get(&row.ctid) else { continue };
+                for &method in &v.methods {
+                    row.learn(v.column, method, sizes.get(method));
                 }
             }
         }

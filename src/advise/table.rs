@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::advisor::{AdviseError, Advisor};
 use super::candidate::Abilities;
 use super::facts;
-use super::fetch::ServerCompressor;
 use super::pluggable::Pluggable;
 use super::reading::{Probe, Reading};
 use super::report::{Gathered, report};
@@ -19,6 +18,7 @@ use crate::server::about::Pageinspect;
 use crate::server::catalog::Relation;
 use crate::server::pages::PageReader;
 use crate::server::snapshot;
+use crate::server::trial::Trial;
 
 /// Without `--sample`: 1 % of the blocks, but at least and at most so many,
 const LEAST_BLOCKS: u32 = 200;
@@ -71,7 +71,7 @@ impl Advisor {
             relation,
             reader,
             compressor: datum::Compressor::new(),
-            exact: ServerCompressor::new(relation.quoted()),
+            trials: Vec::new(),
             problems: Problems::default(),
             fetched_bytes: 0,
             rows_examined: 0,
@@ -91,17 +91,15 @@ impl Advisor {
                 abilities,
             )?);
         }
+        let page = self.server.page_size;
         if self.options.exact {
             for v in &variants {
-                for &method in &v.methods {
-                    run.exact
-                        .prepare(self.client(), v.column, &v.name, method)
-                        .await
-                        .map_err(live)?;
-                }
+                let column = (v.column, v.name.as_str());
+                let trial = Trial::new(relation.quoted(), column, v.is_array, &v.methods, page);
+                trial.make(self.client()).await.map_err(live)?;
+                run.trials.push(trial);
             }
         }
-        let page = self.server.page_size;
         run.pluggable = variants
             .iter()
             .filter_map(|v| Pluggable::of(v.column, &v.type_name, page, v.present.target))

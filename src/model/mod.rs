@@ -5,6 +5,7 @@
 //! * [`visibility`]: which tuple versions count.
 //! * [`settings`]: what a user chooses for a column; [`policy`]: which compressed values are kept.
 //! * [`toast`]: the toaster's algorithm, from values to stored forms.
+//! * [`trial`]: rows in which the toaster is called whatever the value.
 //! * [`pages`]: how tuples and chunks fill relations.
 //! * [`cost`]: what storing and reading a value costs; [`pluggable`]: the same for other toasters.
 //! * [`estimate`]: from a sample of blocks to the relation.
@@ -20,4 +21,5 @@ pub mod settings;
 pub mod stored;
 pub mod toast;
 pub mod toaster;
+pub mod trial;
 pub mod visibility;

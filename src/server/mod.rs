@@ -10,6 +10,7 @@
 //! * [`pages`]: pages through pageinspect, with visibility resolved.
 //! * [`chunks`]: chunks of values out of line.
 //! * [`toasters`]: toasters of servers with pluggable TOAST, and their columns.
+//! * [`trial`]: the temporary table in which the server compresses copies of values.
 //! * [`locks`]: who keeps a relation from being read.
 //! * [`sink`]: where a run over relations puts what it finds, and what its errors mean.
 //! * `probe`: what SQL functions tell of stored values; [`functions`]: asking them, where pages are out of
@@ -34,6 +35,7 @@ pub mod snapshot;
 pub mod sql;
 pub mod suggest;
 pub mod toasters;
+pub mod trial;
 mod visible;
 
 /// Why the server did not give what was asked.

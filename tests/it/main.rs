@@ -61,4 +61,5 @@ mod server;
 mod standin;
 mod table_files;
 mod tls;
+mod trial;
 mod words;

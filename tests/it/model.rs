@@ -9,7 +9,7 @@ use futures_util::SinkExt;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use toastctl::advise::content::{Row, rows_of_page};
-use toastctl::advise::fetch::{self, ServerCompressor};
+use toastctl::advise::fetch;
 use toastctl::cli::connect::{Connection, ConnectionArgs, SessionOptions};
 use toastctl::codec::{Method, datum};
 use toastctl::disk::desc::{Length, Storage};
@@ -23,6 +23,7 @@ use toastctl::server::catalog::{self, Relation};
 use toastctl::server::pages::PageReader;
 use toastctl::server::select::select;
 use toastctl::server::snapshot;
+use toastctl::server::trial::Trial;
 use tokio_postgres::Client;
 
 use crate::server::{self, Database};
@@ -526,7 +527,6 @@ async fn exact_lz4(
     raw: &Relation,
     rows: &[Row<'_>],
 ) -> HashMap<(u32, usize), Option<u32>> {
-    let server = ServerCompressor::new(raw.quoted());
     let items: Vec<_> = rows.iter().map(|row| row.ctid).collect();
     let mut sizes = HashMap::new();
     for (index, column) in raw.desc.attributes.iter().enumerate().skip(1) {
@@ -537,15 +537,14 @@ async fn exact_lz4(
         }
         let is_array = spec.sql_type.ends_with("[]");
         client.batch_execute("BEGIN").await.unwrap();
-        server.prepare(client, index, &column.name, Method::Lz4).await.unwrap();
-        let found = server
-            .compress(client, index, &column.name, is_array, Method::Lz4, &items)
-            .await
-            .unwrap();
+        let (named, methods) = ((index, column.name.as_str()), [Method::Lz4]);
+        let trial = Trial::new(raw.quoted(), named, is_array, &methods, PageSize::DEFAULT);
+        trial.make(client).await.unwrap();
+        let found = trial.compress(client, &items).await.unwrap();
         client.batch_execute("ROLLBACK").await.unwrap();
         for row in rows {
-            if let Some(&size) = found.get(&row.ctid) {
-                sizes.insert((id_of(row), index), size);
+            if let Some(size) = found.get(&row.ctid) {
+                sizes.insert((id_of(row), index), size.get(Method::Lz4));
             }
         }
     }

@@ -8,9 +8,11 @@
 
 use std::fmt::Write;
 
-use super::{PADDING, Target};
+use super::Target;
+use crate::disk::layout::PageSize;
 use crate::model::policy::MethodChoice;
 use crate::server::sql::quote_identifier;
+use crate::server::trial::{Copied, Copies, compressed_size, padding_text};
 
 /// The temporary table's name.
 const NAME: &str = "toastctl_policy";
@@ -37,40 +39,24 @@ pub const BEGIN_ASKING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
      SET LOCAL enable_seqscan = off; SET LOCAL enable_tidscan = on; SET LOCAL jit = off; \
      SET LOCAL synchronous_commit = off";
 
-/// The value as one of the type that a domain, or domains over domains, are made of: what a row does not
-/// hand over is NULL in the temporary table, which a domain may refuse. CASE with an arm whose type is
-/// not known makes that of a domain.
-fn base_of(value: &str) -> String {
-    format!("CASE WHEN true THEN {value} ELSE NULL END")
-}
-
-/// Makes the temporary table: transaction that wrote the copy, address, inserting transaction and number
-/// of a row, for each chosen column the raw size and the value once for each method, and padding that
-/// calls the toaster.
+/// The temporary table: transaction that wrote the copy, address, inserting transaction and number of a
+/// row, for each chosen column the raw size, and the value once for each method.
 pub fn make(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String {
-    let mut columns = String::new();
-    let mut settings = String::new();
+    let key = |name: &str, of| (name.to_owned(), of);
+    let mut keys = vec![
+        key("b", "'0'::pg_catalog.xid8"),
+        key("k", "t.ctid"),
+        key("x", "''::pg_catalog.text"),
+        key("n", "0::pg_catalog.int4"),
+    ];
+    let mut copies = Vec::new();
     for (at, (target, choice)) in targets.iter().zip(methods).enumerate() {
-        // writing to a string cannot fail
-        let _ = write!(columns, ", 0::pg_catalog.int4 AS r{at}");
-        for (of, method) in choice.methods().iter().enumerate() {
-            let value = base_of(&format!("t.{}", quote_identifier(&target.name)));
-            let _ = write!(columns, ", {value} AS v{at}_{of}");
-            let _ = write!(
-                settings,
-                "ALTER v{at}_{of} SET STORAGE extended, ALTER v{at}_{of} SET COMPRESSION {}, ",
-                method.name()
-            );
+        keys.push((format!("r{at}"), "0::pg_catalog.int4"));
+        for (of, &method) in choice.methods().iter().enumerate() {
+            copies.push(Copied { name: format!("v{at}_{of}"), of: target.column(), method });
         }
     }
-    format!(
-        "DROP TABLE IF EXISTS pg_temp.{NAME}; \
-         CREATE TEMPORARY TABLE {NAME} AS SELECT '0'::pg_catalog.xid8 AS b, t.ctid AS k, \
-         ''::pg_catalog.text AS x, 0::pg_catalog.int4 AS n{columns}, ''::pg_catalog.text AS p \
-         FROM ONLY {table} AS t LIMIT 0; \
-         ALTER TABLE pg_temp.{NAME} {settings}ALTER p SET STORAGE plain, \
-         SET (toast_tuple_target = 128, autovacuum_enabled = off)"
-    )
+    Copies { name: NAME.into(), keys, copies }.make(table)
 }
 
 /// Lets the role that batches are run as work with the temporary table.
@@ -90,28 +76,31 @@ pub fn lock(table: &str) -> String {
 
 /// Copies the rows at the addresses `$1`: of the chosen columns those values whose rows are in `$2`,
 /// `$3`, … for each column.
-pub fn fill(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String {
-    let (mut inner, mut outer, mut wanted) = (String::new(), String::new(), Vec::new());
+pub fn fill(table: &str, targets: &[Target], methods: &[MethodChoice], page: PageSize) -> String {
+    let (mut inner, mut sizes, mut values) = (String::new(), String::new(), String::new());
+    let mut wanted = Vec::new();
     for (at, (target, choice)) in targets.iter().zip(methods).enumerate() {
         let value = format!("t.{}", quote_identifier(&target.name));
+        // writing to a string cannot fail
         let _ = write!(
             inner,
             ", CASE WHEN t.ctid = ANY (${}::pg_catalog.text[]::pg_catalog.tid[]) THEN {} END AS f{at}",
             at + 2,
             target.shape.force(&value)
         );
-        let _ = write!(outer, ", pg_catalog.pg_column_size(l.f{at}) - 4");
+        let _ = write!(sizes, ", pg_catalog.pg_column_size(l.f{at}) - 4");
         for _ in choice.methods() {
-            let _ = write!(outer, ", l.f{at}");
+            let _ = write!(values, ", l.f{at}");
         }
         wanted.push(format!("pg_catalog.pg_column_size(l.f{at}) IS NOT NULL"));
     }
     format!(
         "INSERT INTO pg_temp.{NAME} SELECT pg_catalog.pg_current_xact_id(), l.k, l.x, \
-         (pg_catalog.row_number() OVER ())::pg_catalog.int4{outer}, \
-         CASE WHEN {} THEN {PADDING} ELSE '' END \
+         (pg_catalog.row_number() OVER ())::pg_catalog.int4{sizes}{values}, \
+         CASE WHEN {} THEN {} ELSE '' END \
          FROM (SELECT t.ctid AS k, t.xmin::pg_catalog.text AS x{inner} {} OFFSET 0) AS l",
         wanted.join(" OR "),
+        padding_text(page),
         at_addresses(table)
     )
 }
@@ -124,12 +113,7 @@ pub fn sizes(methods: &[MethodChoice]) -> String {
     for (at, choice) in methods.iter().enumerate() {
         let _ = write!(list, ", r{at}");
         for of in 0..choice.methods().len() {
-            // out of line the length word is not counted
-            let _ = write!(
-                list,
-                ", CASE WHEN pg_catalog.pg_column_compression(v{at}_{of}) IS NOT NULL \
-                 THEN pg_catalog.pg_column_size(v{at}_{of})::pg_catalog.int8 + 4 END"
-            );
+            let _ = write!(list, ", {}", compressed_size(&format!("v{at}_{of}")));
         }
     }
     format!(

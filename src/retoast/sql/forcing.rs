@@ -5,6 +5,7 @@
 
 use crate::codec::Method;
 use crate::server::sql::{quote_identifier, quote_literal};
+use crate::server::trial;
 
 /// A column's type as far as forcing depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,14 +50,11 @@ impl Shape {
     pub fn force(&self, value: &str) -> String {
         match self {
             Shape::Fixed => value.to_owned(),
-            Shape::Scalar => format!("(ARRAY[{value}])[1]"),
+            Shape::Scalar => trial::fresh(value),
             // such toasters keep their pointer through less than this
             Shape::Bytea => format!("pg_catalog.substr({value}, 1)"),
             Shape::Jsonb => format!("({value}::pg_catalog.text)::pg_catalog.jsonb"),
-            // array_cat makes an empty array of NULL
-            Shape::Array => format!(
-                "CASE WHEN {value} IS NOT NULL THEN pg_catalog.array_cat({value}, '{{}}') END"
-            ),
+            Shape::Array => trial::fresh_array(value),
             // unnest takes arrays of one dimension as they are numbered from 1; others are rare
             Shape::Rows { type_name, element } => format!(
                 "CASE WHEN pg_catalog.array_ndims({value}) = 1 AND \

@@ -26,7 +26,8 @@ pub struct Target {
 }
 
 impl Target {
-    fn column(&self) -> String {
+    /// The column in SQL, of a table named `t`.
+    pub(crate) fn column(&self) -> String {
         format!("t.{}", quote_identifier(&self.name))
     }
 
@@ -261,54 +262,6 @@ pub fn hidden(
     ))
 }
 
-/// Bytes that alone call the toaster, on pages of every size up to 32 kB.
-pub(super) const PADDING: &str =
-    "pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::int4 / 4 + 100)";
-
-/// Makes the temporary table on which the server shows what it compresses of a chosen column: its
-/// padding calls the toaster, and what can be compressed is. The table done before in the same session
-/// has left its own.
-pub fn make_judge(table: &str, target: &Target) -> String {
-    let name = judge_name(target);
-    format!(
-        "DROP TABLE IF EXISTS pg_temp.{name}; \
-         CREATE TEMPORARY TABLE {name} AS SELECT ''::pg_catalog.text AS a, {column} AS v, \
-         ''::pg_catalog.text AS p FROM ONLY {table} AS t LIMIT 0; \
-         ALTER TABLE pg_temp.{name} ALTER v SET STORAGE extended, ALTER v SET COMPRESSION {method}, \
-         ALTER p SET STORAGE plain, SET (toast_tuple_target = 128, autovacuum_enabled = off)",
-        column = target.column(),
-        method = target.method.name(),
-    )
-}
-
-fn judge_name(target: &Target) -> String {
-    format!("toastctl_judge_{}", target.index)
-}
-
-/// Gives the values at the addresses `$1` to the judge.
-pub fn judge_values(table: &str, target: &Target) -> String {
-    format!(
-        "INSERT INTO pg_temp.{} SELECT t.ctid::pg_catalog.text, {}, {PADDING} FROM ONLY {table} AS t \
-         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
-        judge_name(target),
-        target.shape.force(&target.column()),
-    )
-}
-
-/// The judge's answer: address and, where the value was compressed, its stored size out of line.
-pub fn judged(target: &Target) -> String {
-    format!(
-        "SELECT a, CASE WHEN pg_catalog.pg_column_compression(v) IS NOT NULL \
-         THEN pg_catalog.pg_column_size(v)::pg_catalog.int8 END FROM pg_temp.{}",
-        judge_name(target)
-    )
-}
-
-/// Empties the judge's table.
-pub fn clear_judge(target: &Target) -> String {
-    format!("TRUNCATE pg_temp.{}", judge_name(target))
-}
-
 /// Those addresses of `$1` where a `jsonb` column holds what `jsonb_toaster` never moves out: a scalar,
 /// or an object without objects and arrays in it.
 pub fn never_moved(table: &str, target: &Target) -> String {
@@ -514,13 +467,8 @@ mod tests {
     }
 
     #[test]
-    fn the_server_judges_on_a_temporary_table() {
+    fn the_server_stores_whole_rows_in_a_temporary_table() {
         let targets = targets();
-        let target = &targets[0];
-        insta::assert_snapshot!(make_judge(TABLE, target), @r##"DROP TABLE IF EXISTS pg_temp.toastctl_judge_2; CREATE TEMPORARY TABLE toastctl_judge_2 AS SELECT ''::pg_catalog.text AS a, t."a""b" AS v, ''::pg_catalog.text AS p FROM ONLY "s"."T" AS t LIMIT 0; ALTER TABLE pg_temp.toastctl_judge_2 ALTER v SET STORAGE extended, ALTER v SET COMPRESSION lz4, ALTER p SET STORAGE plain, SET (toast_tuple_target = 128, autovacuum_enabled = off)"##);
-        insta::assert_snapshot!(judge_values(TABLE, target), @r##"INSERT INTO pg_temp.toastctl_judge_2 SELECT t.ctid::pg_catalog.text, (ARRAY[t."a""b"])[1], pg_catalog.repeat('x', pg_catalog.current_setting('block_size')::int4 / 4 + 100) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"##);
-        insta::assert_snapshot!(judged(target), @r##"SELECT a, CASE WHEN pg_catalog.pg_column_compression(v) IS NOT NULL THEN pg_catalog.pg_column_size(v)::pg_catalog.int8 END FROM pg_temp.toastctl_judge_2"##);
-        insta::assert_snapshot!(clear_judge(target), @r##"TRUNCATE pg_temp.toastctl_judge_2"##);
         let lz4 = Toaster::Compressed(Method::Lz4);
         let tuple_target = TupleTarget::default_for(crate::disk::layout::PageSize::DEFAULT);
         insta::assert_snapshot!(make_row_judge(TABLE, lz4, &targets, tuple_target), @r##"DROP TABLE IF EXISTS pg_temp.toastctl_judge; CREATE TEMPORARY TABLE toastctl_judge (LIKE "s"."T" INCLUDING STORAGE INCLUDING COMPRESSION); ALTER TABLE pg_temp.toastctl_judge SET (toast_tuple_target = 2032, autovacuum_enabled = off), ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, ALTER COLUMN "c" SET STORAGE extended, ALTER COLUMN "c" SET COMPRESSION lz4"##);

@@ -12,6 +12,7 @@ use crate::disk::ItemPointer;
 use crate::retoast::judge::stock::{Compressed, Verdict};
 use crate::retoast::sql::{self, Target};
 use crate::server::LiveError;
+use crate::server::trial::Trial;
 
 impl Scanner<'_> {
     /// Has the server compress what the verdict depends on.
@@ -32,8 +33,12 @@ impl Scanner<'_> {
                 continue;
             }
             let client = self.connection.client();
+            let fresh = target.shape.force(&target.column());
+            let column = (target.index, target.name.as_str());
+            let page = self.ready.model.page;
+            let trial = Trial::of(table.clone(), column, fresh, &[target.method], page);
             if self.judges.insert(target.index) {
-                client.batch_execute(&sql::make_judge(&table, target)).await?;
+                trial.make(client).await?;
             }
             while !asked.is_empty() {
                 let mut bytes = 0;
@@ -45,18 +50,11 @@ impl Scanner<'_> {
                     })
                     .count()
                     .max(1);
-                let ctids: Vec<String> =
-                    asked.drain(..some).map(|candidate| candidate.ctid.to_string()).collect();
-                client
-                    .query_typed(&sql::judge_values(&table, target), &[(&ctids, Type::TEXT_ARRAY)])
-                    .await?;
-                for row in client.query_typed(&sql::judged(target), &[]).await? {
-                    let size: Option<i64> = row.try_get(1)?;
-                    // out of line the length word is not counted
-                    let size = size.and_then(|size| u32::try_from(size + 4).ok());
-                    answers.insert((address(row.try_get(0)?)?, target.index), size);
+                let rows: Vec<ItemPointer> =
+                    asked.drain(..some).map(|candidate| candidate.ctid).collect();
+                for (ctid, sizes) in trial.compress(client, &rows).await? {
+                    answers.insert((ctid, target.index), sizes.get(target.method));
                 }
-                client.batch_execute(&sql::clear_judge(target)).await?;
             }
         }
         let (indexes, follow) = self.indexes();

@@ -113,7 +113,8 @@ impl Sweep<'_> {
             let copied = locked.values().filter(|row| row.needs_copy(at));
             lists.push(copied.map(|row| row.address.clone()).collect());
         }
-        let copies = fill_and_measure(client, &table, targets, rule, &lists).await?;
+        let page = self.ready.model.page;
+        let copies = fill_and_measure(client, &table, targets, rule, page, &lists).await?;
         let mut codes: Vec<Vec<i16>> =
             vec![vec![by_policy::PLAIN; copies.rows.len()]; targets.len()];
         for copy in copies.rows {

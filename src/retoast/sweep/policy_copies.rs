@@ -5,6 +5,7 @@ use tokio_postgres::types::Type;
 
 use super::scanner::{address, transaction};
 use crate::disk::ItemPointer;
+use crate::disk::layout::PageSize;
 use crate::model::policy::{CompressedSizes, MethodChoice};
 use crate::retoast::judge::policy::{Content, Rule};
 use crate::retoast::sql::{self, by_policy};
@@ -36,13 +37,14 @@ pub(crate) async fn fill_and_measure(
     table: &str,
     targets: &[sql::Target],
     rule: &Rule,
+    page: PageSize,
     lists: &[Vec<String>],
 ) -> Result<Copies, LiveError> {
     let mut parameters: Vec<(&(dyn tokio_postgres::types::ToSql + Sync), Type)> = Vec::new();
     for list in lists {
         parameters.push((list, Type::TEXT_ARRAY));
     }
-    let fill = by_policy::fill(table, targets, &rule.methods);
+    let fill = by_policy::fill(table, targets, &rule.methods, page);
     let sizes = by_policy::sizes(&rule.methods);
     // sent together: the second does not wait for the first one's answer
     let (filled, rows) =

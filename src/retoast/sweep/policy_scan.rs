@@ -217,7 +217,8 @@ impl Scanner<'_> {
             lists.push(asked.map(address_of).collect());
         }
         client.batch_execute(by_policy::BEGIN_ASKING).await?;
-        let asked = fill_and_measure(client, table, &self.ready.targets, rule, &lists).await;
+        let (targets, page) = (&self.ready.targets, self.ready.model.page);
+        let asked = fill_and_measure(client, table, targets, rule, page, &lists).await;
         let end = match &asked {
             Ok(copies) if copies.is_full => format!("{}; COMMIT", by_policy::EMPTY),
             Ok(_) => "COMMIT".to_owned(),
