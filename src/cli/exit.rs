@@ -58,20 +58,6 @@ impl Failure {
         Failure { exit, message: message.into() }
     }
 
-    /// Without the server's DETAIL, which may show contents of rows.
-    pub fn without_detail(self) -> Failure {
-        let mut message = String::new();
-        let mut skipped = false;
-        for line in self.message.lines() {
-            skipped = line.starts_with("DETAIL:") || (skipped && !line.starts_with("HINT:"));
-            if !skipped {
-                message.push_str(if message.is_empty() { "" } else { "\n" });
-                message.push_str(line);
-            }
-        }
-        Failure { message, ..self }
-    }
-
     /// Arguments or input that cannot be used.
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure::new(Exit::Usage, message)
@@ -80,7 +66,7 @@ impl Failure {
 
 impl From<&ConnectError> for Failure {
     fn from(error: &ConnectError) -> Failure {
-        Failure::new(error.into(), error.to_string())
+        Failed::from(error).into()
     }
 }
 
@@ -107,16 +93,6 @@ impl From<Exit> for ExitCode {
     }
 }
 
-impl From<&ConnectError> for Exit {
-    fn from(error: &ConnectError) -> Exit {
-        match error {
-            ConnectError::Usage { .. } => Exit::Usage,
-            ConnectError::Failed { .. } => Exit::Connection,
-            ConnectError::Session(_) => Exit::Incomplete,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,17 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn what_may_show_contents_is_left_out() {
-        let failure =
-            Failure::usage("t: refused\nDETAIL:  Failing row contains (1,\nsecret).\nHINT:  None.");
-        assert_eq!(failure.without_detail().message, "t: refused\nHINT:  None.");
-    }
-
-    #[test]
     fn a_connection_string_that_makes_no_sense_is_the_users_and_a_refusal_is_the_servers() {
         let usage = ConnectError::usage("invalid connection option \"hots\"");
-        assert_eq!(Exit::from(&usage), Exit::Usage);
+        assert_eq!(Failure::from(&usage).exit, Exit::Usage);
         let refused = ConnectError::Failed { attempts: Vec::new(), needs_password: false };
-        assert_eq!(Exit::from(&refused), Exit::Connection);
+        assert_eq!(Failure::from(&refused).exit, Exit::Connection);
     }
 }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::refused_file::RefusedFile;
-use super::terminal::is_utf8;
+use super::terminal::{is_utf8, tell};
 use crate::report::retoast_progress::{Moment, note};
 use crate::retoast::pace::manners::Pause;
 use crate::retoast::result::SkippedRow;
@@ -55,12 +55,6 @@ struct State {
     scan_began: Instant,
     /// When a line was printed last; for JSON never at first.
     last: Option<Instant>,
-}
-
-/// One line on standard error.
-pub(super) fn tell(text: &str) {
-    // Nobody to tell is no reason to stop.
-    let _ = writeln!(io::stderr(), "toastctl: {text}");
 }
 
 impl Progress {

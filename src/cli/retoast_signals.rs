@@ -1,37 +1,44 @@
 //! Signals, files and time that stop or pause `retoast`.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::retoast::pace::control::Control;
 
-/// Begins to listen: to Ctrl-C, SIGTERM, a stop file and a time limit in seconds for the end, to
-/// SIGUSR1 and SIGUSR2 for a pause. Needs a runtime.
-pub(super) fn listen(control: &Arc<Control>, limit: Option<u64>, stop_file: Option<PathBuf>) {
-    let asked = Arc::clone(control);
+/// Listens for ever: to Ctrl-C, SIGTERM, a stop file and a time limit in seconds for the end, to SIGUSR1 and
+/// SIGUSR2 for a pause.
+pub(super) async fn listen(
+    control: &Control,
+    limit: Option<u64>,
+    stop_file: Option<&Path>,
+) -> Infallible {
     let mut terminate = signal(SignalKind::terminate()).ok();
-    tokio::spawn(async move {
+    let stop = async {
         tokio::select! {
             _ = tokio::signal::ctrl_c() => {}
             () = comes(terminate.as_mut()) => {}
             () = time_is_up(limit) => {}
             () = appears(stop_file) => {}
         }
-        asked.stop();
-    });
-    for (kind, pause) in [(SignalKind::user_defined1(), true), (SignalKind::user_defined2(), false)]
-    {
-        let asked = Arc::clone(control);
-        let mut signal = signal(kind).ok();
-        tokio::spawn(async move {
-            loop {
-                comes(signal.as_mut()).await;
-                asked.pause(pause);
-            }
-        });
+        control.stop();
+        std::future::pending().await
+    };
+    tokio::select! {
+        never = stop => never,
+        never = pauses(control, SignalKind::user_defined1(), true) => never,
+        never = pauses(control, SignalKind::user_defined2(), false) => never,
+    }
+}
+
+/// Asks to pause, or to go on, at each of these signals.
+async fn pauses(control: &Control, kind: SignalKind, pause: bool) -> Infallible {
+    let mut signal = signal(kind).ok();
+    loop {
+        comes(signal.as_mut()).await;
+        control.pause(pause);
     }
 }
 
@@ -52,9 +59,9 @@ async fn time_is_up(seconds: Option<u64>) {
 }
 
 /// Ends when the file is there.
-async fn appears(file: Option<PathBuf>) {
+async fn appears(file: Option<&Path>) {
     let Some(file) = file else { return std::future::pending().await };
-    while !tokio::fs::try_exists(&file).await.unwrap_or(false) {
+    while !tokio::fs::try_exists(file).await.unwrap_or(false) {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

@@ -9,6 +9,7 @@
 //! * [`sweep`]: scans, batches and vacuums, as a machine without IO says.
 //! * [`plan`]: what is expected of a sweep (pure); [`share`]: how much of a table complies with a policy.
 //! * [`departure`]: taking everything from a pluggable toaster, and the proof.
+//! * [`run`]: a run over the tables of a server: request, sessions, workers; [`sink`]: where their results go.
 //! * [`result`]: what is reported; [`sizes`], [`tally`]: what is measured and counted for it; [`watch`]: to whom, meanwhile.
 
 pub mod check;
@@ -19,7 +20,9 @@ pub mod memory;
 pub mod pace;
 pub mod plan;
 pub mod result;
+pub mod run;
 pub mod share;
+pub(crate) mod sink;
 pub mod sizes;
 pub mod sql;
 pub mod sweep;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
 
-use super::connect::Connection;
+use super::connect::{ConnectError, Connection};
 use super::{LiveError, locks};
 use crate::disk::Oid;
 
@@ -42,6 +42,22 @@ pub(crate) enum RunError {
     Output(io::Error),
 }
 
+impl From<&ConnectError> for Kind {
+    fn from(error: &ConnectError) -> Kind {
+        match error {
+            ConnectError::Usage { .. } => Kind::Usage,
+            ConnectError::Failed { .. } => Kind::Lost,
+            ConnectError::Session(_) => Kind::Incomplete,
+        }
+    }
+}
+
+impl From<&ConnectError> for Failed {
+    fn from(error: &ConnectError) -> Failed {
+        Failed::new(error.into(), error.to_string())
+    }
+}
+
 impl From<Failed> for RunError {
     fn from(failed: Failed) -> RunError {
         RunError::Failed(failed)
@@ -67,33 +83,56 @@ impl Failed {
         Failed::new(Kind::Stopped, "stopped")
     }
 
-    /// What the server's answer means, met while `place` (a relation, with the block where that is known) was
-    /// read over `connections`: it may be the last that it said. `relation` is who is asked about where a lock
-    /// was not to be had.
+    /// What the server's answer means, met on one of `connections`: it may be the last that it said.
+    pub(crate) async fn of(error: &LiveError, connections: &[Arc<Connection>]) -> Failed {
+        if let LiveError::Server(statement) = error {
+            for connection in connections {
+                if statement.as_db_error().is_none() || connection.is_lost() {
+                    let explained = connection.explain(statement).await;
+                    if connection.is_lost() {
+                        return Failed::new(Kind::Lost, explained.to_string());
+                    }
+                }
+            }
+        }
+        Failed::new(Kind::Incomplete, error.to_string())
+    }
+
+    /// As [`Failed::of`], met while `place` (a relation, with the block where that is known) was read. `relation`
+    /// is who is asked about where a lock was not to be had.
     pub(crate) async fn at(
         place: &str,
         relation: Oid,
         error: &LiveError,
         connections: &[Arc<Connection>],
     ) -> Failed {
-        let LiveError::Server(statement) = error else {
-            return Failed::new(Kind::Incomplete, format!("{place}: {error}"));
-        };
-        for connection in connections {
-            if statement.as_db_error().is_none() || connection.is_lost() {
-                let explained = connection.explain(statement).await;
-                if connection.is_lost() {
-                    return Failed::new(Kind::Lost, format!("{place}: {explained}"));
-                }
+        let mut failed = Failed::of(error, connections).await.placed(place);
+        if let (LiveError::Server(statement), Kind::Incomplete, Some(connection)) =
+            (error, failed.kind, connections.first())
+            && statement.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+        {
+            failed.message.push_str(&locks::explained(connection, relation).await);
+        }
+        failed
+    }
+
+    /// With the place in front.
+    pub(crate) fn placed(self, place: &str) -> Failed {
+        Failed { message: format!("{place}: {}", self.message), ..self }
+    }
+
+    /// Without the server's DETAIL, which may show contents of rows.
+    pub(crate) fn without_detail(self) -> Failed {
+        let mut message = String::new();
+        let mut skipped = false;
+        for line in self.message.lines() {
+            skipped = line.starts_with("DETAIL:") || (skipped && !line.starts_with("HINT:"));
+            if !skipped {
+                message.push_str(if message.is_empty() { "" } else { "\n" });
+                message.push_str(line);
             }
         }
-        let mut message = format!("{place}: {error}");
-        if statement.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
-            && let Some(connection) = connections.first()
-        {
-            message.push_str(&locks::explained(connection, relation).await);
-        }
-        Failed::new(Kind::Incomplete, message)
+        Failed { message, ..self }
     }
 }
 
@@ -114,4 +153,16 @@ pub(crate) async fn until<T>(
     });
     let _ = tokio::time::timeout(CANCEL_PATIENCE, futures_util::future::join_all(cancel)).await;
     Err(Failed::stopped().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_show_contents_is_left_out() {
+        let text = "t: refused\nDETAIL:  Failing row contains (1,\nsecret).\nHINT:  None.";
+        let failed = Failed::new(Kind::Usage, text).without_detail();
+        assert_eq!(failed.message, "t: refused\nHINT:  None.");
+    }
 }

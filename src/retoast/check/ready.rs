@@ -34,6 +34,20 @@ pub struct Wish {
     pub trust_owner_code: bool,
 }
 
+impl Wish {
+    /// What the columns are brought to, in a word.
+    pub(crate) fn choice(&self) -> String {
+        match (&self.rule, &self.asked) {
+            (Some(RuleWish { policy, method: Some(method), .. }), _) => {
+                format!("{policy} {method}")
+            }
+            (Some(RuleWish { policy, method: None, .. }), _) => policy.to_string(),
+            (None, Asked::Stock(name)) => (*name).to_owned(),
+            (None, Asked::Becomes(name) | Asked::Leaves(name)) => name.clone(),
+        }
+    }
+}
+
 /// What the user wants decided value by value.
 #[derive(Debug, Clone, Copy)]
 pub struct RuleWish {

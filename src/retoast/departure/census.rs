@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio_util::sync::CancellationToken;
 
 use super::result::UnfitTable;
 use crate::disk::desc::TupleDesc;
@@ -63,8 +64,8 @@ pub(crate) struct Counter<'a> {
     pub(crate) pageinspect: &'a Pageinspect,
     /// The toaster.
     pub(crate) toaster: Oid,
-    /// Set from outside to stop.
-    pub(crate) stop: &'a AtomicBool,
+    /// Cancelled from outside to stop.
+    pub(crate) stop: &'a CancellationToken,
 }
 
 impl Counter<'_> {
@@ -137,7 +138,7 @@ impl Counter<'_> {
             problems: Problems::default(),
         };
         for start in (0..end).step_by(BLOCKS as usize) {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.stop.is_cancelled() {
                 return Ok(Some("stopped on request".to_owned()));
             }
             let blocks: Vec<BlockNumber> =

@@ -1,8 +1,11 @@
 //! Takes everything from a toaster: census, sweeps, proof.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
 
 use super::census::{Census, Counter};
 use super::proof;
@@ -17,8 +20,9 @@ use crate::retoast::goal::toaster::Toaster;
 use crate::retoast::judge::pluggable::Asked;
 use crate::retoast::pace::keeper::Keeper;
 use crate::retoast::pace::patience::{LOCK_TRIES, Patience, Tried};
-use crate::retoast::result::TableReport;
+use crate::retoast::sink::Results;
 use crate::retoast::sweep::error::RunError;
+use crate::retoast::sweep::eyes::Eyes;
 use crate::retoast::sweep::options::Options;
 use crate::retoast::sweep::policy_state::Notebook;
 use crate::retoast::sweep::table::Sweep;
@@ -29,7 +33,7 @@ use crate::server::about::{Pageinspect, Server};
 use crate::server::connect::Connection;
 
 /// A run.
-pub(crate) struct Leaving<'a> {
+pub(crate) struct Leaving<'a, 'r> {
     /// For batches, one for each job.
     pub(crate) writers: &'a [Arc<Connection>],
     /// For scans.
@@ -42,14 +46,18 @@ pub(crate) struct Leaving<'a> {
     pub(crate) pageinspect: &'a Pageinspect,
     /// How tables are swept.
     pub(crate) options: &'a Options,
+    /// What the scans go by.
+    pub(crate) eyes: &'a Eyes,
+    /// How long a batch may wait for this program before the server gives its locks back.
+    pub(crate) idle_limit: Duration,
     /// Go on although triggers will fire.
     pub(crate) allow_triggers: bool,
     /// Run code of the owners of tables with the rights of the user.
     pub(crate) trust_owner_code: bool,
     /// Whom to tell.
     pub(crate) watch: &'a dyn Watch,
-    /// Set from outside to stop.
-    pub(crate) stop: &'a AtomicBool,
+    /// Cancelled from outside to stop.
+    pub(crate) stop: &'a CancellationToken,
     /// The toasters that there are.
     pub(crate) toasters: &'a Toasters,
     /// The one that is left.
@@ -58,25 +66,21 @@ pub(crate) struct Leaving<'a> {
     pub(crate) name: &'a str,
     /// The tables that are looked at; `None` for all.
     pub(crate) wanted: Option<HashSet<Oid>>,
-}
-
-/// What came of it.
-pub(crate) struct Left {
-    /// Of the toaster.
-    pub(crate) departure: DepartureReport,
-    /// Of each table that was swept.
-    pub(crate) tables: Vec<TableReport>,
+    /// Where the results of tables go that are swept.
+    pub(crate) results: &'a Results<'r>,
+    /// How many have gone there.
+    pub(crate) swept: Cell<usize>,
 }
 
 /// Done, or why it could not be.
 type Outcome = Result<(), String>;
 
-impl Leaving<'_> {
-    /// Does it.
+impl Leaving<'_, '_> {
+    /// Does it, and says what is left of the toaster.
     ///
     /// # Errors
     /// The server's, or [`RunError::Lost`]: what nothing can go on after.
-    pub(crate) async fn run(&self) -> Result<Left, RunError> {
+    pub(crate) async fn run(&self) -> Result<DepartureReport, RunError> {
         let counter = Counter {
             reader: self.reader,
             server: self.server,
@@ -88,25 +92,25 @@ impl Leaving<'_> {
         let before = counter.count(&columns).await?;
         let list =
             departures(self.toasters, &columns, self.toaster, &|column| before.holds(column));
-        let mut left = Left { departure: self.report(&before), tables: Vec::new() };
+        let mut report = self.report(&before);
         for departure in list {
             if self.stopped() {
                 break;
             }
-            if let Err(reason) = self.depart(&departure, &mut left).await? {
-                left.departure.unfit.push(UnfitTable { relation: departure.name, reason });
+            if let Err(reason) = self.depart(&departure, &mut report).await? {
+                report.unfit.push(UnfitTable { relation: departure.name, reason });
             }
         }
         if self.options.dry_run {
-            left.departure.unfit.extend(before.unread);
+            report.unfit.extend(before.unread);
         } else if !self.stopped() {
-            proof::prove(&counter, self.wanted.as_ref(), &mut left.departure).await?;
+            proof::prove(&counter, self.wanted.as_ref(), &mut report).await?;
         }
-        Ok(left)
+        Ok(report)
     }
 
     fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.is_cancelled()
     }
 
     fn report(&self, before: &Census) -> DepartureReport {
@@ -126,7 +130,11 @@ impl Leaving<'_> {
         }
     }
 
-    async fn depart(&self, departure: &Departure, left: &mut Left) -> Result<Outcome, RunError> {
+    async fn depart(
+        &self,
+        departure: &Departure,
+        report: &mut DepartureReport,
+    ) -> Result<Outcome, RunError> {
         match &departure.way {
             Way::Unfit(reason) => Ok(Err(reason.clone())),
             Way::Alter(sql) => {
@@ -134,12 +142,10 @@ impl Leaving<'_> {
                     true => Ok(()),
                     false => self.alter(&departure.name, sql).await?,
                 };
-                left.departure.alter.push(sql.clone());
+                report.alter.push(sql.clone());
                 Ok(done)
             }
-            Way::Sweep(columns) => {
-                self.sweep(departure.table, columns.clone(), &mut left.tables).await
-            }
+            Way::Sweep(columns) => self.sweep(departure.table, columns.clone()).await,
         }
     }
 
@@ -157,12 +163,7 @@ impl Leaving<'_> {
     }
 
     /// Re-toasts the values of one table.
-    async fn sweep(
-        &self,
-        table: Oid,
-        columns: Vec<String>,
-        reports: &mut Vec<TableReport>,
-    ) -> Result<Outcome, RunError> {
+    async fn sweep(&self, table: Oid, columns: Vec<String>) -> Result<Outcome, RunError> {
         let wish = Wish {
             columns,
             toaster: Toaster::Extended,
@@ -191,6 +192,8 @@ impl Leaving<'_> {
             server: self.server,
             ready: &ready,
             options: self.options,
+            eyes: self.eyes,
+            idle_limit: self.idle_limit,
             watch: self.watch,
             stop: self.stop,
             keeper: self.keeper,
@@ -209,7 +212,12 @@ impl Leaving<'_> {
                 row.ctid, row.reason
             ))
         });
-        reports.extend(report);
+        if let Some(report) = report {
+            let position = self.swept.get();
+            self.swept.set(position + 1);
+            // nobody takes the report: the run ends with that after the proof
+            self.results.found(position, report);
+        }
         match ended {
             Ok(()) => Ok(skipped.map_or(Ok(()), Err)),
             Err(RunError::Live(error)) => self.unless_lost(error).await,

@@ -1,15 +1,16 @@
 //! What is asked of a running sweep from outside: to stop, to pause, to go on.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio_util::sync::CancellationToken;
 
 use super::manners::Cause;
 
 /// Shared by the sweep and those who ask.
 #[derive(Debug, Default)]
 pub struct Control {
-    stop: Arc<AtomicBool>,
+    stop: CancellationToken,
     paused: AtomicBool,
     pause_file: Option<PathBuf>,
 }
@@ -22,17 +23,17 @@ impl Control {
 
     /// Asks to stop, for good.
     pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.cancel();
     }
 
-    /// Set once somebody has asked to stop.
-    pub fn stop_flag(&self) -> &Arc<AtomicBool> {
+    /// Cancelled once somebody has asked to stop.
+    pub fn stopping(&self) -> &CancellationToken {
         &self.stop
     }
 
     /// Whether somebody has asked to stop.
     pub fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.is_cancelled()
     }
 
     /// Asks to pause, or to go on.

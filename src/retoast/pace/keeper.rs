@@ -15,7 +15,7 @@ use super::gauges;
 use super::manners::{
     Cause, Free, Held, Holder, Lag, Limits, Manners, POLL, Pause, Readings, Work,
 };
-use super::measuring::Measuring;
+use super::measuring::{Measuring, OwnProcesses};
 use super::patience::{Kind, kind};
 use super::space::{self, Need, Space};
 use super::stuck::{self, Wait};
@@ -28,8 +28,6 @@ use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::sql::quote_literal;
 
-/// How often a stop is looked for while waiting.
-const LOOK: Duration = Duration::from_millis(50);
 /// How often one and the same reason is told.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 /// How long others are remembered that were seen active: most sessions are not at any one instant.
@@ -129,6 +127,7 @@ impl Keeper {
     pub async fn open(
         connection: Arc<Connection>,
         control: Arc<Control>,
+        ours: Arc<OwnProcesses>,
         mut wants: Wants,
         note: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Keeper, Refusal> {
@@ -157,7 +156,7 @@ impl Keeper {
         }
         let manners = Manners::new(limits.clone());
         Ok(Keeper {
-            measuring: Measuring::new(connection, Arc::clone(&control)),
+            measuring: Measuring::new(connection, Arc::clone(&control), ours),
             control,
             wants,
             sees_others,
@@ -179,11 +178,6 @@ impl Keeper {
     /// The limits.
     pub fn limits(&self) -> &Limits {
         &self.wants.limits
-    }
-
-    /// The connection that measures.
-    pub fn measuring(&self) -> &Measuring {
-        &self.measuring
     }
 
     /// Looks whether there is space for a table, before anything is done to it. Says how that was
@@ -442,13 +436,7 @@ impl Keeper {
     /// Sleeps, but not after a stop is asked for; how long it was.
     async fn sleep(&self, time: Duration) -> Duration {
         let began = Instant::now();
-        while !self.control.stopped() {
-            let left = time.saturating_sub(began.elapsed());
-            if left.is_zero() {
-                break;
-            }
-            tokio::time::sleep(left.min(LOOK)).await;
-        }
+        self.control.stopping().run_until_cancelled(tokio::time::sleep(time)).await;
         began.elapsed()
     }
 

@@ -14,17 +14,40 @@ use crate::server::connect::Connection;
 const AGAIN_FOR: Duration = Duration::from_secs(10);
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
 
+/// The server processes that serve this program, which are not others.
+#[derive(Debug, Default)]
+pub struct OwnProcesses(Mutex<Vec<i32>>);
+
+impl OwnProcesses {
+    /// Adds the process that serves this connection.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn add(&self, connection: &Connection) -> Result<(), LiveError> {
+        let process = gauges::backend(connection.client()).await?;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+        Ok(())
+    }
+
+    fn all(&self) -> Vec<i32> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// The connection that measures.
 pub struct Measuring {
     current: Mutex<Arc<Connection>>,
     control: Arc<Control>,
-    /// The processes that serve this program.
-    ours: Mutex<Vec<i32>>,
+    ours: Arc<OwnProcesses>,
 }
 
 impl Measuring {
-    pub(super) fn new(connection: Arc<Connection>, control: Arc<Control>) -> Measuring {
-        Measuring { current: Mutex::new(connection), control, ours: Mutex::default() }
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        control: Arc<Control>,
+        ours: Arc<OwnProcesses>,
+    ) -> Measuring {
+        Measuring { current: Mutex::new(connection), control, ours }
     }
 
     /// The connection that is there now.
@@ -34,12 +57,7 @@ impl Measuring {
 
     /// The processes that serve this program.
     pub(super) fn own_processes(&self) -> Vec<i32> {
-        self.ours.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Tells it further processes that serve this program, which are not others.
-    pub fn know_own(&self, ours: &[i32]) {
-        self.ours.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(ours);
+        self.ours.all()
     }
 
     /// Reads something, on another connection if the one there was is lost.
@@ -97,12 +115,9 @@ impl Measuring {
         began: Instant,
     ) -> Result<(), PaceError> {
         loop {
-            let opened = match lost.open_another().await {
-                Ok(opened) => gauges::backend(opened.client()).await.ok().map(|own| (opened, own)),
-                Err(_) => None,
-            };
-            if let Some((opened, own)) = opened {
-                self.know_own(&[own]);
+            if let Ok(opened) = lost.open_another().await
+                && self.ours.add(&opened).await.is_ok()
+            {
                 let opened = Arc::new(opened);
                 *self.current.lock().unwrap_or_else(PoisonError::into_inner) = opened;
                 return Ok(());
@@ -110,7 +125,8 @@ impl Measuring {
             if self.control.stopped() || began.elapsed() > AGAIN_FOR {
                 return Err(PaceError::Lost(reason.to_owned()));
             }
-            tokio::time::sleep(AGAIN_AFTER).await;
+            let pause = tokio::time::sleep(AGAIN_AFTER);
+            self.control.stopping().run_until_cancelled(pause).await;
         }
     }
 }

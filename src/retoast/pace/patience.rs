@@ -1,18 +1,16 @@
 //! Locks are asked for in short tries only: who waits for one makes others wait.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rand::RngExt;
 use tokio_postgres::Client;
+use tokio_util::sync::CancellationToken;
 
 use crate::retoast::watch::Watch;
 use crate::server::LiveError;
 
 /// How often a lock for the settings or for a scan is tried.
 pub const LOCK_TRIES: u32 = 30;
-/// How often a stop is looked for while waiting.
-pub const LOOK: Duration = Duration::from_millis(50);
 
 /// What an error of the server means for what was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +54,8 @@ pub struct Patience<'a> {
     pub name: &'a str,
     /// Whom to tell.
     pub watch: &'a dyn Watch,
-    /// Set from outside to stop.
-    pub stop: &'a AtomicBool,
+    /// Cancelled from outside to stop.
+    pub stop: &'a CancellationToken,
     /// The longest wait for a lock.
     pub lock_timeout: Duration,
 }
@@ -65,19 +63,12 @@ pub struct Patience<'a> {
 impl Patience<'_> {
     /// Whether a stop is asked for.
     pub fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.is_cancelled()
     }
 
     /// Waits, or until a stop is asked for.
     pub async fn sleep(&self, time: Duration) {
-        let until = Instant::now() + time;
-        while !self.stopped() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            tokio::time::sleep(left.min(LOOK)).await;
-        }
+        self.stop.run_until_cancelled(tokio::time::sleep(time)).await;
     }
 
     /// Tries something until it is done or fails for another reason than a lock.

@@ -18,7 +18,7 @@ impl Sweep<'_> {
         if self.options.toaster.storage() != Storage::Plain || self.ready.rule.is_some() {
             return Ok(());
         }
-        let unfit = match self.options.eyes {
+        let unfit = match self.eyes {
             Eyes::Pages(_) => self.unfit_by_pages(scanner).await?,
             Eyes::Functions => self.unfit_by_functions().await?,
         };

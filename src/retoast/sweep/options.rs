@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::eyes::Eyes;
 use super::machine::Tuning;
 use crate::retoast::goal::toaster::Toaster;
 
@@ -22,16 +21,12 @@ pub enum Verify {
 pub struct Options {
     /// The choice.
     pub toaster: Toaster,
-    /// What the scans go by.
-    pub eyes: Eyes,
     /// How the sweep goes.
     pub tuning: Tuning,
     /// Which rows are compared.
     pub verify: Verify,
     /// The longest wait for a lock.
     pub lock_timeout: Duration,
-    /// How long a batch may wait for this program before the server gives its locks back.
-    pub idle_limit: Duration,
     /// Whether row security is to be an error where it would hide rows.
     pub row_security_off: bool,
     /// Only look.

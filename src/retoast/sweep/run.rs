@@ -66,7 +66,7 @@ impl Sweep<'_> {
             toaster: self.choice(),
             policy: self.ready.rule.as_ref().map(|rule| rule.policy.to_string()),
             outcome: Outcome::Planned,
-            source: match self.options.eyes {
+            source: match self.eyes {
                 Eyes::Pages(_) => "pageinspect",
                 Eyes::Functions => "functions",
             },
@@ -118,7 +118,7 @@ impl Sweep<'_> {
             self.server,
             self.ready,
             self.options.toaster,
-            self.options.eyes.clone(),
+            self.eyes.clone(),
             RuleScan::new(self.notebook, self.since, self.options.dry_run),
         );
         self.look_for_unfit(&mut scanner).await?;
@@ -167,7 +167,7 @@ impl Sweep<'_> {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.ready.notes.clone();
-        if matches!(self.options.eyes, Eyes::Functions) && !self.server.has_toast_chunk_id() {
+        if matches!(self.eyes, Eyes::Functions) && !self.server.has_toast_chunk_id() {
             notes.push(
                 "without pages nothing tells before PostgreSQL 17 whether a compressed value is in \
                  its row: values are not moved for their place alone"

@@ -1,7 +1,7 @@
 //! The table's settings while it is swept: set, watched, set right when somebody else changes them, and put
 //! back.
 
-use std::sync::atomic::AtomicBool;
+use tokio_util::sync::CancellationToken;
 
 use super::error::RunError;
 use super::table::Sweep;
@@ -129,7 +129,7 @@ impl Sweep<'_> {
         let nothing_done = report.outcome == Outcome::Failed && report.rows_stored == 0;
         if asked || nothing_done || report.is_unfit {
             // a stop was asked for perhaps, but not of this
-            let stop = AtomicBool::new(false);
+            let stop = CancellationToken::new();
             let lock_timeout = self.options.lock_timeout;
             let patience = Patience { name: &name, watch: self.watch, stop: &stop, lock_timeout };
             match patience.alter(self.writer.client(), &undo).await {

@@ -1,10 +1,12 @@
 //! One table's sweep: what it works with.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use super::error::RunError;
+use super::eyes::Eyes;
 use super::options::Options;
 use super::policy_state::Notebook;
 use super::watched::Watched;
@@ -35,10 +37,14 @@ pub struct Sweep<'a> {
     pub ready: &'a Ready,
     /// How.
     pub options: &'a Options,
+    /// What the scans go by.
+    pub eyes: &'a Eyes,
+    /// How long a batch may wait for this program before the server gives its locks back.
+    pub idle_limit: Duration,
     /// Whom to tell.
     pub watch: &'a dyn Watch,
-    /// Set from outside to stop.
-    pub stop: &'a AtomicBool,
+    /// Cancelled from outside to stop.
+    pub stop: &'a CancellationToken,
     /// Keeps its manners.
     pub keeper: &'a Keeper,
     /// Where scanning is.
@@ -59,7 +65,7 @@ impl Sweep<'_> {
     }
 
     pub(super) fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.is_cancelled()
     }
 
     /// The connection of a job.
@@ -76,7 +82,7 @@ impl Sweep<'_> {
             lock_timeout_ms: millis(self.options.lock_timeout),
             replica_role: self.ready.replica_role,
             row_security_off: self.options.row_security_off,
-            idle_ms: millis(self.options.idle_limit),
+            idle_ms: millis(self.idle_limit),
             role: self.ready.role.clone(),
         }
     }

@@ -4,16 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::error::RunError;
 use super::table::Sweep;
-use crate::retoast::pace::patience::{Kind, LOOK, kind};
+use crate::retoast::pace::patience::{Kind, kind};
 use crate::retoast::pace::stuck::{Advice, LOOK_EVERY, Stuck};
 use crate::retoast::sql;
-
-/// Why a vacuum was cancelled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cancelled {
-    Stop,
-    Stuck,
-}
 
 impl Sweep<'_> {
     /// Whether the table was vacuumed. It never waits long: what is not done now is done later.
@@ -29,33 +22,24 @@ impl Sweep<'_> {
         };
         let mut work = std::pin::pin!(client.batch_execute(&sql));
         let began = Instant::now();
-        let (mut looked, mut stuck) = (Duration::ZERO, Stuck::default());
-        let mut cancelled = None;
+        let (mut stuck, mut cancelled) = (Stuck::default(), false);
         let done = loop {
             tokio::select! {
                 done = &mut work => break done,
-                () = tokio::time::sleep(LOOK) => {
-                    let now = began.elapsed();
-                    if cancelled.is_none() && self.stopped() {
-                        cancelled = Some(Cancelled::Stop);
-                    } else if cancelled.is_none() && now > looked + LOOK_EVERY {
-                        looked = now;
-                        if self.give_up(pid, now, &mut stuck).await? {
-                            cancelled = Some(Cancelled::Stuck);
-                        }
-                    } else {
+                () = self.stop.cancelled(), if !cancelled => {}
+                () = tokio::time::sleep(LOOK_EVERY), if !cancelled => {
+                    if !self.give_up(pid, began.elapsed(), &mut stuck).await? {
                         continue;
-                    }
-                    if cancelled.is_some() {
-                        // it may have ended by itself
-                        let _ = canceller.cancel().await;
                     }
                 }
             }
+            cancelled = true;
+            // it may have ended by itself
+            let _ = canceller.cancel().await;
         };
         match done {
             Ok(()) => Ok(true),
-            Err(error) if cancelled.is_some() && error.as_db_error().is_some() => Ok(false),
+            Err(error) if cancelled && error.as_db_error().is_some() => Ok(false),
             Err(error) if kind(&error) == Kind::Busy => {
                 self.watch.note(&format!("{}: no vacuum now: it is locked", self.name()));
                 Ok(false)

@@ -1,0 +1,117 @@
+//! What `toastctl retoast` is asked for: its arguments, with their conflicts found.
+
+use std::time::Duration;
+
+use super::exit::Failure;
+use super::inspect::SourceArg;
+use super::retoast::{NewValues, RetoastArgs, ToasterArg};
+use crate::retoast::check::ready::{RuleWish, Wish};
+use crate::retoast::goal::toaster::Toaster;
+use crate::retoast::judge::pluggable::Asked;
+use crate::retoast::run::request::{DepartureRequest, Request, Source, Work};
+use crate::retoast::sweep::machine::Tuning;
+use crate::retoast::sweep::options::Options;
+
+/// What the arguments say.
+///
+/// # Errors
+/// Where they contradict each other.
+pub(super) fn request(args: &RetoastArgs) -> Result<Request, Failure> {
+    if args.no_alter && args.new_values == NewValues::Extended {
+        return Err(Failure::usage(
+            "--new-values extended sets the columns, and --no-alter does not allow setting them",
+        ));
+    }
+    if args.replication_origin.is_some() && (args.jobs > 1 || args.parallel_tables > 1) {
+        return Err(Failure::usage(
+            "--replication-origin is one session's: it goes with one job and one table at a time",
+        ));
+    }
+    if args.policy.is_some() && args.jobs > 1 {
+        return Err(Failure::usage(
+            "--policy goes with one job: values pass through the temporary table of one session\n\
+             HINT:  --parallel-tables sweeps several tables side by side.",
+        ));
+    }
+    let (work, toaster) = match &args.from_toaster {
+        Some(toaster) => {
+            let departure = DepartureRequest {
+                toaster: toaster.clone(),
+                allow_triggers: args.allow_triggers,
+                trust_owner_code: args.trust_owner_code,
+            };
+            (Work::Departure(departure), Toaster::Extended)
+        }
+        None => {
+            let wish = wish(args);
+            let toaster = wish.toaster;
+            (Work::Columns(wish), toaster)
+        }
+    };
+    Ok(Request {
+        tables: args.tables.clone(),
+        work,
+        source: args.source.into(),
+        options: options(args, toaster),
+        wants: args.manners.wants(args.max_bloat, args.dry_run),
+        parallel_tables: args.parallel_tables,
+        checkpoint: args.checkpoint.clone(),
+        since: args.since.clone(),
+    })
+}
+
+fn wish(args: &RetoastArgs) -> Wish {
+    let (toaster, asked) = match &args.toaster {
+        Some(ToasterArg::Stock(stock)) => (*stock, Asked::Stock(stock.name())),
+        Some(ToasterArg::Named(name)) => (Toaster::Extended, Asked::Becomes(name.clone())),
+        // a policy's columns compress nothing by themselves
+        None => (Toaster::External, Asked::Stock(Toaster::External.name())),
+    };
+    Wish {
+        columns: args.columns.clone(),
+        toaster,
+        asked,
+        target: args.target,
+        rule: args.policy.map(|policy| RuleWish {
+            policy,
+            method: args.method,
+            new_extended: args.new_values == NewValues::Extended,
+        }),
+        no_alter: args.no_alter,
+        allow_triggers: args.allow_triggers,
+        allow_row_security: args.allow_row_security,
+        trust_owner_code: args.trust_owner_code,
+    }
+}
+
+fn options(args: &RetoastArgs, toaster: Toaster) -> Options {
+    Options {
+        toaster,
+        tuning: Tuning {
+            window: args.window_pages,
+            passes: args.passes,
+            batch: Duration::from_millis(args.batch_ms),
+            batch_bytes: args.batch_bytes,
+            max_bloat: args.max_bloat,
+            jobs: args.jobs.into(),
+        },
+        verify: args.verify.into(),
+        lock_timeout: Duration::from_millis(args.lock_timeout),
+        row_security_off: !args.allow_row_security,
+        dry_run: args.dry_run,
+        origin: args.replication_origin.clone(),
+        enforce: args.enforce,
+        undo: args.undo,
+        show_details: args.show_details,
+    }
+}
+
+impl From<SourceArg> for Source {
+    fn from(arg: SourceArg) -> Source {
+        match arg {
+            SourceArg::Auto => Source::Auto,
+            SourceArg::Pageinspect => Source::Pageinspect,
+            SourceArg::Functions => Source::Functions,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `--from-toaster`: which toaster and tables are meant, and in which sessions everything is taken from it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::request::{DepartureRequest, Request};
+use super::sessions::Sessions;
+use super::source::{need_pages, source};
+use crate::retoast::check::refusal::Refusal;
+use crate::retoast::departure::leave::Leaving;
+use crate::retoast::departure::result::DepartureReport;
+use crate::retoast::judge::pluggable;
+use crate::retoast::pace::keeper::Keeper;
+use crate::retoast::sink::Results;
+use crate::retoast::watch::Watch;
+use crate::server::select::select;
+use crate::server::sink::{Failed, Kind};
+use crate::server::toasters;
+
+/// Does it; gives what is left of the toaster.
+///
+/// # Errors
+/// That there is no such toaster, or what nothing can go on after.
+pub(crate) async fn run(
+    sessions: &Sessions,
+    request: &Request,
+    from: &DepartureRequest,
+    keeper: Keeper,
+    watch: &dyn Watch,
+    results: &Results<'_>,
+) -> Result<DepartureReport, Failed> {
+    let (first, server) = (&sessions.first, &sessions.server);
+    let known = async {
+        let known = toasters::ask(first.client(), server).await?;
+        let toaster = pluggable::foreign(known.as_ref(), &from.toaster)?.oid;
+        Ok::<_, Refusal>((known.unwrap_or_default(), toaster))
+    };
+    let (toasters, toaster) = match known.await {
+        Ok(known) => known,
+        Err(refusal) => return Err(sessions.failed(&refusal).await),
+    };
+    let eyes = source(server, request.source, results)?;
+    let pageinspect = need_pages(&eyes)?;
+    let wanted = match request.tables.as_slice() {
+        [] => None,
+        tables => match select(first, &server.database, tables).await {
+            Ok(found) => Some(found.oids().into_iter().collect()),
+            Err(error) => return Err(sessions.failed(&error.into()).await),
+        },
+    };
+    let jobs = request.options.tuning.jobs;
+    let Some(worker) = sessions.workers(1, jobs, keeper, &request.wants).await?.pop() else {
+        return Err(Failed::new(Kind::Lost, "no connection"));
+    };
+    let leaving = Leaving {
+        writers: &worker.writers,
+        reader: &worker.reader,
+        keeper: &worker.keeper,
+        server,
+        pageinspect,
+        options: &request.options,
+        eyes: &eyes,
+        idle_limit: sessions.idle_limit,
+        allow_triggers: from.allow_triggers,
+        trust_owner_code: from.trust_owner_code,
+        watch,
+        stop: sessions.control.stopping(),
+        toasters: &toasters,
+        toaster,
+        name: &from.toaster,
+        wanted,
+        results,
+        swept: Cell::new(0),
+    };
+    match leaving.run().await {
+        Ok(report) => Ok(report),
+        Err(error) => {
+            let used = [&worker.all()[..], &[Arc::clone(first)]].concat();
+            Err(error.failed(&used).await)
+        }
+    }
+}

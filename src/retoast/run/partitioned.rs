@@ -1,0 +1,54 @@
+//! Has new partitions of the partitioned tables that were named take the choice from them.
+
+use super::request::Request;
+use super::sessions::Sessions;
+use crate::retoast::check::parents;
+use crate::retoast::check::ready::Wish;
+use crate::retoast::check::refusal::Refusal;
+use crate::retoast::pace::patience::{Patience, Tried};
+use crate::retoast::sink::Results;
+use crate::retoast::watch::Watch;
+use crate::server::select;
+
+/// Sets what is to be set on the partitioned tables, or says what would be.
+///
+/// # Errors
+/// The server's.
+pub(crate) async fn set(
+    sessions: &Sessions,
+    request: &Request,
+    wish: &Wish,
+    watch: &dyn Watch,
+    results: &Results<'_>,
+) -> Result<(), Refusal> {
+    // what new values get under a policy is set when all is done, and only on tables
+    if wish.no_alter || wish.rule.is_some_and(|rule| rule.new_extended) {
+        return Ok(());
+    }
+    let (first, server) = (&sessions.first, &sessions.server);
+    let mut parents = Vec::new();
+    for oid in select::partitioned(first, &server.database, &request.tables).await? {
+        parents.extend(parents::parent(first.client(), server, oid, wish).await?);
+    }
+    for parent in &parents {
+        if request.options.dry_run {
+            results.notice(&format!("{}: would set: {}", parent.name, parent.alter));
+            continue;
+        }
+        let patience = Patience {
+            name: &parent.name,
+            watch,
+            stop: sessions.control.stopping(),
+            lock_timeout: request.options.lock_timeout,
+        };
+        match patience.alter(first.client(), &parent.alter).await?.0 {
+            Tried::Done(()) => results.notice(&format!("{}: set: {}", parent.name, parent.alter)),
+            Tried::Stopped => break,
+            Tried::NoLock => results.notice(&format!(
+                "warning: {}: no lock to set the choice: new partitions will not have it",
+                parent.name
+            )),
+        }
+    }
+    Ok(())
+}

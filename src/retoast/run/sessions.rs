@@ -1,0 +1,247 @@
+//! The sessions that a run works with. All are opened here: each is made this client's own, and is known for
+//! one of this program's where other active sessions are counted.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::retoast::check::origin;
+use crate::retoast::check::preflight;
+use crate::retoast::check::refusal::Refusal;
+use crate::retoast::pace::control::Control;
+use crate::retoast::pace::gauges;
+use crate::retoast::pace::keeper::{Keeper, Wants};
+use crate::retoast::pace::measuring::OwnProcesses;
+use crate::server::LiveError;
+use crate::server::about::Server;
+use crate::server::connect::{Connection, SessionOptions};
+use crate::server::sink::{Failed, Kind};
+
+/// How long new sessions are tried for in place of those that have ended, and how often.
+const AGAIN_FOR: Duration = Duration::from_secs(10);
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// The first session, from which the others are made, and what is known of the server.
+pub(crate) struct Sessions {
+    pub(crate) first: Arc<Connection>,
+    pub(crate) server: Server,
+    pub(crate) control: Arc<Control>,
+    /// How long a batch may wait for this program before the server gives its locks back.
+    pub(crate) idle_limit: Duration,
+    /// The replication origin of what is written, which one session alone can have.
+    origin: Option<String>,
+    ours: Arc<OwnProcesses>,
+}
+
+/// The sessions that sweep one table at a time.
+pub(crate) struct WorkerSessions {
+    /// For batches, one for each job.
+    pub(crate) writers: Vec<Arc<Connection>>,
+    /// For scans.
+    pub(crate) reader: Arc<Connection>,
+    /// Measures in one of its own.
+    pub(crate) keeper: Keeper,
+}
+
+impl Sessions {
+    /// With the connection for measuring.
+    ///
+    /// # Errors
+    /// The server's, or that a pooler lends its sessions.
+    pub(crate) async fn open(
+        first: Connection,
+        control: Arc<Control>,
+        origin: Option<String>,
+    ) -> Result<(Sessions, Connection), Failed> {
+        let first = Arc::new(first);
+        let measuring = measuring(&first).await?;
+        let connections = [Arc::clone(&first)];
+        // before anything else: until then nothing is set that outlives a transaction
+        if let Err(refusal) = preflight::own_sessions(&first, &measuring).await {
+            return Err(refusal.failed(&connections).await);
+        }
+        let asked = Instant::now();
+        let server = Server::ask(first.client())
+            .await
+            .map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+        let ours = Arc::new(OwnProcesses::default());
+        let found = async {
+            let idle_limit = gauges::idle_limit(first.client(), asked.elapsed()).await?;
+            ours.add(&first).await?;
+            Ok::<Duration, LiveError>(idle_limit)
+        };
+        match found.await {
+            Ok(idle_limit) => {
+                let sessions = Sessions { first, server, control, idle_limit, origin, ours };
+                Ok((sessions, measuring))
+            }
+            Err(error) => Err(Failed::of(&error, &connections).await),
+        }
+    }
+
+    /// What measures on this connection.
+    ///
+    /// # Errors
+    /// As [`Keeper::open`].
+    pub(crate) async fn keeper(
+        &self,
+        measuring: Connection,
+        wants: Wants,
+        note: &mut (dyn FnMut(&str) + Send),
+    ) -> Result<Keeper, Failed> {
+        let open = async {
+            self.ours.add(&measuring).await?;
+            let (control, ours) = (Arc::clone(&self.control), Arc::clone(&self.ours));
+            Keeper::open(Arc::new(measuring), control, ours, wants, note).await
+        };
+        match open.await {
+            Ok(keeper) => Ok(keeper),
+            Err(refusal) => Err(self.failed(&refusal).await),
+        }
+    }
+
+    /// Has the first session write under the replication origin, if one is wanted.
+    ///
+    /// # Errors
+    /// As [`origin::set_up`].
+    pub(crate) async fn set_origin(&self) -> Result<(), Failed> {
+        match &self.origin {
+            Some(name) => match origin::set_up(self.first.client(), name).await {
+                Ok(()) => Ok(()),
+                Err(refusal) => Err(self.failed(&refusal).await),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// Sessions for so many sweeps side by side, with so many writers each, the first of them with this keeper.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn workers(
+        &self,
+        sweeps: u16,
+        jobs: usize,
+        keeper: Keeper,
+        wants: &Wants,
+    ) -> Result<Vec<WorkerSessions>, Failed> {
+        let (mut all, mut first) = (Vec::new(), Some(keeper));
+        for sweep in 0..sweeps {
+            let mut writers = Vec::new();
+            for job in 0..jobs {
+                writers.push(if (sweep, job) == (0, 0) {
+                    Arc::clone(&self.first)
+                } else {
+                    self.another(&self.first).await?
+                });
+            }
+            let keeper = match first.take() {
+                Some(keeper) => keeper,
+                // what there is to say the first one has said
+                None => {
+                    let connection = measuring(&self.first).await?;
+                    self.keeper(connection, wants.clone(), &mut |_| {}).await?
+                }
+            };
+            all.push(WorkerSessions { writers, reader: self.another(&self.first).await?, keeper });
+        }
+        Ok(all)
+    }
+
+    /// Another session like this one.
+    async fn another(&self, like: &Connection) -> Result<Arc<Connection>, Failed> {
+        let opened = like.open_another().await.map_err(|error| Failed::from(&error))?;
+        let set_up = async {
+            opened.make_own().await?;
+            self.ours.add(&opened).await
+        };
+        match set_up.await {
+            Ok(()) => Ok(Arc::new(opened)),
+            Err(error) => Err(self.failed(&error.into()).await),
+        }
+    }
+
+    /// Opens new sessions in place of those that have ended.
+    ///
+    /// # Errors
+    /// The last one, after some time.
+    pub(crate) async fn renew(&self, worker: &mut WorkerSessions) -> Result<(), Failed> {
+        let began = Instant::now();
+        for at in 0..=worker.writers.len() {
+            let Some(old) = worker.writers.get_mut(at).or(Some(&mut worker.reader)) else {
+                continue;
+            };
+            let origin = self.origin.as_deref().filter(|_| at == 0);
+            while old.is_lost() {
+                match self.in_place_of(old, origin).await {
+                    Ok(new) => *old = new,
+                    Err(failed) if self.control.stopped() || began.elapsed() > AGAIN_FOR => {
+                        return Err(failed);
+                    }
+                    Err(_) => {
+                        let pause = tokio::time::sleep(AGAIN_AFTER);
+                        self.control.stopping().run_until_cancelled(pause).await;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn in_place_of(
+        &self,
+        old: &Connection,
+        origin: Option<&str>,
+    ) -> Result<Arc<Connection>, Failed> {
+        let new = self.another(old).await?;
+        if let Some(name) = origin
+            && let Err(refusal) = origin::set_up(new.client(), name).await
+        {
+            return Err(self.failed(&refusal).await);
+        }
+        Ok(new)
+    }
+
+    /// What an error means that the first session gave.
+    pub(crate) async fn failed(&self, refusal: &Refusal) -> Failed {
+        refusal.failed(&[Arc::clone(&self.first)]).await
+    }
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.control.stopped()
+    }
+}
+
+impl WorkerSessions {
+    /// All but the one for measuring.
+    pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
+        [&self.writers[..], std::slice::from_ref(&self.reader)].concat()
+    }
+
+    /// Why the session has ended that gave this error, if it was neither an administrator's wish nor the
+    /// server's end.
+    pub(crate) async fn end(&self, error: &LiveError) -> Option<String> {
+        let LiveError::Server(statement) = error else { return None };
+        for connection in self.all() {
+            if !connection.is_lost() && statement.as_db_error().is_some() {
+                continue;
+            }
+            let Some(reason) = error.lost(&connection).await else { continue };
+            let code = statement.code().map(|code| code.code().to_owned());
+            let wished = code
+                .or_else(|| connection.end_code())
+                .is_some_and(|code| !matches!(code.as_str(), "25P03" | "25P04" | "57P05"));
+            return (!wished).then(|| reason.lines().next().unwrap_or_default().to_owned());
+        }
+        None
+    }
+}
+
+/// A connection for measuring, whose session is never given settings.
+async fn measuring(first: &Connection) -> Result<Connection, Failed> {
+    let options = SessionOptions {
+        lock_timeout: Duration::from_secs(1),
+        statement_timeout: Duration::from_secs(60),
+        ..SessionOptions::read_only("retoast")
+    };
+    first.open_another_with(&options).await.map_err(|error| Failed::from(&error))
+}

@@ -1,0 +1,51 @@
+//! What the scans of a run go by.
+
+use super::request::Source;
+use crate::retoast::sink::Results;
+use crate::retoast::sweep::eyes::Eyes;
+use crate::server::about::{Pageinspect, Server};
+use crate::server::sink::{Failed, Kind};
+
+/// What scans can go by, of what is wanted.
+///
+/// # Errors
+/// Pages are wanted and cannot be read.
+pub(crate) fn source(
+    server: &Server,
+    wanted: Source,
+    results: &Results<'_>,
+) -> Result<Eyes, Failed> {
+    let why = if !server.superuser {
+        "pageinspect needs a superuser"
+    } else if server.pageinspect.is_none() {
+        "the extension pageinspect is not installed in this database"
+    } else {
+        ""
+    };
+    match (&server.pageinspect, wanted) {
+        (_, Source::Functions) => Ok(Eyes::Functions),
+        (Some(pageinspect), _) if why.is_empty() => Ok(Eyes::Pages(pageinspect.clone())),
+        (_, Source::Pageinspect) => {
+            Err(Failed::new(Kind::Incomplete, format!("pages cannot be read: {why}")))
+        }
+        (_, Source::Auto) => {
+            results.notice(&format!("notice: using SQL functions: {why}"));
+            Ok(Eyes::Functions)
+        }
+    }
+}
+
+/// SQL functions do not tell which toaster wrote a value.
+///
+/// # Errors
+/// Pages are not what scans go by.
+pub(crate) fn need_pages(eyes: &Eyes) -> Result<&Pageinspect, Failed> {
+    match eyes {
+        Eyes::Pages(pageinspect) => Ok(pageinspect),
+        Eyes::Functions => Err(Failed::new(
+            Kind::Incomplete,
+            "pages must be read here: nothing else tells which toaster of pg_toaster stored a value\n\
+             HINT:  Run as a superuser, with the extension pageinspect in this database.",
+        )),
+    }
+}

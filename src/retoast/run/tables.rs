@@ -1,0 +1,179 @@
+//! Looks at every table before the first is touched, then has them swept.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use super::departure;
+use super::partitioned;
+use super::request::{Request, Work};
+use super::sessions::Sessions;
+use super::source::{need_pages, source};
+use super::worker::Tables;
+use crate::retoast::check::preflight;
+use crate::retoast::check::ready::{Ready, Wish};
+use crate::retoast::check::refusal::Refusal;
+use crate::retoast::departure::result::DepartureReport;
+use crate::retoast::judge::pluggable::{self, Asked};
+use crate::retoast::memory::checkpoint::{self, Checkpoint};
+use crate::retoast::memory::remembered::Remembered;
+use crate::retoast::pace::control::Control;
+use crate::retoast::pace::keeper::Keeper;
+use crate::retoast::sink::{Results, Swept};
+use crate::retoast::watch::Watch;
+use crate::server::catalog;
+use crate::server::connect::Connection;
+use crate::server::select::{How, Selection, select};
+use crate::server::sink::{Failed, RunError, Sink};
+use crate::server::toasters;
+
+/// Does what is asked for, over this connection and others like it, until all is done or `control` says stop.
+/// Each table's result goes to `sink`; gives what became of a toaster that everything was to be taken from.
+///
+/// # Errors
+/// What keeps everything else from being done too. What `sink` was given stays.
+pub(crate) async fn run(
+    first: Connection,
+    request: &Request,
+    control: Arc<Control>,
+    watch: &dyn Watch,
+    sink: &mut dyn Sink<Swept>,
+) -> Result<Option<DepartureReport>, RunError> {
+    let results = Results::new(sink);
+    let origin = request.options.origin.clone();
+    let (sessions, measuring) = Sessions::open(first, control, origin).await?;
+    if let Err(refusal) = preflight::server(&sessions.server) {
+        return Err(sessions.failed(&refusal).await.into());
+    }
+    let note = &mut |text: &str| watch.note(text);
+    let keeper = sessions.keeper(measuring, request.wants.clone(), note).await?;
+    let run = Run { sessions: &sessions, request, watch, results: &results };
+    let departure = match &request.work {
+        Work::Columns(wish) => run.columns(wish, keeper).await.map(|()| None)?,
+        Work::Departure(from) => {
+            Some(departure::run(&sessions, request, from, keeper, watch, &results).await?)
+        }
+    };
+    results.end().map(|()| departure)
+}
+
+struct Run<'a, 'r> {
+    sessions: &'a Sessions,
+    request: &'a Request,
+    watch: &'a dyn Watch,
+    results: &'a Results<'r>,
+}
+
+impl Run<'_, '_> {
+    async fn columns(&self, wish: &Wish, keeper: Keeper) -> Result<(), Failed> {
+        let tables = match self.look(wish, &keeper).await {
+            Ok(tables) => tables,
+            Err(refusal) => return Err(self.sessions.failed(&refusal).await),
+        };
+        let eyes = source(&self.sessions.server, self.request.source, self.results)?;
+        if tables.iter().any(|ready| ready.plan.is_some()) {
+            need_pages(&eyes)?;
+        }
+        let Request { options, .. } = self.request;
+        if !options.dry_run {
+            self.sessions.set_origin().await?;
+        }
+        let checkpoint = self.checkpoint(wish)?;
+        let memory = match &self.request.since {
+            Some(path) => Some(Remembered::open(path, options.dry_run)?),
+            None => None,
+        };
+        let (sessions, request) = (self.sessions, self.request);
+        if let Err(refusal) =
+            partitioned::set(sessions, request, wish, self.watch, self.results).await
+        {
+            return Err(sessions.failed(&refusal).await);
+        }
+        let side_by_side =
+            request.parallel_tables.min(u16::try_from(tables.len()).unwrap_or(u16::MAX));
+        let jobs = options.tuning.jobs;
+        let workers = sessions.workers(side_by_side, jobs, keeper, &request.wants).await?;
+        for ready in &tables {
+            self.announce(wish, ready);
+        }
+        let all = Tables {
+            sessions,
+            tables: &tables,
+            options,
+            eyes: &eyes,
+            watch: self.watch,
+            checkpoint: checkpoint.as_ref(),
+            memory: memory.as_ref().filter(|_| !options.dry_run),
+            results: self.results,
+            next: Cell::new(0),
+        };
+        join_all(workers.into_iter().map(|worker| all.work(worker))).await;
+        Ok(())
+    }
+
+    /// Looks at everything before anything is touched.
+    async fn look(&self, wish: &Wish, keeper: &Keeper) -> Result<Vec<Ready>, Refusal> {
+        let Sessions { first, server, .. } = self.sessions;
+        let selection = select(first, &server.database, &self.request.tables).await?;
+        if let Asked::Becomes(name) = &wish.asked {
+            // before any table is looked at
+            let toasters = toasters::ask(first.client(), server).await?;
+            pluggable::named(toasters.as_ref(), name)?;
+        }
+        let tables = self.look_at(&selection, wish).await?;
+        for ready in &tables {
+            if let Some(told) = keeper.check_space(ready).await? {
+                self.watch.note(&format!("{}: {told}", ready.relation.display_name()));
+            }
+        }
+        Ok(tables)
+    }
+
+    /// Looks at every table. Of those that a pattern matches, what has nothing to rewrite is left out.
+    async fn look_at(&self, selection: &Selection, wish: &Wish) -> Result<Vec<Ready>, Refusal> {
+        let client = self.sessions.first.client();
+        for text in selection.notices() {
+            self.results.notice(&format!("notice: {text}"));
+        }
+        let mut tables = Vec::new();
+        for found in &selection.found {
+            if found.how == How::Matched
+                && let Some(relation) = catalog::describe(client, found.oid).await?
+                && let Some(why) = preflight::unfit(&relation, &wish.columns)
+            {
+                self.results.notice(&format!("notice: left out: {why}"));
+                continue;
+            }
+            let server = &self.sessions.server;
+            tables.extend(preflight::table(client, server, found.oid, wish).await?);
+        }
+        if tables.is_empty() && selection.found.iter().any(|found| found.how == How::Matched) {
+            return Err(Refusal::Usage("no table that is named has these columns".to_owned()));
+        }
+        Ok(tables)
+    }
+
+    fn checkpoint(&self, wish: &Wish) -> Result<Option<Checkpoint>, Failed> {
+        let Some(path) = &self.request.checkpoint else { return Ok(None) };
+        let sweep = checkpoint::Sweep {
+            database: self.sessions.server.database.clone(),
+            choice: format!("{} to {}", wish.columns.join(", "), wish.choice()),
+        };
+        Ok(Some(Checkpoint::open(path, sweep)?))
+    }
+
+    /// Says what values get that are written from now on.
+    fn announce(&self, wish: &Wish, ready: &Ready) {
+        let Some(rule) = &wish.rule else { return };
+        let what = match rule.new_extended {
+            false => "not be compressed, and be stored out of line where a row is too long",
+            true => "be compressed whenever they can be (not while rows are re-toasted)",
+        };
+        self.results.notice(&format!(
+            "{}: values that are written from now on will {what}; run the command again to bring them to \
+             the policy (--maintain prints a crontab entry)",
+            ready.relation.display_name()
+        ));
+    }
+}

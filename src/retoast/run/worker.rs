@@ -1,0 +1,165 @@
+//! Sweeps tables one at a time, and goes on in new sessions where those of a sweep have ended under it: the
+//! server gives up a session that keeps a transaction waiting, and networks fail.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::sessions::{Sessions, WorkerSessions};
+use crate::retoast::check::ready::Ready;
+use crate::retoast::memory::checkpoint::Checkpoint;
+use crate::retoast::memory::remembered::Remembered;
+use crate::retoast::memory::since::{Doubt, Since};
+use crate::retoast::result::TableReport;
+use crate::retoast::sink::Results;
+use crate::retoast::sweep::error::RunError;
+use crate::retoast::sweep::eyes::Eyes;
+use crate::retoast::sweep::options::Options;
+use crate::retoast::sweep::policy_state::Notebook;
+use crate::retoast::sweep::table::Sweep;
+use crate::retoast::sweep::watched::Watched;
+use crate::retoast::watch::Watch;
+use crate::server::LiveError;
+use crate::server::sink::{Failed, Kind};
+
+/// How many sessions in a row may end before any row is re-toasted.
+const ENDS: u32 = 5;
+
+/// The tables that workers take from, and what all sweeps of them have in common.
+pub(crate) struct Tables<'a, 'r> {
+    pub(crate) sessions: &'a Sessions,
+    pub(crate) tables: &'a [Ready],
+    pub(crate) options: &'a Options,
+    pub(crate) eyes: &'a Eyes,
+    pub(crate) watch: &'a dyn Watch,
+    pub(crate) checkpoint: Option<&'a Checkpoint>,
+    pub(crate) memory: Option<&'a Remembered>,
+    pub(crate) results: &'a Results<'r>,
+    /// The first table that nobody has begun.
+    pub(crate) next: Cell<usize>,
+}
+
+impl Tables<'_, '_> {
+    fn take(&self) -> Option<(usize, &Ready)> {
+        if self.sessions.stopped() {
+            return None;
+        }
+        let position = self.next.get();
+        self.next.set(position.saturating_add(1));
+        Some((position, self.tables.get(position)?))
+    }
+
+    /// After this no table is begun.
+    fn begin_no_more(&self) {
+        self.next.set(self.tables.len());
+    }
+
+    /// Sweeps tables that nobody else has begun, until none is left or one fails.
+    pub(crate) async fn work(&self, mut worker: WorkerSessions) {
+        while let Some((position, ready)) = self.take() {
+            let name = ready.relation.display_name();
+            let (since, doubt) = match self.since(&worker, ready).await {
+                Ok(Ok(since)) => (since, None),
+                Ok(Err(doubt)) => {
+                    self.watch.note(&format!("{name}: --since: all rows are judged: {doubt}"));
+                    (None, Some(doubt))
+                }
+                Err(error) => {
+                    self.begin_no_more();
+                    let failed = Failed::of(&error, &worker.all()).await;
+                    return self.results.failed(position, failed.placed(&name));
+                }
+            };
+            let (report, ended) = self.sweep(&mut worker, ready, since, doubt).await;
+            let mut failed = None;
+            if let Err(error) = ended {
+                self.begin_no_more();
+                let all = error.failed(&worker.all()).await;
+                let hides = matches!(error, RunError::Live(_)) && !self.options.show_details;
+                failed = Some(if hides { all.without_detail() } else { all }.placed(&name));
+            }
+            // at once: what follows may be stopped or killed
+            if let (Some(memory), Some(report)) = (self.memory, &report)
+                && let Err(error) = memory.remember(ready, report)
+            {
+                failed.get_or_insert(Failed::new(Kind::Incomplete, error.to_string()));
+            }
+            if let Some(failed) = failed {
+                self.results.failed(position, failed);
+            }
+            if report.is_some_and(|report| !self.results.found(position, report)) {
+                self.begin_no_more();
+            }
+        }
+    }
+
+    /// Sweeps one table, in as many sessions as it takes.
+    async fn sweep(
+        &self,
+        worker: &mut WorkerSessions,
+        ready: &Ready,
+        since: Option<Since>,
+        doubt: Option<Doubt>,
+    ) -> (Option<TableReport>, Result<(), RunError>) {
+        let name = ready.relation.display_name();
+        let notebook = Notebook::default();
+        let (mut earlier, mut ends): (Option<TableReport>, u32) = (None, 0);
+        let mut watched = Watched::default();
+        loop {
+            let Some((writer, others)) = worker.writers.split_first() else {
+                return (None, Ok(()));
+            };
+            let sweep = Sweep {
+                writer: Arc::clone(writer),
+                others: others.to_vec(),
+                reader: Arc::clone(&worker.reader),
+                server: &self.sessions.server,
+                ready,
+                options: self.options,
+                eyes: self.eyes,
+                idle_limit: self.sessions.idle_limit,
+                watch: self.watch,
+                stop: self.sessions.control.stopping(),
+                keeper: &worker.keeper,
+                checkpoint: self.checkpoint,
+                notebook: &notebook,
+                since,
+                doubt: doubt.clone(),
+                watched,
+            };
+            let (mut report, ended) = sweep.run().await;
+            watched = sweep.watched;
+            ends = match &report {
+                Some(report) if report.rows_stored > 0 => 0,
+                _ => ends + 1,
+            };
+            if let (Some(report), Some(earlier)) = (&mut report, earlier.take()) {
+                report.go_on_from(earlier);
+            }
+            let reason = match &ended {
+                Err(RunError::Live(error)) if ends < ENDS && !self.sessions.stopped() => {
+                    worker.end(error).await
+                }
+                _ => None,
+            };
+            let Some(reason) = reason else { return (report, ended) };
+            self.watch.note(&format!("{name}: a session has ended: {reason}"));
+            if self.sessions.renew(worker).await.is_err() {
+                return (report, ended);
+            }
+            self.watch.note(&format!("{name}: going on in a new session"));
+            earlier = report;
+        }
+    }
+
+    /// What `--since` knows of a table.
+    async fn since(
+        &self,
+        worker: &WorkerSessions,
+        ready: &Ready,
+    ) -> Result<Result<Option<Since>, Doubt>, LiveError> {
+        match (self.memory, worker.writers.first()) {
+            (Some(memory), Some(writer)) => memory.since(writer.client(), ready).await,
+            _ => Ok(Ok(None)),
+        }
+    }
+}
