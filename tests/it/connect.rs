@@ -115,6 +115,22 @@ fn a_session_is_read_only_named_and_patient() {
 }
 
 #[test]
+fn the_server_gives_up_a_client_that_has_vanished() {
+    block_on(async {
+        let connection = open(&scram_conninfo(), &[("PGPASSWORD", PASSWORD)]).await.unwrap();
+        connection.make_own().await.unwrap();
+        for (setting, value) in [
+            ("tcp_user_timeout", "25s"),
+            ("tcp_keepalives_idle", "10"),
+            ("tcp_keepalives_interval", "5"),
+            ("tcp_keepalives_count", "3"),
+        ] {
+            assert_eq!(show(&connection, &format!("SHOW {setting}")).await, value, "{setting}");
+        }
+    });
+}
+
+#[test]
 fn sessions_are_set_up_on_every_available_major() {
     for major in server::available_majors() {
         let server = Server::start(&Options::major(major));

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::retoast::{contents, done, retoast, spawn, with_pageinspect};
+use crate::retoast::{command, contents, done, retoast, spawn, with_pageinspect};
+use crate::retoast_manners::Running;
 use crate::server::Database;
 
 /// Storage, compression and comment of the column.
@@ -59,4 +60,53 @@ fn the_run_after_a_kill_knows_what_the_columns_were_set_to() {
     let again = retoast(&database, &CHOICE);
     assert_eq!(done(&again)["notes"].as_array().unwrap().len(), 0);
     assert!(!again.stderr.contains("killed"), "{}", again.stderr);
+}
+
+#[test]
+fn undo_knows_what_a_killed_run_has_set() {
+    let database = with_pageinspect("killedundo");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz);
+         ALTER TABLE t ALTER v SET STORAGE MAIN; COMMENT ON COLUMN t.v IS 'mine';
+         INSERT INTO t SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 20000) AS i",
+    );
+    let before = contents(&database, "t");
+    kill_at_work(&database);
+    assert!(database.psql(SETTINGS).starts_with("e"));
+    let undo = "ALTER TABLE ONLY \"public\".\"t\" ALTER COLUMN \"v\" SET STORAGE main, \
+                ALTER COLUMN \"v\" SET COMPRESSION pglz";
+    // stopped before its first batch
+    let stopped = |more: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        let (pause, stop) = (file("pause"), file("stop"));
+        std::fs::write(&pause, "").unwrap();
+        let files = ["--pause-file", &pause, "--stop-file", &stop];
+        let arguments = [&CHOICE[..], &files, more].concat();
+        let running = Running::start(&mut command(&database, &arguments));
+        running.says("is there (--pause-file)");
+        std::fs::write(&stop, "").unwrap();
+        let run = running.end();
+        assert_eq!(run.code, Some(4), "{}", run.stderr);
+        serde_json::from_str::<serde_json::Value>(&run.stdout).unwrap()["tables"][0].clone()
+    };
+    let table = stopped(&["--undo"]);
+    assert_eq!((&table["undo"], &table["undone"]), (&undo.into(), &true.into()), "{table}");
+    assert_eq!(database.psql(SETTINGS), "mp|mine");
+    kill_at_work(&database);
+    let table = stopped(&[]);
+    assert_eq!((&table["undo"], &table["undone"]), (&undo.into(), &false.into()), "{table}");
+    database.psql(table["undo"].as_str().unwrap());
+    assert_eq!(database.psql(SETTINGS), "mp|mine");
+    assert_eq!(contents(&database, "t"), before);
+    // and with work done meanwhile
+    kill_at_work(&database);
+    let stopped = retoast(
+        &database,
+        &[&CHOICE[..], &["--max-runtime", "1", "--batch-ms", "1", "--nice", "20", "--undo"]]
+            .concat(),
+    );
+    assert_eq!(stopped.code, Some(4), "{}", stopped.stderr);
+    assert_eq!(database.psql(SETTINGS), "mp|mine");
+    assert_eq!(contents(&database, "t"), before);
 }

@@ -249,6 +249,19 @@ impl Definition {
         after
     }
 
+    /// This with other storage and compression of a column.
+    pub(crate) fn with_settings(
+        mut self,
+        name: &str,
+        storage: Storage,
+        method: Option<Method>,
+    ) -> Definition {
+        for column in self.columns.iter_mut().filter(|column| column.name == name) {
+            (column.storage, column.own_method) = (storage, method);
+        }
+        self
+    }
+
     /// What is otherwise `now`. `computed`: the methods that columns without one of their own take are known
     /// of both.
     pub(crate) fn differences(

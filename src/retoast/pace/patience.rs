@@ -107,7 +107,11 @@ impl Patience<'_> {
             match done {
                 Ok(()) => Ok(()),
                 Err(error) => {
-                    client.batch_execute("ROLLBACK").await?;
+                    // of two errors the first says what happened
+                    let ended = client.batch_execute("ROLLBACK").await;
+                    if kind(&error) == Kind::Busy {
+                        ended?;
+                    }
                     Err(error.into())
                 }
             }

@@ -61,7 +61,8 @@ impl Sweep<'_> {
                 })
             }
             Err(error) => {
-                self.rollback(job).await?;
+                // if that fails too the connection is gone, as the next statement will say
+                let _ = self.rollback(job).await;
                 Err(error)
             }
             stored => stored,

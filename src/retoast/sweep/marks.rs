@@ -5,11 +5,17 @@ use super::error::RunError;
 use super::table::Sweep;
 use crate::retoast::memory::settings;
 use crate::retoast::result::TableReport;
+use crate::server::LiveError;
 
 impl Sweep<'_> {
+    /// The chosen columns, with what they were set to before an earlier run that was killed.
+    pub(super) async fn marked(&self) -> Result<Vec<settings::Column>, LiveError> {
+        settings::ask(self.writer.client(), self.ready).await
+    }
+
     /// Says what a killed run has left.
     pub(super) async fn say_marks(&self, report: &mut TableReport) -> Result<(), RunError> {
-        for column in settings::ask(self.writer.client(), self.ready).await? {
+        for column in self.marked().await? {
             let Some(before) = column.before else { continue };
             let text = format!(
                 "an earlier run that was killed has set column \"{}\" to {}: before it was {}",
@@ -25,7 +31,7 @@ impl Sweep<'_> {
 
     /// Remembers what the columns are set to, before that is changed.
     pub(super) async fn mark(&self) -> Result<(), RunError> {
-        let columns = settings::ask(self.writer.client(), self.ready).await?;
+        let columns = self.marked().await?;
         match settings::mark(&self.ready.relation.quoted(), &columns) {
             Some(sql) => self.alter(&sql).await.map(drop),
             None => Ok(()),
@@ -34,7 +40,7 @@ impl Sweep<'_> {
 
     /// Forgets it, once the columns are set to what was chosen.
     pub(super) async fn unmark(&self) -> Result<(), RunError> {
-        let columns = settings::ask(self.writer.client(), self.ready).await?;
+        let columns = self.marked().await?;
         match settings::unmark(&self.ready.relation.quoted(), &columns) {
             Some(sql) => self.alter(&sql).await.map(drop),
             None => Ok(()),

@@ -71,7 +71,12 @@ impl Sweep<'_> {
     /// Sets what new values are to get, if the sweep may have set another or found another.
     pub(crate) async fn leave(&self, worked: bool) -> Result<(), RunError> {
         match &self.ready.leave {
-            Some(leave) if worked || !leave.is_set => self.alter(&leave.sql).await.map(drop),
+            Some(leave) if worked || !leave.is_set => {
+                if self.alter(&leave.sql).await? {
+                    self.watched.known().more_set = true;
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -224,8 +224,11 @@ impl Scanner<'_> {
             Ok(_) => "COMMIT".to_owned(),
             Err(_) => "ROLLBACK".to_owned(),
         };
-        client.batch_execute(&end).await?;
-        Ok(asked?.rows.into_iter().map(|copy| ((copy.ctid, copy.xmin), copy.contents)).collect())
+        let ended = client.batch_execute(&end).await;
+        // of two errors the first says what happened
+        let copies = asked?;
+        ended?;
+        Ok(copies.rows.into_iter().map(|copy| ((copy.ctid, copy.xmin), copy.contents)).collect())
     }
 
     /// The rows of these blocks as functions tell of them.

@@ -7,6 +7,7 @@ use super::error::RunError;
 use super::table::Sweep;
 use super::watched::Known;
 use crate::retoast::check::definition::{Definition, Differences};
+use crate::retoast::memory::settings;
 use crate::retoast::pace::patience::{Patience, Tried};
 use crate::retoast::result::{Outcome, TableReport};
 use crate::retoast::sql;
@@ -41,7 +42,13 @@ impl Sweep<'_> {
         if let Some(changed) = found.changed_since(&self.ready.relation.desc) {
             return Err(RunError::Altered(changed.to_string()));
         }
-        let known = Known { before: Some(found.clone()), now: Some(found), altered: false };
+        let (mut before, mut more_set) = (found.clone(), false);
+        for column in self.marked().await? {
+            let Some(was) = column.before else { continue };
+            more_set |= was != column.now;
+            before = before.with_settings(&column.name, was.storage, was.compression);
+        }
+        let known = Known { before: Some(before), now: Some(found), altered: false, more_set };
         *self.watched.known() = known;
         Ok(())
     }
@@ -119,15 +126,20 @@ impl Sweep<'_> {
     /// Puts the settings back as the run found them where they are not to stay, and reports what was done and
     /// what undoes it.
     pub(crate) async fn put_back(&self, report: &mut TableReport) {
-        let Known { before, altered, .. } = self.watched.known().clone();
+        let Known { before, altered, more_set, .. } = self.watched.known().clone();
         report.altered = altered;
-        let (true, Some(before)) = (altered, before) else { return };
+        let (true, Some(before)) = (altered || more_set, before) else { return };
         let Ok(Some(now)) = self.definition().await else { return };
-        let Some(undo) = before.restore(&self.ready.relation.quoted(), &now) else { return };
+        let table = self.ready.relation.quoted();
+        let Some(mut undo) = before.restore(&table, &now) else { return };
+        let Ok(marked) = self.marked().await else { return };
+        if let Some(unmark) = settings::unmark(&table, &marked) {
+            undo = format!("{undo}; {unmark}");
+        }
         let name = self.ready.relation.display_name();
         let asked = self.options.undo && report.outcome != Outcome::Complete;
         let nothing_done = report.outcome == Outcome::Failed && report.rows_stored == 0;
-        if asked || nothing_done || report.is_unfit {
+        if asked || altered && (nothing_done || report.is_unfit) {
             // a stop was asked for perhaps, but not of this
             let stop = CancellationToken::new();
             let lock_timeout = self.options.lock_timeout;

@@ -10,12 +10,14 @@ pub struct Watched(Mutex<Known>);
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    /// As the run found it.
+    /// As the run found it, or as it was before an earlier run that was killed.
     pub(super) before: Option<Definition>,
     /// As the sweep needs it.
     pub(super) now: Option<Definition>,
     /// Whether the run has set anything.
     pub(super) altered: bool,
+    /// Whether more than that is set: by an earlier run that was killed, or for new values at the end of this.
+    pub(super) more_set: bool,
 }
 
 impl Watched {

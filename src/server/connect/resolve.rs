@@ -303,16 +303,20 @@ fn choice<T: Copy>(
     }
 }
 
+/// As libpq reads them, and where nothing is said what finds a dead network within half a minute: the kernel's
+/// own two hours are too long for who waits for an answer.
 fn tcp(params: &Params) -> Result<TcpParams, ConnectError> {
-    let positive = |keyword: &str| -> Result<Option<u64>, ConnectError> {
-        Ok(integer(params, keyword)?.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0))
+    // zero: as the kernel has it
+    let number = |keyword: &str, default: u64| -> Result<Option<u64>, ConnectError> {
+        let given = integer(params, keyword)?.map(|n| u64::try_from(n).unwrap_or(0));
+        Ok(Some(given.unwrap_or(default)).filter(|n| *n > 0))
     };
     Ok(TcpParams {
         keepalives: integer(params, "keepalives")?.unwrap_or(1) != 0,
-        idle: positive("keepalives_idle")?.map(Duration::from_secs),
-        interval: positive("keepalives_interval")?.map(Duration::from_secs),
-        count: positive("keepalives_count")?.and_then(|n| u32::try_from(n).ok()),
-        user_timeout: positive("tcp_user_timeout")?.map(Duration::from_millis),
+        idle: number("keepalives_idle", 10)?.map(Duration::from_secs),
+        interval: number("keepalives_interval", 5)?.map(Duration::from_secs),
+        count: number("keepalives_count", 3)?.and_then(|n| u32::try_from(n).ok()),
+        user_timeout: number("tcp_user_timeout", 25_000)?.map(Duration::from_millis),
     })
 }
 

@@ -80,6 +80,11 @@ impl SessionOptions {
             ("idle_in_transaction_session_timeout", 90_600, "0".to_owned()),
             ("idle_session_timeout", 140_000, "0".to_owned()),
             ("transaction_timeout", 170_000, "0".to_owned()),
+            // a client that vanished without a word keeps its locks and snapshot no longer than this
+            ("tcp_keepalives_idle", 0, "10".to_owned()),
+            ("tcp_keepalives_interval", 0, "5".to_owned()),
+            ("tcp_keepalives_count", 0, "3".to_owned()),
+            ("tcp_user_timeout", 120_000, "25000".to_owned()),
         ];
         for (name, since, value) in timeouts {
             if version >= since && !sets(user_options.unwrap_or_default(), name) {
@@ -203,18 +208,24 @@ where
     let (end, ended) = watch::channel(false);
     let seen = Arc::clone(&life);
     tokio::spawn(async move {
-        let reason = loop {
+        let mut unsent = None;
+        let error = loop {
             match future::poll_fn(|context| connection.poll_message(context)).await {
                 Some(Ok(_)) => {}
-                Some(Err(error)) => {
-                    let code = error.code().map(|code| code.code().to_owned());
-                    *seen.code.lock().unwrap_or_else(PoisonError::into_inner) = code;
-                    break Some(end_reason(&error));
+                // what the server said before it closed may not have been read yet (`pqSendSome`)
+                Some(Err(error)) if unsent.is_none() && could_not_send(&error) => {
+                    unsent = Some(error);
                 }
-                None => break None,
+                Some(Err(error)) => {
+                    break Some(unsent.filter(|_| error.as_db_error().is_none()).unwrap_or(error));
+                }
+                None => break unsent,
             }
         };
-        *seen.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+        let code = error.as_ref().and_then(|error| error.code()).map(|code| code.code().to_owned());
+        *seen.code.lock().unwrap_or_else(PoisonError::into_inner) = code;
+        *seen.reason.lock().unwrap_or_else(PoisonError::into_inner) =
+            error.as_ref().map(end_reason);
         end.send_replace(true);
     });
     Raw { client, life, ended, version, tls }
@@ -235,6 +246,12 @@ fn end_reason(error: &tokio_postgres::Error) -> String {
         }
         _ => CLOSED.to_owned(),
     }
+}
+
+/// Whether the other side has closed while this one was writing.
+fn could_not_send(error: &tokio_postgres::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
+    io_cause(error).is_some_and(|cause| matches!(cause.kind(), BrokenPipe | ConnectionReset))
 }
 
 fn io_cause(error: &tokio_postgres::Error) -> Option<&io::Error> {
@@ -534,6 +551,11 @@ impl Canceller {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::ReadBuf;
+
     use super::*;
 
     #[test]
@@ -545,6 +567,71 @@ mod tests {
         assert_eq!(version_number("none"), None);
         assert_eq!(version_number("99999999999"), None);
         assert_eq!(version_number("4294967295"), None);
+    }
+
+    /// A server whose last words come while it no longer takes any.
+    struct Closing {
+        unread: Vec<u8>,
+        last: Vec<u8>,
+        begun: bool,
+    }
+
+    impl AsyncRead for Closing {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            let length = self.unread.len().min(into.remaining());
+            into.put_slice(&self.unread.drain(..length).collect::<Vec<u8>>());
+            if length == 0 && !self.last.is_empty() { Poll::Pending } else { Poll::Ready(Ok(())) }
+        }
+    }
+
+    impl AsyncWrite for Closing {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            if !std::mem::replace(&mut self.begun, true) {
+                return Poll::Ready(Ok(bytes.len()));
+            }
+            self.unread = std::mem::take(&mut self.last);
+            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
+        [&[tag][..], &length, body].concat()
+    }
+
+    #[tokio::test]
+    async fn the_servers_last_words_are_heard_though_it_takes_none() {
+        let fatal = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection\0\0";
+        let stream = Closing {
+            unread: [message(b'R', &[0; 4]), message(b'Z', b"I")].concat(),
+            last: message(b'E', fatal),
+            begun: false,
+        };
+        let config = tokio_postgres::Config::new().user("u").clone();
+        let (client, connection) = config.connect_raw(stream, NoTls).await.unwrap();
+        let raw = drive(client, connection, None);
+        let asked = raw.client.batch_execute("SELECT 1").await.unwrap_err();
+        raw.ended.clone().wait_for(|ended| *ended).await.unwrap();
+        // to who asked, or to who asks why the connection ended
+        let said = asked.code().map(|code| code.code().to_owned());
+        let code = said.or_else(|| raw.life.code.lock().unwrap().clone());
+        assert_eq!(code.as_deref(), Some("57P01"), "{asked:?}");
     }
 
     fn set_up(options: &SessionOptions, version: u32, user: Option<&str>) -> String {
@@ -561,6 +648,10 @@ mod tests {
         SET "lock_timeout" = '10000';
         SET "idle_in_transaction_session_timeout" = '0';
         SET "idle_session_timeout" = '0';
+        SET "tcp_keepalives_idle" = '10';
+        SET "tcp_keepalives_interval" = '5';
+        SET "tcp_keepalives_count" = '3';
+        SET "tcp_user_timeout" = '25000';
         SET "DateStyle" = 'ISO';
         SET "IntervalStyle" = 'postgres';
         SET "extra_float_digits" = '3';

@@ -65,7 +65,11 @@ fn nothing_given_is_the_users_own_database_on_the_local_sockets() {
     assert_eq!(resolved.tls.mode, SslMode::Prefer);
     assert_eq!(resolved.tls.roots, RootCertificates::File("/home/.postgresql/root.crt".into()));
     assert_eq!(resolved.connect_timeout, None);
-    assert!(resolved.tcp.keepalives);
+    // a network that is dead is noticed within half a minute, whatever the kernel thinks
+    let TcpParams { keepalives, idle, interval, count, user_timeout } = resolved.tcp;
+    assert!(keepalives);
+    let silence = idle.unwrap() + interval.unwrap() * count.unwrap();
+    assert_eq!((silence, user_timeout), (Duration::from_secs(25), Some(silence)));
 }
 
 #[test]
@@ -183,6 +187,8 @@ fn numbers_and_choices_are_checked() {
     assert!(!resolved.tcp.keepalives);
     assert_eq!(resolved.tcp.count, Some(3));
     assert_eq!(resolved.tcp.user_timeout, Some(Duration::from_millis(250)));
+    let kernels = made.resolve("keepalives_idle=0 tcp_user_timeout=-1").tcp;
+    assert_eq!((kernels.idle, kernels.user_timeout), (None, None));
     assert_eq!(resolved.target_session, TargetSession::Standby);
     assert!(resolved.load_balance && resolved.tls.direct && !resolved.tls.tls12);
     assert_eq!(made.resolve("connect_timeout=-1").connect_timeout, None);
