@@ -88,6 +88,42 @@ fn a_torn_page_has_problems_with_block_item_and_byte() {
     assert!(live > 15, "{live}");
 }
 
+/// In a TOAST relation's file: a page without its header, and two tuples that are no chunks, one of them
+/// of a transaction that was rolled back.
+#[test]
+fn a_damaged_toast_file_is_reported_by_block_and_item() {
+    let dir = folder();
+    let mut toast = std::fs::read(capture("states", "toast.bin")).unwrap();
+    toast[8192..8192 + 24].fill(0xEE);
+    for (block, rolled_back) in [(0, false), (2, true)] {
+        let page = &mut toast[block * 8192..(block + 1) * 8192];
+        let pointer = u32::from_le_bytes(page[24..28].try_into().unwrap());
+        let tuple = &mut page[(pointer & 0x7FFF) as usize..];
+        // t_infomask2: the number of attributes; t_infomask: HEAP_XMIN_COMMITTED, HEAP_XMIN_INVALID
+        tuple[18] = 2;
+        tuple[21] = if rolled_back { tuple[21] & !1 | 2 } else { tuple[21] };
+    }
+    std::fs::write(dir.path().join("toast"), &toast).unwrap();
+    let both = [&FILE[..], &["--toast-file", "toast"]].concat();
+    let found = toastctl(dir.path(), &[&both[..], &["--format", "json"]].concat());
+    assert_eq!(found.code, 1);
+    insta::assert_snapshot!(found.stderr);
+    let report: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
+    let relation = &report["relations"][0];
+    assert_eq!(relation["problem_count"], 3, "{relation:#}");
+    assert_eq!(relation["problems"].as_array().unwrap().len(), 3);
+    // values that lost a chunk say what is damaged, the others nothing
+    let mut told_of = 0;
+    for place in (0..5).flat_map(|block| (1..9).map(move |item| format!("({block},{item})"))) {
+        let value = format!("px@{place}");
+        let found = toastctl(dir.path(), &[&both[..], &["--value", &value]].concat());
+        let told = found.stdout.contains("toast, block 1: ");
+        assert_eq!(told, found.code == 1, "{value}: {} {}", found.stdout, found.stderr);
+        told_of += u32::from(told);
+    }
+    assert!((1..30).contains(&told_of), "{told_of}");
+}
+
 #[test]
 fn a_file_with_pages_of_another_size() {
     let dir = folder();

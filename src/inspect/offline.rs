@@ -1,5 +1,6 @@
 //! `inspect` on relation files and on one datum: no server.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use super::anatomy::{self, Anatomy, Wanted};
@@ -115,7 +116,8 @@ pub fn relation_file(
     let mut not_available = Vec::new();
     let mut orphans = None;
     if let Some(store) = &mut store {
-        match references.orphans(store, problems.count() > 0) {
+        let unread = problems.count() > 0 || store.problems().count() > 0;
+        match references.orphans(store, unread) {
             Ok(report) => orphans = Some(report),
             Err(reason) => not_available.push(NotAvailable {
                 figure: "values in the TOAST relation that no row refers to".into(),
@@ -128,7 +130,12 @@ pub fn relation_file(
         None => None,
         Some(path) => {
             let desc = TupleDesc::toast_relation();
-            let scanned = scan(path, target, &desc, &mut (), &mut problems, progress)?;
+            let mut damage = Problems::default();
+            let scanned = scan(path, target, &desc, &mut (), &mut damage, progress)?;
+            if let Some(store) = &store {
+                add_unseen(&mut damage, store.problems());
+            }
+            problems.merge(damage);
             Some((path, scanned.stats, scanned.total_blocks))
         }
     };
@@ -236,6 +243,17 @@ fn store<'t>(target: &FileTarget<'t>, problems: &mut Problems) -> Result<Store<'
     }
 }
 
+/// Adds what a TOAST relation's chunks have shown of its file beyond what a scan has: each place is told once.
+fn add_unseen(seen: &mut Problems, of_chunks: &Problems) {
+    let place = |problem: &Problem| (problem.place.block, problem.place.item);
+    let known: HashSet<_> = seen.kept().iter().map(place).collect();
+    for problem in of_chunks.kept() {
+        if !known.contains(&place(problem)) {
+            seen.add(problem.clone());
+        }
+    }
+}
+
 /// Takes one value of a relation file apart: that of `column` in the tuple at `ctid`, dead or alive.
 pub fn value(
     target: &FileTarget<'_>,
@@ -244,7 +262,8 @@ pub fn value(
 ) -> Result<Anatomy, OfflineError> {
     let relation = target.heap.display().to_string();
     let missing = |what: String| OfflineError::NoValue(format!("{relation}: {what}"));
-    let mut store = store(target, &mut Problems::default())?;
+    let mut problems = Problems::default();
+    let mut store = store(target, &mut problems)?;
     let mut file = RelationFile::open(target.heap, target.page_size)?;
     let mut page = vec![0; target.page_size.bytes()];
     if !file.read(ctid.block, &mut page)? {
@@ -252,8 +271,17 @@ pub fn value(
     }
     let FileTarget { desc, flavor, .. } = *target;
     let wanted = Wanted { relation: &relation, desc, flavor, column, ctid };
-    anatomy::on_page(&page, &wanted, &mut store, &Toasters::by_bytes(), target.page_size)
-        .map_err(missing)
+    let found =
+        anatomy::on_page(&page, &wanted, &mut store, &Toasters::by_bytes(), target.page_size);
+    let mut anatomy = found.map_err(missing)?;
+    // what is damaged elsewhere concerns a value that is whole as little as its neighbours
+    if !anatomy.problems.is_empty() {
+        if let Some(store) = &store {
+            problems.merge(store.problems().clone());
+        }
+        anatomy.problems.extend(problems.kept().iter().map(ToString::to_string));
+    }
+    Ok(anatomy)
 }
 
 /// Why a file or datum could not be inspected.

@@ -74,6 +74,11 @@ impl RelationFile {
         Ok(RelationFile { segments, page_size, open: None })
     }
 
+    /// The path of the first segment, which names the relation.
+    pub fn path(&self) -> &Path {
+        self.segments.first().map_or(Path::new(""), |segment| &segment.path)
+    }
+
     /// Whole blocks in all segments.
     pub fn blocks(&self) -> u64 {
         self.segments.iter().map(|s| s.blocks).sum()

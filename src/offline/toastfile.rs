@@ -7,6 +7,7 @@ use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ItemPointer, Oid};
+use crate::heap::problem::{Place, Problem, Problems};
 use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
 use crate::model::visibility::{Transactions, Visibility, visibility};
 
@@ -46,18 +47,16 @@ pub struct ToastFile<T> {
     relation: Option<Oid>,
     transactions: T,
     index: Vec<Location>,
-    problems: Vec<String>,
-    problem_count: u64,
+    /// The file's name, for places.
+    name: String,
+    problems: Problems,
     /// The page read last.
     page: Vec<u8>,
     block: Option<BlockNumber>,
 }
 
-/// Problems that are kept word by word; the others are only counted.
-const MAX_PROBLEMS: usize = 100;
-
 impl<T: Transactions> ToastFile<T> {
-    /// Reads all pages of `file` once. `relation` is the TOAST relation's OID, if known;
+    /// Reads all pages of `file` once; what cannot be read is one of the [`ToastFile::problems`]. `relation` is the TOAST relation's OID, if known;
     /// `transactions` tells what hint bits do not.
     pub fn open(
         file: RelationFile,
@@ -67,12 +66,12 @@ impl<T: Transactions> ToastFile<T> {
     ) -> Result<ToastFile<T>, StoreError> {
         let mut store = ToastFile {
             page: vec![0; page_size.bytes()],
+            name: file.path().display().to_string(),
             file,
             relation,
             transactions,
             index: Vec::new(),
-            problems: Vec::new(),
-            problem_count: 0,
+            problems: Problems::default(),
             block: None,
         };
         let blocks = u32::try_from(store.file.blocks()).unwrap_or(u32::MAX);
@@ -83,16 +82,9 @@ impl<T: Transactions> ToastFile<T> {
         Ok(store)
     }
 
-    #[cfg(feature = "internals")]
-    /// What could not be read, with its place; the first hundred.
-    pub fn problems(&self) -> &[String] {
+    /// What could not be read, with its place.
+    pub fn problems(&self) -> &Problems {
         &self.problems
-    }
-
-    #[cfg(feature = "internals")]
-    /// How much could not be read.
-    pub fn problem_count(&self) -> u64 {
-        self.problem_count
     }
 
     /// All values in the file, by `chunk_id`, whether anything refers to them or not.
@@ -113,13 +105,8 @@ impl<T: Transactions> ToastFile<T> {
     }
 
     fn problem(&mut self, block: BlockNumber, item: Option<u16>, text: impl std::fmt::Display) {
-        self.problem_count += 1;
-        if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(match item {
-                Some(item) => format!("toast block {block} item {item}: {text}"),
-                None => format!("toast block {block}: {text}"),
-            });
-        }
+        let place = Place { block: Some(block), item, ..Place::of(self.name.as_str()) };
+        self.problems.add(Problem { place, message: text.to_string() });
     }
 
     fn read(&mut self, block: BlockNumber) -> Result<bool, StoreError> {
@@ -137,7 +124,10 @@ impl<T: Transactions> ToastFile<T> {
 
     /// Enters the chunks of a block into the index.
     fn learn(&mut self, block: BlockNumber) -> Result<(), StoreError> {
-        self.read(block)?;
+        if let Err(error) = self.read(block) {
+            self.problem(block, None, error);
+            return Ok(());
+        }
         let mut found = Vec::new();
         let mut problems = Vec::new();
         match Page::parse(&self.page) {

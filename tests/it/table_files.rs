@@ -49,7 +49,7 @@ impl TableFiles {
         let open = |path: &Path| RelationFile::open(path, PAGE).unwrap();
         let toast = open(&self.toast);
         let mut store = ToastFile::open(toast, PAGE, Some(self.toast_relation), HintBits).unwrap();
-        assert_eq!(store.problem_count(), 0);
+        assert_eq!(store.problems().count(), 0);
         let mut heap = open(&self.heap);
         let mut bytes = vec![0; PAGE.bytes()];
         let mut block = 0;
