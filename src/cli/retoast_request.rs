@@ -5,9 +5,8 @@ use std::time::Duration;
 use super::exit::Failure;
 use super::inspect::SourceArg;
 use super::retoast::{NewValues, RetoastArgs, ToasterArg};
-use crate::retoast::check::ready::{RuleWish, Wish};
-use crate::retoast::goal::toaster::Toaster;
-use crate::retoast::judge::pluggable::Asked;
+use crate::retoast::check::ready::TableRequest;
+use crate::retoast::goal::{Goal, Pluggable, PolicyGoal};
 use crate::retoast::run::request::{DepartureRequest, Request, Source, Work};
 use crate::retoast::sweep::machine::Tuning;
 use crate::retoast::sweep::options::Options;
@@ -33,26 +32,19 @@ pub(super) fn request(args: &RetoastArgs) -> Result<Request, Failure> {
              HINT:  --parallel-tables sweeps several tables side by side.",
         ));
     }
-    let (work, toaster) = match &args.from_toaster {
-        Some(toaster) => {
-            let departure = DepartureRequest {
-                toaster: toaster.clone(),
-                allow_triggers: args.allow_triggers,
-                trust_owner_code: args.trust_owner_code,
-            };
-            (Work::Departure(departure), Toaster::Extended)
-        }
-        None => {
-            let wish = wish(args);
-            let toaster = wish.toaster;
-            (Work::Columns(wish), toaster)
-        }
+    let work = match &args.from_toaster {
+        Some(toaster) => Work::Departure(DepartureRequest {
+            toaster: toaster.clone(),
+            allow_triggers: args.allow_triggers,
+            trust_owner_code: args.trust_owner_code,
+        }),
+        None => Work::Columns(of_each(args)?),
     };
     Ok(Request {
         tables: args.tables.clone(),
         work,
         source: args.source.into(),
-        options: options(args, toaster),
+        options: options(args),
         wants: args.manners.wants(args.max_bloat, args.dry_run),
         parallel_tables: args.parallel_tables,
         checkpoint: args.checkpoint.clone(),
@@ -60,33 +52,33 @@ pub(super) fn request(args: &RetoastArgs) -> Result<Request, Failure> {
     })
 }
 
-fn wish(args: &RetoastArgs) -> Wish {
-    let (toaster, asked) = match &args.toaster {
-        Some(ToasterArg::Stock(stock)) => (*stock, Asked::Stock(stock.name())),
-        Some(ToasterArg::Named(name)) => (Toaster::Extended, Asked::Becomes(name.clone())),
-        // a policy's columns compress nothing by themselves
-        None => (Toaster::External, Asked::Stock(Toaster::External.name())),
-    };
-    Wish {
-        columns: args.columns.clone(),
-        toaster,
-        asked,
-        target: args.target,
-        rule: args.policy.map(|policy| RuleWish {
+/// What is to be done to each table.
+fn of_each(args: &RetoastArgs) -> Result<TableRequest, Failure> {
+    let goal = match (&args.toaster, args.policy) {
+        (Some(ToasterArg::Stock(stock)), _) => Goal::Stock(*stock),
+        (Some(ToasterArg::Named(name)), _) => Goal::Pluggable(Pluggable::Becomes(name.clone())),
+        (None, Some(policy)) => Goal::Policy(PolicyGoal {
             policy,
             method: args.method,
             new_extended: args.new_values == NewValues::Extended,
         }),
+        (None, None) => {
+            return Err(Failure::usage("--toaster, --policy or --from-toaster is needed"));
+        }
+    };
+    Ok(TableRequest {
+        columns: args.columns.clone(),
+        goal,
+        target: args.target,
         no_alter: args.no_alter,
         allow_triggers: args.allow_triggers,
         allow_row_security: args.allow_row_security,
         trust_owner_code: args.trust_owner_code,
-    }
+    })
 }
 
-fn options(args: &RetoastArgs, toaster: Toaster) -> Options {
+fn options(args: &RetoastArgs) -> Options {
     Options {
-        toaster,
         tuning: Tuning {
             window: args.window_pages,
             passes: args.passes,

@@ -7,8 +7,8 @@ use super::result::{PolicyReport, RelationReport, Source};
 use crate::disk::Oid;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::retoast::check::preflight::own_sessions;
-use crate::retoast::check::ready::RuleWish;
 use crate::retoast::check::refusal::Refusal;
+use crate::retoast::goal::PolicyGoal;
 use crate::retoast::share;
 use crate::retoast::sweep::eyes::Eyes;
 use crate::server::catalog::Relation;
@@ -30,7 +30,7 @@ pub(super) async fn add(
     report: &mut RelationReport,
 ) -> Result<(), Failed> {
     let PolicyRequest { policy, method } = *request;
-    let wish = RuleWish { policy, method, new_extended: false };
+    let goal = PolicyGoal { policy, method, new_extended: false };
     let server = &inspector.server;
     let eyes = match (&server.pageinspect, report.source) {
         (Some(pageinspect), Source::Pageinspect) => Eyes::Pages(pageinspect.clone()),
@@ -48,7 +48,7 @@ pub(super) async fn add(
     if let Err(refusal) = alone {
         return Err(refused(refusal, "--policy", relation.oid, &connections).await);
     }
-    let shares = share::shares(connection, &asker, server, relation.clone(), eyes, wish).await;
+    let shares = share::shares(connection, &asker, server, relation.clone(), eyes, goal).await;
     let shares = match shares {
         Ok(shares) => shares,
         Err(refusal) => {

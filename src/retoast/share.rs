@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::check::policy_preflight;
-use super::check::ready::RuleWish;
 use super::check::refusal::Refusal;
-use super::goal::toaster::Toaster;
-use super::judge::pluggable::{self, Asked};
+use super::goal::{Goal, PolicyGoal};
+use super::judge::Judge;
+use super::judge::pluggable;
 use super::pace::gauges;
 use super::sweep::eyes::Eyes;
 use super::sweep::machine::CHUNK;
@@ -26,7 +26,7 @@ pub async fn shares(
     server: &Server,
     relation: Relation,
     eyes: Eyes,
-    wish: RuleWish,
+    goal: PolicyGoal,
 ) -> Result<Vec<(String, String, Share)>, Refusal> {
     if server.in_recovery {
         return Err(Refusal::Refused(
@@ -39,8 +39,7 @@ pub async fn shares(
     let (ready, bytes) = connection
         .reading(async || {
             let toasters = toasters::ask(client, server).await?;
-            let stock = Asked::Stock(Toaster::External.name());
-            let plan = pluggable::plan(toasters.as_ref(), &[], &stock)?;
+            let plan = pluggable::plan(toasters.as_ref(), &[], &Goal::Policy(goal))?;
             if plan.is_some() && matches!(eyes, Eyes::Functions) {
                 return Err(Refusal::Refused(
                     "pages must be read here: nothing else tells which values toasters of pg_toaster \
@@ -49,7 +48,7 @@ pub async fn shares(
                         .into(),
                 ));
             }
-            let ready = policy_preflight::to_look_at(client, server, relation, wish).await?;
+            let ready = policy_preflight::to_look_at(client, server, relation, goal).await?;
             let bytes = gauges::heap(client, ready.relation.oid).await?;
             Ok::<_, Refusal>((ready, bytes))
         })
@@ -57,8 +56,7 @@ pub async fn shares(
     let blocks = u32::try_from(bytes / server.page_size.bytes() as u64).unwrap_or(u32::MAX);
     let notebook = Notebook::default();
     let by_rule = RuleScan::new(&notebook, None, true);
-    let mut scanner =
-        Scanner::new(connection, asker, server, &ready, Toaster::External, eyes, by_rule);
+    let mut scanner = Scanner::new(connection, asker, server, &ready, eyes, by_rule);
     let mut first = 0;
     while first < blocks {
         let end = first.saturating_add(CHUNK).min(blocks);
@@ -66,7 +64,10 @@ pub async fn shares(
         notebook.clear();
         first = end;
     }
-    let methods = ready.rule.iter().flat_map(|rule| &rule.methods);
+    let methods = match &ready.judge {
+        Judge::Policy(rule) => rule.methods.as_slice(),
+        Judge::Forms(_) => &[],
+    };
     let shares = scanner.by_rule.shares.iter().copied().chain(std::iter::repeat(Share::default()));
     Ok(ready
         .targets

@@ -7,8 +7,8 @@ use serde_json::json;
 use toastctl::codec::Method;
 use toastctl::disk::Oid;
 use toastctl::retoast::check::preflight;
-use toastctl::retoast::check::ready::{Ready, Wish};
-use toastctl::retoast::judge::pluggable::Asked;
+use toastctl::retoast::check::ready::{Ready, TableRequest};
+use toastctl::retoast::goal::Goal;
 use toastctl::retoast::sql::forcing::Shape;
 use toastctl::retoast::sql::{self, BatchSettings, Target};
 use toastctl::retoast::sweep::eyes::Eyes;
@@ -24,18 +24,16 @@ use crate::server::{self, Database};
 
 /// Looks at table `t`, whose column `v` is to be stored by lz4.
 async fn ready(client: &tokio_postgres::Client, server: &Server, oid: u32) -> Ready {
-    let wish = Wish {
+    let request = TableRequest {
         columns: vec!["v".into()],
-        toaster: "lz4".parse().unwrap(),
-        asked: Asked::Stock("lz4"),
+        goal: Goal::Stock("lz4".parse().unwrap()),
         target: None,
-        rule: None,
         no_alter: false,
         allow_triggers: false,
         allow_row_security: false,
         trust_owner_code: false,
     };
-    preflight::table(client, server, Oid(oid), &wish).await.unwrap().unwrap()
+    preflight::table(client, server, Oid(oid), &request).await.unwrap().unwrap()
 }
 
 /// How many rows a scan of two halves finds while the only one to do moves from the second to the
@@ -62,8 +60,7 @@ async fn found_while_it_moves(database: &Database<'_>, with_pages: bool, hold: b
     };
     let notebook = Notebook::default();
     let by_rule = RuleScan::new(&notebook, None, false);
-    let toaster = "lz4".parse().unwrap();
-    let mut scanner = Scanner::new(&reader, &writer, &server, &ready, toaster, eyes, by_rule);
+    let mut scanner = Scanner::new(&reader, &writer, &server, &ready, eyes, by_rule);
     if hold {
         scanner.hold().await.unwrap();
     }

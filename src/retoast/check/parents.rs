@@ -3,13 +3,14 @@
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::ready::Wish;
+use super::ready::TableRequest;
 use super::refusal::Refusal;
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::desc::Storage;
+use crate::retoast::goal::Goal;
 use crate::retoast::goal::toaster::{Changes, Current};
-use crate::retoast::judge::pluggable::{self, Asked, Plan};
+use crate::retoast::judge::pluggable::{self, Plan};
 use crate::retoast::sql;
 use crate::server::LiveError;
 use crate::server::about::Server;
@@ -31,7 +32,7 @@ pub async fn parent(
     client: &Client,
     server: &Server,
     oid: Oid,
-    wish: &Wish,
+    request: &TableRequest,
 ) -> Result<Option<Parent>, Refusal> {
     let rows = client
         .query_typed(
@@ -43,7 +44,7 @@ pub async fn parent(
              JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid \
              WHERE c.oid = $1 AND a.attnum > 0 AND a.attlen = -1 AND a.attname = ANY ($2) \
              ORDER BY a.attnum",
-            &[(&oid.0, Type::OID), (&wish.columns, Type::TEXT_ARRAY)],
+            &[(&oid.0, Type::OID), (&request.columns, Type::TEXT_ARRAY)],
         )
         .await?;
     let Some(first) = rows.first() else { return Ok(None) };
@@ -65,11 +66,13 @@ pub async fn parent(
         };
         columns.push((column, current));
     }
-    let mut changes = match wish.asked {
-        Asked::Stock(_) => Changes::of(wish.toaster, &columns, None, None),
-        _ => Changes::default(),
+    let mut changes = match &request.goal {
+        goal @ (Goal::Stock(_) | Goal::Policy(_)) => {
+            Changes::of(goal.toaster(), &columns, None, None)
+        }
+        Goal::Pluggable(_) => Changes::default(),
     };
-    if let Some(plan) = plan(client, server, oid, wish).await? {
+    if let Some(plan) = plan(client, server, oid, request).await? {
         changes.storage.extend(plan.changes.storage);
         changes.toasters.extend(plan.changes.toasters);
     }
@@ -82,13 +85,13 @@ async fn plan(
     client: &Client,
     server: &Server,
     oid: Oid,
-    wish: &Wish,
+    request: &TableRequest,
 ) -> Result<Option<Plan>, Refusal> {
     let Some(toasters) = toasters::ask(client, server).await? else { return Ok(None) };
     let columns = toasters::columns(client, Some(oid)).await?;
     let chosen: Vec<_> = columns
         .iter()
-        .filter(|column| !column.dropped && wish.columns.contains(&column.name))
+        .filter(|column| !column.dropped && request.columns.contains(&column.name))
         .collect();
-    Ok(pluggable::plan(Some(&toasters), &chosen, &wish.asked)?)
+    Ok(pluggable::plan(Some(&toasters), &chosen, &request.goal)?)
 }

@@ -3,7 +3,7 @@
 use tokio_postgres::Client;
 
 use super::owner;
-use super::ready::{Leave, Ready, RuleWish};
+use super::ready::{FinalSettings, Ready};
 use super::refusal::Refusal;
 use super::seen::{model, table_target};
 use super::shapes;
@@ -11,7 +11,9 @@ use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::model::policy::MethodChoice;
 use crate::model::toast::{Column, Table as Model};
+use crate::retoast::goal::PolicyGoal;
 use crate::retoast::goal::toaster::{Changes, Current, Toaster};
+use crate::retoast::judge::Judge;
 use crate::retoast::judge::policy::Rule;
 use crate::retoast::sql::{self, Target};
 use crate::server::about::{Compression, Server};
@@ -20,7 +22,7 @@ use crate::server::catalog::Relation;
 /// Refuses a method that the server does not have, and columns whose values the server alone computes.
 pub(crate) async fn check(
     client: &Client,
-    wish: RuleWish,
+    goal: PolicyGoal,
     targets: &[Target],
 ) -> Result<(), Refusal> {
     if let Some(target) = targets.iter().find(|target| target.base.is_some()) {
@@ -30,7 +32,7 @@ pub(crate) async fn check(
             target.name
         )));
     }
-    match wish.method {
+    match goal.method {
         Some(MethodChoice::One(Method::Lz4) | MethodChoice::Either)
             if !Compression::ask(client).await?.lz4 =>
         {
@@ -48,9 +50,9 @@ pub(crate) async fn to_look_at(
     client: &Client,
     server: &Server,
     relation: Relation,
-    wish: RuleWish,
+    goal: PolicyGoal,
 ) -> Result<Ready, Refusal> {
-    check(client, wish, &[]).await?;
+    check(client, goal, &[]).await?;
     owner::role(client, &relation, true, false).await?;
     let default_method = Compression::ask(client).await?.default;
     let mut targets = Vec::new();
@@ -71,43 +73,45 @@ pub(crate) async fn to_look_at(
     }
     let target = table_target(&relation, server.page_size);
     let model = model(&relation, server, Toaster::External, &targets, default_method, target);
-    let rule = Some(rule_of(wish, &model, &targets));
+    let judge = Judge::Policy(rule_of(goal, &model, &targets));
     Ok(Ready {
         relation,
         targets,
         follow: Vec::new(),
         stored_columns: Vec::new(),
         changes: Changes::default(),
-        plan: None,
+        toaster: Toaster::External,
+        judge,
+        pluggable: false,
         model,
         replica_role: false,
         role: None,
         triggers_fire: false,
         notes: Vec::new(),
-        rule,
-        leave: None,
+        toaster_notes: Vec::new(),
+        final_settings: None,
     })
 }
 
 /// What decides on the values of the chosen columns.
-pub(crate) fn rule_of(wish: RuleWish, model: &Model, targets: &[Target]) -> Rule {
+pub(crate) fn rule_of(goal: PolicyGoal, model: &Model, targets: &[Target]) -> Rule {
     let indexes: Vec<usize> = targets.iter().map(|target| target.index).collect();
     let methods = targets
         .iter()
-        .map(|target| wish.method.unwrap_or(MethodChoice::One(target.method)))
+        .map(|target| goal.method.unwrap_or(MethodChoice::One(target.method)))
         .collect();
-    Rule::new(wish.policy, model, &indexes, methods)
+    Rule::new(goal.policy, model, &indexes, methods)
 }
 
 /// What the columns are left at, where new values are to be compressed.
-pub(crate) fn leave(
-    wish: RuleWish,
+pub(crate) fn final_settings(
+    goal: PolicyGoal,
     relation: &Relation,
     current: &[(String, Current)],
-) -> Option<Leave> {
+) -> Option<FinalSettings> {
     let all = Changes {
         storage: current.iter().map(|(name, _)| (name.clone(), Storage::Extended)).collect(),
-        compression: match wish.method {
+        compression: match goal.method {
             Some(MethodChoice::One(method)) => {
                 current.iter().map(|(name, _)| (name.clone(), method)).collect()
             }
@@ -116,12 +120,12 @@ pub(crate) fn leave(
         toasters: Vec::new(),
         target: None,
     };
-    let is_set = current.iter().all(|(_, now)| now.storage == Storage::Extended)
+    let are_set = current.iter().all(|(_, now)| now.storage == Storage::Extended)
         && all
             .compression
             .iter()
             .zip(current)
             .all(|((_, m), (_, now))| now.compression == Some(*m));
     let sql = sql::alter(&relation.quoted(), &all)?;
-    wish.new_extended.then_some(Leave { sql, is_set })
+    goal.new_extended.then_some(FinalSettings { sql, are_set })
 }

@@ -5,7 +5,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::generated::{Generated, generated};
-use super::ready::{Ready, Wish};
+use super::ready::{Ready, TableRequest};
 use super::refusal::{Refusal, refused};
 use super::seen::{model, table_target};
 use super::{longest, owner, policy_preflight, privileges, shapes, touch};
@@ -13,8 +13,10 @@ use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::desc::Length;
 use crate::model::settings::TupleTarget;
+use crate::retoast::goal::Goal;
 use crate::retoast::goal::toaster::{Changes, Current};
-use crate::retoast::judge::pluggable::{self, Asked, Plan};
+use crate::retoast::judge::pluggable::{self, Plan};
+use crate::retoast::judge::{FormJudge, Judge};
 use crate::retoast::sql::Target;
 use crate::server::LiveError;
 use crate::server::about::{Compression, Server};
@@ -64,9 +66,9 @@ pub async fn table(
     client: &Client,
     server: &Server,
     oid: Oid,
-    wish: &Wish,
+    request: &TableRequest,
 ) -> Result<Option<Ready>, Refusal> {
-    match look(client, server, oid, wish).await {
+    match look(client, server, oid, request).await {
         Err(Refusal::Live(LiveError::Server(error)))
             if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
         {
@@ -109,13 +111,13 @@ async fn look(
     client: &Client,
     server: &Server,
     oid: Oid,
-    wish: &Wish,
+    request: &TableRequest,
 ) -> Result<Option<Ready>, Refusal> {
     let Some(relation) = catalog::describe(client, oid).await? else { return Ok(None) };
     let name = relation.display_name();
     kind(&relation)?;
     published(client, &relation).await?;
-    if relation.row_security && !wish.allow_row_security {
+    if relation.row_security && !request.allow_row_security {
         return refused(format!(
             "{name}: row security hides rows from this user, which would never be re-toasted\n\
              HINT:  Run as the owner or a role with BYPASSRLS, or use --allow-row-security."
@@ -123,25 +125,25 @@ async fn look(
     }
     let replica_role = can_be_replica(client).await?;
     // before the first statement on the table, for planning one may run code too
-    let role = owner::role(client, &relation, replica_role, wish.trust_owner_code).await?;
-    let triggers_fire = triggers(client, &relation, replica_role, wish.allow_triggers).await?;
+    let role = owner::role(client, &relation, replica_role, request.trust_owner_code).await?;
+    let triggers_fire = triggers(client, &relation, replica_role, request.allow_triggers).await?;
     let default_method = Compression::ask(client).await?.default;
     let generated = generated(client, oid).await?;
-    let mut targets = targets(client, &relation, wish, &generated, default_method).await?;
-    let plan = plan(client, server, oid, &mut targets, &wish.asked).await?;
+    let mut targets = targets(client, &relation, request, &generated, default_method).await?;
+    let plan = plan(client, server, oid, &mut targets, &request.goal).await?;
     if let Some((plan, longest)) = plan.as_ref().and_then(|plan| Some((plan, plan.longest?))) {
         longest::check(client, &relation, &targets, &plan.toaster, longest).await?;
     }
     let follow = follow(client, &relation, &targets, &generated, default_method).await?;
     let mut notes = notes(&follow);
-    if wish.columns.is_empty() {
+    if request.columns.is_empty() {
         notes
             .push("only dropped columns hold its values: updating the rows clears them".to_owned());
     }
-    if let Some(rule) = wish.rule {
-        policy_preflight::check(client, rule, &targets).await?;
+    if let Goal::Policy(goal) = request.goal {
+        policy_preflight::check(client, goal, &targets).await?;
     }
-    let target = match wish.target {
+    let target = match request.target {
         None => None,
         Some(bytes) => Some(
             TupleTarget::new(bytes, server.page_size)
@@ -157,55 +159,65 @@ async fn look(
             (column.name.clone(), current)
         })
         .collect();
-    let mut changes = match wish.asked {
-        Asked::Stock(_) => Changes::of(wish.toaster, &current, target, has_target),
-        _ => Changes::of_target(target, has_target),
+    let toaster = request.goal.toaster();
+    let mut changes = match request.goal {
+        Goal::Stock(_) | Goal::Policy(_) => Changes::of(toaster, &current, target, has_target),
+        Goal::Pluggable(_) => Changes::of_target(target, has_target),
     };
     if let Some(plan) = &plan {
         changes.storage.extend(plan.changes.storage.iter().cloned());
         changes.toasters.extend(plan.changes.toasters.iter().cloned());
     }
-    if wish.no_alter
+    if request.no_alter
         && (!changes.storage.is_empty()
             || !changes.toasters.is_empty()
             || changes.target.is_some()
-            || targets
-                .iter()
-                .any(|target| wish.toaster.method().is_some_and(|m| m != target.method)))
+            || targets.iter().any(|target| toaster.method().is_some_and(|m| m != target.method)))
     {
         return Err(Refusal::Usage(format!(
             "{name}: the columns are not set to {}, and --no-alter does not allow setting them",
-            plan.as_ref().map_or(wish.toaster.name(), |plan| &plan.toaster)
+            plan.as_ref().map_or(toaster.name(), |plan| &plan.toaster)
         )));
     }
-    let changes = if wish.no_alter { Changes::default() } else { changes };
+    let changes = if request.no_alter { Changes::default() } else { changes };
     let mut model =
-        model(&relation, server, wish.toaster, &targets, default_method, target.or(has_target));
-    if let (Some(plan), false) = (&plan, matches!(wish.asked, Asked::Stock(_))) {
+        model(&relation, server, toaster, &targets, default_method, target.or(has_target));
+    if let (Some(plan), Goal::Pluggable(_)) = (&plan, &request.goal) {
         for planned in &plan.columns {
             if let Some(column) = model.columns.get_mut(planned.index) {
                 column.storage = planned.storage;
             }
         }
     }
-    let rule = wish.rule.map(|rule| policy_preflight::rule_of(rule, &model, &targets));
-    let leave = wish.rule.and_then(|rule| policy_preflight::leave(rule, &relation, &current));
-    let alters = !changes.is_empty() || leave.as_ref().is_some_and(|leave| !leave.is_set);
+    let final_settings = match request.goal {
+        Goal::Policy(goal) => policy_preflight::final_settings(goal, &relation, &current),
+        Goal::Stock(_) | Goal::Pluggable(_) => None,
+    };
+    let alters = !changes.is_empty() || final_settings.as_ref().is_some_and(|last| !last.are_set);
     notes.extend(privileges::check(client, &relation, alters).await?);
+    let toaster_notes = plan.as_ref().map_or_else(Vec::new, |plan| plan.notes.clone());
+    let pluggable = plan.is_some();
+    let judge = match (request.goal.clone(), plan) {
+        (Goal::Policy(goal), _) => Judge::Policy(policy_preflight::rule_of(goal, &model, &targets)),
+        (_, Some(plan)) => Judge::Forms(FormJudge::Pluggable(plan)),
+        (_, None) => Judge::Forms(FormJudge::Stock(toaster)),
+    };
     Ok(Some(Ready {
         stored_columns: stored_columns(&relation, &generated),
         relation,
         targets,
         follow,
         changes,
-        plan,
+        toaster,
+        judge,
+        pluggable,
         model,
         replica_role,
         role,
         triggers_fire,
         notes,
-        rule,
-        leave,
+        toaster_notes,
+        final_settings,
     }))
 }
 
@@ -267,7 +279,7 @@ async fn plan(
     server: &Server,
     oid: Oid,
     targets: &mut [Target],
-    asked: &Asked,
+    goal: &Goal,
 ) -> Result<Option<Plan>, Refusal> {
     let toasters = toasters::ask(client, server).await?;
     let columns = match toasters {
@@ -278,7 +290,7 @@ async fn plan(
         .iter()
         .filter_map(|target| columns.iter().find(|column| column.index == target.index))
         .collect();
-    let plan = pluggable::plan(toasters.as_ref(), &chosen, asked)?;
+    let plan = pluggable::plan(toasters.as_ref(), &chosen, goal)?;
     for target in targets {
         let planned = plan.as_ref().and_then(|plan| plan.column(target.index));
         if let Some(forcing) = planned.and_then(|planned| planned.forcing.clone()) {
@@ -425,16 +437,16 @@ async fn triggers(
 async fn targets(
     client: &Client,
     relation: &Relation,
-    wish: &Wish,
+    request: &TableRequest,
     generated: &[Generated],
     default_method: Method,
 ) -> Result<Vec<Target>, Refusal> {
     let name = relation.display_name();
     let mut targets: Vec<Target> = Vec::new();
-    if wish.columns.is_empty() {
+    if request.columns.is_empty() {
         targets.push(touch::touched(client, relation).await?);
     }
-    for wanted in &wish.columns {
+    for wanted in &request.columns {
         let found = relation
             .desc
             .attributes
@@ -455,7 +467,7 @@ async fn targets(
         }
         let base = match generated.iter().find(|g| g.index == index) {
             None => None,
-            Some(generated) => Some(base(relation, wish, generated, wanted)?),
+            Some(generated) => Some(base(relation, request, generated, wanted)?),
         };
         let shape = shapes::shape(client, column.type_oid.0).await?.map_err(|why| {
             Refusal::Refused(format!("{name}: column \"{wanted}\" cannot be re-toasted: {why}"))
@@ -464,10 +476,11 @@ async fn targets(
             name: column.name.clone(),
             index,
             shape,
-            method: wish
-                .toaster
+            method: request
+                .goal
+                .toaster()
                 .method()
-                .filter(|_| !wish.no_alter)
+                .filter(|_| !request.no_alter)
                 .unwrap_or(column.compression.unwrap_or(default_method)),
             base,
         });
@@ -478,7 +491,7 @@ async fn targets(
 /// The column that is set to compute a generated one anew: a chosen one if it is made of such.
 fn base(
     relation: &Relation,
-    wish: &Wish,
+    request: &TableRequest,
     generated: &Generated,
     wanted: &str,
 ) -> Result<String, Refusal> {
@@ -494,7 +507,7 @@ fn base(
         .filter_map(|&base| relation.desc.attributes.get(base))
         .map(|column| &column.name)
         .collect();
-    bases.sort_by_key(|base| !wish.columns.contains(base));
+    bases.sort_by_key(|base| !request.columns.contains(base));
     bases.first().map(|base| (*base).clone()).ok_or_else(|| {
         Refusal::Refused(format!(
             "{name}: column \"{wanted}\" is generated from no other column, so that nothing makes the \

@@ -14,10 +14,9 @@ use super::ways::{Departure, Way, departures};
 use crate::disk::Oid;
 use crate::model::toaster::catalog::Toasters;
 use crate::retoast::check::preflight;
-use crate::retoast::check::ready::Wish;
+use crate::retoast::check::ready::TableRequest;
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::goal::toaster::Toaster;
-use crate::retoast::judge::pluggable::Asked;
+use crate::retoast::goal::{Goal, Pluggable};
 use crate::retoast::pace::keeper::Keeper;
 use crate::retoast::pace::patience::{LOCK_TRIES, Patience, Tried};
 use crate::retoast::sink::Results;
@@ -164,12 +163,10 @@ impl Leaving<'_, '_> {
 
     /// Re-toasts the values of one table.
     async fn sweep(&self, table: Oid, columns: Vec<String>) -> Result<Outcome, RunError> {
-        let wish = Wish {
+        let request = TableRequest {
             columns,
-            toaster: Toaster::Extended,
-            asked: Asked::Leaves(self.name.to_owned()),
+            goal: Goal::Pluggable(Pluggable::Leaves(self.name.to_owned())),
             target: None,
-            rule: None,
             no_alter: false,
             allow_triggers: self.allow_triggers,
             allow_row_security: !self.options.row_security_off,
@@ -178,7 +175,7 @@ impl Leaving<'_, '_> {
         let Some((writer, others)) = self.writers.split_first() else {
             return Ok(Err("no connection".to_owned()));
         };
-        let ready = match preflight::table(writer.client(), self.server, table, &wish).await {
+        let ready = match preflight::table(writer.client(), self.server, table, &request).await {
             Ok(Some(ready)) => ready,
             Ok(None) => return Ok(Ok(())),
             Err(Refusal::Live(error)) => return self.unless_lost(error).await,

@@ -14,6 +14,7 @@ use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::Table as Model;
 use crate::model::toaster::catalog::{Handler, PluggableToaster, Toasters};
 use crate::retoast::goal::toaster::{Changes, ToasterChange};
+use crate::retoast::goal::{Goal, Pluggable};
 use crate::retoast::sql::forcing::Shape;
 use crate::server::toasters::ToasterColumn;
 
@@ -29,17 +30,6 @@ const LEFT_BEHIND: &str = "servers with pluggable TOAST leave the chunks of repl
     TOAST relation: inspect counts them as values that no row refers to. Do not run VACUUM FULL or \
     CLUSTER on a table with values of jsonb_toaster: such a server damages nested values that it copies. \
     VACUUM FULL is safe once no value of jsonb_toaster is left (--from-toaster)";
-
-/// What is asked of the columns.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
-    /// To be stored as a stock server stores with this toaster.
-    Stock(&'static str),
-    /// To be stored by the toaster of this name.
-    Becomes(String),
-    /// Not to be stored by the toaster of this name.
-    Leaves(String),
-}
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -201,26 +191,26 @@ pub(crate) fn default_name(toasters: &Toasters) -> String {
     row.map_or(Handler::Default.usual_name(), |row| &row.name).to_owned()
 }
 
-/// What a table's columns need for `asked`; `columns` are the chosen ones alone. `None` where stock
+/// What a table's columns need for `goal`; `columns` are the chosen ones alone. `None` where stock
 /// rules are all there is: on a stock server, or one without any toaster but the default.
 pub fn plan(
     toasters: Option<&Toasters>,
     columns: &[&ToasterColumn],
-    asked: &Asked,
+    goal: &Goal,
 ) -> Result<Option<Plan>, PlanError> {
-    match asked {
-        Asked::Stock(name) => {
+    match goal {
+        Goal::Stock(_) | Goal::Policy(_) => {
             let Some(toasters) = toasters else { return Ok(None) };
             if toasters.rows().iter().all(|row| row.oid == DEFAULT_TOASTER) {
                 return Ok(None);
             }
-            Ok(Some(stock(name, toasters, columns)))
+            Ok(Some(stock(goal.toaster().name(), toasters, columns)))
         }
-        Asked::Becomes(name) => {
+        Goal::Pluggable(Pluggable::Becomes(name)) => {
             let toaster = named(toasters, name)?;
             becomes(toaster, columns).map(Some)
         }
-        Asked::Leaves(name) => {
+        Goal::Pluggable(Pluggable::Leaves(name)) => {
             let toaster = foreign(toasters, name)?;
             let default = toasters.map_or_else(String::new, default_name);
             Ok(Some(leaves(toaster.oid, &default, columns)))

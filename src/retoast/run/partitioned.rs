@@ -3,8 +3,9 @@
 use super::request::Request;
 use super::sessions::Sessions;
 use crate::retoast::check::parents;
-use crate::retoast::check::ready::Wish;
+use crate::retoast::check::ready::TableRequest;
 use crate::retoast::check::refusal::Refusal;
+use crate::retoast::goal::{Goal, PolicyGoal};
 use crate::retoast::pace::patience::{Patience, Tried};
 use crate::retoast::sink::Results;
 use crate::retoast::watch::Watch;
@@ -17,18 +18,19 @@ use crate::server::select;
 pub(crate) async fn set(
     sessions: &Sessions,
     request: &Request,
-    wish: &Wish,
+    of_each: &TableRequest,
     watch: &dyn Watch,
     results: &Results<'_>,
 ) -> Result<(), Refusal> {
     // what new values get under a policy is set when all is done, and only on tables
-    if wish.no_alter || wish.rule.is_some_and(|rule| rule.new_extended) {
+    let is_set_last = matches!(of_each.goal, Goal::Policy(PolicyGoal { new_extended: true, .. }));
+    if of_each.no_alter || is_set_last {
         return Ok(());
     }
     let (first, server) = (&sessions.first, &sessions.server);
     let mut parents = Vec::new();
     for oid in select::partitioned(first, &server.database, &request.tables).await? {
-        parents.extend(parents::parent(first.client(), server, oid, wish).await?);
+        parents.extend(parents::parent(first.client(), server, oid, of_each).await?);
     }
     for parent in &parents {
         if request.options.dry_run {

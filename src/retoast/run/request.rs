@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::retoast::check::ready::Wish;
+use crate::retoast::check::ready::TableRequest;
 use crate::retoast::pace::keeper::Wants;
 use crate::retoast::sweep::options::Options;
 
@@ -26,7 +26,7 @@ pub(crate) struct Request {
 /// What is done.
 pub(crate) enum Work {
     /// Columns are brought to what is wanted of them.
-    Columns(Wish),
+    Columns(TableRequest),
     /// Everything is taken from a toaster of `pg_toaster`.
     Departure(DepartureRequest),
 }

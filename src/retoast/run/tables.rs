@@ -12,10 +12,11 @@ use super::sessions::Sessions;
 use super::source::{need_pages, source};
 use super::worker::Tables;
 use crate::retoast::check::preflight;
-use crate::retoast::check::ready::{Ready, Wish};
+use crate::retoast::check::ready::{Ready, TableRequest};
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::departure::result::DepartureReport;
-use crate::retoast::judge::pluggable::{self, Asked};
+use crate::retoast::goal::{Goal, Pluggable, PolicyGoal};
+use crate::retoast::judge::pluggable;
 use crate::retoast::memory::checkpoint::{self, Checkpoint};
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::pace::control::Control;
@@ -50,7 +51,7 @@ pub(crate) async fn run(
     let keeper = sessions.keeper(measuring, request.wants.clone(), note).await?;
     let run = Run { sessions: &sessions, request, watch, results: &results };
     let departure = match &request.work {
-        Work::Columns(wish) => run.columns(wish, keeper).await.map(|()| None)?,
+        Work::Columns(of_each) => run.columns(of_each, keeper).await.map(|()| None)?,
         Work::Departure(from) => {
             Some(departure::run(&sessions, request, from, keeper, watch, &results).await?)
         }
@@ -66,27 +67,27 @@ struct Run<'a, 'r> {
 }
 
 impl Run<'_, '_> {
-    async fn columns(&self, wish: &Wish, keeper: Keeper) -> Result<(), Failed> {
-        let tables = match self.look(wish, &keeper).await {
+    async fn columns(&self, of_each: &TableRequest, keeper: Keeper) -> Result<(), Failed> {
+        let tables = match self.look(of_each, &keeper).await {
             Ok(tables) => tables,
             Err(refusal) => return Err(self.sessions.failed(&refusal).await),
         };
         let eyes = source(&self.sessions.server, self.request.source, self.results)?;
-        if tables.iter().any(|ready| ready.plan.is_some()) {
+        if tables.iter().any(|ready| ready.pluggable) {
             need_pages(&eyes)?;
         }
         let Request { options, .. } = self.request;
         if !options.dry_run {
             self.sessions.set_origin().await?;
         }
-        let checkpoint = self.checkpoint(wish)?;
+        let checkpoint = self.checkpoint(of_each)?;
         let memory = match &self.request.since {
             Some(path) => Some(Remembered::open(path, options.dry_run)?),
             None => None,
         };
         let (sessions, request) = (self.sessions, self.request);
         if let Err(refusal) =
-            partitioned::set(sessions, request, wish, self.watch, self.results).await
+            partitioned::set(sessions, request, of_each, self.watch, self.results).await
         {
             return Err(sessions.failed(&refusal).await);
         }
@@ -95,7 +96,7 @@ impl Run<'_, '_> {
         let jobs = options.tuning.jobs;
         let workers = sessions.workers(side_by_side, jobs, keeper, &request.wants).await?;
         for ready in &tables {
-            self.announce(wish, ready);
+            self.announce(of_each, ready);
         }
         let all = Tables {
             sessions,
@@ -113,15 +114,15 @@ impl Run<'_, '_> {
     }
 
     /// Looks at everything before anything is touched.
-    async fn look(&self, wish: &Wish, keeper: &Keeper) -> Result<Vec<Ready>, Refusal> {
+    async fn look(&self, of_each: &TableRequest, keeper: &Keeper) -> Result<Vec<Ready>, Refusal> {
         let Sessions { first, server, .. } = self.sessions;
         let selection = select(first, &server.database, &self.request.tables).await?;
-        if let Asked::Becomes(name) = &wish.asked {
+        if let Goal::Pluggable(Pluggable::Becomes(name)) = &of_each.goal {
             // before any table is looked at
             let toasters = toasters::ask(first.client(), server).await?;
             pluggable::named(toasters.as_ref(), name)?;
         }
-        let tables = self.look_at(&selection, wish).await?;
+        let tables = self.look_at(&selection, of_each).await?;
         for ready in &tables {
             if let Some(told) = keeper.check_space(ready).await? {
                 self.watch.note(&format!("{}: {told}", ready.relation.display_name()));
@@ -131,7 +132,11 @@ impl Run<'_, '_> {
     }
 
     /// Looks at every table. Of those that a pattern matches, what has nothing to rewrite is left out.
-    async fn look_at(&self, selection: &Selection, wish: &Wish) -> Result<Vec<Ready>, Refusal> {
+    async fn look_at(
+        &self,
+        selection: &Selection,
+        of_each: &TableRequest,
+    ) -> Result<Vec<Ready>, Refusal> {
         let client = self.sessions.first.client();
         for text in selection.notices() {
             self.results.notice(&format!("notice: {text}"));
@@ -140,13 +145,13 @@ impl Run<'_, '_> {
         for found in &selection.found {
             if found.how == How::Matched
                 && let Some(relation) = catalog::describe(client, found.oid).await?
-                && let Some(why) = preflight::unfit(&relation, &wish.columns)
+                && let Some(why) = preflight::unfit(&relation, &of_each.columns)
             {
                 self.results.notice(&format!("notice: left out: {why}"));
                 continue;
             }
             let server = &self.sessions.server;
-            tables.extend(preflight::table(client, server, found.oid, wish).await?);
+            tables.extend(preflight::table(client, server, found.oid, of_each).await?);
         }
         if tables.is_empty() && selection.found.iter().any(|found| found.how == How::Matched) {
             return Err(Refusal::Usage("no table that is named has these columns".to_owned()));
@@ -154,19 +159,19 @@ impl Run<'_, '_> {
         Ok(tables)
     }
 
-    fn checkpoint(&self, wish: &Wish) -> Result<Option<Checkpoint>, Failed> {
+    fn checkpoint(&self, of_each: &TableRequest) -> Result<Option<Checkpoint>, Failed> {
         let Some(path) = &self.request.checkpoint else { return Ok(None) };
         let sweep = checkpoint::Sweep {
             database: self.sessions.server.database.clone(),
-            choice: format!("{} to {}", wish.columns.join(", "), wish.choice()),
+            choice: format!("{} to {}", of_each.columns.join(", "), of_each.goal.choice()),
         };
         Ok(Some(Checkpoint::open(path, sweep)?))
     }
 
     /// Says what values get that are written from now on.
-    fn announce(&self, wish: &Wish, ready: &Ready) {
-        let Some(rule) = &wish.rule else { return };
-        let what = match rule.new_extended {
+    fn announce(&self, of_each: &TableRequest, ready: &Ready) {
+        let Goal::Policy(PolicyGoal { new_extended, .. }) = of_each.goal else { return };
+        let what = match new_extended {
             false => "not be compressed, and be stored out of line where a row is too long",
             true => "be compressed whenever they can be (not while rows are re-toasted)",
         };

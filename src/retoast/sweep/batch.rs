@@ -11,6 +11,7 @@ use super::machine::Row;
 use super::refused::Reason;
 use super::table::Sweep;
 use super::verify::Stored;
+use crate::retoast::judge::Judge;
 use crate::retoast::pace::patience::{Kind, kind};
 use crate::retoast::sql::{self, by_policy};
 use crate::server::LiveError;
@@ -91,8 +92,8 @@ impl Sweep<'_> {
         let range: [&(dyn ToSql + Sync); 2] = [&first, &end];
         let prune = client.query(&statements.prune, &range);
         let all: [&(dyn ToSql + Sync); 1] = [&addresses];
-        let (stored, before) = match (&self.ready.rule, &statements.lock) {
-            (Some(rule), Some(lock)) => {
+        let (stored, before) = match (&self.ready.judge, &statements.lock) {
+            (Judge::Policy(rule), Some(lock)) => {
                 let plan = client.batch_execute(by_policy::PLAN_BY_ADDRESS);
                 let (locked, pruned, planned, seen) =
                     join4(self.begin_batch(client), prune, plan, client.query(lock, &all)).await;
@@ -159,7 +160,7 @@ impl Sweep<'_> {
 
     /// Whether a batch is sent whole, to its commit, since nothing in it is looked at on the way.
     pub(super) fn goes_at_once(&self, verify: bool) -> bool {
-        !verify && self.ready.rule.is_none()
+        !verify && !self.ready.judge.needs_copies()
     }
 
     pub(super) fn done(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
@@ -187,9 +188,9 @@ impl Sweep<'_> {
     async fn statements(&self, connection: &Connection) -> Result<Statements, RunError> {
         let (table, targets) = (self.ready.relation.quoted(), &self.ready.targets);
         let prune = sql::prune(&table);
-        let (lock, update, parameters) = match &self.ready.rule {
-            None => (None, sql::update(&table, targets), vec![Type::TEXT_ARRAY]),
-            Some(rule) => (
+        let (lock, update, parameters) = match &self.ready.judge {
+            Judge::Forms(_) => (None, sql::update(&table, targets), vec![Type::TEXT_ARRAY]),
+            Judge::Policy(rule) => (
                 Some(by_policy::lock(&table)),
                 by_policy::update(&table, targets, &rule.methods),
                 vec![Type::INT2_ARRAY; targets.len()],

@@ -15,7 +15,7 @@ use crate::retoast::sql;
 impl Sweep<'_> {
     /// Looks through the whole table for rows that the choice cannot store, before anything is changed.
     pub(crate) async fn look_for_unfit(&self, scanner: &mut Scanner<'_>) -> Result<(), RunError> {
-        if self.options.toaster.storage() != Storage::Plain || self.ready.rule.is_some() {
+        if self.ready.toaster.storage() != Storage::Plain {
             return Ok(());
         }
         let unfit = match self.eyes {

@@ -22,7 +22,7 @@ pub(crate) async fn plan(
     let around = gauges::surroundings(client, &ready.relation, ready.replica_role).await?;
     let (table, limits) = (ready.relation.quoted(), sweep.keeper.limits());
     let found = Found {
-        toaster: options.toaster,
+        toaster: ready.toaster,
         rows: report.rows_found,
         bytes: report.bytes_found,
         stored: seen.bytes(),

@@ -10,6 +10,7 @@ use super::machine::Row;
 use super::scanner::{Candidate, JUDGED_BYTES, Scanner, address, transaction};
 use crate::disk::ItemPointer;
 use crate::retoast::judge::stock::{Compressed, Verdict};
+use crate::retoast::judge::{FormJudge, Row as Judged};
 use crate::retoast::sql::{self, Target};
 use crate::server::LiveError;
 use crate::server::trial::Trial;
@@ -18,6 +19,7 @@ impl Scanner<'_> {
     /// Has the server compress what the verdict depends on.
     pub(super) async fn judge(
         &mut self,
+        judge: &FormJudge,
         open: Vec<Candidate>,
         rows: &mut Vec<Row>,
     ) -> Result<(), LiveError> {
@@ -27,7 +29,7 @@ impl Scanner<'_> {
             let (outside, mut asked): (Vec<&Candidate>, Vec<&Candidate>) = open
                 .iter()
                 .filter(|candidate| candidate.open.contains(&target.index))
-                .partition(|candidate| self.spares(target.index, candidate));
+                .partition(|candidate| judge.spares(target.index) && candidate.is_outside(target));
             self.ask_what_is_left(target, &outside, &mut answers).await?;
             if asked.is_empty() {
                 continue;
@@ -62,18 +64,13 @@ impl Scanner<'_> {
             let Candidate { ctid, xmin, bytes, values, .. } = candidate;
             // a row that is gone has no answer, and nothing is to be done
             let answer = |index| answers.get(&(ctid, index)).copied();
-            if self.verdict(&indexes, &follow, &values, &answer) == Verdict::Differs {
+            let table = &self.ready.model;
+            let row = Judged { table, targets: &indexes, follow: &follow, values: &values };
+            if judge.verdict(&row, &answer) == Verdict::Differs {
                 rows.push(Row { ctid, xmin, bytes, by_copy: false });
             }
         }
         Ok(())
-    }
-
-    /// Whether the value is out of line and its column's toaster may leave it so.
-    pub(super) fn spares(&self, index: usize, candidate: &Candidate) -> bool {
-        let planned = self.ready.plan.as_ref().and_then(|plan| plan.column(index));
-        planned.is_some_and(|planned| planned.spares)
-            && candidate.values.get(index).is_some_and(|value| value.form.is_external())
     }
 
     /// Which of these values the toaster would leave as they are.
@@ -115,7 +112,7 @@ impl Scanner<'_> {
         let client = self.connection.client();
         if !self.row_judge {
             let target = self.ready.model.target;
-            let make = sql::make_row_judge(&table, self.toaster, targets, target);
+            let make = sql::make_row_judge(&table, self.ready.toaster, targets, target);
             client.batch_execute(&make).await?;
             self.row_judge = true;
         }
@@ -219,11 +216,7 @@ impl Scanner<'_> {
         rows: &mut Vec<Row>,
     ) -> Result<(), LiveError> {
         let table = self.ready.relation.quoted();
-        // of compression inside composite values a toaster of pg_toaster says nothing
-        if self.ready.plan.as_ref().is_some_and(|plan| !plan.stock) {
-            return Ok(());
-        }
-        let Some(sql) = sql::hidden(&table, self.toaster, &self.ready.targets, blocks) else {
+        let Some(sql) = sql::hidden(&table, self.ready.toaster, &self.ready.targets, blocks) else {
             return Ok(());
         };
         let known: HashSet<ItemPointer> = rows.iter().map(|row| row.ctid).collect();

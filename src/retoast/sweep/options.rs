@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::machine::Tuning;
-use crate::retoast::goal::toaster::Toaster;
 
 /// Which rows are compared before and after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +18,6 @@ pub enum Verify {
 /// How to go about it.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The choice.
-    pub toaster: Toaster,
     /// How the sweep goes.
     pub tuning: Tuning,
     /// Which rows are compared.

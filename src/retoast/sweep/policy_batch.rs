@@ -12,6 +12,7 @@ use super::policy_copies::fill_and_measure;
 use super::scanner::address;
 use super::table::Sweep;
 use crate::disk::ItemPointer;
+use crate::retoast::judge::Judge;
 use crate::retoast::judge::policy::{Decision, Handover, Rule, Seen, Wanted};
 use crate::retoast::sql::by_policy;
 use crate::server::LiveError;
@@ -34,21 +35,11 @@ impl Locked {
 }
 
 impl Sweep<'_> {
-    /// What the columns are brought to, in a word.
-    pub(crate) fn choice(&self) -> String {
-        let Some(rule) = &self.ready.rule else {
-            return self.ready.toaster_name(self.options.toaster);
-        };
-        let mut methods: Vec<String> = rule.methods.iter().map(ToString::to_string).collect();
-        methods.dedup();
-        format!("{} {}", rule.policy, methods.join(", "))
-    }
-
     /// What has to be there before the first batch: the temporary table and, where new values are to
     /// follow another setting than the sweep's, the sweep's.
     pub(crate) async fn prepare_batches(&self) -> Result<(), RunError> {
-        let Some(rule) = &self.ready.rule else { return Ok(()) };
-        if self.ready.leave.is_some() {
+        let Judge::Policy(rule) = &self.ready.judge else { return Ok(()) };
+        if self.ready.final_settings.is_some() {
             if !self.ready.changes.is_empty() {
                 self.mark().await?;
             }
@@ -69,10 +60,10 @@ impl Sweep<'_> {
     }
 
     /// Sets what new values are to get, if the sweep may have set another or found another.
-    pub(crate) async fn leave(&self, worked: bool) -> Result<(), RunError> {
-        match &self.ready.leave {
-            Some(leave) if worked || !leave.is_set => {
-                if self.alter(&leave.sql).await? {
+    pub(crate) async fn set_finally(&self, worked: bool) -> Result<(), RunError> {
+        match &self.ready.final_settings {
+            Some(last) if worked || !last.are_set => {
+                if self.alter(&last.sql).await? {
                     self.watched.known().more_set = true;
                 }
                 Ok(())

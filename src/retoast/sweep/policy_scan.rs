@@ -67,7 +67,7 @@ impl Scanner<'_> {
     ) -> Result<HashSet<ItemPointer>, LiveError> {
         let table = self.ready.relation.quoted();
         let mut found = HashSet::new();
-        if let Some(sql) = sql::hidden(&table, self.toaster, &self.ready.targets, blocks) {
+        if let Some(sql) = sql::hidden(&table, self.ready.toaster, &self.ready.targets, blocks) {
             for row in self.connection.client().query_typed(&sql, &[]).await? {
                 found.insert(address(row.try_get(0)?)?);
             }

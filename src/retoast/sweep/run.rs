@@ -63,8 +63,8 @@ impl Sweep<'_> {
         let report = TableReport {
             relation: self.name(),
             columns: self.ready.targets.iter().map(|target| target.name.clone()).collect(),
-            toaster: self.choice(),
-            policy: self.ready.rule.as_ref().map(|rule| rule.policy.to_string()),
+            toaster: self.ready.judge.choice(),
+            policy: self.ready.judge.policy(),
             outcome: Outcome::Planned,
             source: match self.eyes {
                 Eyes::Pages(_) => "pageinspect",
@@ -79,7 +79,7 @@ impl Sweep<'_> {
             rows_refused: 0,
             rows_disagreeing: 0,
             hides_rows: self.ready.relation.row_security,
-            alter_after: self.ready.leave.as_ref().map(|leave| leave.sql.clone()),
+            alter_after: self.ready.final_settings.as_ref().map(|last| last.sql.clone()),
             rows_found: 0,
             bytes_found: 0,
             rows_stored: 0,
@@ -117,7 +117,6 @@ impl Sweep<'_> {
             &self.writer,
             self.server,
             self.ready,
-            self.options.toaster,
             self.eyes.clone(),
             RuleScan::new(self.notebook, self.since, self.options.dry_run),
         );
@@ -126,7 +125,7 @@ impl Sweep<'_> {
             return self.sweep(&mut scanner, report).await;
         }
         self.begin_watching().await?;
-        if self.ready.leave.is_none() {
+        if self.ready.final_settings.is_none() {
             self.set_choice().await?;
         }
         let mut times = 0;
@@ -141,8 +140,10 @@ impl Sweep<'_> {
                 other => break other,
             }
         };
-        let left = self.leave(report.rows_found > 0).await;
-        if left.is_ok() && (self.ready.leave.is_some() || report.outcome == Outcome::Complete) {
+        let left = self.set_finally(report.rows_found > 0).await;
+        if left.is_ok()
+            && (self.ready.final_settings.is_some() || report.outcome == Outcome::Complete)
+        {
             self.unmark().await?;
         }
         done.and(left)
@@ -180,7 +181,7 @@ impl Sweep<'_> {
         notes.extend(
             self.doubt.iter().map(|doubt| format!("--since: all rows are judged: {doubt}")),
         );
-        notes.extend(self.ready.plan.iter().flat_map(|plan| plan.notes.iter().cloned()));
+        notes.extend(self.ready.toaster_notes.iter().cloned());
         notes
     }
 
@@ -191,7 +192,7 @@ impl Sweep<'_> {
     ) -> Result<(), RunError> {
         let began = Instant::now();
         let mut machine = Machine::new(self.options.tuning);
-        if self.ready.rule.is_some() {
+        if !self.ready.judge.new_values_comply() {
             machine.cut_off();
             scanner.by_rule.cut_off = None;
         }
@@ -334,7 +335,8 @@ impl Sweep<'_> {
                     Event::Scanned(if self.options.dry_run { Vec::new() } else { rows })
                 }
                 action @ (Action::Batch(..) | Action::Insist(..)) => {
-                    let insists = matches!(action, Action::Insist(..)) && self.ready.rule.is_none();
+                    let insists =
+                        matches!(action, Action::Insist(..)) && !self.ready.judge.needs_copies();
                     let (Action::Batch(job, rows) | Action::Insist(job, rows)) = action else {
                         continue;
                     };

@@ -12,7 +12,8 @@ use crate::disk::walk::Walk;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
-use crate::retoast::judge::stock::{Compressed, Verdict, by_functions, by_model, fits};
+use crate::retoast::judge::stock::{Verdict, by_functions, fits};
+use crate::retoast::judge::{Judge, Row as Judged};
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::functions;
@@ -51,9 +52,10 @@ impl Scanner<'_> {
         moment: &Moment,
         blocks: Range<u32>,
     ) -> Result<Vec<Row>, LiveError> {
-        if let Some(rule) = &self.ready.rule {
-            return self.chunk_by_rule(rule, moment, blocks).await;
-        }
+        let judge = match &self.ready.judge {
+            Judge::Policy(rule) => return self.chunk_by_rule(rule, moment, blocks).await,
+            Judge::Forms(judge) => judge,
+        };
         if let (Some(_), Eyes::Pages(pageinspect)) = (&self.unfit, self.eyes.clone()) {
             self.pages(&pageinspect, moment, blocks, &mut Vec::new()).await?;
             return Ok(Vec::new());
@@ -66,10 +68,12 @@ impl Scanner<'_> {
             Eyes::Functions => self.functions(blocks.clone(), &mut rows).await?,
         };
         match self.eyes {
-            Eyes::Pages(_) => self.judge(open, &mut rows).await?,
+            Eyes::Pages(_) => self.judge(judge, open, &mut rows).await?,
             Eyes::Functions => self.judge_rows(open, &mut rows).await?,
         }
-        self.hidden(blocks, &mut rows).await?;
+        if judge.counts_fields() {
+            self.hidden(blocks, &mut rows).await?;
+        }
         Ok(rows)
     }
 
@@ -143,7 +147,7 @@ impl Scanner<'_> {
         for walked in Walk::new(tuple, desc) {
             match walked {
                 Ok((column, datum)) if column.dropped => {
-                    clears |= self.ready.plan.as_ref().is_some_and(|plan| plan.clears(&datum));
+                    clears |= self.ready.judge.clears(&datum);
                     values.push(StoredValue::NULL);
                 }
                 Ok((column, datum)) => {
@@ -171,17 +175,17 @@ impl Scanner<'_> {
             }
         }
         let xmin = tuple.xmin.0;
-        if let Some(rule) = &self.ready.rule {
-            let placed = vec![true; indexes.len()];
-            self.decide_by_rule(rule, (ctid, xmin, bytes), values, placed, rows);
-            return;
-        }
-        let verdict = match clears {
-            true => Verdict::Differs,
-            false => self.verdict(&indexes, &follow, &values, &|_| None),
+        let judge = match &self.ready.judge {
+            Judge::Policy(rule) => {
+                let placed = vec![true; indexes.len()];
+                return self.decide_by_rule(rule, (ctid, xmin, bytes), values, placed, rows);
+            }
+            Judge::Forms(judge) => judge,
         };
-        let stale = self.ready.plan.as_ref().and_then(|plan| plan.stale(&values));
-        if let (Some(index), false) = (stale, verdict == Verdict::Complies) {
+        let table = &self.ready.model;
+        let row = Judged { table, targets: &indexes, follow: &follow, values: &values };
+        let verdict = if clears { Verdict::Differs } else { judge.verdict(&row, &|_| None) };
+        if let (Some(index), false) = (judge.stale(&values), verdict == Verdict::Complies) {
             let name = desc.attributes.get(index).map_or("", |column| &column.name);
             self.problems.push(format!(
                 "row {ctid}: column \"{name}\" was changed in place, and the server reads it in two ways: \
@@ -202,20 +206,6 @@ impl Scanner<'_> {
         }
     }
 
-    /// What the choice says of a row.
-    pub(super) fn verdict(
-        &self,
-        indexes: &[usize],
-        follow: &[usize],
-        values: &[StoredValue],
-        known: &dyn Fn(usize) -> Option<Compressed>,
-    ) -> Verdict {
-        match &self.ready.plan {
-            Some(plan) => plan.verdict(&self.ready.model, follow, values, known),
-            None => by_model(&self.ready.model, indexes, follow, values, known),
-        }
-    }
-
     pub(super) async fn functions(
         &mut self,
         blocks: Range<u32>,
@@ -232,7 +222,14 @@ impl Scanner<'_> {
             for (at, (target, told)) in targets.iter().zip(&row.values).enumerate() {
                 self.tally.add_told(at, told);
                 bytes += told.value.stored_size.unwrap_or(0);
-                match by_functions(self.toaster, target.method, told, row.bytes, threshold, limit) {
+                match by_functions(
+                    self.ready.toaster,
+                    target.method,
+                    told,
+                    row.bytes,
+                    threshold,
+                    limit,
+                ) {
                     Verdict::Complies => {}
                     Verdict::Differs => differs = true,
                     Verdict::Depends(_) => depends.push(target.index),

@@ -9,7 +9,6 @@ use super::unfit::Unfit;
 use crate::disk::ItemPointer;
 use crate::model::stored::StoredValue;
 use crate::retoast::check::ready::Ready;
-use crate::retoast::goal::toaster::Toaster;
 use crate::retoast::sql::Target;
 use crate::retoast::tally::Tally;
 use crate::server::LiveError;
@@ -31,8 +30,6 @@ pub struct Scanner<'a> {
     pub server: &'a Server,
     /// The table.
     pub ready: &'a Ready,
-    /// The choice.
-    pub toaster: Toaster,
     /// What it goes by.
     pub eyes: Eyes,
     /// Which judges there are.
@@ -70,6 +67,13 @@ pub(crate) struct Candidate {
     pub(super) open: Vec<usize>,
 }
 
+impl Candidate {
+    /// Whether the column's value is out of line.
+    pub(super) fn is_outside(&self, target: &Target) -> bool {
+        self.values.get(target.index).is_some_and(|value| value.form.is_external())
+    }
+}
+
 impl<'a> Scanner<'a> {
     /// Before the first scan.
     pub fn new(
@@ -77,7 +81,6 @@ impl<'a> Scanner<'a> {
         asker: &Arc<Connection>,
         server: &'a Server,
         ready: &'a Ready,
-        toaster: Toaster,
         eyes: Eyes,
         by_rule: RuleScan<'a>,
     ) -> Scanner<'a> {
@@ -86,7 +89,6 @@ impl<'a> Scanner<'a> {
             asker: Arc::clone(asker),
             server,
             ready,
-            toaster,
             eyes,
             judges: HashSet::new(),
             row_judge: false,

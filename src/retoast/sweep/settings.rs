@@ -18,7 +18,7 @@ const MOST_SET_RIGHT: u32 = 5;
 
 impl Sweep<'_> {
     fn pluggable(&self) -> bool {
-        self.ready.plan.is_some()
+        self.ready.pluggable
     }
 
     async fn definition(&self) -> Result<Option<Definition>, LiveError> {

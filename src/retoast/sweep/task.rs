@@ -105,7 +105,7 @@ impl Sweep<'_> {
 
     fn set_aside(&self, row: Row, reason: Reason, report: &mut TableReport) {
         report.is_unfit |=
-            reason.sqlstate == LIMIT && self.options.toaster.storage() == Storage::Plain;
+            reason.sqlstate == LIMIT && self.ready.toaster.storage() == Storage::Plain;
         report.rows_refused += 1;
         let row = reason.row(row);
         self.watch.refused(&report.relation, &row);

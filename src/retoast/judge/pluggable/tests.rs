@@ -10,6 +10,7 @@ use crate::model::settings::TupleTarget;
 use crate::model::stored::CustomStored;
 use crate::model::toast::Column;
 use crate::model::toaster::describe::PointerKind;
+use crate::retoast::goal::toaster::Toaster;
 use crate::retoast::sql;
 
 const BYTEA_TOASTER: Oid = Oid(147_811);
@@ -52,7 +53,13 @@ fn jsonb(table: u32, name: &str) -> ToasterColumn {
 
 fn becomes_plan(name: &str, columns: &[ToasterColumn]) -> Plan {
     let columns: Vec<&ToasterColumn> = columns.iter().collect();
-    plan(Some(&toasters()), &columns, &Asked::Becomes(name.into())).unwrap().unwrap()
+    plan(Some(&toasters()), &columns, &Goal::Pluggable(Pluggable::Becomes(name.into())))
+        .unwrap()
+        .unwrap()
+}
+
+fn leaves_goal(name: &str) -> Goal {
+    Goal::Pluggable(Pluggable::Leaves(name.into()))
 }
 
 fn statement(plan: &Plan) -> String {
@@ -90,17 +97,19 @@ fn the_way_back_leaves_storage_and_method_as_they_are() {
     assert_eq!((back.columns[0].rule, back.columns[1].rule), (Rule::Stock, Rule::Stock));
     assert!(!back.stock);
 
-    let stock = plan(Some(&toasters()), &[&ours], &Asked::Stock("lz4")).unwrap().unwrap();
+    let stock = plan(Some(&toasters()), &[&ours], &Goal::Stock(Toaster::Compressed(Method::Lz4)))
+        .unwrap()
+        .unwrap();
     assert!(stock.stock && stock.toaster == "lz4");
     insta::assert_snapshot!(statement(&stock), @r#"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a" SET TOASTER "deftoaster""#);
 
-    let left = plan(Some(&toasters()), &[&ours], &Asked::Leaves("bytea_toaster".into()));
+    let left = plan(Some(&toasters()), &[&ours], &leaves_goal("bytea_toaster"));
     let left = left.unwrap().unwrap();
     insta::assert_snapshot!(statement(&left), @r#"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a" SET TOASTER "deftoaster""#);
     assert_eq!(left.columns[0].rule, Rule::Leaves(BYTEA_TOASTER));
     // a column that has another toaster by now is that one's
     let other = ToasterColumn { toaster: STRANGE, ..ours };
-    let left = plan(Some(&toasters()), &[&other], &Asked::Leaves("bytea_toaster".into()));
+    let left = plan(Some(&toasters()), &[&other], &leaves_goal("bytea_toaster"));
     assert!(left.unwrap().unwrap().changes.is_empty());
 }
 
@@ -112,9 +121,9 @@ fn what_is_set_already_is_not_set_again() {
     assert!(becomes_plan("deftoaster", &[column(1, "a")]).changes.is_empty());
     // stock rules are all there is
     let only = Toasters::new(toasters().rows()[..1].to_vec());
-    let asked = Asked::Stock("lz4");
-    assert_eq!(plan(Some(&only), &[&column(1, "a")], &asked), Ok(None));
-    assert_eq!(plan(None, &[], &asked), Ok(None));
+    let goal = Goal::Stock(Toaster::Compressed(Method::Lz4));
+    assert_eq!(plan(Some(&only), &[&column(1, "a")], &goal), Ok(None));
+    assert_eq!(plan(None, &[], &goal), Ok(None));
 }
 
 #[test]
@@ -124,11 +133,11 @@ fn refusals_say_what_there_is() {
         base_type: Oid(1043),
         ..column(1, "v")
     };
-    let refused = |toasters: Option<&Toasters>, asked: Asked, column: &ToasterColumn| {
-        plan(toasters, &[column], &asked).unwrap_err().to_string()
+    let refused = |toasters: Option<&Toasters>, goal: Goal, column: &ToasterColumn| {
+        plan(toasters, &[column], &goal).unwrap_err().to_string()
     };
     let all = toasters();
-    let becomes = |name: &str| Asked::Becomes(name.into());
+    let becomes = |name: &str| Goal::Pluggable(Pluggable::Becomes(name.into()));
     insta::assert_snapshot!(refused(None, becomes("bytea_toaster"), &text), @r#"
     this server has no pg_toaster, hence no toaster "bytea_toaster"
     HINT:  A server without pluggable TOAST takes pglz, lz4, external, main, extended and plain.
@@ -145,14 +154,11 @@ fn refusals_say_what_there_is() {
     s.t7: toaster "jsonb_toaster" stores values of type jsonb, and column "a" is of type bytea
     HINT:  The server would take it, and the toaster misread the values.
     "#);
-    insta::assert_snapshot!(refused(Some(&all), Asked::Leaves("deftoaster".into()), &text), @r#"
+    insta::assert_snapshot!(refused(Some(&all), leaves_goal("deftoaster"), &text), @r#"
     toaster "deftoaster" is the default one
     HINT:  Name the toaster whose values are to go back to the default.
     "#);
-    assert!(matches!(
-        plan(None, &[&text], &Asked::Leaves("x".into())),
-        Err(PlanError::NotPluggable(_))
-    ));
+    assert!(matches!(plan(None, &[&text], &leaves_goal("x")), Err(PlanError::NotPluggable(_))));
 }
 
 #[test]
@@ -235,7 +241,7 @@ fn pointers_decide_whether_a_value_complies() {
     assert_eq!((by(external), by(short)), (yes.clone(), yes.clone()));
     assert_eq!(by(inline), no);
 
-    let left = Asked::Leaves("bytea_toaster".into());
+    let left = leaves_goal("bytea_toaster");
     let left = plan(Some(&toasters()), &[&column(1, "a")], &left).unwrap().unwrap();
     let by = |value| verdict(&left, Storage::External, value);
     assert_eq!((by(custom(BYTEA_TOASTER)), by(custom(STRANGE))), (no, yes.clone()));
@@ -255,7 +261,7 @@ fn what_jsonb_toaster_itself_leaves_outside_is_asked_for() {
 
 #[test]
 fn a_value_that_the_server_misreads_is_named() {
-    let left = Asked::Leaves("jsonb_toaster".into());
+    let left = leaves_goal("jsonb_toaster");
     let left = plan(Some(&toasters()), &[&column(1, "a")], &left).unwrap().unwrap();
     let mut value = custom(JSONB_TOASTER);
     assert_eq!(left.stale(&[StoredValue::NULL, value]), None);
