@@ -3,12 +3,14 @@
 use crate::codec::{Method, datum, lz4_size};
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
-use crate::disk::page::{LinePointerState, Page, PageError, PageState};
+use crate::disk::page::{Page, PageState};
 use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer};
+use crate::heap::problem::{Place, Problem, Problems};
+use crate::heap::walk::{Item, items};
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, CompressedSizes, VARLENA_HEADER_SIZE};
 use crate::model::stored::StoredValue;
 use crate::model::toast::Incoming;
@@ -72,63 +74,44 @@ struct Value<'p> {
     pointer: Option<ToastPointer>,
 }
 
-/// What could not be read of a page.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PageProblem {
-    /// The line pointer; `None` for the page as a whole.
-    pub item: Option<u16>,
-    /// What is wrong.
-    pub message: String,
-}
-
-/// The live rows of a page, as `judge` sees them.
+/// The live rows of a page of the relation with this name, as `judge` sees them.
 pub fn rows_of_page<'p>(
-    block: BlockNumber,
-    bytes: &'p [u8],
+    relation: &str,
+    (block, bytes): (BlockNumber, &'p [u8]),
     desc: &TupleDesc,
     page_size: PageSize,
     mut judge: impl FnMut(ItemPointer, &HeapTuple<'_>) -> Visibility,
-    problems: &mut Vec<PageProblem>,
+    problems: &mut Problems,
 ) -> Vec<Row<'p>> {
+    let mut problem = |item: Option<u16>, message: String| {
+        let place = Place { block: Some(block), item, ..Place::of(relation) };
+        problems.add(Problem { place, message });
+    };
     let page = match Page::parse(bytes) {
         Ok(PageState::Used(page)) => page,
         Ok(PageState::New) => return Vec::new(),
         Err(error) => {
-            problems.push(page_problem(&error));
+            problem(None, error.to_string());
             return Vec::new();
         }
     };
     let mut rows = Vec::new();
-    for (item, pointer) in page.line_pointers() {
-        if pointer.state != LinePointerState::Normal {
-            continue;
-        }
-        let ctid = ItemPointer { block, item };
-        let problem = |message: String| PageProblem { item: Some(item), message };
-        let tuple =
-            page.tuple_bytes(pointer).map_err(|e| problem(e.to_string())).and_then(|bytes| {
-                HeapTuple::parse(bytes, page.byte_order()).map_err(|e| problem(e.to_string()))
-            });
-        let tuple = match tuple {
-            Ok(tuple) => tuple,
-            Err(error) => {
-                problems.push(error);
-                continue;
+    for (ctid, item) in items(block, &page) {
+        match item {
+            Item::Unused | Item::Redirect | Item::Dead => {}
+            Item::Damaged(message) => problem(Some(ctid.item), message),
+            Item::Tuple(tuple, length) => {
+                if judge(ctid, &tuple) == Visibility::Dead {
+                    continue;
+                }
+                match row(ctid, &tuple, u32::from(length), desc, page_size) {
+                    Ok(row) => rows.push(row),
+                    Err(message) => problem(Some(ctid.item), message),
+                }
             }
-        };
-        if judge(ctid, &tuple) == Visibility::Dead {
-            continue;
-        }
-        match row(ctid, &tuple, u32::from(pointer.length), desc, page_size) {
-            Ok(row) => rows.push(row),
-            Err(message) => problems.push(problem(message)),
         }
     }
     rows
-}
-
-fn page_problem(error: &PageError) -> PageProblem {
-    PageProblem { item: None, message: error.to_string() }
 }
 
 fn row<'p>(

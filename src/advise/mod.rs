@@ -9,7 +9,7 @@
 //! * [`recommend`]: the Pareto front, the choice and its reasons; [`commands`]: how it comes true.
 //! * [`request`]: what is asked; [`report`]: the report made of all that; [`result`]: its type.
 //! * [`run`]: the tables of a server in turn; [`advisor`]: over which connection; `table`: one of them;
-//!   `reading`: its sample; [`facts`], [`fetch`]: what the server is asked for.
+//!   `plan`: how much of it is read; `reading`: its sample; [`facts`], [`fetch`]: what the server is asked for.
 //!
 //! All but the last item's modules are pure.
 
@@ -20,6 +20,7 @@ pub mod content;
 pub mod estimate;
 pub mod facts;
 pub mod fetch;
+mod plan;
 pub mod pluggable;
 mod reading;
 pub mod recommend;

@@ -2,13 +2,15 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::advisor::{AdviseError, Advisor};
-use super::content::{PageProblem, Row, rows_of_page};
+use super::content::{Row, rows_of_page};
 use super::fetch;
+use super::plan::{Done, Plan};
 use super::pluggable::Pluggable;
 use super::tally::Tally;
 use super::variant::{self, ColumnError, Variants};
@@ -22,8 +24,6 @@ use crate::server::catalog::Relation;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::trial::Trial;
 
-/// Blocks read at a time.
-const BATCH: usize = 64;
 /// Bytes fetched from the TOAST relation at a time; a single value may be longer.
 const FETCH_BYTES: u64 = 8 << 20;
 /// Values fetched at a time.
@@ -73,6 +73,7 @@ pub(super) struct Reading<'a> {
     /// In the order of the variants, where the server is to compress the sample.
     pub(super) trials: Vec<Trial>,
     pub(super) problems: Problems,
+    pub(super) done: Done,
     pub(super) fetched_bytes: u64,
     pub(super) rows_examined: u64,
     pub(super) pluggable: Vec<Pluggable>,
@@ -95,19 +96,14 @@ impl Reading<'_> {
         let name = self.relation.display_name();
         let mut out = Vec::new();
         for (block, bytes) in pages.iter() {
-            let mut found = Vec::new();
             out.push(rows_of_page(
-                block,
-                bytes,
+                &name,
+                (block, bytes),
                 &self.relation.desc,
                 self.advisor.server.page_size,
                 |ctid, tuple| pages.visibility(ctid, tuple),
-                &mut found,
+                &mut self.problems,
             ));
-            for PageProblem { item, message } in found {
-                let place = Place { block: Some(block), item, ..Place::of(name.as_str()) };
-                self.problems.add(Problem { place, message });
-            }
         }
         for (block, message) in &pages.unreadable {
             let place = Place { block: Some(*block), ..Place::of(name.as_str()) };
@@ -148,8 +144,7 @@ impl Reading<'_> {
     /// Reads the sample and adds it up, for each column.
     pub(super) async fn all(
         &mut self,
-        sample: &Sample,
-        fraction: f64,
+        plan: &Plan,
         variants: &[Variants],
         fillfactor: u8,
     ) -> Result<Vec<Tally>, AdviseError> {
@@ -157,20 +152,23 @@ impl Reading<'_> {
         let mut tallies: Vec<Tally> =
             variants.iter().map(|v| Tally::new(page, fillfactor, v.all.clone())).collect();
         let progress = Arc::clone(&self.advisor.progress);
-        progress.begin(&self.relation.display_name(), u64::from(sample.chosen()));
+        progress.begin(&self.relation.display_name(), u64::from(plan.sample.chosen()));
+        let started = Instant::now();
         let mut rng = ChaCha8Rng::seed_from_u64(self.advisor.options.seed ^ 0x726F_7773);
-        let mut blocks = sample.clone();
-        loop {
-            let batch: Vec<BlockNumber> = blocks.by_ref().take(BATCH).collect();
+        let mut blocks = plan.blocks();
+        while plan.limit(&self.done).is_none() {
+            let mut batch: Vec<BlockNumber> = blocks.by_ref().take(plan.batch).collect();
             if batch.is_empty() {
                 break;
             }
+            batch.sort_unstable();
             let read = self.read(&batch).await?;
             let mut pages = self.rows(&read);
             let live: Vec<usize> = pages.iter().map(Vec::len).collect();
-            if fraction < 1.0 {
+            if plan.fraction < 1.0 {
                 for rows in &mut pages {
-                    let keep = ((rows.len() as f64 * fraction).ceil() as usize).min(rows.len());
+                    let keep =
+                        ((rows.len() as f64 * plan.fraction).ceil() as usize).min(rows.len());
                     let kept: HashSet<usize> =
                         rand::seq::index::sample(&mut rng, rows.len(), keep).into_iter().collect();
                     let mut index = 0;
@@ -188,6 +186,10 @@ impl Reading<'_> {
             }
             for (rows, live) in pages.iter_mut().zip(live) {
                 self.rows_examined += rows.len() as u64;
+                for v in variants.iter().filter(|v| !v.methods.is_empty()) {
+                    let values = rows.iter().filter_map(|row| row.facts.values.get(v.column));
+                    self.done.raw += values.map(|value| sizes(*value).1 as u64).sum::<u64>();
+                }
                 for tally in &mut tallies {
                     for row in rows.iter_mut() {
                         let (facts, mut compressed) = row.parts(&mut self.compressor);
@@ -196,6 +198,10 @@ impl Reading<'_> {
                     tally.end_block(rows.len(), live);
                 }
             }
+            self.done.blocks += batch.len() as u32;
+            let pages = u64::from(self.done.blocks) * page.bytes() as u64;
+            self.done.read = pages + self.fetched_bytes;
+            self.done.time = started.elapsed();
             progress.advance(batch.len() as u64);
         }
         progress.end();

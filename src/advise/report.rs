@@ -3,6 +3,7 @@
 use super::commands::{self, Target};
 use super::estimate::{Figures, Scope, figures};
 use super::facts::TableFacts;
+use super::plan::{Done, Limit, Plan};
 use super::pluggable::Pluggable;
 use super::recommend::{Entry, Workload, WorkloadSource, pareto, recommend};
 use super::request::Options;
@@ -17,7 +18,6 @@ use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::heap::problem::Problems;
-use crate::heap::sample::Sample;
 use crate::inspect::result::ServerReport;
 use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
@@ -34,9 +34,11 @@ pub struct Gathered<'a> {
     pub variants: &'a Variants,
     /// What the sample adds up to.
     pub tally: &'a Tally,
-    pub sample: &'a Sample,
-    /// Part of the blocks' rows that was looked at.
-    pub fraction: f64,
+    pub(super) plan: &'a Plan,
+    /// What was read of it.
+    pub(super) done: Done,
+    /// Why that is less.
+    pub(super) limit: Option<Limit>,
     /// Rows looked at.
     pub rows_examined: u64,
     /// Bytes fetched from the TOAST relation.
@@ -63,8 +65,9 @@ struct Shown<'a> {
 
 /// The report on one column.
 pub fn report(gathered: &Gathered<'_>) -> Report {
-    let Gathered { relation, variants, tally, sample, options, .. } = gathered;
-    let complete = sample.is_all() && gathered.fraction >= 1.0;
+    let Gathered { relation, variants, tally, plan, done, options, .. } = gathered;
+    let sample = &plan.sample;
+    let complete = sample.is_all() && gathered.limit.is_none() && plan.fraction >= 1.0;
     let scope = Scope { total_blocks: sample.total(), complete, page: gathered.page };
     let all = figures(tally, &scope, &Prices::default());
     let shown = shown(gathered, &all);
@@ -117,11 +120,16 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
         column: variants.name.clone(),
         column_type: variants.type_name.clone(),
         sample: SampleReport {
-            blocks: sample.chosen(),
+            blocks: done.blocks,
             total_blocks: sample.total(),
             rows: tally.rows() as u64,
             rows_examined: gathered.rows_examined,
             fetched_bytes: gathered.fetched_bytes,
+            read_bytes: done.read,
+            limit: gathered.limit.map(|limit| match limit {
+                Limit::Bytes => "bytes",
+                Limit::Time => "time",
+            }),
             seed: options.seed,
             complete,
             exact: options.exact,

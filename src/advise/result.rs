@@ -66,6 +66,10 @@ pub struct SampleReport {
     pub rows_examined: u64,
     /// Bytes fetched from the TOAST relation.
     pub fetched_bytes: u64,
+    /// Bytes read in all: these and the blocks.
+    pub read_bytes: u64,
+    /// What ended reading before all blocks that were drawn were read: `bytes` or `time`.
+    pub limit: Option<&'static str>,
     /// The seed of the choice.
     pub seed: u64,
     /// Whether everything was looked at, so that nothing is estimated but the model's own error.

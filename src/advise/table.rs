@@ -5,26 +5,21 @@ use std::sync::Arc;
 use super::advisor::{AdviseError, Advisor};
 use super::candidate::Abilities;
 use super::facts;
+use super::plan::{Done, Plan};
 use super::pluggable::Pluggable;
-use super::reading::{Probe, Reading};
+use super::reading::Reading;
 use super::report::{Gathered, report};
+use super::request::Options;
 use super::result::{Files, Report};
 use super::variant::{self, Variants};
 use crate::codec::datum;
 use crate::heap::problem::Problems;
-use crate::heap::sample::{Sample, SampleSize, Sampling};
 use crate::inspect::result::ServerReport;
 use crate::server::about::Pageinspect;
 use crate::server::catalog::Relation;
 use crate::server::pages::PageReader;
 use crate::server::snapshot;
 use crate::server::trial::Trial;
-
-/// Without `--sample`: 1 % of the blocks, but at least and at most so many,
-const LEAST_BLOCKS: u32 = 200;
-const MOST_BLOCKS: u32 = 3000;
-/// and of their rows so many that about this much must be compressed.
-const DEFAULT_BYTES: f64 = 256e6;
 
 impl Advisor {
     /// The columns of one relation, biggest first, each with its advice.
@@ -73,6 +68,7 @@ impl Advisor {
             compressor: datum::Compressor::new(),
             trials: Vec::new(),
             problems: Problems::default(),
+            done: Done::default(),
             fetched_bytes: 0,
             rows_examined: 0,
             pluggable: Vec::new(),
@@ -104,8 +100,11 @@ impl Advisor {
             .iter()
             .filter_map(|v| Pluggable::of(v.column, &v.type_name, page, v.present.target))
             .collect();
-        let (sample, fraction) = self.plan(total, &probe, &columns);
-        let tallies = run.all(&sample, fraction, &variants, facts.fillfactor).await?;
+        let Options { sample, seed, .. } = self.options;
+        let compressed = variants.iter().filter(|v| !v.methods.is_empty()).map(|v| v.column);
+        let bytes = probe.bytes_per_block(&compressed.collect::<Vec<_>>());
+        let plan = Plan::new(sample, seed, total, bytes);
+        let tallies = run.all(&plan, &variants, facts.fillfactor).await?;
         let gathered = |tally, variants| Gathered {
             server: ServerReport {
                 version: self.server.version.clone(),
@@ -117,8 +116,9 @@ impl Advisor {
             facts: &facts,
             variants,
             tally,
-            sample: &sample,
-            fraction,
+            plan: &plan,
+            done: run.done,
+            limit: plan.limit(&run.done),
             rows_examined: run.rows_examined,
             fetched_bytes: run.fetched_bytes,
             files: files(relation, total, self.server.page_size.bytes() as u64),
@@ -128,20 +128,6 @@ impl Advisor {
             page: self.server.page_size,
         };
         Ok(variants.iter().zip(&tallies).map(|(v, tally)| report(&gathered(tally, v))).collect())
-    }
-
-    /// The blocks to read and the part of their rows to look at.
-    fn plan(&self, total: u32, probe: &Probe, columns: &[usize]) -> (Sample, f64) {
-        let seed = self.options.seed;
-        match self.options.sample {
-            Some(size) => (Sampling { size, seed }.draw(total), 1.0),
-            None => {
-                let blocks = SampleSize::Percent(1.0).of(total).clamp(LEAST_BLOCKS, MOST_BLOCKS);
-                let sample = Sample::new(total, blocks, seed);
-                let bytes = probe.bytes_per_block(columns) * f64::from(sample.chosen());
-                (sample, if bytes > DEFAULT_BYTES { DEFAULT_BYTES / bytes } else { 1.0 })
-            }
-        }
     }
 }
 

@@ -44,7 +44,8 @@ pub struct AdviseArgs {
     pub policy: Vec<Policy>,
 
     /// How much to read: 1%, "5000 blocks", 100%. Without it 1 %, but at least 200 and at most 3000
-    /// blocks, and of their rows as many as can be compressed in seconds
+    /// blocks, of their rows as many as can be compressed in seconds, and no more than about 100 MB or
+    /// 3 s; the report says what was read
     #[arg(long, value_name = "PART", help_heading = "Sample")]
     pub sample: Option<SampleSize>,
 

@@ -1,6 +1,6 @@
 //! From pages to tuples to values, wherever the pages come from.
 //!
-//! * [`scan`]: the walk over a relation's pages, and what it makes of each value.
+//! * `walk`: the walk over a page; [`scan`]: over a relation's pages, and what it makes of each value.
 //! * [`stats`]: what is counted of values.
 //! * [`sample`]: which blocks are read when not all are.
 //! * [`problem`]: what could not be read, and where; [`progress`]: what is reported meanwhile.
@@ -10,3 +10,4 @@ pub mod progress;
 pub mod sample;
 pub mod scan;
 pub mod stats;
+pub(crate) mod walk;

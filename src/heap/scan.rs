@@ -2,10 +2,11 @@
 
 use super::problem::{Place, Problem, Problems};
 use super::stats::RelationStats;
+use super::walk::{self, Item};
 use crate::disk::custom::{CustomFlavor, CustomPointer};
 use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
-use crate::disk::page::{LinePointerState, Page, PageState};
+use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
@@ -108,32 +109,20 @@ impl<'a> Relation<'a> {
         };
         stats.tuples.free_bytes += page.free_space() as u64;
         let all_visible = judge.sees_all_of(&page);
-        for (item, pointer) in page.line_pointers() {
-            match pointer.state {
-                LinePointerState::Unused => stats.tuples.line_pointers_unused += 1,
-                LinePointerState::Redirect => stats.tuples.line_pointers_redirect += 1,
-                LinePointerState::Dead => stats.tuples.line_pointers_dead += 1,
-                LinePointerState::Normal => {
-                    let ctid = ItemPointer { block, item };
-                    let tuple =
-                        page.tuple_bytes(pointer).map_err(|e| e.to_string()).and_then(|bytes| {
-                            HeapTuple::parse(bytes, page.byte_order()).map_err(|e| e.to_string())
-                        });
-                    match tuple {
-                        Ok(tuple) => {
-                            let seen = if all_visible {
-                                Visibility::Live
-                            } else {
-                                judge.judge(ctid, &tuple)
-                            };
-                            self.scan_tuple(ctid, &tuple, seen, stats, sink, problems);
-                        }
-                        Err(message) => problems.add(Problem {
-                            place: Place { item: Some(item), ..self.place(block) },
-                            message,
-                        }),
-                    }
+        for (ctid, item) in walk::items(block, &page) {
+            match item {
+                Item::Unused => stats.tuples.line_pointers_unused += 1,
+                Item::Redirect => stats.tuples.line_pointers_redirect += 1,
+                Item::Dead => stats.tuples.line_pointers_dead += 1,
+                Item::Tuple(tuple, _) => {
+                    let seen =
+                        if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
+                    self.scan_tuple(ctid, &tuple, seen, stats, sink, problems);
                 }
+                Item::Damaged(message) => problems.add(Problem {
+                    place: Place { item: Some(ctid.item), ..self.place(block) },
+                    message,
+                }),
             }
         }
     }

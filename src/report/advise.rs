@@ -111,11 +111,17 @@ fn one(report: &Report, style: Style, plot: bool, out: &mut impl Write) -> io::R
     };
     writeln!(
         out,
-        "{item}sample: {} of {} blocks, {} rows{part}{}",
+        "{item}sample: {} of {} blocks, {} rows{part}, {} read{}{}",
         sample.blocks,
         sample.total_blocks,
         sample.rows,
-        if sample.exact { ", compressed by the server" } else { "" }
+        size(sample.read_bytes),
+        if sample.exact { ", compressed by the server" } else { "" },
+        match sample.limit {
+            Some("bytes") => "; no more is read unless --sample says so",
+            Some(_) => "; no longer is read unless --sample says so",
+            None => "",
+        }
     )?;
     writeln!(out)?;
     let drawn = grid(report).draw(style);

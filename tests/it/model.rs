@@ -14,6 +14,7 @@ use toastctl::cli::connect::{Connection, ConnectionArgs, SessionOptions};
 use toastctl::codec::{Method, datum};
 use toastctl::disk::desc::{Length, Storage};
 use toastctl::disk::layout::PageSize;
+use toastctl::heap::problem::Problems;
 use toastctl::model::cost::Prices;
 use toastctl::model::settings::TupleTarget;
 use toastctl::model::stored::Form;
@@ -66,13 +67,13 @@ async fn rows(
     let blocks: Vec<_> =
         (0..reader.block_count().await.unwrap()).map(toastctl::disk::BlockNumber).collect();
     let mut all = Vec::new();
-    let mut problems = Vec::new();
+    let mut problems = Problems::default();
     if !blocks.is_empty() {
         let pages = Box::leak(Box::new(reader.read(&blocks).await.unwrap()));
         for (block, bytes) in pages.iter() {
             all.extend(rows_of_page(
-                block,
-                bytes,
+                "it",
+                (block, bytes),
                 &relation.desc,
                 server.page_size,
                 |ctid, tuple| pages.visibility(ctid, tuple),
@@ -80,7 +81,7 @@ async fn rows(
             ));
         }
     }
-    assert_eq!(problems, []);
+    assert_eq!(problems.kept(), []);
     snapshot::end(client).await.unwrap();
     all
 }

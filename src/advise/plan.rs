@@ -1,0 +1,146 @@
+//! How much of a relation is read where nobody says (pure): enough for an estimate, in about three seconds.
+
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::disk::BlockNumber;
+use crate::heap::sample::{Sample, SampleSize, Sampling};
+
+/// Without `--sample`: 1 % of the blocks, but at least and at most so many,
+const LEAST_BLOCKS: u32 = 200;
+const MOST_BLOCKS: u32 = 3000;
+/// and of their rows so many that about this much must be compressed, one in each block at least.
+const RAW_BYTES: f64 = 64e6;
+/// No more is read, or taken apart, than about this,
+const MOST_BYTES: u64 = 100_000_000;
+/// and no longer than this, once enough blocks are read to tell how they differ.
+const MOST_TIME: Duration = Duration::from_secs(3);
+const ENOUGH_BLOCKS: u32 = 40;
+
+/// Blocks read at a time,
+const BATCH: usize = 64;
+/// fewer where their values, decompressed, have more bytes than this.
+const BATCH_BYTES: f64 = 4e6;
+
+/// Why less was read than was drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    Bytes,
+    Time,
+}
+
+/// What has been done of a sample.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Done {
+    pub(super) blocks: u32,
+    /// Bytes that the server sent.
+    pub(super) read: u64,
+    /// Bytes of the values that were to be compressed, decompressed.
+    pub(super) raw: u64,
+    pub(super) time: Duration,
+}
+
+/// What is to be read.
+pub(super) struct Plan {
+    pub(super) sample: Sample,
+    /// The part of the blocks' rows whose values are looked at.
+    pub(super) fraction: f64,
+    /// Blocks read at a time.
+    pub(super) batch: usize,
+    /// The sample's blocks in an order in which each beginning is a random sample too; `None` where all of them
+    /// are read, however long that takes.
+    shuffled: Option<Vec<BlockNumber>>,
+}
+
+impl Plan {
+    /// For a relation of `total` blocks, with `bytes_per_block` of values, decompressed, that must be compressed.
+    pub(super) fn new(
+        size: Option<SampleSize>,
+        seed: u64,
+        total: u32,
+        bytes_per_block: f64,
+    ) -> Plan {
+        if let Some(size) = size {
+            let sample = Sampling { size, seed }.draw(total);
+            return Plan { sample, fraction: 1.0, batch: batch(bytes_per_block), shuffled: None };
+        }
+        let blocks = SampleSize::Percent(1.0).of(total).clamp(LEAST_BLOCKS, MOST_BLOCKS);
+        let sample = Sample::new(total, blocks, seed);
+        let bytes = bytes_per_block * f64::from(sample.chosen());
+        let fraction = if bytes > RAW_BYTES { RAW_BYTES / bytes } else { 1.0 };
+        let mut shuffled: Vec<BlockNumber> = sample.clone().collect();
+        shuffled.shuffle(&mut ChaCha8Rng::seed_from_u64(seed ^ 0x6F72_6465));
+        let batch = batch(bytes_per_block * fraction);
+        Plan { sample, fraction, batch, shuffled: Some(shuffled) }
+    }
+
+    /// The blocks in the order in which they are read.
+    pub(super) fn blocks(&self) -> Box<dyn Iterator<Item = BlockNumber> + Send + '_> {
+        match &self.shuffled {
+            Some(blocks) => Box::new(blocks.iter().copied()),
+            None => Box::new(self.sample.clone()),
+        }
+    }
+
+    /// Whether this is enough, though not all was read.
+    pub(super) fn limit(&self, done: &Done) -> Option<Limit> {
+        if self.shuffled.is_none() || done.blocks >= self.sample.chosen() {
+            return None;
+        }
+        if done.read.max(done.raw) >= MOST_BYTES {
+            return Some(Limit::Bytes);
+        }
+        (done.time >= MOST_TIME && done.blocks >= ENOUGH_BLOCKS).then_some(Limit::Time)
+    }
+}
+
+fn batch(bytes_per_block: f64) -> usize {
+    let fit = BATCH_BYTES / bytes_per_block.max(1.0);
+    (fit as usize).clamp(1, BATCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_bounded_by_blocks_rows_bytes_and_time() {
+        let plan = Plan::new(None, 1, 10_000_000, 100_000.0);
+        assert_eq!((plan.sample.chosen(), plan.batch), (3000, 64));
+        assert!((plan.fraction - 64e6 / 3e8).abs() < 1e-9);
+        let small = Plan::new(None, 1, 100, 1000.0);
+        assert_eq!((small.sample.chosen(), small.fraction, small.batch), (100, 1.0, 64));
+        let large = Plan::new(None, 1, 1000, 1e9);
+        assert_eq!((large.sample.chosen(), large.batch), (200, 12));
+        let done = |blocks, read, raw, seconds| {
+            let time = Duration::from_secs(seconds);
+            plan.limit(&Done { blocks, read, raw, time })
+        };
+        assert_eq!(done(2999, 99_999_999, 99_999_999, 2), None);
+        assert_eq!(done(1, 100_000_000, 0, 0), Some(Limit::Bytes));
+        assert_eq!(done(1, 0, 100_000_000, 0), Some(Limit::Bytes));
+        assert_eq!(done(39, 0, 0, 60), None);
+        assert_eq!(done(40, 0, 0, 3), Some(Limit::Time));
+        // all was read
+        assert_eq!(done(3000, u64::MAX, 0, 60), None);
+        let asked = Plan::new(Some(SampleSize::Blocks(5000)), 1, 10_000, 1e9);
+        assert_eq!((asked.sample.chosen(), asked.fraction, asked.batch), (5000, 1.0, 1));
+        let done = Done { blocks: 40, read: u64::MAX, raw: 0, time: Duration::MAX };
+        assert_eq!(asked.limit(&done), None);
+    }
+
+    #[test]
+    fn every_beginning_of_a_sample_is_spread_over_the_relation() {
+        let plan = Plan::new(None, 1, 100_000, 1.0);
+        let mut first: Vec<u32> = plan.blocks().take(100).map(|block| block.0).collect();
+        assert!(first.iter().any(|&block| block > 90_000));
+        assert!(first.iter().any(|&block| block < 10_000));
+        first = plan.blocks().map(|block| block.0).collect();
+        first.sort_unstable();
+        let drawn: Vec<u32> = plan.sample.clone().map(|block| block.0).collect();
+        assert_eq!(first, drawn);
+    }
+}
