@@ -5,11 +5,12 @@ use std::slice;
 
 use super::advisor::{AdviseError, Advisor};
 use super::result::Report;
+use super::variant;
 use crate::disk::Oid;
 use crate::server::LiveError;
 use crate::server::catalog::{self, Relation, RelationKind};
 use crate::server::locks;
-use crate::server::select::select;
+use crate::server::select::{Found, How, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 
 /// Advises on the tables that are named, in that order, until all is done or `interrupt` comes.
@@ -42,13 +43,22 @@ async fn all(
     for left_out in found.notices() {
         output.notice(&format!("notice: {left_out}"));
     }
-    for oid in found.oids() {
+    let mut fitting = 0;
+    for &Found { oid, how } in &found.found {
         let describe = async || catalog::describe(connection.client(), oid).await;
         let relation = match connection.reading(describe).await {
             Ok(Some(relation)) => relation,
-            // Dropped since it was found.
-            Ok(None) => continue,
+            Ok(None) => {
+                let message = format!("{} was dropped meanwhile", names.of(oid));
+                match how {
+                    How::Named => go_on(Failed::new(Kind::Incomplete, message), output)?,
+                    How::Matched | How::Inherited => output.notice(&format!("notice: {message}")),
+                }
+                fitting += 1;
+                continue;
+            }
             Err(error) => {
+                fitting += 1;
                 go_on(at(advisor, &names.of(oid), oid, &error).await, output)?;
                 continue;
             }
@@ -62,7 +72,20 @@ async fn all(
             go_on(Failed::new(Kind::Usage, message), output)?;
             continue;
         }
-        match advisor.relation(&relation).await {
+        let columns = match how {
+            How::Named => advisor.options.columns.clone(),
+            How::Matched | How::Inherited => {
+                match variant::fitting_columns(&relation, &advisor.options.columns) {
+                    Ok(columns) => columns,
+                    Err(why) => {
+                        output.notice(&format!("notice: left out: {why}"));
+                        continue;
+                    }
+                }
+            }
+        };
+        fitting += 1;
+        match advisor.relation(&relation, &columns).await {
             Ok(reports) => {
                 for report in reports {
                     output.found(report).map_err(RunError::Output)?;
@@ -70,6 +93,14 @@ async fn all(
             }
             Err(error) => refused(advisor, &relation, &error, output).await?,
         }
+    }
+    if fitting == 0 && found.found.iter().any(|found| found.how != How::Named) {
+        let what = if advisor.options.columns.is_empty() {
+            "a column that can be toasted"
+        } else {
+            "one of these columns"
+        };
+        return Err(Failed::new(Kind::Usage, format!("no table that is named has {what}")).into());
     }
     Ok(())
 }

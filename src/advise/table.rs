@@ -22,13 +22,18 @@ use crate::server::snapshot;
 use crate::server::trial::Trial;
 
 impl Advisor {
-    /// The columns of one relation, biggest first, each with its advice.
-    pub async fn relation(&self, relation: &Relation) -> Result<Vec<Report>, AdviseError> {
+    /// The named columns of one relation, or without any those that hold most, biggest first, each with its
+    /// advice.
+    pub async fn relation(
+        &self,
+        relation: &Relation,
+        columns: &[String],
+    ) -> Result<Vec<Report>, AdviseError> {
         let pageinspect = self.pageinspect(relation)?;
         if self.options.exact && self.server.in_recovery {
             return Err(AdviseError::ExactOnStandby);
         }
-        let result = self.by_pages(relation, pageinspect).await;
+        let result = self.by_pages(relation, columns, pageinspect).await;
         // Temporary tables go with the transaction. If this fails the connection is gone, as the
         // next query will say.
         let _ = snapshot::abandon(self.client()).await;
@@ -38,11 +43,12 @@ impl Advisor {
     async fn by_pages(
         &self,
         relation: &Relation,
+        columns: &[String],
         pageinspect: &Pageinspect,
     ) -> Result<Vec<Report>, AdviseError> {
         let name = relation.display_name();
         let live = |error| AdviseError::Live { relation: name.clone(), error };
-        let named = variant::named_columns(relation, &self.options.columns)?;
+        let named = variant::named_columns(relation, columns)?;
         // a transaction of its own, for a statement of it may fail
         let ask = async || facts::ask(self.client(), relation).await;
         let facts = self.connection.reading(ask).await.map_err(live)?;

@@ -127,6 +127,32 @@ pub fn named_columns(relation: &Relation, names: &[String]) -> Result<Vec<usize>
     Ok(found)
 }
 
+/// Of these columns (none: of all) those of a relation that can be advised on; why there are none. For
+/// relations that only a pattern or a parent means.
+pub(super) fn fitting_columns(
+    relation: &Relation,
+    names: &[String],
+) -> Result<Vec<String>, String> {
+    if names.is_empty() {
+        let found = toastable_columns(relation);
+        return found.map(|_| Vec::new()).map_err(|error| error.to_string());
+    }
+    let mut why = None;
+    let mut fitting = Vec::new();
+    for name in names {
+        match named_columns(relation, std::slice::from_ref(name)) {
+            Ok(_) => fitting.push(name.clone()),
+            Err(error) => why = why.or(Some(error)),
+        }
+    }
+    match why {
+        Some(error) if fitting.is_empty() => {
+            Err(error.to_string().lines().next().unwrap_or_default().to_owned())
+        }
+        _ => Ok(fitting),
+    }
+}
+
 /// A column and everything that is compared for it.
 #[derive(Debug, Clone)]
 pub struct Variants {

@@ -20,7 +20,7 @@ pub struct AdviseArgs {
     pub tables: Vec<String>,
 
     /// A column; may be given several times. Without it those that hold at least a tenth of the
-    /// rows' bytes
+    /// rows' bytes. Of the tables that a pattern matches those without it are left out
     #[arg(short, long, value_name = "COLUMN")]
     pub column: Vec<String>,
 

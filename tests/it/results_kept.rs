@@ -174,6 +174,87 @@ fn a_table_without_toastable_columns_costs_the_others_nothing() {
 }
 
 #[test]
+fn only_tables_with_the_column_are_advised_on() {
+    let database = tables("kept_columns");
+    database.psql(
+        "CREATE TABLE other AS SELECT i, md5(i::text) AS w FROM generate_series(1, 300) AS i;
+         CREATE TABLE parted (v text, n int) PARTITION BY RANGE (n);
+         CREATE TABLE part_1 PARTITION OF parted FOR VALUES FROM (1) TO (9);
+         INSERT INTO part_1 VALUES ('x', 1)",
+    );
+    let advise = |arguments: &[&str]| {
+        let mut command = toastctl();
+        command.args(["advise-threshold", "-d", &database.url(), "--format", "jsonl"]);
+        let found = run(command.args(arguments));
+        let lines = found.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let advised: Vec<String> = lines
+            .map(|line| format!("{}.{}", line["name"], line["column"]).replace('"', ""))
+            .collect();
+        (found.code, advised.join(" "), found.stderr)
+    };
+    // a pattern means those tables that have the column
+    let (code, advised, told) = advise(&["-c", "v", "public.*"]);
+    assert_eq!((code, advised.as_str()), (Some(0), "a.v b.v c.v part_1.v"), "{told}");
+    assert_eq!(
+        told,
+        "toastctl: notice: left out: column \"v\" of relation \"public.narrow\" does not exist\n\
+         toastctl: notice: left out: column \"v\" of relation \"public.other\" does not exist\n"
+    );
+    let (code, advised, told) = advise(&["-c", "v", "-c", "w", "public.[c-o]*"]);
+    assert_eq!((code, advised.as_str()), (Some(0), "c.v other.w"), "{told}");
+    assert_eq!(advise(&["public.n*"]).0, Some(2));
+    let (code, advised, told) = advise(&["-c", "none", "public.*"]);
+    assert_eq!((code, advised.as_str()), (Some(2), ""));
+    assert!(told.ends_with("error: no table that is named has one of these columns\n"), "{told}");
+    // whoever names a table means it
+    let (code, advised, told) = advise(&["-c", "v", "a", "other", "b", "parted"]);
+    assert_eq!((code, advised.as_str()), (Some(1), "a.v b.v part_1.v"));
+    assert_eq!(
+        told,
+        "toastctl: error: column \"v\" of relation \"public.other\" does not exist\n\
+         HINT:  Columns that can be toasted are \"w\".\n"
+    );
+}
+
+#[test]
+fn a_table_that_is_dropped_meanwhile_is_told_and_the_others_are_advised_on() {
+    let database = tables("kept_dropped");
+    let locker = Locker::of(&database, "a");
+    let arguments = ["advise-threshold", "--format", "jsonl", "a", "b", "c"];
+    let found = in_the_middle(&database, &arguments, |_| {
+        database.psql("DROP TABLE b");
+        drop(locker);
+    });
+    let names: Vec<Value> = found
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["relation"].clone())
+        .collect();
+    assert_eq!((found.code, names), (Some(1), vec!["public.a".into(), "public.c".into()]));
+    assert_eq!(found.stderr, "toastctl: error: public.b was dropped meanwhile\n");
+}
+
+#[test]
+fn an_advised_table_is_printed_as_soon_as_it_is_done() {
+    let database = tables("kept_advised");
+    let locker = Locker::of(&database, "b");
+    let mut child = toastctl()
+        .args(["advise-threshold", "-d", &database.url(), "--format", "jsonl", "a", "b"])
+        .env("PGOPTIONS", "-c lock_timeout=0")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // while `b` is locked
+    let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(first["relation"], "public.a");
+    drop(locker);
+    let second: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(second["relation"], "public.b");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn an_interrupt_keeps_what_is_finished() {
     let database = tables("kept_interrupt");
     let locker = Locker::of(&database, "b");
