@@ -9,6 +9,7 @@
 //! * [`offline`]: relation files and saved text as sources of pages and values.
 //! * [`server`]: a live server: connections, catalogs, snapshots, pages.
 //! * [`inspect`]: the read-only report on what is stored.
+//! * [`check`]: whether every value can be read as it was written.
 //! * [`advise`]: what other settings would store and cost.
 //! * [`retoast`]: bringing what is stored to what was chosen, online.
 //! * [`report`]: results as tables, JSON, CSV and Markdown.
@@ -26,6 +27,8 @@ pub mod model;
 #[cfg(feature = "internals")]
 pub mod advise;
 #[cfg(feature = "internals")]
+pub mod check;
+#[cfg(feature = "internals")]
 pub mod cli;
 #[cfg(feature = "internals")]
 pub mod heap;
@@ -42,6 +45,8 @@ pub mod server;
 
 #[cfg(not(feature = "internals"))]
 mod advise;
+#[cfg(not(feature = "internals"))]
+mod check;
 #[cfg(not(feature = "internals"))]
 mod cli;
 #[cfg(not(feature = "internals"))]

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The layers from the bottom up: a module imports its own layer and those before it.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 10] = [
     &["codec"],
     &["disk"],
     &["model"],
@@ -16,6 +16,7 @@ const LAYERS: [&[&str]; 9] = [
     &["offline"],
     &["server"],
     &["retoast", "inspect", "advise"],
+    &["check"],
     &["report"],
     &["cli"],
 ];

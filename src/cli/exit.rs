@@ -19,12 +19,14 @@ pub enum Exit {
     Connection = 3,
     /// Stopped on request, by a signal, a stop file or a time limit; the same command goes on from there.
     Stopped = 4,
+    /// `inspect --check` has found damage, which was printed.
+    Damaged = 5,
 }
 
 impl Exit {
     /// All of them, for documentation.
-    pub const ALL: [Exit; 5] =
-        [Exit::Ok, Exit::Incomplete, Exit::Usage, Exit::Connection, Exit::Stopped];
+    pub const ALL: [Exit; 6] =
+        [Exit::Ok, Exit::Incomplete, Exit::Usage, Exit::Connection, Exit::Stopped, Exit::Damaged];
 
     /// The number that the shell sees.
     pub fn code(self) -> u8 {
@@ -39,6 +41,7 @@ impl Exit {
             Exit::Usage => "bad arguments or bad input; nothing was done",
             Exit::Connection => "the connection could not be made, or was lost",
             Exit::Stopped => "stopped on request; the same command goes on",
+            Exit::Damaged => "inspect --check has found damage",
         }
     }
 }
@@ -101,7 +104,10 @@ mod tests {
     fn the_numbers_are_what_the_manual_says() {
         let documented: Vec<String> =
             Exit::ALL.iter().map(|exit| format!("{} {:?}", exit.code(), exit)).collect();
-        assert_eq!(documented, ["0 Ok", "1 Incomplete", "2 Usage", "3 Connection", "4 Stopped"]);
+        assert_eq!(
+            documented,
+            ["0 Ok", "1 Incomplete", "2 Usage", "3 Connection", "4 Stopped", "5 Damaged"]
+        );
     }
 
     #[test]

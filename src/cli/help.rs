@@ -17,7 +17,7 @@ use crate::report::table::wrapped;
 /// Arguments of `help`.
 #[derive(Debug, Args)]
 pub struct HelpArgs {
-    /// A verb, or policies, forms, exit-codes, permissions, json
+    /// A verb, or policies, forms, findings, exit-codes, permissions, json
     #[arg(value_name = "VERB|TOPIC")]
     pub about: Option<String>,
 
@@ -87,9 +87,10 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
     Ok(text)
 }
 
-const SCHEMAS: [(&str, &str); 3] = [
+const SCHEMAS: [(&str, &str); 4] = [
     ("inspect", include_str!("../inspect/inspect.schema.json")),
     ("advise-threshold", include_str!("../advise/advise.schema.json")),
+    ("check", include_str!("../check/check.schema.json")),
     ("retoast", include_str!("../retoast/retoast.schema.json")),
 ];
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::connect::{ConnectionArgs, HelpFlag};
+use super::inspect_check_args::CheckArgs;
 use crate::disk::custom::CustomFlavor;
 use crate::heap::sample::{SampleSize, Sampling};
 use crate::inspect::live::{Access, ScanToast};
@@ -147,6 +148,10 @@ pub struct InspectArgs {
     /// How to print
     #[arg(long, value_enum, default_value_t, help_heading = "Output")]
     pub format: Format,
+
+    /// What --check does
+    #[command(flatten)]
+    pub checking: CheckArgs,
 
     /// Connection
     #[command(flatten)]

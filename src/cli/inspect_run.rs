@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::exit::{Exit, Failure};
 use super::inspect::InspectArgs;
+use super::inspect_check;
 use super::inspect_output::InspectOutput;
 use super::inspect_request::{Asked, File, Place};
 use super::terminal::{self, ReadingProgress, tell};
@@ -24,8 +25,17 @@ use crate::server::sink::{RunError, Sink};
 pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     match Asked::by(args)? {
         Asked::Datum { bytes, order } => datum(args, &bytes, order),
+        Asked::File { file, .. } if args.checking.check => {
+            inspect_check::relation_file(args, &file)
+        }
+        Asked::Saved { name, text, desc, .. } if args.checking.check => {
+            inspect_check::saved_pages(args, &name, &text, &desc)
+        }
         Asked::File { file, value } => relation_file(args, &file, value.as_ref()),
         Asked::Saved { name, text, desc, order } => saved(args, &name, &text, &desc, order),
+        Asked::Relations { .. } if args.checking.check => {
+            Err(Failure::usage("--check takes a relation file or saved pages"))
+        }
         Asked::Value { table, place, options } => {
             terminal::runtime(1)?.block_on(value(args, &table, &place, options))
         }

@@ -10,6 +10,8 @@ pub mod connect;
 pub mod exit;
 pub mod help;
 pub mod inspect;
+mod inspect_check;
+mod inspect_check_args;
 mod inspect_output;
 mod inspect_request;
 mod inspect_run;
@@ -65,7 +67,7 @@ pub enum Verb {
     AdviseThreshold(Box<advise::AdviseArgs>),
     /// Rewrite stored values with another compression or storage, online
     Retoast(Box<retoast::RetoastArgs>),
-    /// Show a verb's help with examples, or a topic: policies, forms, exit-codes, permissions, json
+    /// Show a verb's help with examples, or a topic: policies, forms, findings, exit-codes, permissions, json
     Help(help::HelpArgs),
     /// Print what bash, zsh or fish completes command lines by
     Completions(completions::CompletionsArgs),

@@ -172,11 +172,9 @@ impl<'a> Page<'a> {
         self.header.flags & PD_ALL_VISIBLE != 0
     }
 
-    /// Whether `pd_checksum` is what a page of this content at `block` has; `None` where it is 0,
-    /// as on servers without checksums.
-    pub fn checksum_matches(&self, block: BlockNumber) -> Option<bool> {
-        (self.header.checksum != 0)
-            .then(|| checksum::page_checksum(self.bytes, block, self.order) == self.header.checksum)
+    /// What `pd_checksum` of a page of this content at `block` is, where checksums are on.
+    pub fn checksum(&self, block: BlockNumber) -> u16 {
+        checksum::page_checksum(self.bytes, block, self.order)
     }
 
     /// How many line pointers the page has (`PageGetMaxOffsetNumber`).

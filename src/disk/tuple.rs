@@ -19,6 +19,8 @@ pub mod infomask {
     pub const HASVARWIDTH: u16 = 0x0002;
     /// There are values out of line.
     pub const HASEXTERNAL: u16 = 0x0004;
+    /// There is an object ID, as before PostgreSQL 12 (`HEAP_HASOID_OLD`).
+    pub const HASOID_OLD: u16 = 0x0008;
     /// xmax is a key-share locker.
     pub const XMAX_KEYSHR_LOCK: u16 = 0x0010;
     /// xmax is an exclusive locker.
@@ -35,6 +37,8 @@ pub mod infomask {
     pub const XMAX_INVALID: u16 = 0x0800;
     /// xmax is a MultiXactId.
     pub const XMAX_IS_MULTI: u16 = 0x1000;
+    /// The tuple is the new version of an updated row.
+    pub const UPDATED: u16 = 0x2000;
     /// All lock bits (`HEAP_LOCK_MASK`).
     pub const LOCK_MASK: u16 = XMAX_EXCL_LOCK | XMAX_KEYSHR_LOCK;
 }

@@ -154,6 +154,12 @@ impl<'a, 'd> Walk<'a, 'd> {
         self.index
     }
 
+    /// Where the attribute read last ends: an offset from the tuple's start (from the data's start
+    /// where only data was given).
+    pub fn end(&self) -> usize {
+        self.tuple.data_offset + self.offset
+    }
+
     /// Steps over the next attribute if it is one of the simple ones, which are most of any table,
     /// and says which; otherwise stays, and [`Iterator::next`] tells what comes.
     #[inline]

@@ -362,7 +362,7 @@ fn scan(
 }
 
 /// Tells a file of other pages from a damaged one: the first page's own word on its size.
-fn check_page_size(page: &[u8], path: &str) -> Result<(), OfflineError> {
+pub(crate) fn check_page_size(page: &[u8], path: &str) -> Result<(), OfflineError> {
     const SIZE_WORD: usize = 18;
     for order in [ByteOrder::Little, ByteOrder::Big] {
         let word = order.u16(page, SIZE_WORD).unwrap_or(0);

@@ -86,16 +86,23 @@ impl RelationFile {
 
     /// Segments whose end is not that of a block, as the errors to report.
     pub fn truncated(&self) -> Vec<FileError> {
+        self.truncated_blocks().into_iter().map(|(_, error)| error).collect()
+    }
+
+    /// As [`RelationFile::truncated`], with the block that is cut.
+    pub fn truncated_blocks(&self) -> Vec<(BlockNumber, FileError)> {
         let mut first = 0;
         let mut errors = Vec::new();
         for segment in &self.segments {
             if segment.rest > 0 {
-                errors.push(FileError::Truncated {
+                let block = block_number(first + segment.blocks);
+                let error = FileError::Truncated {
                     path: segment.path.clone(),
-                    block: block_number(first + segment.blocks),
+                    block,
                     got: segment.rest,
                     expected: self.page_size.bytes(),
-                });
+                };
+                errors.push((block, error));
             }
             first += segment.blocks;
         }

@@ -2,12 +2,14 @@
 //!
 //! * [`file`]: relation files and their segments.
 //! * [`toastfile`]: chunks from a TOAST relation's file; [`xact`]: commit status from `pg_xact`.
+//! * [`control`]: whether a cluster has page checksums.
 //! * [`saved`]: what psql printed for pageinspect's functions.
 //! * [`hex`]: one value in hexadecimal.
 //! * [`columns`]: the columns of a relation given by hand or as rows of `pg_attribute`.
 //! * [`missing`]: the size of a missing value from its text form.
 
 pub mod columns;
+pub mod control;
 pub mod file;
 pub mod hex;
 pub mod missing;

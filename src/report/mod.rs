@@ -12,6 +12,7 @@ pub mod advise;
 pub mod advise_plot;
 mod advise_pluggable;
 pub mod anatomy;
+pub mod check;
 pub mod departure;
 pub mod format;
 pub mod inspect;

@@ -5,6 +5,8 @@
 mod advise;
 mod advise_statements;
 mod advise_wal;
+mod check_cases;
+mod check_files;
 mod codec_live;
 mod command;
 mod connect;

@@ -1,9 +1,10 @@
 //! The topics of `toastctl help`.
 
 use super::{Item, Topic};
+use crate::check::code::MEANINGS;
 
 /// All topics.
-pub const TOPICS: [Topic; 5] = [POLICIES, FORMS, EXIT_CODES, PERMISSIONS, JSON];
+pub const TOPICS: [Topic; 6] = [POLICIES, FORMS, FINDINGS, EXIT_CODES, PERMISSIONS, JSON];
 
 /// `toastctl help policies`.
 pub const POLICIES: Topic = Topic {
@@ -51,6 +52,17 @@ pub const FORMS: Topic = Topic {
     ],
 };
 
+/// `toastctl help findings`.
+pub const FINDINGS: Topic = Topic {
+    name: "findings",
+    about: "the codes of inspect --check, and what each means",
+    intro: &["The codes never change their meaning. TC00x are pages, TC01x line pointers, TC02x \
+              tuple headers, TC03x attributes, TC04x TOAST pointers, TC05x chunks, TC06x compressed \
+              data, TC07x contents (--deep), TC08x the TOAST relation, TC09x pointers of pluggable \
+              toasters. TC025 and TC080 are warnings: everything can still be read."],
+    items: &MEANINGS,
+};
+
 /// `toastctl help exit-codes`.
 pub const EXIT_CODES: Topic = Topic {
     name: "exit-codes",
@@ -71,6 +83,11 @@ pub const EXIT_CODES: Topic = Topic {
              command when the server is back.",
         ),
         ("4", "Stopped on request: signal, stop file or --max-runtime. The same command goes on."),
+        (
+            "5",
+            "inspect --check has found damage; the findings say what and where. Without damage the \
+             code is 0 if everything was looked at, and 1 if something could not be.",
+        ),
     ],
 };
 
@@ -131,6 +148,7 @@ pub const JSON: Topic = Topic {
     items: &[
         ("toastctl help json inspect", "The JSON Schema of inspect's documents."),
         ("toastctl help json advise-threshold", "That of advise-threshold."),
+        ("toastctl help json check", "That of inspect --check."),
         ("toastctl help json retoast", "That of retoast."),
         ("toastctl inspect --format json | jq .tables", "Columns, sizes and forms of each table."),
     ],

@@ -1,0 +1,254 @@
+//! Every chunk in a TOAST relation's file: whose it is, where it stands, how long it is.
+
+use std::collections::HashSet;
+
+use super::code::Code;
+use super::finding::Finding;
+use super::subject::{External, Found, Subject};
+use super::value::{ChunkForm, ChunkSeen};
+use crate::disk::custom::CustomPointer;
+use crate::disk::desc::Attribute;
+use crate::disk::page::{LinePointerState, Page, PageState};
+use crate::disk::tuple::{HeapTuple, infomask};
+use crate::disk::varlena::Varlena;
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
+use crate::heap::problem::Place;
+use crate::heap::scan::Judge;
+use crate::model::toaster::chunks::Fate;
+use crate::model::visibility::Visibility;
+
+/// Chunks that a file can have before it is refused: the index takes 20 bytes for each.
+const MAX_CHUNKS: usize = 1 << 27;
+/// Findings in TOAST relations that are kept until it is known which belong to values.
+const MAX_FINDINGS: usize = 100_000;
+/// After these it is not known whose chunk a tuple is.
+const LOST: [Code; 4] =
+    [Code::LinePointer, Code::Overlap, Code::HeaderLength, Code::AttributeCount];
+/// Where a chunk's data stands behind `chunk_id` and `chunk_seq`.
+const DATA_AT: usize = 8;
+
+/// A chunk and whose it is.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    value_id: u32,
+    seq: i32,
+    block: u32,
+    item: u16,
+    size: u16,
+    form: ChunkForm,
+    fate: Fate,
+}
+
+/// The chunks of a TOAST relation, by value.
+#[derive(Debug, Default)]
+pub struct ChunkIndex {
+    entries: Vec<Entry>,
+    /// What is damaged in the TOAST relation itself.
+    findings: Vec<Finding>,
+    /// Findings beyond those that are kept.
+    more: u64,
+    /// Whether there are more chunks than fit.
+    is_full: bool,
+}
+
+/// A value without rows that refer to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Orphan {
+    /// `chunk_id`.
+    pub value_id: Oid,
+    /// Where its first chunk stands.
+    pub first: ItemPointer,
+    /// Live chunks.
+    pub chunks: u64,
+    /// Bytes of their data.
+    pub bytes: u64,
+}
+
+impl ChunkIndex {
+    /// Looks at a page of the TOAST relation, and enters its chunks. `toast` is the relation.
+    pub fn learn(
+        &mut self,
+        toast: &Subject<'_>,
+        block: BlockNumber,
+        bytes: &[u8],
+        judge: &impl Judge,
+    ) {
+        let before = self.findings.len();
+        toast.check_page(block, bytes, judge, &mut ToastPage(self));
+        let broken: HashSet<u16> = self
+            .findings
+            .get(before..)
+            .unwrap_or_default()
+            .iter()
+            .filter(|finding| LOST.contains(&finding.code))
+            .filter_map(|finding| finding.place.item)
+            .collect();
+        let whole = self.findings.get(before..).unwrap_or_default();
+        if whole.iter().any(|finding| finding.place.item.is_none()) {
+            return;
+        }
+        let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
+        for (item, pointer) in page.line_pointers() {
+            if pointer.state != LinePointerState::Normal || broken.contains(&item) {
+                continue;
+            }
+            let order = page.byte_order();
+            let Ok(tuple) = page.tuple_bytes(pointer) else { continue };
+            let Ok(tuple) = HeapTuple::parse(tuple, order) else { continue };
+            let tid = ItemPointer { block, item };
+            let fate = match judge.judge(tid, &tuple) {
+                Visibility::Live => Fate::Committed,
+                Visibility::Dead => Fate::NotCommitted,
+                Visibility::Unknown { .. } => Fate::Unknown,
+            };
+            self.enter(toast, tid, &tuple, fate);
+        }
+    }
+
+    fn enter(&mut self, toast: &Subject<'_>, tid: ItemPointer, tuple: &HeapTuple<'_>, fate: Fate) {
+        let (value_id, seq, form, size) = read_chunk(tuple);
+        if form == ChunkForm::Null && fate == Fate::Committed {
+            let place = Place { item: Some(tid.item), ..toast.page_place(tid.block) };
+            let got = "a NULL";
+            self.keep(Finding::new(Code::ChunkNull, place, "three columns without NULL", got));
+        }
+        let Some(value_id) = value_id else { return };
+        if self.entries.len() >= MAX_CHUNKS {
+            self.is_full = true;
+            return;
+        }
+        self.entries.push(Entry {
+            value_id: value_id.0,
+            seq,
+            block: tid.block.0,
+            item: tid.item,
+            size: u16::try_from(size).unwrap_or(u16::MAX),
+            form,
+            fate,
+        });
+    }
+
+    /// To be called when all pages were learned.
+    pub fn sort(&mut self) {
+        self.entries
+            .sort_unstable_by_key(|entry| (entry.value_id, entry.seq, entry.block, entry.item));
+    }
+
+    /// Whether there are more chunks than the index holds.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Puts the chunks of a value into `chunks`.
+    pub fn chunks(&self, value_id: Oid, chunks: &mut Vec<ChunkSeen>) {
+        chunks.clear();
+        let start = self.entries.partition_point(|entry| entry.value_id < value_id.0);
+        let own = self.entries.iter().skip(start).take_while(|e| e.value_id == value_id.0);
+        chunks.extend(own.map(|entry| ChunkSeen {
+            tid: ItemPointer { block: BlockNumber(entry.block), item: entry.item },
+            seq: entry.seq,
+            form: entry.form,
+            size: u32::from(entry.size),
+            fate: entry.fate,
+        }));
+    }
+
+    /// The values of which a chunk is live and to which none of `known`, in order, refers.
+    pub fn orphans<'a>(&'a self, known: &'a [u32]) -> impl Iterator<Item = Orphan> + 'a {
+        self.entries.chunk_by(|a, b| a.value_id == b.value_id).filter_map(|own| {
+            let first = own.iter().find(|entry| entry.fate == Fate::Committed)?;
+            if known.binary_search(&first.value_id).is_ok() {
+                return None;
+            }
+            let live = own.iter().filter(|entry| entry.fate == Fate::Committed);
+            Some(Orphan {
+                value_id: Oid(first.value_id),
+                first: ItemPointer { block: BlockNumber(first.block), item: first.item },
+                chunks: live.clone().count() as u64,
+                bytes: live.map(|entry| u64::from(entry.size)).sum(),
+            })
+        })
+    }
+
+    /// What is damaged in the TOAST relation but for chunks that are `claimed` by findings of their
+    /// values, and how many findings are not told.
+    pub fn findings(self, claimed: &HashSet<ItemPointer>) -> (Vec<Finding>, u64) {
+        let is_claimed = |finding: &Finding| match (finding.place.block, finding.place.item) {
+            (Some(block), Some(item)) => claimed.contains(&ItemPointer { block, item }),
+            _ => false,
+        };
+        let told = self.findings.into_iter().filter(|finding| !is_claimed(finding)).collect();
+        (told, self.more)
+    }
+
+    fn keep(&mut self, finding: Finding) {
+        if self.findings.len() < MAX_FINDINGS {
+            self.findings.push(finding);
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+/// `chunk_id`, `chunk_seq`, what `chunk_data` is and how long.
+fn read_chunk(tuple: &HeapTuple<'_>) -> (Option<Oid>, i32, ChunkForm, usize) {
+    let order: ByteOrder = tuple.order;
+    if tuple.infomask & infomask::HASNULL != 0 {
+        // what stands before the first NULL can be read
+        let at = |index: usize| {
+            (0..=index).all(|i| !tuple.is_null(i)).then(|| order.u32(tuple.data, index * 4))
+        };
+        let (id, seq) = (at(0).flatten(), at(1).flatten());
+        return (id.map(Oid), seq.unwrap_or(0) as i32, ChunkForm::Null, 0);
+    }
+    let id = order.u32(tuple.data, 0).map(Oid);
+    let seq = order.u32(tuple.data, 4).unwrap_or(0) as i32;
+    let data = tuple.data.get(DATA_AT..).unwrap_or(&[]);
+    match Varlena::parse(data, order) {
+        Ok((Varlena::Short { content } | Varlena::Plain { content }, _)) => {
+            (id, seq, ChunkForm::Plain, content.len())
+        }
+        Ok(_) => (id, seq, ChunkForm::NotPlain, 0),
+        Err(_) => (id, seq, ChunkForm::Damaged, 0),
+    }
+}
+
+/// Appends the data of the chunk at `tid`, whose page is `bytes`; `false` if there is none.
+pub fn append_chunk(bytes: &[u8], tid: ItemPointer, joined: &mut Vec<u8>) -> bool {
+    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return false };
+    let Some((_, pointer)) = page.line_pointers().nth(usize::from(tid.item).saturating_sub(1))
+    else {
+        return false;
+    };
+    let order = page.byte_order();
+    let tuple = page.tuple_bytes(pointer).ok().and_then(|b| HeapTuple::parse(b, order).ok());
+    let data = tuple.and_then(|tuple| tuple.data.get(DATA_AT..));
+    match data.map(|data| Varlena::parse(data, order)) {
+        Some(Ok((Varlena::Short { content } | Varlena::Plain { content }, _))) => {
+            joined.extend_from_slice(content);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// A page of the TOAST relation: only findings count.
+struct ToastPage<'i>(&'i mut ChunkIndex);
+
+impl Found for ToastPage<'_> {
+    fn finding(&mut self, finding: Finding) {
+        self.0.keep(finding);
+    }
+
+    fn row(&mut self, _is_live: bool) {}
+
+    fn external(&mut self, _value: External) {}
+
+    fn custom(&mut self, _: Place, _: &Attribute, _: &CustomPointer<'_>, _is_live: bool) {}
+
+    fn refers_to(&mut self, _value_id: Oid) {}
+
+    fn is_incomplete(&mut self) {}
+
+    fn decompressed(&mut self, _bytes: usize) {}
+}

@@ -1,0 +1,209 @@
+//! Takes what a check meets on the pages of a table, and looks at values once they are whole.
+
+use super::content::check_content;
+use super::custom;
+use super::finding::{Finding, Looked};
+use super::subject::{External, Found, Subject};
+use super::tuple::at_value;
+use super::value::Damage;
+use crate::disk::custom::CustomPointer;
+use crate::disk::desc::Attribute;
+use crate::disk::jsonb_text::TextSink;
+use crate::disk::layout::PageSize;
+use crate::disk::varlena::Varlena;
+use crate::disk::{ByteOrder, Oid};
+use crate::heap::problem::Place;
+use crate::model::toaster::catalog::{Handler, Toasters};
+use crate::model::toaster::chunks::ChunkStore;
+use crate::model::toaster::describe::describe;
+use crate::model::toaster::error::ToastError;
+use crate::model::toaster::reassemble::{Logical, Reassembler};
+
+/// `jsonb`.
+const JSONB: Oid = Oid(3802);
+
+/// Puts values of pluggable toasters together.
+pub trait Customs {
+    /// Whether the value can be read, with its text if `with_text`; `None` where that is out of
+    /// reach.
+    fn look(
+        &self,
+        value: &Varlena<'_>,
+        order: ByteOrder,
+        with_text: bool,
+    ) -> Option<Result<(), ToastError>>;
+}
+
+/// Puts a value together from `store`.
+pub fn look<S: ChunkStore>(
+    store: &mut S,
+    toasters: &Toasters,
+    page: PageSize,
+    value: &Varlena<'_>,
+    order: ByteOrder,
+    with_text: bool,
+) -> Result<(), ToastError> {
+    let mut reassembler = Reassembler { store, toasters, page, order };
+    let logical = reassembler.value(value)?;
+    // only the text reads the containers that were moved out
+    if with_text || matches!(logical, Logical::Jsonb(_)) {
+        reassembler.jsonb_text(&logical, &mut Nowhere)?;
+    }
+    Ok(())
+}
+
+/// A text that nobody reads.
+struct Nowhere;
+
+impl TextSink for Nowhere {
+    fn put(&mut self, _piece: &[u8]) {}
+}
+
+/// What the pages of a part of a table gave.
+pub struct Collector<'a> {
+    subject: &'a Subject<'a>,
+    customs: Option<&'a dyn Customs>,
+    /// What is damaged.
+    pub findings: Vec<Finding>,
+    /// What was looked at.
+    pub looked: Looked,
+    /// Values out of line whose chunks are still to be looked at.
+    pub externals: Vec<External>,
+    /// Values that rows refer to.
+    pub known: Vec<u32>,
+    /// Whether `known` is all that rows refer to.
+    pub is_complete: bool,
+}
+
+impl<'a> Collector<'a> {
+    /// Nothing is met yet.
+    pub fn new(subject: &'a Subject<'a>, customs: Option<&'a dyn Customs>) -> Collector<'a> {
+        Collector {
+            subject,
+            customs,
+            findings: Vec::new(),
+            looked: Looked::default(),
+            externals: Vec::new(),
+            known: Vec::new(),
+            is_complete: true,
+        }
+    }
+
+    /// Adds a finding.
+    pub fn add(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+
+    fn column(&self, value: &External) -> Option<&'a Attribute> {
+        self.subject.desc.attributes.get(value.index)
+    }
+
+    fn place(&self, value: &External) -> Place {
+        Place {
+            column: self.column(value).map(|column| column.name.clone()),
+            byte: Some(value.byte),
+            ..self.subject.tuple_place(value.ctid)
+        }
+    }
+
+    /// A value out of line is damaged; chunks that a row misses which may be dead are none of its.
+    pub fn damaged(&mut self, value: &External, damage: Damage) {
+        if value.is_live || !damage.is_absence() {
+            self.add(at_value(damage, self.place(value)));
+        }
+    }
+
+    /// Whether the chunks' data are wanted, not only their sizes.
+    pub fn wants_content(&self, value: &External) -> bool {
+        let depth = self.subject.depth;
+        depth.content || depth.decompress && value.pointer.is_compressed()
+    }
+
+    /// A value out of line was put together.
+    pub fn content(&mut self, value: &External, content: &[u8]) {
+        if value.pointer.is_compressed() {
+            self.decompressed(content.len());
+        }
+        let Some(column) = self.column(value) else { return };
+        let depth = self.subject.depth;
+        if depth.content
+            && !column.dropped
+            && let Some(damage) = check_content(column, content, value.order, depth.utf8)
+        {
+            self.damaged(value, damage);
+        }
+    }
+
+    /// Notes what a custom pointer refers to.
+    fn refer(&mut self, pointer: &CustomPointer<'_>) {
+        let described = describe(pointer, &Toasters::by_bytes(), self.subject.page_size);
+        let Ok(description) = described else {
+            self.is_complete = false;
+            return;
+        };
+        if description.toaster.handler == Handler::Unknown {
+            self.is_complete = false;
+        }
+        for part in description.parts {
+            match part.value {
+                Some(value) => self.known.push(value.value_id.0),
+                // chunks that are known by their addresses alone
+                None => self.is_complete &= part.relation.is_none(),
+            }
+        }
+    }
+}
+
+impl Found for Collector<'_> {
+    fn finding(&mut self, finding: Finding) {
+        self.add(finding);
+    }
+
+    fn row(&mut self, is_live: bool) {
+        if is_live {
+            self.looked.rows += 1;
+        } else {
+            self.looked.undecided += 1;
+        }
+    }
+
+    fn external(&mut self, value: External) {
+        self.externals.push(value);
+    }
+
+    fn custom(
+        &mut self,
+        place: Place,
+        column: &Attribute,
+        pointer: &CustomPointer<'_>,
+        is_live: bool,
+    ) {
+        self.refer(pointer);
+        let described = describe(pointer, &Toasters::by_bytes(), self.subject.page_size).map(drop);
+        let looked = match (described, self.customs) {
+            (Ok(()), Some(customs)) if is_live => {
+                let with_text = self.subject.depth.content && column.type_oid == JSONB;
+                customs.look(&Varlena::Custom(*pointer), pointer.order, with_text)
+            }
+            (described, _) => Some(described),
+        };
+        if let Some(result) = looked {
+            self.looked.values += 1;
+            let damage = result.err().and_then(|error| custom::damage(pointer, &error));
+            self.findings.extend(damage.map(|damage| at_value(damage, place)));
+        }
+    }
+
+    fn refers_to(&mut self, value_id: Oid) {
+        self.known.push(value_id.0);
+    }
+
+    fn is_incomplete(&mut self) {
+        self.is_complete = false;
+    }
+
+    fn decompressed(&mut self, bytes: usize) {
+        self.looked.decompressed += 1;
+        self.looked.raw_bytes += bytes as u64;
+    }
+}

@@ -1,0 +1,56 @@
+//! What a check of one relation came to.
+
+use std::collections::HashSet;
+
+use super::code::Severity;
+use super::finding::{Finding, Looked};
+use crate::disk::ItemPointer;
+
+/// What was looked at, and how much of it is damaged.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Checked {
+    /// The relation.
+    pub relation: String,
+    /// What was looked at.
+    pub looked: Looked,
+    /// Findings that are errors.
+    pub errors: u64,
+    /// Findings that are warnings.
+    pub warnings: u64,
+    /// What was not looked at, and why.
+    pub notes: Vec<String>,
+    /// Whether something that should be looked at could not be.
+    pub is_incomplete: bool,
+    /// Chunks that findings of values name.
+    pub(super) claimed: HashSet<ItemPointer>,
+}
+
+/// Notes that are kept.
+const MAX_NOTES: usize = 100;
+
+impl Checked {
+    /// Nothing is looked at yet.
+    pub fn of(relation: &str) -> Checked {
+        Checked { relation: relation.to_owned(), ..Checked::default() }
+    }
+
+    /// Findings in all.
+    pub fn findings(&self) -> u64 {
+        self.errors + self.warnings
+    }
+
+    pub(super) fn count(&mut self, finding: &Finding) {
+        match finding.code.severity() {
+            Severity::Error => self.errors += 1,
+            Severity::Warning => self.warnings += 1,
+        }
+        self.claimed.extend(finding.chunk);
+    }
+
+    pub(super) fn note(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        if self.notes.len() < MAX_NOTES && !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! `inspect --check`: whether every value can be read as it was written.
+//!
+//! * [`code`]: the kinds of damage; [`finding`]: one of them, and where.
+//! * [`subject`]: what is known of a relation, and whom a check tells what it meets.
+//! * [`page`], [`tuple`], [`value`], [`content`], [`custom`]: the checks themselves, which are pure.
+//! * [`collector`]: what the pages of a table gave; [`chunk_index`]: the chunks of a TOAST relation.
+//! * [`files`]: relation files; [`saved`]: saved pages.
+//! * [`judged`]: what came out; [`result`]: how it is reported.
+
+pub mod chunk_index;
+pub mod code;
+pub mod collector;
+pub mod content;
+pub mod custom;
+pub mod files;
+pub mod finding;
+pub mod judged;
+pub mod page;
+pub mod result;
+pub mod saved;
+pub mod subject;
+pub mod tuple;
+pub mod value;

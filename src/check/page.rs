@@ -1,0 +1,215 @@
+//! A page: its header, checksum and line pointers, and the tuples that these lead to (pure;
+//! `PageIsVerifiedExtended`, `verify_heapam`).
+
+use super::code::Code;
+use super::finding::Finding;
+use super::subject::{Found, Subject};
+use crate::disk::layout::TUPLE_HEADER_SIZE;
+use crate::disk::page::{ItemError, LinePointer, LinePointerState, Page, PageError, PageState};
+use crate::disk::tuple::HeapTuple;
+use crate::disk::{BlockNumber, ItemPointer, max_align};
+use crate::heap::problem::Place;
+use crate::heap::scan::Judge;
+use crate::model::visibility::Visibility;
+
+/// Where the fields of a page's header stand.
+const CHECKSUM_AT: usize = 8;
+const FLAGS_AT: usize = 10;
+const LOWER_AT: usize = 12;
+const SIZE_AT: usize = 18;
+/// Where line pointers begin, and how long one is.
+const LINE_POINTERS_AT: usize = crate::disk::layout::PAGE_HEADER_SIZE;
+const LINE_POINTER: usize = crate::disk::layout::LINE_POINTER_SIZE;
+
+impl Subject<'_> {
+    /// Looks at everything on a page.
+    pub fn check_page(
+        &self,
+        block: BlockNumber,
+        bytes: &[u8],
+        judge: &impl Judge,
+        found: &mut impl Found,
+    ) {
+        let Some(page) = self.check_page_header(block, bytes, found) else { return };
+        let mut tuples: Vec<(u16, LinePointer)> = Vec::new();
+        for (item, pointer) in page.line_pointers() {
+            match pointer.state {
+                LinePointerState::Unused | LinePointerState::Dead => {}
+                LinePointerState::Redirect => self.check_redirect(&page, block, item, found),
+                LinePointerState::Normal => {
+                    if self.check_line_pointer(&page, block, item, pointer, found) {
+                        tuples.push((item, pointer));
+                    }
+                }
+            }
+        }
+        let overlapping = self.check_overlaps(block, &tuples, found);
+        let all_visible = judge.sees_all_of(&page);
+        for (item, pointer) in tuples {
+            let ctid = ItemPointer { block, item };
+            let Ok(bytes) = page.tuple_bytes(pointer) else { continue };
+            if overlapping.contains(&item) {
+                found.is_incomplete();
+                continue;
+            }
+            let Some(tuple) = self.check_header(ctid, bytes, page.byte_order(), found) else {
+                found.is_incomplete();
+                continue;
+            };
+            let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
+            if seen == Visibility::Dead {
+                self.note_references(&tuple, found);
+            } else {
+                found.row(seen == Visibility::Live);
+                self.check_attributes(ctid, &tuple, seen, found);
+            }
+        }
+    }
+
+    fn check_page_header<'p>(
+        &self,
+        block: BlockNumber,
+        bytes: &'p [u8],
+        found: &mut impl Found,
+    ) -> Option<Page<'p>> {
+        let at = |byte| Place { byte: Some(byte), ..self.page_place(block) };
+        let mut invalid = |code, byte, expected: String, got: String| {
+            found.is_incomplete();
+            found.finding(Finding::new(code, at(byte), expected, got));
+        };
+        let header = Code::PageHeader;
+        match Page::parse(bytes) {
+            Ok(PageState::New) => None,
+            Ok(PageState::Used(page)) => {
+                let right = if self.checksums { Some(page.checksum(block)) } else { None };
+                let got = page.header().checksum;
+                if let Some(right) = right.filter(|&right| right != got) {
+                    let finding = Finding::new(
+                        Code::Checksum,
+                        at(CHECKSUM_AT),
+                        format!("checksum 0x{right:04x}"),
+                        format!("0x{got:04x}"),
+                    );
+                    // what the bytes say is not to be believed
+                    found.finding(finding);
+                    found.is_incomplete();
+                    return None;
+                }
+                Some(page)
+            }
+            Err(PageError::DirtyNew { byte }) => {
+                invalid(Code::NewPage, byte, "a page of zeros".into(), "another byte".into());
+                None
+            }
+            Err(PageError::Flags { got }) => {
+                invalid(header, FLAGS_AT, "pd_flags up to 0x0007".into(), format!("0x{got:04x}"));
+                None
+            }
+            Err(PageError::SizeWord { got, expected }) => {
+                let expected = format!("size and version 0x{expected:04x}");
+                invalid(header, SIZE_AT, expected, format!("0x{got:04x}"));
+                None
+            }
+            Err(PageError::Bounds { lower, upper, special, size }) => {
+                let expected = format!("24 <= pd_lower <= pd_upper <= pd_special <= {size}");
+                invalid(header, LOWER_AT, expected, format!("{lower}, {upper}, {special}"));
+                None
+            }
+            Err(PageError::Size { got }) => {
+                let code = Code::Unreadable;
+                invalid(code, 0, format!("{} bytes", self.page_size.bytes()), got.to_string());
+                None
+            }
+        }
+    }
+
+    fn check_line_pointer(
+        &self,
+        page: &Page<'_>,
+        block: BlockNumber,
+        item: u16,
+        pointer: LinePointer,
+        found: &mut impl Found,
+    ) -> bool {
+        let least = max_align(TUPLE_HEADER_SIZE);
+        let (expected, got) = match page.tuple_bytes(pointer) {
+            Ok(bytes) if bytes.len() >= least => return true,
+            Ok(bytes) => (format!("a tuple of at least {least} bytes"), bytes.len().to_string()),
+            Err(error @ ItemError::OutOfBounds { .. }) => {
+                ("a tuple between pd_upper and pd_special".to_owned(), error.to_string())
+            }
+            Err(error @ ItemError::Unaligned { .. }) => {
+                ("a tuple at a multiple of 8".to_owned(), error.to_string())
+            }
+        };
+        found.is_incomplete();
+        let place = self.line_pointer_place(block, item);
+        found.finding(Finding::new(Code::LinePointer, place, expected, got));
+        false
+    }
+
+    /// Line pointers have their place on the page, where no tuple is known.
+    fn line_pointer_place(&self, block: BlockNumber, item: u16) -> Place {
+        let byte = LINE_POINTERS_AT + (usize::from(item).saturating_sub(1)) * LINE_POINTER;
+        Place { item: Some(item), byte: Some(byte), ..self.page_place(block) }
+    }
+
+    fn check_redirect(
+        &self,
+        page: &Page<'_>,
+        block: BlockNumber,
+        item: u16,
+        found: &mut impl Found,
+    ) {
+        let find = |number: u16| page.line_pointers().find(|(n, _)| *n == number);
+        let Some((_, pointer)) = find(item) else { return };
+        let target = pointer.offset;
+        let got = match find(target) {
+            None => format!("line pointer {target} of {}", page.line_pointer_count()),
+            Some((_, leads)) => match leads.state {
+                LinePointerState::Unused => format!("the unused line pointer {target}"),
+                LinePointerState::Dead => format!("the dead line pointer {target}"),
+                LinePointerState::Redirect => format!("the redirected line pointer {target}"),
+                LinePointerState::Normal => {
+                    let tuple = page.tuple_bytes(leads).ok();
+                    let tuple =
+                        tuple.and_then(|bytes| HeapTuple::parse(bytes, page.byte_order()).ok());
+                    if tuple.is_none_or(|tuple| tuple.heap_only()) {
+                        return;
+                    }
+                    format!("tuple {target}, which is not heap-only")
+                }
+            },
+        };
+        let place = self.line_pointer_place(block, item);
+        found.finding(Finding::new(Code::Redirect, place, "a heap-only tuple of the page", got));
+    }
+
+    /// The items that share bytes with one before them on the page.
+    fn check_overlaps(
+        &self,
+        block: BlockNumber,
+        tuples: &[(u16, LinePointer)],
+        found: &mut impl Found,
+    ) -> Vec<u16> {
+        let mut order: Vec<(u16, u16, u16)> =
+            tuples.iter().map(|(item, p)| (p.offset, *item, p.length)).collect();
+        order.sort_unstable();
+        let mut overlapping = Vec::new();
+        let (mut end, mut before) = (0, 0);
+        for (offset, item, length) in order {
+            if usize::from(offset) < end {
+                let expected = format!("bytes of its own, from {end} on");
+                let got = format!("byte {offset}, in the tuple of item {before}");
+                let place = self.line_pointer_place(block, item);
+                found.finding(Finding::new(Code::Overlap, place, expected, got));
+                overlapping.extend([before, item]);
+            }
+            let own = usize::from(offset) + max_align(usize::from(length));
+            if own > end {
+                (end, before) = (own, item);
+            }
+        }
+        overlapping
+    }
+}

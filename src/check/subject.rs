@@ -1,0 +1,134 @@
+//! What a check knows of the relation whose pages it looks at, and whom it tells what it meets.
+
+use super::finding::Finding;
+use super::value::Toast;
+use crate::disk::custom::{CustomFlavor, CustomPointer};
+use crate::disk::desc::{Attribute, TupleDesc};
+use crate::disk::layout::PageSize;
+use crate::disk::pointer::ToastPointer;
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
+use crate::heap::problem::Place;
+use crate::model::visibility::Transactions;
+
+/// How far a check goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Depth {
+    /// Whether compressed values are decompressed.
+    pub decompress: bool,
+    /// Whether contents are looked at by their types.
+    pub content: bool,
+    /// Whether the database's encoding is UTF8, so that text can be checked.
+    pub utf8: bool,
+}
+
+/// Which transaction IDs a relation can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct XidLimits {
+    /// `relfrozenxid`, read before the page.
+    pub frozen: TransactionId,
+    /// `relminmxid`, likewise.
+    pub multi: TransactionId,
+    /// A transaction ID near the next one, taken after the page was read.
+    pub next: TransactionId,
+}
+
+/// The first transaction ID that is no special one (`FirstNormalTransactionId`).
+const FIRST_NORMAL: u32 = 3;
+/// IDs so far ahead of the next one may have been given to subtransactions that are under way.
+const AHEAD: i32 = 1 << 24;
+
+impl XidLimits {
+    /// The range, where `xid` is not in it (`get_xid_status`).
+    pub(super) fn refuses(&self, xid: TransactionId) -> Option<String> {
+        let distance = |from: TransactionId| xid.0.wrapping_sub(from.0) as i32;
+        let is_old = self.frozen.0 >= FIRST_NORMAL && distance(self.frozen) < 0;
+        if xid.0 < FIRST_NORMAL || !(is_old || distance(self.next) > AHEAD) {
+            return None;
+        }
+        Some(format!("an ID from relfrozenxid {} to the next, {}", self.frozen.0, self.next.0))
+    }
+
+    /// The least MultiXact ID, where `multi` comes before it (`check_mxid_in_range`).
+    pub(super) fn refuses_multi(&self, multi: TransactionId) -> Option<String> {
+        let is_old = self.multi.0 != 0 && (multi.0.wrapping_sub(self.multi.0) as i32) < 0;
+        (is_old || multi.0 == 0).then(|| format!("an ID from relminmxid {} on", self.multi.0))
+    }
+}
+
+/// A relation whose pages are looked at.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// Its name in places.
+    pub source: &'a str,
+    /// Its columns.
+    pub desc: &'a TupleDesc,
+    /// Its page size.
+    pub page_size: PageSize,
+    /// The layout of custom pointers.
+    pub flavor: CustomFlavor,
+    /// Which TOAST relation its pointers may name.
+    pub toast: Toast,
+    /// Which transaction IDs it can hold, if that is known.
+    pub xids: Option<XidLimits>,
+    /// Commit status, if hint bits can be held against it.
+    pub commit_status: Option<&'a (dyn Transactions + Sync)>,
+    /// Whether pages carry checksums that hold for their bytes as given.
+    pub checksums: bool,
+    /// How far it goes.
+    pub depth: Depth,
+}
+
+impl Subject<'_> {
+    pub(super) fn page_place(&self, block: BlockNumber) -> Place {
+        Place { block: Some(block), ..Place::of(self.source) }
+    }
+
+    pub(super) fn tuple_place(&self, ctid: ItemPointer) -> Place {
+        Place { item: Some(ctid.item), ..self.page_place(ctid.block) }
+    }
+
+    pub(super) fn value_place(&self, ctid: ItemPointer, column: &Attribute) -> Place {
+        Place { column: Some(column.name.clone()), ..self.tuple_place(ctid) }
+    }
+}
+
+/// A value out of line whose pointer is sound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct External {
+    /// The row.
+    pub ctid: ItemPointer,
+    /// The column's index from 0.
+    pub index: usize,
+    /// Where the pointer stands in the tuple.
+    pub byte: usize,
+    /// The pointer.
+    pub pointer: ToastPointer,
+    /// Whether the row is surely live: else its chunks may be gone.
+    pub is_live: bool,
+    /// The byte order of its page.
+    pub order: ByteOrder,
+}
+
+/// Takes what a check meets on pages.
+pub trait Found {
+    /// Something is damaged.
+    fn finding(&mut self, finding: Finding);
+    /// A row is live, or (`false`) nothing says whether it is.
+    fn row(&mut self, is_live: bool);
+    /// A value out of line, of a row that is not known to be dead.
+    fn external(&mut self, value: External);
+    /// A value of a pluggable toaster, likewise.
+    fn custom(
+        &mut self,
+        place: Place,
+        column: &Attribute,
+        pointer: &CustomPointer<'_>,
+        is_live: bool,
+    );
+    /// A row, dead ones included, refers to this value of the TOAST relation.
+    fn refers_to(&mut self, value_id: Oid);
+    /// Not everything that rows refer to could be learned.
+    fn is_incomplete(&mut self);
+    /// A value in the row was decompressed to so many bytes.
+    fn decompressed(&mut self, bytes: usize);
+}

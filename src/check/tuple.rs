@@ -1,0 +1,278 @@
+//! A tuple: its header and its attributes, one after the other (pure; `check_tuple_header` and
+//! `check_tuple_attribute` of `verify_heapam.c`).
+
+use super::code::Code;
+use super::content::check_content;
+use super::finding::Finding;
+use super::subject::{External, Found, Subject};
+use super::value::{Damage, check_pointer, inline_content};
+use crate::disk::desc::Attribute;
+use crate::disk::layout::TUPLE_HEADER_SIZE;
+use crate::disk::tuple::{HeapTuple, TupleError, infomask};
+use crate::disk::varlena::{COMPRESSED_HEADER_SIZE, Varlena, VarlenaError};
+use crate::disk::walk::{Datum, Walk, WalkError, WalkErrorKind};
+use crate::disk::{ByteOrder, ItemPointer, TransactionId, max_align};
+use crate::heap::problem::Place;
+use crate::model::visibility::Visibility;
+
+/// Where `t_infomask` stands, and the null bitmap.
+const INFOMASK_AT: usize = 20;
+/// Where `t_infomask2` stands.
+const INFOMASK2_AT: usize = 18;
+/// Where `t_hoff` stands.
+const HOFF_AT: usize = 22;
+/// Where `t_xmax` stands.
+const XMAX_AT: usize = 4;
+/// An object ID's bytes, in tuples older than PostgreSQL 12.
+const OLD_OID: usize = 4;
+/// Bytes of a TOAST pointer with its header.
+const POINTER: usize = crate::disk::pointer::TOAST_POINTER_SIZE;
+
+impl Subject<'_> {
+    /// The header of the tuple that `bytes` hold; `None` where its attributes cannot be found.
+    pub(super) fn check_header<'t>(
+        &self,
+        ctid: ItemPointer,
+        bytes: &'t [u8],
+        order: ByteOrder,
+        found: &mut impl Found,
+    ) -> Option<HeapTuple<'t>> {
+        let at = |byte| Place { byte: Some(byte), ..self.tuple_place(ctid) };
+        let tuple = match HeapTuple::parse(bytes, order) {
+            Ok(tuple) => tuple,
+            Err(TupleError::HeaderCut { got }) => {
+                let expected = format!("{TUPLE_HEADER_SIZE} bytes of header");
+                found.finding(Finding::new(Code::LinePointer, at(0), expected, format!("{got}")));
+                return None;
+            }
+            Err(TupleError::HeaderOffset { got, min, .. }) => {
+                let code = Code::HeaderLength;
+                found.finding(Finding::new(code, at(HOFF_AT), min.to_string(), got.to_string()));
+                return None;
+            }
+        };
+        self.check_infomask(ctid, &tuple, found);
+        let bitmap = tuple.null_bitmap.map_or(0, <[u8]>::len);
+        let expected = max_align(TUPLE_HEADER_SIZE + bitmap);
+        let old_oid = tuple.infomask & infomask::HASOID_OLD != 0
+            && tuple.data_offset == max_align(TUPLE_HEADER_SIZE + bitmap + OLD_OID);
+        if tuple.data_offset != expected && !old_oid {
+            let got = tuple.data_offset.to_string();
+            let code = Code::HeaderLength;
+            found.finding(Finding::new(code, at(HOFF_AT), expected.to_string(), got));
+            return None;
+        }
+        let (count, bits) = (tuple.attribute_count(), tuple.null_bitmap.unwrap_or(&[]));
+        if let (Some(&last), true) = (bits.last(), count % 8 != 0)
+            && last >> (count % 8) != 0
+        {
+            let expected = format!("zeros behind the bit of attribute {count}");
+            let got = format!("0x{last:02x}");
+            let byte = TUPLE_HEADER_SIZE + bits.len() - 1;
+            found.finding(Finding::new(Code::NullBitmap, at(byte), expected, got));
+        }
+        Some(tuple)
+    }
+
+    fn check_infomask(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>, found: &mut impl Found) {
+        let at = |byte| Place { byte: Some(byte), ..self.tuple_place(ctid) };
+        let has = |bit| tuple.infomask & bit != 0;
+        let is_multi = has(infomask::XMAX_IS_MULTI);
+        let mut contradiction = |expected: &str, got: String| {
+            found.finding(Finding::new(Code::Infomask, at(INFOMASK_AT), expected, got));
+        };
+        if is_multi && has(infomask::XMAX_COMMITTED) {
+            let got = format!("0x{:04x}", tuple.infomask);
+            contradiction("no committed MultiXact", got);
+        }
+        let aborted = has(infomask::XMIN_INVALID) && !tuple.xmin_frozen();
+        if tuple.hot_updated() && !has(infomask::XMAX_INVALID) && !aborted && tuple.xmax.0 == 0 {
+            contradiction("an xmax, for the tuple was updated", "0".to_owned());
+        }
+        if tuple.heap_only() && !has(infomask::UPDATED) {
+            let got = format!("0x{:04x}", tuple.infomask);
+            contradiction("HEAP_UPDATED, for the tuple is heap-only", got);
+        }
+        if let Some(limits) = &self.xids {
+            if !tuple.xmin_frozen()
+                && let Some(range) = limits.refuses(tuple.xmin)
+            {
+                let got = tuple.xmin.0.to_string();
+                found.finding(Finding::new(Code::XminRange, at(0), range, got));
+            }
+            let refused = if has(infomask::XMAX_INVALID) || tuple.xmax_locked_only() {
+                None
+            } else if is_multi {
+                limits.refuses_multi(tuple.xmax)
+            } else {
+                limits.refuses(tuple.xmax)
+            };
+            if let Some(range) = refused {
+                let got = tuple.xmax.0.to_string();
+                found.finding(Finding::new(Code::XmaxRange, at(XMAX_AT), range, got));
+            }
+        }
+        let committed = |xid: TransactionId| {
+            self.commit_status.and_then(|status| status.seen(xid, false)) == Some(true)
+        };
+        if aborted && tuple.xmin.0 > 2 && committed(tuple.xmin) {
+            let expected = format!("a committed xmin, as pg_xact says of {}", tuple.xmin.0);
+            let place = at(INFOMASK_AT);
+            found.finding(Finding::new(Code::CommitStatus, place, expected, "HEAP_XMIN_INVALID"));
+        }
+    }
+
+    /// The attributes of a tuple that is not known to be dead.
+    pub(super) fn check_attributes(
+        &self,
+        ctid: ItemPointer,
+        tuple: &HeapTuple<'_>,
+        visibility: Visibility,
+        found: &mut impl Found,
+    ) {
+        let is_live = visibility == Visibility::Live;
+        let (count, columns) = (tuple.attribute_count(), self.desc.attributes.len());
+        if count > columns {
+            // a transaction that added a column may have been aborted
+            if is_live {
+                let place = Place { byte: Some(INFOMASK2_AT), ..self.tuple_place(ctid) };
+                let expected = format!("at most {columns} attributes");
+                let finding =
+                    Finding::new(Code::AttributeCount, place, expected, count.to_string());
+                found.finding(finding);
+            }
+            return;
+        }
+        let mut walk = Walk::with_flavor(tuple, self.desc, self.flavor);
+        let mut flagged = tuple.infomask & infomask::HASEXTERNAL != 0;
+        while let Some(walked) = walk.next() {
+            let (column, datum) = match walked {
+                Ok(walked) => walked,
+                Err(error) => {
+                    self.broken(ctid, &error, found);
+                    return;
+                }
+            };
+            let Datum::Varlena(value) = datum else { continue };
+            let end = walk.end();
+            let index = walk.index() - 1;
+            let place = |byte| Place { byte: Some(byte), ..self.value_place(ctid, column) };
+            match value {
+                Varlena::Short { content } | Varlena::Plain { content } => {
+                    let byte = end - content.len();
+                    self.check_inline(place(byte), column, content, tuple.order, found);
+                }
+                Varlena::Compressed { tc_info, stream } => {
+                    let byte = end - stream.len() - COMPRESSED_HEADER_SIZE as usize;
+                    if !self.depth.decompress {
+                        continue;
+                    }
+                    match inline_content(tc_info, stream) {
+                        Ok(content) => {
+                            found.decompressed(content.len());
+                            self.check_inline(place(byte), column, &content, tuple.order, found);
+                        }
+                        Err(damage) => found.finding(at_value(damage, place(byte))),
+                    }
+                }
+                Varlena::External(pointer) => {
+                    let byte = end - POINTER;
+                    if !flagged {
+                        flagged = true;
+                        let got = format!("0x{:04x}", tuple.infomask);
+                        let expected = "HEAP_HASEXTERNAL, for there is a TOAST pointer";
+                        let place = place(INFOMASK_AT);
+                        found.finding(Finding::new(Code::HasExternal, place, expected, got));
+                    }
+                    found.refers_to(pointer.value_id);
+                    if let Some(damage) = check_pointer(&pointer, self.toast) {
+                        found.finding(at_value(damage, place(byte)));
+                        found.is_incomplete();
+                        continue;
+                    }
+                    found.external(External {
+                        ctid,
+                        index,
+                        byte,
+                        pointer,
+                        is_live,
+                        order: tuple.order,
+                    });
+                }
+                Varlena::Custom(pointer) => {
+                    let byte = end - pointer.datum.len();
+                    found.custom(place(byte), column, &pointer, is_live);
+                }
+                Varlena::Unknown { tag, bytes, .. } => {
+                    let byte = end - bytes.len();
+                    let expected = "tag 18, an ordinary TOAST pointer";
+                    let got = format!("tag {tag}");
+                    found.finding(Finding::new(Code::Tag, place(byte + 1), expected, got));
+                    found.is_incomplete();
+                    // where the next attribute begins is not known
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What the values of a dead tuple refer to; nothing is judged.
+    pub(super) fn note_references(&self, tuple: &HeapTuple<'_>, found: &mut impl Found) {
+        for walked in Walk::with_flavor(tuple, self.desc, self.flavor) {
+            match walked {
+                Ok((_, Datum::Varlena(Varlena::External(pointer)))) => {
+                    found.refers_to(pointer.value_id);
+                }
+                Ok((_, Datum::Varlena(Varlena::Custom(_) | Varlena::Unknown { .. }))) | Err(_) => {
+                    found.is_incomplete();
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn check_inline(
+        &self,
+        place: Place,
+        column: &Attribute,
+        content: &[u8],
+        order: ByteOrder,
+        found: &mut impl Found,
+    ) {
+        if !self.depth.content || column.dropped {
+            return;
+        }
+        if let Some(damage) = check_content(column, content, order, self.depth.utf8) {
+            found.finding(at_value(damage, place));
+        }
+    }
+
+    fn broken(&self, ctid: ItemPointer, error: &WalkError, found: &mut impl Found) {
+        found.is_incomplete();
+        let column = self.desc.attributes.get(error.index).map(|column| column.name.clone());
+        let place = Place { column, byte: Some(error.byte), ..self.tuple_place(ctid) };
+        let (code, expected) = match error.kind {
+            // the value before, whose tag is not known, has its finding
+            WalkErrorKind::Unreachable => return,
+            WalkErrorKind::Varlena(
+                VarlenaError::PastEnd { .. } | VarlenaError::HeaderCut { .. },
+            )
+            | WalkErrorKind::PastEnd { .. } => (Code::PastEnd, "an attribute inside the tuple"),
+            WalkErrorKind::Varlena(VarlenaError::TooShort { .. }) => {
+                (Code::Varlena, "a length of at least the header")
+            }
+            WalkErrorKind::Unterminated => (Code::CString, "a NUL inside the tuple"),
+            WalkErrorKind::TooManyAttributes { .. } => (Code::AttributeCount, "fewer attributes"),
+            WalkErrorKind::LeftOver { .. } => {
+                (Code::LeftOver, "the tuple's end behind the last attribute")
+            }
+        };
+        found.finding(Finding::new(code, place, expected, error.to_string()));
+    }
+}
+
+/// A value's damage at the value's place.
+pub fn at_value(damage: Damage, place: Place) -> Finding {
+    let Damage { code, expected, found, chunk } = damage;
+    Finding { code, place, expected, found, chunk }
+}

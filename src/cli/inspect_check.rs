@@ -1,0 +1,104 @@
+//! Runs `toastctl inspect --check`: from what is asked to findings and exit code.
+
+use std::io::{BufWriter, Stdout};
+
+use super::exit::{Exit, Failure};
+use super::inspect::InspectArgs;
+use super::inspect_request::File;
+use super::terminal::{self, ReadingProgress};
+use crate::check::files::{self, FileOptions};
+use crate::check::finding::Finding;
+use crate::check::judged::Checked;
+use crate::check::saved;
+use crate::disk::desc::TupleDesc;
+use crate::inspect::live::InspectError;
+use crate::inspect::offline::{FileTarget, OfflineError};
+use crate::inspect::result::ServerReport;
+use crate::report::check::CheckWriter;
+
+/// Where findings are printed, and how the run ends by them.
+pub(super) struct CheckOutput {
+    writer: CheckWriter<BufWriter<Stdout>>,
+    damaged: bool,
+    incomplete: bool,
+}
+
+impl CheckOutput {
+    pub(super) fn new(args: &InspectArgs, server: Option<ServerReport>) -> CheckOutput {
+        let width = terminal::output_width();
+        let writer = CheckWriter::new(terminal::stdout(), args.format, width, server);
+        CheckOutput { writer, damaged: false, incomplete: false }
+    }
+
+    pub(super) fn finding(&mut self, finding: &Finding) -> std::io::Result<()> {
+        self.damaged = true;
+        self.writer.finding(finding)
+    }
+
+    pub(super) fn relation(&mut self, checked: &Checked) -> std::io::Result<()> {
+        self.incomplete |= checked.is_incomplete;
+        self.writer.relation(checked)
+    }
+
+    /// Ends the document. Damage counts more than what could not be looked at.
+    pub(super) fn end(self) -> Result<Exit, Failure> {
+        match self.writer.finish() {
+            Err(error) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
+            _ if self.damaged => Ok(Exit::Damaged),
+            _ if self.incomplete => Ok(Exit::Incomplete),
+            _ => Ok(Exit::Ok),
+        }
+    }
+}
+
+/// Checks a relation file.
+pub(super) fn relation_file(args: &InspectArgs, file: &File) -> Result<Exit, Failure> {
+    let target = FileTarget {
+        heap: &file.heap,
+        toast: args.toast_file.as_deref(),
+        desc: &file.desc,
+        page_size: file.page_size,
+        flavor: args.flavor.into(),
+        xact: file.xact.as_ref(),
+        contents: None,
+        sampling: None,
+    };
+    let options = FileOptions {
+        depth: args.checking.depth(&args.checking.encoding),
+        checksums: args.checking.checksums.then_some(true),
+        threads: usize::from(args.connections()),
+        fail_fast: args.checking.fail_fast,
+    };
+    let mut output = CheckOutput::new(args, None);
+    let progress = ReadingProgress::default();
+    let tell = &mut |finding: Finding| output.finding(&finding);
+    match files::relation_file(&target, &options, &progress, tell) {
+        Ok(checked) => written(output.relation(&checked), output),
+        Err(OfflineError::Inspect(InspectError::Output(error))) => terminal::unwritable(&error),
+        Err(error) => Err(Failure::usage(error.to_string())),
+    }
+}
+
+/// Checks saved pages.
+pub(super) fn saved_pages(
+    args: &InspectArgs,
+    name: &str,
+    text: &[u8],
+    desc: &TupleDesc,
+) -> Result<Exit, Failure> {
+    let mut output = CheckOutput::new(args, None);
+    let depth = args.checking.depth(&args.checking.encoding);
+    let fail_fast = args.checking.fail_fast;
+    let tell = &mut |finding: Finding| output.finding(&finding);
+    match saved::saved_pages(name, text, desc, depth, fail_fast, tell) {
+        Ok(checked) => written(output.relation(&checked), output),
+        Err(error) => terminal::unwritable(&error),
+    }
+}
+
+fn written(result: std::io::Result<()>, output: CheckOutput) -> Result<Exit, Failure> {
+    match result {
+        Ok(()) => output.end(),
+        Err(error) => terminal::unwritable(&error),
+    }
+}

@@ -1,0 +1,50 @@
+//! Options of `inspect --check`.
+
+use clap::Args;
+
+use crate::check::subject::Depth;
+
+/// Whether damage is looked for, and how.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Check")]
+pub struct CheckArgs {
+    /// Look for damage instead of showing statistics: pages, line pointers, tuples, TOAST pointers,
+    /// chunks, compressed data. Each finding has a code (toastctl help findings) and a place; the
+    /// exit code is 5 if there is any. A relation file must not be in use, and must be whole: of a
+    /// server that was shut down, or of a backup that was restored
+    #[arg(long, conflicts_with_all = ["values", "value", "datum", "sample", "policy"])]
+    pub check: bool,
+
+    /// Check what is in the values too: jsonb, text in UTF-8, numeric, arrays
+    #[arg(long, requires = "check")]
+    pub deep: bool,
+
+    /// Do not decompress: chunks are counted and measured only
+    #[arg(long, requires = "check", conflicts_with = "deep")]
+    pub no_decompress: bool,
+
+    /// End with the first finding
+    #[arg(long, requires = "check")]
+    pub fail_fast: bool,
+
+    /// Verify the checksums of a relation file's pages [default: if the control file above it says
+    /// that the cluster has checksums]
+    #[arg(long, requires_all = ["check", "relation_file"])]
+    pub checksums: bool,
+
+    /// The encoding of the file's database; text is checked where it is UTF8
+    #[arg(long, value_name = "NAME", default_value = "UTF8", requires = "deep")]
+    pub encoding: String,
+}
+
+impl CheckArgs {
+    /// How far the check goes, where the database has this encoding.
+    pub(super) fn depth(&self, encoding: &str) -> Depth {
+        let name: String = encoding.chars().filter(char::is_ascii_alphanumeric).collect();
+        Depth {
+            decompress: !self.no_decompress,
+            content: self.deep,
+            utf8: name.eq_ignore_ascii_case("utf8"),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Findings of `inspect --check` in every format, written as they come.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use super::format::{Format, json_line};
+use super::table::{printable, wrapped};
+use super::units::size;
+use crate::check::code::Code;
+use crate::check::finding::Finding;
+use crate::check::judged::Checked;
+use crate::check::result::{CheckedReport, Document, FindingReport, SCHEMA};
+use crate::inspect::result::ServerReport;
+
+/// Fields of `csv`, and columns of the Markdown table.
+const CSV_HEAD: [&str; 10] = [
+    "code", "severity", "title", "relation", "block", "item", "column", "byte", "expected", "found",
+];
+
+/// Writes findings, then what was looked at.
+pub struct CheckWriter<W: Write> {
+    out: W,
+    format: Format,
+    /// The terminal's, for text only.
+    width: Option<usize>,
+    server: Option<ServerReport>,
+    findings: u64,
+    /// Of which hints are printed at the end.
+    codes: BTreeSet<Code>,
+    relations: Vec<CheckedReport>,
+    begun: bool,
+}
+
+impl<W: Write> CheckWriter<W> {
+    /// Nothing is written yet.
+    pub fn new(
+        out: W,
+        format: Format,
+        width: Option<usize>,
+        server: Option<ServerReport>,
+    ) -> CheckWriter<W> {
+        CheckWriter {
+            out,
+            format,
+            width,
+            server,
+            findings: 0,
+            codes: BTreeSet::new(),
+            relations: Vec::new(),
+            begun: false,
+        }
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.begun, true) {
+            return Ok(());
+        }
+        match self.format {
+            Format::Csv => self.record(&CSV_HEAD.map(str::to_owned)),
+            Format::Json => {
+                write!(self.out, "{{\n  \"schema\": \"{SCHEMA}\",\n  \"findings\": [")
+            }
+            Format::Table | Format::Markdown | Format::Jsonl => Ok(()),
+        }
+    }
+
+    fn record(&mut self, fields: &[String]) -> io::Result<()> {
+        let mut csv =
+            csv::WriterBuilder::new().terminator(csv::Terminator::Any(b'\n')).from_writer(vec![]);
+        csv.write_record(fields)?;
+        let line = csv.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
+        self.out.write_all(&line)
+    }
+
+    /// Writes a finding, so that whoever reads has it at once.
+    pub fn finding(&mut self, finding: &Finding) -> io::Result<()> {
+        self.begin()?;
+        let report = FindingReport::from(finding);
+        match self.format {
+            Format::Table => {
+                let width = self.width;
+                let line = |text: &str| wrapped(&printable(text), width, 7);
+                let FindingReport { code, title, expected, found, .. } = &report;
+                writeln!(self.out, "{}", line(&format!("{code}  {}: {title}", finding.place)))?;
+                let told = format!("       expected {expected}; found {found}");
+                writeln!(self.out, "{}", line(&told))?;
+            }
+            Format::Markdown => {
+                if self.findings == 0 {
+                    writeln!(self.out, "| Code | Place | Damage | Expected | Found |")?;
+                    writeln!(self.out, "|---|---|---|---|---|")?;
+                }
+                let cell = |text: &str| printable(text).replace('|', "\\|");
+                writeln!(
+                    self.out,
+                    "| {} | {} | {} | {} | {} |",
+                    report.code,
+                    cell(&finding.place.to_string()),
+                    report.title,
+                    cell(&report.expected),
+                    cell(&report.found),
+                )?;
+            }
+            Format::Json => {
+                let comma = if self.findings > 0 { "," } else { "" };
+                let indented = serde_json::to_string_pretty(&report)?.replace('\n', "\n    ");
+                write!(self.out, "{comma}\n    {indented}")?;
+            }
+            Format::Jsonl => json_line(SCHEMA, &report, &mut self.out)?,
+            Format::Csv => {
+                let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
+                let FindingReport { code, severity, title, .. } = &report;
+                self.record(&[
+                    (*code).to_owned(),
+                    (*severity).to_owned(),
+                    (*title).to_owned(),
+                    report.relation,
+                    number(report.block.map(u64::from)),
+                    number(report.item.map(u64::from)),
+                    report.column.unwrap_or_default(),
+                    number(report.byte),
+                    report.expected,
+                    report.found,
+                ])?;
+            }
+        }
+        self.findings += 1;
+        self.codes.insert(finding.code);
+        self.out.flush()
+    }
+
+    /// Writes what was looked at in a relation.
+    pub fn relation(&mut self, checked: &Checked) -> io::Result<()> {
+        self.begin()?;
+        let report = CheckedReport::from(checked);
+        if self.format == Format::Table {
+            let text = printable(&summary(&report));
+            writeln!(self.out, "{}", wrapped(&text, self.width, 2))?;
+            for note in &report.notes {
+                let text = format!("  note: {}", printable(note));
+                writeln!(self.out, "{}", wrapped(&text, self.width, 4))?;
+            }
+            self.out.flush()?;
+        }
+        if matches!(self.format, Format::Json | Format::Markdown) {
+            self.relations.push(report);
+        }
+        Ok(())
+    }
+
+    /// Ends the document; must be called once.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.begin()?;
+        match self.format {
+            Format::Table => {
+                for code in &self.codes {
+                    let text = format!("HINT ({}):  {}", code.name(), code.hint());
+                    writeln!(self.out, "{}", wrapped(&text, self.width, 2))?;
+                }
+            }
+            Format::Markdown => {
+                if self.findings > 0 {
+                    writeln!(self.out)?;
+                }
+                for report in &self.relations {
+                    writeln!(self.out, "* {}", printable(&summary(report)))?;
+                    for note in &report.notes {
+                        writeln!(self.out, "  * {}", printable(note))?;
+                    }
+                }
+            }
+            Format::Json => {
+                let document = Document {
+                    schema: SCHEMA,
+                    server: self.server.take(),
+                    relations: std::mem::take(&mut self.relations),
+                };
+                // the document without its first line and its schema, which were written
+                let whole = serde_json::to_string_pretty(&document)?;
+                let rest = whole.splitn(3, '\n').nth(2).unwrap_or("}");
+                let end = if self.findings > 0 { "\n  ]" } else { "]" };
+                writeln!(self.out, "{end},\n{rest}")?;
+            }
+            Format::Jsonl | Format::Csv => {}
+        }
+        self.out.flush()
+    }
+}
+
+fn summary(report: &CheckedReport) -> String {
+    let count = |n: u64, word: &str| {
+        let s = if n == 1 { "" } else { "s" };
+        format!("{n} {word}{s}")
+    };
+    let verdict = match (report.errors, report.warnings, report.complete) {
+        (0, 0, true) => "sound".to_owned(),
+        (0, 0, false) => "nothing found, but not everything was looked at".to_owned(),
+        (errors, 0, _) => count(errors, "error"),
+        (0, warnings, _) => count(warnings, "warning"),
+        (errors, warnings, _) => {
+            format!("{}, {}", count(errors, "error"), count(warnings, "warning"))
+        }
+    };
+    let mut text = format!(
+        "{}: {verdict} ({}, {} out of line in {}",
+        report.relation,
+        count(report.rows + report.undecided_rows, "row"),
+        count(report.values, "value"),
+        count(report.chunks, "chunk"),
+    );
+    if report.decompressed > 0 {
+        let values = count(report.decompressed, "value");
+        text.push_str(&format!("; {values} decompressed to {}", size(report.raw_bytes)));
+    }
+    text + ")"
+}
