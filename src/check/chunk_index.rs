@@ -11,7 +11,7 @@ use crate::disk::desc::Attribute;
 use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
 use crate::heap::problem::Place;
 use crate::heap::scan::Judge;
 use crate::model::toaster::chunks::Fate;
@@ -21,6 +21,8 @@ use crate::model::visibility::Visibility;
 const MAX_CHUNKS: usize = 1 << 27;
 /// Findings in TOAST relations that are kept until it is known which belong to values.
 const MAX_FINDINGS: usize = 100_000;
+/// `FrozenTransactionId`.
+const FROZEN: TransactionId = TransactionId(2);
 /// After these it is not known whose chunk a tuple is.
 const LOST: [Code; 4] =
     [Code::LinePointer, Code::Overlap, Code::HeaderLength, Code::AttributeCount];
@@ -229,6 +231,33 @@ pub fn append_chunk(bytes: &[u8], tid: ItemPointer, joined: &mut Vec<u8>) -> boo
             true
         }
         _ => false,
+    }
+}
+
+/// Calls `each` with the value and the `xmin` of every live chunk of a page.
+pub fn live_chunks(
+    block: BlockNumber,
+    bytes: &[u8],
+    judge: &impl Judge,
+    mut each: impl FnMut(Oid, TransactionId),
+) {
+    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
+    let all_visible = judge.sees_all_of(&page);
+    for (item, pointer) in page.line_pointers() {
+        if pointer.state != LinePointerState::Normal {
+            continue;
+        }
+        let Ok(tuple) = page.tuple_bytes(pointer) else { continue };
+        let Ok(tuple) = HeapTuple::parse(tuple, page.byte_order()) else { continue };
+        let tid = ItemPointer { block, item };
+        if !all_visible && judge.judge(tid, &tuple) != Visibility::Live {
+            continue;
+        }
+        if let (Some(value_id), ..) = read_chunk(&tuple) {
+            // of frozen ones it is as old as can be
+            let xmin = if tuple.xmin_frozen() { FROZEN } else { tuple.xmin };
+            each(value_id, xmin);
+        }
     }
 }
 

@@ -198,17 +198,6 @@ const TABLE: [Entry; 49] = [
     entry(Code::CustomTidList, "TC094", Error, "custom pointer's list of TIDs is broken", CUSTOM),
 ];
 
-/// Every code with its meaning, for documentation.
-pub const MEANINGS: [(&str, &str); TABLE.len()] = {
-    let mut meanings = [("", ""); TABLE.len()];
-    let mut at = 0;
-    while at < TABLE.len() {
-        meanings[at] = (TABLE[at].name, TABLE[at].title);
-        at += 1;
-    }
-    meanings
-};
-
 impl Code {
     fn entry(self) -> &'static Entry {
         // every code has one, as a test holds

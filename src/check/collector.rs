@@ -62,7 +62,7 @@ impl TextSink for Nowhere {
 /// What the pages of a part of a table gave.
 pub struct Collector<'a> {
     subject: &'a Subject<'a>,
-    customs: Option<&'a dyn Customs>,
+    customs: Option<&'a (dyn Customs + Sync)>,
     /// What is damaged.
     pub findings: Vec<Finding>,
     /// What was looked at.
@@ -73,11 +73,16 @@ pub struct Collector<'a> {
     pub known: Vec<u32>,
     /// Whether `known` is all that rows refer to.
     pub is_complete: bool,
+    /// Values of toasters that are not known here, which were not looked at.
+    pub unknown: u64,
 }
 
 impl<'a> Collector<'a> {
     /// Nothing is met yet.
-    pub fn new(subject: &'a Subject<'a>, customs: Option<&'a dyn Customs>) -> Collector<'a> {
+    pub fn new(
+        subject: &'a Subject<'a>,
+        customs: Option<&'a (dyn Customs + Sync)>,
+    ) -> Collector<'a> {
         Collector {
             subject,
             customs,
@@ -86,6 +91,7 @@ impl<'a> Collector<'a> {
             externals: Vec::new(),
             known: Vec::new(),
             is_complete: true,
+            unknown: 0,
         }
     }
 
@@ -179,18 +185,27 @@ impl Found for Collector<'_> {
         is_live: bool,
     ) {
         self.refer(pointer);
-        let described = describe(pointer, &Toasters::by_bytes(), self.subject.page_size).map(drop);
+        let described = describe(pointer, &Toasters::by_bytes(), self.subject.page_size);
+        let described = match described {
+            Ok(description) if description.toaster.handler == Handler::Unknown => {
+                Err(ToastError::UnknownToaster { toaster: pointer.toaster })
+            }
+            other => other.map(drop),
+        };
         let looked = match (described, self.customs) {
-            (Ok(()), Some(customs)) if is_live => {
+            (Ok(()) | Err(ToastError::UnknownToaster { .. }), Some(customs)) if is_live => {
                 let with_text = self.subject.depth.content && column.type_oid == JSONB;
                 customs.look(&Varlena::Custom(*pointer), pointer.order, with_text)
             }
             (described, _) => Some(described),
         };
         if let Some(result) = looked {
-            self.looked.values += 1;
-            let damage = result.err().and_then(|error| custom::damage(pointer, &error));
-            self.findings.extend(damage.map(|damage| at_value(damage, place)));
+            let damage = result.map_err(|error| custom::damage(pointer, &error));
+            match damage {
+                Ok(()) => self.looked.values += 1,
+                Err(Some(damage)) => self.findings.push(at_value(damage, place)),
+                Err(None) => self.unknown += 1,
+            }
         }
     }
 

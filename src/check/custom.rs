@@ -5,10 +5,6 @@ use super::value::Damage;
 use crate::disk::custom::CustomPointer;
 use crate::model::toaster::error::ToastError;
 
-/// Where `jsonb_toaster` has the word with its kind.
-const KIND_AT: usize = 16;
-/// Where it has what follows the ordinary pointer: TIDs or a patch.
-const BEHIND_POINTER: usize = 38;
 /// Where `bytea_toaster` has the version, from the payload's start.
 const VERSION_AT: usize = 16;
 
@@ -37,28 +33,17 @@ fn code(pointer: &CustomPointer<'_>, error: &ToastError) -> Option<Code> {
         ToastError::Decompress { .. } => Code::ExternalCompressed,
         ToastError::UnknownTag { .. } => Code::Tag,
         ToastError::Jsonb(_) | ToastError::Content(_) => Code::Jsonb,
-        ToastError::Custom { byte, .. } => {
-            let word = pointer.order.u32(pointer.datum, KIND_AT).unwrap_or(0);
-            let version = pointer.layout.head_size() + VERSION_AT;
-            match (toaster(error), word >> 28) {
-                ("bytea_toaster", _) if *byte == version => Code::CustomVersion,
-                ("jsonb_toaster", 2 | 3) if *byte == KIND_AT || *byte >= BEHIND_POINTER => {
-                    Code::CustomTidList
-                }
-                ("jsonb_toaster", 5 | 6) if *byte >= BEHIND_POINTER => Code::CustomPatch,
-                _ => Code::CustomPointer,
-            }
+        ToastError::TidList { .. } => Code::CustomTidList,
+        ToastError::Patch { .. } => Code::CustomPatch,
+        ToastError::Custom { toaster: "bytea_toaster", byte, .. }
+            if *byte == pointer.layout.head_size() + VERSION_AT =>
+        {
+            Code::CustomVersion
         }
-        ToastError::Pointer { .. }
+        ToastError::Custom { .. }
+        | ToastError::Pointer { .. }
         | ToastError::PayloadMissing { .. }
         | ToastError::NoContent(_)
         | ToastError::TooLong => Code::CustomPointer,
     })
-}
-
-fn toaster(error: &ToastError) -> &'static str {
-    match error {
-        ToastError::Custom { toaster, .. } => toaster,
-        _ => "",
-    }
 }

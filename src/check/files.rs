@@ -28,6 +28,9 @@ const RANGE: u32 = 64;
 /// Pages of the TOAST relation that each thread keeps.
 const PAGES: usize = 8;
 
+/// What is said of values of toasters that are not known.
+pub(super) const UNKNOWN: &str = "values of toasters that are not known were not looked at";
+
 /// How files are checked.
 #[derive(Debug, Clone, Copy)]
 pub struct FileOptions {
@@ -235,6 +238,7 @@ struct Range {
     looked: Looked,
     known: Vec<u32>,
     is_complete: bool,
+    unknown: u64,
 }
 
 impl Scan<'_, '_> {
@@ -295,6 +299,10 @@ impl Scan<'_, '_> {
                 heap.known.extend(range.known);
                 heap.is_complete &= range.is_complete;
                 out.checked.looked.add(&range.looked);
+                if range.unknown > 0 {
+                    out.checked.note(UNKNOWN);
+                    out.checked.is_incomplete = true;
+                }
                 for finding in range.findings {
                     if ended.is_ok() {
                         ended = out.tell(finding);
@@ -377,8 +385,8 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
             }
         }
         collector.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
-        let Collector { findings, looked, known, is_complete, .. } = collector;
-        Range { number, blocks: count, findings, looked, known, is_complete }
+        let Collector { findings, looked, known, is_complete, unknown, .. } = collector;
+        Range { number, blocks: count, findings, looked, known, is_complete, unknown }
     }
 
     fn external(&mut self, value: &External, collector: &mut Collector<'_>) {

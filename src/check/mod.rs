@@ -5,6 +5,7 @@
 //! * [`page`], [`tuple`], [`value`], [`content`], [`custom`]: the checks themselves, which are pure.
 //! * [`collector`]: what the pages of a table gave; [`chunk_index`]: the chunks of a TOAST relation.
 //! * [`files`]: relation files; [`saved`]: saved pages.
+//! * [`look`]: one look at some blocks of a live table; [`live`]: all of it; `run`: all tables.
 //! * [`judged`]: what came out; [`result`]: how it is reported.
 
 pub mod chunk_index;
@@ -15,8 +16,11 @@ pub mod custom;
 pub mod files;
 pub mod finding;
 pub mod judged;
+pub mod live;
+pub mod look;
 pub mod page;
 pub mod result;
+pub(crate) mod run;
 pub mod saved;
 pub mod subject;
 pub mod tuple;

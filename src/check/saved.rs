@@ -1,7 +1,7 @@
 //! A check of saved pages: what psql printed for `get_raw_page`.
 
 use super::collector::Collector;
-use super::files::Tell;
+use super::files::{Tell, UNKNOWN};
 use super::judged::Checked;
 use super::subject::{Depth, Subject};
 use super::value::Toast;
@@ -54,6 +54,10 @@ pub fn saved_pages(
             checked.looked.blocks += 1;
             checked.looked.add(&collector.looked);
             checked.looked.values += collector.externals.len() as u64;
+            if collector.unknown > 0 {
+                checked.note(UNKNOWN);
+                checked.is_incomplete = true;
+            }
             for finding in collector.findings {
                 if fail_fast && checked.findings() > 0 {
                     break;

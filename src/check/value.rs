@@ -260,7 +260,7 @@ mod tests {
     }
 
     fn chunk(seq: i32, size: u32) -> ChunkSeen {
-        let tid = ItemPointer { block: BlockNumber(0), item: seq as u16 + 1 };
+        let tid = ItemPointer { block: BlockNumber(0), item: seq.unsigned_abs() as u16 + 1 };
         ChunkSeen { tid, seq, form: ChunkForm::Plain, size, fate: Fate::Committed }
     }
 

@@ -3,18 +3,23 @@
 use std::io::{BufWriter, Stdout};
 
 use super::exit::{Exit, Failure};
-use super::inspect::InspectArgs;
+use super::inspect::{InspectArgs, ScanToastArg};
 use super::inspect_request::File;
-use super::terminal::{self, ReadingProgress};
+use super::terminal::{self, ReadingProgress, tell};
 use crate::check::files::{self, FileOptions};
 use crate::check::finding::Finding;
 use crate::check::judged::Checked;
+use crate::check::run::{self, CheckRequest, CheckSink};
 use crate::check::saved;
 use crate::disk::desc::TupleDesc;
-use crate::inspect::live::InspectError;
+use crate::inspect::live::{InspectError, Inspector};
 use crate::inspect::offline::{FileTarget, OfflineError};
 use crate::inspect::result::ServerReport;
 use crate::report::check::CheckWriter;
+use crate::server::sink::{Failed, RunError, Sink};
+
+/// TOAST relations up to this size are read whole unless the user says otherwise.
+const TOAST_LIMIT: u64 = 1 << 30;
 
 /// Where findings are printed, and how the run ends by them.
 pub(super) struct CheckOutput {
@@ -30,7 +35,7 @@ impl CheckOutput {
         CheckOutput { writer, damaged: false, incomplete: false }
     }
 
-    pub(super) fn finding(&mut self, finding: &Finding) -> std::io::Result<()> {
+    pub(super) fn print(&mut self, finding: &Finding) -> std::io::Result<()> {
         self.damaged = true;
         self.writer.finding(finding)
     }
@@ -48,6 +53,51 @@ impl CheckOutput {
             _ if self.incomplete => Ok(Exit::Incomplete),
             _ => Ok(Exit::Ok),
         }
+    }
+}
+
+/// Checks relations of a server.
+pub(super) async fn relations(args: &InspectArgs, inspector: &Inspector) -> Result<Exit, Failure> {
+    let request = CheckRequest {
+        tables: args.tables.clone(),
+        decompress: !args.checking.no_decompress,
+        content: args.checking.deep,
+        fail_fast: args.checking.fail_fast,
+        toast_limit: match args.scan_toast {
+            ScanToastArg::Auto => TOAST_LIMIT,
+            ScanToastArg::Always => u64::MAX,
+            ScanToastArg::Never => 0,
+        },
+    };
+    let mut output = CheckOutput::new(args, Some(inspector.server_report()));
+    match run::check(inspector, &request, &mut output, terminal::interrupted()).await {
+        Ok(()) => output.end(),
+        Err(RunError::Output(error)) => terminal::unwritable(&error),
+        Err(RunError::Failed(failed)) => {
+            output.end()?;
+            Err(failed.into())
+        }
+    }
+}
+
+impl Sink<Checked> for CheckOutput {
+    fn found(&mut self, checked: Checked) -> std::io::Result<()> {
+        self.relation(&checked)
+    }
+
+    fn failed(&mut self, failed: Failed) {
+        self.incomplete = true;
+        tell(&format!("error: {}", failed.message));
+    }
+
+    fn notice(&mut self, text: &str) {
+        tell(text);
+    }
+}
+
+impl CheckSink for CheckOutput {
+    fn finding(&mut self, finding: Finding) -> std::io::Result<()> {
+        self.print(&finding)
     }
 }
 
@@ -71,7 +121,7 @@ pub(super) fn relation_file(args: &InspectArgs, file: &File) -> Result<Exit, Fai
     };
     let mut output = CheckOutput::new(args, None);
     let progress = ReadingProgress::default();
-    let tell = &mut |finding: Finding| output.finding(&finding);
+    let tell = &mut |finding: Finding| output.print(&finding);
     match files::relation_file(&target, &options, &progress, tell) {
         Ok(checked) => written(output.relation(&checked), output),
         Err(OfflineError::Inspect(InspectError::Output(error))) => terminal::unwritable(&error),
@@ -89,7 +139,7 @@ pub(super) fn saved_pages(
     let mut output = CheckOutput::new(args, None);
     let depth = args.checking.depth(&args.checking.encoding);
     let fail_fast = args.checking.fail_fast;
-    let tell = &mut |finding: Finding| output.finding(&finding);
+    let tell = &mut |finding: Finding| output.print(&finding);
     match saved::saved_pages(name, text, desc, depth, fail_fast, tell) {
         Ok(checked) => written(output.relation(&checked), output),
         Err(error) => terminal::unwritable(&error),

@@ -33,8 +33,9 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         }
         Asked::File { file, value } => relation_file(args, &file, value.as_ref()),
         Asked::Saved { name, text, desc, order } => saved(args, &name, &text, &desc, order),
-        Asked::Relations { .. } if args.checking.check => {
-            Err(Failure::usage("--check takes a relation file or saved pages"))
+        Asked::Relations { options, .. } if args.checking.check => {
+            let threads = usize::from(args.connections());
+            terminal::runtime(threads)?.block_on(checked(args, options))
         }
         Asked::Value { table, place, options } => {
             terminal::runtime(1)?.block_on(value(args, &table, &place, options))
@@ -67,6 +68,11 @@ async fn relations(
     let interrupt = terminal::interrupted();
     let ended = run::relations(&inspector, request, &mut output, interrupt).await;
     output.end(ended)
+}
+
+async fn checked(args: &InspectArgs, options: Options) -> Result<Exit, Failure> {
+    let inspector = inspector(args, args.connections(), options).await?;
+    inspect_check::relations(args, &inspector).await
 }
 
 async fn value(

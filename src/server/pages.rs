@@ -347,8 +347,18 @@ impl PageReader {
              WHERE ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
             self.relation
         );
-        let rows =
-            self.connection.client().query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await?;
+        let client = self.connection.client();
+        client.batch_execute("SAVEPOINT toastctl_ask").await?;
+        let rows = match client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await {
+            Ok(rows) => rows,
+            // what the server cannot tell of a damaged tuple stays unknown
+            Err(error) if is_about_data(&error) => {
+                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_ask").await?;
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        client.batch_execute("RELEASE SAVEPOINT toastctl_ask").await?;
         let visible = rows
             .iter()
             .map(|row| row.try_get::<_, String>(0))
@@ -364,7 +374,7 @@ impl PageReader {
 
 /// Whether the server refused because of what stands in the relation (class XX, class 22, or a
 /// block that is gone), so that reading can go on with other blocks.
-fn is_about_data(error: &tokio_postgres::Error) -> bool {
+pub(crate) fn is_about_data(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|db| {
         let code = db.code().code();
         code.starts_with("XX") || code.starts_with("22") || code.starts_with("58")

@@ -253,7 +253,7 @@ fn page_cases() -> Vec<Case> {
             let first = word(&f.heap, Files::pointer(0, 1));
             line_pointer(f, first, "TC012")
         }),
-        case("toast_page", |f| {
+        on(On::Files, "toast_page", |f| {
             let lost = f.chunk(2, "ext", 1).block;
             let mut found = Vec::new();
             for (item, column) in
@@ -276,7 +276,7 @@ fn page_cases() -> Vec<Case> {
             found.push(format!("TC001 toast {lost}/- - 10"));
             found
         }),
-        case("toast_pointer", |f| {
+        on(On::Files, "toast_pointer", |f| {
             let chunk = f.chunk(2, "ext", 1);
             let at = Files::pointer(chunk.block, chunk.item);
             change_word(&mut f.toast, at, |word| word + 1);
@@ -285,7 +285,7 @@ fn page_cases() -> Vec<Case> {
             found.push(format!("TC010 toast {place}"));
             found
         }),
-        case("toast_hoff", |f| {
+        on(On::Files, "toast_hoff", |f| {
             let chunk = f.chunk(2, "ext", 1);
             f.toast[chunk.tuple + 22] = 32;
             let mut found = chunks(f, "TC051");
@@ -466,7 +466,7 @@ fn chunk_cases() -> Vec<Case> {
             f.remove_chunk(2, 2);
             chunks(f, "TC052")
         }),
-        on(On::Files, "chunk_twice", |f| {
+        case("chunk_twice", |f| {
             let chunk = f.chunk(2, "ext", 1);
             set_word(&mut f.toast, chunk.tuple + 28, 0);
             chunks(f, "TC053")
@@ -477,7 +477,7 @@ fn chunk_cases() -> Vec<Case> {
             set_word(&mut f.heap, at + 6, 3992);
             chunks(f, "TC054")
         }),
-        on(On::Files, "chunk_negative", |f| {
+        case("chunk_negative", |f| {
             let chunk = f.chunk(2, "ext", 1);
             set_word(&mut f.toast, chunk.tuple + 28, u32::MAX);
             chunks(f, "TC054")

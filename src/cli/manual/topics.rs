@@ -1,7 +1,6 @@
 //! The topics of `toastctl help`.
 
 use super::{Item, Topic};
-use crate::check::code::MEANINGS;
 
 /// All topics.
 pub const TOPICS: [Topic; 6] = [POLICIES, FORMS, FINDINGS, EXIT_CODES, PERMISSIONS, JSON];
@@ -56,11 +55,30 @@ pub const FORMS: Topic = Topic {
 pub const FINDINGS: Topic = Topic {
     name: "findings",
     about: "the codes of inspect --check, and what each means",
-    intro: &["The codes never change their meaning. TC00x are pages, TC01x line pointers, TC02x \
-              tuple headers, TC03x attributes, TC04x TOAST pointers, TC05x chunks, TC06x compressed \
-              data, TC07x contents (--deep), TC08x the TOAST relation, TC09x pointers of pluggable \
-              toasters. TC025 and TC080 are warnings: everything can still be read."],
-    items: &MEANINGS,
+    intro: &["The codes never change their meaning. All are errors but TC025 and TC080."],
+    items: &[
+        ("TC001 to TC004", "Page: header, checksum, new but not empty, unreadable."),
+        ("TC010 to TC012", "Line pointer: no tuple, wrong redirect, shared bytes."),
+        (
+            "TC020 to TC026",
+            "Tuple header: t_hoff, too many attributes, t_infomask, xmin, xmax, null bitmap, hint \
+             bit against pg_xact (--xact).",
+        ),
+        ("TC030 to TC033", "Attribute: past the end, length, C string, bytes left over."),
+        (
+            "TC040 to TC046",
+            "TOAST pointer: tag, method, HEAP_HASEXTERNAL, relation, raw size, stored size, value ID.",
+        ),
+        (
+            "TC050 to TC058",
+            "Chunks: none, one missing, early end, a number twice, a wrong number, size, NULL, \
+             compressed, unreadable.",
+        ),
+        ("TC060 to TC062", "Compressed data: in the row, out of line, against the pointer."),
+        ("TC070 to TC073", "Content (--deep): jsonb, encoding, numeric, array."),
+        ("TC080 to TC082", "TOAST relation: no row refers, index entry missing, or wrong."),
+        ("TC090 to TC094", "Pluggable toaster: pointer, version, TID, patch, list of TIDs."),
+    ],
 };
 
 /// `toastctl help exit-codes`.

@@ -28,6 +28,15 @@ const INSPECT: Manual = Manual {
             "How much complies with a policy",
             "toastctl inspect orders --policy chunk-saving --method lz4",
         ),
+        ("Is anything damaged, in the whole database", "toastctl inspect --check -d shop"),
+        (
+            "The same of one table, with what is in its values, for a program",
+            "toastctl inspect orders --check --deep --format jsonl",
+        ),
+        (
+            "Before a backup's relation is trusted",
+            "toastctl inspect --check --relation-file base/5/16384 --toast-file base/5/16387 --xact pg_xact --columns @columns.json",
+        ),
         ("Every value with its form and place", "toastctl inspect orders --values --format csv"),
         ("One value taken apart", "toastctl inspect --value 'orders.doc@(0,1)'"),
         (

@@ -192,6 +192,22 @@ pub enum ToastError {
         /// What is wrong.
         problem: String,
     },
+    /// The list of TIDs in a pointer of `jsonb_toaster` cannot be, or is not as long as the value.
+    #[error("invalid jsonb_toaster pointer at byte {byte}: {problem}")]
+    TidList {
+        /// Offset in the datum.
+        byte: usize,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A patch in a pointer of `jsonb_toaster` does not lie in the value.
+    #[error("invalid jsonb_toaster pointer at byte {byte}: {problem}")]
+    Patch {
+        /// Offset in the datum.
+        byte: usize,
+        /// What is wrong.
+        problem: String,
+    },
     /// A custom pointer without its payload.
     #[error(
         "payload missing: the server stored only the first {head} bytes of the custom pointer, \

@@ -28,8 +28,7 @@ pub fn container(
     if let Some(Patch { offset, bytes }) = patch {
         let length = container.len();
         let target = container.get_mut(offset..).and_then(|rest| rest.get_mut(..bytes.len()));
-        let target = target.ok_or_else(|| ToastError::Custom {
-            toaster: "jsonb_toaster",
+        let target = target.ok_or_else(|| ToastError::Patch {
             byte: 38,
             problem: format!(
                 "patch of {} bytes at {offset}, outside the {length} bytes of its base",
@@ -51,8 +50,7 @@ fn by_tids(
     let ValueRef { relation, value_id } = value;
     let expected = page.chunks(pointer.stored_size());
     if tids.len() != expected as usize {
-        return Err(ToastError::Custom {
-            toaster: "jsonb_toaster",
+        return Err(ToastError::TidList {
             byte: 16,
             problem: format!("{} TIDs, {expected} chunks expected", tids.len()),
         });

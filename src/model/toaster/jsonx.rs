@@ -182,11 +182,12 @@ fn external<'a>(
     order: ByteOrder,
 ) -> Result<(Access, Option<Patch<'a>>), ToastError> {
     super::stock::checked(pointer).map_err(|problem| error(DATA_AT, problem.to_string()))?;
-    let at = |problem: String| error(BEHIND_POINTER, problem);
+    let in_list = |problem: String| ToastError::TidList { byte: BEHIND_POINTER, problem };
+    let at = |problem: String| ToastError::Patch { byte: BEHIND_POINTER, problem };
     let list = |tids: Result<Vec<ItemPointer>, tids::TidError>| {
-        let tids = tids.map_err(|problem| at(problem.to_string()))?;
+        let tids = tids.map_err(|problem| in_list(problem.to_string()))?;
         match tids.iter().find(|tid| tid.item == 0) {
-            Some(tid) => Err(at(format!("TID {tid} cannot be"))),
+            Some(tid) => Err(in_list(format!("TID {tid} cannot be"))),
             None => Ok(tids),
         }
     };
@@ -211,7 +212,9 @@ fn external<'a>(
             let access = if kind == 5 { Access::ChunkId } else { Access::CompressedChunks };
             Ok((access, Some(Patch { offset, bytes })))
         }
-        _ if !rest.is_empty() => Err(at(format!("{} bytes behind the pointer", rest.len()))),
+        _ if !rest.is_empty() => {
+            Err(error(BEHIND_POINTER, format!("{} bytes behind the pointer", rest.len())))
+        }
         4 => Ok((Access::CompressedChunks, None)),
         _ => Ok((Access::ChunkId, None)),
     }

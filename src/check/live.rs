@@ -1,0 +1,526 @@
+//! A check of one table of a live server: batch by batch on all connections, each batch in a
+//! transaction of its own. What looks wrong is looked at again in another one before it is told.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::code::Code;
+use super::files::UNKNOWN;
+use super::finding::Finding;
+use super::judged::Checked;
+use super::look::{About, Look, Looker, Seen, Which};
+use super::subject::External;
+use crate::disk::page::{Page, PageState};
+use crate::disk::{BlockNumber, ItemPointer};
+use crate::heap::problem::Place;
+use crate::heap::progress::Progress;
+use crate::server::LiveError;
+use crate::server::catalog::Relation;
+use crate::server::checking::{self, By};
+use crate::server::connect::Connection;
+use crate::server::snapshot;
+use crate::server::sql::quote_qualified;
+
+/// Blocks of one batch.
+const BATCH: u32 = 512;
+/// How often what looks wrong is looked at again, at the most, until two looks agree.
+const LOOKS: usize = 4;
+/// Findings of missing chunks that are kept to be held against the TOAST relation itself.
+const MAX_MISSING: usize = 100_000;
+/// Values without a row that are kept to be looked at again.
+const MAX_CANDIDATES: usize = 1_000_000;
+/// How long a page may be half written.
+const TORN: Duration = Duration::from_millis(100);
+
+/// How a table is checked.
+#[derive(Debug, Clone, Copy)]
+pub struct LiveOptions {
+    /// Whether the first finding ends the check.
+    pub fail_fast: bool,
+    /// Whether the pages of the TOAST relation are looked at too.
+    pub toast_pages: bool,
+}
+
+/// Why a table could not be checked to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The server's answer.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    /// Findings could not be written.
+    #[error("could not write: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+/// The parts of a check that one table has.
+pub struct Table {
+    connections: Vec<Arc<Connection>>,
+    about: Arc<About>,
+    relation: Arc<Relation>,
+    options: LiveOptions,
+}
+
+/// What a worker tells of a batch.
+struct Part {
+    blocks: u64,
+    look: Look,
+}
+
+impl Table {
+    /// A table of the server that `connections` lead to.
+    pub fn new(
+        connections: Vec<Arc<Connection>>,
+        about: Arc<About>,
+        relation: Arc<Relation>,
+        options: LiveOptions,
+    ) -> Table {
+        Table { connections, about, relation, options }
+    }
+
+    /// Checks the table; `None` if it was dropped meanwhile.
+    pub async fn check(
+        &self,
+        progress: &dyn Progress,
+        stop: &Arc<AtomicBool>,
+        tell: &mut (dyn FnMut(Finding) -> std::io::Result<()> + Send),
+    ) -> Result<Option<Checked>, CheckError> {
+        let leader = self.connections.first().ok_or_else(no_connection)?;
+        let mut first = self.looker(leader);
+        let Some(start) = first.begin().await? else {
+            snapshot::abandon(leader.client()).await.map_err(CheckError::Live)?;
+            return Ok(None);
+        };
+        snapshot::end(leader.client()).await.map_err(CheckError::Live)?;
+        let name = self.relation.display_name();
+        if start.is_out_of_reach {
+            let mut checked = Checked::of(&name);
+            checked.note("the table is unlogged, and has no rows on a standby");
+            return Ok(Some(checked));
+        }
+        let mut run = Run {
+            checked: Checked::of(&name),
+            tell,
+            fail_fast: self.options.fail_fast,
+            known: Vec::new(),
+            is_complete: true,
+            missing: Vec::new(),
+            candidates: None,
+        };
+        self.relation_of(Which::Heap, start.blocks, &name, progress, stop, &mut run).await?;
+        self.missing(&mut first, &mut run).await?;
+        let toast = first.relation().toast.clone();
+        if let (Some(toast), false) = (toast, run.is_done()) {
+            if self.options.toast_pages {
+                let blocks = toast.bytes / self.about.server.page_size.bytes() as u64;
+                let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+                let name = first.name(Which::Toast);
+                if run.is_complete && run.checked.errors == 0 {
+                    run.known.sort_unstable();
+                    run.candidates = Some((start.snapshot.clone(), HashSet::new()));
+                }
+                self.relation_of(Which::Toast, blocks, &name, progress, stop, &mut run).await?;
+                self.orphans(&mut first, &mut run).await?;
+            } else {
+                run.checked.note(format!(
+                    "the pages of {} were not looked at by themselves (--scan-toast always)",
+                    first.name(Which::Toast)
+                ));
+            }
+        }
+        Ok(Some(run.checked))
+    }
+
+    fn looker(&self, connection: &Arc<Connection>) -> Looker {
+        let (about, relation) = (Arc::clone(&self.about), Arc::clone(&self.relation));
+        Looker::new(Arc::clone(connection), about, relation)
+    }
+
+    /// Looks at all blocks of the table, or of its TOAST relation, on all connections.
+    async fn relation_of(
+        &self,
+        which: Which,
+        blocks: u32,
+        name: &str,
+        progress: &dyn Progress,
+        stop: &Arc<AtomicBool>,
+        run: &mut Run<'_>,
+    ) -> Result<(), CheckError> {
+        progress.begin(name, u64::from(blocks));
+        let next = Arc::new(AtomicU32::new(0));
+        let done = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = unbounded_channel();
+        let tasks: Vec<_> = self
+            .connections
+            .iter()
+            .map(|connection| {
+                let worker = Worker {
+                    looker: self.looker(connection),
+                    connection: Arc::clone(connection),
+                    about: Arc::clone(&self.about),
+                    which,
+                    blocks,
+                    next: Arc::clone(&next),
+                    done: Arc::clone(&done),
+                    stop: Arc::clone(stop),
+                };
+                tokio::spawn(worker.run(sender.clone()))
+            })
+            .collect();
+        drop(sender);
+        let told = run.collect(receiver, which, progress, &done).await;
+        let mut ended = Ok(());
+        for task in tasks {
+            let joined = task.await.map_err(std::io::Error::other)?;
+            ended = ended.and(joined);
+        }
+        progress.end();
+        told?;
+        Ok(ended?)
+    }
+
+    /// Tells missing chunks, after a look at the TOAST relation without its index.
+    async fn missing(&self, looker: &mut Looker, run: &mut Run<'_>) -> Result<(), CheckError> {
+        if run.missing.is_empty() {
+            return Ok(());
+        }
+        let missing = std::mem::take(&mut run.missing);
+        let mut ids: Vec<u32> = missing.iter().map(|(_, v)| v.pointer.value_id.0).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let unindexed = self.unindexed(looker, &ids).await?;
+        for (finding, value) in missing {
+            let found = match unindexed.get(&value.pointer.value_id.0) {
+                Some((seq, tid)) => Finding {
+                    expected: format!(
+                        "an entry for chunk {seq} of value {}",
+                        value.pointer.value_id
+                    ),
+                    found: format!("none, but the chunk is at {tid}"),
+                    code: Code::IndexEntryMissing,
+                    chunk: Some(*tid),
+                    ..finding
+                },
+                None => finding,
+            };
+            run.tell(found)?;
+        }
+        Ok(())
+    }
+
+    /// Of each value a chunk that is in the TOAST relation and not found by its index.
+    async fn unindexed(
+        &self,
+        looker: &mut Looker,
+        ids: &[u32],
+    ) -> Result<HashMap<u32, (i32, ItemPointer)>, CheckError> {
+        let leader = self.connections.first().ok_or_else(no_connection)?;
+        let mut unindexed = HashMap::new();
+        let Some(toast) = &looker.relation().toast else { return Ok(unindexed) };
+        let quoted = quote_qualified("pg_toast", &toast.name);
+        if looker.begin().await?.is_some() {
+            let client = leader.client();
+            // the first that the server cannot read leaves the findings as they are
+            let by_scan = checking::chunks(client, &quoted, ids, By::Scan, None).await;
+            if let Ok(rows) = by_scan
+                && let Ok(by_index) = checking::chunks(client, &quoted, ids, By::Index, None).await
+            {
+                let found: HashSet<ItemPointer> = by_index.iter().map(|row| row.tid).collect();
+                for row in rows.iter().rev().filter(|row| !found.contains(&row.tid)) {
+                    unindexed.insert(row.value_id.0, (row.seq.unwrap_or(0), row.tid));
+                }
+            }
+        }
+        snapshot::abandon(leader.client()).await.map_err(CheckError::Live)?;
+        Ok(unindexed)
+    }
+
+    /// Tells chunks that nobody refers to. Rows may have moved behind the check's back: whether there
+    /// are such is decided in one snapshot, which is taken only if there may be.
+    async fn orphans(&self, looker: &mut Looker, run: &mut Run<'_>) -> Result<(), CheckError> {
+        let Some((_, candidates)) = run.candidates.take() else { return Ok(()) };
+        if candidates.is_empty() || run.is_done() {
+            return Ok(());
+        }
+        let leader = self.connections.first().ok_or_else(no_connection)?;
+        let toast = looker.name(Which::Toast);
+        let mut ids: Vec<u32> = candidates.into_iter().collect();
+        ids.sort_unstable();
+        let mut left = Vec::new();
+        let (mut known, mut is_complete) = (Vec::new(), true);
+        if let Some(standing) = looker.begin().await?
+            && let Some(relation) = &looker.relation().toast
+        {
+            let quoted = quote_qualified("pg_toast", &relation.name);
+            left = checking::chunks(leader.client(), &quoted, &ids, By::Index, None).await?;
+            for first in (0..standing.blocks).step_by(BATCH as usize) {
+                if left.is_empty() {
+                    break;
+                }
+                let end = first.saturating_add(BATCH).min(standing.blocks);
+                let blocks: Vec<BlockNumber> = (first..end).map(BlockNumber).collect();
+                let (more, whole) = looker.references(&standing, &blocks).await?;
+                is_complete &= whole;
+                known.extend(more.into_iter().filter(|id| ids.binary_search(id).is_ok()));
+            }
+        }
+        snapshot::abandon(leader.client()).await.map_err(CheckError::Live)?;
+        if !is_complete {
+            return Ok(());
+        }
+        let known: HashSet<u32> = known.into_iter().collect();
+        left.retain(|row| !known.contains(&row.value_id.0));
+        left.sort_by_key(|row| (row.value_id, row.seq, row.tid));
+        for own in left.chunk_by(|a, b| a.value_id == b.value_id) {
+            let Some(first) = own.first() else { continue };
+            let place = Place {
+                block: Some(first.tid.block),
+                item: Some(first.tid.item),
+                ..Place::of(toast.as_str())
+            };
+            let bytes: i64 = own.iter().map(|row| i64::from(row.raw_size.unwrap_or(0))).sum();
+            let found = format!("{} chunks of value {}, {bytes} bytes", own.len(), first.value_id);
+            run.tell(Finding::new(Code::Orphan, place, "a row that refers to them", found))?;
+        }
+        Ok(())
+    }
+}
+
+fn no_connection() -> LiveError {
+    LiveError::Unexpected("no connection".into())
+}
+
+/// What a check has come to so far, and where its findings go.
+struct Run<'t> {
+    checked: Checked,
+    tell: &'t mut (dyn FnMut(Finding) -> std::io::Result<()> + Send),
+    fail_fast: bool,
+    known: Vec<u32>,
+    is_complete: bool,
+    missing: Vec<(Finding, External)>,
+    /// Values of the TOAST relation that were there when the check began and to which no row is known
+    /// to refer.
+    candidates: Option<(crate::model::visibility::Snapshot, HashSet<u32>)>,
+}
+
+impl Run<'_> {
+    fn is_done(&self) -> bool {
+        self.fail_fast && self.checked.findings() > 0
+    }
+
+    fn tell(&mut self, finding: Finding) -> std::io::Result<()> {
+        let claimed = match (finding.place.block, finding.place.item) {
+            (Some(block), Some(item)) => Some(ItemPointer { block, item }),
+            _ => None,
+        };
+        let is_told = finding.place.source != self.checked.relation
+            && claimed.is_some_and(|tid| self.checked.claimed.contains(&tid));
+        if self.is_done() || is_told {
+            return Ok(());
+        }
+        self.checked.count(&finding);
+        (self.tell)(finding)
+    }
+
+    async fn collect(
+        &mut self,
+        mut receiver: UnboundedReceiver<Part>,
+        which: Which,
+        progress: &dyn Progress,
+        done: &AtomicBool,
+    ) -> std::io::Result<()> {
+        let mut told = Ok(());
+        while let Some(Part { blocks, look }) = receiver.recv().await {
+            progress.advance(blocks);
+            self.checked.looked.add(&look.looked);
+            if look.elsewhere > 0 {
+                self.checked.note("values of other TOAST relations were not looked at");
+                self.checked.is_incomplete = true;
+            }
+            if look.unknown > 0 {
+                self.checked.note(UNKNOWN);
+                self.checked.is_incomplete = true;
+            }
+            if which == Which::Heap {
+                self.is_complete &= look.is_complete && look.elsewhere == 0;
+                self.known.extend(look.known);
+            }
+            if let Some((start, candidates)) = &mut self.candidates {
+                for (id, xmin) in look.chunks {
+                    let is_old = xmin.0 <= 2 || start.is_finished(xmin);
+                    let is_new = is_old && self.known.binary_search(&id).is_err();
+                    if is_new && candidates.len() < MAX_CANDIDATES {
+                        candidates.insert(id);
+                    }
+                }
+            }
+            for (finding, value) in look.missing {
+                if self.missing.len() < MAX_MISSING {
+                    self.missing.push((finding, value));
+                } else if told.is_ok() {
+                    told = self.tell(finding);
+                }
+            }
+            for finding in look.findings {
+                if told.is_ok() {
+                    told = self.tell(finding);
+                }
+            }
+            let is_found = self.is_done() || self.fail_fast && !self.missing.is_empty();
+            if is_found || told.is_err() {
+                done.store(true, Ordering::Relaxed);
+            }
+        }
+        told
+    }
+}
+
+/// One connection's share.
+struct Worker {
+    looker: Looker,
+    connection: Arc<Connection>,
+    about: Arc<About>,
+    which: Which,
+    blocks: u32,
+    next: Arc<AtomicU32>,
+    done: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Worker {
+    async fn run(mut self, sender: UnboundedSender<Part>) -> Result<(), LiveError> {
+        loop {
+            let first = self.next.fetch_add(BATCH, Ordering::Relaxed);
+            let ended = self.done.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed);
+            if first >= self.blocks || ended {
+                return Ok(());
+            }
+            let range = first..first.saturating_add(BATCH).min(self.blocks);
+            let blocks: Vec<BlockNumber> = range.clone().map(BlockNumber).collect();
+            let Seen::Look(mut look) = self.looker.look(self.which, &blocks, false).await? else {
+                return Ok(());
+            };
+            self.confirm(&mut look).await?;
+            if self.about.storage.checksums {
+                self.checksums(range.clone(), &mut look).await?;
+            }
+            if sender.send(Part { blocks: u64::from(range.end - range.start), look }).is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Leaves of the findings only those that another look has too.
+    async fn confirm(&mut self, look: &mut Look) -> Result<(), LiveError> {
+        let mut findings = std::mem::take(&mut look.findings);
+        let mut missing = std::mem::take(&mut look.missing);
+        for _ in 0..LOOKS {
+            let own = self.looker.name(self.which);
+            let places = findings.iter().chain(missing.iter().map(|(finding, _)| finding));
+            let places = places.filter(|finding| finding.place.source == own);
+            let mut blocks: Vec<BlockNumber> =
+                places.filter_map(|finding| finding.place.block).collect();
+            blocks.sort_unstable();
+            blocks.dedup();
+            if blocks.is_empty() {
+                return Ok(());
+            }
+            let Seen::Look(mut again) = self.looker.look(self.which, &blocks, true).await? else {
+                return Ok(());
+            };
+            let all = again.findings.len() + again.missing.len();
+            let (seen, lost) = (again.findings.clone(), again.missing.clone());
+            again.findings.retain(|one| findings.iter().any(|other| one.is_same(other)));
+            again.missing.retain(|(one, _)| missing.iter().any(|(other, _)| one.is_same(other)));
+            if again.findings.len() + again.missing.len() == all {
+                look.findings = again.findings;
+                look.missing = again.missing;
+                return Ok(());
+            }
+            // what is new is looked at once more
+            look.findings = again.findings;
+            look.missing = again.missing;
+            (findings, missing) = (seen, lost);
+        }
+        Ok(())
+    }
+
+    /// Verifies the checksums of blocks as they are on disk, for the server does so only with those
+    /// that it has to read.
+    async fn checksums(&mut self, range: Range<u32>, look: &mut Look) -> Result<(), LiveError> {
+        let size = self.about.server.page_size.bytes();
+        let name = self.looker.name(self.which);
+        let mut wrong: HashMap<u32, Vec<u8>> = HashMap::new();
+        for (block, page) in range.clone().zip(self.on_disk(range).await?.chunks_exact(size)) {
+            if checksum(block, page).is_some() {
+                wrong.insert(block, page.to_vec());
+            }
+        }
+        let told: HashSet<u32> = look
+            .findings
+            .iter()
+            .filter(|finding| finding.place.item.is_none() && finding.place.source == name)
+            .filter_map(|finding| finding.place.block.map(|block| block.0))
+            .collect();
+        wrong.retain(|block, _| !told.contains(block));
+        let mut blocks: Vec<u32> = wrong.keys().copied().collect();
+        blocks.sort_unstable();
+        for block in blocks {
+            // it may have been written just then, half of it
+            let mut before = wrong.remove(&block).unwrap_or_default();
+            let mut damage = None;
+            for _ in 0..LOOKS {
+                tokio::time::sleep(TORN).await;
+                let again = self.on_disk(block..block.saturating_add(1)).await?;
+                damage = if again.len() == size { checksum(block, &again) } else { None };
+                if damage.is_none() || again == before {
+                    break;
+                }
+                before = again;
+                damage = None;
+            }
+            if let Some((right, got)) = damage {
+                let place = Place {
+                    block: Some(BlockNumber(block)),
+                    byte: Some(8),
+                    ..Place::of(name.as_str())
+                };
+                let (right, got) = (format!("checksum 0x{right:04x}"), format!("0x{got:04x}"));
+                look.findings.push(Finding::new(Code::Checksum, place, right, got));
+            }
+        }
+        Ok(())
+    }
+
+    async fn on_disk(&mut self, range: Range<u32>) -> Result<Vec<u8>, LiveError> {
+        let relation = match (self.which, &self.looker.relation().toast) {
+            (Which::Toast, Some(toast)) => quote_qualified("pg_toast", &toast.name),
+            _ => self.looker.relation().quoted(),
+        };
+        let About { server, storage, .. } = &*self.about;
+        let read = async || {
+            storage.on_disk(self.connection.client(), server, &relation, range.clone()).await
+        };
+        match self.connection.reading(read).await {
+            // renamed, dropped or rewritten since
+            Err(LiveError::Server(error)) if error.as_db_error().is_some() => Ok(Vec::new()),
+            other => other,
+        }
+    }
+}
+
+/// The right checksum and the one that a page has, where they differ.
+fn checksum(block: u32, bytes: &[u8]) -> Option<(u16, u16)> {
+    match Page::parse(bytes) {
+        Ok(PageState::Used(page)) => {
+            let (right, got) = (page.checksum(BlockNumber(block)), page.header().checksum);
+            (right != got).then_some((right, got))
+        }
+        // the server tells when it reads it
+        Ok(PageState::New) | Err(_) => None,
+    }
+}

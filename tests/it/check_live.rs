@@ -1,0 +1,282 @@
+//! `inspect --check` on live servers: damage that is there, and no alarm where there is none.
+
+use std::collections::BTreeMap;
+
+use crate::check_cases::{Case, Files, On, apply, cases, create, paths, word};
+use crate::command::{Run, run, toastctl};
+use crate::server::{self, Database, Options, Server};
+use serde_json::Value;
+
+/// Checks tables with more arguments; the lines of findings, by table.
+fn check(database: &Database<'_>, args: &[&str]) -> (Run, Vec<Value>) {
+    let found = run(toastctl()
+        .args(["inspect", "--check", "--format", "jsonl", "-d", &database.url()])
+        .args(args));
+    let lines = found.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (found, lines)
+}
+
+/// As the cases say what must be found.
+fn told(line: &Value) -> String {
+    let text = |field: &str| match &line[field] {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let is_toast = text("relation").starts_with("pg_toast.");
+    format!(
+        "{} {} {}/{} {} {}",
+        text("code"),
+        if is_toast { "toast" } else { "heap" },
+        text("block"),
+        text("item"),
+        text("column"),
+        text("byte"),
+    )
+}
+
+/// Of each table what is found, by its name.
+fn by_table(database: &Database<'_>, lines: &[Value]) -> BTreeMap<String, Vec<String>> {
+    let names = database.psql(
+        "SELECT 'public.' || relname, 'pg_toast.pg_toast_' || oid FROM pg_class
+         WHERE relkind = 'r' AND reltoastrelid <> 0 AND relnamespace = 'public'::regnamespace",
+    );
+    let tables: BTreeMap<&str, &str> = names
+        .lines()
+        .filter_map(|line| line.split_once('|'))
+        .flat_map(|(table, toast)| [(table, table), (toast, table)])
+        .collect();
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in lines {
+        let table = tables[line["relation"].as_str().unwrap()];
+        found.entry(table.replace("public.", "")).or_default().push(told(line));
+    }
+    found
+}
+
+fn name(case: &Case) -> String {
+    format!("case_{}", case.name)
+}
+
+/// A server with a table for each case, damaged while it was stopped, and what must be found.
+fn damaged(options: &Options) -> (Server, String, BTreeMap<String, Vec<String>>) {
+    let server = Server::start(options);
+    let database = server.create_database("check_live");
+    let all: Vec<Case> = cases().into_iter().filter(|case| case.on != On::Files).collect();
+    let mut sql = "CREATE EXTENSION pageinspect; CREATE EXTENSION amcheck;".to_owned();
+    all.iter().for_each(|case| sql += &create(&name(case)));
+    sql += &create("sound");
+    database.psql(&(sql + "CHECKPOINT;"));
+    let places: Vec<_> = all.iter().map(|case| paths(&database, &name(case))).collect();
+    let base = database.name().to_owned();
+    std::mem::forget(database);
+    server.stop();
+    let mut expected = BTreeMap::new();
+    for (case, [heap, toast]) in all.iter().zip(&places) {
+        let files =
+            Files { heap: std::fs::read(heap).unwrap(), toast: std::fs::read(toast).unwrap() };
+        let (changed, findings) = apply(case, &files);
+        std::fs::write(heap, changed.heap).unwrap();
+        std::fs::write(toast, changed.toast).unwrap();
+        expected.insert(name(case), findings);
+    }
+    server.start_again();
+    (server, base, expected)
+}
+
+#[test]
+fn every_damage_of_a_server_has_its_finding_and_no_other() {
+    let (server, base, expected) = damaged(&Options::default());
+    let database = server.database(&base);
+    let (found, lines) = check(&database, &["--deep", "case_*", "sound"]);
+    assert_eq!((found.code, found.stderr.as_str()), (Some(5), ""));
+    let seen = by_table(&database, &lines);
+    let wrong: Vec<String> = expected
+        .iter()
+        .filter(|(table, findings)| seen.get(*table) != Some(findings))
+        .map(|(table, findings)| format!("{table}: {:?}, expected {findings:?}", seen.get(table)))
+        .collect();
+    assert_eq!(wrong, [""; 0]);
+    assert_eq!(seen.len(), expected.len());
+    assert!(expected.len() >= 40, "{}", expected.len());
+    beside_amcheck(&database, &expected, &seen);
+    let (found, lines) = check(&database, &["--fail-fast", "case_no_chunks", "case_hoff"]);
+    assert_eq!((found.code, lines.len()), (Some(5), 1));
+    let (found, _) = check(&database, &["sound"]);
+    assert_eq!(found.code, Some(0));
+}
+
+/// Everything that `verify_heapam` finds is found.
+fn beside_amcheck(
+    database: &Database<'_>,
+    expected: &BTreeMap<String, Vec<String>>,
+    seen: &BTreeMap<String, Vec<String>>,
+) {
+    let mut only_ours: Vec<&str> = Vec::new();
+    for table in expected.keys() {
+        let sql = format!("SELECT msg FROM verify_heapam('{table}', check_toast => true)");
+        let found = database.try_psql(&sql);
+        let theirs = found.code != Some(0) || !found.stdout.is_empty();
+        let ours = seen.contains_key(table);
+        assert!(ours || !theirs, "{table}: {}{}", found.stdout, found.stderr);
+        if ours && !theirs {
+            only_ours.extend(table.strip_prefix("case_"));
+        }
+    }
+    // of version 15: what README says that amcheck does not find
+    assert_eq!(only_ours, ONLY_OURS);
+}
+
+/// Cases that `verify_heapam` finds nothing wrong with.
+const ONLY_OURS: [&str; 26] = [
+    "array",
+    "bitmap",
+    "heap_only",
+    "inline_size",
+    "inline_stream",
+    "jsonb",
+    "left_over",
+    "lz4_stream",
+    "method_in_the_row",
+    "method_of_plain",
+    "numeric",
+    "orphan",
+    "overlap",
+    "page_size",
+    "pglz_stream",
+    "raw_size_less_than_stored",
+    "raw_size_more_than_stored",
+    "raw_size_negative",
+    "raw_size_of_compressed",
+    "redirect_to_a_root",
+    "redirect_to_itself",
+    "tcinfo_method",
+    "tcinfo_size",
+    "text_in_the_row",
+    "text_out_of_line",
+    "toast_relation",
+];
+
+#[test]
+fn chunks_that_are_deleted_or_changed_behind_the_tables_back() {
+    let database = server::shared().create_database("check_toast");
+    database.psql("CREATE EXTENSION pageinspect");
+    let mut sql = "SET allow_system_table_mods = on;".to_owned();
+    let change = |table: &str, what: &str| {
+        format!(
+            "DO $$DECLARE c regclass; v oid; BEGIN
+                 SELECT reltoastrelid INTO c FROM pg_class WHERE oid = '{table}'::regclass;
+                 EXECUTE format('SELECT min(chunk_id::int8)::oid FROM %s', c) INTO v;
+                 UPDATE pg_class SET relkind = 'r' WHERE oid = c;
+                 EXECUTE format('{what}', c, v);
+                 UPDATE pg_class SET relkind = 't' WHERE oid = c; END$$;"
+        )
+    };
+    let all = [
+        ("gone", "DELETE FROM %s WHERE chunk_id = %s", "TC050"),
+        ("first", "DELETE FROM %s WHERE chunk_id = %s AND chunk_seq = 0", "TC051"),
+        ("last", "DELETE FROM %s WHERE chunk_id = %s AND chunk_seq = 2", "TC052"),
+        (
+            "renumbered",
+            "UPDATE %s SET chunk_seq = -7 WHERE chunk_id = %s AND chunk_seq = 1",
+            "TC054",
+        ),
+        (
+            "cut",
+            "UPDATE %s SET chunk_data = ''abc'' WHERE chunk_id = %s AND chunk_seq = 1",
+            "TC055",
+        ),
+        (
+            "other",
+            "UPDATE %s SET chunk_data = substr(chunk_data, 2) || ''x'' WHERE chunk_id = %s AND chunk_seq = 0",
+            "TC062",
+        ),
+        ("nothing", "SELECT FROM %s WHERE chunk_id = %s", ""),
+    ];
+    for (table, what, _) in all {
+        sql += &format!(
+            "CREATE TABLE {table} (v text); INSERT INTO {table}
+             SELECT string_agg(md5(g::text) || repeat('abcdefgh', 2), '') FROM generate_series(1, 140) AS g;"
+        );
+        sql += &change(table, what);
+    }
+    database.psql(&sql);
+    let (_, lines) = check(&database, &[]);
+    let found = by_table(&database, &lines);
+    for (table, _, code) in all {
+        let expected: Vec<String> = [code]
+            .iter()
+            .filter(|code| !code.is_empty())
+            .map(|c| format!("{c} heap 0/1 v 24"))
+            .collect();
+        assert_eq!(found.get(table).cloned().unwrap_or_default(), expected, "{table}");
+    }
+}
+
+#[test]
+fn an_index_that_leads_elsewhere_is_told_from_chunks_that_are_gone() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("check_index");
+    database.psql(&format!(
+        "CREATE EXTENSION pageinspect; {}{} CHECKPOINT;",
+        create("nowhere"),
+        create("elsewhere")
+    ));
+    let place = |table: &str| {
+        let path = database.psql(&format!(
+            "SELECT pg_relation_filepath(i.indexrelid) FROM pg_class AS c
+             JOIN pg_index AS i ON i.indrelid = c.reltoastrelid WHERE c.oid = '{table}'::regclass"
+        ));
+        (server.data_dir().join(path), Files::read(&database, table))
+    };
+    let [nowhere, elsewhere] = ["nowhere", "elsewhere"].map(place);
+    server.stop();
+    // the entry of chunk 1 of a value: its TID, 2 bytes, chunk_id, chunk_seq
+    let change = |(path, files): &(std::path::PathBuf, Files), tid: [u8; 6]| {
+        let mut index = std::fs::read(path).unwrap();
+        let id = files.value_id(2, "ext");
+        let at =
+            (0..index.len() - 8).find(|&at| word(&index, at) == id && word(&index, at + 4) == 1);
+        let at = at.unwrap() - 8;
+        index[at..at + 6].copy_from_slice(&tid);
+        std::fs::write(path, index).unwrap();
+    };
+    let chunk = elsewhere.1.chunk(3, "cmp", 0);
+    let block = u8::try_from(chunk.block).unwrap();
+    change(&nowhere, [0, 0, 0, 0, 200, 0]);
+    change(&elsewhere, [0, 0, block, 0, chunk.item as u8, 0]);
+    server.start_again();
+    let (found, lines) = check(&database, &["nowhere", "elsewhere"]);
+    assert_eq!(found.code, Some(5), "{}", found.stderr);
+    let seen = by_table(&database, &lines);
+    let byte = nowhere.1.value(2, "ext").tuple;
+    assert_eq!(seen["nowhere"], [format!("TC081 heap 0/2 ext {byte}")]);
+    let mut both = seen["elsewhere"].clone();
+    both.sort();
+    let wrong = format!("TC082 toast {}/{} - -", chunk.block, chunk.item);
+    assert_eq!(both, [format!("TC081 heap 0/2 ext {byte}"), wrong]);
+}
+
+#[test]
+fn a_standby_and_an_unlogged_table_after_a_crash_give_no_alarm() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("check_standby");
+    database.psql(&format!(
+        "CREATE EXTENSION pageinspect; {} CREATE UNLOGGED TABLE u (v text);
+         ALTER TABLE u ALTER v SET STORAGE external;
+         INSERT INTO u SELECT repeat('x', 9000) FROM generate_series(1, 20); CHECKPOINT;
+         UPDATE t SET ext = ext || 'x' WHERE id < 3; DELETE FROM t WHERE id = 4;",
+        create("t")
+    ));
+    let standby = server.start_standby();
+    let there = standby.database(database.name());
+    let (found, lines) = check(&there, &["--deep"]);
+    assert_eq!((found.code, lines.len()), (Some(0), 0), "{}{}", found.stdout, found.stderr);
+    drop(there);
+    drop(standby);
+    let (found, _) = check(&database, &["--deep"]);
+    assert_eq!(found.code, Some(0), "{}{}", found.stdout, found.stderr);
+    server.restart_immediate();
+    let (found, _) = check(&database, &["--deep"]);
+    assert_eq!(found.code, Some(0), "{}{}", found.stdout, found.stderr);
+}
