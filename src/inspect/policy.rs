@@ -10,7 +10,7 @@ use crate::retoast::check::preflight::own_sessions;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::goal::PolicyGoal;
 use crate::retoast::share;
-use crate::retoast::sweep::eyes::Eyes;
+use crate::retoast::sweep::scan_source::ScanSource;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
@@ -32,9 +32,9 @@ pub(super) async fn add(
     let PolicyRequest { policy, method } = *request;
     let goal = PolicyGoal { policy, method, new_extended: false };
     let server = &inspector.server;
-    let eyes = match (&server.pageinspect, report.source) {
-        (Some(pageinspect), Source::Pageinspect) => Eyes::Pages(pageinspect.clone()),
-        _ => Eyes::Functions,
+    let source = match (&server.pageinspect, report.source) {
+        (Some(pageinspect), Source::Pageinspect) => ScanSource::Pages(pageinspect.clone()),
+        _ => ScanSource::Functions,
     };
     let connection = inspector.leader()?;
     let asker = connection
@@ -48,7 +48,7 @@ pub(super) async fn add(
     if let Err(refusal) = alone {
         return Err(refused(refusal, "--policy", relation.oid, &connections).await);
     }
-    let shares = share::shares(connection, &asker, server, relation.clone(), eyes, goal).await;
+    let shares = share::shares(connection, &asker, server, relation.clone(), source, goal).await;
     let shares = match shares {
         Ok(shares) => shares,
         Err(refusal) => {

@@ -8,9 +8,9 @@ use super::goal::{Goal, PolicyGoal};
 use super::judge::Judge;
 use super::judge::pluggable;
 use super::pace::gauges;
-use super::sweep::eyes::Eyes;
 use super::sweep::machine::CHUNK;
-use super::sweep::policy_state::{Notebook, RuleScan, Share};
+use super::sweep::policy_state::{RuleScan, SeenRows, Share};
+use super::sweep::scan_source::ScanSource;
 use super::sweep::scanner::Scanner;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
@@ -25,7 +25,7 @@ pub async fn shares(
     asker: &Arc<Connection>,
     server: &Server,
     relation: Relation,
-    eyes: Eyes,
+    source: ScanSource,
     goal: PolicyGoal,
 ) -> Result<Vec<(String, String, Share)>, Refusal> {
     if server.in_recovery {
@@ -40,7 +40,7 @@ pub async fn shares(
         .reading(async || {
             let toasters = toasters::ask(client, server).await?;
             let plan = pluggable::plan(toasters.as_ref(), &[], &Goal::Policy(goal))?;
-            if plan.is_some() && matches!(eyes, Eyes::Functions) {
+            if plan.is_some() && matches!(source, ScanSource::Functions) {
                 return Err(Refusal::Refused(
                     "pages must be read here: nothing else tells which values toasters of pg_toaster \
                      store\n\
@@ -54,14 +54,14 @@ pub async fn shares(
         })
         .await?;
     let blocks = u32::try_from(bytes / server.page_size.bytes() as u64).unwrap_or(u32::MAX);
-    let notebook = Notebook::default();
-    let by_rule = RuleScan::new(&notebook, None, true);
-    let mut scanner = Scanner::new(connection, asker, server, &ready, eyes, by_rule);
+    let seen_rows = SeenRows::default();
+    let by_rule = RuleScan::new(&seen_rows, None, true);
+    let mut scanner = Scanner::new(connection, asker, server, &ready, source, by_rule);
     let mut first = 0;
     while first < blocks {
         let end = first.saturating_add(CHUNK).min(blocks);
         scanner.chunk(first..end).await?;
-        notebook.clear();
+        seen_rows.clear();
         first = end;
     }
     let methods = match &ready.judge {

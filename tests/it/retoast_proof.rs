@@ -11,8 +11,8 @@ use toastctl::retoast::check::ready::{Ready, TableRequest};
 use toastctl::retoast::goal::Goal;
 use toastctl::retoast::sql::forcing::Shape;
 use toastctl::retoast::sql::{self, BatchSettings, Target};
-use toastctl::retoast::sweep::eyes::Eyes;
-use toastctl::retoast::sweep::policy_state::{Notebook, RuleScan};
+use toastctl::retoast::sweep::policy_state::{RuleScan, SeenRows};
+use toastctl::retoast::sweep::scan_source::ScanSource;
 use toastctl::retoast::sweep::scanner::Scanner;
 use toastctl::server::about::Server;
 
@@ -54,13 +54,13 @@ async fn found_while_it_moves(database: &Database<'_>, with_pages: bool, hold: b
     let server = Server::ask(writer.client()).await.unwrap();
     let oid = database.psql("SELECT 't'::regclass::oid").parse().unwrap();
     let ready = ready(writer.client(), &server, oid).await;
-    let eyes = match &server.pageinspect {
-        Some(pageinspect) if with_pages => Eyes::Pages(pageinspect.clone()),
-        _ => Eyes::Functions,
+    let source = match &server.pageinspect {
+        Some(pageinspect) if with_pages => ScanSource::Pages(pageinspect.clone()),
+        _ => ScanSource::Functions,
     };
-    let notebook = Notebook::default();
-    let by_rule = RuleScan::new(&notebook, None, false);
-    let mut scanner = Scanner::new(&reader, &writer, &server, &ready, eyes, by_rule);
+    let seen_rows = SeenRows::default();
+    let by_rule = RuleScan::new(&seen_rows, None, false);
+    let mut scanner = Scanner::new(&reader, &writer, &server, &ready, source, by_rule);
     if hold {
         scanner.hold().await.unwrap();
     }

@@ -1,14 +1,13 @@
 //! A table's settings and definition: read again while the sweep runs, compared with what was set, and set
 //! right or back.
 
-use std::fmt;
-
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
+use super::difference::{Difference, Differences};
 use crate::codec::Method;
 use crate::disk::Oid;
-use crate::disk::desc::{Storage, TupleDesc};
+use crate::disk::desc::{Attribute, Storage, TupleDesc};
 use crate::retoast::goal::toaster::{Changes, ToasterChange};
 use crate::server::LiveError;
 use crate::server::sql::quote_identifier;
@@ -34,95 +33,84 @@ pub(crate) struct Column {
 
 /// What decides how values of a table are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Definition {
+pub(crate) struct Settings {
     columns: Vec<Column>,
     /// The option `toast_tuple_target`.
     target: Option<String>,
-    /// A hash of all that, as the server computes it.
+}
+
+/// That, as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Definition {
+    settings: Settings,
+    /// A hash of all of it, as the server computes it.
     hash: i64,
 }
 
-/// One way in which a definition is no longer what it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Difference {
-    /// The column's storage.
-    Storage(String, Storage),
-    /// The column's compression method; `None`: it was unset.
-    Method(String, Option<Method>),
-    /// The server's default method, which the column takes.
-    Default(Option<Method>),
-    /// The column's toaster.
-    Toaster(String),
-    /// The table's `toast_tuple_target`; `None`: it was reset.
-    Target(Option<String>),
-    /// The column's type.
-    Type(String),
-    /// The column was dropped.
-    Dropped(String),
-    /// A column was added.
-    Added(String),
-    /// The column was renamed.
-    Renamed(String, String),
-    /// The table was dropped.
-    Gone,
+/// What is known of a column that is compared with one that was read.
+struct Known<'a> {
+    name: &'a str,
+    /// `atttypid`, and `atttypmod` where that is known.
+    of_type: (u32, Option<i32>),
+    dropped: bool,
+    storage: Storage,
+    own_method: Option<Method>,
+    /// Whose method that is taken and whose toaster are compared too.
+    computed: Option<&'a Column>,
 }
 
-impl Difference {
-    /// Whether a statement can set it right without reading the table.
-    fn is_a_setting(&self) -> bool {
-        matches!(self, Difference::Storage(..) | Difference::Method(..) | Difference::Target(_))
-    }
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Difference::Storage(column, storage) => {
-                write!(f, "column \"{column}\" was set to storage {}", storage.name())
-            }
-            Difference::Method(column, method) => {
-                let method = method.map_or("default", Method::name);
-                write!(f, "column \"{column}\" was set to compression {method}")
-            }
-            Difference::Default(method) => {
-                let method = method.map_or("another method", Method::name);
-                write!(f, "default_toast_compression was set to {method}")
-            }
-            Difference::Toaster(column) => {
-                write!(f, "column \"{column}\" was set to another toaster")
-            }
-            Difference::Target(Some(target)) => {
-                write!(f, "toast_tuple_target was set to {target}")
-            }
-            Difference::Target(None) => write!(f, "toast_tuple_target was reset"),
-            Difference::Type(column) => write!(f, "the type of column \"{column}\" was changed"),
-            Difference::Dropped(column) => write!(f, "column \"{column}\" was dropped"),
-            Difference::Added(column) => write!(f, "column \"{column}\" was added"),
-            Difference::Renamed(old, new) => {
-                write!(f, "column \"{old}\" was renamed to \"{new}\"")
-            }
-            Difference::Gone => write!(f, "the table was dropped"),
+impl<'a> Known<'a> {
+    fn of_attribute(attribute: &'a Attribute) -> Known<'a> {
+        Known {
+            name: &attribute.name,
+            of_type: (attribute.type_oid.0, None),
+            dropped: attribute.dropped,
+            storage: attribute.storage,
+            own_method: attribute.compression,
+            computed: None,
         }
     }
-}
 
-/// The differences as a message has them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Differences(Vec<Difference>);
-
-impl Differences {
-    /// Whether all of them can be set right.
-    pub(crate) fn are_settings(&self) -> bool {
-        self.0.iter().all(Difference::is_a_setting)
-    }
-}
-
-impl fmt::Display for Differences {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, one) in self.0.iter().enumerate() {
-            write!(f, "{}{one}", if at > 0 { ", " } else { "" })?;
+    fn of_column(column: &'a Column, computed: bool) -> Known<'a> {
+        Known {
+            name: &column.name,
+            of_type: (column.of_type.0, Some(column.of_type.1)),
+            dropped: column.dropped,
+            storage: column.storage,
+            own_method: column.own_method,
+            computed: computed.then_some(column),
         }
-        write!(f, " by somebody else")
+    }
+
+    /// What is otherwise `now`.
+    fn differences(&self, now: &Column, found: &mut Vec<Difference>) {
+        let name = || self.name.to_owned();
+        if now.dropped {
+            if !self.dropped {
+                found.push(Difference::Dropped(name()));
+            }
+            return;
+        }
+        if self.name != now.name {
+            found.push(Difference::Renamed(name(), now.name.clone()));
+        }
+        let (of_type, modifier) = self.of_type;
+        if of_type != now.of_type.0 || modifier.is_some_and(|modifier| modifier != now.of_type.1) {
+            found.push(Difference::Type(name()));
+        }
+        if self.storage != now.storage {
+            found.push(Difference::Storage(name(), now.storage));
+        }
+        if self.own_method != now.own_method {
+            found.push(Difference::Method(name(), now.own_method));
+        } else if self.computed.is_some_and(|then| then.method != now.method)
+            && self.storage == now.storage
+        {
+            found.push(Difference::Default(now.method));
+        }
+        if self.computed.is_some_and(|then| then.toaster != now.toaster) {
+            found.push(Difference::Toaster(name()));
+        }
     }
 }
 
@@ -182,7 +170,7 @@ impl Definition {
             target.and_then(|option| option.split_once('=').map(|(_, value)| value.to_owned()));
         let hash = first.try_get("hash")?;
         let columns = rows.iter().map(column).collect::<Result<_, _>>()?;
-        Ok(Some(Definition { columns, target, hash }))
+        Ok(Some(Definition { settings: Settings { columns, target }, hash }))
     }
 
     /// A statement that, in a batch's transaction, says by the setting `toastctl.batch` whether this is still
@@ -198,38 +186,13 @@ impl Definition {
 
     /// Whether the columns are those that were looked at.
     pub(crate) fn changed_since(&self, looked: &TupleDesc) -> Option<Differences> {
-        let mut found = Vec::new();
-        for (then, now) in looked.attributes.iter().zip(&self.columns) {
-            if then.dropped && now.dropped {
-                continue;
-            }
-            if now.dropped {
-                found.push(Difference::Dropped(then.name.clone()));
-                continue;
-            }
-            let name = || then.name.clone();
-            if then.name != now.name {
-                found.push(Difference::Renamed(name(), now.name.clone()));
-            }
-            if then.type_oid.0 != now.of_type.0 {
-                found.push(Difference::Type(name()));
-            }
-            if then.storage != now.storage {
-                found.push(Difference::Storage(name(), now.storage));
-            }
-            if then.compression != now.own_method {
-                found.push(Difference::Method(name(), now.own_method));
-            }
-        }
-        for now in self.columns.iter().skip(looked.attributes.len()) {
-            found.push(Difference::Added(now.name.clone()));
-        }
-        (!found.is_empty()).then_some(Differences(found))
+        let known = looked.attributes.iter().map(Known::of_attribute);
+        self.settings.differ(known, Vec::new())
     }
 
-    /// What `changes` make of it. Its hash is that of nothing.
-    pub(crate) fn with(&self, changes: &Changes) -> Definition {
-        let mut after = Definition { hash: 0, ..self.clone() };
+    /// What `changes` make of it.
+    pub(crate) fn with(&self, changes: &Changes) -> Settings {
+        let mut after = self.settings.clone();
         for column in &mut after.columns {
             let of = |name: &String| *name == column.name;
             if let Some((_, storage)) = changes.storage.iter().find(|(name, _)| of(name)) {
@@ -249,67 +212,63 @@ impl Definition {
         after
     }
 
-    /// This with other storage and compression of a column.
-    pub(crate) fn with_settings(
+    /// What is otherwise `now`.
+    pub(crate) fn differences(&self, now: Option<&Definition>) -> Option<Differences> {
+        self.settings.compared(now, true)
+    }
+
+    /// That without its hash.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+impl Settings {
+    /// What is otherwise `now`. The methods that columns without one of their own will take, and their toasters,
+    /// are not known of settings that were not read.
+    pub(crate) fn differences(&self, now: Option<&Definition>) -> Option<Differences> {
+        self.compared(now, false)
+    }
+
+    fn compared(&self, now: Option<&Definition>, computed: bool) -> Option<Differences> {
+        let Some(Definition { settings: now, .. }) = now else {
+            return Some(Differences(vec![Difference::Gone]));
+        };
+        let target = (self.target != now.target).then(|| Difference::Target(now.target.clone()));
+        let known = self.columns.iter().map(|column| Known::of_column(column, computed));
+        now.differ(known, target.into_iter().collect())
+    }
+
+    /// What of these is otherwise than what is known; `more` is said after it.
+    fn differ<'a>(
+        &self,
+        known: impl ExactSizeIterator<Item = Known<'a>>,
+        mut more: Vec<Difference>,
+    ) -> Option<Differences> {
+        let added = self.columns.iter().skip(known.len());
+        let added = added.map(|now| Difference::Added(now.name.clone()));
+        let mut found = Vec::new();
+        known.zip(&self.columns).for_each(|(then, now)| then.differences(now, &mut found));
+        found.extend(added);
+        found.append(&mut more);
+        (!found.is_empty()).then_some(Differences(found))
+    }
+
+    /// These with other storage and compression of a column.
+    pub(crate) fn with_column(
         mut self,
         name: &str,
         storage: Storage,
         method: Option<Method>,
-    ) -> Definition {
+    ) -> Settings {
         for column in self.columns.iter_mut().filter(|column| column.name == name) {
             (column.storage, column.own_method) = (storage, method);
         }
         self
     }
 
-    /// What is otherwise `now`. `computed`: the methods that columns without one of their own take are known
-    /// of both.
-    pub(crate) fn differences(
-        &self,
-        now: Option<&Definition>,
-        computed: bool,
-    ) -> Option<Differences> {
-        let Some(now) = now else { return Some(Differences(vec![Difference::Gone])) };
-        let mut found = Vec::new();
-        for (then, now) in self.columns.iter().zip(&now.columns) {
-            if then.dropped && now.dropped {
-                continue;
-            }
-            if now.dropped {
-                found.push(Difference::Dropped(then.name.clone()));
-                continue;
-            }
-            let name = || then.name.clone();
-            if then.name != now.name {
-                found.push(Difference::Renamed(name(), now.name.clone()));
-            }
-            if then.of_type != now.of_type {
-                found.push(Difference::Type(name()));
-            }
-            if then.storage != now.storage {
-                found.push(Difference::Storage(name(), now.storage));
-            }
-            if then.own_method != now.own_method {
-                found.push(Difference::Method(name(), now.own_method));
-            } else if computed && then.storage == now.storage && then.method != now.method {
-                found.push(Difference::Default(now.method));
-            }
-            if computed && then.toaster != now.toaster {
-                found.push(Difference::Toaster(name()));
-            }
-        }
-        for now in now.columns.iter().skip(self.columns.len()) {
-            found.push(Difference::Added(now.name.clone()));
-        }
-        if self.target != now.target {
-            found.push(Difference::Target(now.target.clone()));
-        }
-        (!found.is_empty()).then_some(Differences(found))
-    }
-
-    /// The statement that makes this of a table that is defined as `now`, as far as settings go; `None` if
-    /// there is nothing to set.
-    pub(crate) fn restore(&self, table: &str, now: &Definition) -> Option<String> {
+    /// The statement that makes this of a table with the settings `now`; `None` if there is nothing to set.
+    pub(crate) fn restore(&self, table: &str, now: &Settings) -> Option<String> {
         let mut parts = Vec::new();
         for (then, now) in self.columns.iter().zip(&now.columns) {
             if then.dropped || now.dropped {
@@ -362,85 +321,4 @@ fn method_of(text: &str) -> Option<Method> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TABLE: &str = r#""s"."t""#;
-
-    fn column(name: &str, storage: Storage, method: Option<Method>) -> Column {
-        Column {
-            name: name.into(),
-            of_type: (25, -1),
-            dropped: false,
-            storage,
-            own_method: method,
-            method: Some(method.unwrap_or(Method::Pglz)),
-            toaster: None,
-        }
-    }
-
-    fn definition(columns: Vec<Column>) -> Definition {
-        Definition { columns, target: None, hash: 7 }
-    }
-
-    fn said(then: &Definition, now: &Definition) -> String {
-        then.differences(Some(now), true).map_or_else(String::new, |found| found.to_string())
-    }
-
-    #[test]
-    fn what_was_changed_is_named() {
-        let was = definition(vec![
-            column("a", Storage::Extended, Some(Method::Lz4)),
-            column("b", Storage::Extended, None),
-        ]);
-        assert_eq!(was.differences(Some(&was.clone()), true), None);
-        let mut now = was.clone();
-        now.columns[0].storage = Storage::Plain;
-        now.columns[0].own_method = Some(Method::Pglz);
-        now.target = Some("4080".into());
-        assert_eq!(
-            said(&was, &now),
-            "column \"a\" was set to storage plain, column \"a\" was set to compression pglz, \
-             toast_tuple_target was set to 4080 by somebody else"
-        );
-        let mut now = was.clone();
-        now.columns[1].method = Some(Method::Lz4);
-        assert_eq!(said(&was, &now), "default_toast_compression was set to lz4 by somebody else");
-        assert!(!was.differences(Some(&now), true).unwrap().are_settings());
-        let mut now = was.clone();
-        now.columns[0].of_type = (1043, -1);
-        now.columns[1].dropped = true;
-        now.columns.push(column("c", Storage::Plain, None));
-        assert_eq!(
-            said(&was, &now),
-            "the type of column \"a\" was changed, column \"b\" was dropped, column \"c\" was added \
-             by somebody else"
-        );
-        assert_eq!(
-            was.differences(None, true).unwrap().to_string(),
-            "the table was dropped by somebody else"
-        );
-    }
-
-    #[test]
-    fn a_statement_sets_back_what_another_set() {
-        let was = definition(vec![
-            column("a\"b", Storage::External, None),
-            column("b", Storage::Extended, None),
-        ]);
-        let changes = Changes {
-            storage: vec![("a\"b".into(), Storage::Extended)],
-            compression: vec![("a\"b".into(), Method::Lz4)],
-            target: crate::model::settings::TupleTarget::new(
-                4080,
-                crate::disk::layout::PageSize::DEFAULT,
-            )
-            .ok(),
-            ..Changes::default()
-        };
-        let now = was.with(&changes);
-        insta::assert_snapshot!(was.restore(TABLE, &now).unwrap(), @r##"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a""b" SET STORAGE external, ALTER COLUMN "a""b" SET COMPRESSION default, RESET (toast_tuple_target)"##);
-        insta::assert_snapshot!(now.restore(TABLE, &was).unwrap(), @r##"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, SET (toast_tuple_target = 4080)"##);
-        assert_eq!(was.restore(TABLE, &was), None);
-    }
-}
+mod tests;

@@ -1,16 +1,21 @@
 //! What is looked at before the first row is touched, and why a table is refused.
 //!
 //! * [`preflight`]: one table; [`policy_preflight`]: what a policy needs besides.
+//! * `kind`: what is swept at all; `columns`: those that it is about; `triggers`: what an UPDATE sets off.
 //! * [`shapes`], [`generated`]: what the catalog says of types and generated columns.
 //! * `longest`: values that a pluggable toaster would refuse.
 //! * [`touch`]: where only dropped columns are to be cleared.
-//! * [`definition`]: settings and definition, read again while the sweep runs.
+//! * [`definition`]: settings and definition, read again while the sweep runs; [`difference`]: what is no longer
+//!   what it was.
 //! * [`privileges`]: what this user may do.
 //! * `owner`: whose code a sweep runs, and as whom.
 //! * [`parents`]: partitioned parents; [`origin`]: keeping subscribers out of it.
 
+pub(crate) mod columns;
 pub mod definition;
+pub mod difference;
 pub mod generated;
+pub(crate) mod kind;
 pub(crate) mod longest;
 pub mod origin;
 mod owner;
@@ -23,3 +28,4 @@ pub mod refusal;
 pub(crate) mod seen;
 pub mod shapes;
 pub(crate) mod touch;
+pub(crate) mod triggers;

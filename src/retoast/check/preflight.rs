@@ -4,14 +4,15 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::generated::{Generated, generated};
+use super::columns::{follow, stored_columns, targets};
+use super::generated::generated;
+use super::kind::{kind, published};
 use super::ready::{Ready, TableRequest};
 use super::refusal::{Refusal, refused};
 use super::seen::{model, table_target};
-use super::{longest, owner, policy_preflight, privileges, shapes, touch};
-use crate::codec::Method;
+use super::triggers::{can_be_replica, triggers};
+use super::{longest, owner, policy_preflight, privileges};
 use crate::disk::Oid;
-use crate::disk::desc::Length;
 use crate::model::settings::TupleTarget;
 use crate::retoast::goal::Goal;
 use crate::retoast::goal::toaster::{Changes, Current};
@@ -20,7 +21,7 @@ use crate::retoast::judge::{FormJudge, Judge};
 use crate::retoast::sql::Target;
 use crate::server::LiveError;
 use crate::server::about::{Compression, Server};
-use crate::server::catalog::{self, Relation, RelationKind};
+use crate::server::catalog;
 use crate::server::connect::{Connection, are_lent};
 use crate::server::toasters::{self, TOAST_RELATIONS};
 
@@ -47,18 +48,6 @@ pub async fn own_sessions(one: &Connection, other: &Connection) -> Result<(), Re
         );
     }
     Ok(one.make_own().await?)
-}
-
-/// Whether ordinary triggers can be silenced.
-async fn can_be_replica(client: &Client) -> Result<bool, Refusal> {
-    client.batch_execute("BEGIN").await?;
-    let set = client.batch_execute("SET LOCAL session_replication_role = replica").await;
-    client.batch_execute("ROLLBACK").await?;
-    match set {
-        Ok(()) => Ok(true),
-        Err(error) if error.as_db_error().is_some() => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Looks at one table. `Ok(None)` if it was dropped meanwhile.
@@ -221,47 +210,6 @@ async fn look(
     }))
 }
 
-/// The columns whose values are stored.
-fn stored_columns(relation: &Relation, generated: &[Generated]) -> Vec<String> {
-    let is_virtual = |index| generated.iter().any(|g| g.index == index && !g.stored);
-    let columns = relation.desc.attributes.iter().enumerate();
-    columns.filter(|(i, c)| !c.dropped && !is_virtual(*i)).map(|(_, c)| c.name.clone()).collect()
-}
-
-/// The stored generated columns that an UPDATE of the chosen columns computes anew.
-async fn follow(
-    client: &Client,
-    relation: &Relation,
-    targets: &[Target],
-    generated: &[Generated],
-    default_method: Method,
-) -> Result<Vec<Target>, Refusal> {
-    let mut follow = Vec::new();
-    for column in generated.iter().filter(|g| g.stored) {
-        let is_set = |base: &usize| {
-            let name = relation.desc.attributes.get(*base).map(|c| c.name.as_str());
-            targets.iter().any(|target| Some(target.set_column()) == name)
-        };
-        let Some(attribute) = relation.desc.attributes.get(column.index) else { continue };
-        if attribute.length != Length::Varlena
-            || targets.iter().any(|target| target.index == column.index)
-            || !column.bases.iter().any(is_set)
-        {
-            continue;
-        }
-        // a type whose values cannot be made anew here: the server computes them all the same
-        let Ok(shape) = shapes::shape(client, attribute.type_oid.0).await? else { continue };
-        follow.push(Target {
-            name: attribute.name.clone(),
-            index: column.index,
-            shape,
-            method: attribute.compression.unwrap_or(default_method),
-            base: None,
-        });
-    }
-    Ok(follow)
-}
-
 /// What is done besides.
 fn notes(follow: &[Target]) -> Vec<String> {
     let note = |column: &Target| {
@@ -298,220 +246,4 @@ async fn plan(
         }
     }
     Ok(plan)
-}
-
-/// Why a table that only a pattern matches is left out, if it is.
-pub fn unfit(relation: &Relation, columns: &[String]) -> Option<String> {
-    if let Err(refusal) = kind(relation) {
-        let text = refusal.to_string();
-        return text.lines().next().map(str::to_owned);
-    }
-    let name = relation.display_name();
-    columns.iter().find_map(|wanted| {
-        let mut known = relation.desc.attributes.iter();
-        match known.find(|column| !column.dropped && column.name == *wanted) {
-            None => Some(format!("{name} has no column \"{wanted}\"")),
-            Some(column) if column.length != Length::Varlena => Some(format!(
-                "{name}: column \"{wanted}\" is of type {}, whose values are never toasted",
-                column.type_name
-            )),
-            Some(_) => None,
-        }
-    })
-}
-
-fn kind(relation: &Relation) -> Result<(), Refusal> {
-    let name = relation.display_name();
-    if matches!(relation.schema.as_str(), "pg_catalog" | "information_schema") {
-        return refused(format!(
-            "{name} is a system catalog: the server alone may change its settings"
-        ));
-    }
-    match relation.kind {
-        RelationKind::Table if relation.is_heap => Ok(()),
-        RelationKind::Table => {
-            refused(format!("{name}: its access method is {}, not heap", relation.access_method))
-        }
-        RelationKind::MaterializedView => refused(format!(
-            "{name} is a materialized view, whose rows cannot be updated\n\
-             HINT:  Set the columns with ALTER MATERIALIZED VIEW and REFRESH it."
-        )),
-        RelationKind::Toast => refused(format!(
-            "{name} is a TOAST relation\nHINT:  Name the table that it belongs to."
-        )),
-    }
-}
-
-/// Refuses a table whose updates are published but which has no replica identity: the server refuses each
-/// of its updates (`CheckCmdReplicaIdentity`, execReplication.c). A partition is published with its
-/// partitioned tables too.
-async fn published(client: &Client, relation: &Relation) -> Result<(), Refusal> {
-    let rows = client
-        .query_typed(
-            "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(p.pubname), ', ') \
-             FROM (SELECT relid::pg_catalog.oid AS oid FROM pg_catalog.pg_partition_ancestors($1) \
-                   UNION SELECT $1) AS a \
-             JOIN pg_catalog.pg_class AS c ON c.oid = a.oid \
-             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
-             JOIN pg_catalog.pg_publication_tables AS t \
-               ON t.schemaname = n.nspname AND t.tablename = c.relname \
-             JOIN pg_catalog.pg_publication AS p ON p.pubname = t.pubname AND p.pubupdate \
-             WHERE (SELECT CASE r.relreplident WHEN 'f' THEN false \
-                           WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
-                             WHERE i.indrelid = r.oid AND i.indisprimary AND i.indimmediate \
-                             AND i.indisvalid) \
-                           WHEN 'i' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
-                             WHERE i.indrelid = r.oid AND i.indisreplident AND i.indisvalid) \
-                           ELSE true END \
-                    FROM pg_catalog.pg_class AS r WHERE r.oid = $1)",
-            &[(&relation.oid.0, Type::OID)],
-        )
-        .await?;
-    let by: Option<String> = rows.first().map_or(Ok(None), |row| row.try_get(0))?;
-    match by {
-        None => Ok(()),
-        Some(by) => refused(format!(
-            "{}: its updates are published ({by}) and it has no replica identity: the server refuses \
-             every UPDATE\n\
-             HINT:  Add a primary key, or ALTER TABLE {} REPLICA IDENTITY FULL for the time.",
-            relation.display_name(),
-            relation.quoted()
-        )),
-    }
-}
-
-/// Refuses where triggers or rules would do something; whether triggers will fire.
-async fn triggers(
-    client: &Client,
-    relation: &Relation,
-    replica_role: bool,
-    allowed: bool,
-) -> Result<bool, Refusal> {
-    let name = relation.display_name();
-    // tgtype: 16 is UPDATE
-    let rows = client
-        .query_typed(
-            "SELECT tgname::pg_catalog.text, tgenabled::pg_catalog.text \
-             FROM pg_catalog.pg_trigger \
-             WHERE tgrelid = $1 AND NOT tgisinternal AND tgtype & 16 <> 0 AND tgenabled <> 'D' \
-             ORDER BY tgname",
-            &[(&relation.oid.0, Type::OID)],
-        )
-        .await?;
-    let mut fires = false;
-    for row in &rows {
-        let (trigger, enabled): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-        let why = match (enabled.as_str(), replica_role) {
-            ("A", _) => "is enabled ALWAYS",
-            ("R", true) => "is enabled REPLICA",
-            ("O", false) => {
-                "cannot be silenced, for this user may not set session_replication_role"
-            }
-            _ => continue,
-        };
-        fires = true;
-        if !allowed {
-            return refused(format!(
-                "{name}: trigger \"{trigger}\" {why}, and would fire for every row re-toasted\n\
-                 HINT:  Disable it for the time, or use --allow-triggers."
-            ));
-        }
-    }
-    // ev_type: 2 is UPDATE
-    let rules = client
-        .query_typed(
-            "SELECT rulename::pg_catalog.text FROM pg_catalog.pg_rewrite \
-             WHERE ev_class = $1 AND ev_type = '2' AND ev_enabled <> 'D' ORDER BY rulename",
-            &[(&relation.oid.0, Type::OID)],
-        )
-        .await?;
-    match rules.first() {
-        Some(row) => refused(format!(
-            "{name}: rule \"{}\" changes what an UPDATE does\nHINT:  Disable it for the time.",
-            row.try_get::<_, String>(0)?
-        )),
-        None => Ok(fires),
-    }
-}
-
-async fn targets(
-    client: &Client,
-    relation: &Relation,
-    request: &TableRequest,
-    generated: &[Generated],
-    default_method: Method,
-) -> Result<Vec<Target>, Refusal> {
-    let name = relation.display_name();
-    let mut targets: Vec<Target> = Vec::new();
-    if request.columns.is_empty() {
-        targets.push(touch::touched(client, relation).await?);
-    }
-    for wanted in &request.columns {
-        let found = relation
-            .desc
-            .attributes
-            .iter()
-            .enumerate()
-            .find(|(_, column)| !column.dropped && column.name == *wanted);
-        let Some((index, column)) = found else {
-            return Err(Refusal::Usage(format!("{name} has no column \"{wanted}\"")));
-        };
-        if targets.iter().any(|target| target.index == index) {
-            continue;
-        }
-        if column.length != Length::Varlena {
-            return Err(Refusal::Usage(format!(
-                "{name}: column \"{wanted}\" is of type {}, whose values are never toasted",
-                column.type_name
-            )));
-        }
-        let base = match generated.iter().find(|g| g.index == index) {
-            None => None,
-            Some(generated) => Some(base(relation, request, generated, wanted)?),
-        };
-        let shape = shapes::shape(client, column.type_oid.0).await?.map_err(|why| {
-            Refusal::Refused(format!("{name}: column \"{wanted}\" cannot be re-toasted: {why}"))
-        })?;
-        targets.push(Target {
-            name: column.name.clone(),
-            index,
-            shape,
-            method: request
-                .goal
-                .toaster()
-                .method()
-                .filter(|_| !request.no_alter)
-                .unwrap_or(column.compression.unwrap_or(default_method)),
-            base,
-        });
-    }
-    Ok(targets)
-}
-
-/// The column that is set to compute a generated one anew: a chosen one if it is made of such.
-fn base(
-    relation: &Relation,
-    request: &TableRequest,
-    generated: &Generated,
-    wanted: &str,
-) -> Result<String, Refusal> {
-    let name = relation.display_name();
-    if !generated.stored {
-        return refused(format!(
-            "{name}: column \"{wanted}\" is virtual: its values are not stored"
-        ));
-    }
-    let mut bases: Vec<&String> = generated
-        .bases
-        .iter()
-        .filter_map(|&base| relation.desc.attributes.get(base))
-        .map(|column| &column.name)
-        .collect();
-    bases.sort_by_key(|base| !request.columns.contains(base));
-    bases.first().map(|base| (*base).clone()).ok_or_else(|| {
-        Refusal::Refused(format!(
-            "{name}: column \"{wanted}\" is generated from no other column, so that nothing makes the \
-             server compute it anew"
-        ))
-    })
 }

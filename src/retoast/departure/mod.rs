@@ -1,12 +1,12 @@
 //! `--from-toaster`: takes everything from one toaster of `pg_toaster` and proves it.
 //!
 //! * [`census`]: counts its values on pages, those of dropped columns too.
-//! * [`ways`]: what becomes of each table (pure).
-//! * [`leave`]: does it; [`proof`]: reads everything once more, in the tables and in the catalog.
+//! * [`actions`]: what becomes of each table (pure).
+//! * [`run`]: does it; [`proof`]: reads everything once more, in the tables and in the catalog.
 //! * [`result`]: what is reported.
 
+pub(crate) mod actions;
 pub(crate) mod census;
-pub(crate) mod leave;
 pub(crate) mod proof;
 pub mod result;
-pub(crate) mod ways;
+pub(crate) mod run;

@@ -8,6 +8,8 @@
 
 pub mod pluggable;
 pub mod policy;
+#[cfg(test)]
+pub(crate) mod samples;
 pub mod stock;
 
 use super::goal::toaster::Toaster;

@@ -1,6 +1,10 @@
 //! Keeps the sweep's manners: measures on a connection of its own before each piece of work, waits
 //! while something stands against it, and counts the waits.
 
+mod free_space;
+mod measure;
+mod wait;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::Mutex as Plain;
@@ -12,32 +16,20 @@ use super::control::Control;
 use super::error::PaceError;
 use super::garbage::Garbage;
 use super::gauges;
-use super::manners::{
-    Cause, Free, Held, Holder, Lag, Limits, Manners, POLL, Pause, Readings, Work,
-};
+use super::manners::{Cause, Holder, Lag, Limits, Manners, Readings};
 use super::measuring::{Measuring, OwnProcesses};
-use super::patience::{Kind, kind};
-use super::space::{self, Need, Space};
+use super::space::Space;
 use super::stuck::{self, Wait};
 use crate::retoast::check::ready::Ready;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::result::PauseReport;
 use crate::retoast::sizes::Sizes;
-use crate::retoast::watch::{Figures, Watch};
-use crate::server::LiveError;
+use crate::retoast::watch::Figures;
 use crate::server::connect::Connection;
 use crate::server::sql::quote_literal;
 
-/// How often one and the same reason is told.
-const TELL_EVERY: Duration = Duration::from_secs(10);
 /// How long others are remembered that were seen active: most sessions are not at any one instant.
 const OTHERS_FOR: Duration = Duration::from_secs(10);
-/// Pauses shorter than this are counted and not told.
-const WORTH_TELLING: Duration = Duration::from_millis(500);
-/// How often the session's name tells the progress.
-const NAME_EVERY: Duration = Duration::from_secs(2);
-/// The longest `application_name` (`NAMEDATALEN - 1`).
-const LONGEST_NAME: usize = 63;
 /// Old row versions that vacuum cannot remove do not stop the sweep of a small table before there are so many
 /// bytes of them.
 const GROWTH_FLOOR: u64 = 4 << 20;
@@ -180,77 +172,6 @@ impl Keeper {
         &self.wants.limits
     }
 
-    /// Looks whether there is space for a table, before anything is done to it. Says how that was
-    /// told.
-    ///
-    /// # Errors
-    /// Too little space, or none can be told though the user has set a limit.
-    pub async fn check_space(&self, ready: &Ready) -> Result<Option<String>, Refusal> {
-        let Some(limit) = self.wants.limits.free_space else { return Ok(None) };
-        let name = ready.relation.display_name();
-        let (sizes, max_wal_size) = self
-            .measuring
-            .read(async |connection| {
-                let sizes = gauges::sizes(connection, ready.relation.oid).await?;
-                Ok((sizes, gauges::max_wal_size(connection.client()).await?))
-            })
-            .await?;
-        let space = self.space(ready).await?;
-        let needs = match &space {
-            Space::Unknown => Vec::new(),
-            Space::Query(_) => {
-                let free = self.free(&space).await?;
-                let parts = sizes.sum();
-                free.map(|free| Need { free, parts, wal: true }).into_iter().collect()
-            }
-            Space::Places(places) => space::needs(places),
-        };
-        if needs.is_empty() {
-            if self.wants.space_given && !self.wants.dry_run {
-                return Err(Refusal::Refused(format!(
-                    "{name}: free space cannot be told: the server's file system is not seen here\n\
-                     HINT:  Use --free-space-query, or --disk-limit."
-                )));
-            }
-            return Ok(Some(
-                "free space is not watched: the server's file system is not seen here".to_owned(),
-            ));
-        }
-        let wal = expected_wal(sizes, max_wal_size);
-        let mut all = Vec::new();
-        for need in needs {
-            let growth = need.growth(self.wants.max_bloat, wal);
-            let told = format!(
-                "{} MB are free {}, {} may grow by {} MB, and {} MB must stay free",
-                need.free.bytes >> 20,
-                need.free.place,
-                need.what(),
-                growth >> 20,
-                limit >> 20
-            );
-            if need.free.bytes < growth.saturating_add(limit) && !self.wants.dry_run {
-                return Err(Refusal::Refused(format!(
-                    "{name}: not enough space: {told}\nHINT:  Make room, or lower --min-free-space."
-                )));
-            }
-            all.push(told);
-        }
-        Ok(Some(all.join("; ")))
-    }
-
-    async fn space(&self, ready: &Ready) -> Result<Space, PaceError> {
-        if let Some(sql) = &self.wants.free_space_query {
-            return Ok(Space::Query(sql.clone()));
-        }
-        if self.wants.limits.free_space.is_none() {
-            return Ok(Space::Unknown);
-        }
-        let oid = ready.relation.oid;
-        let places =
-            self.measuring.read(async |c| gauges::directories(c.client(), oid).await).await?;
-        Ok(places.map_or(Space::Unknown, Space::Places))
-    }
-
     /// Begins with a table.
     ///
     /// # Errors
@@ -371,241 +292,11 @@ impl Keeper {
         });
         notes
     }
-
-    /// Returns when nothing stands against this work, or when a stop is asked for. The worker's session,
-    /// idle until then, is given a name that shows how far all is.
-    ///
-    /// # Errors
-    /// A measurement fails, or the table has grown beyond the limit.
-    pub async fn pass(
-        &self,
-        work: Work,
-        worker: &Connection,
-        watch: &dyn Watch,
-    ) -> Result<(), PaceError> {
-        let mut state = self.state.lock().await;
-        let mut pausing: Option<(Cause, Instant, bool)> = None;
-        let mut for_others: Option<Instant> = None;
-        while !self.control.stopped() {
-            let Some(mut pause) = self.stands_against(&mut state, work, worker, watch).await?
-            else {
-                break;
-            };
-            if let (Some(limit), true) = (self.wants.limits.wait, pause.cause.is_others()) {
-                let waited = for_others.get_or_insert_with(Instant::now).elapsed();
-                let left = limit.saturating_sub(waited);
-                if left.is_zero() {
-                    self.give_up(state.table_name(), waited, &pause, watch);
-                    break;
-                }
-                pause.wait = pause.wait.min(left);
-            }
-            let (since, told) = match pausing {
-                Some((cause, since, told)) if cause == pause.cause => (since, told),
-                _ => {
-                    state.pauses.entry(pause.cause).or_default().0 += 1;
-                    (Instant::now(), false)
-                }
-            };
-            let told = told || state.tell(&pause, watch);
-            watch.paused(Some(&pause));
-            pausing = Some((pause.cause, since, told));
-            let slept = self.sleep(pause.wait.min(POLL)).await;
-            state.pauses.entry(pause.cause).or_default().1 += slept;
-        }
-        if let Some((_, since, told)) = pausing {
-            watch.paused(None);
-            if told && !self.control.stopped() && since.elapsed() >= WORTH_TELLING {
-                let name = state.table_name();
-                let seconds = since.elapsed().as_secs_f64();
-                watch.note(&format!("{name}: going on after {seconds:.1} s"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends the run, as after a stop on request.
-    fn give_up(&self, table: &str, waited: Duration, pause: &Pause, watch: &dyn Watch) {
-        let seconds = waited.as_secs_f64();
-        let text = format!("stopped after waiting for {seconds:.1} s (--max-wait): {}", pause.text);
-        watch.note(&format!("{table}: {text}"));
-        self.noted(|noted| noted.gave_up = Some(text));
-        self.control.stop();
-    }
-
-    /// Sleeps, but not after a stop is asked for; how long it was.
-    async fn sleep(&self, time: Duration) -> Duration {
-        let began = Instant::now();
-        self.control.stopping().run_until_cancelled(tokio::time::sleep(time)).await;
-        began.elapsed()
-    }
-
-    async fn stands_against(
-        &self,
-        state: &mut State,
-        work: Work,
-        worker: &Connection,
-        watch: &dyn Watch,
-    ) -> Result<Option<Pause>, PaceError> {
-        if let Some((cause, text)) = self.control.asked() {
-            self.name_session(state, worker, true).await?;
-            return Ok(Some(Pause { cause, text, wait: Duration::from_millis(200) }));
-        }
-        if work == Work::Batch {
-            let mut took = Duration::ZERO;
-            self.noted(|noted| took = std::mem::take(&mut noted.owed));
-            if let Some(owed) = state.manners.nice(took) {
-                return Ok(Some(owed));
-            }
-        }
-        if work == Work::Batch && self.wants.limits.wal_rate.is_some() {
-            let lsn = self.measuring.read(gauges::wal).await?;
-            if let Some(pause) = state.manners.wal(self.began.elapsed(), lsn) {
-                return Ok(Some(pause));
-            }
-        }
-        let old = state.measured.is_none_or(|then| then.elapsed() >= POLL);
-        // before each vacuum, which would be in vain
-        if old || work == Work::Vacuum {
-            self.measure(state, watch).await?;
-            self.name_session(state, worker, false).await?;
-        }
-        let State { manners, readings, .. } = state;
-        Ok(manners.judge(self.began.elapsed(), readings, work))
-    }
-
-    async fn measure(&self, state: &mut State, watch: &dyn Watch) -> Result<(), PaceError> {
-        let limits = &self.wants.limits;
-        let ours = self.measuring.own_processes();
-        let oid = state.table.as_ref().map(|table| table.oid);
-        let before = self.measuring.connection();
-        let (mut readings, sizes) = self
-            .measuring
-            .read(async |connection| {
-                let mut readings =
-                    Readings { lsn: gauges::wal(connection).await?, ..Readings::default() };
-                if limits.window.is_some() {
-                    readings.minute = Some(gauges::minute(connection).await?);
-                }
-                if limits.replica_lag.is_some() {
-                    readings.replicas = gauges::replicas(connection).await?;
-                }
-                readings.active = Some(gauges::active_sessions(connection, &ours).await?);
-                readings.holder = gauges::holder(connection).await?;
-                let sizes = match oid {
-                    None => None,
-                    // the last one, for an error ends the transaction
-                    Some(oid) => match gauges::sizes(connection, oid).await {
-                        Ok(now) => Some(now),
-                        // locked just now: what was measured last holds
-                        Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => None,
-                        Err(error) => return Err(error),
-                    },
-                };
-                Ok((readings, sizes))
-            })
-            .await?;
-        if let Some(sql) = &limits.throttle_query {
-            let ask = async |c: &Connection| gauges::truth(c.client(), sql).await;
-            readings.query =
-                Some(self.measuring.read_for_user(ask).await.map_err(|error| match error {
-                    PaceError::Live(error) => {
-                        PaceError::Limit(format!("throttle query {}: {error}", quote_literal(sql)))
-                    }
-                    other => other,
-                })?);
-        }
-        readings.free = self.free(&state.space).await?;
-        if !Arc::ptr_eq(&before, &self.measuring.connection()) {
-            watch.note(&format!(
-                "{}: the measuring connection was lost, and is made again",
-                state.table_name()
-            ));
-        }
-        if readings.active.is_some_and(|active| active > 0) {
-            self.noted(|noted| noted.others = Some(Instant::now()));
-        }
-        if let Some(table) = &mut state.table {
-            table.figures.now = sizes.unwrap_or(table.figures.now);
-            table.figures.wal = readings.lsn.saturating_sub(table.wal);
-            self.noted(|noted| {
-                table.figures.bytes = noted.bytes;
-                noted.sizes = table.figures.now;
-                noted.holder.clone_from(&readings.holder);
-                // room that was there before costs nobody anything
-                let grown = table.figures.now.sum().saturating_sub(table.figures.before.sum());
-                let bytes = noted.garbage.held(noted.horizon()).min(grown);
-                readings.held = Held { bytes, limit: table.growth_limit };
-            });
-            watch.figures(&table.figures);
-            self.check_growth(table)?;
-        }
-        state.readings = readings;
-        state.measured = Some(Instant::now());
-        Ok(())
-    }
-
-    async fn free(&self, space: &Space) -> Result<Option<Free>, PaceError> {
-        match space {
-            Space::Unknown => Ok(None),
-            Space::Query(sql) => {
-                let ask = async |c: &Connection| gauges::free_by_query(c.client(), sql).await;
-                self.measuring.read_for_user(ask).await.map(Some)
-            }
-            Space::Places(places) => Ok(space::free_in(places)),
-        }
-    }
-
-    fn check_growth(&self, table: &Table) -> Result<(), PaceError> {
-        let Some(limit) = self.wants.disk_limit else { return Ok(()) };
-        let grown = table.figures.now.sum().saturating_sub(table.figures.before.sum());
-        if grown <= limit {
-            return Ok(());
-        }
-        Err(PaceError::Limit(format!(
-            "the table with its TOAST relation and indexes has grown by {grown} bytes, more than \
-             --disk-limit {limit}\n\
-             HINT:  See what holds vacuum back; the same command goes on from here."
-        )))
-    }
-
-    /// Shows in `pg_stat_activity` how far it is.
-    async fn name_session(
-        &self,
-        state: &mut State,
-        worker: &Connection,
-        paused: bool,
-    ) -> Result<(), LiveError> {
-        if state.named.is_some_and(|then| then.elapsed() < NAME_EVERY) {
-            return Ok(());
-        }
-        let Some(table) = &state.table else { return Ok(()) };
-        let mut percent = 0;
-        self.noted(|noted| percent = noted.percent);
-        let name = session_name(&table.name, percent, paused);
-        let sql = format!("SET application_name = {}", quote_literal(&name));
-        worker.client().batch_execute(&sql).await?;
-        state.named = Some(Instant::now());
-        Ok(())
-    }
 }
 
 impl State {
     fn table_name(&self) -> &str {
         self.table.as_ref().map_or("", |table| &table.name)
-    }
-
-    /// Says why it waits, unless that was just said; whether it was.
-    fn tell(&mut self, pause: &Pause, watch: &dyn Watch) -> bool {
-        let just = self
-            .told
-            .is_some_and(|(cause, then)| cause == pause.cause && then.elapsed() < TELL_EVERY);
-        if pause.cause == Cause::Nice || just {
-            return false;
-        }
-        watch.note(&format!("{}: waiting: {}", self.table_name(), pause.text));
-        self.told = Some((pause.cause, Instant::now()));
-        true
     }
 }
 
@@ -622,40 +313,14 @@ fn growth_limit(sizes: Sizes, max_bloat: f64) -> u64 {
     ((table * max_bloat) as u64).max(GROWTH_FLOOR)
 }
 
-/// Bytes of WAL that are kept until a checkpoint lets them go.
-fn expected_wal(sizes: Sizes, max_wal_size: u64) -> u64 {
-    let written = (sizes.heap + sizes.toast).saturating_mul(22) / 10;
-    written.min(max_wal_size)
-}
-
-/// `toastctl retoast public.t 42 %`, cut to what the server keeps.
-fn session_name(table: &str, percent: u32, paused: bool) -> String {
-    let end = if paused { " paused".to_owned() } else { format!(" {percent} %") };
-    let room = LONGEST_NAME.saturating_sub(gauges::APPLICATION.len() + 1 + end.len());
-    let cut = (0..=room.min(table.len())).rev().find(|&at| table.is_char_boundary(at)).unwrap_or(0);
-    format!("{} {}{end}", gauges::APPLICATION, table.get(..cut).unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_name_of_the_session_fits_and_ends_with_the_progress() {
-        assert_eq!(session_name("public.t", 42, false), "toastctl retoast public.t 42 %");
-        let long = format!("public.{}", "ä".repeat(40));
-        let name = session_name(&long, 100, false);
-        assert!((LONGEST_NAME - 1..=LONGEST_NAME).contains(&name.len()), "{name}");
-        assert!(name.ends_with("ä 100 %"), "{name}");
-        assert!(session_name(&long, 7, true).ends_with("ä paused"));
-    }
 
     #[test]
     fn what_is_held_back_may_be_a_part_of_the_table_and_of_a_small_one_a_few_megabytes() {
         let sizes = |toast| Sizes { heap: 1000, toast, indexes: 1 << 40 };
         assert_eq!(growth_limit(sizes(8000), 0.05), GROWTH_FLOOR);
         assert_eq!(growth_limit(sizes((1 << 30) - 1000), 0.05), (1 << 30) / 20);
-        assert_eq!(expected_wal(sizes(8000), u64::MAX), 19_800);
-        assert_eq!(expected_wal(sizes(8000), 500), 500);
     }
 }

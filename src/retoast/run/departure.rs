@@ -7,8 +7,8 @@ use super::request::{DepartureRequest, Request};
 use super::sessions::Sessions;
 use super::source::{need_pages, source};
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::departure::leave::Leaving;
 use crate::retoast::departure::result::DepartureReport;
+use crate::retoast::departure::run::DepartureRun;
 use crate::retoast::judge::pluggable;
 use crate::retoast::pace::keeper::Keeper;
 use crate::retoast::sink::Results;
@@ -39,8 +39,8 @@ pub(crate) async fn run(
         Ok(known) => known,
         Err(refusal) => return Err(sessions.failed(&refusal).await),
     };
-    let eyes = source(server, request.source, results)?;
-    let pageinspect = need_pages(&eyes)?;
+    let source = source(server, request.source, results)?;
+    let pageinspect = need_pages(&source)?;
     let wanted = match request.tables.as_slice() {
         [] => None,
         tables => match select(first, &server.database, tables).await {
@@ -52,14 +52,14 @@ pub(crate) async fn run(
     let Some(worker) = sessions.workers(1, jobs, keeper, &request.wants).await?.pop() else {
         return Err(Failed::new(Kind::Lost, "no connection"));
     };
-    let leaving = Leaving {
+    let work = DepartureRun {
         writers: &worker.writers,
         reader: &worker.reader,
         keeper: &worker.keeper,
         server,
         pageinspect,
         options: &request.options,
-        eyes: &eyes,
+        source: &source,
         idle_limit: sessions.idle_limit,
         allow_triggers: from.allow_triggers,
         trust_owner_code: from.trust_owner_code,
@@ -72,7 +72,7 @@ pub(crate) async fn run(
         results,
         swept: Cell::new(0),
     };
-    match leaving.run().await {
+    match work.run().await {
         Ok(report) => Ok(report),
         Err(error) => {
             let used = [&worker.all()[..], &[Arc::clone(first)]].concat();

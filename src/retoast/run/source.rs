@@ -2,7 +2,7 @@
 
 use super::request::Source;
 use crate::retoast::sink::Results;
-use crate::retoast::sweep::eyes::Eyes;
+use crate::retoast::sweep::scan_source::ScanSource;
 use crate::server::about::{Pageinspect, Server};
 use crate::server::sink::{Failed, Kind};
 
@@ -14,7 +14,7 @@ pub(crate) fn source(
     server: &Server,
     wanted: Source,
     results: &Results<'_>,
-) -> Result<Eyes, Failed> {
+) -> Result<ScanSource, Failed> {
     let why = if !server.superuser {
         "pageinspect needs a superuser"
     } else if server.pageinspect.is_none() {
@@ -23,14 +23,14 @@ pub(crate) fn source(
         ""
     };
     match (&server.pageinspect, wanted) {
-        (_, Source::Functions) => Ok(Eyes::Functions),
-        (Some(pageinspect), _) if why.is_empty() => Ok(Eyes::Pages(pageinspect.clone())),
+        (_, Source::Functions) => Ok(ScanSource::Functions),
+        (Some(pageinspect), _) if why.is_empty() => Ok(ScanSource::Pages(pageinspect.clone())),
         (_, Source::Pageinspect) => {
             Err(Failed::new(Kind::Incomplete, format!("pages cannot be read: {why}")))
         }
         (_, Source::Auto) => {
             results.notice(&format!("notice: using SQL functions: {why}"));
-            Ok(Eyes::Functions)
+            Ok(ScanSource::Functions)
         }
     }
 }
@@ -39,10 +39,10 @@ pub(crate) fn source(
 ///
 /// # Errors
 /// Pages are not what scans go by.
-pub(crate) fn need_pages(eyes: &Eyes) -> Result<&Pageinspect, Failed> {
-    match eyes {
-        Eyes::Pages(pageinspect) => Ok(pageinspect),
-        Eyes::Functions => Err(Failed::new(
+pub(crate) fn need_pages(source: &ScanSource) -> Result<&Pageinspect, Failed> {
+    match source {
+        ScanSource::Pages(pageinspect) => Ok(pageinspect),
+        ScanSource::Functions => Err(Failed::new(
             Kind::Incomplete,
             "pages must be read here: nothing else tells which toaster of pg_toaster stored a value\n\
              HINT:  Run as a superuser, with the extension pageinspect in this database.",

@@ -11,6 +11,7 @@ use super::request::{Request, Work};
 use super::sessions::Sessions;
 use super::source::{need_pages, source};
 use super::worker::Tables;
+use crate::retoast::check::kind::unfit;
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::{Ready, TableRequest};
 use crate::retoast::check::refusal::Refusal;
@@ -72,9 +73,9 @@ impl Run<'_, '_> {
             Ok(tables) => tables,
             Err(refusal) => return Err(self.sessions.failed(&refusal).await),
         };
-        let eyes = source(&self.sessions.server, self.request.source, self.results)?;
+        let source = source(&self.sessions.server, self.request.source, self.results)?;
         if tables.iter().any(|ready| ready.pluggable) {
-            need_pages(&eyes)?;
+            need_pages(&source)?;
         }
         let Request { options, .. } = self.request;
         if !options.dry_run {
@@ -102,7 +103,7 @@ impl Run<'_, '_> {
             sessions,
             tables: &tables,
             options,
-            eyes: &eyes,
+            source: &source,
             watch: self.watch,
             checkpoint: checkpoint.as_ref(),
             memory: memory.as_ref().filter(|_| !options.dry_run),
@@ -145,7 +146,7 @@ impl Run<'_, '_> {
         for found in &selection.found {
             if found.how == How::Matched
                 && let Some(relation) = catalog::describe(client, found.oid).await?
-                && let Some(why) = preflight::unfit(&relation, &of_each.columns)
+                && let Some(why) = unfit(&relation, &of_each.columns)
             {
                 self.results.notice(&format!("notice: left out: {why}"));
                 continue;

@@ -12,9 +12,9 @@ use crate::retoast::memory::since::{Doubt, Since};
 use crate::retoast::result::TableReport;
 use crate::retoast::sink::Results;
 use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::eyes::Eyes;
 use crate::retoast::sweep::options::Options;
-use crate::retoast::sweep::policy_state::Notebook;
+use crate::retoast::sweep::policy_state::SeenRows;
+use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::sweep::table::Sweep;
 use crate::retoast::sweep::watched::Watched;
 use crate::retoast::watch::Watch;
@@ -29,7 +29,7 @@ pub(crate) struct Tables<'a, 'r> {
     pub(crate) sessions: &'a Sessions,
     pub(crate) tables: &'a [Ready],
     pub(crate) options: &'a Options,
-    pub(crate) eyes: &'a Eyes,
+    pub(crate) source: &'a ScanSource,
     pub(crate) watch: &'a dyn Watch,
     pub(crate) checkpoint: Option<&'a Checkpoint>,
     pub(crate) memory: Option<&'a Remembered>,
@@ -101,7 +101,7 @@ impl Tables<'_, '_> {
         doubt: Option<Doubt>,
     ) -> (Option<TableReport>, Result<(), RunError>) {
         let name = ready.relation.display_name();
-        let notebook = Notebook::default();
+        let seen_rows = SeenRows::default();
         let (mut earlier, mut ends): (Option<TableReport>, u32) = (None, 0);
         let mut watched = Watched::default();
         loop {
@@ -115,13 +115,13 @@ impl Tables<'_, '_> {
                 server: &self.sessions.server,
                 ready,
                 options: self.options,
-                eyes: self.eyes,
+                source: self.source,
                 idle_limit: self.sessions.idle_limit,
                 watch: self.watch,
                 stop: self.sessions.control.stopping(),
                 keeper: &worker.keeper,
                 checkpoint: self.checkpoint,
-                notebook: &notebook,
+                seen_rows: &seen_rows,
                 since,
                 doubt: doubt.clone(),
                 watched,

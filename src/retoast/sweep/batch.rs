@@ -164,7 +164,7 @@ impl Sweep<'_> {
     }
 
     pub(super) fn done(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
-        self.notebook.forget(rows);
+        self.seen_rows.forget(rows);
         Done::Stored { rows: stored.rows, verified, xid: stored.xid }
     }
 

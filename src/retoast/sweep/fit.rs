@@ -2,8 +2,8 @@
 //! change of a row that does not.
 
 use super::error::RunError;
-use super::eyes::Eyes;
 use super::machine::CHUNK;
+use super::scan_source::ScanSource;
 use super::scanner::Scanner;
 use super::table::Sweep;
 use super::unfit::Unfit;
@@ -18,9 +18,9 @@ impl Sweep<'_> {
         if self.ready.toaster.storage() != Storage::Plain {
             return Ok(());
         }
-        let unfit = match self.eyes {
-            Eyes::Pages(_) => self.unfit_by_pages(scanner).await?,
-            Eyes::Functions => self.unfit_by_functions().await?,
+        let unfit = match self.source {
+            ScanSource::Pages(_) => self.unfit_by_pages(scanner).await?,
+            ScanSource::Functions => self.unfit_by_functions().await?,
         };
         match unfit.first {
             Some(first) => Err(RunError::Unfit { rows: unfit.rows, first }),

@@ -11,7 +11,7 @@ use super::scanner::{Candidate, JUDGED_BYTES, Scanner, address, transaction};
 use crate::disk::ItemPointer;
 use crate::retoast::judge::stock::{Compressed, Verdict};
 use crate::retoast::judge::{FormJudge, Row as Judged};
-use crate::retoast::sql::{self, Target};
+use crate::retoast::sql::{self, Target, row_judge};
 use crate::server::LiveError;
 use crate::server::trial::Trial;
 
@@ -106,13 +106,13 @@ impl Scanner<'_> {
         let table = self.ready.relation.quoted();
         let targets = &self.ready.targets;
         let fresh: Vec<&Target> = targets.iter().chain(&self.ready.follow).collect();
-        let insert = sql::judge_rows(&table, &self.ready.stored_columns, &fresh);
-        let copy = sql::judge_rows(&table, &self.ready.stored_columns, &[]);
-        let update = sql::judge_update(&fresh, self.ready.model.target);
+        let insert = row_judge::judge_rows(&table, &self.ready.stored_columns, &fresh);
+        let copy = row_judge::judge_rows(&table, &self.ready.stored_columns, &[]);
+        let update = row_judge::judge_update(&fresh, self.ready.model.target);
         let client = self.connection.client();
         if !self.row_judge {
             let target = self.ready.model.target;
-            let make = sql::make_row_judge(&table, self.ready.toaster, targets, target);
+            let make = row_judge::make_row_judge(&table, self.ready.toaster, targets, target);
             client.batch_execute(&make).await?;
             self.row_judge = true;
         }
@@ -128,7 +128,7 @@ impl Scanner<'_> {
             let ctids: Vec<String> = now.iter().map(|one| one.ctid.to_string()).collect();
             // in one snapshot the rows and the judge's copies of them match in order
             let compressed = self.ask_row_judge(&insert, None, &ctids).await?;
-            client.batch_execute(sql::CLEAR_ROW_JUDGE).await?;
+            client.batch_execute(row_judge::CLEAR_ROW_JUDGE).await?;
             let differs = |candidate: &&Candidate, compressed: &HashMap<_, Vec<bool>>| {
                 compressed.get(&candidate.ctid).is_some_and(|answer| {
                     let mut columns = targets.iter().zip(answer);
@@ -143,22 +143,22 @@ impl Scanner<'_> {
             // An UPDATE leaves what is out of line there. Nothing tells which values of the row are: in the copy
             // all are that can be, so that what is compressed all the same surely is.
             let ctids: Vec<String> = doubted.iter().map(|one| one.ctid.to_string()).collect();
-            client.batch_execute(sql::TRY_COPIES).await?;
+            client.batch_execute(row_judge::TRY_COPIES).await?;
             let compressed = match self.ask_row_judge(&copy, Some(&update), &ctids).await {
                 Ok(moved) => {
-                    client.batch_execute(sql::COPIES_TRIED).await?;
+                    client.batch_execute(row_judge::COPIES_TRIED).await?;
                     moved
                 }
                 // of a row of many columns the pointers alone fill a page: no more is known of it
                 Err(LiveError::Server(error))
                     if error.code() == Some(&SqlState::PROGRAM_LIMIT_EXCEEDED) =>
                 {
-                    client.batch_execute(sql::COPIES_REFUSED).await?;
+                    client.batch_execute(row_judge::COPIES_REFUSED).await?;
                     compressed
                 }
                 Err(error) => return Err(error),
             };
-            client.batch_execute(sql::CLEAR_ROW_JUDGE).await?;
+            client.batch_execute(row_judge::CLEAR_ROW_JUDGE).await?;
             for candidate in doubted.iter().filter(|candidate| differs(candidate, &compressed)) {
                 let Candidate { ctid, xmin, bytes, .. } = **candidate;
                 rows.push(Row { ctid, xmin, bytes, by_copy: true });
@@ -176,9 +176,10 @@ impl Scanner<'_> {
     ) -> Result<HashMap<ItemPointer, Vec<bool>>, LiveError> {
         let client = self.connection.client();
         let table = self.ready.relation.quoted();
-        let rows = client.query_typed(&sql::there(&table), &[(ctids, Type::TEXT_ARRAY)]).await?;
+        let rows =
+            client.query_typed(&row_judge::there(&table), &[(ctids, Type::TEXT_ARRAY)]).await?;
         if update.is_some() {
-            client.batch_execute(sql::JUDGE_MOVES_OUT).await?;
+            client.batch_execute(row_judge::JUDGE_MOVES_OUT).await?;
         }
         let copies = client.query_typed(insert, &[(ctids, Type::TEXT_ARRAY)]).await?;
         if rows.len() != copies.len() {
@@ -201,7 +202,7 @@ impl Scanner<'_> {
             }
         }
         let mut compressed = HashMap::new();
-        for row in client.query_typed(&sql::judged_rows(&self.ready.targets), &[]).await? {
+        for row in client.query_typed(&row_judge::judged_rows(&self.ready.targets), &[]).await? {
             if let Some(&original) = originals.get(&address(row.try_get(0)?)?) {
                 compressed.insert(original, row.try_get(1)?);
             }

@@ -15,7 +15,6 @@
 
 pub mod batch;
 pub mod error;
-pub mod eyes;
 pub mod fit;
 mod foresee;
 mod judges;
@@ -31,6 +30,7 @@ pub mod policy_state;
 mod refused;
 pub mod run;
 pub mod scan;
+pub mod scan_source;
 pub mod scanner;
 pub mod settings;
 pub mod table;

@@ -82,7 +82,7 @@ impl Sweep<'_> {
         for row in locked {
             let (ctid, xmin): (String, String) = (row.try_get(0)?, row.try_get(1)?);
             let known = match xmin.parse() {
-                Ok(xmin) => self.notebook.has(address(&ctid)?, xmin),
+                Ok(xmin) => self.seen_rows.has(address(&ctid)?, xmin),
                 Err(_) => false,
             };
             if known {
@@ -149,7 +149,7 @@ impl Sweep<'_> {
         for text in addresses {
             let ctid = address(text)?;
             // it was there when the row was locked, and one sweep alone removes it
-            let Some(seen) = self.notebook.at(ctid) else { continue };
+            let Some(seen) = self.seen_rows.at(ctid) else { continue };
             let wanted = self.wanted(rule, &seen);
             locked.insert(ctid, Locked { address: text.clone(), seen, wanted });
         }

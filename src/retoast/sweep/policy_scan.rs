@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::eyes::Eyes;
 use super::machine::Row;
 use super::policy_copies::fill_and_measure;
 use super::policy_state::{Open, Share};
+use super::scan_source::ScanSource;
 use super::scanner::{JUDGED_BYTES, Scanner, address};
 use crate::disk::ItemPointer;
 use crate::model::stored::{Form, StoredValue};
@@ -48,11 +48,11 @@ impl Scanner<'_> {
         self.by_rule.open.clear();
         self.by_rule.inner = self.rows_with_compressed_fields(blocks.clone()).await?;
         let mut rows = Vec::new();
-        match self.eyes.clone() {
-            Eyes::Pages(pageinspect) => {
+        match self.source.clone() {
+            ScanSource::Pages(pageinspect) => {
                 self.pages(&pageinspect, moment, blocks, &mut rows).await?;
             }
-            Eyes::Functions => self.told(rule, &blocks, &mut rows).await?,
+            ScanSource::Functions => self.told(rule, &blocks, &mut rows).await?,
         }
         let mut open = std::mem::take(&mut self.by_rule.open);
         while !open.is_empty() {
@@ -99,7 +99,7 @@ impl Scanner<'_> {
         let inner = self.by_rule.inner.contains(&ctid);
         let seen = Seen { xmin, values, placed, contents: vec![None; targets.len()], inner };
         if !self.by_rule.judge_all && rule.surely_differs(&targets, &seen) {
-            self.by_rule.notebook.note(ctid, seen);
+            self.by_rule.seen_rows.note(ctid, seen);
             rows.push(Row { ctid, xmin, bytes, by_copy: false });
             return;
         }
@@ -123,7 +123,7 @@ impl Scanner<'_> {
                 bytes: row.bytes,
                 by_copy: false,
             });
-            self.by_rule.notebook.note(row.ctid, row.seen);
+            self.by_rule.seen_rows.note(row.ctid, row.seen);
         }
     }
 

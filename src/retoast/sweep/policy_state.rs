@@ -11,9 +11,9 @@ use crate::retoast::tally::Tally;
 
 /// What scans have seen of the rows that are to be re-toasted.
 #[derive(Debug, Default)]
-pub struct Notebook(Mutex<HashMap<ItemPointer, Seen>>);
+pub struct SeenRows(Mutex<HashMap<ItemPointer, Seen>>);
 
-impl Notebook {
+impl SeenRows {
     fn rows(&self) -> MutexGuard<'_, HashMap<ItemPointer, Seen>> {
         // what stands there is only ever inserted and removed whole
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -50,7 +50,7 @@ impl Notebook {
 /// The part of a scan that goes by a policy.
 pub struct RuleScan<'a> {
     /// What batches need to know.
-    pub notebook: &'a Notebook,
+    pub seen_rows: &'a SeenRows,
     /// Whether every value is to be judged, not only those whose rows may comply.
     pub judge_all: bool,
     /// What the values would be stored as, where `judge_all`.
@@ -74,9 +74,9 @@ pub struct RuleScan<'a> {
 
 impl<'a> RuleScan<'a> {
     /// Before a scan.
-    pub fn new(notebook: &'a Notebook, since: Option<Since>, judge_all: bool) -> RuleScan<'a> {
+    pub fn new(seen_rows: &'a SeenRows, since: Option<Since>, judge_all: bool) -> RuleScan<'a> {
         RuleScan {
-            notebook,
+            seen_rows,
             judge_all,
             planned: Tally::default(),
             shares: Vec::new(),

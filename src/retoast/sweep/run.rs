@@ -8,11 +8,11 @@ use rand::RngExt;
 use tokio_postgres::types::Type;
 
 use super::error::RunError;
-use super::eyes::Eyes;
 use super::foresee;
 use super::lock::LOCK_CLASS;
 use super::machine::{Action, End, Event, Machine, Row};
 use super::policy_state::RuleScan;
+use super::scan_source::ScanSource;
 use super::scanner::Scanner;
 use super::table::{Sweep, millis};
 use super::task::{Finished, Task};
@@ -66,9 +66,9 @@ impl Sweep<'_> {
             toaster: self.ready.judge.choice(),
             policy: self.ready.judge.policy(),
             outcome: Outcome::Planned,
-            source: match self.eyes {
-                Eyes::Pages(_) => "pageinspect",
-                Eyes::Functions => "functions",
+            source: match self.source {
+                ScanSource::Pages(_) => "pageinspect",
+                ScanSource::Functions => "functions",
             },
             alter: sql::alter(&self.ready.relation.quoted(), &self.ready.changes),
             altered: false,
@@ -117,8 +117,8 @@ impl Sweep<'_> {
             &self.writer,
             self.server,
             self.ready,
-            self.eyes.clone(),
-            RuleScan::new(self.notebook, self.since, self.options.dry_run),
+            self.source.clone(),
+            RuleScan::new(self.seen_rows, self.since, self.options.dry_run),
         );
         self.look_for_unfit(&mut scanner).await?;
         if self.options.dry_run {
@@ -168,7 +168,7 @@ impl Sweep<'_> {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.ready.notes.clone();
-        if matches!(self.eyes, Eyes::Functions) && !self.server.has_toast_chunk_id() {
+        if matches!(self.source, ScanSource::Functions) && !self.server.has_toast_chunk_id() {
             notes.push(
                 "without pages nothing tells before PostgreSQL 17 whether a compressed value is in \
                  its row: values are not moved for their place alone"
@@ -284,7 +284,7 @@ impl Sweep<'_> {
                     }
                     (scanner.tally, scanner.problems) = (Tally::default(), Vec::new());
                     scanner.hints.clear();
-                    self.notebook.clear();
+                    self.seen_rows.clear();
                     self.begin_proof(machine, &mut scanner.by_rule, report).await?;
                     // a dry run proves nothing
                     if !self.options.dry_run && !machine.is_cut_off() {

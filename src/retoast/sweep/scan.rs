@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::eyes::Eyes;
 use super::machine::Row;
+use super::scan_source::ScanSource;
 use super::scanner::{Candidate, Scanner};
 use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::HeapTuple;
@@ -56,20 +56,20 @@ impl Scanner<'_> {
             Judge::Policy(rule) => return self.chunk_by_rule(rule, moment, blocks).await,
             Judge::Forms(judge) => judge,
         };
-        if let (Some(_), Eyes::Pages(pageinspect)) = (&self.unfit, self.eyes.clone()) {
+        if let (Some(_), ScanSource::Pages(pageinspect)) = (&self.unfit, self.source.clone()) {
             self.pages(&pageinspect, moment, blocks, &mut Vec::new()).await?;
             return Ok(Vec::new());
         }
         let mut rows = Vec::new();
-        let open = match self.eyes.clone() {
-            Eyes::Pages(pageinspect) => {
+        let open = match self.source.clone() {
+            ScanSource::Pages(pageinspect) => {
                 self.pages(&pageinspect, moment, blocks.clone(), &mut rows).await?
             }
-            Eyes::Functions => self.functions(blocks.clone(), &mut rows).await?,
+            ScanSource::Functions => self.functions(blocks.clone(), &mut rows).await?,
         };
-        match self.eyes {
-            Eyes::Pages(_) => self.judge(judge, open, &mut rows).await?,
-            Eyes::Functions => self.judge_rows(open, &mut rows).await?,
+        match self.source {
+            ScanSource::Pages(_) => self.judge(judge, open, &mut rows).await?,
+            ScanSource::Functions => self.judge_rows(open, &mut rows).await?,
         }
         if judge.counts_fields() {
             self.hidden(blocks, &mut rows).await?;

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::eyes::Eyes;
 use super::policy_state::RuleScan;
+use super::scan_source::ScanSource;
 use super::unfit::Unfit;
 use crate::disk::ItemPointer;
 use crate::model::stored::StoredValue;
@@ -31,7 +31,7 @@ pub struct Scanner<'a> {
     /// The table.
     pub ready: &'a Ready,
     /// What it goes by.
-    pub eyes: Eyes,
+    pub source: ScanSource,
     /// Which judges there are.
     pub(super) judges: HashSet<usize>,
     /// Whether there is a judge of rows.
@@ -81,7 +81,7 @@ impl<'a> Scanner<'a> {
         asker: &Arc<Connection>,
         server: &'a Server,
         ready: &'a Ready,
-        eyes: Eyes,
+        source: ScanSource,
         by_rule: RuleScan<'a>,
     ) -> Scanner<'a> {
         Scanner {
@@ -89,7 +89,7 @@ impl<'a> Scanner<'a> {
             asker: Arc::clone(asker),
             server,
             ready,
-            eyes,
+            source,
             judges: HashSet::new(),
             row_judge: false,
             tally: Tally::default(),

@@ -6,7 +6,8 @@ use tokio_util::sync::CancellationToken;
 use super::error::RunError;
 use super::table::Sweep;
 use super::watched::Known;
-use crate::retoast::check::definition::{Definition, Differences};
+use crate::retoast::check::definition::Definition;
+use crate::retoast::check::difference::Differences;
 use crate::retoast::memory::settings;
 use crate::retoast::pace::patience::{Patience, Tried};
 use crate::retoast::result::{Outcome, TableReport};
@@ -34,7 +35,7 @@ impl Sweep<'_> {
         // an earlier part of the same work, whose session has ended, knows what it has set itself
         let then = self.watched.known().now.clone();
         if let Some(then) = then {
-            return match then.differences(Some(&found), true) {
+            return match then.differences(Some(&found)) {
                 Some(changed) => Err(RunError::Altered(changed.to_string())),
                 None => Ok(()),
             };
@@ -42,11 +43,11 @@ impl Sweep<'_> {
         if let Some(changed) = found.changed_since(&self.ready.relation.desc) {
             return Err(RunError::Altered(changed.to_string()));
         }
-        let (mut before, mut more_set) = (found.clone(), false);
+        let (mut before, mut more_set) = (found.settings().clone(), false);
         for column in self.marked().await? {
             let Some(was) = column.before else { continue };
             more_set |= was != column.now;
-            before = before.with_settings(&column.name, was.storage, was.compression);
+            before = before.with_column(&column.name, was.storage, was.compression);
         }
         let known = Known { before: Some(before), now: Some(found), altered: false, more_set };
         *self.watched.known() = known;
@@ -64,7 +65,7 @@ impl Sweep<'_> {
         let now = self.definition().await?;
         let mut known = self.watched.known();
         let expected = known.now.as_ref().map(|found| found.with(&self.ready.changes));
-        if let Some(found) = expected.and_then(|then| then.differences(now.as_ref(), false)) {
+        if let Some(found) = expected.and_then(|then| then.differences(now.as_ref())) {
             return Err(RunError::Altered(found.to_string()));
         }
         known.now = now;
@@ -86,7 +87,7 @@ impl Sweep<'_> {
     pub(crate) async fn is_unchanged(&self) -> Result<bool, RunError> {
         let now = self.definition().await?;
         let known = self.watched.known();
-        Ok(known.now.as_ref().is_some_and(|then| then.differences(now.as_ref(), true).is_none()))
+        Ok(known.now.as_ref().is_some_and(|then| then.differences(now.as_ref()).is_none()))
     }
 
     /// Sets right what somebody else has changed, if that was asked for and can be done; else says what it
@@ -99,7 +100,7 @@ impl Sweep<'_> {
         let (Some(then), Some(now)) = (then, now) else {
             return Err(RunError::Altered("the table was dropped by somebody else".to_owned()));
         };
-        let found = then.differences(Some(&now), true);
+        let found = then.differences(Some(&now));
         let text = found.as_ref().map_or_else(
             || "settings were changed, and changed back, by somebody else".to_owned(),
             ToString::to_string,
@@ -108,12 +109,13 @@ impl Sweep<'_> {
         if !self.options.enforce || !can || times >= MOST_SET_RIGHT {
             return Err(RunError::Altered(text));
         }
-        let Some(alter) = then.restore(&self.ready.relation.quoted(), &now) else { return Ok(()) };
+        let table = self.ready.relation.quoted();
+        let Some(alter) = then.settings().restore(&table, now.settings()) else { return Ok(()) };
         let name = self.ready.relation.display_name();
         self.watch.note(&format!("{name}: {text}: set right: {alter}"));
         self.alter(&alter).await?;
         let again = self.definition().await?;
-        match then.differences(again.as_ref(), true) {
+        match then.differences(again.as_ref()) {
             // the next batch finds that out
             Some(_) => Ok(()),
             None => {
@@ -131,7 +133,7 @@ impl Sweep<'_> {
         let (true, Some(before)) = (altered || more_set, before) else { return };
         let Ok(Some(now)) = self.definition().await else { return };
         let table = self.ready.relation.quoted();
-        let Some(mut undo) = before.restore(&table, &now) else { return };
+        let Some(mut undo) = before.restore(&table, now.settings()) else { return };
         let Ok(marked) = self.marked().await else { return };
         if let Some(unmark) = settings::unmark(&table, &marked) {
             undo = format!("{undo}; {unmark}");

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::error::RunError;
-use super::eyes::Eyes;
 use super::options::Options;
-use super::policy_state::Notebook;
+use super::policy_state::SeenRows;
+use super::scan_source::ScanSource;
 use super::watched::Watched;
 use crate::retoast::check::ready::Ready;
 use crate::retoast::memory::checkpoint::Checkpoint;
@@ -38,7 +38,7 @@ pub struct Sweep<'a> {
     /// How.
     pub options: &'a Options,
     /// What the scans go by.
-    pub eyes: &'a Eyes,
+    pub source: &'a ScanSource,
     /// How long a batch may wait for this program before the server gives its locks back.
     pub idle_limit: Duration,
     /// Whom to tell.
@@ -50,7 +50,7 @@ pub struct Sweep<'a> {
     /// Where scanning is.
     pub checkpoint: Option<&'a Checkpoint>,
     /// What scans have seen that batches by a policy need to know.
-    pub notebook: &'a Notebook,
+    pub seen_rows: &'a SeenRows,
     /// With a policy, the rows that an earlier run has proven to comply.
     pub since: Option<Since>,
     /// Why nothing is taken from what `--since` remembers.

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::retoast::check::definition::Definition;
+use crate::retoast::check::definition::{Definition, Settings};
 
 /// What the table is known to be set to.
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub struct Watched(Mutex<Known>);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
     /// As the run found it, or as it was before an earlier run that was killed.
-    pub(super) before: Option<Definition>,
+    pub(super) before: Option<Settings>,
     /// As the sweep needs it.
     pub(super) now: Option<Definition>,
     /// Whether the run has set anything.

@@ -2,15 +2,10 @@
 
 use super::*;
 use crate::codec::Method;
-use crate::disk::desc::{Align, Length};
-use crate::disk::layout::PageSize;
-use crate::model::cost::Prices;
-use crate::model::policy::{MethodChoice, Policy};
-use crate::model::settings::TupleTarget;
 use crate::model::stored::CustomStored;
-use crate::model::toast::Column;
 use crate::model::toaster::describe::PointerKind;
 use crate::retoast::goal::toaster::Toaster;
+use crate::retoast::judge::samples::{self, value};
 use crate::retoast::sql;
 
 const BYTEA_TOASTER: Oid = Oid(147_811);
@@ -169,21 +164,7 @@ fn a_domain_over_a_toasters_type_is_taken() {
 
 /// A table of an id and a value, as a plan sets it.
 fn table(storage: Storage) -> Model {
-    let column = |length, storage| Column {
-        length,
-        align: Align::Int,
-        storage,
-        type_storage: storage,
-        method: MethodChoice::One(Method::Pglz),
-        policy: Policy::Always,
-    };
-    Model {
-        columns: vec![column(Length::Fixed(4), Storage::Plain), column(Length::Varlena, storage)],
-        target: TupleTarget::default_for(PageSize::DEFAULT),
-        has_toast_relation: true,
-        page: PageSize::DEFAULT,
-        prices: Prices::default(),
-    }
+    samples::table(storage, Method::Pglz, 1)
 }
 
 fn custom(toaster: Oid) -> StoredValue {
@@ -203,18 +184,6 @@ fn custom(toaster: Oid) -> StoredValue {
     }
 }
 
-fn value(form: Form, method: Option<Method>, raw: u64, size: u64) -> StoredValue {
-    let pointer_size = if form.is_external() { 18 } else { 0 };
-    StoredValue {
-        form,
-        method,
-        raw_size: Some(raw),
-        stored_size: Some(size),
-        pointer_size,
-        ..StoredValue::NULL
-    }
-}
-
 #[test]
 fn pointers_decide_whether_a_value_complies() {
     let external = value(Form::External, None, 9000, 9000);
@@ -222,9 +191,12 @@ fn pointers_decide_whether_a_value_complies() {
     let short = value(Form::Plain, None, 500, 504);
     let long = value(Form::Plain, None, 5000, 5004);
     let verdict = |plan: &Plan, storage, value| {
-        plan.verdict(&table(storage), &[], &[self::value(Form::Plain, None, 4, 4), value], &|_| {
-            None
-        })
+        plan.verdict(
+            &table(storage),
+            &[],
+            &[samples::value(Form::Plain, None, 4, 4), value],
+            &|_| None,
+        )
     };
     let (yes, no) = (Verdict::Complies, Verdict::Differs);
 

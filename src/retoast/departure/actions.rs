@@ -9,7 +9,7 @@ use crate::server::toasters::ToasterColumn;
 
 /// What is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum TableAction {
     /// The table is swept; of these columns values are stored by the default toaster. Without any only
     /// dropped columns hold values, which every update of the row clears.
     Sweep(Vec<String>),
@@ -27,7 +27,7 @@ pub(crate) struct Departure {
     /// `schema.name`.
     pub(crate) name: String,
     /// What is done.
-    pub(crate) way: Way,
+    pub(crate) action: TableAction,
 }
 
 /// The tables of `columns` that are set to `toaster`, or of whose columns `holds` says that they hold
@@ -46,24 +46,24 @@ pub(crate) fn departures(
         let Some(first) = concerned.first() else { continue };
         let living: Vec<&ToasterColumn> =
             concerned.iter().copied().filter(|column| !column.dropped).collect();
-        let way = match first.relkind {
+        let action = match first.relkind {
             _ if first.temporary => {
-                Way::Unfit("it is a temporary table of another session".to_owned())
+                TableAction::Unfit("it is a temporary table of another session".to_owned())
             }
-            'm' => Way::Unfit(
+            'm' => TableAction::Unfit(
                 "the rows of a materialized view cannot be updated: REFRESH it".to_owned(),
             ),
             'p' => {
                 let plan = leaves(toaster, &default_name(toasters), &living);
                 let table = quote_qualified(&first.schema, &first.relation);
                 match sql::alter(&table, &plan.changes) {
-                    Some(alter) => Way::Alter(alter),
+                    Some(alter) => TableAction::Alter(alter),
                     None => continue,
                 }
             }
-            _ => Way::Sweep(living.iter().map(|column| column.name.clone()).collect()),
+            _ => TableAction::Sweep(living.iter().map(|column| column.name.clone()).collect()),
         };
-        found.push(Departure { table: first.table, name: first.table_name(), way });
+        found.push(Departure { table: first.table, name: first.table_name(), action });
     }
     found
 }
@@ -127,7 +127,7 @@ mod tests {
         let found = departures(&toasters, &columns, OURS, &holds);
         let shown: Vec<String> = found
             .iter()
-            .map(|departure| format!("{}: {:?}", departure.name, departure.way))
+            .map(|departure| format!("{}: {:?}", departure.name, departure.action))
             .collect();
         insta::assert_snapshot!(shown.join("\n"), @r#"
         s.t1: Sweep(["a"])

@@ -4,7 +4,7 @@ use crate::server::about::Pageinspect;
 
 /// What a scan goes by.
 #[derive(Debug, Clone)]
-pub enum Eyes {
+pub enum ScanSource {
     /// Pages.
     Pages(Pageinspect),
     /// SQL functions.

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::actions::{Departure, TableAction, departures};
 use super::census::{Census, Counter};
 use super::proof;
 use super::result::{DepartureReport, UnfitTable};
-use super::ways::{Departure, Way, departures};
 use crate::disk::Oid;
 use crate::model::toaster::catalog::Toasters;
 use crate::retoast::check::preflight;
@@ -21,9 +21,9 @@ use crate::retoast::pace::keeper::Keeper;
 use crate::retoast::pace::patience::{LOCK_TRIES, Patience, Tried};
 use crate::retoast::sink::Results;
 use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::eyes::Eyes;
 use crate::retoast::sweep::options::Options;
-use crate::retoast::sweep::policy_state::Notebook;
+use crate::retoast::sweep::policy_state::SeenRows;
+use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::sweep::table::Sweep;
 use crate::retoast::sweep::watched::Watched;
 use crate::retoast::watch::Watch;
@@ -32,7 +32,7 @@ use crate::server::about::{Pageinspect, Server};
 use crate::server::connect::Connection;
 
 /// A run.
-pub(crate) struct Leaving<'a, 'r> {
+pub(crate) struct DepartureRun<'a, 'r> {
     /// For batches, one for each job.
     pub(crate) writers: &'a [Arc<Connection>],
     /// For scans.
@@ -46,7 +46,7 @@ pub(crate) struct Leaving<'a, 'r> {
     /// How tables are swept.
     pub(crate) options: &'a Options,
     /// What the scans go by.
-    pub(crate) eyes: &'a Eyes,
+    pub(crate) source: &'a ScanSource,
     /// How long a batch may wait for this program before the server gives its locks back.
     pub(crate) idle_limit: Duration,
     /// Go on although triggers will fire.
@@ -74,7 +74,7 @@ pub(crate) struct Leaving<'a, 'r> {
 /// Done, or why it could not be.
 type Outcome = Result<(), String>;
 
-impl Leaving<'_, '_> {
+impl DepartureRun<'_, '_> {
     /// Does it, and says what is left of the toaster.
     ///
     /// # Errors
@@ -134,9 +134,9 @@ impl Leaving<'_, '_> {
         departure: &Departure,
         report: &mut DepartureReport,
     ) -> Result<Outcome, RunError> {
-        match &departure.way {
-            Way::Unfit(reason) => Ok(Err(reason.clone())),
-            Way::Alter(sql) => {
+        match &departure.action {
+            TableAction::Unfit(reason) => Ok(Err(reason.clone())),
+            TableAction::Alter(sql) => {
                 let done = match self.options.dry_run {
                     true => Ok(()),
                     false => self.alter(&departure.name, sql).await?,
@@ -144,7 +144,7 @@ impl Leaving<'_, '_> {
                 report.alter.push(sql.clone());
                 Ok(done)
             }
-            Way::Sweep(columns) => self.sweep(departure.table, columns.clone()).await,
+            TableAction::Sweep(columns) => self.sweep(departure.table, columns.clone()).await,
         }
     }
 
@@ -189,13 +189,13 @@ impl Leaving<'_, '_> {
             server: self.server,
             ready: &ready,
             options: self.options,
-            eyes: self.eyes,
+            source: self.source,
             idle_limit: self.idle_limit,
             watch: self.watch,
             stop: self.stop,
             keeper: self.keeper,
             checkpoint: None,
-            notebook: &Notebook::default(),
+            seen_rows: &SeenRows::default(),
             since: None,
             doubt: None,
             watched: Watched::default(),

@@ -1,0 +1,136 @@
+//! The columns that a sweep has to do with: those chosen, those computed with them, those stored.
+
+use tokio_postgres::Client;
+
+use super::generated::Generated;
+use super::ready::TableRequest;
+use super::refusal::{Refusal, refused};
+use super::{shapes, touch};
+use crate::codec::Method;
+use crate::disk::desc::Length;
+use crate::retoast::sql::Target;
+use crate::server::catalog::Relation;
+
+/// The chosen columns.
+pub(crate) async fn targets(
+    client: &Client,
+    relation: &Relation,
+    request: &TableRequest,
+    generated: &[Generated],
+    default_method: Method,
+) -> Result<Vec<Target>, Refusal> {
+    let name = relation.display_name();
+    let mut targets: Vec<Target> = Vec::new();
+    if request.columns.is_empty() {
+        targets.push(touch::touched(client, relation).await?);
+    }
+    for wanted in &request.columns {
+        let found = relation
+            .desc
+            .attributes
+            .iter()
+            .enumerate()
+            .find(|(_, column)| !column.dropped && column.name == *wanted);
+        let Some((index, column)) = found else {
+            return Err(Refusal::Usage(format!("{name} has no column \"{wanted}\"")));
+        };
+        if targets.iter().any(|target| target.index == index) {
+            continue;
+        }
+        if column.length != Length::Varlena {
+            return Err(Refusal::Usage(format!(
+                "{name}: column \"{wanted}\" is of type {}, whose values are never toasted",
+                column.type_name
+            )));
+        }
+        let base = match generated.iter().find(|g| g.index == index) {
+            None => None,
+            Some(generated) => Some(base(relation, request, generated, wanted)?),
+        };
+        let shape = shapes::shape(client, column.type_oid.0).await?.map_err(|why| {
+            Refusal::Refused(format!("{name}: column \"{wanted}\" cannot be re-toasted: {why}"))
+        })?;
+        targets.push(Target {
+            name: column.name.clone(),
+            index,
+            shape,
+            method: request
+                .goal
+                .toaster()
+                .method()
+                .filter(|_| !request.no_alter)
+                .unwrap_or(column.compression.unwrap_or(default_method)),
+            base,
+        });
+    }
+    Ok(targets)
+}
+
+/// The column that is set to compute a generated one anew: a chosen one if it is made of such.
+fn base(
+    relation: &Relation,
+    request: &TableRequest,
+    generated: &Generated,
+    wanted: &str,
+) -> Result<String, Refusal> {
+    let name = relation.display_name();
+    if !generated.stored {
+        return refused(format!(
+            "{name}: column \"{wanted}\" is virtual: its values are not stored"
+        ));
+    }
+    let mut bases: Vec<&String> = generated
+        .bases
+        .iter()
+        .filter_map(|&base| relation.desc.attributes.get(base))
+        .map(|column| &column.name)
+        .collect();
+    bases.sort_by_key(|base| !request.columns.contains(base));
+    bases.first().map(|base| (*base).clone()).ok_or_else(|| {
+        Refusal::Refused(format!(
+            "{name}: column \"{wanted}\" is generated from no other column, so that nothing makes the \
+             server compute it anew"
+        ))
+    })
+}
+
+/// The stored generated columns that an UPDATE of the chosen columns computes anew.
+pub(crate) async fn follow(
+    client: &Client,
+    relation: &Relation,
+    targets: &[Target],
+    generated: &[Generated],
+    default_method: Method,
+) -> Result<Vec<Target>, Refusal> {
+    let mut follow = Vec::new();
+    for column in generated.iter().filter(|g| g.stored) {
+        let is_set = |base: &usize| {
+            let name = relation.desc.attributes.get(*base).map(|c| c.name.as_str());
+            targets.iter().any(|target| Some(target.set_column()) == name)
+        };
+        let Some(attribute) = relation.desc.attributes.get(column.index) else { continue };
+        if attribute.length != Length::Varlena
+            || targets.iter().any(|target| target.index == column.index)
+            || !column.bases.iter().any(is_set)
+        {
+            continue;
+        }
+        // a type whose values cannot be made anew here: the server computes them all the same
+        let Ok(shape) = shapes::shape(client, attribute.type_oid.0).await? else { continue };
+        follow.push(Target {
+            name: attribute.name.clone(),
+            index: column.index,
+            shape,
+            method: attribute.compression.unwrap_or(default_method),
+            base: None,
+        });
+    }
+    Ok(follow)
+}
+
+/// The columns whose values are stored.
+pub(crate) fn stored_columns(relation: &Relation, generated: &[Generated]) -> Vec<String> {
+    let is_virtual = |index| generated.iter().any(|g| g.index == index && !g.stored);
+    let columns = relation.desc.attributes.iter().enumerate();
+    columns.filter(|(i, c)| !c.dropped && !is_virtual(*i)).map(|(_, c)| c.name.clone()).collect()
+}

@@ -1,0 +1,83 @@
+//! Definitions that were changed.
+
+use super::*;
+
+const TABLE: &str = r#""s"."t""#;
+
+fn column(name: &str, storage: Storage, method: Option<Method>) -> Column {
+    Column {
+        name: name.into(),
+        of_type: (25, -1),
+        dropped: false,
+        storage,
+        own_method: method,
+        method: Some(method.unwrap_or(Method::Pglz)),
+        toaster: None,
+    }
+}
+
+fn definition(columns: Vec<Column>) -> Definition {
+    Definition { settings: Settings { columns, target: None }, hash: 7 }
+}
+
+fn said(then: &Definition, now: &Definition) -> String {
+    then.differences(Some(now)).map_or_else(String::new, |found| found.to_string())
+}
+
+#[test]
+fn what_was_changed_is_named() {
+    let was = definition(vec![
+        column("a", Storage::Extended, Some(Method::Lz4)),
+        column("b", Storage::Extended, None),
+    ]);
+    assert_eq!(was.differences(Some(&was.clone())), None);
+    let mut now = was.clone();
+    now.settings.columns[0].storage = Storage::Plain;
+    now.settings.columns[0].own_method = Some(Method::Pglz);
+    now.settings.target = Some("4080".into());
+    assert_eq!(
+        said(&was, &now),
+        "column \"a\" was set to storage plain, column \"a\" was set to compression pglz, \
+         toast_tuple_target was set to 4080 by somebody else"
+    );
+    let mut now = was.clone();
+    now.settings.columns[1].method = Some(Method::Lz4);
+    assert_eq!(said(&was, &now), "default_toast_compression was set to lz4 by somebody else");
+    assert!(!was.differences(Some(&now)).unwrap().are_settings());
+    let mut now = was.clone();
+    now.settings.columns[0].of_type = (1043, -1);
+    now.settings.columns[1].dropped = true;
+    now.settings.columns.push(column("c", Storage::Plain, None));
+    assert_eq!(
+        said(&was, &now),
+        "the type of column \"a\" was changed, column \"b\" was dropped, column \"c\" was added \
+         by somebody else"
+    );
+    assert_eq!(
+        was.differences(None).unwrap().to_string(),
+        "the table was dropped by somebody else"
+    );
+}
+
+#[test]
+fn a_statement_sets_back_what_another_set() {
+    let was = definition(vec![
+        column("a\"b", Storage::External, None),
+        column("b", Storage::Extended, None),
+    ]);
+    let changes = Changes {
+        storage: vec![("a\"b".into(), Storage::Extended)],
+        compression: vec![("a\"b".into(), Method::Lz4)],
+        target: crate::model::settings::TupleTarget::new(
+            4080,
+            crate::disk::layout::PageSize::DEFAULT,
+        )
+        .ok(),
+        ..Changes::default()
+    };
+    let now = was.with(&changes);
+    let was = was.settings();
+    insta::assert_snapshot!(was.restore(TABLE, &now).unwrap(), @r##"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a""b" SET STORAGE external, ALTER COLUMN "a""b" SET COMPRESSION default, RESET (toast_tuple_target)"##);
+    insta::assert_snapshot!(now.restore(TABLE, was).unwrap(), @r##"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, SET (toast_tuple_target = 4080)"##);
+    assert_eq!(was.restore(TABLE, was), None);
+}

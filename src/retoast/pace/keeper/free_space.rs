@@ -1,0 +1,113 @@
+//! Free space: whether there is enough of it for a table, and how much is left.
+
+use super::super::error::PaceError;
+use super::super::gauges;
+use super::super::manners::Free;
+use super::super::space::{self, Need, Space};
+use super::Keeper;
+use crate::retoast::check::ready::Ready;
+use crate::retoast::check::refusal::Refusal;
+use crate::retoast::sizes::Sizes;
+use crate::server::connect::Connection;
+
+impl Keeper {
+    /// Looks whether there is space for a table, before anything is done to it. Says how that was
+    /// told.
+    ///
+    /// # Errors
+    /// Too little space, or none can be told though the user has set a limit.
+    pub async fn check_space(&self, ready: &Ready) -> Result<Option<String>, Refusal> {
+        let Some(limit) = self.wants.limits.free_space else { return Ok(None) };
+        let name = ready.relation.display_name();
+        let (sizes, max_wal_size) = self
+            .measuring
+            .read(async |connection| {
+                let sizes = gauges::sizes(connection, ready.relation.oid).await?;
+                Ok((sizes, gauges::max_wal_size(connection.client()).await?))
+            })
+            .await?;
+        let space = self.space(ready).await?;
+        let needs = match &space {
+            Space::Unknown => Vec::new(),
+            Space::Query(_) => {
+                let free = self.free(&space).await?;
+                let parts = sizes.sum();
+                free.map(|free| Need { free, parts, wal: true }).into_iter().collect()
+            }
+            Space::Places(places) => space::needs(places),
+        };
+        if needs.is_empty() {
+            if self.wants.space_given && !self.wants.dry_run {
+                return Err(Refusal::Refused(format!(
+                    "{name}: free space cannot be told: the server's file system is not seen here\n\
+                     HINT:  Use --free-space-query, or --disk-limit."
+                )));
+            }
+            return Ok(Some(
+                "free space is not watched: the server's file system is not seen here".to_owned(),
+            ));
+        }
+        let wal = expected_wal(sizes, max_wal_size);
+        let mut all = Vec::new();
+        for need in needs {
+            let growth = need.growth(self.wants.max_bloat, wal);
+            let told = format!(
+                "{} MB are free {}, {} may grow by {} MB, and {} MB must stay free",
+                need.free.bytes >> 20,
+                need.free.place,
+                need.what(),
+                growth >> 20,
+                limit >> 20
+            );
+            if need.free.bytes < growth.saturating_add(limit) && !self.wants.dry_run {
+                return Err(Refusal::Refused(format!(
+                    "{name}: not enough space: {told}\nHINT:  Make room, or lower --min-free-space."
+                )));
+            }
+            all.push(told);
+        }
+        Ok(Some(all.join("; ")))
+    }
+
+    pub(super) async fn space(&self, ready: &Ready) -> Result<Space, PaceError> {
+        if let Some(sql) = &self.wants.free_space_query {
+            return Ok(Space::Query(sql.clone()));
+        }
+        if self.wants.limits.free_space.is_none() {
+            return Ok(Space::Unknown);
+        }
+        let oid = ready.relation.oid;
+        let places =
+            self.measuring.read(async |c| gauges::directories(c.client(), oid).await).await?;
+        Ok(places.map_or(Space::Unknown, Space::Places))
+    }
+
+    pub(super) async fn free(&self, space: &Space) -> Result<Option<Free>, PaceError> {
+        match space {
+            Space::Unknown => Ok(None),
+            Space::Query(sql) => {
+                let ask = async |c: &Connection| gauges::free_by_query(c.client(), sql).await;
+                self.measuring.read_for_user(ask).await.map(Some)
+            }
+            Space::Places(places) => Ok(space::free_in(places)),
+        }
+    }
+}
+
+/// Bytes of WAL that are kept until a checkpoint lets them go.
+fn expected_wal(sizes: Sizes, max_wal_size: u64) -> u64 {
+    let written = (sizes.heap + sizes.toast).saturating_mul(22) / 10;
+    written.min(max_wal_size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wal_is_kept_until_a_checkpoint() {
+        let sizes = Sizes { heap: 1000, toast: 8000, indexes: 1 << 40 };
+        assert_eq!(expected_wal(sizes, u64::MAX), 19_800);
+        assert_eq!(expected_wal(sizes, 500), 500);
+    }
+}

@@ -1,0 +1,152 @@
+//! What is measured before a piece of work, and where the progress is shown on the server.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::error::PaceError;
+use super::super::gauges;
+use super::super::manners::{Held, Readings};
+use super::super::patience::{Kind, kind};
+use super::{Keeper, State, Table};
+use crate::retoast::watch::Watch;
+use crate::server::LiveError;
+use crate::server::connect::Connection;
+use crate::server::sql::quote_literal;
+
+/// How often the session's name tells the progress.
+const NAME_EVERY: Duration = Duration::from_secs(2);
+/// The longest `application_name` (`NAMEDATALEN - 1`).
+const LONGEST_NAME: usize = 63;
+
+impl Keeper {
+    pub(super) async fn measure(
+        &self,
+        state: &mut State,
+        watch: &dyn Watch,
+    ) -> Result<(), PaceError> {
+        let limits = &self.wants.limits;
+        let ours = self.measuring.own_processes();
+        let oid = state.table.as_ref().map(|table| table.oid);
+        let before = self.measuring.connection();
+        let (mut readings, sizes) = self
+            .measuring
+            .read(async |connection| {
+                let mut readings =
+                    Readings { lsn: gauges::wal(connection).await?, ..Readings::default() };
+                if limits.window.is_some() {
+                    readings.minute = Some(gauges::minute(connection).await?);
+                }
+                if limits.replica_lag.is_some() {
+                    readings.replicas = gauges::replicas(connection).await?;
+                }
+                readings.active = Some(gauges::active_sessions(connection, &ours).await?);
+                readings.holder = gauges::holder(connection).await?;
+                let sizes = match oid {
+                    None => None,
+                    // the last one, for an error ends the transaction
+                    Some(oid) => match gauges::sizes(connection, oid).await {
+                        Ok(now) => Some(now),
+                        // locked just now: what was measured last holds
+                        Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => None,
+                        Err(error) => return Err(error),
+                    },
+                };
+                Ok((readings, sizes))
+            })
+            .await?;
+        if let Some(sql) = &limits.throttle_query {
+            let ask = async |c: &Connection| gauges::truth(c.client(), sql).await;
+            readings.query =
+                Some(self.measuring.read_for_user(ask).await.map_err(|error| match error {
+                    PaceError::Live(error) => {
+                        PaceError::Limit(format!("throttle query {}: {error}", quote_literal(sql)))
+                    }
+                    other => other,
+                })?);
+        }
+        readings.free = self.free(&state.space).await?;
+        if !Arc::ptr_eq(&before, &self.measuring.connection()) {
+            watch.note(&format!(
+                "{}: the measuring connection was lost, and is made again",
+                state.table_name()
+            ));
+        }
+        if readings.active.is_some_and(|active| active > 0) {
+            self.noted(|noted| noted.others = Some(Instant::now()));
+        }
+        if let Some(table) = &mut state.table {
+            table.figures.now = sizes.unwrap_or(table.figures.now);
+            table.figures.wal = readings.lsn.saturating_sub(table.wal);
+            self.noted(|noted| {
+                table.figures.bytes = noted.bytes;
+                noted.sizes = table.figures.now;
+                noted.holder.clone_from(&readings.holder);
+                // room that was there before costs nobody anything
+                let grown = table.figures.now.sum().saturating_sub(table.figures.before.sum());
+                let bytes = noted.garbage.held(noted.horizon()).min(grown);
+                readings.held = Held { bytes, limit: table.growth_limit };
+            });
+            watch.figures(&table.figures);
+            self.check_growth(table)?;
+        }
+        state.readings = readings;
+        state.measured = Some(Instant::now());
+        Ok(())
+    }
+
+    fn check_growth(&self, table: &Table) -> Result<(), PaceError> {
+        let Some(limit) = self.wants.disk_limit else { return Ok(()) };
+        let grown = table.figures.now.sum().saturating_sub(table.figures.before.sum());
+        if grown <= limit {
+            return Ok(());
+        }
+        Err(PaceError::Limit(format!(
+            "the table with its TOAST relation and indexes has grown by {grown} bytes, more than \
+             --disk-limit {limit}\n\
+             HINT:  See what holds vacuum back; the same command goes on from here."
+        )))
+    }
+
+    /// Shows in `pg_stat_activity` how far it is.
+    pub(super) async fn name_session(
+        &self,
+        state: &mut State,
+        worker: &Connection,
+        paused: bool,
+    ) -> Result<(), LiveError> {
+        if state.named.is_some_and(|then| then.elapsed() < NAME_EVERY) {
+            return Ok(());
+        }
+        let Some(table) = &state.table else { return Ok(()) };
+        let mut percent = 0;
+        self.noted(|noted| percent = noted.percent);
+        let name = session_name(&table.name, percent, paused);
+        let sql = format!("SET application_name = {}", quote_literal(&name));
+        worker.client().batch_execute(&sql).await?;
+        state.named = Some(Instant::now());
+        Ok(())
+    }
+}
+
+/// `toastctl retoast public.t 42 %`, cut to what the server keeps.
+fn session_name(table: &str, percent: u32, paused: bool) -> String {
+    let end = if paused { " paused".to_owned() } else { format!(" {percent} %") };
+    let room = LONGEST_NAME.saturating_sub(gauges::APPLICATION.len() + 1 + end.len());
+    let cut = (0..=room.min(table.len())).rev().find(|&at| table.is_char_boundary(at)).unwrap_or(0);
+    format!("{} {}{end}", gauges::APPLICATION, table.get(..cut).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_session_fits_and_ends_with_the_progress() {
+        assert_eq!(session_name("public.t", 42, false), "toastctl retoast public.t 42 %");
+        let long = format!("public.{}", "ä".repeat(40));
+        let name = session_name(&long, 100, false);
+        assert!((LONGEST_NAME - 1..=LONGEST_NAME).contains(&name.len()), "{name}");
+        assert!(name.ends_with("ä 100 %"), "{name}");
+        assert!(session_name(&long, 7, true).ends_with("ä paused"));
+    }
+}

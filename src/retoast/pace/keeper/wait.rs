@@ -1,0 +1,134 @@
+//! Waiting while something stands against a piece of work.
+
+use std::time::{Duration, Instant};
+
+use super::super::error::PaceError;
+use super::super::gauges;
+use super::super::manners::{Cause, POLL, Pause, Work};
+use super::{Keeper, State};
+use crate::retoast::watch::Watch;
+use crate::server::connect::Connection;
+
+/// How often one and the same reason is told.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Pauses shorter than this are counted and not told.
+const WORTH_TELLING: Duration = Duration::from_millis(500);
+
+impl Keeper {
+    /// Returns when nothing stands against this work, or when a stop is asked for. The worker's session,
+    /// idle until then, is given a name that shows how far all is.
+    ///
+    /// # Errors
+    /// A measurement fails, or the table has grown beyond the limit.
+    pub async fn pass(
+        &self,
+        work: Work,
+        worker: &Connection,
+        watch: &dyn Watch,
+    ) -> Result<(), PaceError> {
+        let mut state = self.state.lock().await;
+        let mut pausing: Option<(Cause, Instant, bool)> = None;
+        let mut for_others: Option<Instant> = None;
+        while !self.control.stopped() {
+            let Some(mut pause) = self.stands_against(&mut state, work, worker, watch).await?
+            else {
+                break;
+            };
+            if let (Some(limit), true) = (self.wants.limits.wait, pause.cause.is_others()) {
+                let waited = for_others.get_or_insert_with(Instant::now).elapsed();
+                let left = limit.saturating_sub(waited);
+                if left.is_zero() {
+                    self.give_up(state.table_name(), waited, &pause, watch);
+                    break;
+                }
+                pause.wait = pause.wait.min(left);
+            }
+            let (since, told) = match pausing {
+                Some((cause, since, told)) if cause == pause.cause => (since, told),
+                _ => {
+                    state.pauses.entry(pause.cause).or_default().0 += 1;
+                    (Instant::now(), false)
+                }
+            };
+            let told = told || state.tell(&pause, watch);
+            watch.paused(Some(&pause));
+            pausing = Some((pause.cause, since, told));
+            let slept = self.sleep(pause.wait.min(POLL)).await;
+            state.pauses.entry(pause.cause).or_default().1 += slept;
+        }
+        if let Some((_, since, told)) = pausing {
+            watch.paused(None);
+            if told && !self.control.stopped() && since.elapsed() >= WORTH_TELLING {
+                let name = state.table_name();
+                let seconds = since.elapsed().as_secs_f64();
+                watch.note(&format!("{name}: going on after {seconds:.1} s"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the run, as after a stop on request.
+    fn give_up(&self, table: &str, waited: Duration, pause: &Pause, watch: &dyn Watch) {
+        let seconds = waited.as_secs_f64();
+        let text = format!("stopped after waiting for {seconds:.1} s (--max-wait): {}", pause.text);
+        watch.note(&format!("{table}: {text}"));
+        self.noted(|noted| noted.gave_up = Some(text));
+        self.control.stop();
+    }
+
+    /// Sleeps, but not after a stop is asked for; how long it was.
+    async fn sleep(&self, time: Duration) -> Duration {
+        let began = Instant::now();
+        self.control.stopping().run_until_cancelled(tokio::time::sleep(time)).await;
+        began.elapsed()
+    }
+
+    async fn stands_against(
+        &self,
+        state: &mut State,
+        work: Work,
+        worker: &Connection,
+        watch: &dyn Watch,
+    ) -> Result<Option<Pause>, PaceError> {
+        if let Some((cause, text)) = self.control.asked() {
+            self.name_session(state, worker, true).await?;
+            return Ok(Some(Pause { cause, text, wait: Duration::from_millis(200) }));
+        }
+        if work == Work::Batch {
+            let mut took = Duration::ZERO;
+            self.noted(|noted| took = std::mem::take(&mut noted.owed));
+            if let Some(owed) = state.manners.nice(took) {
+                return Ok(Some(owed));
+            }
+        }
+        if work == Work::Batch && self.wants.limits.wal_rate.is_some() {
+            let lsn = self.measuring.read(gauges::wal).await?;
+            if let Some(pause) = state.manners.wal(self.began.elapsed(), lsn) {
+                return Ok(Some(pause));
+            }
+        }
+        let old = state.measured.is_none_or(|then| then.elapsed() >= POLL);
+        // before each vacuum, which would be in vain
+        if old || work == Work::Vacuum {
+            self.measure(state, watch).await?;
+            self.name_session(state, worker, false).await?;
+        }
+        let State { manners, readings, .. } = state;
+        Ok(manners.judge(self.began.elapsed(), readings, work))
+    }
+}
+
+impl State {
+    /// Says why it waits, unless that was just said; whether it was.
+    fn tell(&mut self, pause: &Pause, watch: &dyn Watch) -> bool {
+        let just = self
+            .told
+            .is_some_and(|(cause, then)| cause == pause.cause && then.elapsed() < TELL_EVERY);
+        if pause.cause == Cause::Nice || just {
+            return false;
+        }
+        watch.note(&format!("{}: waiting: {}", self.table_name(), pause.text));
+        self.told = Some((pause.cause, Instant::now()));
+        true
+    }
+}

@@ -1,0 +1,140 @@
+//! What readings mean for the work.
+
+use super::*;
+
+const MB: u64 = 1 << 20;
+
+fn at(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+fn manners(limits: Limits) -> Manners {
+    Manners::new(limits)
+}
+
+fn replica(replayed: u64, reported: Option<f64>) -> Replica {
+    Replica { name: "\"r\"".into(), replayed, reported: reported.map(at) }
+}
+
+#[test]
+fn without_limits_nothing_is_waited_for() {
+    let mut manners = manners(Limits::default());
+    let readings = Readings {
+        lsn: 1 << 40,
+        replicas: vec![replica(0, Some(1e6))],
+        active: Some(1000),
+        query: Some(true),
+        free: Some(Free { bytes: 0, place: String::new() }),
+        holder: Some(Holder { horizon: 3, age: 1 << 30, who: String::new() }),
+        held: Held { bytes: 5, limit: 5 },
+        minute: Some(0),
+    };
+    for work in [Work::Scan, Work::Batch, Work::Vacuum] {
+        assert_eq!(manners.judge(at(1.0), &readings, work), None);
+    }
+    assert_eq!(manners.wal(at(1.0), 1 << 50), None);
+    assert_eq!(manners.nice(at(1.0)), None);
+}
+
+#[test]
+fn the_mean_rate_of_a_writer_that_waits_as_told_is_the_limit() {
+    let limits = Limits { wal_rate: Some(4 * MB), ..Limits::default() };
+    let mut manners = manners(limits);
+    let (mut now, mut lsn) = (0.0, 77 * MB);
+    manners.wal(at(now), lsn);
+    for _ in 0..100 {
+        (now, lsn) = (now + 0.05, lsn + MB);
+        if let Some(pause) = manners.wal(at(now), lsn) {
+            assert_eq!(pause.cause, Cause::WalRate);
+            now += pause.wait.as_secs_f64();
+            assert_eq!(manners.wal(at(now + 1e-6), lsn), None);
+        }
+    }
+    // 100 MB at 4 MB/s, the first second's worth at once
+    assert!((23.9..24.1).contains(&now), "{now}");
+}
+
+#[test]
+fn wal_that_others_wrote_long_ago_is_forgiven_after_ten_seconds() {
+    let mut manners = manners(Limits { wal_rate: Some(MB), ..Limits::default() });
+    manners.wal(at(0.0), 0);
+    let wait = manners.wal(at(0.1), 5000 * MB).unwrap().wait;
+    assert_eq!(wait, at(10.0));
+    // and an idle hour saves up one second only
+    assert_eq!(manners.wal(at(3600.0), 5000 * MB), None);
+    assert_eq!(manners.wal(at(3600.0), 5001 * MB), None);
+    assert!(manners.wal(at(3600.0), 5002 * MB).is_some());
+}
+
+#[test]
+fn a_replica_that_replays_nothing_is_late_by_the_time_since_it_stopped() {
+    let limits = Limits { replica_lag: Some(Lag::Time(at(10.0))), ..Limits::default() };
+    let mut manners = manners(limits);
+    let mut judge = |now: f64, lsn, replayed, reported| {
+        let replicas = vec![replica(replayed, reported)];
+        let readings = Readings { lsn, replicas, ..Readings::default() };
+        manners.judge(at(now), &readings, Work::Batch)
+    };
+    assert_eq!(judge(0.0, 100, 100, None), None);
+    assert_eq!(judge(5.0, 200, 100, None), None);
+    assert_eq!(judge(14.0, 300, 100, None), None);
+    let pause = judge(15.1, 300, 100, None).unwrap();
+    assert_eq!(pause.cause, Cause::ReplicaLag);
+    assert!(pause.text.contains("replica \"r\" is 0 kB of WAL and 10 s behind"), "{pause:?}");
+    // what came at 14 s is not that late yet
+    assert_eq!(judge(16.0, 300, 200, None), None);
+    assert!(judge(25.0, 300, 200, None).is_some());
+    // the server's own figure counts where it is more, unless nothing is left to replay
+    assert!(judge(26.0, 400, 300, Some(11.0)).is_some());
+    assert_eq!(judge(27.0, 400, 400, Some(11.0)), None);
+}
+
+#[test]
+fn lag_in_bytes_holds_up_what_writes_and_not_what_reads() {
+    let limits = Limits { replica_lag: Some(Lag::Bytes(MB)), ..Limits::default() };
+    let mut manners = manners(limits);
+    let replicas = vec![replica(4 * MB, None), replica(2 * MB, None)];
+    let mut readings = Readings { lsn: 5 * MB, replicas, ..Readings::default() };
+    assert!(manners.judge(at(0.0), &readings, Work::Vacuum).is_some());
+    assert_eq!(manners.judge(at(0.0), &readings, Work::Scan), None);
+    readings.replicas.truncate(1);
+    assert_eq!(manners.judge(at(0.0), &readings, Work::Batch), None);
+}
+
+#[test]
+fn an_old_snapshot_holds_up_vacuum_alone_and_little_space_batches_alone() {
+    let mut manners =
+        manners(Limits { xmin_age: Some(1000), free_space: Some(100 * MB), ..Limits::default() });
+    let holder = Holder { horizon: 3, age: 1001, who: "session 42".into() };
+    let free = Free { bytes: 99 * MB, place: "in \"/x\"".into() };
+    let readings = Readings { holder: Some(holder), free: Some(free), ..Readings::default() };
+    let mut cause = |work| manners.judge(at(0.0), &readings, work).map(|pause| pause.cause);
+    let causes = [Work::Scan, Work::Batch, Work::Vacuum].map(&mut cause);
+    assert_eq!(causes, [None, Some(Cause::FreeSpace), Some(Cause::Xmin)]);
+}
+
+#[test]
+fn however_young_a_snapshot_is_growth_is_the_limit() {
+    let mut manners = manners(Limits::default());
+    let mut judge = |bytes| {
+        let holder = Holder { horizon: 3, age: 1, who: "session 42".into() };
+        let held = Held { bytes, limit: 4 * MB };
+        let readings = Readings { holder: Some(holder), held, ..Readings::default() };
+        manners.judge(at(0.0), &readings, Work::Vacuum)
+    };
+    assert_eq!(judge(4 * MB), None);
+    let pause = judge(5 * MB).unwrap();
+    assert_eq!(pause.cause, Cause::Xmin);
+    assert_eq!(
+        pause.text,
+        "session 42 holds back what vacuum may remove: 5120 kB of this table's old row versions, \
+         more than 4096 kB (--max-bloat)"
+    );
+    assert!(pause.cause.is_others() && !Cause::Window.is_others());
+}
+
+#[test]
+fn niceness_follows_the_batch() {
+    let manners = manners(Limits { nice: 2.5, ..Limits::default() });
+    assert_eq!(manners.nice(at(0.2)).unwrap().wait, at(0.5));
+}

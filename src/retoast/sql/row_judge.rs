@@ -1,0 +1,136 @@
+//! The temporary table on which the server shows how it stores whole rows (pure).
+
+use super::Target;
+use crate::model::settings::TupleTarget;
+use crate::retoast::goal::toaster::Toaster;
+use crate::server::sql::quote_identifier;
+
+/// Empties the judge of rows.
+pub const CLEAR_ROW_JUDGE: &str = "TRUNCATE pg_temp.toastctl_judge";
+
+/// Makes the temporary table on which the server shows how it stores whole rows, as the choice has it.
+/// It has no column of its own, which would make its rows longer than the table's.
+pub fn make_row_judge(
+    table: &str,
+    toaster: Toaster,
+    targets: &[Target],
+    target: TupleTarget,
+) -> String {
+    let mut parts = vec![format!("SET (toast_tuple_target = {target}, autovacuum_enabled = off)")];
+    for column in targets {
+        let name = quote_identifier(&column.name);
+        parts.push(format!("ALTER COLUMN {name} SET STORAGE {}", toaster.storage().name()));
+        parts.push(format!("ALTER COLUMN {name} SET COMPRESSION {}", column.method.name()));
+    }
+    format!(
+        "DROP TABLE IF EXISTS pg_temp.toastctl_judge; \
+         CREATE TEMPORARY TABLE toastctl_judge (LIKE {table} INCLUDING STORAGE INCLUDING \
+         COMPRESSION); ALTER TABLE pg_temp.toastctl_judge {}",
+        parts.join(", ")
+    )
+}
+
+/// The addresses of those rows of `$1` that are there, in order.
+pub fn there(table: &str) -> String {
+    format!(
+        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid"
+    )
+}
+
+/// Gives the rows at the addresses `$1` to the judge, as the sweep would store them, in order: the
+/// columns `fresh` are made anew. Gives the judge's own addresses.
+pub fn judge_rows(table: &str, columns: &[String], fresh: &[&Target]) -> String {
+    let (mut names, mut values) = (Vec::new(), Vec::new());
+    for column in columns {
+        let name = quote_identifier(column);
+        let value = format!("t.{name}");
+        values.push(match fresh.iter().find(|target| target.name == *column) {
+            Some(target) => target.shape.force(&value),
+            None => value,
+        });
+        names.push(name);
+    }
+    format!(
+        "INSERT INTO pg_temp.toastctl_judge AS j ({}) SELECT {} FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid \
+         RETURNING j.ctid::pg_catalog.text",
+        names.join(", "),
+        values.join(", ")
+    )
+}
+
+/// Before copies that the server may refuse; then one of the next two.
+pub const TRY_COPIES: &str = "SAVEPOINT toastctl_copies";
+/// The copies are there.
+pub const COPIES_TRIED: &str = "RELEASE SAVEPOINT toastctl_copies";
+/// The server has refused them.
+pub const COPIES_REFUSED: &str =
+    "ROLLBACK TO SAVEPOINT toastctl_copies; RELEASE SAVEPOINT toastctl_copies";
+
+/// Has the judge of rows move out of line what it can of the rows that it is given next.
+pub const JUDGE_MOVES_OUT: &str =
+    "ALTER TABLE pg_temp.toastctl_judge SET (toast_tuple_target = 128)";
+
+/// Undoes [`JUDGE_MOVES_OUT`]; then, a statement of its own, makes the columns `fresh` of all the judge's
+/// rows anew, and gives their addresses before and after.
+pub fn judge_update(fresh: &[&Target], target: TupleTarget) -> (String, String) {
+    let set: Vec<String> = fresh
+        .iter()
+        .map(|target| {
+            let value = target.shape.force(&target.column());
+            format!("{} = {value}", quote_identifier(&target.name))
+        })
+        .collect();
+    let before = format!("ALTER TABLE pg_temp.toastctl_judge SET (toast_tuple_target = {target})");
+    let update = format!(
+        "UPDATE pg_temp.toastctl_judge AS t SET {} FROM pg_temp.toastctl_judge AS o \
+         WHERE o.ctid = t.ctid RETURNING o.ctid::pg_catalog.text, t.ctid::pg_catalog.text",
+        set.join(", ")
+    );
+    (before, update)
+}
+
+/// The judge's answer: its own address, and for each chosen column whether it was compressed.
+pub fn judged_rows(targets: &[Target]) -> String {
+    let columns: Vec<String> = targets
+        .iter()
+        .map(|target| format!("pg_catalog.pg_column_compression({}) IS NOT NULL", target.column()))
+        .collect();
+    format!(
+        "SELECT t.ctid::pg_catalog.text, ARRAY[{}] FROM pg_temp.toastctl_judge AS t",
+        columns.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::forcing::Shape;
+    use super::*;
+    use crate::codec::Method;
+
+    fn targets() -> Vec<Target> {
+        let target = |name: &str, shape| Target {
+            name: name.into(),
+            index: 2,
+            shape,
+            method: Method::Lz4,
+            base: None,
+        };
+        vec![target("a\"b", Shape::Scalar), target("c", Shape::Array)]
+    }
+
+    const TABLE: &str = r#""s"."T""#;
+
+    #[test]
+    fn the_server_stores_whole_rows_in_a_temporary_table() {
+        let targets = targets();
+        let lz4 = Toaster::Compressed(Method::Lz4);
+        let tuple_target = TupleTarget::default_for(crate::disk::layout::PageSize::DEFAULT);
+        insta::assert_snapshot!(make_row_judge(TABLE, lz4, &targets, tuple_target), @r##"DROP TABLE IF EXISTS pg_temp.toastctl_judge; CREATE TEMPORARY TABLE toastctl_judge (LIKE "s"."T" INCLUDING STORAGE INCLUDING COMPRESSION); ALTER TABLE pg_temp.toastctl_judge SET (toast_tuple_target = 2032, autovacuum_enabled = off), ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, ALTER COLUMN "c" SET STORAGE extended, ALTER COLUMN "c" SET COMPRESSION lz4"##);
+        let columns = ["id".to_owned(), "c".to_owned()];
+        insta::assert_snapshot!(there(TABLE), @r##"SELECT t.ctid::pg_catalog.text FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid"##);
+        insta::assert_snapshot!(judge_rows(TABLE, &columns, &targets.iter().collect::<Vec<_>>()), @r##"INSERT INTO pg_temp.toastctl_judge AS j ("id", "c") SELECT t."id", CASE WHEN t."c" IS NOT NULL THEN pg_catalog.array_cat(t."c", '{}') END FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) ORDER BY t.ctid RETURNING j.ctid::pg_catalog.text"##);
+        insta::assert_snapshot!(judged_rows(&targets), @r##"SELECT t.ctid::pg_catalog.text, ARRAY[pg_catalog.pg_column_compression(t."a""b") IS NOT NULL, pg_catalog.pg_column_compression(t."c") IS NOT NULL] FROM pg_temp.toastctl_judge AS t"##);
+    }
+}
