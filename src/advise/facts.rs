@@ -28,6 +28,8 @@ pub struct TableFacts {
     /// Rows read for each row updated or inserted beyond those that are there now (the load), if
     /// the statistics tell.
     pub reads_per_write: Option<f64>,
+    /// The part of the rows read that sequential scans read, if the statistics tell.
+    pub scanned: Option<f64>,
     /// Part of the TOAST relation's buffers that were found in shared buffers, if any were needed.
     pub toast_hit_part: Option<f64>,
     /// Live rows, as the statistics have them.
@@ -47,7 +49,8 @@ pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, Liv
                         ::pg_catalog.float8, \
                     (coalesce(io.toast_blks_hit, 0))::pg_catalog.float8, \
                     (coalesce(io.toast_blks_read, 0))::pg_catalog.float8, \
-                    (coalesce(t.n_live_tup, 0))::pg_catalog.float8 \
+                    (coalesce(t.n_live_tup, 0))::pg_catalog.float8, \
+                    (coalesce(t.seq_tup_read, 0))::pg_catalog.float8 \
              FROM (SELECT 1) AS one \
              LEFT JOIN pg_catalog.pg_stat_all_tables AS t ON t.relid = $1 \
              LEFT JOIN pg_catalog.pg_statio_all_tables AS io ON io.relid = $1",
@@ -59,6 +62,7 @@ pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, Liv
     let compression = Compression::ask(client).await?;
     let (reads, writes): (f64, f64) = (row.try_get(0)?, row.try_get(1)?);
     let (hit, read): (f64, f64) = (row.try_get(2)?, row.try_get(3)?);
+    let scanned: f64 = row.try_get(5)?;
     let option = |name: &str| {
         relation.options.iter().find_map(|option| {
             option.strip_prefix(name)?.strip_prefix('=')?.trim().parse::<u32>().ok()
@@ -72,6 +76,7 @@ pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, Liv
         reads_per_write: (reads + writes >= LEAST_ACTIVITY).then(|| reads / writes.max(1.0)),
         toast_hit_part: (hit + read >= LEAST_ACTIVITY).then(|| hit / (hit + read)),
         live_rows: row.try_get(4)?,
+        scanned: (reads >= LEAST_ACTIVITY).then(|| scanned / reads),
         statements: statements(client, relation).await?,
     })
 }

@@ -6,7 +6,8 @@
 //!   table's figures from that, with confidence intervals.
 //! * [`pluggable`]: what the toasters of other servers would do.
 //! * [`statements`]: what `pg_stat_statements` says of the column's use.
-//! * [`recommend`]: the Pareto front, the choice and its reasons; [`commands`]: how it comes true.
+//! * [`recommend`]: the Pareto front, the choice and its reasons; `caveats`: what else it brings; [`commands`]: how
+//!   it comes true.
 //! * [`request`]: what is asked; [`report`]: the report made of all that; [`result`]: its type.
 //! * [`run`]: the tables of a server in turn; [`advisor`]: over which connection; `table`: one of them;
 //!   `plan`: how much of it is read; `reading`: its sample; [`facts`], [`fetch`]: what the server is asked for.
@@ -15,6 +16,7 @@
 
 pub mod advisor;
 pub mod candidate;
+mod caveats;
 pub mod commands;
 pub mod content;
 pub mod estimate;

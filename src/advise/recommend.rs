@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::estimate::Figures;
+use super::estimate::{Figure, Figures};
 use crate::model::estimate::Estimate;
 
 /// `--optimize`: what counts most.
@@ -26,6 +26,8 @@ pub struct Workload {
     pub reads_per_write: Option<f64>,
     /// Where that comes from.
     pub source: WorkloadSource,
+    /// The part of the rows read that sequential scans read, if the server's statistics tell.
+    pub scanned: Option<f64>,
 }
 
 /// Where the workload is known from.
@@ -56,15 +58,20 @@ impl Workload {
     pub fn ratio(&self) -> f64 {
         self.reads_per_write.unwrap_or(10.0)
     }
+
+    /// How scans that do not need the column weigh, beside one half each for size and time.
+    pub fn scan_weight(&self) -> f64 {
+        self.scanned.map_or(SCAN_WEIGHT, |part| 2.0 * SCAN_WEIGHT * part.clamp(0.0, 1.0))
+    }
 }
 
 /// Growth of the table that reads and writes may cost at most.
 const GROWTH_LIMIT: f64 = 0.10;
 /// What a change must gain, as a part, to be worth rewriting a table for.
 const LEAST_GAIN: f64 = 0.05;
-/// How a heap that grows weighs against the column's own reads: a tenfold one by a quarter.
-const HEAP_WEIGHT: f64 = 0.1;
-/// Scores that differ by less are equal; then the earlier in [`Rank`] is taken.
+/// How scans that do not need the column weigh, if nothing is known of them: a tenfold heap by a quarter.
+const SCAN_WEIGHT: f64 = 0.1;
+/// Scores and figures that differ by less are equal; then the entry of lower rank is taken.
 const TIE: f64 = 0.01;
 
 /// What a candidate is compared by: parts of today's figures, 1 is the same.
@@ -72,9 +79,11 @@ const TIE: f64 = 0.01;
 pub struct Score {
     size: f64,
     /// The heap alone: what a scan reads that does not need the column.
-    heap: f64,
+    scan: f64,
     read: f64,
     write: f64,
+    /// Whether the heap at most doubles, or the table shrinks by as much as the heap grows.
+    pays_for_its_heap: bool,
 }
 
 /// A part that is not 0, so that its logarithm is finite.
@@ -86,9 +95,13 @@ impl Score {
     fn of(figures: &Figures) -> Score {
         let bytes = part(figures.update_bytes.change);
         let wal = part(figures.update_wal_bytes.change);
+        let (size, scan) = (part(figures.total_bytes.change), part(figures.heap_bytes.change));
+        let growth = |figure: &Figure, part: f64| figure.value.estimate * (1.0 - 1.0 / part);
+        let (heap, total) = (&figures.heap_bytes, &figures.total_bytes);
         Score {
-            size: part(figures.total_bytes.change),
-            heap: part(figures.heap_bytes.change),
+            size,
+            scan,
+            pays_for_its_heap: scan <= 2.0 || growth(heap, scan) <= -growth(total, size),
             read: part(figures.read_cpu_ns.change),
             write: (bytes * wal).sqrt(),
         }
@@ -96,18 +109,18 @@ impl Score {
 
     /// The lower the better; today is 1.
     fn value(&self, optimize: Optimize, workload: &Workload) -> f64 {
-        let heap = self.heap.powf(HEAP_WEIGHT);
+        let scan = self.scan.powf(SCAN_WEIGHT);
         match optimize {
             Optimize::Size => self.size * self.read.powf(0.02),
-            Optimize::Read => self.read * self.size.powf(0.1) * heap,
-            Optimize::Write => self.write * self.read.powf(0.05) * heap,
+            Optimize::Read => self.read * self.size.powf(0.1) * scan,
+            Optimize::Write => self.write * self.read.powf(0.05) * scan,
             Optimize::Balanced => {
                 let ratio = workload.ratio().max(0.0);
                 let reads = ratio / (1.0 + ratio);
                 // Half for size, half for time, that in the proportion of reads to writes.
                 let log = 0.5 * self.size.ln()
                     + 0.5 * (reads * self.read.ln() + (1.0 - reads) * self.write.ln());
-                log.exp() * heap
+                log.exp() * self.scan.powf(workload.scan_weight())
             }
         }
     }
@@ -115,12 +128,25 @@ impl Score {
     fn is_allowed(&self, optimize: Optimize) -> bool {
         match optimize {
             Optimize::Size => self.read <= 4.0,
-            Optimize::Read | Optimize::Write => self.size <= 1.0 + GROWTH_LIMIT,
+            Optimize::Read => self.size <= 1.0 + GROWTH_LIMIT,
+            Optimize::Write => self.size <= 1.0 + GROWTH_LIMIT && self.pays_for_its_heap,
             // Neither may be bought with a multiple of the other.
             Optimize::Balanced => {
-                self.size <= 1.0 + 2.0 * GROWTH_LIMIT && self.read <= 2.0 && self.write <= 2.0
+                self.size <= 1.0 + 2.0 * GROWTH_LIMIT
+                    && self.read <= 2.0
+                    && self.write <= 2.0
+                    && self.pays_for_its_heap
             }
         }
+    }
+
+    /// Whether it is nowhere worse, and somewhere better by more than a tie.
+    fn beats(&self, other: &Score) -> bool {
+        let mine = [self.size, self.read, self.write, self.scan];
+        let theirs = [other.size, other.read, other.write, other.scan];
+        let mut pairs = mine.iter().zip(&theirs);
+        pairs.all(|(mine, theirs)| mine <= theirs)
+            && mine.iter().zip(&theirs).any(|(mine, theirs)| *mine < theirs * (1.0 - TIE))
     }
 }
 
@@ -141,55 +167,80 @@ pub struct Recommendation {
     pub reasons: String,
 }
 
-/// For each entry whether no other is at least as good in size, read and write and better in one.
-pub fn pareto(entries: &[Entry]) -> Vec<bool> {
-    let scores: Vec<Score> = entries.iter().map(|e| Score::of(&e.figures)).collect();
-    let beats = |a: &Score, b: &Score| {
-        const LESS: f64 = 1.0 - 1e-6;
-        let no_worse = a.size <= b.size && a.read <= b.read && a.write <= b.write;
-        no_worse && (a.size < b.size * LESS || a.read < b.read * LESS || a.write < b.write * LESS)
-    };
-    scores
-        .iter()
-        .zip(entries)
-        .map(|(score, entry)| {
-            !entry.refused
-                && !scores.iter().zip(entries).any(|(other, e)| !e.refused && beats(other, score))
-        })
-        .collect()
+/// The entries as they are weighed.
+struct Weighed {
+    scores: Vec<Score>,
+    values: Vec<f64>,
+    /// Whether the server takes all rows, and the entry is not out of proportion.
+    allowed: Vec<bool>,
+    /// Whether it gains enough, and surely, for the table to be rewritten.
+    worth: Vec<bool>,
 }
 
-/// Picks an entry; `names` are those of the entries.
+impl Weighed {
+    fn of(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Weighed {
+        let scores: Vec<Score> = entries.iter().map(|e| Score::of(&e.figures)).collect();
+        let values: Vec<f64> = scores.iter().map(|score| score.value(optimize, workload)).collect();
+        let allowed: Vec<bool> = entries
+            .iter()
+            .zip(&scores)
+            .enumerate()
+            .map(|(at, (entry, score))| !entry.refused && (at == 0 || score.is_allowed(optimize)))
+            .collect();
+        let worth = entries
+            .iter()
+            .zip(values.iter().zip(&allowed))
+            .enumerate()
+            .map(|(at, (entry, (&value, &allowed)))| {
+                at > 0 && allowed && value <= 1.0 - LEAST_GAIN && is_certain(entry)
+            })
+            .collect();
+        Weighed { scores, values, allowed, worth }
+    }
+
+    /// Whether an entry is on the front. What is stored now is beaten only by what is worth a rewrite.
+    fn on_front(&self, entries: &[Entry], at: usize) -> bool {
+        let Some(score) = self.scores.get(at) else { return false };
+        let is = |flags: &[bool], at: usize| flags.get(at).copied().unwrap_or(false);
+        let refused = |at: usize| entries.get(at).is_none_or(|entry| entry.refused);
+        let mut others = self.scores.iter().enumerate();
+        !refused(at)
+            && !others.any(|(other, o)| {
+                !refused(other) && (at > 0 || is(&self.worth, other)) && o.beats(score)
+            })
+    }
+
+    /// The least of the entries that `wanted` has; of those that are about equal the one of the lowest rank.
+    fn least(&self, entries: &[Entry], wanted: impl Fn(usize) -> bool) -> Option<usize> {
+        let candidates = || (0..entries.len()).filter(|&at| wanted(at));
+        let value = |at: usize| self.values.get(at).copied().unwrap_or(f64::MAX);
+        let least = candidates().map(value).min_by(f64::total_cmp)?;
+        let rank = |at: &usize| entries.get(*at).map_or(0, |entry| entry.rank);
+        candidates().filter(|&at| value(at) <= least * (1.0 + TIE)).min_by_key(rank)
+    }
+}
+
+/// For each entry whether none is as good in size, reads, writes and scans that do not need the column, and
+/// better in one. Differences of less than 1 % do not count, and against what is stored now only what is worth
+/// rewriting the table.
+pub fn pareto(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Vec<bool> {
+    let weighed = Weighed::of(entries, optimize, workload);
+    (0..entries.len()).map(|at| weighed.on_front(entries, at)).collect()
+}
+
+/// Picks an entry of the front; `names` are those of the entries.
 pub fn recommend(
     entries: &[Entry],
     names: &[String],
     optimize: Optimize,
     workload: &Workload,
 ) -> Recommendation {
-    let mut best: Option<(usize, f64)> = None;
-    for (index, entry) in entries.iter().enumerate() {
-        let score = Score::of(&entry.figures);
-        if entry.refused || (index > 0 && !score.is_allowed(optimize)) {
-            continue;
-        }
-        let value = score.value(optimize, workload);
-        let better = match best {
-            None => true,
-            Some((at, other)) if (value / other - 1.0).abs() <= TIE => {
-                let rank = |at: usize| entries.get(at).map_or(0, |e| e.rank);
-                at != 0 && rank(index) < rank(at)
-            }
-            Some((_, other)) => value < other,
-        };
-        if better {
-            best = Some((index, value));
-        }
-    }
-    let worth = best.filter(|&(index, value)| {
-        index > 0 && value <= 1.0 - LEAST_GAIN && entries.get(index).is_some_and(is_certain)
-    });
-    let choice = worth.map_or(0, |(index, _)| index);
-    let reasons = reasons(entries, names, choice, best.map(|b| b.0), optimize, workload);
+    let weighed = Weighed::of(entries, optimize, workload);
+    let is = |flags: &[bool], at: usize| flags.get(at).copied().unwrap_or(false);
+    let front = |at: usize| weighed.on_front(entries, at);
+    let choice = weighed.least(entries, |at| is(&weighed.worth, at) && front(at)).unwrap_or(0);
+    let best = weighed.least(entries, |at| is(&weighed.allowed, at));
+    let reasons = reasons(entries, names, choice, best, optimize, workload);
     Recommendation { choice, reasons }
 }
 
@@ -210,7 +261,8 @@ fn words(change: Option<Estimate>, what: &str) -> String {
     } else if part >= 1.0 {
         format!("{:.1} times the {what}", 1.0 + part)
     } else {
-        let direction = if part < 0.0 { "less" } else { "more" };
+        let less = if what == "buffers" { "fewer" } else { "less" };
+        let direction = if part < 0.0 { less } else { "more" };
         format!("{:.0} % {direction} {what}", part.abs() * 100.0)
     }
 }
@@ -234,28 +286,42 @@ fn reasons(
             };
             let ratio = format!("{:.1}", workload.ratio());
             format!(
-                "Size and time count equally; time is weighted for {} reads per write ({source}).",
+                "Size and time count equally, and scans that do not need the column {:.0} % as much \
+                 ({}); time is weighted for {} reads per write ({source}).",
+                workload.scan_weight() / 0.5 * 100.0,
+                match workload.scanned {
+                    Some(_) => "by the rows that sequential scans read",
+                    None => "assumed",
+                },
                 ratio.strip_suffix(".0").unwrap_or(&ratio)
             )
         }
-        Optimize::Size => "Only size counts, as asked.".into(),
-        Optimize::Read => {
-            "The time of reads counts, as asked, and the table may grow by 10 % at most.".into()
+        Optimize::Size => {
+            "Size counts, as asked, and of about equal ones the time of reads.".into()
         }
-        Optimize::Write => {
-            "Bytes and WAL per UPDATE count, as asked, and the table may grow by 10 % at most."
+        Optimize::Read => {
+            "The time of reads counts, as asked, size and scans that do not need the \
+             column a tenth as much, and the table may grow by 10 % at most."
                 .into()
         }
+        Optimize::Write => "Bytes and WAL per UPDATE count, as asked, scans that do not need the \
+             column a tenth as much, reads a twentieth, and the table may grow by 10 % at most."
+            .into(),
     };
     let name = |index: usize| names.get(index).map_or("", String::as_str);
     let effect = |index: usize| {
         entries.get(index).map_or_else(String::new, |entry| {
             let f = &entry.figures;
+            let space = words(f.total_bytes.change, "space");
+            let read = words(f.read_cpu_ns.change, "CPU time");
+            let write = words(f.update_wal_bytes.change, "WAL");
+            if f.heap_bytes.change.is_none_or(|change| change.estimate.abs() < 0.005) {
+                return format!("{space}, {read} per read and {write} per UPDATE");
+            }
             format!(
-                "{}, {} per read and {} per UPDATE",
-                words(f.total_bytes.change, "space"),
-                words(f.read_cpu_ns.change, "CPU time"),
-                words(f.update_wal_bytes.change, "WAL")
+                "{space}, {read} per read, {write} per UPDATE and {} in scans that do not need the \
+                 column",
+                words(f.heap_bytes.change, "buffers")
             )
         })
     };
@@ -295,7 +361,7 @@ fn capitalized(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advise::estimate::Figure;
+    use proptest::prelude::*;
 
     fn entry(size: f64, read: f64, write: f64, rank: u8) -> Entry {
         let figure = |part: f64| Figure {
@@ -350,21 +416,106 @@ mod tests {
             entry(0.9, 1.3, 1.0, 1),
             Entry { refused: true, ..entry(0.1, 0.1, 0.1, 1) },
         ];
-        assert_eq!(pareto(&entries), [true, true, false, false]);
+        let front = |entries: &[Entry]| pareto(entries, Optimize::Read, &Workload::default());
+        assert_eq!(front(&entries), [true, true, false, false]);
+        // what is stored now stands against what is not worth a rewrite
+        assert_eq!(front(&[entries[0], entry(0.97, 1.0, 1.0, 1)]), [true, true]);
+        assert_eq!(front(&[entries[0], entry(0.97, 0.5, 1.0, 1)]), [false, true]);
+        // a heap that a scan reads in vain is a figure like the others
+        let mut wide = entry(0.8, 1.2, 1.0, 1);
+        wide.figures.heap_bytes.change = Some(Estimate::exact(9.0));
+        assert_eq!(front(&[entries[0], entries[1], wide]), [true, true, false]);
+        assert_eq!(front(&[entries[0], wide, entry(0.9, 1.3, 1.0, 1)]), [true, true, true]);
+    }
+
+    /// 100 bytes of heap and 900 out of line; then `heap` and `total`.
+    fn moved(heap: f64, total: f64, read: f64) -> Entry {
+        let figure = |value: f64, before: f64| Figure {
+            value: Estimate::exact(value),
+            change: Some(Estimate::exact(value / before - 1.0)),
+        };
+        let mut entry = entry(1.0, read, 1.0, 1);
+        entry.figures.heap_bytes = figure(heap, 100.0);
+        entry.figures.total_bytes = figure(total, 1000.0);
+        entry
+    }
+
+    #[test]
+    fn a_heap_that_grows_many_times_is_taken_only_where_the_table_shrinks_by_as_much() {
+        let today = moved(100.0, 1000.0, 1.0);
+        let choice = |entry, optimize| choice(&[today, entry], optimize);
+        // values into the row as they are: no smaller
+        let inlined = moved(1030.0, 1030.0, 0.05);
+        assert_eq!(choice(inlined, Optimize::Balanced), 0);
+        assert_eq!(choice(inlined, Optimize::Write), 0);
+        assert_eq!(choice(inlined, Optimize::Read), 1);
+        // compressed to a sixth, and so into the row
+        assert_eq!(choice(moved(250.0, 250.0, 0.05), Optimize::Balanced), 1);
+    }
+
+    #[test]
+    fn scans_weigh_as_much_as_there_are() {
+        let weight = |scanned| Workload { scanned, ..Workload::default() }.scan_weight();
+        assert_eq!([weight(None), weight(Some(0.0)), weight(Some(1.0))], [0.1, 0.0, 0.2]);
+        let today = moved(100.0, 1000.0, 1.0);
+        // a tenth faster to read, and half as much again to scan
+        let entries = [today, moved(150.0, 1000.0, 0.87)];
+        let names = vec![String::from("x"); 2];
+        let choice = |scanned| {
+            let workload = Workload { scanned: Some(scanned), ..Workload::default() };
+            recommend(&entries, &names, Optimize::Balanced, &workload).choice
+        };
+        assert_eq!([choice(0.0), choice(1.0)], [1, 0]);
+    }
+
+    fn any_entry() -> impl Strategy<Value = Entry> {
+        let part = || prop_oneof![Just(1.0), 0.01f64..3.0, 0.97f64..1.03];
+        (part(), part(), part(), part(), 0u8..4, proptest::bool::weighted(0.1)).prop_map(
+            |(size, read, write, scan, rank, refused)| {
+                let mut entry = Entry { refused, ..entry(size, read, write, rank) };
+                let change = Estimate { estimate: scan - 1.0, low: scan - 1.0, high: scan - 1.0 };
+                entry.figures.heap_bytes.change = Some(change);
+                entry.figures.heap_bytes.value = Estimate::exact(100.0 * scan);
+                entry.figures.total_bytes.value = Estimate::exact(500.0 * size);
+                entry
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_recommended_is_on_the_front(
+            candidates in proptest::collection::vec(any_entry(), 0..15),
+            ratio in 0.0f64..1000.0,
+            scanned in proptest::option::of(0.0f64..1.0),
+        ) {
+            let mut entries = vec![entry(1.0, 1.0, 1.0, 0)];
+            entries.extend(candidates);
+            let names = vec![String::from("x"); entries.len()];
+            let workload = Workload { reads_per_write: Some(ratio), scanned, ..Workload::default() };
+            for optimize in [Optimize::Balanced, Optimize::Size, Optimize::Read, Optimize::Write] {
+                let choice = recommend(&entries, &names, optimize, &workload).choice;
+                let front = pareto(&entries, optimize, &workload);
+                prop_assert!(front[choice], "{choice} {optimize:?} {front:?} {entries:#?}");
+            }
+        }
     }
 
     #[test]
     fn reasons_are_sentences() {
         let entries = [entry(1.0, 1.0, 1.0, 0), entry(0.8, 0.7, 2.5, 1)];
         let names = ["today".to_owned(), "extended lz4".to_owned()];
-        let workload =
-            Workload { reads_per_write: Some(100.0), source: WorkloadSource::Statistics };
+        let workload = Workload {
+            reads_per_write: Some(100.0),
+            source: WorkloadSource::Statistics,
+            scanned: Some(0.5),
+        };
         let r = recommend(&entries, &names, Optimize::Read, &workload);
-        insta::assert_snapshot!(r.reasons, @"Extended lz4 takes 20 % less space, 30 % less CPU time per read and 2.5 times the WAL per UPDATE than today. The time of reads counts, as asked, and the table may grow by 10 % at most.");
+        insta::assert_snapshot!(r.reasons, @"Extended lz4 takes 20 % less space, 30 % less CPU time per read and 2.5 times the WAL per UPDATE than today. The time of reads counts, as asked, size and scans that do not need the column a tenth as much, and the table may grow by 10 % at most.");
         let texts = Workload { source: WorkloadSource::Statements(3), ..workload };
         let r = recommend(&entries[..1], &names[..1], Optimize::Balanced, &texts);
-        insta::assert_snapshot!(r.reasons, @"Leave it as it is: no candidate is better. Size and time count equally; time is weighted for 100 reads per write (guessed from 3 statements in pg_stat_statements whose text names table and column, by the rows returned and changed; what aggregates looked at is not among them).");
+        insta::assert_snapshot!(r.reasons, @"Leave it as it is: no candidate is better. Size and time count equally, and scans that do not need the column 20 % as much (by the rows that sequential scans read); time is weighted for 100 reads per write (guessed from 3 statements in pg_stat_statements whose text names table and column, by the rows returned and changed; what aggregates looked at is not among them).");
         let r = recommend(&entries[..1], &names[..1], Optimize::Balanced, &workload);
-        insta::assert_snapshot!(r.reasons, @"Leave it as it is: no candidate is better. Size and time count equally; time is weighted for 100 reads per write (as pg_stat_user_tables counted).");
+        insta::assert_snapshot!(r.reasons, @"Leave it as it is: no candidate is better. Size and time count equally, and scans that do not need the column 20 % as much (by the rows that sequential scans read); time is weighted for 100 reads per write (as pg_stat_user_tables counted).");
     }
 }

@@ -1,5 +1,6 @@
 //! From a tally to the report on a column (pure).
 
+use super::caveats;
 use super::commands::{self, Target};
 use super::estimate::{Figures, Scope, figures};
 use super::facts::TableFacts;
@@ -66,7 +67,7 @@ struct Shown<'a> {
 /// The report on one column.
 pub fn report(gathered: &Gathered<'_>) -> Report {
     let Gathered { relation, variants, tally, plan, done, options, .. } = gathered;
-    let sample = &plan.sample;
+    let (sample, page) = (&plan.sample, gathered.page);
     let complete = sample.is_all() && gathered.limit.is_none() && plan.fraction >= 1.0;
     let scope = Scope { total_blocks: sample.total(), complete, page: gathered.page };
     let all = figures(tally, &scope, &Prices::default());
@@ -83,7 +84,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
         .collect();
     let names: Vec<String> = shown.iter().map(|s| s.name.clone()).collect();
     let recommendation = recommend(&entries, &names, options.optimize, &workload);
-    let front = pareto(&entries);
+    let front = pareto(&entries, options.optimize, &workload);
     let blocks: f64 = tally.blocks().iter().sum();
     let scale = if blocks > 0.0 { f64::from(sample.total()) / blocks } else { 0.0 };
     let candidates = shown
@@ -100,11 +101,21 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
                 .position(|other| other.tally.clusters == s.tally.clusters),
             refused_rows: (s.tally.refused * scale).round() as u64,
             refusal: s.tally.refusal.map(|error| error.to_string()),
+            caveats: if index == TODAY {
+                Vec::new()
+            } else {
+                caveats::of(&s.settings, &variants.present, &s.figures, &gathered.files, page)
+            },
+            retoasted_bytes: match index {
+                TODAY => gathered.files.total_bytes,
+                _ => caveats::retoasted_bytes(&s.figures, &gathered.files),
+            },
             ..CandidateReport::new(
                 &s.settings,
                 s.name.clone(),
                 &s.figures,
                 FormCounts::of(&s.tally.forms, scale),
+                page,
             )
         })
         .collect();
@@ -139,6 +150,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
         workload: WorkloadReport {
             reads_per_write: workload.ratio(),
             source: workload.source.to_string(),
+            scan_weight: workload.scan_weight(),
         },
         candidates,
         pluggable: gathered
@@ -188,7 +200,7 @@ fn workload(gathered: &Gathered<'_>, verdict: &Verdict) -> Workload {
             (None, _, Some(counted)) => (Some(counted), WorkloadSource::Statistics),
             (None, ..) => (None, WorkloadSource::Assumed),
         };
-    Workload { reads_per_write, source }
+    Workload { reads_per_write, source, scanned: gathered.facts.scanned }
 }
 
 /// Why `pg_stat_statements`, though there, is not used.
@@ -249,12 +261,12 @@ fn rank(settings: &Settings) -> u8 {
 }
 
 fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String> {
-    let Gathered { page, facts, files, .. } = gathered;
+    let Gathered { facts, files, .. } = gathered;
     let mut notes = Vec::new();
-    let threshold = page.toast_tuple_threshold();
     notes.push(
         "Settings do not change what is stored already; toastctl retoast rewrites it. Sizes are those \
-         of freshly written files."
+         of freshly written files; the files that retoast leaves are smaller only once they are \
+         written anew (VACUUM FULL, pg_repack)."
             .to_owned(),
     );
     if shown.get(PRESENT).is_some_and(|s| s.name.ends_with("(as set)")) {
@@ -263,12 +275,6 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
              were changed, or values were copied from elsewhere."
                 .to_owned(),
         );
-    }
-    if shown.iter().any(|s| s.settings.target.bytes() < threshold) {
-        notes.push(format!(
-            "A toast_tuple_target below {threshold} changes nothing for rows of up to {threshold} \
-             bytes: the toaster is not called for them."
-        ));
     }
     if let (Some(before), Some(after)) = (
         shown.iter().find(|s| is_plain(s, Method::Pglz)),
@@ -282,17 +288,6 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
                  which must save a quarter, {lz4:.0} with lz4, which keeps nearly every gain."
             ));
         }
-    }
-    if let Some(main) = shown.iter().find(|s| s.settings.storage == Storage::Main)
-        && let (Some(today), change) = (shown.first(), main.figures.heap_bytes.change)
-        && today.settings.storage != Storage::Main
-        && change.is_some_and(|c| c.estimate > 0.1)
-    {
-        notes.push(
-            "Storage main keeps values in the row as long as the row fits a page: the heap grows, \
-             and every scan of the table reads it, even one that does not need the column."
-                .to_owned(),
-        );
     }
     let packed = shown.first().map_or(0.0, |s| s.figures.total_bytes.value.high);
     if packed > 0.0 && files.total_bytes as f64 > packed * 1.1 {

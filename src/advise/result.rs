@@ -8,6 +8,7 @@ use serde::ser::{SerializeStruct, Serializer};
 
 use super::estimate::{Figure, Figures};
 use super::tally::Forms;
+use crate::disk::layout::PageSize;
 use crate::inspect::result::ServerReport;
 use crate::model::estimate::Estimate;
 use crate::model::settings::Settings;
@@ -96,6 +97,8 @@ pub struct WorkloadReport {
     pub reads_per_write: f64,
     /// `assumed`, `given`, `pg_stat_user_tables` or `pg_stat_statements`.
     pub source: String,
+    /// How scans that do not need the column weigh, beside one half each for size and time.
+    pub scan_weight: f64,
 }
 
 /// A column's settings.
@@ -194,6 +197,10 @@ pub struct CandidateReport {
     pub toast_index_bytes: Whole,
     /// The three together.
     pub total_bytes: Whole,
+    /// The files right after an in-place retoast, which shortens none of them.
+    pub retoasted_bytes: u64,
+    /// Buffers that a scan of the table visits that does not need the column.
+    pub scan_buffers: Whole,
     pub chunks: Whole,
     /// Buffers that a scan of the column visits for one value.
     pub read_buffers_per_value: Fraction,
@@ -211,6 +218,8 @@ pub struct CandidateReport {
     pub refused_rows: u64,
     /// Its message for the first of them.
     pub refusal: Option<String>,
+    /// What else it brings with it.
+    pub caveats: Vec<String>,
 }
 
 /// Values by form, estimated for the whole table.
@@ -256,7 +265,14 @@ impl FormCounts {
 
 impl CandidateReport {
     /// From its parts; marks are set later.
-    pub fn new(settings: &Settings, name: String, figures: &Figures, forms: FormCounts) -> Self {
+    pub fn new(
+        settings: &Settings,
+        name: String,
+        figures: &Figures,
+        forms: FormCounts,
+        page: PageSize,
+    ) -> Self {
+        let Figure { value, change } = figures.heap_bytes;
         CandidateReport {
             settings: settings.into(),
             name,
@@ -268,6 +284,8 @@ impl CandidateReport {
             toast_bytes: Whole(figures.toast_bytes),
             toast_index_bytes: Whole(figures.toast_index_bytes),
             total_bytes: Whole(figures.total_bytes),
+            retoasted_bytes: 0,
+            scan_buffers: Whole(Figure { value: value.scaled(1.0 / page.bytes() as f64), change }),
             chunks: Whole(figures.chunks),
             read_buffers_per_value: Fraction(figures.read_buffers),
             read_cpu_ns_per_value: Whole(figures.read_cpu_ns),
@@ -277,6 +295,7 @@ impl CandidateReport {
             decompressed_values: forms.compressed + forms.external_compressed,
             refused_rows: 0,
             refusal: None,
+            caveats: Vec::new(),
         }
     }
 }

@@ -161,9 +161,10 @@ fn one(report: &Report, style: Style, plot: bool, out: &mut impl Write) -> io::R
         }
         writeln!(out, "{indent}{}", printable(command))?;
     }
-    if !report.notes.is_empty() {
+    let caveats = caveats(report);
+    if !report.notes.is_empty() || !caveats.is_empty() {
         writeln!(out)?;
-        for note in &report.notes {
+        for note in report.notes.iter().chain(&caveats) {
             paragraph(&format!("{}{note}", if markdown { "* " } else { "- " }), style, out)?;
         }
     }
@@ -211,6 +212,7 @@ fn grid(report: &Report) -> Grid {
         Head::text("Settings", 0),
         Head::number("Total", 0),
         Head::number("Change", 0),
+        Head::number("After retoast", 2),
         Head::number("Heap", 3),
         Head::number("TOAST", 3),
         Head::number("Index", 7),
@@ -221,6 +223,7 @@ fn grid(report: &Report) -> Grid {
         Head::number("Buffers/read", 1),
         Head::number("CPU/read", 1),
         Head::number("CPU change", 1),
+        Head::number("Buffers/scan", 2),
         Head::number("Bytes/update", 4),
         Head::number("WAL/update", 2),
         Head::number("WAL change", 2),
@@ -254,6 +257,31 @@ fn folded(report: &Report) -> Vec<String> {
     lines
 }
 
+/// Candidates that a line names; the rest is counted.
+const NAMED: usize = 4;
+
+/// Each caveat once, with the candidates that it is one of.
+fn caveats(report: &Report) -> Vec<String> {
+    let shown = || report.candidates.iter().filter(|c| !is_folded(c));
+    let mut told: Vec<&str> = Vec::new();
+    let mut lines = Vec::new();
+    for caveat in shown().flat_map(|c| &c.caveats) {
+        if told.contains(&caveat.as_str()) {
+            continue;
+        }
+        told.push(caveat);
+        let names: Vec<&str> =
+            shown().filter(|c| c.caveats.contains(caveat)).map(|c| c.name.as_str()).collect();
+        let more = match names.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let named = names.get(..NAMED).unwrap_or(&names).join(", ");
+        lines.push(format!("{named}{more}: {caveat}."));
+    }
+    lines
+}
+
 fn cells(c: &CandidateReport) -> Vec<String> {
     let bytes = |w: &Whole| size(w.0.value.estimate.round() as u64);
     let forms = &c.forms;
@@ -268,6 +296,7 @@ fn cells(c: &CandidateReport) -> Vec<String> {
         c.name.clone(),
         bytes(&c.total_bytes),
         change(&c.total_bytes.0, c.today),
+        if c.today { String::new() } else { size(c.retoasted_bytes) },
         bytes(&c.heap_bytes),
         bytes(&c.toast_bytes),
         bytes(&c.toast_index_bytes),
@@ -278,6 +307,7 @@ fn cells(c: &CandidateReport) -> Vec<String> {
         format!("{:.1}", c.read_buffers_per_value.0.value.estimate),
         nanoseconds(c.read_cpu_ns_per_value.0.value.estimate),
         change(&c.read_cpu_ns_per_value.0, c.today),
+        format!("{:.0}", c.scan_buffers.0.value.estimate),
         bytes(&c.update_bytes_per_value),
         bytes(&c.update_wal_bytes_per_value),
         change(&c.update_wal_bytes_per_value.0, c.today),
@@ -342,7 +372,7 @@ fn csv_head(writer: &mut csv::Writer<impl Write>) -> io::Result<()> {
     {
         head.push(form.into());
     }
-    head.push("refused_rows".into());
+    head.extend(["refused_rows", "retoasted_bytes"].map(String::from));
     writer.write_record(&head)?;
     writer.flush()
 }
@@ -389,6 +419,7 @@ fn csv_rows(report: &Report, writer: &mut csv::Writer<impl Write>) -> io::Result
                 f.external_compressed,
                 f.custom,
                 c.refused_rows,
+                c.retoasted_bytes,
             ]
             .map(|n| n.to_string()),
         );

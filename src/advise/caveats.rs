@@ -1,0 +1,121 @@
+//! What else a choice brings with it (pure).
+
+use super::estimate::{Figure, Figures};
+use super::result::Files;
+use crate::disk::desc::Storage;
+use crate::disk::layout::PageSize;
+use crate::model::settings::Settings;
+
+/// Growth, as a part, from which on it is told.
+const TOLD: f64 = 0.1;
+
+/// Bytes of the files right after an in-place retoast: space in them is used again, but none gets shorter.
+pub(super) fn retoasted_bytes(figures: &Figures, files: &Files) -> u64 {
+    let left = |figure: &Figure, now: u64| (figure.value.estimate.round() as u64).max(now);
+    left(&figures.heap_bytes, files.heap_bytes)
+        + left(&figures.toast_bytes, files.toast_bytes)
+        + left(&figures.toast_index_bytes, files.toast_index_bytes)
+}
+
+/// What to know before a column is brought from `present` to `wanted`.
+pub(super) fn of(
+    wanted: &Settings,
+    present: &Settings,
+    figures: &Figures,
+    files: &Files,
+    page: PageSize,
+) -> Vec<String> {
+    let mut caveats = Vec::new();
+    if figures.heap_bytes.change.is_some_and(|change| change.estimate > TOLD) {
+        caveats.push(
+            "the heap grows, and every scan of the table reads it, even one that does not need the \
+             column"
+                .to_owned(),
+        );
+    }
+    let now = files.total_bytes as f64;
+    if retoasted_bytes(figures, files) as f64
+        > now.max(figures.total_bytes.value.estimate) * (1.0 + TOLD)
+    {
+        caveats.push(
+            "right after retoast the files are larger than now and than needed, for none of them \
+             gets shorter by itself"
+                .to_owned(),
+        );
+    }
+    let threshold = page.toast_tuple_threshold();
+    if wanted.target.bytes() < threshold {
+        caveats.push(format!(
+            "a toast_tuple_target below {threshold} changes nothing for rows of up to {threshold} \
+             bytes: the toaster is not called for them"
+        ));
+    }
+    if wanted.target != present.target {
+        caveats
+            .push("toast_tuple_target is the table's, and counts for its other columns too".into());
+    }
+    if !wanted.is_stock() {
+        caveats.push(
+            "no setting decides value by value: values written later are brought to the policy by \
+             the next retoast"
+                .to_owned(),
+        );
+    } else if wanted.storage == Storage::External && present.storage != Storage::External {
+        caveats.push("values written later are not compressed, however well they could be".into());
+    }
+    caveats
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Method;
+    use crate::model::estimate::Estimate;
+    use crate::model::policy::{MethodChoice, Policy};
+    use crate::model::settings::TupleTarget;
+
+    const FILES: Files =
+        Files { heap_bytes: 100, toast_bytes: 900, toast_index_bytes: 20, total_bytes: 1020 };
+
+    fn figures(heap: f64, toast: f64) -> Figures {
+        let figure = |value: f64, now: f64| Figure {
+            value: Estimate::exact(value),
+            change: Some(Estimate::exact(value / now - 1.0)),
+        };
+        Figures {
+            heap_bytes: figure(heap, 100.0),
+            toast_bytes: figure(toast, 900.0),
+            total_bytes: figure(heap + toast, 1000.0),
+            ..Figures::default()
+        }
+    }
+
+    #[test]
+    fn files_that_retoast_leaves_are_as_long_as_before_or_longer() {
+        assert_eq!(retoasted_bytes(&figures(1000.0, 0.0), &FILES), 1920);
+        assert_eq!(retoasted_bytes(&figures(50.0, 1000.0), &FILES), 1120);
+        assert_eq!(retoasted_bytes(&figures(50.0, 50.0), &FILES), 1020);
+    }
+
+    #[test]
+    fn every_choice_has_its_own() {
+        let page = PageSize::DEFAULT;
+        let present = Settings {
+            storage: Storage::Extended,
+            method: MethodChoice::One(Method::Pglz),
+            target: TupleTarget::default_for(page),
+            policy: Policy::Always,
+        };
+        let same = figures(100.0, 900.0);
+        let number = |wanted: &Settings, figures: &Figures| {
+            of(wanted, &present, figures, &FILES, page).len()
+        };
+        assert_eq!(number(&present, &same), 0);
+        assert_eq!(number(&present, &figures(105.0, 900.0)), 0);
+        assert_eq!(number(&present, &figures(1000.0, 0.0)), 2);
+        let low = Settings { target: TupleTarget::new(256, page).unwrap(), ..present };
+        assert_eq!(number(&low, &same), 2);
+        assert_eq!(number(&Settings { policy: Policy::Best, ..present }, &same), 1);
+        assert_eq!(number(&Settings { storage: Storage::External, ..present }, &same), 1);
+    }
+}
