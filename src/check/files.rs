@@ -9,14 +9,18 @@ use super::code::Code;
 use super::collector::{Collector, Customs};
 use super::finding::{Finding, Looked};
 use super::judged::Checked;
+use super::salvage::{self, Piece, value_at};
+use super::salvage_dir::SalvageDir;
 use super::subject::{Depth, External, Subject};
 use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
 use crate::disk::desc::TupleDesc;
-use crate::disk::{BlockNumber, ItemPointer};
+use crate::disk::varlena::Varlena;
+use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
 use crate::inspect::offline::{FileTarget, OfflineError, check_page_size};
 use crate::model::toaster::catalog::Toasters;
+use crate::model::toaster::chunks::Fate;
 use crate::model::visibility::Transactions;
 use crate::offline::control;
 use crate::offline::file::RelationFile;
@@ -25,6 +29,8 @@ use crate::offline::xact::PgXact;
 
 /// Blocks that a thread takes at a time.
 const RANGE: u32 = 64;
+/// The table's name in statements, which a file does not tell.
+const TABLE: &str = "mytable";
 /// Pages of the TOAST relation that each thread keeps.
 const PAGES: usize = 8;
 
@@ -57,6 +63,7 @@ pub fn relation_file(
     target: &FileTarget<'_>,
     options: &FileOptions,
     progress: &dyn Progress,
+    salvage: Option<&mut SalvageDir>,
     tell: &mut Tell<'_>,
 ) -> Result<Checked, OfflineError> {
     let name = target.heap.display().to_string();
@@ -73,7 +80,7 @@ pub fn relation_file(
         depth: options.depth,
     };
     let mut checked = Checked::of(&name);
-    let mut out = Out { tell, checked: &mut checked, fail_fast: options.fail_fast };
+    let mut out = Out { tell, checked: &mut checked, fail_fast: options.fail_fast, salvage };
     let chunks = match learn(target, &subject, progress, &mut out)? {
         Some(index) => index,
         None => return Ok(checked),
@@ -87,6 +94,9 @@ pub fn relation_file(
         stop: AtomicBool::new(false),
     };
     let heap = scan.run(options.threads, progress, &mut out)?;
+    if let Some(salvage) = out.salvage.as_deref_mut() {
+        save(&scan, salvage)?;
+    }
     let stopped = out.is_done();
     if let (Some(path), false) = (target.toast, stopped) {
         let toast_name = path.display().to_string();
@@ -116,11 +126,42 @@ pub fn relation_file(
     Ok(checked)
 }
 
+/// Writes what is left of the values that findings name.
+fn save(scan: &Scan<'_, '_>, salvage: &mut SalvageDir) -> Result<(), OfflineError> {
+    let mut worker = Worker::open(scan)?;
+    let page_size = scan.target.page_size;
+    for wanted in salvage.take_wanted() {
+        if !matches!(worker.heap.read(wanted.ctid.block, &mut worker.page), Ok(true)) {
+            continue;
+        }
+        let page = std::mem::take(&mut worker.page);
+        let saved = value_at(&page, scan.subject, wanted.ctid, &wanted.column).map(|found| {
+            let saved = match &found.value {
+                Varlena::External(pointer) => {
+                    let pieces = worker.pieces(pointer.value_id);
+                    salvage::external(pointer, pieces, page_size, found.tuple.order)
+                }
+                value => salvage::inline(value),
+            };
+            (saved, found.statement(TABLE))
+        });
+        worker.page = page;
+        if let Some((saved, statement)) = saved {
+            let relation = scan.subject.source;
+            salvage
+                .save(relation, &wanted, &saved, Some(&statement))
+                .map_err(|error| OfflineError::Inspect(error.into()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Where findings go.
 struct Out<'a, 't> {
     tell: &'a mut Tell<'t>,
     checked: &'a mut Checked,
     fail_fast: bool,
+    salvage: Option<&'a mut SalvageDir>,
 }
 
 impl Out<'_, '_> {
@@ -134,6 +175,9 @@ impl Out<'_, '_> {
             return Ok(());
         }
         self.checked.count(&finding);
+        if let Some(salvage) = &mut self.salvage {
+            salvage.note(&self.checked.relation, &finding);
+        }
         (self.tell)(finding).map_err(|e| OfflineError::Inspect(e.into()))
     }
 }
@@ -387,6 +431,23 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
         collector.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
         let Collector { findings, looked, known, is_complete, unknown, .. } = collector;
         Range { number, blocks: count, findings, looked, known, is_complete, unknown }
+    }
+
+    /// The chunks of a value that can be read, deleted ones too.
+    fn pieces(&mut self, value_id: Oid) -> Vec<Piece> {
+        let (Some(index), Some(toast)) = (self.scan.index, &mut self.toast) else {
+            return Vec::new();
+        };
+        index.chunks(value_id, &mut self.chunks);
+        self.chunks.sort_by_key(|chunk| (chunk.seq, chunk.fate == Fate::NotCommitted));
+        let mut pieces = Vec::new();
+        for chunk in &self.chunks {
+            let mut data = Vec::new();
+            if toast.append(chunk.tid, &mut data) {
+                pieces.push(Piece { seq: chunk.seq, data });
+            }
+        }
+        pieces
     }
 
     fn external(&mut self, value: &External, collector: &mut Collector<'_>) {

@@ -14,6 +14,7 @@ use super::files::UNKNOWN;
 use super::finding::Finding;
 use super::judged::Checked;
 use super::look::{About, Look, Looker, Seen, Which};
+use super::salvage_dir::SalvageDir;
 use super::subject::External;
 use crate::disk::page::{Page, PageState};
 use crate::disk::{BlockNumber, ItemPointer};
@@ -87,6 +88,7 @@ impl Table {
         &self,
         progress: &dyn Progress,
         stop: &Arc<AtomicBool>,
+        salvage: Option<&mut SalvageDir>,
         tell: &mut (dyn FnMut(Finding) -> std::io::Result<()> + Send),
     ) -> Result<Option<Checked>, CheckError> {
         let leader = self.connections.first().ok_or_else(no_connection)?;
@@ -110,9 +112,17 @@ impl Table {
             is_complete: true,
             missing: Vec::new(),
             candidates: None,
+            salvage,
         };
         self.relation_of(Which::Heap, start.blocks, &name, progress, stop, &mut run).await?;
         self.missing(&mut first, &mut run).await?;
+        if let Some(salvage) = run.salvage.as_deref_mut() {
+            for wanted in salvage.take_wanted() {
+                if let Some((saved, statement)) = first.save(&wanted).await? {
+                    salvage.save(&name, &wanted, &saved, Some(&statement))?;
+                }
+            }
+        }
         let toast = first.relation().toast.clone();
         if let (Some(toast), false) = (toast, run.is_done()) {
             if self.options.toast_pages {
@@ -305,6 +315,7 @@ struct Run<'t> {
     /// Values of the TOAST relation that were there when the check began and to which no row is known
     /// to refer.
     candidates: Option<(crate::model::visibility::Snapshot, HashSet<u32>)>,
+    salvage: Option<&'t mut SalvageDir>,
 }
 
 impl Run<'_> {
@@ -323,6 +334,9 @@ impl Run<'_> {
             return Ok(());
         }
         self.checked.count(&finding);
+        if let Some(salvage) = &mut self.salvage {
+            salvage.note(&self.checked.relation, &finding);
+        }
         (self.tell)(finding)
     }
 

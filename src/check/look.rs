@@ -7,10 +7,13 @@ use super::chunk_index::live_chunks;
 use super::code::Code;
 use super::collector::{self, Collector, Customs};
 use super::finding::{Finding, Looked};
+use super::salvage::{self, Piece, Saved, value_at};
+use super::salvage_dir::Wanted;
 use super::subject::{Depth, External, Subject, XidLimits};
 use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks, external_content};
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
+use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ByteOrder, Oid, TransactionId};
 use crate::heap::problem::Place;
@@ -331,6 +334,83 @@ impl Looker {
         };
         let look = quick.pages(standing, Which::Heap, blocks).await?.0;
         Ok((look.known, look.is_complete))
+    }
+
+    /// What is left of a damaged value, and the statement that gives it up; `None` if the row is not
+    /// there any more.
+    pub async fn save(&mut self, wanted: &Wanted) -> Result<Option<(Saved, String)>, LiveError> {
+        let saved = match self.begin().await? {
+            Some(standing) => self.left_of(&standing, wanted).await,
+            None => Ok(None),
+        };
+        snapshot::abandon(self.connection.client()).await?;
+        saved
+    }
+
+    async fn left_of(
+        &self,
+        standing: &Standing,
+        wanted: &Wanted,
+    ) -> Result<Option<(Saved, String)>, LiveError> {
+        let server = &self.about.server;
+        let (Some(pageinspect), true) =
+            (server.pageinspect.as_ref(), wanted.ctid.block.0 < standing.blocks)
+        else {
+            return Ok(None);
+        };
+        let mut reader = PageReader::new(
+            Arc::clone(&self.connection),
+            pageinspect,
+            server.page_size,
+            self.quoted(Which::Heap),
+            standing.snapshot.clone(),
+        )
+        .await?;
+        let pages = reader.read(&[wanted.ctid.block]).await?;
+        let name = self.name(Which::Heap);
+        let subject = self.subject(standing, Which::Heap, &name, &self.relation.desc);
+        let (pointer, order, statement) = {
+            let Some((_, bytes)) = pages.iter().next() else { return Ok(None) };
+            let Some(found) = value_at(bytes, &subject, wanted.ctid, &wanted.column) else {
+                return Ok(None);
+            };
+            let statement = found.statement(&self.quoted(Which::Heap));
+            match &found.value {
+                Varlena::External(pointer) => (*pointer, found.tuple.order, statement),
+                value => return Ok(Some((salvage::inline(value), statement))),
+            }
+        };
+        let pieces = self.pieces(&pointer).await?;
+        Ok(Some((salvage::external(&pointer, pieces, server.page_size, order), statement)))
+    }
+
+    /// The chunks of a value that the server can read: all at once, or where it refuses one by one.
+    async fn pieces(&self, pointer: &ToastPointer) -> Result<Vec<Piece>, LiveError> {
+        let server = &self.about.server;
+        let Some(toast) = &self.relation.toast else { return Ok(Vec::new()) };
+        let relation = quote_qualified("pg_toast", &toast.name);
+        let client = self.connection.client();
+        let mut pieces = Vec::new();
+        let all = server.page_size.chunks(pointer.stored_size());
+        let mut asked = vec![None];
+        while let Some(seq) = asked.pop() {
+            client.batch_execute("SAVEPOINT toastctl_piece").await?;
+            let (id, page) = (pointer.value_id, server.page_size);
+            match checking::pieces(client, &relation, id, seq, page).await {
+                Ok(found) => {
+                    pieces.extend(found.into_iter().map(|(seq, data)| Piece { seq, data }));
+                    client.batch_execute("RELEASE SAVEPOINT toastctl_piece").await?;
+                }
+                Err(LiveError::Server(error)) if is_about_data(&error) => {
+                    client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_piece").await?;
+                    if seq.is_none() {
+                        asked.extend((0..all).filter_map(|n| i32::try_from(n).ok()).map(Some));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(pieces)
     }
 
     /// What is wrong with a block that the server refuses to read, by its bytes on disk.

@@ -6,6 +6,7 @@
 //! * [`collector`]: what the pages of a table gave; [`chunk_index`]: the chunks of a TOAST relation.
 //! * [`files`]: relation files; [`saved`]: saved pages.
 //! * [`look`]: one look at some blocks of a live table; [`live`]: all of it; `run`: all tables.
+//! * [`salvage`]: what is left of a damaged value; [`salvage_dir`]: where it goes.
 //! * [`judged`]: what came out; [`result`]: how it is reported.
 
 pub mod chunk_index;
@@ -21,6 +22,8 @@ pub mod look;
 pub mod page;
 pub mod result;
 pub(crate) mod run;
+pub mod salvage;
+pub mod salvage_dir;
 pub mod saved;
 pub mod subject;
 pub mod tuple;

@@ -8,6 +8,7 @@ use super::finding::Finding;
 use super::judged::Checked;
 use super::live::{CheckError, LiveOptions, Table};
 use super::look::About;
+use super::salvage_dir::SalvageDir;
 use super::subject::Depth;
 use crate::disk::Oid;
 use crate::inspect::live::Inspector;
@@ -46,10 +47,11 @@ pub(crate) trait CheckSink: Sink<Checked> {
 pub(crate) async fn check(
     inspector: &Inspector,
     request: &CheckRequest,
+    salvage: Option<&mut SalvageDir>,
     output: &mut dyn CheckSink,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let work = all(inspector, request, output);
+    let work = all(inspector, request, salvage, output);
     let ended = until(interrupt, &inspector.connections, work).await;
     // tasks of their own read on otherwise
     inspector.stop.store(true, Ordering::Relaxed);
@@ -59,6 +61,7 @@ pub(crate) async fn check(
 async fn all(
     inspector: &Inspector,
     request: &CheckRequest,
+    mut salvage: Option<&mut SalvageDir>,
     output: &mut dyn CheckSink,
 ) -> Result<(), RunError> {
     let leader = inspector.leader()?;
@@ -101,7 +104,8 @@ async fn all(
                     output.failed(failed);
                     continue;
                 }
-                one(inspector, request, &about, relation, output).await
+                let salvage = salvage.as_deref_mut();
+                one(inspector, request, &about, relation, salvage, output).await
             }
             Err(error) => Err(CheckError::Live(error)),
         };
@@ -128,6 +132,7 @@ async fn one(
     request: &CheckRequest,
     about: &Arc<About>,
     relation: Relation,
+    salvage: Option<&mut SalvageDir>,
     output: &mut dyn CheckSink,
 ) -> Result<Option<Checked>, CheckError> {
     let toast = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
@@ -136,7 +141,7 @@ async fn one(
     let connections = inspector.connections.clone();
     let table = Table::new(connections, Arc::clone(about), Arc::new(relation), options);
     let tell = &mut |finding| output.finding(finding);
-    table.check(&*inspector.progress, &inspector.stop, tell).await
+    table.check(&*inspector.progress, &inspector.stop, salvage, tell).await
 }
 
 /// One relation that cannot be checked keeps nobody from checking the others.

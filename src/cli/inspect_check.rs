@@ -1,6 +1,7 @@
 //! Runs `toastctl inspect --check`: from what is asked to findings and exit code.
 
 use std::io::{BufWriter, Stdout};
+use std::path::PathBuf;
 
 use super::exit::{Exit, Failure};
 use super::inspect::{InspectArgs, ScanToastArg};
@@ -10,6 +11,7 @@ use crate::check::files::{self, FileOptions};
 use crate::check::finding::Finding;
 use crate::check::judged::Checked;
 use crate::check::run::{self, CheckRequest, CheckSink};
+use crate::check::salvage_dir::SalvageDir;
 use crate::check::saved;
 use crate::disk::desc::TupleDesc;
 use crate::inspect::live::{InspectError, Inspector};
@@ -45,6 +47,14 @@ impl CheckOutput {
         self.writer.relation(checked)
     }
 
+    /// Says what is left of damaged values, and the first of the statements that give them up.
+    fn salvaged(&mut self, salvage: Option<SalvageDir>) -> std::io::Result<()> {
+        let Some(salvage) = salvage else { return Ok(()) };
+        let (text, statements) = salvage.finish()?;
+        tell(&text);
+        self.writer.statements(&statements)
+    }
+
     /// Ends the document. Damage counts more than what could not be looked at.
     pub(super) fn end(self) -> Result<Exit, Failure> {
         match self.writer.finish() {
@@ -54,6 +64,14 @@ impl CheckOutput {
             _ => Ok(Exit::Ok),
         }
     }
+}
+
+/// The directory of `--salvage`.
+fn salvage_dir(args: &InspectArgs) -> Result<Option<SalvageDir>, Failure> {
+    let create = |dir: &PathBuf| {
+        SalvageDir::create(dir).map_err(|error| Failure::usage(format!("--salvage: {error}")))
+    };
+    args.checking.salvage.as_ref().map(create).transpose()
 }
 
 /// Checks relations of a server.
@@ -70,8 +88,11 @@ pub(super) async fn relations(args: &InspectArgs, inspector: &Inspector) -> Resu
         },
     };
     let mut output = CheckOutput::new(args, Some(inspector.server_report()));
-    match run::check(inspector, &request, &mut output, terminal::interrupted()).await {
-        Ok(()) => output.end(),
+    let mut salvage = salvage_dir(args)?;
+    let interrupt = terminal::interrupted();
+    let ended = run::check(inspector, &request, salvage.as_mut(), &mut output, interrupt).await;
+    match ended {
+        Ok(()) => written(output.salvaged(salvage), output),
         Err(RunError::Output(error)) => terminal::unwritable(&error),
         Err(RunError::Failed(failed)) => {
             output.end()?;
@@ -121,9 +142,13 @@ pub(super) fn relation_file(args: &InspectArgs, file: &File) -> Result<Exit, Fai
     };
     let mut output = CheckOutput::new(args, None);
     let progress = ReadingProgress::default();
+    let mut salvage = salvage_dir(args)?;
     let tell = &mut |finding: Finding| output.print(&finding);
-    match files::relation_file(&target, &options, &progress, tell) {
-        Ok(checked) => written(output.relation(&checked), output),
+    match files::relation_file(&target, &options, &progress, salvage.as_mut(), tell) {
+        Ok(checked) => {
+            let told = output.relation(&checked).and_then(|()| output.salvaged(salvage));
+            written(told, output)
+        }
         Err(OfflineError::Inspect(InspectError::Output(error))) => terminal::unwritable(&error),
         Err(error) => Err(Failure::usage(error.to_string())),
     }

@@ -1,5 +1,7 @@
 //! Options of `inspect --check`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use crate::check::subject::Depth;
@@ -26,6 +28,12 @@ pub struct CheckArgs {
     /// End with the first finding
     #[arg(long, requires = "check")]
     pub fail_fast: bool,
+
+    /// Write what can still be read of damaged values to files in this directory, with a manifest
+    /// (manifest.jsonl) and SQL that sets the values to NULL if their rows are as they were found
+    /// (repair.sql). The SQL is printed too, and never run
+    #[arg(long, value_name = "DIR", requires = "check", conflicts_with = "pageinspect")]
+    pub salvage: Option<PathBuf>,
 
     /// Verify the checksums of a relation file's pages [default: if the control file above it says
     /// that the cluster has checksums]

@@ -148,6 +148,26 @@ impl<W: Write> CheckWriter<W> {
         Ok(())
     }
 
+    /// Writes SQL for people, as it is.
+    pub fn statements(&mut self, statements: &[String]) -> io::Result<()> {
+        let fence = match self.format {
+            Format::Table => ("", ""),
+            Format::Markdown => ("\n```sql\n", "```\n"),
+            Format::Json | Format::Jsonl | Format::Csv => return Ok(()),
+        };
+        if statements.is_empty() {
+            return Ok(());
+        }
+        write!(self.out, "{}", fence.0)?;
+        for statement in statements {
+            // line ends are our own
+            for line in statement.lines() {
+                writeln!(self.out, "{}", printable(line))?;
+            }
+        }
+        write!(self.out, "{}", fence.1)
+    }
+
     /// Ends the document; must be called once.
     pub fn finish(mut self) -> io::Result<()> {
         self.begin()?;

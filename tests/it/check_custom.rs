@@ -99,7 +99,7 @@ impl Capture {
             findings.push(finding);
             Ok(())
         };
-        relation_file(&target, &options, &(), tell).unwrap();
+        relation_file(&target, &options, &(), None, tell).unwrap();
         let is_toast = |source: &str| source.ends_with("toast.bin");
         findings.iter().map(|f| told(f, is_toast(&f.place.source))).collect()
     }

@@ -47,7 +47,7 @@ pub(crate) fn check(dir: &Path, checksums: Option<bool>) -> (Vec<Finding>, Check
         findings.push(finding);
         Ok(())
     };
-    let checked = relation_file(&target(&heap, &toast, &desc), &options, &(), tell).unwrap();
+    let checked = relation_file(&target(&heap, &toast, &desc), &options, &(), None, tell).unwrap();
     (findings, checked)
 }
 

@@ -34,6 +34,10 @@ const INSPECT: Manual = Manual {
             "toastctl inspect orders --check --deep --format jsonl",
         ),
         (
+            "Save what is left of damaged values, and see the SQL that makes their rows readable",
+            "toastctl inspect orders --check --salvage left",
+        ),
+        (
             "Before a backup's relation is trusted",
             "toastctl inspect --check --relation-file base/5/16384 --toast-file base/5/16387 --xact pg_xact --columns @columns.json",
         ),

@@ -1,0 +1,122 @@
+//! `inspect --check --salvage`: what is left of damaged values, and SQL that makes their rows readable.
+
+use std::path::Path;
+
+use crate::check_cases::{COLUMNS, Files, create};
+use crate::check_files::write;
+use crate::command::{run, toastctl};
+use crate::server::{self, Database};
+use serde_json::Value;
+
+/// Damages `ext` of row 2 (its middle chunk is gone) and `cmp` of row 3 (zeros in its second chunk).
+fn damage(database: &Database<'_>, table: &str, files: &Files) {
+    let (ext, cmp) = (files.value_id(2, "ext"), files.value_id(3, "cmp"));
+    database.psql(&format!(
+        "SET allow_system_table_mods = on;
+         DO $$DECLARE c regclass; BEGIN
+             SELECT reltoastrelid INTO c FROM pg_class WHERE oid = '{table}'::regclass;
+             UPDATE pg_class SET relkind = 'r' WHERE oid = c;
+             EXECUTE format('DELETE FROM %s WHERE chunk_id = {ext} AND chunk_seq = 1', c);
+             EXECUTE format('UPDATE %s SET chunk_data = decode(repeat(''ff00'', 998), ''hex'')
+                             WHERE chunk_id = {cmp} AND chunk_seq = 1', c);
+             UPDATE pg_class SET relkind = 't' WHERE oid = c; END$$;"
+    ));
+}
+
+fn manifest(dir: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(dir.join("manifest.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What was saved is what stood in the two values, as far as it is there.
+fn is_theirs(dir: &Path, ext: &[u8], cmp: &[u8]) {
+    let lines = manifest(dir);
+    let codes: Vec<_> = lines.iter().map(|line| line["code"].as_str().unwrap()).collect();
+    assert_eq!(codes, ["TC051", "TC061"]);
+    let content = |line: &Value| {
+        let file = line["content_file"].as_str().unwrap();
+        std::fs::read(dir.join(file)).unwrap()
+    };
+    let left = content(&lines[0]);
+    assert_eq!(left.len(), ext.len());
+    assert_eq!((&left[..1996], &left[3992..]), (&ext[..1996], &ext[3992..]));
+    assert!(left[1996..3992].iter().all(|&byte| byte == 0));
+    assert_eq!(lines[0]["content_ranges"], serde_json::json!([[0, 1996], [3992, 1128]]));
+    assert_eq!(lines[0]["chunks_found"], serde_json::json!([0, 2]));
+    let left = content(&lines[1]);
+    assert!(left.len() > 2000 && cmp.starts_with(&left[..2000]), "{}", left.len());
+    assert_eq!(lines[1]["content_bytes"].as_u64().unwrap(), left.len() as u64);
+    let stored = std::fs::read(dir.join(lines[1]["stored_file"].as_str().unwrap())).unwrap();
+    assert_eq!(stored.len() as u64, lines[1]["stored_size"].as_u64().unwrap());
+}
+
+#[test]
+fn what_is_left_is_saved_and_the_sql_makes_the_rows_readable() {
+    let database = server::shared().create_database("check_salvage");
+    database.psql(&format!("CREATE EXTENSION pageinspect; {} CHECKPOINT;", create("t")));
+    let files = Files::read(&database, "t");
+    let text = |column: &str, id: u16| {
+        database.psql(&format!("SELECT {column} FROM t WHERE id = {id}")).into_bytes()
+    };
+    let (ext, cmp) = (text("ext", 2), text("cmp", 3));
+    damage(&database, "t", &files);
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("left");
+    let check = |more: &[&str]| {
+        run(toastctl().args(["inspect", "--check", "-d", &database.url(), "t"]).args(more))
+    };
+    let found = check(&["--salvage", dir.to_str().unwrap()]);
+    assert_eq!(found.code, Some(5), "{}", found.stderr);
+    assert!(
+        found.stderr.contains("of 2 of 2 damaged values something is left"),
+        "{}",
+        found.stderr
+    );
+    is_theirs(&dir, &ext, &cmp);
+    let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
+    assert!(sql.contains("\"id\"::text = '2'") && sql.contains("\"nul\" IS NULL"), "{sql}");
+    assert!(found.stdout.contains("UPDATE ONLY \"public\".\"t\" SET \"ext\" = NULL"));
+    // a row that is not as it was found is left alone
+    let in_vain =
+        format!("BEGIN; UPDATE t SET sh = 'other'; {sql} SELECT count(ext) FROM t; ROLLBACK");
+    assert_eq!(database.psql(&in_vain), "4");
+    database.psql(&sql);
+    let read =
+        "SELECT count(ext), count(cmp), sum(length(ext) + length(cmp) + length(lz)) > 0 FROM t";
+    assert_eq!(database.psql(read), "3|3|t");
+    let again = check(&[]);
+    assert_eq!(again.code, Some(0), "{}{}", again.stdout, again.stderr);
+}
+
+#[test]
+fn what_is_left_in_files_is_saved() {
+    let database = server::shared().create_database("check_salvage");
+    database.psql(&(create("t") + "CHECKPOINT;"));
+    let files = Files::read(&database, "t");
+    let text = |column: &str, id: u16| {
+        database.psql(&format!("SELECT {column} FROM t WHERE id = {id}")).into_bytes()
+    };
+    let (ext, cmp) = (text("ext", 2), text("cmp", 3));
+    damage(&database, "t", &files);
+    // with hint bits, and without what is deleted
+    database.psql("VACUUM (FREEZE) t; CHECKPOINT;");
+    let temp = tempfile::tempdir().unwrap();
+    write(temp.path(), &Files::read(&database, "t"));
+    let dir = temp.path().join("left");
+    let found = run(toastctl().current_dir(temp.path()).args([
+        "inspect",
+        "--check",
+        "--relation-file",
+        "heap",
+        "--toast-file",
+        "toast",
+        "--columns",
+        COLUMNS,
+        "--salvage",
+        "left",
+    ]));
+    assert_eq!(found.code, Some(5), "{}{}", found.stdout, found.stderr);
+    is_theirs(&dir, &ext, &cmp);
+    let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
+    assert!(sql.contains("UPDATE ONLY mytable SET \"ext\" = NULL"), "{sql}");
+}
