@@ -49,6 +49,7 @@ mod retoast_around;
 mod retoast_complete;
 mod retoast_domains;
 mod retoast_horizon;
+mod retoast_isolation;
 mod retoast_kill;
 mod retoast_lost;
 mod retoast_maintain;

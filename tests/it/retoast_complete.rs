@@ -271,24 +271,29 @@ fn refused_rows_are_set_aside_and_listed_without_their_contents() {
 
 #[test]
 fn a_row_that_others_hold_nearly_all_the_time_is_waited_for() {
-    let database = with_pageinspect("hot");
-    database.psql(&format!("{TABLE}; DELETE FROM t WHERE id > 20; VACUUM t"));
-    let mut psql = database.psql_command();
-    psql.args(["-q", "-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut busy = psql.spawn().unwrap();
-    let text = "DO $$BEGIN LOOP UPDATE t SET n = n + 1 WHERE id = 7; \
-                PERFORM pg_sleep(0.3); COMMIT; END LOOP; END$$;";
-    busy.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    until(&database, "SELECT n > 0 FROM t WHERE id = 7");
-    let run = retoast(&database, &[&LZ4[..], &["--lock-timeout", "3000"]].concat());
-    busy.kill().unwrap();
-    busy.wait().unwrap();
-    let sql =
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'DO $$BEGIN LOOP%'
-        AND datname = current_database()";
-    database.psql(sql);
-    done(&run);
-    assert_eq!(not_lz4(&database), "0");
+    // between transactions that are long, and while one short one follows another
+    for (name, pause) in [("held", "PERFORM pg_sleep(0.3);"), ("hot", "")] {
+        let database = with_pageinspect(name);
+        database.psql(&format!("{TABLE}; DELETE FROM t WHERE id > 20; VACUUM t"));
+        let mut psql = database.psql_command();
+        psql.args(["-q", "-f", "-"]).stdin(Stdio::piped());
+        psql.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut busy = psql.spawn().unwrap();
+        let text = format!(
+            "DO $$BEGIN LOOP UPDATE t SET n = n + 1 WHERE id = 7; {pause} COMMIT; END LOOP; END$$;"
+        );
+        busy.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        until(&database, "SELECT n > 0 FROM t WHERE id = 7");
+        let run = retoast(&database, &[&LZ4[..], &["--lock-timeout", "3000"]].concat());
+        busy.kill().unwrap();
+        busy.wait().unwrap();
+        database.psql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE query LIKE 'DO $$BEGIN LOOP%' AND datname = current_database()",
+        );
+        done(&run);
+        assert_eq!(not_lz4(&database), "0");
+    }
 }
 
 /// `toastctl retoast` as this role, who is no superuser, with its report as a table.
