@@ -64,6 +64,7 @@ mod retoast_shapes;
 mod retoast_since;
 mod retoast_space;
 mod retoast_stalled;
+mod retoast_standby;
 mod retoast_stuck;
 mod retoast_trial;
 mod server;

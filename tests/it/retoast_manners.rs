@@ -62,6 +62,10 @@ impl Running {
         }
     }
 
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         crate::command::signal(&self.child, signal);
     }

@@ -98,7 +98,10 @@ impl Patience<'_> {
         alter: &str,
     ) -> Result<(Tried<()>, Duration), LiveError> {
         let timeout = self.lock_timeout.as_millis();
-        let sql = format!("BEGIN; SET LOCAL lock_timeout = {timeout}; {alter}; COMMIT");
+        // a standby that does not answer must not keep the table's lock
+        let sql = format!(
+            "BEGIN; SET LOCAL lock_timeout = {timeout}; SET LOCAL synchronous_commit = local; {alter}; COMMIT"
+        );
         let mut longest = Duration::ZERO;
         let set = async || {
             let began = Instant::now();

@@ -109,7 +109,7 @@ pub struct BatchSettings {
 
 /// Waits until everything committed before is on disk: a transaction with an ID of its own that
 /// commits synchronously.
-pub const FLUSH: &str = "BEGIN READ WRITE; SET LOCAL synchronous_commit = on; \
+pub const FLUSH: &str = "BEGIN READ WRITE; SET LOCAL synchronous_commit = local; \
     SELECT pg_catalog.pg_current_xact_id(); COMMIT";
 
 /// Begins a batch. A commit that is lost in a crash of the server is done again by the next scan, so
