@@ -441,6 +441,27 @@ fn a_large_table_is_done_with_a_temporary_table_that_stays_small() {
 }
 
 #[test]
+fn a_row_that_short_values_bring_over_the_threshold_is_judged_as_it_is_stored() {
+    let database = with_pageinspect("shorts");
+    // with a short value three bytes shorter it would stay in line
+    database.psql(
+        "CREATE TABLE t (a int, b int, big text[], short text, middle text, packed bytea);
+         ALTER TABLE t ALTER big SET STORAGE external;
+         INSERT INTO t SELECT 1, 0, ARRAY[left(s, 712)], left(s, 114), left(reverse(s), 1088),
+             convert_to(repeat('abcdefghijklmnopqrstuvwxyz012345', 27), 'utf8')
+         FROM (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 100) AS i) AS s (s)",
+    );
+    let sizes = "SELECT pg_column_size(big), pg_column_size(short), pg_column_size(middle),
+        pg_column_size(packed) FROM t";
+    assert_eq!(database.psql(sizes), "740|115|1088|56");
+    let arguments =
+        ["t", "-c", "short", "-c", "middle", "--policy", "ratio=0.8", "--method", "lz4"];
+    let table = done(&retoast(&database, &arguments));
+    assert_eq!(table["rows_stored"], 0, "{table}");
+    assert_eq!(database.psql(sizes), "740|115|1088|56");
+}
+
+#[test]
 fn a_terminated_session_and_a_crashed_server_leave_nothing_half_done() {
     let server = Server::start(&Options::default());
     let database = server.create_database("policycrash");

@@ -77,8 +77,8 @@ pub fn lock(table: &str) -> String {
 /// Copies the rows at the addresses `$1`: of the chosen columns those values whose rows are in `$2`,
 /// `$3`, … for each column.
 pub fn fill(table: &str, targets: &[Target], methods: &[MethodChoice], page: PageSize) -> String {
-    let (mut inner, mut sizes, mut values) = (String::new(), String::new(), String::new());
-    let mut wanted = Vec::new();
+    let (mut inner, mut measured) = (String::new(), String::new());
+    let (mut sizes, mut values, mut wanted) = (String::new(), String::new(), Vec::new());
     for (at, (target, choice)) in targets.iter().zip(methods).enumerate() {
         let value = format!("t.{}", quote_identifier(&target.name));
         // writing to a string cannot fail
@@ -88,17 +88,20 @@ pub fn fill(table: &str, targets: &[Target], methods: &[MethodChoice], page: Pag
             at + 2,
             target.shape.force(&value)
         );
-        let _ = write!(sizes, ", pg_catalog.pg_column_size(l.f{at}) - 4");
+        // measured before the numbering's tuplestore, which gives short values 1-byte headers
+        let _ = write!(measured, ", pg_catalog.pg_column_size(m.f{at}) - 4 AS s{at}");
+        let _ = write!(sizes, ", l.s{at}");
         for _ in choice.methods() {
             let _ = write!(values, ", l.f{at}");
         }
-        wanted.push(format!("pg_catalog.pg_column_size(l.f{at}) IS NOT NULL"));
+        wanted.push(format!("l.s{at} IS NOT NULL"));
     }
     format!(
         "INSERT INTO pg_temp.{NAME} SELECT pg_catalog.pg_current_xact_id(), l.k, l.x, \
          (pg_catalog.row_number() OVER ())::pg_catalog.int4{sizes}{values}, \
          CASE WHEN {} THEN {} ELSE '' END \
-         FROM (SELECT t.ctid AS k, t.xmin::pg_catalog.text AS x{inner} {} OFFSET 0) AS l",
+         FROM (SELECT m.*{measured} FROM (SELECT t.ctid AS k, t.xmin::pg_catalog.text AS x{inner} {} \
+         OFFSET 0) AS m OFFSET 0) AS l",
         wanted.join(" OR "),
         padding_text(page),
         at_addresses(table)
