@@ -148,6 +148,26 @@ fn with_thirty_columns_the_second_run_touches_nothing() {
 }
 
 #[test]
+fn a_value_whose_compression_makes_another_one_move_is_compressed() {
+    let database = with_pageinspect("moves");
+    // compressed, b takes more of the row than its pointer: a, which cannot be compressed, has to go out of
+    // line for it
+    database.psql(
+        "CREATE TABLE t (a json, b bytea, c text);
+         ALTER TABLE t ALTER a SET STORAGE external, ALTER b SET STORAGE external;
+         INSERT INTO t SELECT to_json(left(s, 1404)), convert_to(repeat('abcdefghijklmnop', 2486), 'utf8'),
+             left(reverse(s), 404)
+         FROM (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 100) AS i) AS s (s)",
+    );
+    let stored =
+        "SELECT pg_column_size(a), pg_column_compression(a), pg_column_compression(b) FROM t";
+    assert_eq!(database.psql(stored), "1410||");
+    let table = done(&retoast(&database, &["t", "-c", "a", "-c", "b", "--toaster", "lz4"]));
+    assert_eq!(table["rows_found"], 1, "{table}");
+    assert_eq!(database.psql(stored), "1406||lz4");
+}
+
+#[test]
 fn plain_is_refused_before_anything_is_set_where_values_do_not_fit() {
     let database = with_pageinspect("toolong");
     database.psql(

@@ -16,21 +16,60 @@ use crate::server::LiveError;
 use crate::server::trial::Trial;
 
 impl Scanner<'_> {
-    /// Has the server compress what the verdict depends on.
+    /// Has the server compress what the verdicts depend on, until they do not any more: with the size of one
+    /// value known another's may come into question.
     pub(super) async fn judge(
         &mut self,
         judge: &FormJudge,
-        open: Vec<Candidate>,
+        mut open: Vec<Candidate>,
         rows: &mut Vec<Row>,
     ) -> Result<(), LiveError> {
-        let table = self.ready.relation.quoted();
+        let (indexes, follow) = self.indexes();
         let mut answers: HashMap<(ItemPointer, usize), Compressed> = HashMap::new();
+        while !open.is_empty() {
+            self.answer(judge, &open, &mut answers).await?;
+            for mut candidate in std::mem::take(&mut open) {
+                let ctid = candidate.ctid;
+                let answer = |index| answers.get(&(ctid, index)).copied();
+                // a row that is gone has no answer, and nothing is to be done
+                if candidate.open.iter().any(|&index| answer(index).is_none()) {
+                    continue;
+                }
+                let (table, values) = (&self.ready.model, &candidate.values);
+                let row = Judged { table, targets: &indexes, follow: &follow, values };
+                match judge.verdict(&row, &answer) {
+                    Verdict::Complies => {}
+                    Verdict::Differs => {
+                        let Candidate { xmin, bytes, .. } = candidate;
+                        rows.push(Row { ctid, xmin, bytes, by_copy: false });
+                    }
+                    Verdict::Depends(mut more) => {
+                        more.retain(|&index| answer(index).is_none());
+                        candidate.open = more;
+                        if !candidate.open.is_empty() {
+                            open.push(candidate);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the server compress the values that are in question.
+    async fn answer(
+        &mut self,
+        judge: &FormJudge,
+        open: &[Candidate],
+        answers: &mut HashMap<(ItemPointer, usize), Compressed>,
+    ) -> Result<(), LiveError> {
+        let table = self.ready.relation.quoted();
         for target in &self.ready.targets {
             let (outside, mut asked): (Vec<&Candidate>, Vec<&Candidate>) = open
                 .iter()
                 .filter(|candidate| candidate.open.contains(&target.index))
                 .partition(|candidate| judge.spares(target.index) && candidate.is_outside(target));
-            self.ask_what_is_left(target, &outside, &mut answers).await?;
+            self.ask_what_is_left(target, &outside, answers).await?;
             if asked.is_empty() {
                 continue;
             }
@@ -57,17 +96,6 @@ impl Scanner<'_> {
                 for (ctid, sizes) in trial.compress(client, &rows).await? {
                     answers.insert((ctid, target.index), sizes.get(target.method));
                 }
-            }
-        }
-        let (indexes, follow) = self.indexes();
-        for candidate in open {
-            let Candidate { ctid, xmin, bytes, values, .. } = candidate;
-            // a row that is gone has no answer, and nothing is to be done
-            let answer = |index| answers.get(&(ctid, index)).copied();
-            let table = &self.ready.model;
-            let row = Judged { table, targets: &indexes, follow: &follow, values: &values };
-            if judge.verdict(&row, &answer) == Verdict::Differs {
-                rows.push(Row { ctid, xmin, bytes, by_copy: false });
             }
         }
         Ok(())
