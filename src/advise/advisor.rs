@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio_postgres::Client;
-
 use super::candidate::CandidateError;
 use super::request::Options;
 use super::variant::ColumnError;
@@ -11,7 +9,7 @@ use crate::heap::progress::Progress;
 use crate::server::LiveError;
 use crate::server::about::{Pageinspect, Server};
 use crate::server::catalog::Relation;
-use crate::server::connect::Connection;
+use crate::server::connect::{Client, Connection};
 use crate::server::sink::{Failed, Kind};
 
 /// Why there is no advice.

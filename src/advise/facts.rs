@@ -1,6 +1,5 @@
 //! What the server knows of a table beside its columns: options, workload, what it was built with.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::statements::{Statement, Statements};
@@ -8,6 +7,7 @@ use crate::codec::Method;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::Relation;
+use crate::server::connect::Client;
 use crate::server::sql::{quote_literal, quote_qualified};
 
 /// Rows read and written from which on the statistics tell something.

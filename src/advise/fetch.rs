@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use tokio_postgres::Client;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::disk::pointer::ToastPointer;
 use crate::server::LiveError;
+use crate::server::connect::Client;
 use crate::server::sql::quote_qualified;
 
 /// The stored bytes of values, by `va_valueid`. A value whose chunks do not give its size is not

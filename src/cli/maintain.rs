@@ -88,7 +88,7 @@ fn about(args: &RetoastArgs) -> String {
 fn repeated(args: &RetoastArgs, words: &[String]) -> Result<(Vec<String>, bool), Failure> {
     let mut secret = false;
     let mut repeated = Vec::new();
-    let not_repeated = ["--maintain", "--dry-run", "-W", "--password"];
+    let not_repeated = ["--maintain", "--dry-run", "-W", "--password", "-v", "-vv", "--verbose"];
     for text in words.iter().filter(|text| !not_repeated.contains(&text.as_str())) {
         // the value may stand in the same word as the option
         let dbname = args.connection.dbname.as_deref().and_then(|dbname| {

@@ -27,6 +27,7 @@ mod retoast_run;
 mod retoast_signals;
 pub mod terminal;
 pub mod value_spec;
+pub mod verbose;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -53,6 +54,9 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
+    /// How much is told
+    #[command(flatten)]
+    verbose: verbose::VerboseArg,
     /// Help
     #[command(flatten)]
     help: connect::HelpFlag,
@@ -104,7 +108,9 @@ pub fn run(cli: &Cli) -> Result<exit::Exit, exit::Failure> {
 
 /// Parses the process's arguments and does what they say; an error goes to standard error, in a line.
 pub fn main() -> ExitCode {
-    match run(&parse()) {
+    let cli = parse();
+    cli.verbose.begin();
+    match run(&cli) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             // Where standard error is closed nobody can be reached.

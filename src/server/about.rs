@@ -1,8 +1,7 @@
 //! What the server is and what this user may do there.
 
-use tokio_postgres::Client;
-
 use super::LiveError;
+use super::connect::Client;
 use super::sql::quote_identifier;
 use crate::codec::Method;
 use crate::disk::layout::PageSize;

@@ -1,9 +1,10 @@
 //! Relations and their columns from the catalog.
 
+use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, Type};
-use tokio_postgres::{Client, Row};
 
 use super::LiveError;
+use super::connect::Client;
 use super::sql::{quote_literal, quote_qualified};
 use super::toasters::TOAST_RELATIONS;
 use crate::codec::Method;

@@ -2,14 +2,13 @@
 //! blocks as they are on disk.
 
 use futures_util::TryStreamExt;
-use tokio_postgres::Client;
 use tokio_postgres::binary_copy::BinaryCopyOutStream;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::LiveError;
 use super::about::Server;
 use super::catalog::{Relation, RelationKind};
-use super::connect::Connection;
+use super::connect::{Client, Connection};
 use super::plan;
 use super::sql::quote_literal;
 use super::toasters::TOAST_RELATIONS;

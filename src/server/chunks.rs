@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use futures_util::TryStreamExt;
 use tokio::runtime::Handle;
+use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, Type};
-use tokio_postgres::{Client, Row};
 
 use super::LiveError;
 use super::about::Pageinspect;
-use super::connect::Connection;
+use super::connect::{Client, Connection};
 use super::pages::PageReader;
 use super::plan;
 use super::sql::quote_qualified;
@@ -38,8 +38,7 @@ pub async fn values(
          FROM {relation} GROUP BY chunk_id"
     );
     client.batch_execute(plan::WHOLE).await?;
-    let none: [(&str, Type); 0] = [];
-    let mut rows = std::pin::pin!(client.query_typed_raw(&sql, none).await?);
+    let mut rows = std::pin::pin!(client.query_stream(&sql).await?);
     while let Some(row) = rows.try_next().await? {
         let count = |at| -> Result<u64, LiveError> {
             Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0))

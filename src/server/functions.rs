@@ -3,12 +3,11 @@
 
 use std::ops::Range;
 
-use tokio_postgres::Client;
-
 use super::LiveError;
 use super::about::Server;
 use super::catalog::Relation;
 use super::chunks::parse_tid;
+use super::connect::Client;
 use super::plan;
 use super::probe::{Answer, Probe, Told};
 use crate::codec::Method;

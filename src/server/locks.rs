@@ -2,11 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tokio_postgres::Client;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::LiveError;
-use super::connect::Connection;
+use super::connect::{Client, Connection};
 use super::toasters::TOAST_RELATIONS;
 use crate::disk::Oid;
 

@@ -5,10 +5,10 @@
 //! The server's own maintenance does such code harm no more (CVE-2020-25695), by a context that clients
 //! cannot have: `SET ROLE` can be undone from inside a function.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::LiveError;
+use super::connect::Client;
 use crate::disk::Oid;
 
 /// A function that nobody with the user's rights answers for.

@@ -3,10 +3,10 @@
 
 use std::collections::HashSet;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
-use tokio_postgres::{Client, Row};
 
-use super::connect::Connection;
+use super::connect::{Client, Connection};
 use super::pattern::NamePattern;
 use super::visible::visible;
 use super::{LiveError, suggest};
@@ -160,7 +160,9 @@ pub async fn select(
         return Ok(selection);
     }
     for want in wanted {
+        let before = selection.found.len();
         select_one(connection, database, want, &distributed, &mut selection).await?;
+        tracing::debug!("{want}: {:?}", selection.found.get(before..).unwrap_or_default());
     }
     if selection.found.is_empty()
         && let Some(notice) = selection.notices().first()

@@ -1,11 +1,10 @@
 //! One moment for everything that is read: a read-only transaction with a fixed snapshot.
 
 use futures_util::future;
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::LiveError;
-use super::connect::Connection;
+use super::connect::{Client, Connection};
 use super::plan;
 use super::sql::quote_literal;
 use crate::disk::TransactionId;

@@ -4,11 +4,12 @@
 //! one TOAST relation for each toaster; `pg_attribute.atttoaster` is nowhere else. Rows are therefore
 //! read as jsonb, where a column that is not there is NULL.
 
+use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, Type};
-use tokio_postgres::{Client, Row};
 
 use super::LiveError;
 use super::about::Server;
+use super::connect::Client;
 use super::sql::quote_qualified;
 use crate::codec::Method;
 use crate::disk::Oid;

@@ -8,10 +8,10 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::LiveError;
+use super::connect::Client;
 use super::sql::quote_identifier;
 use crate::codec::Method;
 use crate::disk::ItemPointer;

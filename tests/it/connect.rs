@@ -51,7 +51,7 @@ async fn open(dbname: &str, variables: &[(&str, &str)]) -> Result<Connection, Co
 }
 
 async fn show(connection: &Connection, sql: &str) -> String {
-    connection.client().query_one(sql, &[]).await.unwrap().get(0)
+    connection.client().driver().query_one(sql, &[]).await.unwrap().get(0)
 }
 
 /// Who we are, after a successful connection; the error's text otherwise.

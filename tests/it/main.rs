@@ -72,4 +72,5 @@ mod standin;
 mod table_files;
 mod tls;
 mod trial;
+mod verbose;
 mod words;

@@ -21,11 +21,11 @@ use toastctl::model::stored::Form;
 use toastctl::model::toast::{Column, Incoming, Operation, Table, ToastError, Toasted};
 use toastctl::server::about::Server;
 use toastctl::server::catalog::{self, Relation};
+use toastctl::server::connect::Client;
 use toastctl::server::pages::PageReader;
 use toastctl::server::select::select;
 use toastctl::server::snapshot;
 use toastctl::server::trial::Trial;
-use tokio_postgres::Client;
 
 use crate::server::{self, Database};
 
@@ -355,8 +355,11 @@ impl Case {
             }
             data.push('\n');
         }
-        let sink =
-            client.copy_in::<_, Bytes>(&format!("COPY raw_{number} FROM STDIN")).await.unwrap();
+        let sink = client
+            .driver()
+            .copy_in::<_, Bytes>(&format!("COPY raw_{number} FROM STDIN"))
+            .await
+            .unwrap();
         let mut sink = std::pin::pin!(sink);
         sink.send(Bytes::from(data)).await.unwrap();
         sink.finish().await.unwrap();
@@ -404,6 +407,7 @@ async fn compare(
         after.insert(id_of(&row), row);
     }
     let refused: HashMap<i32, String> = client
+        .driver()
         .query("SELECT id, message FROM refused WHERE number = $1", &[&(case.number as i64)])
         .await
         .unwrap()

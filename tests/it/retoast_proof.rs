@@ -15,6 +15,7 @@ use toastctl::retoast::sweep::policy_state::{RuleScan, SeenRows};
 use toastctl::retoast::sweep::scan_source::ScanSource;
 use toastctl::retoast::sweep::scanner::Scanner;
 use toastctl::server::about::Server;
+use toastctl::server::connect::Client;
 
 use crate::command::run;
 use crate::model::connect;
@@ -23,7 +24,7 @@ use crate::retoast::{COLUMNS, TYPES, command, contents, done, forms, refused, re
 use crate::server::{self, Database};
 
 /// Looks at table `t`, whose column `v` is to be stored by lz4.
-async fn ready(client: &tokio_postgres::Client, server: &Server, oid: u32) -> Ready {
+async fn ready(client: &Client, server: &Server, oid: u32) -> Ready {
     let request = TableRequest {
         columns: vec!["v".into()],
         goal: Goal::Stock("lz4".parse().unwrap()),

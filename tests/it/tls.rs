@@ -119,7 +119,7 @@ fn ours(conninfo: &str) -> Result<bool, String> {
         let another = connection.open_another().await.map_err(|error| error.to_string())?;
         let encrypted = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
         for one in [&connection, &another] {
-            let seen: bool = one.client().query_one(encrypted, &[]).await.unwrap().get(0);
+            let seen: bool = one.client().driver().query_one(encrypted, &[]).await.unwrap().get(0);
             assert_eq!(seen, connection.is_encrypted());
         }
         connection.canceller().cancel().await.map_err(|error| error.to_string())?;

@@ -35,6 +35,7 @@ fn sizes_of_compressed_copies_are_those_of_their_datums() {
             let connection = connect(&database).await;
             let client = connection.client();
             let values = client
+                .driver()
                 .query("SELECT ctid::text, v::bytea FROM t ORDER BY ctid", &[])
                 .await
                 .unwrap();

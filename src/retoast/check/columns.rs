@@ -1,7 +1,5 @@
 //! The columns that a sweep has to do with: those chosen, those computed with them, those stored.
 
-use tokio_postgres::Client;
-
 use super::generated::Generated;
 use super::ready::TableRequest;
 use super::refusal::{Refusal, refused};
@@ -10,6 +8,7 @@ use crate::codec::Method;
 use crate::disk::desc::Length;
 use crate::retoast::sql::Target;
 use crate::server::catalog::Relation;
+use crate::server::connect::Client;
 
 /// The chosen columns.
 pub(crate) async fn targets(

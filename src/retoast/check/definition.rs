@@ -1,8 +1,8 @@
 //! A table's settings and definition: read again while the sweep runs, compared with what was set, and set
 //! right or back.
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 
 use super::difference::{Difference, Differences};
 use crate::codec::Method;
@@ -10,6 +10,7 @@ use crate::disk::Oid;
 use crate::disk::desc::{Attribute, Storage, TupleDesc};
 use crate::retoast::goal::toaster::{Changes, ToasterChange};
 use crate::server::LiveError;
+use crate::server::connect::Client;
 use crate::server::sql::quote_identifier;
 
 /// What decides how values of a column are stored.

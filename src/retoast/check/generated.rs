@@ -1,10 +1,10 @@
 //! Generated columns: what an UPDATE of the columns that they are made of does to them.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::disk::Oid;
 use crate::server::LiveError;
+use crate::server::connect::Client;
 
 /// A generated column.
 #[derive(Debug, Clone, PartialEq, Eq)]

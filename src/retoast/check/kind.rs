@@ -1,11 +1,11 @@
 //! What kinds of relations are swept.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::refusal::{Refusal, refused};
 use crate::disk::desc::Length;
 use crate::server::catalog::{Relation, RelationKind};
+use crate::server::connect::Client;
 
 /// Why a table that only a pattern matches is left out, if it is.
 pub fn unfit(relation: &Relation, columns: &[String]) -> Option<String> {

@@ -1,11 +1,10 @@
 //! Values that a pluggable toaster would refuse, looked for before anything is set: once it is the
 //! column's, the application could not write such values either.
 
-use tokio_postgres::Client;
-
 use super::refusal::Refusal;
 use crate::retoast::sql::{self, Target};
 use crate::server::catalog::Relation;
+use crate::server::connect::Client;
 
 /// Refuses the table if any value of the columns has more bytes than the toaster `name` takes. All values
 /// are read.

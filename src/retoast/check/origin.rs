@@ -1,10 +1,10 @@
 //! A replication origin on what the sweep writes: logical subscribers with `origin = none` then get
 //! nothing of it.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::refusal::Refusal;
+use crate::server::connect::Client;
 use crate::server::sql::{quote_identifier, quote_literal};
 
 /// Marks everything that this session writes from now on. The origin must be there: one made here would

@@ -1,9 +1,8 @@
 //! Whose code a sweep runs, and as whom.
 
-use tokio_postgres::Client;
-
 use super::refusal::Refusal;
 use crate::server::catalog::Relation;
+use crate::server::connect::Client;
 use crate::server::owner_code::{self, Foreign};
 
 /// How many functions a refusal names.

@@ -1,6 +1,5 @@
 //! Partitioned tables: they store nothing, but new partitions take their columns' settings from them.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::ready::TableRequest;
@@ -14,6 +13,7 @@ use crate::retoast::judge::pluggable::{self, Plan};
 use crate::retoast::sql;
 use crate::server::LiveError;
 use crate::server::about::Server;
+use crate::server::connect::Client;
 use crate::server::sql::quote_qualified;
 use crate::server::toasters;
 

@@ -1,7 +1,5 @@
 //! What a policy needs of server and table before the start.
 
-use tokio_postgres::Client;
-
 use super::owner;
 use super::ready::{FinalSettings, Ready};
 use super::refusal::Refusal;
@@ -18,6 +16,7 @@ use crate::retoast::judge::policy::Rule;
 use crate::retoast::sql::{self, Target};
 use crate::server::about::{Compression, Server};
 use crate::server::catalog::Relation;
+use crate::server::connect::Client;
 
 /// Refuses a method that the server does not have, and columns whose values the server alone computes.
 pub(crate) async fn check(

@@ -1,6 +1,5 @@
 //! What is looked at before the first row is touched, and why a table is refused.
 
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
@@ -22,7 +21,7 @@ use crate::retoast::sql::Target;
 use crate::server::LiveError;
 use crate::server::about::{Compression, Server};
 use crate::server::catalog;
-use crate::server::connect::{Connection, are_lent};
+use crate::server::connect::{Client, Connection, are_lent};
 use crate::server::toasters::{self, TOAST_RELATIONS};
 
 /// Refuses a standby.

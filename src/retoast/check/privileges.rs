@@ -1,10 +1,10 @@
 //! What this user may do with a table, asked before the first row is touched.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::refusal::Refusal;
 use crate::server::catalog::Relation;
+use crate::server::connect::Client;
 
 /// Refuses where a right is missing that the sweep needs; gives what else should be known. `alters`: settings
 /// have to be set.

@@ -1,10 +1,10 @@
 //! The shapes of columns' types, from the catalog.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::retoast::sql::forcing::{Field, Shape};
 use crate::server::LiveError;
+use crate::server::connect::Client;
 use crate::server::sql::quote_qualified;
 
 /// Composite types and domains nested deeper than this are not looked into.

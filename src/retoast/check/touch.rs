@@ -1,6 +1,5 @@
 //! A column that an update can set to itself, where only dropped columns have something to be cleared.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::refusal::Refusal;
@@ -8,6 +7,7 @@ use crate::codec::Method;
 use crate::retoast::sql::Target;
 use crate::retoast::sql::forcing::Shape;
 use crate::server::catalog::Relation;
+use crate::server::connect::Client;
 
 /// The first column that may be set and that no index has; else the first that may be set.
 pub(crate) async fn touched(client: &Client, relation: &Relation) -> Result<Target, Refusal> {

@@ -1,10 +1,10 @@
 //! What an UPDATE sets off besides: triggers and rules.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::refusal::{Refusal, refused};
 use crate::server::catalog::Relation;
+use crate::server::connect::Client;
 
 /// Whether ordinary triggers can be silenced.
 pub(crate) async fn can_be_replica(client: &Client) -> Result<bool, Refusal> {

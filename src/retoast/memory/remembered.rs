@@ -4,14 +4,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tokio_postgres::Client;
-
 use super::file;
 use super::since::{Doubt, Memory, Since};
 use super::standing;
 use crate::retoast::check::ready::Ready;
 use crate::retoast::result::{Outcome, TableReport};
 use crate::server::LiveError;
+use crate::server::connect::Client;
 
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]

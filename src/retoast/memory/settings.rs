@@ -3,13 +3,13 @@
 //!
 //! Checkpoint files are there only where they were asked for, and a table would have to be cleaned up.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::retoast::check::ready::Ready;
 use crate::server::LiveError;
+use crate::server::connect::Client;
 use crate::server::sql::{quote_identifier, quote_literal};
 
 /// Storage and compression method of a column; the method is `None` where the server's default is taken.

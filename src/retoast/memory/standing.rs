@@ -1,11 +1,11 @@
 //! Asks the server what a table is known by and where the cluster stands.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::since::{Identity, Standing};
 use crate::retoast::check::ready::Ready;
 use crate::server::LiveError;
+use crate::server::connect::Client;
 use crate::server::sql::quote_identifier;
 
 /// All of it in one snapshot. The timeline is that of the WAL being written: after a failover the

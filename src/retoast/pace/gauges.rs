@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row, SimpleQueryMessage};
+use tokio_postgres::{Row, SimpleQueryMessage};
 
 use super::manners::{Free, Holder, Replica};
 use super::space::Place;
@@ -14,7 +14,7 @@ use crate::retoast::plan::Surroundings;
 use crate::retoast::sizes::Sizes;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
-use crate::server::connect::Connection;
+use crate::server::connect::{Client, Connection};
 use crate::server::sql::quote_identifier;
 use crate::server::toasters::TOAST_RELATIONS;
 
@@ -145,7 +145,7 @@ pub async fn free_by_query(client: &Client, sql: &str) -> Result<Free, LiveError
 }
 
 async fn first_field(client: &Client, sql: &str) -> Result<Option<String>, LiveError> {
-    for message in client.simple_query(sql).await? {
+    for message in client.query_of_user(sql).await? {
         if let SimpleQueryMessage::Row(row) = message {
             return Ok(row.try_get(0)?.map(str::to_owned));
         }

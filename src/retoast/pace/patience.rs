@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use rand::RngExt;
-use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::retoast::watch::Watch;
 use crate::server::LiveError;
+use crate::server::connect::Client;
 
 /// How often a lock for the settings or for a scan is tried.
 pub const LOCK_TRIES: u32 = 30;

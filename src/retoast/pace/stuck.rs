@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::server::LiveError;
+use crate::server::connect::Client;
 
 /// How often a statement under way is looked at.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -22,6 +22,10 @@ pub(crate) fn source(
     } else {
         ""
     };
+    tracing::debug!(
+        "scans: {wanted:?} is wanted; pages: {}",
+        if why.is_empty() { "yes" } else { why }
+    );
     match (&server.pageinspect, wanted) {
         (_, Source::Functions) => Ok(ScanSource::Functions),
         (Some(pageinspect), _) if why.is_empty() => Ok(ScanSource::Pages(pageinspect.clone())),

@@ -60,6 +60,19 @@ pub(crate) async fn run(
     results.end().map(|()| departure)
 }
 
+/// Tells what was decided of a table.
+fn decided(ready: &Ready) {
+    let name = ready.relation.display_name();
+    tracing::debug!(
+        "{name}: {} of {:?}; to be set: {:?}; batches as {}; {}",
+        ready.judge.choice(),
+        ready.targets.iter().map(|target| &target.name).collect::<Vec<_>>(),
+        ready.changes,
+        ready.role.as_deref().unwrap_or("this user"),
+        if ready.triggers_fire { "triggers fire" } else { "no trigger fires" },
+    );
+}
+
 struct Run<'a, 'r> {
     sessions: &'a Sessions,
     request: &'a Request,
@@ -152,7 +165,8 @@ impl Run<'_, '_> {
                 continue;
             }
             let server = &self.sessions.server;
-            tables.extend(preflight::table(client, server, found.oid, of_each).await?);
+            let ready = preflight::table(client, server, found.oid, of_each).await?;
+            tables.extend(ready.inspect(decided));
         }
         if tables.is_empty() && selection.found.iter().any(|found| found.how == How::Matched) {
             return Err(Refusal::Usage("no table that is named has these columns".to_owned()));

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use futures_util::future::{join, join4};
+use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, SimpleQueryMessage, Statement};
 
 use super::error::RunError;
 use super::machine::Row;
@@ -15,7 +15,7 @@ use crate::retoast::judge::Judge;
 use crate::retoast::pace::patience::{Kind, kind};
 use crate::retoast::sql::{self, by_policy};
 use crate::server::LiveError;
-use crate::server::connect::Connection;
+use crate::server::connect::{Client, Connection, Statement};
 
 /// What became of a batch.
 pub(super) enum Done {

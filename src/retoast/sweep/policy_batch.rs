@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 
-use tokio_postgres::Statement;
 use tokio_postgres::types::ToSql;
 
 use super::error::RunError;
@@ -16,6 +15,7 @@ use crate::retoast::judge::Judge;
 use crate::retoast::judge::policy::{Decision, Handover, Rule, Seen, Wanted};
 use crate::retoast::sql::by_policy;
 use crate::server::LiveError;
+use crate::server::connect::Statement;
 
 /// A locked row.
 struct Locked {

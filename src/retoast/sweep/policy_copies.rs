@@ -10,6 +10,7 @@ use crate::model::policy::{CompressedSizes, MethodChoice};
 use crate::retoast::judge::policy::{Content, Rule};
 use crate::retoast::sql::{self, by_policy};
 use crate::server::LiveError;
+use crate::server::connect::Client;
 
 /// What a transaction has in the temporary table.
 pub(crate) struct Copies {
@@ -33,7 +34,7 @@ pub(crate) struct Copy {
 /// Fills the temporary table and reads the sizes. `lists` are the parameters of
 /// [`by_policy::fill`].
 pub(crate) async fn fill_and_measure(
-    client: &tokio_postgres::Client,
+    client: &Client,
     table: &str,
     targets: &[sql::Target],
     rule: &Rule,

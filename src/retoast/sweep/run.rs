@@ -268,7 +268,9 @@ impl Sweep<'_> {
             if self.stopped() {
                 machine.note(Event::Stop, 0.0);
             }
-            let event = match machine.next_action() {
+            let action = machine.next_action();
+            self.tell_of(&action);
+            let event = match action {
                 Action::Finish(end) => return failed.map_or(Ok(end), Err),
                 Action::Sleep(time, reason) => {
                     if time > Duration::from_secs(1) {
@@ -323,7 +325,9 @@ impl Sweep<'_> {
                         checkpoint.at(place, blocks.start)?;
                     }
                     let held = scanner.held.is_some();
+                    let read = blocks.clone();
                     let rows = self.scan(scanner, blocks).await?;
+                    tracing::debug!("{}: blocks {read:?}: {} rows differ", self.name(), rows.len());
                     if held && scanner.held.is_none() {
                         machine.note(Event::SnapshotLost, 0.0);
                     }
@@ -376,6 +380,27 @@ impl Sweep<'_> {
             let (read, blocks) = machine.position();
             self.keeper.at(read, blocks);
             self.watch.progress(&report.relation, machine.scans, read, blocks, report.rows_stored);
+        }
+    }
+
+    /// Tells what the machine has decided.
+    fn tell_of(&self, action: &Action) {
+        let name = self.name();
+        match action {
+            Action::BeginScan => tracing::debug!("{name}: a scan begins"),
+            Action::Batch(job, rows) => {
+                tracing::debug!("{name}: job {job}: a batch of {} rows", rows.len());
+            }
+            Action::Insist(job, rows) => {
+                let row = rows.first().map_or_else(String::new, |row| row.ctid.to_string());
+                tracing::debug!("{name}: job {job}: the block of row {row}, waiting for locks");
+            }
+            Action::Vacuum(job) => tracing::debug!("{name}: job {job}: VACUUM"),
+            Action::Sleep(time, reason) => {
+                tracing::debug!("{name}: {} ms of waiting: {}", time.as_millis(), reason.text());
+            }
+            Action::Finish(end) => tracing::debug!("{name}: the end: {end:?}"),
+            Action::Scan(_) | Action::Wait => {}
         }
     }
 

@@ -64,7 +64,11 @@ impl Sweep<'_> {
             }
             Task::Vacuum => {
                 let sizes = self.keeper.sizes();
-                let done = self.keeper.vacuum_pays() && self.vacuum(job).await?;
+                let pays = self.keeper.vacuum_pays();
+                if !pays {
+                    tracing::debug!("{}: no VACUUM: it would remove too little", self.name());
+                }
+                let done = pays && self.vacuum(job).await?;
                 if done {
                     self.keeper.vacuumed();
                 }

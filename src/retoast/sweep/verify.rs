@@ -1,6 +1,5 @@
 //! Proof that a batch changes no content: hashes of its rows before and after, in one transaction.
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::error::RunError;
@@ -8,6 +7,7 @@ use super::options::Verify;
 use super::table::Sweep;
 use crate::retoast::sql;
 use crate::server::LiveError;
+use crate::server::connect::Client;
 
 /// With `--verify sample` one batch in this many is compared.
 const SAMPLE: u64 = 32;

@@ -6,9 +6,9 @@
 //! process each time; and while one connection holds a transaction open, the other one takes the next free
 //! process and, when both are free again, the first one's.
 
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
+use super::client::Client;
 use super::session::Connection;
 
 /// How often all of it is asked.

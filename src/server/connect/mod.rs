@@ -4,6 +4,7 @@
 //! [`connect`] makes a [`Connection`] of it, which can open others like itself.
 
 mod attempt;
+mod client;
 mod conninfo;
 mod error;
 mod lent;
@@ -19,6 +20,7 @@ mod tls;
 mod verify;
 
 pub use attempt::connect;
+pub use client::{Client, Statement};
 pub use conninfo::is_connection_string;
 pub(crate) use conninfo::without_password;
 pub use error::{ConnectError, StatementError, server_message};

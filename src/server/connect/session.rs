@@ -1,5 +1,6 @@
 //! A connection that is made: its settings, its life, its end.
 
+use super::client::{Client, Statement};
 use super::error::{ConnectError, StatementError, os_message, server_message};
 use super::resolved::Resolved;
 use super::tls::Noted;
@@ -14,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio_postgres::error::Severity;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{CancelToken, Client, NoTls, Row, Statement};
+use tokio_postgres::{CancelToken, NoTls, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// How many statements are kept prepared.
@@ -186,7 +187,7 @@ pub(crate) struct Life {
 
 /// A client with its driver, before its session is set up.
 pub(crate) struct Raw {
-    pub(crate) client: Client,
+    pub(crate) client: tokio_postgres::Client,
     pub(crate) life: Arc<Life>,
     pub(crate) ended: watch::Receiver<bool>,
     pub(crate) version: u32,
@@ -195,7 +196,7 @@ pub(crate) struct Raw {
 
 /// Lets a connection live: its task ends with the client or the server.
 pub(crate) fn drive<S, T>(
-    client: Client,
+    client: tokio_postgres::Client,
     mut connection: tokio_postgres::Connection<S, T>,
     tls: Option<MakeRustlsConnect>,
 ) -> Raw
@@ -283,7 +284,7 @@ impl Connection {
         let Raw { client, life, ended, version, tls } = raw;
         let settings = session.settings(version, resolved.options.as_deref());
         let mut connection = Connection {
-            client,
+            client: Client::new(client),
             life,
             ended,
             resolved,
@@ -302,6 +303,9 @@ impl Connection {
         match asked.and_then(|rows| rows.first().map_or(Ok(Vec::new()), |row| row.try_get(0))) {
             Ok(schemas) => {
                 connection.schemas = schemas;
+                let encrypted =
+                    if connection.tls.is_some() { "encrypted" } else { "not encrypted" };
+                tracing::debug!("connected, {encrypted}, server version {version}");
                 Ok(connection)
             }
             Err(error) => match connection.explain(&error).await {

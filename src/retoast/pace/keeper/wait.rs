@@ -43,6 +43,7 @@ impl Keeper {
                 }
                 pause.wait = pause.wait.min(left);
             }
+            tracing::debug!("{}: {work:?} waits: {}", state.table_name(), pause.text);
             let (since, told) = match pausing {
                 Some((cause, since, told)) if cause == pause.cause => (since, told),
                 _ => {

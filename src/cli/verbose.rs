@@ -1,0 +1,39 @@
+//! `-v` and `-vv`: what the program decides, and which statements it sends, on standard error.
+
+use clap::{ArgAction, Args};
+use tracing::Level;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{layer, time};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// How much is told; every verb has it.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct VerboseArg {
+    /// Tell on standard error what is decided, and why; -vv tells each SQL statement too, with the time that it
+    /// took. Parameters, rows and passwords are never told
+    #[arg(short, long, action = ArgAction::Count, global = true)]
+    verbose: u8,
+}
+
+impl VerboseArg {
+    /// Begins to tell.
+    pub(super) fn begin(self) {
+        let level = match self.verbose {
+            0 => return,
+            1 => Level::DEBUG,
+            _ => Level::TRACE,
+        };
+        // other crates' are left out: the driver's would tell parameters
+        let ours = Targets::new().with_target("toastctl", level);
+        let lines = layer()
+            .compact()
+            .with_writer(std::io::stderr)
+            .with_ansi(false)
+            .with_target(false)
+            .with_timer(time::uptime());
+        // fails where something else was begun before, which nothing does
+        let _ = tracing_subscriber::registry().with(lines.with_filter(ours)).try_init();
+    }
+}

@@ -1,0 +1,152 @@
+//! Statements on their way to the server. All of the program pass here, and are told to `tracing` with the time
+//! that they took: their texts, but neither parameters nor rows.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{CancelToken, CopyOutStream, Error, Row, RowStream, SimpleQueryMessage};
+use tracing::Level;
+
+/// What stands in place of a query that the user has given: it may hold what nobody else is to see.
+const OF_USER: &str = "(the user's own query)";
+
+/// Sends statements over one connection.
+pub struct Client(tokio_postgres::Client);
+
+/// A statement that the server has parsed.
+#[derive(Clone)]
+pub struct Statement {
+    parsed: tokio_postgres::Statement,
+    sql: Arc<str>,
+}
+
+impl Client {
+    pub(super) fn new(client: tokio_postgres::Client) -> Client {
+        Client(client)
+    }
+
+    /// The rows of a statement; each parameter has its type.
+    ///
+    /// # Errors
+    /// The server's, as of all of these.
+    pub async fn query_typed(
+        &self,
+        sql: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, Error> {
+        told(sql, self.0.query_typed(sql, parameters)).await
+    }
+
+    /// How many rows a statement has changed.
+    pub async fn execute_typed(
+        &self,
+        sql: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<u64, Error> {
+        told(sql, self.0.execute_typed(sql, parameters)).await
+    }
+
+    /// The rows of a statement, one by one. The time is that until the server begins to answer.
+    pub async fn query_stream(&self, sql: &str) -> Result<RowStream, Error> {
+        let none: [(&str, Type); 0] = [];
+        told(sql, self.0.query_typed_raw(sql, none)).await
+    }
+
+    /// Has the server parse a statement.
+    pub async fn prepare_typed(&self, sql: &str, types: &[Type]) -> Result<Statement, Error> {
+        let parsed = told_as("prepare ", sql, self.0.prepare_typed(sql, types)).await?;
+        Ok(Statement { parsed, sql: sql.into() })
+    }
+
+    /// The rows of a statement that was parsed before.
+    pub async fn query(
+        &self,
+        statement: &Statement,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Error> {
+        told(&statement.sql, self.0.query(&statement.parsed, parameters)).await
+    }
+
+    /// Executes statements without parameters.
+    pub async fn batch_execute(&self, sql: &str) -> Result<(), Error> {
+        told(sql, self.0.batch_execute(sql)).await
+    }
+
+    /// What statements without parameters give, as text.
+    pub async fn simple_query(&self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
+        told(sql, self.0.simple_query(sql)).await
+    }
+
+    /// As [`simple_query`](Self::simple_query), by a query that the user has given.
+    pub async fn query_of_user(&self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
+        told(OF_USER, self.0.simple_query(sql)).await
+    }
+
+    /// The output of `COPY … TO STDOUT`. The time is that until the server begins to answer.
+    pub async fn copy_out(&self, sql: &str) -> Result<CopyOutStream, Error> {
+        told(sql, self.0.copy_out(sql)).await
+    }
+
+    /// Whether the connection is known to have ended.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    pub(super) fn cancel_token(&self) -> CancelToken {
+        self.0.cancel_token()
+    }
+
+    #[cfg(feature = "internals")]
+    /// The driver's own, for what the program does not do.
+    pub fn driver(&self) -> &tokio_postgres::Client {
+        &self.0
+    }
+}
+
+async fn told<T>(sql: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    told_as("", sql, work).await
+}
+
+/// Does it and tells of it. Of an error the SQLSTATE is told, for the message may show what rows hold.
+async fn told_as<T>(
+    what: &str,
+    sql: &str,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    if !tracing::enabled!(Level::TRACE) {
+        return work.await;
+    }
+    let began = Instant::now();
+    let done = work.await;
+    let ms = began.elapsed().as_secs_f64() * 1e3;
+    let sql = one_line(sql);
+    match &done {
+        Ok(_) => tracing::trace!("{ms:.1} ms: {what}{sql}"),
+        Err(error) => {
+            let code = error.code().map_or("lost", |code| code.code());
+            tracing::trace!("{ms:.1} ms, error {code}: {what}{sql}");
+        }
+    }
+    done
+}
+
+/// Without line breaks and further white space around them.
+fn one_line(sql: &str) -> String {
+    let lines: Vec<&str> = sql.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_is_told_on_one_line() {
+        assert_eq!(
+            one_line("BEGIN;\n  SET a = 'b  c';\n\nSELECT 1"),
+            "BEGIN; SET a = 'b  c'; SELECT 1"
+        );
+    }
+}
