@@ -120,7 +120,7 @@ fn the_server_gives_up_a_client_that_has_vanished() {
         let connection = open(&scram_conninfo(), &[("PGPASSWORD", PASSWORD)]).await.unwrap();
         connection.make_own().await.unwrap();
         for (setting, value) in [
-            ("tcp_user_timeout", "25s"),
+            ("tcp_user_timeout", "25000"),
             ("tcp_keepalives_idle", "10"),
             ("tcp_keepalives_interval", "5"),
             ("tcp_keepalives_count", "3"),
