@@ -6,9 +6,14 @@ use std::process::Command;
 
 /// Runs in the project's folder, so that paths in the output are short and the same everywhere.
 fn toastctl(width: usize, args: &[&str]) -> String {
+    toastctl_in("C.UTF-8", width, args)
+}
+
+fn toastctl_in(locale: &str, width: usize, args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_toastctl"))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("COLUMNS", width.to_string())
+        .env("LC_ALL", locale)
         .args(args)
         .output()
         .unwrap();
@@ -68,6 +73,13 @@ fn a_sample_of_a_file() {
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     insta::assert_snapshot!("sample_80", text);
     insta::assert_snapshot!("sample_markdown", sampled("markdown", "3 blocks"));
+    let args =
+        ["inspect", "--relation-file", "fixtures/captures/pg15/states/heap.bin", "--columns"];
+    let columns =
+        ["@fixtures/captures/pg15/states/meta.json", "--seed", "2", "--sample", "3 blocks"];
+    let plain = toastctl_in("C", 80, &[args.as_slice(), &columns].concat());
+    assert!(plain.is_ascii() && plain.lines().count() == text.lines().count(), "{plain}");
+    insta::assert_snapshot!("sample_ascii", plain);
     let report: serde_json::Value = serde_json::from_str(&sampled("json", "100%")).unwrap();
     let tuples = &report["relations"][0]["tuples"];
     assert_eq!(tuples["live_estimate"], serde_json::json!({"estimate": 23, "low": 23, "high": 23}));

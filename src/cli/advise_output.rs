@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::advise::{AdviseArgs, Emit};
 use super::exit::{Exit, Failure};
-use super::terminal::{self, tell};
+use super::terminal::{self, Plain, tell};
 use crate::advise::result::Report;
 use crate::report::advise::Writer;
 use crate::report::advise_plot;
@@ -27,16 +27,16 @@ pub(super) struct AdviseOutput {
 }
 
 enum Lines {
-    Reports(Writer<BufWriter<Stdout>>),
+    Reports(Writer<Plain<BufWriter<Stdout>>>),
     Emitted(Emit, BufWriter<Stdout>),
 }
 
 impl AdviseOutput {
     pub(super) fn new(args: &AdviseArgs) -> AdviseOutput {
-        let out = terminal::stdout();
         let lines = match args.emit {
-            Some(emit) => Lines::Emitted(emit, out),
+            Some(emit) => Lines::Emitted(emit, terminal::stdout()),
             None => {
+                let out = terminal::stdout_for_people(args.format);
                 let width = terminal::output_width();
                 Lines::Reports(Writer::new(out, args.format, width, args.plot))
             }

@@ -4,7 +4,7 @@ use std::io::{BufWriter, Stdout};
 
 use super::exit::{Exit, Failure};
 use super::inspect::InspectArgs;
-use super::terminal::{self, tell};
+use super::terminal::{self, Plain, stdout_for_people, tell};
 use crate::inspect::result::{RelationReport, ServerReport};
 use crate::inspect::run::Output;
 use crate::inspect::values::{RowWriter, ValueRow};
@@ -26,15 +26,15 @@ pub(super) struct InspectOutput {
 }
 
 enum Lines {
-    Values(ValueWriter<BufWriter<Stdout>>),
-    Relations(Writer<BufWriter<Stdout>>),
+    Values(ValueWriter<Plain<BufWriter<Stdout>>>),
+    Relations(Writer<Plain<BufWriter<Stdout>>>),
 }
 
 impl InspectOutput {
     /// For a run without relations: values alone.
     pub(super) fn of_values(args: &InspectArgs) -> InspectOutput {
         let mut writer =
-            ValueWriter::new(terminal::stdout(), args.format, terminal::output_width());
+            ValueWriter::new(stdout_for_people(args.format), args.format, terminal::output_width());
         if args.reassemble {
             writer = writer.with_contents();
         }
@@ -46,7 +46,7 @@ impl InspectOutput {
             return InspectOutput::of_values(args);
         }
         let width = terminal::output_width();
-        let writer = Writer::new(terminal::stdout(), args.format, width, server);
+        let writer = Writer::new(stdout_for_people(args.format), args.format, width, server);
         InspectOutput { lines: Lines::Relations(writer), incomplete: false, found: false }
     }
 

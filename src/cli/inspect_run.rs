@@ -153,7 +153,7 @@ fn datum(args: &InspectArgs, bytes: &[u8], order: ByteOrder) -> Result<Exit, Fai
 
 /// Prints one value in every detail.
 fn print_anatomy(args: &InspectArgs, anatomy: &Anatomy) -> Result<Exit, Failure> {
-    let mut out = terminal::stdout();
+    let mut out = terminal::stdout_for_people(args.format);
     let json = match args.format {
         Format::Json => serde_json::to_writer_pretty(&mut out, anatomy),
         Format::Jsonl => serde_json::to_writer(&mut out, anatomy),

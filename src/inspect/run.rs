@@ -143,10 +143,16 @@ impl Run<'_> {
         let found = leader.reading(find).await;
         let (found, names, locked) =
             found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
-        for left_out in found.notices() {
+        let left_out = found.notices();
+        let nothing_left_out = left_out.is_empty();
+        for left_out in left_out {
             output.notice(&format!("notice: {left_out}"));
         }
         let found = found.oids();
+        if found.is_empty() && self.request.tables.is_empty() && nothing_left_out {
+            let database = &self.inspector.server.database;
+            output.notice(&format!("notice: database \"{database}\" has no tables"));
+        }
         let plan = if in_order {
             found.into_iter().map(Next::Named).collect()
         } else {

@@ -1,11 +1,12 @@
 //! The report of `advise-threshold` in every format.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 
 use super::advise_plot;
 use super::format::{Format, json};
 use super::table::{Grid, Head, Style, printable};
-use super::units::size;
+use super::units::{counted, size};
 use crate::advise::estimate::Figure;
 use crate::advise::result::{CandidateReport, Fraction, Report, Whole};
 use crate::model::estimate::Estimate;
@@ -21,12 +22,14 @@ pub struct Writer<W: Write> {
     plot: bool,
     written: u64,
     held: Vec<Report>,
+    /// Notes and legends that are printed already.
+    told: HashSet<String>,
 }
 
 impl<W: Write> Writer<W> {
     /// Nothing is written before the first report.
     pub fn new(out: W, format: Format, width: Option<usize>, plot: bool) -> Writer<W> {
-        Writer { out, format, width, plot, written: 0, held: Vec::new() }
+        Writer { out, format, width, plot, written: 0, held: Vec::new(), told: HashSet::new() }
     }
 
     /// Writes one report, so that whoever reads has it at once.
@@ -55,7 +58,7 @@ impl<W: Write> Writer<W> {
         if self.written > 1 {
             writeln!(self.out)?;
         }
-        one(&report, style, self.plot, &mut self.out)?;
+        one(&report, style, self.plot, &mut self.told, &mut self.out)?;
         self.out.flush()
     }
 
@@ -81,7 +84,30 @@ impl<W: Write> Writer<W> {
     }
 }
 
-fn one(report: &Report, style: Style, plot: bool, out: &mut impl Write) -> io::Result<()> {
+/// What the marks of the table mean.
+const MARKS: &str = "Marks: > recommended, * on the Pareto front: no other is as good in size, reads, \
+    writes and scans, and better in one. Changes are against today, with the half width of the 95 % confidence \
+    interval.";
+
+/// What the titles of the table mean, where they do not say it.
+const TERMS: [(&str, &str); 5] = [
+    (
+        "After retoast",
+        "After retoast: the files before they are written anew, which makes them Total.",
+    ),
+    ("Buffers/read", "Buffers/read: pages visited to read one value."),
+    ("CPU/read", "CPU/read: time that storage adds to the read of one value."),
+    ("Buffers/scan", "Buffers/scan: pages visited by a scan that does not need the column."),
+    ("WAL/update", "WAL/update: WAL written when one value is replaced."),
+];
+
+fn one(
+    report: &Report,
+    style: Style,
+    plot: bool,
+    told: &mut HashSet<String>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let markdown = style == Style::Markdown;
     let title = if markdown { "## " } else { "" };
     let item = if markdown { "* " } else { "  " };
@@ -111,10 +137,10 @@ fn one(report: &Report, style: Style, plot: bool, out: &mut impl Write) -> io::R
     };
     writeln!(
         out,
-        "{item}sample: {} of {} blocks, {} rows{part}, {} read{}{}",
+        "{item}sample: {} of {}, {}{part}, {} read{}{}",
         sample.blocks,
-        sample.total_blocks,
-        sample.rows,
+        counted(sample.total_blocks, "block"),
+        counted(sample.rows, "row"),
         size(sample.read_bytes),
         if sample.exact { ", compressed by the server" } else { "" },
         match sample.limit {
@@ -136,12 +162,19 @@ fn one(report: &Report, style: Style, plot: bool, out: &mut impl Write) -> io::R
         let note = format!("(no room for: {})", drawn.left_out.join(", "));
         paragraph(&note, style, out)?;
     }
-    paragraph(
-        "Marks: > recommended, * on the Pareto front. Changes are against today, with the half \
-         width of the 95 % confidence interval.",
-        style,
-        out,
-    )?;
+    if told.insert(MARKS.to_owned()) {
+        paragraph(MARKS, style, out)?;
+    }
+    let mut terms: Vec<&str> = TERMS
+        .iter()
+        .filter(|(title, _)| !drawn.left_out.contains(title))
+        .filter(|(title, _)| told.insert((*title).to_owned()))
+        .map(|(_, text)| *text)
+        .collect();
+    if !terms.is_empty() {
+        terms.dedup();
+        paragraph(&terms.join(" "), style, out)?;
+    }
     if plot {
         let width = match style {
             Style::Terminal(Some(width)) => width,
@@ -161,10 +194,11 @@ fn one(report: &Report, style: Style, plot: bool, out: &mut impl Write) -> io::R
         }
         writeln!(out, "{indent}{}", printable(command))?;
     }
-    let caveats = caveats(report);
-    if !report.notes.is_empty() || !caveats.is_empty() {
+    let notes = report.notes.iter().filter(|note| told.insert((*note).clone()));
+    let notes: Vec<String> = notes.cloned().chain(caveats(report)).collect();
+    if !notes.is_empty() {
         writeln!(out)?;
-        for note in report.notes.iter().chain(&caveats) {
+        for note in &notes {
             paragraph(&format!("{}{note}", if markdown { "* " } else { "- " }), style, out)?;
         }
     }
@@ -174,7 +208,7 @@ fn one(report: &Report, style: Style, plot: bool, out: &mut impl Write) -> io::R
     }
     if report.problem_count > 0 {
         writeln!(out)?;
-        writeln!(out, "{} problems:", report.problem_count)?;
+        writeln!(out, "{}:", counted(report.problem_count, "problem"))?;
         for problem in report.problems.iter().take(10) {
             writeln!(out, "{item}{}", printable(problem))?;
         }
@@ -311,7 +345,7 @@ fn cells(c: &CandidateReport) -> Vec<String> {
         bytes(&c.update_bytes_per_value),
         bytes(&c.update_wal_bytes_per_value),
         change(&c.update_wal_bytes_per_value.0, c.today),
-        c.refusal.as_ref().map(|_| format!("{} rows", c.refused_rows)).unwrap_or_default(),
+        c.refusal.as_ref().map(|_| counted(c.refused_rows, "row")).unwrap_or_default(),
     ]
 }
 

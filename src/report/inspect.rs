@@ -6,7 +6,7 @@ use super::format::{Format, json_line};
 use super::inspect_grids::{column_grid, form_grid, policy_grid, toaster_grid};
 use super::inspect_sample;
 use super::table::{Drawn, Style, printable, wrapped};
-use super::units::size;
+use super::units::{counted, size};
 use crate::inspect::result::{
     ColumnReport, HeapReport, RelationReport, Report, SCHEMA, ServerReport, ToastReport,
 };
@@ -22,6 +22,8 @@ pub struct Writer<W: Write> {
     width: Option<usize>,
     server: Option<ServerReport>,
     written: u64,
+    /// Kinds of pointers whose costs are told.
+    costs_told: Vec<&'static str>,
 }
 
 impl<W: Write> Writer<W> {
@@ -32,7 +34,7 @@ impl<W: Write> Writer<W> {
         width: Option<usize>,
         server: Option<ServerReport>,
     ) -> Writer<W> {
-        Writer { out, format, width, server, written: 0 }
+        Writer { out, format, width, server, written: 0, costs_told: Vec::new() }
     }
 
     /// Writes one relation, so that whoever reads has it at once.
@@ -49,7 +51,7 @@ impl<W: Write> Writer<W> {
                 if self.written > 0 {
                     writeln!(self.out)?;
                 }
-                one_relation(relation, style, &mut self.out)?;
+                one_relation(relation, style, &mut self.costs_told, &mut self.out)?;
             }
             Format::Json => {
                 let comma = if self.written > 0 { "," } else { "" };
@@ -92,7 +94,12 @@ impl<W: Write> Writer<W> {
     }
 }
 
-fn one_relation(relation: &RelationReport, style: Style, out: &mut impl Write) -> io::Result<()> {
+fn one_relation(
+    relation: &RelationReport,
+    style: Style,
+    costs_told: &mut Vec<&'static str>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let markdown = style == Style::Markdown;
     let (title, item) = if markdown { ("## ", "* ") } else { ("", "  ") };
     let kind = relation.kind.map(|kind| format!(" ({kind})")).unwrap_or_default();
@@ -133,7 +140,7 @@ fn one_relation(relation: &RelationReport, style: Style, out: &mut impl Write) -
             grid_lines(&grid.draw(style), width, out)?;
         }
     }
-    pointer_costs(relation, item, out)?;
+    pointer_costs(relation, item, costs_told, out)?;
     if !relation.not_available.is_empty() {
         writeln!(out)?;
         for missing in &relation.not_available {
@@ -149,7 +156,7 @@ fn one_relation(relation: &RelationReport, style: Style, out: &mut impl Write) -
         }
         let more = relation.problem_count.saturating_sub(PROBLEMS_SHOWN as u64);
         if more > 0 {
-            writeln!(out, "{item}and {more} more problems")?;
+            writeln!(out, "{item}and {more} more")?;
         }
     }
     Ok(())
@@ -172,8 +179,10 @@ fn cost(column: &ColumnReport) -> u64 {
 
 fn heap_line(heap: &HeapReport) -> String {
     let mut line = match (heap.bytes, heap.blocks) {
-        (Some(bytes), Some(blocks)) => format!("heap: {} in {blocks} blocks", size(bytes)),
-        _ => format!("heap: {} blocks read", heap.blocks_read),
+        (Some(bytes), Some(blocks)) => {
+            format!("heap: {} in {}", size(bytes), counted(blocks, "block"))
+        }
+        _ => format!("heap: {} read", counted(heap.blocks_read, "block")),
     };
     if let Some(free) = &heap.free_bytes_estimate {
         line.push_str(&format!(", {} free", inspect_sample::bytes(free)));
@@ -215,42 +224,49 @@ fn toast_line(toast: &ToastReport) -> String {
         line.push_str(&format!(", index {}", size(bytes)));
     }
     match (toast.rows, toast.rows_counted) {
-        (Some(rows), true) => line.push_str(&format!(", {rows} rows")),
-        (Some(rows), false) => line.push_str(&format!(", about {rows} rows")),
+        (Some(rows), true) => line.push_str(&format!(", {}", counted(rows, "row"))),
+        (Some(rows), false) => line.push_str(&format!(", about {}", counted(rows, "row"))),
         (None, _) => {}
     }
     if let Some(dead) = toast.dead_rows {
         line.push_str(&format!(", {dead} dead"));
     }
-    let (values, chunks) = match (&toast.values_estimate, &toast.chunks_estimate) {
-        (Some(values), Some(chunks)) => {
-            (inspect_sample::count(values), inspect_sample::count(chunks))
-        }
-        _ => (toast.values.to_string(), toast.chunks.to_string()),
-    };
-    line.push_str(&format!("; {values} values in {chunks} chunks"));
+    line.push_str(&match (&toast.values_estimate, &toast.chunks_estimate) {
+        (Some(values), Some(chunks)) => format!(
+            "; {} values in {} chunks",
+            inspect_sample::count(values),
+            inspect_sample::count(chunks)
+        ),
+        _ if toast.values == 0 => "; no values".to_owned(),
+        _ => format!("; {} in {}", counted(toast.values, "value"), counted(toast.chunks, "chunk")),
+    });
     if let Some(orphans) = toast.orphans.filter(|orphans| orphans.values > 0) {
         line.push_str(&format!(
-            "; {} values that no row refers to, {} in {} chunks",
-            orphans.values,
+            "; {} that no row refers to, {} in {}",
+            counted(orphans.values, "value"),
             size(orphans.bytes),
-            orphans.chunks
+            counted(orphans.chunks, "chunk")
         ));
     }
     line
 }
 
-/// What each kind of custom pointer costs.
-fn pointer_costs(relation: &RelationReport, item: &str, out: &mut impl Write) -> io::Result<()> {
-    let mut shown = Vec::new();
+/// What each kind of custom pointer costs, unless that is told already.
+fn pointer_costs(
+    relation: &RelationReport,
+    item: &str,
+    told: &mut Vec<&'static str>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut first = true;
     for report in relation.columns.iter().flat_map(|column| &column.toasters) {
-        if shown.contains(&report.pointer_kind) {
+        if told.contains(&report.pointer_kind) {
             continue;
         }
-        if shown.is_empty() {
+        if std::mem::take(&mut first) {
             writeln!(out)?;
         }
-        shown.push(report.pointer_kind);
+        told.push(report.pointer_kind);
         writeln!(out, "{item}pointer \"{}\":", report.pointer_kind)?;
         writeln!(out, "{item}  to read a key: {}", report.cost_to_read)?;
         writeln!(out, "{item}  to append: {}", report.cost_to_append)?;

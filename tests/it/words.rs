@@ -38,6 +38,50 @@ fn a_misspelt_table_is_answered_with_its_likely_name() {
 }
 
 #[test]
+fn an_empty_database_says_so() {
+    let database = server::shared().create_database("words");
+    let inspect = |format: &str| {
+        run(toastctl().args(["inspect", "--format", format, "-d", &database.conninfo()]))
+    };
+    let found = inspect("table");
+    assert_eq!((found.code, found.stdout.as_str()), (Some(0), ""));
+    let said = format!("toastctl: notice: database \"{}\" has no tables\n", database.name());
+    assert_eq!(found.stderr, said);
+    let report: Value = serde_json::from_str(&inspect("json").ok()).unwrap();
+    assert_eq!(report["relations"], serde_json::json!([]));
+}
+
+/// A table of one row, and two columns to advise on.
+#[test]
+fn one_is_no_plural_and_what_is_said_of_all_columns_is_said_once() {
+    let database = with_pageinspect("words");
+    database
+        .psql("CREATE TABLE one (v text, w text); INSERT INTO one VALUES ('x', 'y'); VACUUM one");
+    let said = |arguments: &[&str], locale: &str| {
+        let mut command = toastctl();
+        command.args(arguments).args(["one", "-d", &database.conninfo()]);
+        run(command.env("LC_ALL", locale)).ok()
+    };
+    let text = said(&["inspect"], "C.UTF-8");
+    assert!(text.contains("heap: 8192 bytes in 1 block, "), "{text}");
+    assert!(text.contains(" 0 rows, 0 dead; no values\n"), "{text}");
+    let advise = ["advise-threshold", "-c", "v", "-c", "w"];
+    let text = said(&advise, "C.UTF-8");
+    assert_eq!(text.matches("sample: 1 of 1 block, 1 row, ").count(), 2, "{text}");
+    for once in ["Marks: > ", "Settings do not change", "Buffers/read: "] {
+        assert_eq!(text.matches(once).count(), 1, "{once}: {text}");
+    }
+    // signs that not every terminal has
+    database.psql(
+        "CREATE TABLE many AS SELECT repeat(md5(i::text), 90) AS v FROM generate_series(1, 300) AS i",
+    );
+    let advise = ["advise-threshold", "--storage", "external", "many"];
+    let (text, plain) = (said(&advise, "C.UTF-8"), said(&advise, "C"));
+    assert!(text.contains('±') && text.contains('µ'), "{text}");
+    assert!(plain.is_ascii() && plain.lines().count() == text.lines().count(), "{plain}");
+}
+
+#[test]
 fn help_is_found_where_psql_has_the_host_and_by_topic() {
     let said = |arguments: &[&str]| run(toastctl().args(arguments));
     for arguments in [&["inspect", "-h"][..], &["-h"]] {
