@@ -18,7 +18,7 @@ use crate::heap::problem::{Place, Problem, Problems};
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::describe::describe;
 use crate::model::visibility::Visibility;
-use crate::retoast::pace::patience::{Kind, kind};
+use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::server::about::{Pageinspect, Server};
 use crate::server::catalog;
 use crate::server::connect::Connection;

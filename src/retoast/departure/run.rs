@@ -18,7 +18,7 @@ use crate::retoast::check::ready::TableRequest;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::goal::{Goal, Pluggable};
 use crate::retoast::pace::keeper::Keeper;
-use crate::retoast::pace::patience::{LOCK_TRIES, Patience, Tried};
+use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
 use crate::retoast::sink::Results;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::options::Options;
@@ -152,8 +152,8 @@ impl DepartureRun<'_, '_> {
     async fn alter(&self, name: &str, sql: &str) -> Result<Outcome, RunError> {
         let Some(writer) = self.writers.first() else { return Ok(Err("no connection".to_owned())) };
         let lock_timeout = self.options.lock_timeout;
-        let patience = Patience { name, watch: self.watch, stop: self.stop, lock_timeout };
-        match patience.alter(writer.client(), sql).await {
+        let tries = LockTries { name, watch: self.watch, stop: self.stop, lock_timeout };
+        match tries.alter(writer.client(), sql).await {
             Ok((Tried::Done(()), _)) => Ok(Ok(())),
             Ok((Tried::Stopped, _)) => Ok(Err("stopped on request".to_owned())),
             Ok((Tried::NoLock, _)) => Ok(Err(format!("no lock in {LOCK_TRIES} tries"))),

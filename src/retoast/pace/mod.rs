@@ -4,7 +4,7 @@
 //! * [`garbage`]: what the sweep has left behind for vacuum (pure).
 //! * [`space`]: where a table and the WAL grow, and what is free there.
 //! * [`gauges`]: what is measured; [`measuring`]: by which connection; [`keeper`]: measuring and waiting.
-//! * [`control`]: what is asked from outside; [`patience`]: locks in short tries;
+//! * [`control`]: what is asked from outside; [`lock_tries`]: locks in short tries;
 //!   `stuck`: statements of ours that wait on the server.
 
 pub mod control;
@@ -12,9 +12,9 @@ pub mod error;
 pub mod garbage;
 pub mod gauges;
 pub mod keeper;
+pub mod lock_tries;
 pub mod manners;
 pub mod measuring;
-pub mod patience;
 pub mod space;
 pub(crate) mod stuck;
 pub mod window;

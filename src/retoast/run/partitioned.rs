@@ -6,7 +6,7 @@ use crate::retoast::check::parents;
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::goal::{Goal, PolicyGoal};
-use crate::retoast::pace::patience::{Patience, Tried};
+use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::sink::Results;
 use crate::retoast::watch::Watch;
 use crate::server::select;
@@ -37,13 +37,13 @@ pub(crate) async fn set(
             results.notice(&format!("{}: would set: {}", parent.name, parent.alter));
             continue;
         }
-        let patience = Patience {
+        let tries = LockTries {
             name: &parent.name,
             watch,
             stop: sessions.control.stopping(),
             lock_timeout: request.options.lock_timeout,
         };
-        match patience.alter(first.client(), &parent.alter).await?.0 {
+        match tries.alter(first.client(), &parent.alter).await?.0 {
             Tried::Done(()) => results.notice(&format!("{}: set: {}", parent.name, parent.alter)),
             Tried::Stopped => break,
             Tried::NoLock => results.notice(&format!(

@@ -12,7 +12,7 @@ use super::refused::Reason;
 use super::table::Sweep;
 use super::verify::Stored;
 use crate::retoast::judge::Judge;
-use crate::retoast::pace::patience::{Kind, kind};
+use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::sql::{self, by_policy};
 use crate::server::LiveError;
 use crate::server::connect::{Client, Connection, Statement};

@@ -2,7 +2,7 @@
 
 use crate::retoast::memory::checkpoint::CheckpointError;
 use crate::retoast::pace::error::PaceError;
-use crate::retoast::pace::patience::LOCK_TRIES;
+use crate::retoast::pace::lock_tries::LOCK_TRIES;
 use crate::server::LiveError;
 
 /// Why the sweep could not go on. What was committed stays; the same command goes on from there.

@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 
 use super::error::RunError;
 use super::table::Sweep;
-use crate::retoast::pace::patience::{Patience, Tried};
+use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::server::LiveError;
 
 /// First key of the advisory lock that says that a table is being retoasted; the second is its OID.
@@ -52,22 +52,22 @@ impl Sweep<'_> {
         }
     }
 
-    pub(super) fn patience<'a>(&'a self, name: &'a str) -> Patience<'a> {
+    pub(super) fn tries<'a>(&'a self, name: &'a str) -> LockTries<'a> {
         let lock_timeout = self.options.lock_timeout;
-        Patience { name, watch: self.watch, stop: self.stop, lock_timeout }
+        LockTries { name, watch: self.watch, stop: self.stop, lock_timeout }
     }
 
     pub(super) async fn sleep(&self, time: Duration) {
-        self.patience("").sleep(time).await;
+        self.stop.run_until_cancelled(tokio::time::sleep(time)).await;
     }
 
-    /// As [`Patience::tried`]. `None` once a stop is asked for.
+    /// As [`LockTries::tried`]. `None` once a stop is asked for.
     pub(super) async fn tried<T>(
         &self,
         what: &'static str,
         attempt: impl AsyncFnMut() -> Result<T, LiveError>,
     ) -> Result<Option<T>, RunError> {
-        match self.patience(&self.name()).tried(what, attempt).await? {
+        match self.tries(&self.name()).tried(what, attempt).await? {
             Tried::Done(done) => Ok(Some(done)),
             Tried::Stopped => Ok(None),
             Tried::NoLock => Err(RunError::NoLock(what)),
@@ -76,7 +76,7 @@ impl Sweep<'_> {
 
     /// Alters the table; whether that was done before a stop was asked for.
     pub(crate) async fn alter(&self, alter: &str) -> Result<bool, RunError> {
-        let (tried, wait) = self.patience(&self.name()).alter(self.writer.client(), alter).await?;
+        let (tried, wait) = self.tries(&self.name()).alter(self.writer.client(), alter).await?;
         self.keeper.lock_waited(wait);
         match tried {
             Tried::Done(()) => Ok(true),

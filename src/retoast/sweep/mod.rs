@@ -1,6 +1,7 @@
 //! Scans, batches and vacuums of one table.
 //!
-//! * [`machine`]: what to do next, without IO and without a clock; [`run`]: doing it.
+//! * [`machine`]: what to do next, without IO and without a clock; [`run`]: doing it; `begin_and_end`: what the
+//!   report begins with, and what is measured at the end.
 //! * [`table`]: what a sweep works with; [`options`]: how it goes about it; [`error`]: why it ended.
 //! * `task`: the work of a job, which is a [`batch`] or a [`vacuum`]; [`verify`]: the proof that a batch
 //!   changes no content; [`lock`]: locks in short tries.
@@ -14,6 +15,7 @@
 //! * `foresee`: what a plan is made of; `refused`: what the server said of a row.
 
 pub mod batch;
+mod begin_and_end;
 pub mod error;
 pub mod fit;
 mod foresee;

@@ -9,7 +9,7 @@ use super::watched::Known;
 use crate::retoast::check::definition::Definition;
 use crate::retoast::check::difference::Differences;
 use crate::retoast::memory::settings;
-use crate::retoast::pace::patience::{Patience, Tried};
+use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::result::{Outcome, TableReport};
 use crate::retoast::sql;
 use crate::server::LiveError;
@@ -145,8 +145,8 @@ impl Sweep<'_> {
             // a stop was asked for perhaps, but not of this
             let stop = CancellationToken::new();
             let lock_timeout = self.options.lock_timeout;
-            let patience = Patience { name: &name, watch: self.watch, stop: &stop, lock_timeout };
-            match patience.alter(self.writer.client(), &undo).await {
+            let tries = LockTries { name: &name, watch: self.watch, stop: &stop, lock_timeout };
+            match tries.alter(self.writer.client(), &undo).await {
                 Ok((Tried::Done(()), _)) => report.undone = true,
                 Ok(_) => self.watch.note(&format!("{name}: no lock to put the settings back")),
                 Err(error) => {

@@ -15,7 +15,7 @@ use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::since::{Doubt, Since};
 use crate::retoast::pace::gauges;
 use crate::retoast::pace::keeper::Keeper;
-use crate::retoast::pace::patience::{Kind, kind};
+use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::sizes::Sizes;
 use crate::retoast::sql::BatchSettings;
 use crate::retoast::watch::Watch;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::error::RunError;
 use super::table::Sweep;
-use crate::retoast::pace::patience::{Kind, kind};
+use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::pace::stuck::{Advice, LOOK_EVERY, Stuck};
 use crate::retoast::sql;
 

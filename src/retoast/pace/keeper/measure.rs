@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::super::error::PaceError;
 use super::super::gauges;
+use super::super::lock_tries::{Kind, kind};
 use super::super::manners::{Held, Readings};
-use super::super::patience::{Kind, kind};
 use super::{Keeper, State, Table};
 use crate::retoast::watch::Watch;
 use crate::server::LiveError;

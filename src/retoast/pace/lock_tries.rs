@@ -49,7 +49,7 @@ pub enum Tried<T> {
 
 /// Who tries.
 #[derive(Clone, Copy)]
-pub struct Patience<'a> {
+pub struct LockTries<'a> {
     /// What needs the lock, as notes name it.
     pub name: &'a str,
     /// Whom to tell.
@@ -60,7 +60,7 @@ pub struct Patience<'a> {
     pub lock_timeout: Duration,
 }
 
-impl Patience<'_> {
+impl LockTries<'_> {
     /// Whether a stop is asked for.
     pub fn stopped(&self) -> bool {
         self.stop.is_cancelled()

@@ -1,0 +1,106 @@
+//! What a table's report begins with, and what is measured when its sweep has ended.
+
+use tokio_postgres::types::Type;
+
+use super::error::RunError;
+use super::lock::LOCK_CLASS;
+use super::scan_source::ScanSource;
+use super::table::{Sweep, millis};
+use crate::retoast::result::{Outcome, TableReport};
+use crate::retoast::sql;
+
+impl Sweep<'_> {
+    /// The table's lock, and a report of nothing done with the position in the WAL.
+    pub(super) async fn begin(&self) -> Result<(TableReport, u64), RunError> {
+        self.lock().await?;
+        let set = format!("SET lock_timeout = {}", millis(self.options.lock_timeout));
+        for job in 0..=self.others.len() {
+            self.connection(job).client().batch_execute(&set).await?;
+        }
+        let before = self.sizes_now().await?.unwrap_or_default();
+        self.keeper.begin(self.ready, before).await?;
+        let report = TableReport {
+            relation: self.name(),
+            columns: self.ready.targets.iter().map(|target| target.name.clone()).collect(),
+            toaster: self.ready.judge.choice(),
+            policy: self.ready.judge.policy(),
+            outcome: Outcome::Planned,
+            source: match self.source {
+                ScanSource::Pages(_) => "pageinspect",
+                ScanSource::Functions => "functions",
+            },
+            alter: sql::alter(&self.ready.relation.quoted(), &self.ready.changes),
+            altered: false,
+            undo: None,
+            undone: false,
+            is_unfit: false,
+            rows_left: 0,
+            rows_refused: 0,
+            rows_disagreeing: 0,
+            hides_rows: self.ready.relation.row_security,
+            alter_after: self.ready.final_settings.as_ref().map(|last| last.sql.clone()),
+            rows_found: 0,
+            bytes_found: 0,
+            rows_stored: 0,
+            rows_verified: 0,
+            batches: 0,
+            scans: 0,
+            vacuums: 0,
+            retries: 0,
+            longest_batch_ms: 0,
+            longest_lock_wait_ms: 0,
+            wal_bytes: 0,
+            elapsed_ms: 0,
+            before,
+            peak: before,
+            after: before,
+            horizon: None,
+            rows_written_since: 0,
+            proof: None,
+            forms_before: Vec::new(),
+            forms_after: Vec::new(),
+            forms_planned: Vec::new(),
+            skipped: Vec::new(),
+            pauses: Vec::new(),
+            plan: None,
+            notes: self.notes(),
+        };
+        Ok((report, self.wal().await?))
+    }
+
+    /// Measures what was done and lets others have the table.
+    pub(super) async fn end(&self, report: &mut TableReport, wal: u64) -> Result<(), RunError> {
+        report.wal_bytes = self.wal().await?.saturating_sub(wal);
+        if let Some(sizes) = self.sizes_now().await? {
+            report.after = sizes;
+            report.peak = report.peak.max(sizes);
+        }
+        self.writer
+            .client()
+            .query_typed(
+                "SELECT pg_catalog.pg_advisory_unlock($1, $2)",
+                &[(&LOCK_CLASS, Type::INT4), (&self.lock_key(), Type::INT4)],
+            )
+            .await?;
+        Ok(())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = self.ready.notes.clone();
+        if matches!(self.source, ScanSource::Functions) && !self.server.has_toast_chunk_id() {
+            notes.push(
+                "without pages nothing tells before PostgreSQL 17 whether a compressed value is in \
+                 its row: values are not moved for their place alone"
+                    .to_owned(),
+            );
+        }
+        if self.ready.triggers_fire {
+            notes.push("triggers fire for every row re-toasted".to_owned());
+        }
+        notes.extend(
+            self.doubt.iter().map(|doubt| format!("--since: all rows are judged: {doubt}")),
+        );
+        notes.extend(self.ready.toaster_notes.iter().cloned());
+        notes
+    }
+}
