@@ -1,0 +1,172 @@
+//! What answers of SQL functions tell.
+
+use super::*;
+use crate::disk::desc::{Align, MissingValue};
+
+const TEXT: u32 = 25;
+const JSONB: u32 = 3802;
+const TSQUERY: u32 = 3615;
+
+fn attribute(type_oid: u32, storage: Storage) -> Attribute {
+    Attribute {
+        name: "a\"b".into(),
+        type_name: String::new(),
+        type_oid: Oid(type_oid),
+        length: if type_oid == 23 { Length::Fixed(4) } else { Length::Varlena },
+        align: Align::Int,
+        storage,
+        compression: None,
+        dropped: false,
+        missing: None,
+    }
+}
+
+fn probe(attribute: &Attribute, major: u32) -> Probe<'_> {
+    let bytes_like = types::is_bytes_like(attribute.type_oid);
+    Probe {
+        table: r#""s"."T""#.into(),
+        columns: vec![None, Some(Column { attribute, bytes_like, computed: false })],
+        page: PageSize::DEFAULT,
+        toast_relation: Some(Oid(1)),
+        has_chunk_id: major >= 17,
+    }
+}
+
+/// What is stored, as pages show it.
+#[derive(Debug, Clone, Copy)]
+struct Case(u32, Form, Option<Method>, u64, u64);
+
+impl Case {
+    /// What a server of this version answers.
+    fn answer(self, major: u32) -> Answer {
+        let Case(type_oid, form, method, raw, stored) = self;
+        Answer {
+            stored: (form != Form::Null).then_some(stored),
+            method,
+            raw: (form != Form::Null && type_oid == TEXT).then_some(raw),
+            external: (form != Form::Null && major >= 17 && type_oid != 23)
+                .then_some(form.is_external()),
+        }
+    }
+}
+
+const P: Option<Method> = Some(Method::Pglz);
+
+/// Each stored value, and what is told of it before 17 and from 17 on.
+const CASES: [(Case, Form, Form); 22] = {
+    use Form::{
+        Compressed as C, External as E, ExternalCompressed as EC, Null, Plain, Short, Unknown as U,
+    };
+    [
+        (Case(TEXT, Null, None, 0, 0), Null, Null),
+        (Case(23, Plain, None, 4, 4), Plain, Plain),
+        (Case(TEXT, Short, None, 10, 11), Short, Short),
+        (Case(TEXT, Short, None, 126, 127), Short, Short),
+        // of a column that was set to plain, or of one younger than the row
+        (Case(TEXT, Plain, None, 10, 14), Plain, Plain),
+        (Case(TEXT, Plain, None, 500, 504), Plain, Plain),
+        (Case(TEXT, Plain, None, 8100, 8104), Plain, Plain),
+        (Case(TEXT, E, None, 24, 24), E, E),
+        (Case(TEXT, E, None, 5000, 5000), E, E),
+        (Case(TEXT, E, None, 50_000, 50_000), E, E),
+        (Case(TEXT, C, P, 200, 15), C, C),
+        (Case(TEXT, C, P, 5000, 500), U, C),
+        (Case(TEXT, EC, P, 5000, 500), U, EC),
+        (Case(TEXT, EC, P, 50_000, 9000), EC, EC),
+        (Case(JSONB, Short, None, 10, 11), U, U),
+        (Case(JSONB, Plain, None, 500, 504), U, Plain),
+        (Case(JSONB, C, P, 6000, 3000), U, C),
+        (Case(JSONB, EC, P, 6000, 3000), U, EC),
+        (Case(JSONB, E, None, 3000, 3000), U, E),
+        (Case(JSONB, E, None, 8137, 8137), E, E),
+        (Case(JSONB, EC, P, 50_000, 9000), EC, EC),
+        (Case(TSQUERY, Plain, None, 12, 16), Plain, Plain),
+    ]
+};
+
+#[test]
+fn a_form_is_told_only_where_no_other_is_possible() {
+    for (case, before_17, since_17) in CASES {
+        let Case(type_oid, form, method, raw, stored) = case;
+        let storage = if type_oid == TSQUERY { Storage::Plain } else { Storage::Extended };
+        let attribute = attribute(type_oid, storage);
+        for (major, expected) in [(16, before_17), (17, since_17)] {
+            let told = probe(&attribute, major).told(1, case.answer(major));
+            let value = told.value;
+            assert_eq!(value.form, expected, "{case:?} on {major}");
+            assert_eq!(value.method, method, "{case:?} on {major}");
+            let is = if form.is_external() { Placement::OutOfLine } else { Placement::InRow };
+            assert!([is, Placement::Unknown].contains(&told.placement), "{case:?} on {major}");
+            assert!(value.raw_size.is_none_or(|told| told == raw), "{case:?} on {major}");
+            assert!(value.stored_size.is_none_or(|told| told == stored), "{case:?}");
+            assert_eq!(value.location.is_some(), value.form.is_external(), "{case:?}");
+            // whoever needs a form gets one, with a size of the content where there is any
+            let likely = told.likely(2032);
+            assert_ne!(likely.form, Form::Unknown, "{case:?} on {major}");
+            assert!(likely.raw_size.is_some() || form == Form::Null || method.is_some());
+            if told.placement != Placement::Unknown {
+                assert_eq!(likely.form.is_external(), form.is_external(), "{case:?}");
+            }
+        }
+    }
+    // before 17 the likeliest form goes by the size
+    let jsonb = attribute(JSONB, Storage::Extended);
+    let likely = |stored| {
+        let answer = Answer { stored: Some(stored), method: P, raw: None, external: None };
+        probe(&jsonb, 16).told(1, answer).likely(2032).form
+    };
+    assert_eq!([likely(2000), likely(3000)], [Form::Compressed, Form::ExternalCompressed]);
+}
+
+#[test]
+fn a_value_that_may_be_the_columns_default_has_no_form() {
+    for (type_oid, default) in [(TEXT, 5), (23, 4)] {
+        let missing = MissingValue { raw_size: Some(1), stored_size: Some(default) };
+        let column = Attribute { missing: Some(missing), ..attribute(type_oid, Storage::Extended) };
+        let told = |stored: u64, raw| {
+            let raw = (type_oid == TEXT).then_some(raw);
+            let answer = Answer { stored: Some(stored), method: None, raw, external: None };
+            probe(&column, 16).told(1, answer)
+        };
+        let same = told(u64::from(default), 1);
+        assert_eq!((same.value.form, same.placement), (Form::Unknown, Placement::InRow));
+        assert!(!same.likely(2032).form.is_external());
+        if type_oid == TEXT {
+            assert_eq!(told(2, 1).value.form, Form::Short);
+        } else {
+            // kept as what it is: of fixed length
+            assert_eq!(
+                (same.likely(2032).form, same.likely(2032).raw_size),
+                (Form::Plain, Some(4))
+            );
+        }
+    }
+}
+
+#[test]
+fn columns_set_to_plain_may_hold_short_values() {
+    let jsonb = attribute(JSONB, Storage::Plain);
+    let answer = Answer { stored: Some(20), method: None, raw: None, external: Some(false) };
+    let told = probe(&jsonb, 17).told(1, answer);
+    assert_eq!((told.value.form, told.value.raw_size), (Form::Unknown, None));
+}
+
+#[test]
+fn without_a_toast_relation_everything_is_in_the_row() {
+    let text = attribute(TEXT, Storage::Main);
+    let probe = Probe { toast_relation: None, ..probe(&text, 14) };
+    let answer = Answer { stored: Some(500), method: P, raw: Some(5000), external: None };
+    assert_eq!(probe.told(1, answer).value.form, Form::Compressed);
+}
+
+#[test]
+fn the_statements_ask_what_the_version_has() {
+    let jsonb = attribute(JSONB, Storage::Extended);
+    let text = attribute(TEXT, Storage::Extended);
+    insta::assert_snapshot!(probe(&text, 16).groups().unwrap(), @r##"SELECT v.i, v.stored, v.method, v.raw, v.external, pg_catalog.count(*) FROM ONLY "s"."T" AS t CROSS JOIN LATERAL (VALUES (1, pg_catalog.pg_column_size(t."a""b"), pg_catalog.pg_column_compression(t."a""b"), pg_catalog.octet_length(t."a""b"), NULL::pg_catalog.bool)) AS v (i, stored, method, raw, external) GROUP BY 1, 2, 3, 4, 5"##);
+    insta::assert_snapshot!(probe(&jsonb, 17).rows(&[1], &(8..16)), @r##"SELECT t.ctid::pg_catalog.text, t.xmin::pg_catalog.text, ARRAY[pg_catalog.pg_column_size(t."a""b")]::pg_catalog.int4[], ARRAY[pg_catalog.pg_column_compression(t."a""b")]::pg_catalog.text[], ARRAY[NULL::pg_catalog.int4]::pg_catalog.int4[], ARRAY[pg_catalog.pg_column_toast_chunk_id(t."a""b") IS NOT NULL]::pg_catalog.bool[] FROM ONLY "s"."T" AS t WHERE t.ctid >= '(8,0)' AND t.ctid < '(16,0)'"##);
+    let computed = Column { attribute: &text, bytes_like: true, computed: true };
+    let computed = Probe { columns: vec![Some(computed)], ..probe(&text, 18) };
+    insta::assert_snapshot!(computed.rows(&[0], &(0..8)), @r##"SELECT t.ctid::pg_catalog.text, t.xmin::pg_catalog.text, ARRAY[NULL::pg_catalog.int4]::pg_catalog.int4[], ARRAY[NULL::pg_catalog.text]::pg_catalog.text[], ARRAY[NULL::pg_catalog.int4]::pg_catalog.int4[], ARRAY[NULL::pg_catalog.bool]::pg_catalog.bool[] FROM ONLY "s"."T" AS t WHERE t.ctid >= '(0,0)' AND t.ctid < '(8,0)'"##);
+    assert_eq!(Probe { columns: vec![None], ..computed }.groups(), None);
+}
