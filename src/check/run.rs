@@ -11,7 +11,7 @@ use super::look::About;
 use super::salvage_dir::SalvageDir;
 use super::subject::Depth;
 use crate::disk::Oid;
-use crate::inspect::live::Inspector;
+use crate::inspect::inspector::Inspector;
 use crate::server::LiveError;
 use crate::server::catalog::{self, Relation};
 use crate::server::checking::Storage;

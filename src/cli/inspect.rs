@@ -8,7 +8,7 @@ use super::connect::{ConnectionArgs, HelpFlag};
 use super::inspect_check_args::CheckArgs;
 use crate::disk::custom::CustomFlavor;
 use crate::heap::sample::{SampleSize, Sampling};
-use crate::inspect::live::{Access, ScanToast};
+use crate::inspect::inspector::{Access, ScanToast};
 use crate::model::policy::{MethodChoice, Policy};
 use crate::report::format::Format;
 

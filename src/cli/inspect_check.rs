@@ -14,7 +14,7 @@ use crate::check::run::{self, CheckRequest, CheckSink};
 use crate::check::salvage_dir::SalvageDir;
 use crate::check::saved;
 use crate::disk::desc::TupleDesc;
-use crate::inspect::live::{InspectError, Inspector};
+use crate::inspect::inspector::{InspectError, Inspector};
 use crate::inspect::offline::{FileTarget, OfflineError};
 use crate::inspect::result::ServerReport;
 use crate::report::check::CheckWriter;

@@ -10,7 +10,7 @@ use super::value_spec::ValueSpec;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::{ByteOrder, ItemPointer};
-use crate::inspect::live::{ContentOptions, Options};
+use crate::inspect::inspector::{ContentOptions, Options};
 use crate::inspect::policy::PolicyRequest;
 use crate::inspect::run::Request;
 use crate::offline::columns;

@@ -12,7 +12,7 @@ use super::terminal::{self, ReadingProgress, tell};
 use crate::disk::ByteOrder;
 use crate::disk::desc::TupleDesc;
 use crate::inspect::anatomy::Anatomy;
-use crate::inspect::live::{InspectError, Inspector, Options};
+use crate::inspect::inspector::{InspectError, Inspector, Options};
 use crate::inspect::offline::{self, Contents, FileTarget, OfflineError};
 use crate::inspect::run::{self, Output};
 use crate::inspect::saved::saved_text;

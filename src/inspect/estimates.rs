@@ -10,7 +10,8 @@ use super::intervals::{
 };
 use super::result::{ColumnReport, RelationReport, SizeReport, Source};
 use crate::disk::desc::TupleDesc;
-use crate::heap::stats::{ColumnStats, RelationStats, Sizes};
+use crate::heap::sizes::Sizes;
+use crate::heap::stats::{ColumnStats, RelationStats};
 use crate::model::estimate::{Drawn, Estimate, PowerSums};
 use crate::model::stored::Form;
 

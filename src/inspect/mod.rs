@@ -1,9 +1,10 @@
 //! The verb `inspect`: what is stored, and what it costs.
 //!
-//! * [`live`], [`offline`], [`saved`]: the runs, on a server, on files, on saved text.
+//! * [`live`], [`offline`], [`saved`]: the runs, on a server, on files, on saved text; [`inspector`]: over which
+//!   connections; `scan`: blocks side by side; `live_values`: values put together.
 //! * [`run`]: relations of a server in turn, with what becomes of errors; [`policy`]: how far tables are from one.
 //! * [`blocks`], [`estimates`]: what a sample of blocks says of the relation, in [`intervals`].
-//! * [`result`]: what is reported; [`values`]: one line a value.
+//! * [`result`]: what is reported; [`reports`]: made of what was counted; [`values`]: one line a value.
 //! * [`contents`]: what is in the values; [`anatomy`]: one value in every detail.
 //! * [`orphans`]: chunks that no row refers to.
 
@@ -11,12 +12,16 @@ pub mod anatomy;
 pub mod blocks;
 pub mod contents;
 pub mod estimates;
+pub mod inspector;
 pub mod intervals;
 pub mod live;
+mod live_values;
 pub mod offline;
 pub mod orphans;
 pub mod policy;
+pub mod reports;
 pub mod result;
 pub mod run;
 pub mod saved;
+mod scan;
 pub mod values;

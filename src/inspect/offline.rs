@@ -7,13 +7,11 @@ use super::anatomy::{self, Anatomy, Wanted};
 use super::blocks::BlockSums;
 use super::contents::{ContentSink, create_dir};
 use super::estimates;
+use super::inspector::InspectError;
 use super::intervals::SampleReport;
-use super::live::InspectError;
 use super::orphans::References;
-use super::result::{
-    HeapReport, NotAvailable, RelationReport, Source, ToastReport, column_reports, out_of_line,
-    problem_reports,
-};
+use super::reports::{column_reports, out_of_line, problem_reports};
+use super::result::{HeapReport, NotAvailable, RelationReport, Source, ToastReport};
 use super::values::{RowSink, RowWriter, ValueRow};
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::live::Inspector;
+use super::inspector::Inspector;
 use super::result::{PolicyReport, RelationReport, Source};
 use crate::disk::Oid;
 use crate::model::policy::{MethodChoice, Policy};

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::anatomy::Anatomy;
-use super::live::{InspectError, Inspector};
+use super::inspector::{InspectError, Inspector};
 use super::policy::{self, PolicyRequest};
 use super::result::RelationReport;
 use super::values::RowWriter;

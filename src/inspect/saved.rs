@@ -1,6 +1,7 @@
 //! `inspect` on saved output of pageinspect.
 
-use super::result::{HeapReport, RelationReport, Source, column_reports, problem_reports};
+use super::reports::{column_reports, problem_reports};
+use super::result::{HeapReport, RelationReport, Source};
 use super::values::RowSink;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;

@@ -1,0 +1,145 @@
+//! Who inspects: connections to a server, and what is asked.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::result::ServerReport;
+use crate::disk::custom::CustomFlavor;
+use crate::heap::progress::Progress;
+use crate::heap::sample::Sampling;
+use crate::server::LiveError;
+use crate::server::about::Server;
+use crate::server::catalog::Relation;
+use crate::server::connect::Connection;
+use crate::server::sink::{Failed, Kind};
+
+/// Which source to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Access {
+    /// Pages where that is possible, else SQL functions.
+    #[default]
+    Auto,
+    Pageinspect,
+    Functions,
+}
+
+/// Whether the TOAST relation's own rows are read and counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ScanToast {
+    /// If it is at most 1 GB.
+    #[default]
+    Auto,
+    /// In any case.
+    Always,
+    /// Not at all: the planner's estimate is reported.
+    Never,
+}
+
+/// What to read and how.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    pub access: Access,
+    /// The TOAST relation.
+    pub scan_toast: ScanToast,
+    /// The layout of custom pointers.
+    pub flavor: CustomFlavor,
+    /// Whether values are put together, which rows of values then tell.
+    pub contents: Option<ContentOptions>,
+    /// Which blocks are read; `None` for all. A sample needs pages, and TOAST relations are not
+    /// read for it.
+    pub sampling: Option<Sampling>,
+}
+
+/// Putting values together.
+#[derive(Debug, Clone, Default)]
+pub struct ContentOptions {
+    /// Where each value is written to a file of its own.
+    pub output_dir: Option<PathBuf>,
+}
+
+/// Why `inspect` could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    #[error("{relation}: {error}")]
+    Live {
+        /// What was being read, with the block where it is known.
+        relation: String,
+        /// What went wrong.
+        error: LiveError,
+    },
+    #[error("could not write: {0}")]
+    Output(#[from] std::io::Error),
+    /// There is no such value.
+    #[error("{0}")]
+    NoValue(String),
+    /// Stopped on request.
+    #[error("stopped")]
+    Stopped,
+    /// Pages were asked for and cannot be had.
+    #[error("{relation}: pages cannot be read: {why}")]
+    NoPages { relation: String, why: String },
+}
+
+/// Reads relations of one server over one or more connections.
+pub struct Inspector {
+    /// Connections to the same database; the first leads.
+    pub connections: Vec<Arc<Connection>>,
+    pub server: Server,
+    /// What to read.
+    pub options: Options,
+    /// Whom to tell.
+    pub progress: Arc<dyn Progress>,
+    /// Set from outside to stop the reading.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Inspector {
+    /// Over these connections.
+    ///
+    /// # Errors
+    /// Where the server does not say what it is, or is too old.
+    pub(crate) async fn open(
+        connections: Vec<Arc<Connection>>,
+        options: Options,
+        progress: Arc<dyn Progress>,
+    ) -> Result<Inspector, Failed> {
+        let first = connections.first().ok_or_else(|| Failed::new(Kind::Lost, "no connection"))?;
+        let ask = async || Server::ask(first.client()).await;
+        let server = first.reading(ask).await;
+        let server = server.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+        Ok(Inspector { connections, server, options, progress, stop: Arc::default() })
+    }
+
+    /// The connection that leads.
+    pub(crate) fn leader(&self) -> Result<&Arc<Connection>, Failed> {
+        self.connections.first().ok_or_else(|| Failed::new(Kind::Lost, "no connection"))
+    }
+
+    /// The server as the report shows it.
+    pub fn server_report(&self) -> ServerReport {
+        ServerReport {
+            version: self.server.version.clone(),
+            version_num: self.server.version_num,
+            database: self.server.database.clone(),
+            in_recovery: self.server.in_recovery,
+        }
+    }
+
+    /// Why pages of `relation` cannot be read, `None` if they can.
+    pub fn why_no_pages(&self, relation: &Relation) -> Option<String> {
+        if !relation.is_heap {
+            Some(format!("the table's access method is {}, not heap", relation.access_method))
+        } else if !self.server.superuser {
+            Some("pageinspect needs a superuser".to_owned())
+        } else if self.server.pageinspect.is_none() {
+            Some("the extension pageinspect is not installed in this database".to_owned())
+        } else {
+            None
+        }
+    }
+}
+
+pub(super) fn no_client() -> LiveError {
+    LiveError::Unexpected("no connection".into())
+}

@@ -1,0 +1,212 @@
+//! Reports made of what was counted (pure).
+
+use std::collections::BTreeMap;
+
+use super::result::{
+    ColumnReport, FormReport, HeapReport, ProblemReport, SizeReport, ToasterReport, TuplesReport,
+};
+use crate::codec::Method;
+use crate::disk::desc::{Attribute, TupleDesc};
+use crate::heap::problem::Problems;
+use crate::heap::sizes::Sizes;
+use crate::heap::stats::{ColumnStats, CustomKey, FormSums, RelationStats, TupleCounts};
+use crate::model::stored::Form;
+use crate::model::toaster::catalog::{Handler, Toasters};
+
+impl From<&Sizes> for SizeReport {
+    fn from(sizes: &Sizes) -> SizeReport {
+        SizeReport {
+            min: sizes.min(),
+            median: sizes.quantile(0.5),
+            p95: sizes.quantile(0.95),
+            p99: sizes.quantile(0.99),
+            max: sizes.max(),
+            estimates: None,
+        }
+    }
+}
+
+/// Only what was read; sizes are filled in by who knows them.
+impl From<&TupleCounts> for HeapReport {
+    fn from(counts: &TupleCounts) -> HeapReport {
+        HeapReport {
+            bytes: None,
+            blocks: None,
+            blocks_read: counts.blocks,
+            new_blocks: Some(counts.new_blocks),
+            free_bytes: Some(counts.free_bytes),
+            free_bytes_estimate: None,
+            index_bytes: None,
+            line_pointers_unused: Some(counts.line_pointers_unused),
+            line_pointers_redirect: Some(counts.line_pointers_redirect),
+            line_pointers_dead: Some(counts.line_pointers_dead),
+        }
+    }
+}
+
+impl From<&RelationStats> for TuplesReport {
+    fn from(stats: &RelationStats) -> TuplesReport {
+        TuplesReport {
+            live: stats.tuples.live,
+            dead: Some(stats.tuples.dead),
+            unknown: Some(stats.tuples.unknown),
+            hot_updated: Some(stats.tuples.hot_updated),
+            heap_only: Some(stats.tuples.heap_only),
+            live_estimate: None,
+            dead_estimate: None,
+            unknown_estimate: None,
+        }
+    }
+}
+
+/// Rounded to four digits behind the point, so that reports compare.
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| (part as f64 / whole as f64 * 10_000.0).round() / 10_000.0)
+}
+
+fn known(sum: u64, unknown: u64) -> Option<u64> {
+    (unknown == 0).then_some(sum)
+}
+
+fn form_report((form, method): (Form, Option<Method>), sums: &FormSums) -> FormReport {
+    let (raw_bytes, stored_bytes) = if form == Form::Null {
+        (None, None)
+    } else {
+        (known(sums.raw_bytes, sums.raw_unknown), known(sums.stored_bytes, sums.stored_unknown))
+    };
+    FormReport {
+        form: form.name(),
+        method: method.map(Method::name),
+        values: sums.values,
+        raw_bytes,
+        stored_bytes,
+        pointer_bytes: sums.pointer_bytes,
+        chunks: sums.chunks,
+        ratio: raw_bytes.zip(stored_bytes).and_then(|(raw, stored)| ratio(raw, stored)),
+        estimates: None,
+    }
+}
+
+/// Values of pluggable toasters; names are those of the toasters that are known by their bytes.
+fn toaster_reports(stats: &ColumnStats) -> Vec<ToasterReport> {
+    let report = |(key, sums): (&CustomKey, &FormSums)| {
+        let (toaster, handler, kind) = *key;
+        ToasterReport {
+            toaster: (handler != Handler::Unknown).then(|| handler.usual_name().to_owned()),
+            toaster_oid: toaster.0,
+            pointer_kind: kind.name(),
+            values: sums.values,
+            out_of_line: sums.custom_out_of_line,
+            raw_bytes: known(sums.raw_bytes, sums.raw_unknown),
+            inline_bytes: sums.pointer_bytes,
+            chunk_bytes: known(sums.stored_bytes, sums.stored_unknown),
+            chunks: sums.chunks,
+            cost_to_read: kind.cost_to_read(),
+            cost_to_append: kind.cost_to_append(),
+        }
+    };
+    stats.custom().iter().map(report).collect()
+}
+
+/// Gives toasters the names that `pg_toaster` has for them.
+pub fn name_toasters(columns: &mut [ColumnReport], toasters: &Toasters) {
+    for report in columns.iter_mut().flat_map(|column| &mut column.toasters) {
+        let row = toasters.rows().iter().find(|row| row.oid.0 == report.toaster_oid);
+        if let Some(row) = row {
+            report.toaster = Some(row.name.clone());
+        }
+    }
+}
+
+/// The report of a column; `relation_bytes` are those of heap, TOAST relation and its index.
+pub fn column_report(
+    attribute: &Attribute,
+    stats: &ColumnStats,
+    relation_bytes: Option<u64>,
+) -> ColumnReport {
+    let forms: BTreeMap<_, _> = stats.forms();
+    let count = |wanted: fn(Form) -> bool| {
+        forms.iter().filter(|((form, _), _)| wanted(*form)).map(|(_, s)| s.values).sum()
+    };
+    let mut total = FormSums::default();
+    for ((form, _), sums) in &forms {
+        if *form != Form::Null {
+            total.merge(sums);
+        }
+    }
+    let raw_bytes = known(total.raw_bytes, total.raw_unknown);
+    let stored_bytes = known(total.stored_bytes, total.stored_unknown);
+    // A missing value is in the catalog, not in the relation.
+    let in_catalog: u64 = forms
+        .iter()
+        .filter(|((form, _), _)| *form == Form::Missing)
+        .map(|(_, sums)| sums.stored_bytes)
+        .sum();
+    let own = total.stored_bytes - in_catalog + total.pointer_bytes;
+    ColumnReport {
+        column: attribute.name.clone(),
+        type_name: attribute.type_name.clone(),
+        storage: attribute.storage.name(),
+        compression: attribute.compression.map(Method::name),
+        values: total.values,
+        nulls: count(|form| form == Form::Null),
+        missing: count(|form| form == Form::Missing),
+        raw_bytes,
+        stored_bytes,
+        pointer_bytes: total.pointer_bytes,
+        ratio: raw_bytes.zip(stored_bytes).and_then(|(raw, stored)| ratio(raw, stored)),
+        chunks: total.chunks,
+        share: relation_bytes.and_then(|whole| ratio(own, whole)),
+        forms: forms.iter().map(|(key, sums)| form_report(*key, sums)).collect(),
+        toasters: toaster_reports(stats),
+        raw_size: (&stats.raw()).into(),
+        stored_size: (&stats.stored()).into(),
+        estimates: None,
+        policy: None,
+    }
+}
+
+/// The reports of all columns that are not dropped.
+pub fn column_reports(
+    desc: &TupleDesc,
+    stats: &RelationStats,
+    relation_bytes: Option<u64>,
+) -> Vec<ColumnReport> {
+    desc.attributes
+        .iter()
+        .zip(&stats.columns)
+        .filter(|(attribute, _)| !attribute.dropped)
+        .map(|(attribute, stats)| column_report(attribute, stats, relation_bytes))
+        .collect()
+}
+
+/// Values of all columns that are out of line, and their chunks.
+pub fn out_of_line(columns: &[ColumnReport]) -> (u64, u64) {
+    let values = columns
+        .iter()
+        .flat_map(|column| &column.forms)
+        .filter(|form| form.form.starts_with("external"))
+        .map(|form| form.values)
+        .sum::<u64>();
+    let toasters = columns.iter().flat_map(|column| &column.toasters);
+    let values = values + toasters.map(|report| report.out_of_line).sum::<u64>();
+    (values, columns.iter().map(|column| column.chunks).sum())
+}
+
+/// The problems kept, as reported.
+pub fn problem_reports(problems: &Problems) -> Vec<ProblemReport> {
+    problems
+        .kept()
+        .iter()
+        .map(|problem| ProblemReport {
+            source: problem.place.source.clone(),
+            line: problem.place.line,
+            block: problem.place.block.map(|b| b.0),
+            item: problem.place.item,
+            column: problem.place.column.clone(),
+            byte: problem.place.byte,
+            message: problem.message.clone(),
+            text: problem.to_string(),
+        })
+        .collect()
+}

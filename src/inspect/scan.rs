@@ -1,0 +1,304 @@
+//! Scans of a live server's relations: their blocks, all or a sample, over all connections.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::blocks::BlockSums;
+use super::inspector::{InspectError, Inspector, no_client};
+use super::orphans::References;
+use super::values::{RowSink, RowWriter};
+use crate::disk::custom::CustomFlavor;
+use crate::disk::desc::TupleDesc;
+use crate::disk::layout::PageSize;
+use crate::disk::page::Page;
+use crate::disk::tuple::HeapTuple;
+use crate::disk::{BlockNumber, ItemPointer};
+use crate::heap::problem::{Place, Problem, Problems};
+use crate::heap::progress::Progress;
+use crate::heap::sample::{Sample, Sampling};
+use crate::heap::scan::{Judge, Relation as Scanned, ValueSink};
+use crate::heap::stats::RelationStats;
+use crate::model::visibility::Visibility;
+use crate::server::LiveError;
+use crate::server::connect::Connection;
+use crate::server::pages::{PageReader, Pages};
+use crate::server::snapshot::Moment;
+
+/// Blocks read with one statement: 8 MB of 8 kB pages.
+const BATCH: usize = 1024;
+impl Judge for Pages {
+    fn judge(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
+        self.visibility(ctid, tuple)
+    }
+
+    fn sees_all_of(&self, page: &Page<'_>) -> bool {
+        self.all_visible(page)
+    }
+}
+
+impl Inspector {
+    /// Reads the blocks of a relation, all or a sample, side by side on all connections unless rows
+    /// are wanted, which come in order.
+    pub(super) async fn scan(
+        &self,
+        target: &Target,
+        moment: &Moment,
+        rows: Option<&mut (dyn RowWriter + Send)>,
+        sampling: Option<Sampling>,
+        mut references: Option<&mut References>,
+    ) -> Result<ScanResult, InspectError> {
+        let live = |error| InspectError::Live { relation: target.name.clone(), error };
+        let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
+        let mut worker = Worker::new(self, target, moment, leader).await.map_err(live)?;
+        let total_blocks = worker.reader.block_count().await.map_err(live)?;
+        let sample = match sampling {
+            Some(sampling) => sampling.draw(total_blocks),
+            None => Sample::all(total_blocks),
+        };
+        worker.scan.blocks = sampling.map(|_| BlockSums::new(target.desc.attributes.len()));
+        self.progress.begin(&target.name, u64::from(sample.chosen()));
+        worker.queue = Arc::new(Mutex::new(sample));
+        worker.total_blocks = total_blocks;
+        if let Some(writer) = rows {
+            if let Some(contents) = &self.options.contents {
+                let mut sink =
+                    self.content_sink(&target.name, moment, contents, leader, writer).await?;
+                worker.run(&mut (&mut sink, &mut references)).await?;
+                self.progress.end();
+                worker.scan.problems.merge(sink.problems);
+                return match sink.error {
+                    Some(error) => Err(error.into()),
+                    None => Ok(worker.result()),
+                };
+            }
+            let mut sink =
+                RowSink { relation: target.name.clone(), with_block: true, writer, error: None };
+            worker.run(&mut (&mut sink, &mut references)).await?;
+            self.progress.end();
+            return match sink.error {
+                Some(error) => Err(error.into()),
+                None => Ok(worker.result()),
+            };
+        }
+        match references {
+            None => self.side_by_side(worker, target, moment, &mut (), || ()).await,
+            Some(references) => {
+                let page = self.server.page_size;
+                self.side_by_side(worker, target, moment, references, || References::new(page))
+                    .await
+            }
+        }
+    }
+
+    /// Reads the blocks on all connections, each in a task of its own, which its connection's task
+    /// wakes on the same thread; what the tasks' sinks have seen is added to `sink`.
+    async fn side_by_side<S: ValueSink + Merge + Send + 'static>(
+        &self,
+        first: Worker,
+        target: &Target,
+        moment: &Moment,
+        sink: &mut S,
+        make: impl Fn() -> S,
+    ) -> Result<ScanResult, InspectError> {
+        let live = |error| InspectError::Live { relation: target.name.clone(), error };
+        let (queue, total_blocks) = (Arc::clone(&first.queue), first.total_blocks);
+        let attributes = target.desc.attributes.len();
+        let blocks = first.scan.blocks.as_ref().map(|_| BlockSums::new(attributes));
+        let mut workers = vec![first];
+        for connection in self.connections.iter().skip(1) {
+            let mut other = Worker::new(self, target, moment, connection).await.map_err(live)?;
+            other.queue = Arc::clone(&queue);
+            other.scan.blocks.clone_from(&blocks);
+            workers.push(other);
+        }
+        let tasks: Vec<_> = workers
+            .into_iter()
+            .map(|mut worker| {
+                let mut seen = make();
+                tokio::spawn(async move {
+                    worker.run(&mut seen).await.map(|()| (worker.result(), seen))
+                })
+            })
+            .collect();
+        let mut result = ScanResult {
+            stats: RelationStats::new(attributes),
+            problems: Problems::default(),
+            total_blocks,
+            blocks,
+        };
+        for task in tasks {
+            let (more, seen) = task.await.map_err(std::io::Error::other)??;
+            result.merge(more);
+            sink.merge(seen);
+        }
+        self.progress.end();
+        Ok(result)
+    }
+}
+
+/// What sinks of several parts have seen is put together.
+trait Merge {
+    fn merge(&mut self, other: Self);
+}
+
+impl Merge for () {
+    fn merge(&mut self, _other: ()) {}
+}
+
+impl Merge for References {
+    fn merge(&mut self, other: References) {
+        self.add(other);
+    }
+}
+
+/// A relation to scan.
+pub(super) struct Target {
+    pub(super) name: String,
+    pub(super) quoted: String,
+    pub(super) desc: Arc<TupleDesc>,
+}
+
+/// The blocks that no worker has taken yet.
+type Queue = Mutex<Sample>;
+
+/// The next blocks; none if none are left.
+fn take(queue: &Queue) -> Option<Vec<BlockNumber>> {
+    let mut left = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    let blocks: Vec<BlockNumber> = left.by_ref().take(BATCH).collect();
+    (!blocks.is_empty()).then_some(blocks)
+}
+
+/// What a scan found.
+pub(super) struct ScanResult {
+    pub(super) stats: RelationStats,
+    pub(super) problems: Problems,
+    /// Blocks of the relation.
+    pub(super) total_blocks: u32,
+    /// What single blocks hold, if they are a sample.
+    pub(super) blocks: Option<BlockSums>,
+}
+
+impl ScanResult {
+    fn merge(&mut self, other: ScanResult) {
+        self.stats.merge(&other.stats);
+        self.problems.merge(other.problems);
+        if let (Some(ours), Some(theirs)) = (&mut self.blocks, &other.blocks) {
+            ours.merge(theirs);
+        }
+    }
+}
+
+/// One connection's share of a scan.
+struct Worker {
+    reader: PageReader,
+    queue: Arc<Queue>,
+    /// Blocks of the relation.
+    total_blocks: u32,
+    scan: Scan,
+    progress: Arc<dyn Progress>,
+    stop: Arc<AtomicBool>,
+}
+
+/// What a worker has found.
+struct Scan {
+    name: String,
+    desc: Arc<TupleDesc>,
+    page_size: PageSize,
+    flavor: CustomFlavor,
+    stats: RelationStats,
+    /// If the blocks are a sample.
+    blocks: Option<BlockSums>,
+    problems: Problems,
+}
+
+impl Worker {
+    async fn new(
+        inspector: &Inspector,
+        target: &Target,
+        moment: &Moment,
+        connection: &Arc<Connection>,
+    ) -> Result<Worker, LiveError> {
+        let server = &inspector.server;
+        let pageinspect = server
+            .pageinspect
+            .as_ref()
+            .ok_or_else(|| LiveError::Unexpected("pageinspect is gone".into()))?;
+        let reader = PageReader::new(
+            Arc::clone(connection),
+            pageinspect,
+            server.page_size,
+            target.quoted.clone(),
+            moment.snapshot.clone(),
+        )
+        .await?;
+        Ok(Worker {
+            reader,
+            queue: Arc::new(Mutex::new(Sample::all(0))),
+            total_blocks: 0,
+            scan: Scan {
+                name: target.name.clone(),
+                desc: Arc::clone(&target.desc),
+                page_size: server.page_size,
+                flavor: inspector.options.flavor,
+                stats: RelationStats::new(target.desc.attributes.len()),
+                blocks: None,
+                problems: Problems::default(),
+            },
+            progress: Arc::clone(&inspector.progress),
+            stop: Arc::clone(&inspector.stop),
+        })
+    }
+
+    fn result(self) -> ScanResult {
+        let Scan { stats, problems, blocks, .. } = self.scan;
+        ScanResult { stats, problems, total_blocks: self.total_blocks, blocks }
+    }
+
+    /// Reads and decodes until no blocks are left.
+    async fn run<S: ValueSink + Send>(&mut self, sink: &mut S) -> Result<(), InspectError> {
+        while let Some(blocks) = take(&self.queue) {
+            let read = if S::WANTS_VALUES {
+                // values are wanted in order
+                let pages = self.reader.read(&blocks).await;
+                pages.map(|pages| self.scan.decode(&pages, sink))
+            } else {
+                self.reader.read_each(&blocks, |pages| self.scan.decode(&pages, sink)).await
+            };
+            read.map_err(|error| InspectError::Live {
+                relation: match blocks.first() {
+                    Some(first) => format!("{}, block {first}", self.scan.name),
+                    None => self.scan.name.clone(),
+                },
+                error,
+            })?;
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(InspectError::Stopped);
+            }
+            self.progress.advance(blocks.len() as u64);
+        }
+        Ok(())
+    }
+}
+
+impl Scan {
+    fn decode(&mut self, pages: &Pages, sink: &mut impl ValueSink) {
+        let relation = Scanned {
+            source: &self.name,
+            desc: &self.desc,
+            page_size: self.page_size,
+            flavor: self.flavor,
+        };
+        for (block, bytes) in pages.iter() {
+            relation.scan_page(block, bytes, pages, &mut self.stats, sink, &mut self.problems);
+            if let Some(blocks) = &mut self.blocks {
+                blocks.block(&self.stats);
+            }
+        }
+        for (block, message) in &pages.unreadable {
+            self.problems.add(Problem {
+                place: Place { block: Some(*block), ..Place::of(self.name.as_str()) },
+                message: message.clone(),
+            });
+        }
+    }
+}

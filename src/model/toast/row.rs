@@ -1,0 +1,336 @@
+//! The algorithm: a row while it is toasted.
+
+use super::types::{
+    Column, Compressor, Incoming, Operation, Placed, SHORT_CONTENT_MAX, Table, ToastError, Toasted,
+};
+use crate::codec::Method;
+use crate::disk::desc::Storage;
+use crate::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
+use crate::disk::max_align;
+use crate::disk::pointer::TOAST_POINTER_SIZE;
+use crate::model::policy::{Choice, Circumstances, CompressedSizes, Policy, VARLENA_HEADER_SIZE};
+use crate::model::stored::Form;
+
+impl Table {
+    /// The length of a tuple's header, null bitmap included.
+    fn header_size(&self, has_nulls: bool) -> usize {
+        let bitmap = if has_nulls { self.columns.len().div_ceil(8) } else { 0 };
+        max_align(TUPLE_HEADER_SIZE + bitmap)
+    }
+
+    /// Stores a row of these values, one for each column.
+    pub fn toast(
+        &self,
+        values: &[Incoming],
+        operation: Operation,
+        compressor: &mut impl Compressor,
+    ) -> Result<Toasted, ToastError> {
+        if values.len() != self.columns.len() {
+            return Err(ToastError::ValueCount {
+                values: values.len(),
+                columns: self.columns.len(),
+            });
+        }
+        let has_nulls = values.contains(&Incoming::Null);
+        let mut row = Row {
+            table: self,
+            header: self.header_size(has_nulls),
+            slots: self
+                .columns
+                .iter()
+                .zip(values)
+                .map(|(column, &value)| Slot::new(column.pack(value, operation)))
+                .collect(),
+            compressor,
+        };
+        let called = operation == Operation::UpdateOfExternal
+            || row.has_external()
+            || row.header + row.data_size() > self.page.toast_tuple_threshold();
+        if called {
+            row.toast();
+        }
+        let length = row.header + row.data_size();
+        let (size, max) = (max_align(length), self.page.toast_tuple_target_main());
+        if size > max {
+            return Err(ToastError::RowTooBig { size, max });
+        }
+        let placed = self.columns.iter().zip(&row.slots).map(|(c, s)| s.placed(c, self.page));
+        Ok(Toasted {
+            values: placed.collect(),
+            tuple_length: u32::try_from(length).unwrap_or(u32::MAX),
+            toaster_called: called,
+        })
+    }
+}
+
+/// A value on its way.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    state: State,
+    /// `TOASTCOL_IGNORE`.
+    ignore: bool,
+    /// `TOASTCOL_INCOMPRESSIBLE`.
+    incompressible: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Arrived(Incoming),
+    /// Moved out by this call.
+    Moved {
+        stored: u32,
+        raw: u32,
+        method: Option<Method>,
+        compressed: bool,
+    },
+}
+
+impl Slot {
+    fn new(value: Incoming) -> Slot {
+        Slot { state: State::Arrived(value), ignore: false, incompressible: false }
+    }
+
+    /// `VARSIZE_ANY`: the datum's bytes in memory.
+    fn size(&self) -> u32 {
+        match self.state {
+            State::Arrived(value) => match value {
+                Incoming::Null => 0,
+                Incoming::Fixed { size } | Incoming::Opaque { size } => size,
+                Incoming::Short { raw } => raw.saturating_add(1),
+                Incoming::Plain { raw } => raw.saturating_add(VARLENA_HEADER_SIZE),
+                Incoming::Compressed { size, .. } => size,
+                Incoming::Foreign { .. } | Incoming::Kept { .. } => TOAST_POINTER_SIZE as u32,
+            },
+            State::Moved { .. } => TOAST_POINTER_SIZE as u32,
+        }
+    }
+
+    fn is_compressed(&self) -> bool {
+        matches!(self.state, State::Arrived(Incoming::Compressed { .. }))
+    }
+
+    /// The bytes that it adds to a tuple's data of `offset` bytes (`heap_compute_data_size`).
+    fn end(&self, column: &Column, offset: usize) -> usize {
+        let size = self.size() as usize;
+        match self.state {
+            State::Arrived(Incoming::Null) => offset,
+            State::Arrived(Incoming::Plain { raw })
+                if column.storage != Storage::Plain && raw <= SHORT_CONTENT_MAX =>
+            {
+                offset + raw as usize + 1
+            }
+            State::Moved { .. }
+            | State::Arrived(
+                Incoming::Short { .. } | Incoming::Foreign { .. } | Incoming::Kept { .. },
+            ) => offset + size,
+            State::Arrived(_) => column.align.align(offset) + size,
+        }
+    }
+
+    fn placed(&self, column: &Column, page: PageSize) -> Placed {
+        let inline = |form, raw, stored| Placed {
+            form,
+            method: None,
+            raw_size: raw,
+            stored_size: stored,
+            chunks: 0,
+            kept: false,
+        };
+        let external = |stored, raw, method, compressed, kept| Placed {
+            form: if compressed { Form::ExternalCompressed } else { Form::External },
+            method,
+            raw_size: raw,
+            stored_size: stored,
+            chunks: page.chunks(stored),
+            kept,
+        };
+        match self.state {
+            State::Moved { stored, raw, method, compressed } => {
+                external(stored, raw, method, compressed, false)
+            }
+            State::Arrived(value) => match value {
+                Incoming::Null => inline(Form::Null, 0, 0),
+                Incoming::Fixed { size } => inline(Form::Plain, size, size),
+                Incoming::Short { raw } => inline(Form::Short, raw, raw + 1),
+                Incoming::Plain { raw }
+                    if column.storage != Storage::Plain && raw <= SHORT_CONTENT_MAX =>
+                {
+                    // fetched from elsewhere by the toaster
+                    inline(Form::Short, raw, raw + 1)
+                }
+                Incoming::Plain { raw } => inline(Form::Plain, raw, self.size()),
+                Incoming::Compressed { size, raw, method } => {
+                    Placed { method, ..inline(Form::Compressed, raw, size) }
+                }
+                Incoming::Foreign { stored, raw, method, compressed } => {
+                    external(stored, raw, method, compressed, false)
+                }
+                Incoming::Kept { stored, raw, method, compressed } => {
+                    external(stored, raw, method, compressed, true)
+                }
+                Incoming::Opaque { size } => inline(Form::Custom, 0, size),
+            },
+        }
+    }
+}
+
+/// A row while it is toasted.
+struct Row<'a, C> {
+    table: &'a Table,
+    header: usize,
+    slots: Vec<Slot>,
+    compressor: &'a mut C,
+}
+
+impl<C: Compressor> Row<'_, C> {
+    /// `HeapTupleHasExternal`.
+    fn has_external(&self) -> bool {
+        self.slots.iter().any(|slot| {
+            matches!(
+                slot.state,
+                State::Arrived(
+                    Incoming::Foreign { .. } | Incoming::Kept { .. } | Incoming::Opaque { .. }
+                )
+            )
+        })
+    }
+
+    fn data_size(&self) -> usize {
+        self.table.columns.iter().zip(&self.slots).fold(0, |offset, (c, slot)| slot.end(c, offset))
+    }
+
+    /// `toast_tuple_init`.
+    fn prepare(&mut self) {
+        for (column, slot) in self.table.columns.iter().zip(&mut self.slots) {
+            let State::Arrived(value) = slot.state else { continue };
+            match value {
+                Incoming::Null
+                | Incoming::Fixed { .. }
+                | Incoming::Kept { .. }
+                | Incoming::Opaque { .. } => slot.ignore = true,
+                Incoming::Foreign { stored, raw, method, compressed } => {
+                    let plain = column.storage == Storage::Plain;
+                    slot.state = State::Arrived(if compressed && !plain {
+                        let size = stored.saturating_add(VARLENA_HEADER_SIZE);
+                        Incoming::Compressed { size, raw, method }
+                    } else {
+                        Incoming::Plain { raw }
+                    });
+                    slot.ignore = plain;
+                }
+                Incoming::Short { .. } | Incoming::Plain { .. } | Incoming::Compressed { .. } => {
+                    slot.ignore = column.storage == Storage::Plain;
+                }
+            }
+        }
+    }
+
+    fn toast(&mut self) {
+        self.prepare();
+        let table = self.table;
+        let limit = table.target.bytes().saturating_sub(self.header);
+        let can_move = table.has_toast_relation;
+
+        // 1: compress EXTENDED; what is too big by itself moves out at once
+        while self.data_size() > limit {
+            let Some(index) = self.biggest(true, false) else { break };
+            let storage = table.columns.get(index).map(|c| c.storage);
+            if storage == Some(Storage::Extended) {
+                self.compress(index, limit);
+            } else if let Some(slot) = self.slots.get_mut(index) {
+                slot.incompressible = true;
+            }
+            let too_big = self.slots.get(index).is_some_and(|s| s.size() as usize > limit);
+            if too_big && can_move {
+                self.move_out(index);
+            }
+        }
+        // 2: move EXTENDED and EXTERNAL out
+        while can_move && self.data_size() > limit {
+            let Some(index) = self.biggest(false, false) else { break };
+            self.move_out(index);
+        }
+        // 3: compress MAIN
+        while self.data_size() > limit {
+            let Some(index) = self.biggest(true, true) else { break };
+            self.compress(index, limit);
+        }
+        // 4: move MAIN out, if the row would not fit a page
+        let limit = table.page.toast_tuple_target_main().saturating_sub(self.header);
+        while can_move && self.data_size() > limit {
+            let Some(index) = self.biggest(false, true) else { break };
+            self.move_out(index);
+        }
+    }
+
+    /// `toast_tuple_find_biggest_attribute`: the first of equals.
+    fn biggest(&self, for_compression: bool, main: bool) -> Option<usize> {
+        let mut biggest = None;
+        // smaller ones gain nothing
+        let mut size = max_align(TOAST_POINTER_SIZE) as u32;
+        for (index, (column, slot)) in self.table.columns.iter().zip(&self.slots).enumerate() {
+            let taken = slot.ignore
+                || matches!(slot.state, State::Moved { .. })
+                || (for_compression && (slot.incompressible || slot.is_compressed()));
+            let wanted = match column.storage {
+                Storage::Plain => false,
+                Storage::Main => main,
+                Storage::External | Storage::Extended => !main,
+            };
+            if !taken && wanted && slot.size() > size {
+                size = slot.size();
+                biggest = Some(index);
+            }
+        }
+        biggest
+    }
+
+    /// `toast_tuple_try_compression`, with the column's policy over the result.
+    fn compress(&mut self, index: usize, limit: usize) {
+        let (Some(column), Some(slot)) = (self.table.columns.get(index), self.slots.get_mut(index))
+        else {
+            return;
+        };
+        let raw = match slot.state {
+            State::Arrived(Incoming::Short { raw } | Incoming::Plain { raw }) => raw,
+            _ => {
+                slot.incompressible = true;
+                return;
+            }
+        };
+        let mut sizes = CompressedSizes::default();
+        if column.policy != Policy::Never {
+            for &method in column.method.methods() {
+                sizes.set(method, self.compressor.compressed_size(index, method));
+            }
+        }
+        let circumstances = Circumstances {
+            page: self.table.page,
+            inline_limit: u32::try_from(limit).unwrap_or(u32::MAX),
+            prices: &self.table.prices,
+        };
+        match column.policy.decide(column.method, raw, sizes, &circumstances) {
+            Choice::Compressed { method, size } => {
+                slot.state =
+                    State::Arrived(Incoming::Compressed { size, raw, method: Some(method) });
+            }
+            Choice::Uncompressed => slot.incompressible = true,
+        }
+    }
+
+    /// `toast_tuple_externalize`, `toast_save_datum`.
+    fn move_out(&mut self, index: usize) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        slot.ignore = true;
+        slot.state = match slot.state {
+            State::Arrived(Incoming::Short { raw } | Incoming::Plain { raw }) => {
+                State::Moved { stored: raw, raw, method: None, compressed: false }
+            }
+            State::Arrived(Incoming::Compressed { size, raw, method }) => {
+                let stored = size.saturating_sub(VARLENA_HEADER_SIZE);
+                State::Moved { stored, raw, method, compressed: true }
+            }
+            other => other,
+        };
+    }
+}

@@ -1,0 +1,230 @@
+//! What the toaster is given and what it leaves.
+
+use crate::codec::Method;
+use crate::disk::desc::{Align, Attribute, Length, Storage};
+use crate::disk::layout::PageSize;
+use crate::disk::types;
+use crate::model::cost::Prices;
+use crate::model::policy::{MethodChoice, Policy};
+use crate::model::settings::{Settings, TupleTarget};
+use crate::model::stored::Form;
+
+/// The longest content that takes a 1-byte header (`VARATT_SHORT_MAX` less the header).
+pub(super) const SHORT_CONTENT_MAX: u32 = 126;
+
+/// What the algorithm needs to know of one column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Column {
+    /// `attlen`.
+    pub length: Length,
+    /// `attalign`.
+    pub align: Align,
+    /// `attstorage`.
+    pub storage: Storage,
+    /// The type's own storage (`typstorage`).
+    pub type_storage: Storage,
+    /// `attcompression`, the server's default resolved.
+    pub method: MethodChoice,
+    /// Which compressed values are kept; `always` on a stock server.
+    pub policy: Policy,
+}
+
+impl Column {
+    /// The column as the catalog has it; `default_method` is `default_toast_compression`.
+    pub fn of(attribute: &Attribute, default_method: Method) -> Column {
+        Column {
+            length: attribute.length,
+            align: attribute.align,
+            storage: attribute.storage,
+            type_storage: type_storage(attribute),
+            method: MethodChoice::One(attribute.compression.unwrap_or(default_method)),
+            policy: Policy::Always,
+        }
+    }
+
+    /// The value as it stands in the tuple that the toaster is given (`heap_form_tuple`).
+    pub(super) fn pack(&self, value: Incoming, operation: Operation) -> Incoming {
+        let storage = match operation {
+            Operation::Insert => self.type_storage,
+            Operation::Update | Operation::UpdateOfExternal => self.storage,
+        };
+        match value {
+            Incoming::Plain { raw } if storage != Storage::Plain && raw <= SHORT_CONTENT_MAX => {
+                Incoming::Short { raw }
+            }
+            other => other,
+        }
+    }
+
+    /// The column under other settings (the target is the [`Table`]'s).
+    pub fn with(self, settings: &Settings) -> Column {
+        Column {
+            storage: settings.storage,
+            method: settings.method,
+            policy: settings.policy,
+            ..self
+        }
+    }
+}
+
+/// `typstorage` of a column's type; types that are not known here are taken for ones that can be
+/// toasted, as nearly all are.
+fn type_storage(attribute: &Attribute) -> Storage {
+    if attribute.length != Length::Varlena {
+        return Storage::Plain;
+    }
+    types::by_oid(attribute.type_oid)
+        .or_else(|| types::by_name(&attribute.type_name))
+        .map_or(Storage::Extended, |known| known.storage)
+}
+
+/// What the algorithm needs to know of a relation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    /// The columns in `attnum` order, dropped ones included (new rows hold NULL in them).
+    pub columns: Vec<Column>,
+    /// `toast_tuple_target`.
+    pub target: TupleTarget,
+    /// Whether there is a TOAST relation (`reltoastrelid`).
+    pub has_toast_relation: bool,
+    /// The page size.
+    pub page: PageSize,
+    /// What [`Policy::Best`] reckons with.
+    pub prices: Prices,
+}
+
+/// A value as it arrives at the toaster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Incoming {
+    /// NULL.
+    Null,
+    /// A value of fixed length, or a C string with its NUL.
+    Fixed {
+        /// Its bytes.
+        size: u32,
+    },
+    /// A varlena with a 1-byte header, as copied from another row.
+    Short {
+        /// Content bytes.
+        raw: u32,
+    },
+    /// A varlena with a 4-byte header: every freshly computed value.
+    Plain {
+        /// Content bytes.
+        raw: u32,
+    },
+    /// Compressed, in line.
+    Compressed {
+        /// Bytes of the datum, with its 8 bytes of headers.
+        size: u32,
+        /// Content bytes, decompressed.
+        raw: u32,
+        /// `None` if unknown.
+        method: Option<Method>,
+    },
+    /// Out of line in another relation, or in this one for another row: fetched before use.
+    Foreign {
+        /// Bytes in that TOAST relation.
+        stored: u32,
+        /// Content bytes, decompressed.
+        raw: u32,
+        /// `None` if not compressed or unknown.
+        method: Option<Method>,
+        /// Whether the stored bytes are compressed.
+        compressed: bool,
+    },
+    /// An UPDATE's unchanged value out of line: the row keeps the pointer.
+    Kept {
+        /// Bytes in the TOAST relation.
+        stored: u32,
+        /// Content bytes, decompressed.
+        raw: u32,
+        /// `None` if not compressed or unknown.
+        method: Option<Method>,
+        /// Whether the stored bytes are compressed.
+        compressed: bool,
+    },
+    /// A pluggable toaster's pointer or another datum that is carried along as it is.
+    Opaque {
+        /// Its bytes in the row.
+        size: u32,
+    },
+}
+
+/// What is done with the row, as far as storage cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Operation {
+    /// INSERT: the executor forms the tuple by the types' own storage, so that short values get
+    /// 1-byte headers in PLAIN columns too.
+    #[default]
+    Insert,
+    /// COPY, or an UPDATE of a row without values out of line.
+    Update,
+    /// An UPDATE of a row that has values out of line: the toaster is called however short the
+    /// new row is (`heap_update`).
+    UpdateOfExternal,
+}
+
+/// Where compressed sizes come from.
+pub trait Compressor {
+    /// The size of the datum, its 8 bytes of headers included, into which the server would
+    /// compress the value of column `index` with `method`; `None` where it would keep it as it
+    /// is (`toast_compress_datum`).
+    fn compressed_size(&mut self, index: usize, method: Method) -> Option<u32>;
+}
+
+impl<F: FnMut(usize, Method) -> Option<u32>> Compressor for F {
+    fn compressed_size(&mut self, index: usize, method: Method) -> Option<u32> {
+        self(index, method)
+    }
+}
+
+/// How one value is stored in the end. All sizes are bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// The form.
+    pub form: Form,
+    /// The compression method; `None` if uncompressed or unknown.
+    pub method: Option<Method>,
+    /// Content without header, decompressed; 0 for NULL.
+    pub raw_size: u32,
+    /// As `pg_column_size` counts: with the header in the row, the bytes in the TOAST relation
+    /// out of line; 0 for NULL.
+    pub stored_size: u32,
+    /// Chunks in the TOAST relation.
+    pub chunks: u32,
+    /// An UPDATE kept the pointer: the chunks are not written again.
+    pub kept: bool,
+}
+
+/// A row as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Toasted {
+    /// One for each column.
+    pub values: Vec<Placed>,
+    /// Bytes of the heap tuple, header included (`lp_len`).
+    pub tuple_length: u32,
+    /// Whether the toaster was called at all.
+    pub toaster_called: bool,
+}
+
+/// Why the server would refuse the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ToastError {
+    /// No column can be made smaller any more.
+    #[error("row is too big: size {size}, maximum size {max}")]
+    RowTooBig {
+        /// The tuple's length, aligned.
+        size: usize,
+        /// `MaxHeapTupleSize`.
+        max: usize,
+    },
+    /// More or fewer values than columns.
+    #[error("{values} values for {columns} columns")]
+    ValueCount {
+        /// Values given.
+        values: usize,
+        /// Columns of the table.
+        columns: usize,
+    },
+}
