@@ -2,37 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Mutex, mpsc};
 
-use super::chunk_index::{ChunkIndex, append_chunk};
+use super::chunk_index::ChunkIndex;
 use super::code::Code;
-use super::collector::{Collector, Customs};
-use super::finding::{Finding, Looked};
+use super::files_worker::{Range, Scan, Worker, unreadable};
+use super::finding::Finding;
 use super::judged::Checked;
-use super::salvage::{self, Piece, value_at};
+use super::salvage::{self, value_at};
 use super::salvage_dir::SalvageDir;
-use super::subject::{Depth, External, Subject};
-use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
+use super::subject::{Depth, Subject};
+use super::value::Toast;
+use crate::disk::BlockNumber;
 use crate::disk::desc::TupleDesc;
 use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
 use crate::inspect::offline::{FileTarget, OfflineError, check_page_size};
-use crate::model::toaster::catalog::Toasters;
-use crate::model::toaster::chunks::Fate;
 use crate::model::visibility::Transactions;
 use crate::offline::control;
 use crate::offline::file::RelationFile;
-use crate::offline::toastfile::ToastFile;
-use crate::offline::xact::PgXact;
 
 /// Blocks that a thread takes at a time.
 const RANGE: u32 = 64;
+/// Values that rows refer to and that are kept to find those without a row: 4 bytes each.
+const MAX_KNOWN: usize = 1 << 28;
 /// The table's name in statements, which a file does not tell.
 const TABLE: &str = "mytable";
-/// Pages of the TOAST relation that each thread keeps.
-const PAGES: usize = 8;
 
 /// What is said of values of toasters that are not known.
 pub(super) const UNKNOWN: &str = "values of toasters that are not known were not looked at";
@@ -217,11 +213,6 @@ fn learn(
     Ok((!out.is_done()).then_some(index))
 }
 
-fn unreadable(name: &str, block: BlockNumber, error: &str) -> Finding {
-    let place = Place { block: Some(block), ..Place::of(name) };
-    Finding::new(Code::Unreadable, place, "a page", error)
-}
-
 fn truncated(name: &str, file: &RelationFile, out: &mut Out<'_, '_>) -> Result<(), OfflineError> {
     for (block, error) in file.truncated_blocks() {
         out.tell(unreadable(name, block, &error.to_string()))?;
@@ -261,28 +252,6 @@ fn orphans(
         out.tell(Finding::new(Code::Orphan, place, "a row that refers to them", found))?;
     }
     Ok(())
-}
-
-/// The heap's blocks, which threads take range by range.
-struct Scan<'s, 't> {
-    target: &'s FileTarget<'t>,
-    subject: &'s Subject<'s>,
-    index: Option<&'s ChunkIndex>,
-    /// Chunks for custom pointers, opened when the first is met.
-    store: Mutex<Option<ToastFile<Option<&'t PgXact>>>>,
-    next: AtomicU32,
-    stop: AtomicBool,
-}
-
-/// What a range of blocks gave.
-struct Range {
-    number: u32,
-    blocks: u64,
-    findings: Vec<Finding>,
-    looked: Looked,
-    known: Vec<u32>,
-    is_complete: bool,
-    unknown: u64,
 }
 
 impl Scan<'_, '_> {
@@ -340,7 +309,11 @@ impl Scan<'_, '_> {
             early.insert(range.number, range);
             while let Some(range) = early.remove(&next) {
                 next += 1;
-                heap.known.extend(range.known);
+                if heap.known.len() < MAX_KNOWN {
+                    heap.known.extend(range.known);
+                } else {
+                    heap.is_complete = false;
+                }
                 heap.is_complete &= range.is_complete;
                 out.checked.looked.add(&range.looked);
                 if range.unknown > 0 {
@@ -380,156 +353,5 @@ impl Scan<'_, '_> {
                 return;
             }
         }
-    }
-}
-
-/// A thread's own files and buffers.
-struct Worker<'w, 's, 't> {
-    scan: &'w Scan<'s, 't>,
-    heap: RelationFile,
-    page: Vec<u8>,
-    toast: Option<ToastPages>,
-    chunks: Vec<ChunkSeen>,
-}
-
-impl<'w, 's, 't> Worker<'w, 's, 't> {
-    fn open(scan: &'w Scan<'s, 't>) -> Result<Worker<'w, 's, 't>, OfflineError> {
-        let size = scan.target.page_size;
-        let toast = scan.target.toast.map(|path| RelationFile::open(path, size)).transpose()?;
-        Ok(Worker {
-            scan,
-            heap: RelationFile::open(scan.target.heap, size)?,
-            page: vec![0; size.bytes()],
-            toast: toast.map(|file| ToastPages { file, pages: Vec::new(), size: size.bytes() }),
-            chunks: Vec::new(),
-        })
-    }
-
-    fn range(&mut self, number: u32, blocks: std::ops::Range<u32>) -> Range {
-        let subject = self.scan.subject;
-        let customs = CustomFile { scan: self.scan };
-        let mut collector = Collector::new(subject, Some(&customs));
-        let count = blocks.len() as u64;
-        for block in blocks.map(BlockNumber) {
-            match self.heap.read(block, &mut self.page) {
-                Ok(true) => {
-                    let page = std::mem::take(&mut self.page);
-                    subject.check_page(block, &page, &self.scan.target.xact, &mut collector);
-                    self.page = page;
-                }
-                Ok(false) => {}
-                Err(error) => {
-                    let finding = unreadable(subject.source, block, &error.to_string());
-                    collector.add(finding);
-                    collector.is_complete = false;
-                }
-            }
-            for value in std::mem::take(&mut collector.externals) {
-                self.external(&value, &mut collector);
-            }
-        }
-        collector.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
-        let Collector { findings, looked, known, is_complete, unknown, .. } = collector;
-        Range { number, blocks: count, findings, looked, known, is_complete, unknown }
-    }
-
-    /// The chunks of a value that can be read, deleted ones too.
-    fn pieces(&mut self, value_id: Oid) -> Vec<Piece> {
-        let (Some(index), Some(toast)) = (self.scan.index, &mut self.toast) else {
-            return Vec::new();
-        };
-        index.chunks(value_id, &mut self.chunks);
-        self.chunks.sort_by_key(|chunk| (chunk.seq, chunk.fate == Fate::NotCommitted));
-        let mut pieces = Vec::new();
-        for chunk in &self.chunks {
-            let mut data = Vec::new();
-            if toast.append(chunk.tid, &mut data) {
-                pieces.push(Piece { seq: chunk.seq, data });
-            }
-        }
-        pieces
-    }
-
-    fn external(&mut self, value: &External, collector: &mut Collector<'_>) {
-        let Some(index) = self.scan.index.filter(|index| !index.is_full()) else {
-            collector.looked.values += 1;
-            return;
-        };
-        index.chunks(value.pointer.value_id, &mut self.chunks);
-        let page_size = self.scan.target.page_size;
-        let chunks = match check_chunks(&value.pointer, &self.chunks, page_size) {
-            Ok(chunks) => chunks,
-            Err(damage) => return collector.damaged(value, damage),
-        };
-        collector.looked.values += 1;
-        collector.looked.chunks += chunks.len() as u64;
-        if !collector.wants_content(value) {
-            return;
-        }
-        let Some(toast) = &mut self.toast else { return };
-        let mut stored = Vec::with_capacity(chunks.iter().map(|chunk| chunk.size as usize).sum());
-        for chunk in &chunks {
-            if !toast.append(chunk.tid, &mut stored) {
-                let found = format!("none at {}", chunk.tid);
-                let damage = Damage::new(Code::ChunkUnreadable, "the chunk's page", found);
-                return collector.damaged(value, damage);
-            }
-        }
-        match external_content(&value.pointer, stored, value.order) {
-            Ok(content) => collector.content(value, &content),
-            Err(damage) => collector.damaged(value, damage),
-        }
-    }
-}
-
-/// Pages of the TOAST relation, the last few of them kept.
-struct ToastPages {
-    file: RelationFile,
-    pages: Vec<(BlockNumber, Vec<u8>)>,
-    size: usize,
-}
-
-impl ToastPages {
-    fn append(&mut self, tid: ItemPointer, joined: &mut Vec<u8>) -> bool {
-        let at = match self.pages.iter().rposition(|(block, _)| *block == tid.block) {
-            Some(at) => at,
-            None => {
-                let mut page = if self.pages.len() < PAGES {
-                    vec![0; self.size]
-                } else {
-                    self.pages.remove(0).1
-                };
-                if !matches!(self.file.read(tid.block, &mut page), Ok(true)) {
-                    return false;
-                }
-                self.pages.push((tid.block, page));
-                self.pages.len() - 1
-            }
-        };
-        self.pages.get(at).is_some_and(|(_, page)| append_chunk(page, tid, joined))
-    }
-}
-
-/// Values of pluggable toasters, put together from the TOAST relation's file.
-struct CustomFile<'w, 's, 't> {
-    scan: &'w Scan<'s, 't>,
-}
-
-impl Customs for CustomFile<'_, '_, '_> {
-    fn look(
-        &self,
-        value: &crate::disk::varlena::Varlena<'_>,
-        order: crate::disk::ByteOrder,
-        with_text: bool,
-    ) -> Option<Result<(), crate::model::toaster::error::ToastError>> {
-        let target = self.scan.target;
-        let mut store = self.scan.store.lock().unwrap_or_else(PoisonError::into_inner);
-        if store.is_none() {
-            let file = RelationFile::open(target.toast?, target.page_size).ok()?;
-            *store = ToastFile::open(file, target.page_size, None, target.xact).ok();
-        }
-        let store = store.as_mut()?;
-        let toasters = Toasters::by_bytes();
-        Some(super::collector::look(store, &toasters, target.page_size, value, order, with_text))
     }
 }

@@ -2,21 +2,19 @@
 //! transaction of its own. What looks wrong is looked at again in another one before it is told.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::code::Code;
 use super::files::UNKNOWN;
 use super::finding::Finding;
 use super::judged::Checked;
-use super::look::{About, Look, Looker, Seen, Which};
+use super::live_worker::{BATCH, Part, Worker};
+use super::look::{About, Looker, Which};
 use super::salvage_dir::SalvageDir;
 use super::subject::External;
-use crate::disk::page::{Page, PageState};
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
@@ -27,16 +25,12 @@ use crate::server::connect::Connection;
 use crate::server::snapshot;
 use crate::server::sql::quote_qualified;
 
-/// Blocks of one batch.
-const BATCH: u32 = 512;
-/// How often what looks wrong is looked at again, at the most, until two looks agree.
-const LOOKS: usize = 4;
 /// Findings of missing chunks that are kept to be held against the TOAST relation itself.
 const MAX_MISSING: usize = 100_000;
+/// Values that rows refer to and that are kept to find those without a row: 4 bytes each.
+const MAX_KNOWN: usize = 1 << 28;
 /// Values without a row that are kept to be looked at again.
 const MAX_CANDIDATES: usize = 1_000_000;
-/// How long a page may be half written.
-const TORN: Duration = Duration::from_millis(100);
 
 /// How a table is checked.
 #[derive(Debug, Clone, Copy)]
@@ -64,12 +58,6 @@ pub struct Table {
     about: Arc<About>,
     relation: Arc<Relation>,
     options: LiveOptions,
-}
-
-/// What a worker tells of a batch.
-struct Part {
-    blocks: u64,
-    look: Look,
 }
 
 impl Table {
@@ -361,7 +349,11 @@ impl Run<'_> {
             }
             if which == Which::Heap {
                 self.is_complete &= look.is_complete && look.elsewhere == 0;
-                self.known.extend(look.known);
+                if self.known.len() < MAX_KNOWN {
+                    self.known.extend(look.known);
+                } else {
+                    self.is_complete = false;
+                }
             }
             if let Some((start, candidates)) = &mut self.candidates {
                 for (id, xmin) in look.chunks {
@@ -390,151 +382,5 @@ impl Run<'_> {
             }
         }
         told
-    }
-}
-
-/// One connection's share.
-struct Worker {
-    looker: Looker,
-    connection: Arc<Connection>,
-    about: Arc<About>,
-    which: Which,
-    blocks: u32,
-    next: Arc<AtomicU32>,
-    done: Arc<AtomicBool>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Worker {
-    async fn run(mut self, sender: UnboundedSender<Part>) -> Result<(), LiveError> {
-        loop {
-            let first = self.next.fetch_add(BATCH, Ordering::Relaxed);
-            let ended = self.done.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed);
-            if first >= self.blocks || ended {
-                return Ok(());
-            }
-            let range = first..first.saturating_add(BATCH).min(self.blocks);
-            let blocks: Vec<BlockNumber> = range.clone().map(BlockNumber).collect();
-            let Seen::Look(mut look) = self.looker.look(self.which, &blocks, false).await? else {
-                return Ok(());
-            };
-            self.confirm(&mut look).await?;
-            if self.about.storage.checksums {
-                self.checksums(range.clone(), &mut look).await?;
-            }
-            if sender.send(Part { blocks: u64::from(range.end - range.start), look }).is_err() {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Leaves of the findings only those that another look has too.
-    async fn confirm(&mut self, look: &mut Look) -> Result<(), LiveError> {
-        let mut findings = std::mem::take(&mut look.findings);
-        let mut missing = std::mem::take(&mut look.missing);
-        for _ in 0..LOOKS {
-            let own = self.looker.name(self.which);
-            let places = findings.iter().chain(missing.iter().map(|(finding, _)| finding));
-            let places = places.filter(|finding| finding.place.source == own);
-            let mut blocks: Vec<BlockNumber> =
-                places.filter_map(|finding| finding.place.block).collect();
-            blocks.sort_unstable();
-            blocks.dedup();
-            if blocks.is_empty() {
-                return Ok(());
-            }
-            let Seen::Look(mut again) = self.looker.look(self.which, &blocks, true).await? else {
-                return Ok(());
-            };
-            let all = again.findings.len() + again.missing.len();
-            let (seen, lost) = (again.findings.clone(), again.missing.clone());
-            again.findings.retain(|one| findings.iter().any(|other| one.is_same(other)));
-            again.missing.retain(|(one, _)| missing.iter().any(|(other, _)| one.is_same(other)));
-            if again.findings.len() + again.missing.len() == all {
-                look.findings = again.findings;
-                look.missing = again.missing;
-                return Ok(());
-            }
-            // what is new is looked at once more
-            look.findings = again.findings;
-            look.missing = again.missing;
-            (findings, missing) = (seen, lost);
-        }
-        Ok(())
-    }
-
-    /// Verifies the checksums of blocks as they are on disk, for the server does so only with those
-    /// that it has to read.
-    async fn checksums(&mut self, range: Range<u32>, look: &mut Look) -> Result<(), LiveError> {
-        let size = self.about.server.page_size.bytes();
-        let name = self.looker.name(self.which);
-        let mut wrong: HashMap<u32, Vec<u8>> = HashMap::new();
-        for (block, page) in range.clone().zip(self.on_disk(range).await?.chunks_exact(size)) {
-            if checksum(block, page).is_some() {
-                wrong.insert(block, page.to_vec());
-            }
-        }
-        let told: HashSet<u32> = look
-            .findings
-            .iter()
-            .filter(|finding| finding.place.item.is_none() && finding.place.source == name)
-            .filter_map(|finding| finding.place.block.map(|block| block.0))
-            .collect();
-        wrong.retain(|block, _| !told.contains(block));
-        let mut blocks: Vec<u32> = wrong.keys().copied().collect();
-        blocks.sort_unstable();
-        for block in blocks {
-            // it may have been written just then, half of it
-            let mut before = wrong.remove(&block).unwrap_or_default();
-            let mut damage = None;
-            for _ in 0..LOOKS {
-                tokio::time::sleep(TORN).await;
-                let again = self.on_disk(block..block.saturating_add(1)).await?;
-                damage = if again.len() == size { checksum(block, &again) } else { None };
-                if damage.is_none() || again == before {
-                    break;
-                }
-                before = again;
-                damage = None;
-            }
-            if let Some((right, got)) = damage {
-                let place = Place {
-                    block: Some(BlockNumber(block)),
-                    byte: Some(8),
-                    ..Place::of(name.as_str())
-                };
-                let (right, got) = (format!("checksum 0x{right:04x}"), format!("0x{got:04x}"));
-                look.findings.push(Finding::new(Code::Checksum, place, right, got));
-            }
-        }
-        Ok(())
-    }
-
-    async fn on_disk(&mut self, range: Range<u32>) -> Result<Vec<u8>, LiveError> {
-        let relation = match (self.which, &self.looker.relation().toast) {
-            (Which::Toast, Some(toast)) => quote_qualified("pg_toast", &toast.name),
-            _ => self.looker.relation().quoted(),
-        };
-        let About { server, storage, .. } = &*self.about;
-        let read = async || {
-            storage.on_disk(self.connection.client(), server, &relation, range.clone()).await
-        };
-        match self.connection.reading(read).await {
-            // renamed, dropped or rewritten since
-            Err(LiveError::Server(error)) if error.as_db_error().is_some() => Ok(Vec::new()),
-            other => other,
-        }
-    }
-}
-
-/// The right checksum and the one that a page has, where they differ.
-fn checksum(block: u32, bytes: &[u8]) -> Option<(u16, u16)> {
-    match Page::parse(bytes) {
-        Ok(PageState::Used(page)) => {
-            let (right, got) = (page.checksum(BlockNumber(block)), page.header().checksum);
-            (right != got).then_some((right, got))
-        }
-        // the server tells when it reads it
-        Ok(PageState::New) | Err(_) => None,
     }
 }

@@ -1,39 +1,31 @@
 //! One look at some blocks of a live table: a transaction that ends with it.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chunk_index::live_chunks;
 use super::code::Code;
 use super::collector::{self, Collector, Customs};
 use super::finding::{Finding, Looked};
-use super::salvage::{self, Piece, Saved, value_at};
-use super::salvage_dir::Wanted;
 use super::subject::{Depth, External, Subject, XidLimits};
-use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks, external_content};
+use super::value::Toast;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
-use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ByteOrder, Oid, TransactionId};
+use crate::disk::{BlockNumber, ByteOrder, TransactionId};
 use crate::heap::problem::Place;
 use crate::model::toaster::catalog::Toasters;
-use crate::model::toaster::chunks::Fate;
 use crate::model::toaster::error::ToastError;
 use crate::model::visibility::HintBits;
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation};
-use crate::server::checking::{self, By, ChunkRow, Standing, Storage};
+use crate::server::checking::{self, Standing, Storage};
 use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
-use crate::server::pages::{PageReader, is_about_data};
+use crate::server::pages::PageReader;
 use crate::server::snapshot;
 use crate::server::sql::quote_qualified;
 
-/// Values whose chunks are asked for with one statement, and their bytes if they are wanted.
-const VALUES: usize = 4096;
-const BYTES: u64 = 16 << 20;
 /// How often a table that changes meanwhile is described anew before it is given up.
 const TRIES: u32 = 5;
 
@@ -63,9 +55,9 @@ pub enum Which {
 
 /// A connection that looks at one table.
 pub struct Looker {
-    connection: Arc<Connection>,
-    about: Arc<About>,
-    relation: Arc<Relation>,
+    pub(super) connection: Arc<Connection>,
+    pub(super) about: Arc<About>,
+    pub(super) relation: Arc<Relation>,
     fingerprint: Option<String>,
 }
 
@@ -119,7 +111,7 @@ impl Looker {
         }
     }
 
-    fn quoted(&self, which: Which) -> String {
+    pub(super) fn quoted(&self, which: Which) -> String {
         match (which, &self.relation.toast) {
             (Which::Toast, Some(toast)) => quote_qualified("pg_toast", &toast.name),
             _ => self.relation.quoted(),
@@ -222,7 +214,7 @@ impl Looker {
         Ok(look)
     }
 
-    fn subject<'a>(
+    pub(super) fn subject<'a>(
         &self,
         standing: &Standing,
         which: Which,
@@ -336,83 +328,6 @@ impl Looker {
         Ok((look.known, look.is_complete))
     }
 
-    /// What is left of a damaged value, and the statement that gives it up; `None` if the row is not
-    /// there any more.
-    pub async fn save(&mut self, wanted: &Wanted) -> Result<Option<(Saved, String)>, LiveError> {
-        let saved = match self.begin().await? {
-            Some(standing) => self.left_of(&standing, wanted).await,
-            None => Ok(None),
-        };
-        snapshot::abandon(self.connection.client()).await?;
-        saved
-    }
-
-    async fn left_of(
-        &self,
-        standing: &Standing,
-        wanted: &Wanted,
-    ) -> Result<Option<(Saved, String)>, LiveError> {
-        let server = &self.about.server;
-        let (Some(pageinspect), true) =
-            (server.pageinspect.as_ref(), wanted.ctid.block.0 < standing.blocks)
-        else {
-            return Ok(None);
-        };
-        let mut reader = PageReader::new(
-            Arc::clone(&self.connection),
-            pageinspect,
-            server.page_size,
-            self.quoted(Which::Heap),
-            standing.snapshot.clone(),
-        )
-        .await?;
-        let pages = reader.read(&[wanted.ctid.block]).await?;
-        let name = self.name(Which::Heap);
-        let subject = self.subject(standing, Which::Heap, &name, &self.relation.desc);
-        let (pointer, order, statement) = {
-            let Some((_, bytes)) = pages.iter().next() else { return Ok(None) };
-            let Some(found) = value_at(bytes, &subject, wanted.ctid, &wanted.column) else {
-                return Ok(None);
-            };
-            let statement = found.statement(&self.quoted(Which::Heap));
-            match &found.value {
-                Varlena::External(pointer) => (*pointer, found.tuple.order, statement),
-                value => return Ok(Some((salvage::inline(value), statement))),
-            }
-        };
-        let pieces = self.pieces(&pointer).await?;
-        Ok(Some((salvage::external(&pointer, pieces, server.page_size, order), statement)))
-    }
-
-    /// The chunks of a value that the server can read: all at once, or where it refuses one by one.
-    async fn pieces(&self, pointer: &ToastPointer) -> Result<Vec<Piece>, LiveError> {
-        let server = &self.about.server;
-        let Some(toast) = &self.relation.toast else { return Ok(Vec::new()) };
-        let relation = quote_qualified("pg_toast", &toast.name);
-        let client = self.connection.client();
-        let mut pieces = Vec::new();
-        let all = server.page_size.chunks(pointer.stored_size());
-        let mut asked = vec![None];
-        while let Some(seq) = asked.pop() {
-            client.batch_execute("SAVEPOINT toastctl_piece").await?;
-            let (id, page) = (pointer.value_id, server.page_size);
-            match checking::pieces(client, &relation, id, seq, page).await {
-                Ok(found) => {
-                    pieces.extend(found.into_iter().map(|(seq, data)| Piece { seq, data }));
-                    client.batch_execute("RELEASE SAVEPOINT toastctl_piece").await?;
-                }
-                Err(LiveError::Server(error)) if is_about_data(&error) => {
-                    client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_piece").await?;
-                    if seq.is_none() {
-                        asked.extend((0..all).filter_map(|n| i32::try_from(n).ok()).map(Some));
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(pieces)
-    }
-
     /// What is wrong with a block that the server refuses to read, by its bytes on disk.
     async fn unreadable(
         &self,
@@ -463,157 +378,6 @@ impl Looker {
         };
         LiveCustoms { about: &self.about, store: Mutex::new(store) }
     }
-
-    /// The chunks of values, which the index leads to, some at a time.
-    async fn values(
-        &self,
-        subject: &Subject<'_>,
-        mut values: Vec<External>,
-        look: &mut Look,
-    ) -> Result<(), LiveError> {
-        // rows of unknown fate have chunks that this transaction may not see
-        values.retain(|value| value.is_live);
-        let count = values.len() as u64;
-        let own = self.relation.toast.as_ref().map(|toast| toast.oid);
-        values.retain(|value| Some(value.pointer.toast_relation) == own);
-        look.elsewhere += count - values.len() as u64;
-        let wants = |value: &External| Collector::new(subject, None).wants_content(value);
-        let (mut with, mut without): (Vec<External>, Vec<External>) =
-            values.into_iter().partition(wants);
-        with.sort_by_key(|value| value.pointer.value_id);
-        without.sort_by_key(|value| value.pointer.value_id);
-        for part in without.chunks(VALUES) {
-            self.some(subject, part, false, look).await?;
-        }
-        let mut rest = with.as_slice();
-        while !rest.is_empty() {
-            let mut bytes = 0;
-            let fits = rest.iter().take(VALUES).take_while(|value| {
-                bytes += u64::from(value.pointer.stored_size());
-                bytes <= BYTES
-            });
-            let (part, left) = rest.split_at(fits.count().max(1));
-            self.some(subject, part, true, look).await?;
-            rest = left;
-        }
-        Ok(())
-    }
-
-    async fn some(
-        &self,
-        subject: &Subject<'_>,
-        values: &[External],
-        with_data: bool,
-        look: &mut Look,
-    ) -> Result<(), LiveError> {
-        let mut left = vec![values];
-        while let Some(values) = left.pop() {
-            match self.fetch(values, with_data).await? {
-                Ok(rows) => self.judge(subject, values, rows, with_data, look),
-                // one of them it is
-                Err(_) if values.len() > 1 => {
-                    let (first, second) = values.split_at(values.len() / 2);
-                    left.extend([second, first]);
-                }
-                Err(message) => {
-                    let expected = "chunks that the server can read";
-                    let damage = Damage::new(Code::ChunkUnreadable, expected, message);
-                    let mut collector = Collector::new(subject, None);
-                    values.iter().for_each(|value| collector.damaged(value, damage.clone()));
-                    add(look, &mut collector);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The chunks of `values`; the server's message if it cannot read them.
-    async fn fetch(
-        &self,
-        values: &[External],
-        with_data: bool,
-    ) -> Result<Result<Vec<ChunkRow>, String>, LiveError> {
-        let client = self.connection.client();
-        let mut ids: Vec<u32> = values.iter().map(|value| value.pointer.value_id.0).collect();
-        ids.dedup();
-        let relation = self.quoted(Which::Toast);
-        client.batch_execute("SAVEPOINT toastctl_chunks").await?;
-        let data = with_data.then_some(self.about.server.page_size);
-        match checking::chunks(client, &relation, &ids, By::Index, data).await {
-            Ok(rows) => {
-                client.batch_execute("RELEASE SAVEPOINT toastctl_chunks").await?;
-                Ok(Ok(rows))
-            }
-            Err(LiveError::Server(error)) if is_about_data(&error) => {
-                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_chunks").await?;
-                Ok(Err(LiveError::Server(error).to_string()))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn judge(
-        &self,
-        subject: &Subject<'_>,
-        values: &[External],
-        rows: Vec<ChunkRow>,
-        with_data: bool,
-        look: &mut Look,
-    ) {
-        let mut collector = Collector::new(subject, None);
-        let mut by_value: HashMap<Oid, Vec<ChunkRow>> = HashMap::with_capacity(values.len());
-        for row in rows {
-            by_value.entry(row.value_id).or_default().push(row);
-        }
-        let mut asked = values.iter().map(|value| value.pointer.value_id).peekable();
-        let mut strangers: Vec<Oid> = by_value.keys().copied().collect();
-        strangers.sort_unstable();
-        strangers.retain(|id| {
-            while asked.next_if(|own| own < id).is_some() {}
-            asked.peek() != Some(id)
-        });
-        for row in strangers.iter().filter_map(|id| by_value.get(id)).flatten() {
-            let place = Place {
-                block: Some(row.tid.block),
-                item: Some(row.tid.item),
-                ..Place::of(self.name(Which::Toast))
-            };
-            let seq = row.seq.map_or("NULL".to_owned(), |seq| seq.to_string());
-            let found = format!("chunk {seq} of value {}", row.value_id);
-            collector.add(Finding::new(Code::IndexEntryWrong, place, "a chunk asked for", found));
-        }
-        let page = self.about.server.page_size;
-        for value in values {
-            let rows = by_value.get(&value.pointer.value_id).map_or(&[][..], Vec::as_slice);
-            let seen: Vec<ChunkSeen> = rows.iter().map(seen).collect();
-            let chunks = match check_chunks(&value.pointer, &seen, page) {
-                Ok(chunks) => chunks,
-                Err(damage) => {
-                    let is_absence = damage.is_absence();
-                    collector.damaged(value, damage);
-                    if is_absence && let Some(finding) = collector.findings.pop() {
-                        look.missing.push((finding, *value));
-                    }
-                    continue;
-                }
-            };
-            collector.looked.values += 1;
-            collector.looked.chunks += chunks.len() as u64;
-            if !with_data {
-                continue;
-            }
-            let mut stored = Vec::with_capacity(value.pointer.stored_size() as usize);
-            for chunk in &chunks {
-                let row = rows.iter().find(|row| row.tid == chunk.tid);
-                stored.extend_from_slice(row.and_then(|row| row.data.as_deref()).unwrap_or(&[]));
-            }
-            match external_content(&value.pointer, stored, value.order) {
-                Ok(content) => collector.content(value, &content),
-                Err(damage) => collector.damaged(value, damage),
-            }
-        }
-        add(look, &mut collector);
-    }
 }
 
 /// Whether an error may be gone when the same is tried again: the table was changed or renamed, or a
@@ -626,25 +390,6 @@ fn is_passing(error: &LiveError) -> bool {
     })
 }
 
-/// A chunk without its data, as the server tells of it.
-fn seen(row: &ChunkRow) -> ChunkSeen {
-    let size = row.raw_size.unwrap_or(0);
-    let header = row.stored_size.unwrap_or(0).saturating_sub(size);
-    let form = match (row.seq, row.raw_size) {
-        (None, _) | (_, None) => ChunkForm::Null,
-        // a header of 1 or 4 bytes
-        _ if header == 1 || header == 4 => ChunkForm::Plain,
-        _ => ChunkForm::NotPlain,
-    };
-    ChunkSeen {
-        tid: row.tid,
-        seq: row.seq.unwrap_or(0),
-        form,
-        size: u32::try_from(size).unwrap_or(0),
-        fate: Fate::Committed,
-    }
-}
-
 fn take(collector: &mut Collector<'_>) -> Look {
     Look {
         findings: std::mem::take(&mut collector.findings),
@@ -654,11 +399,6 @@ fn take(collector: &mut Collector<'_>) -> Look {
         unknown: collector.unknown,
         ..Look::default()
     }
-}
-
-fn add(look: &mut Look, collector: &mut Collector<'_>) {
-    look.findings.append(&mut collector.findings);
-    look.looked.add(&collector.looked);
 }
 
 /// Values of pluggable toasters, read in the look's transaction.

@@ -280,3 +280,39 @@ fn a_standby_and_an_unlogged_table_after_a_crash_give_no_alarm() {
     let (found, _) = check(&database, &["--deep"]);
     assert_eq!(found.code, Some(0), "{}{}", found.stdout, found.stderr);
 }
+
+#[test]
+fn checksums_on_disk_are_verified_though_the_pages_are_in_memory() {
+    // the first that has checksums unless told otherwise
+    if !server::has_major(18) {
+        return;
+    }
+    let server = Server::start(&Options::major(18));
+    let database = server.create_database("check_sums");
+    // this server may be built without lz4
+    let create = create("t").replace("COMPRESSION lz4", "COMPRESSION pglz");
+    database.psql(&format!("CREATE EXTENSION pageinspect; {create} CHECKPOINT;"));
+    assert_eq!(database.psql("SHOW data_checksums"), "on");
+    let (found, _) = check(&database, &["--deep"]);
+    assert_eq!(found.code, Some(0), "{}{}", found.stdout, found.stderr);
+    let (files, [_, toast]) = (Files::read(&database, "t"), paths(&database, "t"));
+    let chunk = files.chunk(2, "ext", 1);
+    let mut bytes = files.toast.clone();
+    bytes[chunk.tuple + 100] ^= 1;
+    std::fs::write(toast, bytes).unwrap();
+    // the server has the page in memory, and reads the value as it was
+    let page = format!("TC002 toast {}/- - 8", chunk.block);
+    let (found, lines) = check(&database, &["--deep"]);
+    assert_eq!(found.code, Some(5), "{}", found.stderr);
+    assert_eq!(by_table(&database, &lines)["t"], std::slice::from_ref(&page));
+    // now it has to read the page, and refuses
+    server.restart_immediate();
+    let (found, lines) = check(&database, &["--deep"]);
+    assert_eq!(found.code, Some(5), "{}", found.stderr);
+    let seen = &by_table(&database, &lines)["t"];
+    let byte = files.value(2, "ext").tuple;
+    assert!(
+        seen.contains(&page) && seen.contains(&format!("TC058 heap 0/2 ext {byte}")),
+        "{seen:?}"
+    );
+}

@@ -1,0 +1,197 @@
+//! The values that a look at a live table has met: their chunks by the TOAST index, many at a time.
+
+use std::collections::HashMap;
+
+use super::code::Code;
+use super::collector::Collector;
+use super::finding::Finding;
+use super::look::{Look, Looker, Which};
+use super::subject::{External, Subject};
+use super::value::{ChunkForm, ChunkSeen, Damage, check_chunks, external_content};
+use crate::disk::Oid;
+use crate::heap::problem::Place;
+use crate::model::toaster::chunks::Fate;
+use crate::server::LiveError;
+use crate::server::checking::{self, By, ChunkRow};
+use crate::server::pages::is_about_data;
+
+/// Values whose chunks are asked for with one statement, and their bytes if they are wanted.
+const VALUES: usize = 4096;
+const BYTES: u64 = 16 << 20;
+
+impl Looker {
+    /// The chunks of values, which the index leads to, some at a time.
+    pub(super) async fn values(
+        &self,
+        subject: &Subject<'_>,
+        mut values: Vec<External>,
+        look: &mut Look,
+    ) -> Result<(), LiveError> {
+        // rows of unknown fate have chunks that this transaction may not see
+        values.retain(|value| value.is_live);
+        let count = values.len() as u64;
+        let own = self.relation.toast.as_ref().map(|toast| toast.oid);
+        values.retain(|value| Some(value.pointer.toast_relation) == own);
+        look.elsewhere += count - values.len() as u64;
+        let wants = |value: &External| Collector::new(subject, None).wants_content(value);
+        let (mut with, mut without): (Vec<External>, Vec<External>) =
+            values.into_iter().partition(wants);
+        with.sort_by_key(|value| value.pointer.value_id);
+        without.sort_by_key(|value| value.pointer.value_id);
+        for part in without.chunks(VALUES) {
+            self.some(subject, part, false, look).await?;
+        }
+        let mut rest = with.as_slice();
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = rest.iter().take(VALUES).take_while(|value| {
+                bytes += u64::from(value.pointer.stored_size());
+                bytes <= BYTES
+            });
+            let (part, left) = rest.split_at(fits.count().max(1));
+            self.some(subject, part, true, look).await?;
+            rest = left;
+        }
+        Ok(())
+    }
+
+    async fn some(
+        &self,
+        subject: &Subject<'_>,
+        values: &[External],
+        with_data: bool,
+        look: &mut Look,
+    ) -> Result<(), LiveError> {
+        let mut left = vec![values];
+        while let Some(values) = left.pop() {
+            match self.fetch(values, with_data).await? {
+                Ok(rows) => self.judge(subject, values, rows, with_data, look),
+                // one of them it is
+                Err(_) if values.len() > 1 => {
+                    let (first, second) = values.split_at(values.len() / 2);
+                    left.extend([second, first]);
+                }
+                Err(message) => {
+                    let expected = "chunks that the server can read";
+                    let damage = Damage::new(Code::ChunkUnreadable, expected, message);
+                    let mut collector = Collector::new(subject, None);
+                    values.iter().for_each(|value| collector.damaged(value, damage.clone()));
+                    add(look, &mut collector);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The chunks of `values`; the server's message if it cannot read them.
+    async fn fetch(
+        &self,
+        values: &[External],
+        with_data: bool,
+    ) -> Result<Result<Vec<ChunkRow>, String>, LiveError> {
+        let client = self.connection.client();
+        let mut ids: Vec<u32> = values.iter().map(|value| value.pointer.value_id.0).collect();
+        ids.dedup();
+        let relation = self.quoted(Which::Toast);
+        client.batch_execute("SAVEPOINT toastctl_chunks").await?;
+        let data = with_data.then_some(self.about.server.page_size);
+        match checking::chunks(client, &relation, &ids, By::Index, data).await {
+            Ok(rows) => {
+                client.batch_execute("RELEASE SAVEPOINT toastctl_chunks").await?;
+                Ok(Ok(rows))
+            }
+            Err(LiveError::Server(error)) if is_about_data(&error) => {
+                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_chunks").await?;
+                Ok(Err(LiveError::Server(error).to_string()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn judge(
+        &self,
+        subject: &Subject<'_>,
+        values: &[External],
+        rows: Vec<ChunkRow>,
+        with_data: bool,
+        look: &mut Look,
+    ) {
+        let mut collector = Collector::new(subject, None);
+        let mut by_value: HashMap<Oid, Vec<ChunkRow>> = HashMap::with_capacity(values.len());
+        for row in rows {
+            by_value.entry(row.value_id).or_default().push(row);
+        }
+        let mut asked = values.iter().map(|value| value.pointer.value_id).peekable();
+        let mut strangers: Vec<Oid> = by_value.keys().copied().collect();
+        strangers.sort_unstable();
+        strangers.retain(|id| {
+            while asked.next_if(|own| own < id).is_some() {}
+            asked.peek() != Some(id)
+        });
+        for row in strangers.iter().filter_map(|id| by_value.get(id)).flatten() {
+            let place = Place {
+                block: Some(row.tid.block),
+                item: Some(row.tid.item),
+                ..Place::of(self.name(Which::Toast))
+            };
+            let seq = row.seq.map_or("NULL".to_owned(), |seq| seq.to_string());
+            let found = format!("chunk {seq} of value {}", row.value_id);
+            collector.add(Finding::new(Code::IndexEntryWrong, place, "a chunk asked for", found));
+        }
+        let page = self.about.server.page_size;
+        for value in values {
+            let rows = by_value.get(&value.pointer.value_id).map_or(&[][..], Vec::as_slice);
+            let seen: Vec<ChunkSeen> = rows.iter().map(seen).collect();
+            let chunks = match check_chunks(&value.pointer, &seen, page) {
+                Ok(chunks) => chunks,
+                Err(damage) => {
+                    let is_absence = damage.is_absence();
+                    collector.damaged(value, damage);
+                    if is_absence && let Some(finding) = collector.findings.pop() {
+                        look.missing.push((finding, *value));
+                    }
+                    continue;
+                }
+            };
+            collector.looked.values += 1;
+            collector.looked.chunks += chunks.len() as u64;
+            if !with_data {
+                continue;
+            }
+            let mut stored = Vec::with_capacity(value.pointer.stored_size() as usize);
+            for chunk in &chunks {
+                let row = rows.iter().find(|row| row.tid == chunk.tid);
+                stored.extend_from_slice(row.and_then(|row| row.data.as_deref()).unwrap_or(&[]));
+            }
+            match external_content(&value.pointer, stored, value.order) {
+                Ok(content) => collector.content(value, &content),
+                Err(damage) => collector.damaged(value, damage),
+            }
+        }
+        add(look, &mut collector);
+    }
+}
+
+/// A chunk without its data, as the server tells of it.
+fn seen(row: &ChunkRow) -> ChunkSeen {
+    let size = row.raw_size.unwrap_or(0);
+    let header = row.stored_size.unwrap_or(0).saturating_sub(size);
+    let form = match (row.seq, row.raw_size) {
+        (None, _) | (_, None) => ChunkForm::Null,
+        // a header of 1 or 4 bytes
+        _ if header == 1 || header == 4 => ChunkForm::Plain,
+        _ => ChunkForm::NotPlain,
+    };
+    ChunkSeen {
+        tid: row.tid,
+        seq: row.seq.unwrap_or(0),
+        form,
+        size: u32::try_from(size).unwrap_or(0),
+        fate: Fate::Committed,
+    }
+}
+
+fn add(look: &mut Look, collector: &mut Collector<'_>) {
+    look.findings.append(&mut collector.findings);
+    look.looked.add(&collector.looked);
+}
