@@ -140,7 +140,7 @@ pub const PERMISSIONS: Topic = Topic {
         (
             "inspect",
             "GRANT CONNECT ON DATABASE shop TO dba; GRANT USAGE ON SCHEMA app TO dba; GRANT SELECT \
-             ON ALL TABLES IN SCHEMA app TO dba. Exact figures: a superuser, CREATE EXTENSION \
+             ON ALL TABLES IN SCHEMA app TO dba. Exact figures, and --check: a superuser, CREATE EXTENSION \
              pageinspect.",
         ),
         (

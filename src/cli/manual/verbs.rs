@@ -70,7 +70,8 @@ const INSPECT: Manual = Manual {
         (
             "pages",
             "A superuser, and CREATE EXTENSION pageinspect in the database; it is never created \
-             unasked. Then figures are exact, and forms and places of values are known.",
+             unasked. Then figures are exact, and forms and places of values are known. --check on a \
+             server needs them.",
         ),
         ("--policy", "Also TEMPORARY on the database, which PUBLIC has unless it was revoked."),
     ],
