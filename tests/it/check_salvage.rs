@@ -19,7 +19,9 @@ fn damage(database: &Database<'_>, table: &str, files: &Files) {
              EXECUTE format('DELETE FROM %s WHERE chunk_id = {ext} AND chunk_seq = 1', c);
              EXECUTE format('UPDATE %s SET chunk_data = decode(repeat(''ff00'', 998), ''hex'')
                              WHERE chunk_id = {cmp} AND chunk_seq = 1', c);
-             UPDATE pg_class SET relkind = 't' WHERE oid = c; END$$;"
+             UPDATE pg_class SET relkind = 't' WHERE oid = c; END$$;
+         -- a reader of TOAST (SnapshotToast) finds deleted chunks as long as they are there
+         VACUUM {table};"
     ));
 }
 

@@ -433,10 +433,11 @@ fn a_large_table_is_done_with_a_temporary_table_that_stays_small() {
     // the catalogs hardly see the batches
     let rows = churn(database.psql(classes)) - was;
     assert!(rows < batches, "{rows} rows of pg_class for {batches} batches");
-    for part in ["heap", "toast", "indexes"] {
+    // smaller batches, as beside others, leave more in the leaves of indexes
+    for (part, most) in [("heap", 1.15), ("toast", 1.15), ("indexes", 1.3)] {
         let (was, peak) =
             (table["before"][part].as_f64().unwrap(), table["peak"][part].as_f64().unwrap());
-        assert!(peak <= was * 1.15 + 65536.0, "{part}: from {was} to {peak}: {table}");
+        assert!(peak <= was * most + 65536.0, "{part}: from {was} to {peak}: {table}");
     }
 }
 
