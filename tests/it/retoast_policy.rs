@@ -207,6 +207,10 @@ fn an_owner_without_pages_stores_the_same() {
         let again = done(&by_owner(&database, &role, &arguments));
         assert_eq!(again["rows_found"], 0, "{policy} {method}: {again}");
     }
+    // the temporary table goes with its session, whose end nobody has waited for
+    while database.psql("SELECT count(*) FROM pg_class WHERE relname = 'toastctl_policy'") != "0" {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
