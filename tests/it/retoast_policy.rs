@@ -189,6 +189,14 @@ fn by_owner(database: &Database<'_>, role: &str, arguments: &[&str]) -> Run {
     run(&mut command)
 }
 
+/// Drops an owner, once the temporary table is gone with its session, whose end nobody has waited for.
+fn drop_role(database: &Database<'_>, role: &str) {
+    while database.psql("SELECT count(*) FROM pg_class WHERE relname = 'toastctl_policy'") != "0" {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+}
+
 #[test]
 fn an_owner_without_pages_stores_the_same() {
     let database = server::shared().create_database("policyowner");
@@ -207,11 +215,7 @@ fn an_owner_without_pages_stores_the_same() {
         let again = done(&by_owner(&database, &role, &arguments));
         assert_eq!(again["rows_found"], 0, "{policy} {method}: {again}");
     }
-    // the temporary table goes with its session, whose end nobody has waited for
-    while database.psql("SELECT count(*) FROM pg_class WHERE relname = 'toastctl_policy'") != "0" {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+    drop_role(&database, &role);
 }
 
 #[test]
@@ -254,7 +258,7 @@ fn columns_of_all_types_at_once_keep_their_contents() {
         let again = sweep();
         assert_eq!(again["rows_found"], 0, "{policy} {method}: {again}");
     }
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+    drop_role(&database, &role);
 }
 
 #[test]
