@@ -24,6 +24,10 @@ const KEPT_STATEMENTS: usize = 32;
 /// How long the end of a connection may take to be known after a statement has failed of it.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How often, and how long apart, a server that takes nothing any more is listened to.
+const LAST_WORDS: u32 = 5;
+const LAST_WORDS_AFTER: Duration = Duration::from_millis(5);
+
 /// libpq's words for a connection that ended without a word.
 const CLOSED: &str = "server closed the connection unexpectedly\n\
      \tThis probably means the server terminated abnormally\n\
@@ -209,13 +213,16 @@ where
     let (end, ended) = watch::channel(false);
     let seen = Arc::clone(&life);
     tokio::spawn(async move {
-        let mut unsent = None;
+        let (mut unsent, mut tries) = (None, 0);
         let error = loop {
             match future::poll_fn(|context| connection.poll_message(context)).await {
                 Some(Ok(_)) => {}
-                // what the server said before it closed may not have been read yet (`pqSendSome`)
-                Some(Err(error)) if unsent.is_none() && could_not_send(&error) => {
-                    unsent = Some(error);
+                // what the server said before it closed may not have been read yet (`pqSendSome`), nor the
+                // socket be known to have it
+                Some(Err(error)) if tries < LAST_WORDS && could_not_send(&error) => {
+                    unsent.get_or_insert(error);
+                    tries += 1;
+                    tokio::time::sleep(LAST_WORDS_AFTER).await;
                 }
                 Some(Err(error)) => {
                     break Some(unsent.filter(|_| error.as_db_error().is_none()).unwrap_or(error));
