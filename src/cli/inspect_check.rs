@@ -15,7 +15,7 @@ use crate::check::salvage_dir::SalvageDir;
 use crate::check::saved;
 use crate::disk::desc::TupleDesc;
 use crate::inspect::inspector::{InspectError, Inspector};
-use crate::inspect::offline::{FileTarget, OfflineError};
+use crate::inspect::offline::OfflineError;
 use crate::inspect::result::ServerReport;
 use crate::report::check::CheckWriter;
 use crate::server::sink::{Failed, RunError, Sink};
@@ -124,16 +124,7 @@ impl CheckSink for CheckOutput {
 
 /// Checks a relation file.
 pub(super) fn relation_file(args: &InspectArgs, file: &File) -> Result<Exit, Failure> {
-    let target = FileTarget {
-        heap: &file.heap,
-        toast: args.toast_file.as_deref(),
-        desc: &file.desc,
-        page_size: file.page_size,
-        flavor: args.flavor.into(),
-        xact: file.xact.as_ref(),
-        contents: None,
-        sampling: None,
-    };
+    let target = file.target(args);
     let options = FileOptions {
         depth: args.checking.depth(&args.checking.encoding),
         checksums: args.checking.checksums.then_some(true),

@@ -11,6 +11,7 @@ use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::{ByteOrder, ItemPointer};
 use crate::inspect::inspector::{ContentOptions, Options};
+use crate::inspect::offline::FileTarget;
 use crate::inspect::policy::PolicyRequest;
 use crate::inspect::run::Request;
 use crate::offline::columns;
@@ -41,6 +42,22 @@ pub(super) struct File {
     pub(super) desc: TupleDesc,
     pub(super) page_size: PageSize,
     pub(super) xact: Option<PgXact>,
+}
+
+impl File {
+    /// What is read: all of it, and no values are put together.
+    pub(super) fn target<'a>(&'a self, args: &'a InspectArgs) -> FileTarget<'a> {
+        FileTarget {
+            heap: &self.heap,
+            toast: args.toast_file.as_deref(),
+            desc: &self.desc,
+            page_size: self.page_size,
+            flavor: args.flavor.into(),
+            xact: self.xact.as_ref(),
+            contents: None,
+            sampling: None,
+        }
+    }
 }
 
 /// A value of a table that is known.

@@ -88,14 +88,9 @@ async fn value(
 
 fn relation_file(args: &InspectArgs, file: &File, value: Option<&Place>) -> Result<Exit, Failure> {
     let target = FileTarget {
-        heap: &file.heap,
-        toast: args.toast_file.as_deref(),
-        desc: &file.desc,
-        page_size: file.page_size,
-        flavor: args.flavor.into(),
-        xact: file.xact.as_ref(),
         contents: args.reassemble.then_some(Contents { output_dir: args.output_dir.as_deref() }),
         sampling: args.sampling(),
+        ..file.target(args)
     };
     let unusable = |error: OfflineError| Failure::usage(error.to_string());
     if let Some(Place { column, ctid }) = value {

@@ -46,6 +46,20 @@ impl Method {
         }
     }
 
+    /// From `attcompression`.
+    pub fn from_char(c: char) -> Option<Method> {
+        match c {
+            'p' => Some(Method::Pglz),
+            'l' => Some(Method::Lz4),
+            _ => None,
+        }
+    }
+
+    /// By its [`name`](Method::name).
+    pub fn from_name(name: &str) -> Option<Method> {
+        [Method::Pglz, Method::Lz4].into_iter().find(|method| method.name() == name)
+    }
+
     /// The name as `pg_column_compression` prints it.
     pub fn name(self) -> &'static str {
         match self {

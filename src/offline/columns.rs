@@ -313,11 +313,7 @@ impl Row<'_> {
         let storage = self
             .code("attstorage", Storage::from_char)?
             .unwrap_or_else(|| known.map_or(default_storage, |t| t.storage));
-        let compression = self.code("attcompression", |c| match c {
-            'p' => Some(Method::Pglz),
-            'l' => Some(Method::Lz4),
-            _ => None,
-        })?;
+        let compression = self.code("attcompression", Method::from_char)?;
         let type_name = match self.text("typname")? {
             _ if dropped => String::new(),
             Some(name) => name.to_owned(),

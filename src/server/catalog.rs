@@ -234,11 +234,7 @@ fn attribute(row: &Row) -> Result<Attribute, LiveError> {
         length: Length::from_attlen(i64::from(attlen)).ok_or_else(|| unexpected("attlen"))?,
         align: code(4)?.and_then(Align::from_char).ok_or_else(|| unexpected("attalign"))?,
         storage: code(5)?.and_then(Storage::from_char).ok_or_else(|| unexpected("attstorage"))?,
-        compression: match code(6)? {
-            Some('p') => Some(Method::Pglz),
-            Some('l') => Some(Method::Lz4),
-            _ => None,
-        },
+        compression: code(6)?.and_then(Method::from_char),
         dropped,
         missing: None,
         name,

@@ -52,7 +52,7 @@ pub async fn groups(
         }
         let answer = Answer {
             stored: size(row.try_get(1)?),
-            method: method(row.try_get(2)?),
+            method: row.try_get::<_, Option<&str>>(2)?.and_then(Method::from_name),
             raw: size(row.try_get(3)?),
             external: row.try_get(4)?,
         };
@@ -100,7 +100,7 @@ pub(crate) async fn rows(
         for (at, (&index, place)) in asked.iter().zip(&places).enumerate() {
             let answer = Answer {
                 stored: size(place.and_then(|place| sizes.get(place).copied()).flatten()),
-                method: method(methods.get(at).copied().flatten()),
+                method: methods.get(at).copied().flatten().and_then(Method::from_name),
                 raw: size(lengths.get(at).copied().flatten()),
                 external: external.get(at).copied().flatten(),
             };
@@ -121,14 +121,6 @@ pub(crate) async fn rows(
 
 fn size(answer: Option<i32>) -> Option<u64> {
     answer.and_then(|size| u64::try_from(size).ok())
-}
-
-fn method(answer: Option<&str>) -> Option<Method> {
-    match answer {
-        Some("pglz") => Some(Method::Pglz),
-        Some("lz4") => Some(Method::Lz4),
-        _ => None,
-    }
 }
 
 /// Which figures the functions cannot give on this server, with the reason.

@@ -145,11 +145,7 @@ fn column(row: &Row) -> Result<ToasterColumn, LiveError> {
         type_name: row.try_get(7)?,
         base_type: Oid(row.try_get::<_, Option<PgOid>>(8)?.unwrap_or(0)),
         storage: code(9)?.and_then(Storage::from_char).ok_or_else(unexpected)?,
-        compression: match code(10)? {
-            Some('p') => Some(Method::Pglz),
-            Some('l') => Some(Method::Lz4),
-            _ => None,
-        },
+        compression: code(10)?.and_then(Method::from_char),
         toaster: row.try_get::<_, Option<PgOid>>(11)?.map_or(DEFAULT_TOASTER, Oid),
         dropped: row.try_get(12)?,
         name,

@@ -1,6 +1,6 @@
 //! Damage for `inspect --check`: a table, one changed field for each case, and what must be found.
 
-use crate::server::Database;
+use crate::server::{self, Database};
 use crate::table_files::PAGE;
 use toastctl::disk::desc::TupleDesc;
 use toastctl::disk::page::{LinePointerState, Page, PageState};
@@ -56,6 +56,14 @@ pub(crate) struct ChunkAt {
 }
 
 impl Files {
+    /// Of the table `t` of [`create`] in a new database.
+    pub(crate) fn fresh(database: &str) -> (Database<'static>, Files) {
+        let database = server::shared().create_database(database);
+        database.psql(&(create("t") + "CHECKPOINT;"));
+        let files = Files::read(&database, "t");
+        (database, files)
+    }
+
     /// Of a table on a server that is not writing to it.
     pub(crate) fn read(database: &Database<'_>, table: &str) -> Files {
         let [heap, toast] = paths(database, table);

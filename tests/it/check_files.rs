@@ -68,9 +68,7 @@ pub(crate) fn told(finding: &Finding, is_toast: bool) -> String {
 
 #[test]
 fn every_damage_of_a_file_has_its_finding_and_no_other() {
-    let database = server::shared().create_database("check_files");
-    database.psql(&(create("t") + "CHECKPOINT;"));
-    let files = Files::read(&database, "t");
+    let (_database, files) = Files::fresh("check_files");
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), &files);
     let (findings, checked) = check(dir.path(), None);
@@ -104,9 +102,7 @@ pub(crate) fn with_checksums(file: &mut [u8]) {
 
 #[test]
 fn checksums_are_verified_where_the_cluster_has_them() {
-    let database = server::shared().create_database("check_sums");
-    database.psql(&(create("t") + "CHECKPOINT;"));
-    let mut files = Files::read(&database, "t");
+    let (database, mut files) = Files::fresh("check_sums");
     with_checksums(&mut files.heap);
     with_checksums(&mut files.toast);
     let dir = tempfile::tempdir().unwrap();

@@ -3,9 +3,8 @@
 
 use std::path::Path;
 
-use crate::check_cases::{COLUMNS, Files, create};
+use crate::check_cases::{COLUMNS, Files};
 use crate::check_files::{check, target, with_checksums, write};
-use crate::server;
 use rand::{RngExt, SeedableRng};
 use toastctl::inspect::offline::{self, Contents, FileTarget};
 use toastctl::inspect::values::{RowWriter, ValueRow};
@@ -41,9 +40,7 @@ fn read(dir: &Path) -> (Rows, bool) {
 #[test]
 fn a_changed_byte_is_found_or_can_be_told_by_the_checksum_alone() {
     let flips = std::env::var(FLIPS).ok().and_then(|text| text.parse().ok()).unwrap_or(400);
-    let database = server::shared().create_database("check_flips");
-    database.psql(&(create("t") + "CHECKPOINT;"));
-    let mut files = Files::read(&database, "t");
+    let (_database, mut files) = Files::fresh("check_flips");
     with_checksums(&mut files.heap);
     with_checksums(&mut files.toast);
     let dir = tempfile::tempdir().unwrap();

@@ -92,9 +92,7 @@ fn what_is_left_is_saved_and_the_sql_makes_the_rows_readable() {
 
 #[test]
 fn what_is_left_in_files_is_saved() {
-    let database = server::shared().create_database("check_salvage");
-    database.psql(&(create("t") + "CHECKPOINT;"));
-    let files = Files::read(&database, "t");
+    let (database, files) = Files::fresh("check_salvage");
     let text = |column: &str, id: u16| {
         database.psql(&format!("SELECT {column} FROM t WHERE id = {id}")).into_bytes()
     };

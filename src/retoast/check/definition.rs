@@ -314,10 +314,10 @@ fn column(row: &Row) -> Result<Column, LiveError> {
 
 /// By letter or name.
 fn method_of(text: &str) -> Option<Method> {
-    match text {
-        "p" | "pglz" => Some(Method::Pglz),
-        "l" | "lz4" => Some(Method::Lz4),
-        _ => None,
+    let mut letters = text.chars();
+    match (letters.next(), letters.next()) {
+        (Some(letter), None) => Method::from_char(letter),
+        _ => Method::from_name(text),
     }
 }
 

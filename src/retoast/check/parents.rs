@@ -58,11 +58,7 @@ pub async fn parent(
             storage: storage.ok_or_else(|| {
                 LiveError::Unexpected(format!("attstorage of column \"{column}\""))
             })?,
-            compression: match compression.as_str() {
-                "p" => Some(Method::Pglz),
-                "l" => Some(Method::Lz4),
-                _ => None,
-            },
+            compression: compression.chars().next().and_then(Method::from_char),
         };
         columns.push((column, current));
     }

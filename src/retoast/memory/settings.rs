@@ -33,7 +33,7 @@ impl Setting {
         let storages = [Storage::Plain, Storage::Main, Storage::External, Storage::Extended];
         let compression = match compression {
             "default" => None,
-            name => Some([Method::Pglz, Method::Lz4].into_iter().find(|m| m.name() == name)?),
+            name => Some(Method::from_name(name)?),
         };
         let storage = storages.into_iter().find(|known| known.name() == storage)?;
         Some(Setting { storage, compression })
@@ -122,11 +122,7 @@ pub async fn ask(client: &Client, ready: &Ready) -> Result<Vec<Column>, LiveErro
         let found = storage.chars().next().and_then(Storage::from_char);
         let storage =
             found.ok_or_else(|| LiveError::Unexpected(format!("attstorage \"{storage}\"")))?;
-        let compression = match compression.as_str() {
-            "p" => Some(Method::Pglz),
-            "l" => Some(Method::Lz4),
-            _ => None,
-        };
+        let compression = compression.chars().next().and_then(Method::from_char);
         let now = Setting { storage, compression };
         columns.push(Column::new(row.try_get(0)?, now, row.try_get(3)?));
     }

@@ -304,7 +304,7 @@ mod tests {
     use crate::disk::desc::Storage;
     use crate::model::settings::TupleTarget;
 
-    fn targets() -> Vec<Target> {
+    pub(super) fn targets() -> Vec<Target> {
         let target = |name: &str, shape| Target {
             name: name.into(),
             index: 2,
@@ -315,7 +315,7 @@ mod tests {
         vec![target("a\"b", Shape::Scalar), target("c", Shape::Array)]
     }
 
-    const TABLE: &str = r#""s"."T""#;
+    pub(super) const TABLE: &str = r#""s"."T""#;
 
     #[test]
     fn settings_are_changed_in_one_statement() {

@@ -105,22 +105,9 @@ pub fn judged_rows(targets: &[Target]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::forcing::Shape;
+    use super::super::tests::{TABLE, targets};
     use super::*;
     use crate::codec::Method;
-
-    fn targets() -> Vec<Target> {
-        let target = |name: &str, shape| Target {
-            name: name.into(),
-            index: 2,
-            shape,
-            method: Method::Lz4,
-            base: None,
-        };
-        vec![target("a\"b", Shape::Scalar), target("c", Shape::Array)]
-    }
-
-    const TABLE: &str = r#""s"."T""#;
 
     #[test]
     fn the_server_stores_whole_rows_in_a_temporary_table() {
