@@ -8,12 +8,13 @@ use super::subject::{External, Found, Subject};
 use super::value::{ChunkForm, ChunkSeen};
 use crate::disk::custom::CustomPointer;
 use crate::disk::desc::Attribute;
-use crate::disk::page::{LinePointerState, Page, PageState};
+use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
 use crate::heap::problem::Place;
 use crate::heap::scan::Judge;
+use crate::heap::walk::{self, Item};
 use crate::model::toaster::chunks::Fate;
 use crate::model::visibility::Visibility;
 
@@ -90,14 +91,11 @@ impl ChunkIndex {
             return;
         }
         let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
-        for (item, pointer) in page.line_pointers() {
-            if pointer.state != LinePointerState::Normal || broken.contains(&item) {
+        for (tid, item) in walk::items(block, &page) {
+            let Item::Tuple(tuple, _) = item else { continue };
+            if broken.contains(&tid.item) {
                 continue;
             }
-            let order = page.byte_order();
-            let Ok(tuple) = page.tuple_bytes(pointer) else { continue };
-            let Ok(tuple) = HeapTuple::parse(tuple, order) else { continue };
-            let tid = ItemPointer { block, item };
             let fate = match judge.judge(tid, &tuple) {
                 Visibility::Live => Fate::Committed,
                 Visibility::Dead => Fate::NotCommitted,
@@ -243,13 +241,8 @@ pub fn live_chunks(
 ) {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
     let all_visible = judge.sees_all_of(&page);
-    for (item, pointer) in page.line_pointers() {
-        if pointer.state != LinePointerState::Normal {
-            continue;
-        }
-        let Ok(tuple) = page.tuple_bytes(pointer) else { continue };
-        let Ok(tuple) = HeapTuple::parse(tuple, page.byte_order()) else { continue };
-        let tid = ItemPointer { block, item };
+    for (tid, item) in walk::items(block, &page) {
+        let Item::Tuple(tuple, _) = item else { continue };
         if !all_visible && judge.judge(tid, &tuple) != Visibility::Live {
             continue;
         }

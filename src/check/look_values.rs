@@ -8,7 +8,7 @@ use super::finding::Finding;
 use super::look::{Look, Looker, Which};
 use super::subject::{External, Subject};
 use super::value::{ChunkForm, ChunkSeen, Damage, check_chunks, external_content};
-use crate::disk::Oid;
+use crate::disk::{ItemPointer, Oid};
 use crate::heap::problem::Place;
 use crate::model::toaster::chunks::Fate;
 use crate::server::LiveError;
@@ -158,10 +158,11 @@ impl Looker {
             if !with_data {
                 continue;
             }
+            let data: HashMap<ItemPointer, &[u8]> =
+                rows.iter().filter_map(|row| Some((row.tid, row.data.as_deref()?))).collect();
             let mut stored = Vec::with_capacity(value.pointer.stored_size() as usize);
             for chunk in &chunks {
-                let row = rows.iter().find(|row| row.tid == chunk.tid);
-                stored.extend_from_slice(row.and_then(|row| row.data.as_deref()).unwrap_or(&[]));
+                stored.extend_from_slice(data.get(&chunk.tid).unwrap_or(&&[][..]));
             }
             match external_content(&value.pointer, stored, value.order) {
                 Ok(content) => collector.content(value, &content),

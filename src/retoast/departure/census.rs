@@ -9,12 +9,13 @@ use tokio_util::sync::CancellationToken;
 use super::result::UnfitTable;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
-use crate::disk::page::{LinePointerState, Page, PageState};
+use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::problem::{Place, Problem, Problems};
+use crate::heap::walk::{self, Item};
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::describe::describe;
 use crate::model::visibility::Visibility;
@@ -187,22 +188,15 @@ impl Look<'_> {
                     continue;
                 }
             };
-            for (item, pointer) in page.line_pointers() {
-                if pointer.state != LinePointerState::Normal {
-                    continue;
-                }
-                let tuple =
-                    page.tuple_bytes(pointer).map_err(|error| error.to_string()).and_then(|b| {
-                        HeapTuple::parse(b, page.byte_order()).map_err(|e| e.to_string())
-                    });
-                match tuple {
-                    Ok(tuple) => {
-                        let ctid = ItemPointer { block, item };
+            for (ctid, item) in walk::items(block, &page) {
+                match item {
+                    Item::Unused | Item::Redirect | Item::Dead => {}
+                    Item::Tuple(tuple, _) => {
                         if pages.visibility(ctid, &tuple) != Visibility::Dead {
                             self.tuple(ctid, &tuple);
                         }
                     }
-                    Err(message) => self.problem(block, Some(item), message),
+                    Item::Damaged(message) => self.problem(block, Some(ctid.item), message),
                 }
             }
         }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::machine::Row;
 use super::scan_source::ScanSource;
 use super::scanner::{Candidate, Scanner};
-use crate::disk::page::{LinePointerState, Page, PageState};
+use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
 use crate::disk::{BlockNumber, ItemPointer};
+use crate::heap::walk::{self, Item};
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
 use crate::retoast::judge::stock::{Verdict, by_functions, fits};
@@ -116,19 +117,15 @@ impl Scanner<'_> {
                     continue;
                 }
             };
-            for (item, pointer) in page.line_pointers() {
-                if pointer.state != LinePointerState::Normal {
-                    continue;
-                }
-                let ctid = ItemPointer { block, item };
-                let tuple =
-                    page.tuple_bytes(pointer).map_err(|error| error.to_string()).and_then(|b| {
-                        HeapTuple::parse(b, page.byte_order()).map_err(|e| e.to_string())
-                    });
-                match tuple {
-                    Ok(tuple) if pages.visibility(ctid, &tuple) == Visibility::Dead => {}
-                    Ok(tuple) => self.decide(ctid, &tuple, rows, open),
-                    Err(message) => self.problems.push(format!("row {ctid}: {message}")),
+            for (ctid, item) in walk::items(block, &page) {
+                match item {
+                    Item::Unused | Item::Redirect | Item::Dead => {}
+                    Item::Tuple(tuple, _) => {
+                        if pages.visibility(ctid, &tuple) != Visibility::Dead {
+                            self.decide(ctid, &tuple, rows, open);
+                        }
+                    }
+                    Item::Damaged(message) => self.problems.push(format!("row {ctid}: {message}")),
                 }
             }
         }
