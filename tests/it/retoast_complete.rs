@@ -291,10 +291,14 @@ fn refused_rows_are_set_aside_and_listed_without_their_contents() {
 
 #[test]
 fn a_row_that_others_hold_nearly_all_the_time_is_waited_for() {
-    // between transactions that are long, and while one short one follows another
-    for (name, pause) in [("held", "PERFORM pg_sleep(0.3);"), ("hot", "")] {
+    // between transactions that are long, while one short one follows another, and while each leaves the row
+    // in another block
+    let index = "CREATE INDEX ON t (n)";
+    for (name, pause, more) in
+        [("held", "PERFORM pg_sleep(0.3);", ""), ("hot", "", ""), ("moved", "", index)]
+    {
         let database = with_pageinspect(name);
-        database.psql(&format!("{TABLE}; DELETE FROM t WHERE id > 20; VACUUM t"));
+        database.psql(&format!("{TABLE}; DELETE FROM t WHERE id > 20; {more}; VACUUM t"));
         let mut psql = database.psql_command();
         psql.args(["-q", "-f", "-"]).stdin(Stdio::piped());
         psql.stdout(Stdio::null()).stderr(Stdio::null());

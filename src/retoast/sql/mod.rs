@@ -172,13 +172,43 @@ pub fn lock_and_hash(table: &str, targets: &[Target], whole_rows: bool) -> Strin
     )
 }
 
-/// Locks all rows of a block, waiting for those that others hold, and gives address and hash of each in the
-/// version that is locked.
-pub fn lock_block(table: &str, targets: &[Target], whole_rows: bool, block: u32) -> String {
+/// Locks the rows that a condition on `t` finds, waiting for those that others hold, and gives address and
+/// hash of each in the version that is locked.
+pub(crate) fn lock_held(
+    table: &str,
+    targets: &[Target],
+    whole_rows: bool,
+    condition: &str,
+) -> String {
     format!(
-        "SELECT t.ctid::pg_catalog.text, {} FROM ONLY {table} AS t WHERE {} FOR NO KEY UPDATE",
-        hash(targets, whole_rows),
-        in_blocks(&(block..block.saturating_add(1)))
+        "SELECT t.ctid::pg_catalog.text, {} FROM ONLY {table} AS t WHERE {condition} FOR NO KEY UPDATE",
+        hash(targets, whole_rows)
+    )
+}
+
+/// The columns of the primary key of the table `$1` and their types, in the key's order; none if a type is
+/// not the server's own, for then its `=` may be anything.
+pub(crate) const PRIMARY_KEY: &str = "SELECT a.attname::pg_catalog.text, \
+     pg_catalog.format_type(a.atttypid, -1) \
+     FROM pg_catalog.pg_index AS i, \
+     pg_catalog.unnest(i.indkey::pg_catalog.int2[]) WITH ORDINALITY AS k (attnum, number) \
+     JOIN pg_catalog.pg_attribute AS a ON a.attrelid = $1 AND a.attnum = k.attnum \
+     WHERE i.indrelid = $1 AND i.indisprimary AND i.indisvalid AND k.number <= i.indnkeyatts \
+     AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS x \
+       JOIN pg_catalog.pg_type AS y ON y.oid = x.atttypid \
+       WHERE x.attrelid = i.indrelid AND x.attnum = ANY (i.indkey) \
+       AND y.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace) ORDER BY k.number";
+
+/// Address and key of the rows at the addresses `$1`.
+pub(crate) fn keys(table: &str, columns: &[String]) -> String {
+    let texts: Vec<String> = columns
+        .iter()
+        .map(|column| format!("t.{}::pg_catalog.text", quote_identifier(column)))
+        .collect();
+    format!(
+        "SELECT t.ctid::pg_catalog.text, ARRAY[{}] FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
+        texts.join(", ")
     )
 }
 

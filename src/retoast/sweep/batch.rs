@@ -7,6 +7,7 @@ use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::RunError;
+use super::insist::Condition;
 use super::machine::Row;
 use super::refused::Reason;
 use super::table::Sweep;
@@ -33,18 +34,17 @@ struct Statements {
 }
 
 impl Sweep<'_> {
-    /// One transaction that re-toasts rows.
+    /// One transaction that re-toasts rows: those that nobody else has locked, or all that a condition finds.
     pub(super) async fn batch(
         &self,
         job: usize,
         rows: &[Row],
         verify: bool,
-        insists: bool,
+        insist_on: Option<&Condition>,
     ) -> Result<Done, RunError> {
-        let tried = if insists {
-            self.insist(job, rows, verify).await
-        } else {
-            self.try_batch(job, rows, verify).await
+        let tried = match insist_on {
+            Some(condition) => self.insist(job, rows, verify, condition).await,
+            None => self.try_batch(job, rows, verify).await,
         };
         match tried {
             Err(RunError::Live(LiveError::Server(error))) => {
@@ -53,7 +53,7 @@ impl Sweep<'_> {
                     return Err(error.into());
                 }
                 // its commit was sent already, and rolled it back
-                if insists || !self.goes_at_once(verify) {
+                if insist_on.is_some() || !self.goes_at_once(verify) {
                     self.rollback(job).await?;
                 }
                 Ok(match kind {
@@ -129,29 +129,6 @@ impl Sweep<'_> {
             }
         };
         if let Some((ctids, hashes)) = before {
-            self.compare(client, &stored, &ctids, hashes).await?;
-        }
-        client.batch_execute("COMMIT").await?;
-        Ok(self.done(rows, &stored, if verify { stored.rows } else { 0 }))
-    }
-
-    /// As [`Sweep::try_batch`], for all rows of the block that these are in. Rows that others hold are waited
-    /// for, no longer than any lock, and then taken in the version that they have by then.
-    async fn insist(&self, job: usize, rows: &[Row], verify: bool) -> Result<Done, RunError> {
-        let client = self.connection(job).client();
-        let table = self.ready.relation.quoted();
-        let block = rows.first().map_or(0, |row| row.ctid.block.0);
-        let lock = sql::lock_block(&table, &self.ready.targets, self.hashes_whole_rows(), block);
-        self.begin_batch(client).await?;
-        let (mut ctids, mut hashes): (Vec<String>, Vec<i64>) = (Vec::new(), Vec::new());
-        for row in client.query_typed(&lock, &[]).await? {
-            ctids.push(row.try_get(0)?);
-            hashes.push(row.try_get(1)?);
-        }
-        let update = sql::update(&table, &self.ready.targets);
-        let stored = client.query_typed(&update, &[(&ctids, Type::TEXT_ARRAY)]).await?;
-        let stored = Stored::read(&stored)?;
-        if verify {
             self.compare(client, &stored, &ctids, hashes).await?;
         }
         client.batch_execute("COMMIT").await?;

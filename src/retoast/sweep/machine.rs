@@ -565,7 +565,7 @@ impl Machine {
         self.left.found += rows.len() as u64;
         // the snapshot is given up, whatever becomes of the rows
         self.one_snapshot &= rows.is_empty();
-        if self.idle_scans >= IDLE_BEFORE_INSISTING {
+        if self.insists() {
             self.insist(&rows);
             return;
         }
@@ -588,6 +588,11 @@ impl Machine {
                 }
             }
         }
+    }
+
+    /// Whether rows that differ are waited for from now on.
+    pub fn insists(&self) -> bool {
+        self.idle_scans >= IDLE_BEFORE_INSISTING
     }
 
     /// Plans one batch for each block, which waits for rows that others hold.

@@ -8,6 +8,7 @@ use rand::RngExt;
 
 use super::error::RunError;
 use super::foresee;
+use super::insist::Keys;
 use super::machine::{Action, End, Event, Machine, Row};
 use super::policy_state::RuleScan;
 use super::scanner::Scanner;
@@ -167,6 +168,7 @@ impl Sweep<'_> {
         let mut under_way = FuturesUnordered::new();
         let mut failed: Option<RunError> = None;
         let mut prepared = false;
+        let mut keys = Keys::default();
         loop {
             if self.stopped() {
                 machine.note(Event::Stop, 0.0);
@@ -189,6 +191,7 @@ impl Sweep<'_> {
                     }
                     (scanner.tally, scanner.problems) = (Tally::default(), Vec::new());
                     scanner.hints.clear();
+                    keys.clear();
                     self.seen_rows.clear();
                     self.begin_proof(machine, &mut scanner.by_rule, report).await?;
                     // a dry run proves nothing
@@ -238,6 +241,9 @@ impl Sweep<'_> {
                         report.rows_found += rows.len() as u64;
                         report.bytes_found += rows.iter().map(|row| row.bytes).sum::<u64>();
                     }
+                    if machine.insists() {
+                        keys.note(self, scanner, &rows).await?;
+                    }
                     // a plan is read from one scan
                     Event::Scanned(if self.options.dry_run { Vec::new() } else { rows })
                 }
@@ -252,7 +258,8 @@ impl Sweep<'_> {
                         self.prepare_batches().await?;
                     }
                     let verify = self.verifies(report.batches);
-                    let task = Task::Batch { rows, verify, insists };
+                    let insist_on = insists.then(|| keys.condition(&rows));
+                    let task = Task::Batch { rows, verify, insist_on };
                     under_way.push(self.labour(job, task));
                     continue;
                 }
@@ -296,7 +303,7 @@ impl Sweep<'_> {
             }
             Action::Insist(job, rows) => {
                 let row = rows.first().map_or_else(String::new, |row| row.ctid.to_string());
-                tracing::debug!("{name}: job {job}: the block of row {row}, waiting for locks");
+                tracing::debug!("{name}: job {job}: row {row} and its like, waiting for locks");
             }
             Action::Vacuum(job) => tracing::debug!("{name}: job {job}: VACUUM"),
             Action::Sleep(time, reason) => {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::batch::Done;
 use super::error::RunError;
+use super::insist::Condition;
 use super::machine::{Event, Row};
 use super::refused::{LIMIT, MOST_SHOWN, Reason};
 use super::table::Sweep;
@@ -14,7 +15,12 @@ use crate::retoast::sizes::Sizes;
 
 /// What a job is to do.
 pub(super) enum Task {
-    Batch { rows: Vec<Row>, verify: bool, insists: bool },
+    /// Rows to re-toast. Those that `insist_on`, a condition, finds are waited for.
+    Batch {
+        rows: Vec<Row>,
+        verify: bool,
+        insist_on: Option<Condition>,
+    },
     Vacuum,
 }
 
@@ -52,15 +58,15 @@ impl Sweep<'_> {
             return Ok(Finished::Nothing);
         }
         match task {
-            Task::Batch { rows, verify, insists } => {
+            Task::Batch { rows, verify, insist_on } => {
                 let started = Instant::now();
-                let done = self.batch(job, &rows, verify, insists).await?;
+                let done = self.batch(job, &rows, verify, insist_on.as_ref()).await?;
                 let took = started.elapsed();
                 if let Done::Stored { xid, .. } = done {
                     let bytes = rows.iter().map(|row| row.bytes).sum();
                     self.keeper.batch_done(took, bytes, xid);
                 }
-                Ok(Finished::Batch { rows, done, took, insists })
+                Ok(Finished::Batch { rows, done, took, insists: insist_on.is_some() })
             }
             Task::Vacuum => {
                 let sizes = self.keeper.sizes();
