@@ -7,7 +7,7 @@ use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::RunError;
-use super::insist::Condition;
+use super::keys::Condition;
 use super::machine::Row;
 use super::refused::Reason;
 use super::table::Sweep;

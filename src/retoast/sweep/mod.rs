@@ -4,7 +4,8 @@
 //!   report begins with, and what is measured at the end.
 //! * [`table`]: what a sweep works with; [`options`]: how it goes about it; [`error`]: why it ended.
 //! * `task`: the work of a job, which is a [`batch`] or a [`vacuum`]; [`verify`]: the proof that a batch
-//!   changes no content; [`lock`]: locks in short tries; `insist`: rows that others hold nearly all the time.
+//!   changes no content; [`lock`]: locks in short tries; `insist`: rows that others
+//!   hold nearly all the time; `keys`: how they are found again.
 //! * [`scanner`], [`scan`]: the rows that are stored otherwise than chosen; `judges`: what only the
 //!   server can say of them.
 //! * [`policy_scan`], [`policy_batch`]: scans and batches by a policy; [`policy_state`]: what they
@@ -21,6 +22,7 @@ pub mod fit;
 mod foresee;
 mod insist;
 mod judges;
+mod keys;
 pub mod lock;
 pub mod machine;
 mod marks;

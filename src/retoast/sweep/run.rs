@@ -8,7 +8,7 @@ use rand::RngExt;
 
 use super::error::RunError;
 use super::foresee;
-use super::insist::Keys;
+use super::keys::Keys;
 use super::machine::{Action, End, Event, Machine, Row};
 use super::policy_state::RuleScan;
 use super::scanner::Scanner;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::batch::Done;
 use super::error::RunError;
-use super::insist::Condition;
+use super::keys::Condition;
 use super::machine::{Event, Row};
 use super::refused::{LIMIT, MOST_SHOWN, Reason};
 use super::table::Sweep;
