@@ -2,8 +2,10 @@
 
 use super::Secret;
 use super::error::{ConnectError, os_message, server_message};
+use super::life::{Raw, drive};
 use super::resolved::{ChannelBinding, Place, Resolved, SslMode, Target, TargetSession};
-use super::session::{Connection, Raw, SessionOptions, drive};
+use super::session::Connection;
+use super::settings::SessionOptions;
 use super::tls::{self, Noted};
 use rand::seq::SliceRandom;
 use std::io;

@@ -4,10 +4,12 @@
 //! [`connect`] makes a [`Connection`] of it, which can open others like itself.
 
 mod attempt;
+mod canceller;
 mod client;
 mod conninfo;
 mod error;
 mod lent;
+mod life;
 mod params;
 mod passfile;
 mod resolve;
@@ -15,6 +17,7 @@ mod resolved;
 mod secret;
 mod service;
 mod session;
+mod settings;
 mod surroundings;
 mod tls;
 mod verify;
@@ -29,7 +32,8 @@ pub use params::Params;
 pub use resolve::resolve;
 pub use resolved::Resolved;
 pub use secret::Secret;
-pub use session::{Connection, SessionOptions};
+pub use session::Connection;
+pub use settings::SessionOptions;
 #[cfg(feature = "internals")]
 pub use surroundings::FileSeen;
 pub use surroundings::{Given, Surroundings, ThisProcess};

@@ -1,0 +1,185 @@
+//! How a session is set up.
+
+use std::time::Duration;
+
+use crate::server::sql::{quote_identifier, quote_literal};
+
+/// The one setting whose value is a list of identifiers.
+pub(super) const SEARCH_PATH: &str = "search_path";
+
+/// How a session is set up: transaction by transaction, for the session may be one that a connection
+/// pooler lends for that long. Only one that is known to be this client's alone is given the settings
+/// for good ([`Connection::make_own`](super::Connection::make_own)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// Whether the server is to refuse every write.
+    pub read_only: bool,
+    /// What `pg_stat_activity` shows, unless the user has said otherwise.
+    pub application_name: String,
+    /// The longest wait for one lock.
+    pub lock_timeout: Duration,
+    /// The longest a statement may take; zero: as long as it takes.
+    pub statement_timeout: Duration,
+    /// Further settings, by name.
+    pub settings: Vec<(String, String)>,
+}
+
+impl SessionOptions {
+    /// The session of a verb that only reads, such as `inspect`.
+    pub fn read_only(verb: &str) -> SessionOptions {
+        SessionOptions { read_only: true, ..SessionOptions::read_write(verb) }
+    }
+
+    /// The session of a verb that writes.
+    pub fn read_write(verb: &str) -> SessionOptions {
+        SessionOptions {
+            read_only: false,
+            application_name: format!("toastctl {verb}"),
+            lock_timeout: Duration::from_secs(10),
+            statement_timeout: Duration::ZERO,
+            settings: Vec::new(),
+        }
+    }
+
+    /// The settings by name, on a server of this version (as `server_version_num`).
+    ///
+    /// They are no startup parameters, since connection poolers refuse unknown ones. A timeout that the
+    /// user has set through `PGOPTIONS` stays as it is.
+    pub(super) fn settings(
+        &self,
+        version: u32,
+        user_options: Option<&str>,
+    ) -> Vec<(String, String)> {
+        let milliseconds = |time: Duration| time.as_millis().to_string();
+        // whoever may make objects in another schema must not choose the operators meant here
+        let mut settings: Vec<(&str, String)> =
+            vec![(SEARCH_PATH, "pg_catalog, pg_temp".to_owned())];
+        let timeouts = [
+            ("statement_timeout", 0, milliseconds(self.statement_timeout)),
+            ("lock_timeout", 0, milliseconds(self.lock_timeout)),
+            ("idle_in_transaction_session_timeout", 90_600, "0".to_owned()),
+            ("idle_session_timeout", 140_000, "0".to_owned()),
+            ("transaction_timeout", 170_000, "0".to_owned()),
+            // a client that vanished without a word keeps its locks and snapshot no longer than this
+            ("tcp_keepalives_idle", 0, "10".to_owned()),
+            ("tcp_keepalives_interval", 0, "5".to_owned()),
+            ("tcp_keepalives_count", 0, "3".to_owned()),
+            ("tcp_user_timeout", 120_000, "25000".to_owned()),
+        ];
+        for (name, since, value) in timeouts {
+            if version >= since && !sets(user_options.unwrap_or_default(), name) {
+                settings.push((name, value));
+            }
+        }
+        for (name, value) in [
+            ("DateStyle", "ISO"),
+            ("IntervalStyle", "postgres"),
+            ("extra_float_digits", "3"),
+            ("bytea_output", "hex"),
+            ("standard_conforming_strings", "on"),
+        ] {
+            settings.push((name, value.to_owned()));
+        }
+        // compiling takes longer than any of the statements on the catalogs
+        if !sets(user_options.unwrap_or_default(), "jit") {
+            settings.push(("jit", "off".to_owned()));
+        }
+        for (name, value) in &self.settings {
+            settings.push((name, value.clone()));
+        }
+        if self.read_only {
+            settings.push(("default_transaction_read_only", "on".to_owned()));
+        }
+        settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// The statements that give these settings to the session, or to the transaction under way.
+pub(super) fn set(settings: &[(String, String)], reach: Reach) -> String {
+    let set = match reach {
+        Reach::Session => "SET",
+        Reach::Transaction => "SET LOCAL",
+    };
+    let one = |(name, value): &(String, String)| {
+        let value = if name == SEARCH_PATH { value.clone() } else { quote_literal(value) };
+        format!("{set} {} = {value};\n", setting_name(name))
+    };
+    settings.iter().map(one).collect()
+}
+
+/// How long settings hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    Session,
+    Transaction,
+}
+
+/// Whether command-line options for the backend set this parameter: `-c name=…`, `-cname=…`, `--name=…`.
+fn sets(options: &str, name: &str) -> bool {
+    options.split_whitespace().any(|word| {
+        let word = word.strip_prefix("--").or_else(|| word.strip_prefix("-c")).unwrap_or(word);
+        let set = word.split('=').next().unwrap_or_default().replace('-', "_");
+        word.contains('=') && set.eq_ignore_ascii_case(name)
+    })
+}
+
+/// The name of a setting, each part between dots quoted.
+fn setting_name(name: &str) -> String {
+    let parts: Vec<String> = name.split('.').map(quote_identifier).collect();
+    parts.join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set_up(options: &SessionOptions, version: u32, user: Option<&str>) -> String {
+        set(&options.settings(version, user), Reach::Session)
+    }
+
+    #[test]
+    fn a_reading_session_is_read_only_and_knows_what_its_server_has() {
+        let options = SessionOptions::read_only("inspect");
+        let sql = set_up(&options, 150_020, None);
+        insta::assert_snapshot!(sql, @r#"
+        SET "search_path" = pg_catalog, pg_temp;
+        SET "statement_timeout" = '0';
+        SET "lock_timeout" = '10000';
+        SET "idle_in_transaction_session_timeout" = '0';
+        SET "idle_session_timeout" = '0';
+        SET "tcp_keepalives_idle" = '10';
+        SET "tcp_keepalives_interval" = '5';
+        SET "tcp_keepalives_count" = '3';
+        SET "tcp_user_timeout" = '25000';
+        SET "DateStyle" = 'ISO';
+        SET "IntervalStyle" = 'postgres';
+        SET "extra_float_digits" = '3';
+        SET "bytea_output" = 'hex';
+        SET "standard_conforming_strings" = 'on';
+        SET "jit" = 'off';
+        SET "default_transaction_read_only" = 'on';
+        "#);
+        let local = set(&options.settings(150_020, None), Reach::Transaction);
+        assert_eq!(local, sql.replace("SET ", "SET LOCAL "));
+        let sql = set_up(&SessionOptions::read_write("retoast"), 170_000, None);
+        assert!(sql.contains("transaction_timeout") && !sql.contains("read_only"), "{sql}");
+    }
+
+    #[test]
+    fn the_users_own_timeout_stays_but_not_his_writes() {
+        let options =
+            "-c statement_timeout=5min --lock-timeout=1s -cdefault_transaction_read_only=off";
+        let sql = set_up(&SessionOptions::read_only("inspect"), 150_000, Some(options));
+        assert!(!sql.contains("statement_timeout"), "{sql}");
+        assert!(!sql.contains("\"lock_timeout"), "{sql}");
+        assert!(sql.contains("SET \"default_transaction_read_only\" = 'on'"), "{sql}");
+    }
+
+    #[test]
+    fn further_settings_are_quoted() {
+        let mut options = SessionOptions::read_only("inspect");
+        options.settings.push(("my.s\"et".into(), "it's".into()));
+        let sql = set_up(&options, 150_000, None);
+        assert!(sql.contains("SET \"my\".\"s\"\"et\" = 'it''s';"), "{sql}");
+    }
+}
