@@ -7,203 +7,26 @@
 //! snapshot has found nothing; an empty batch says nothing. Every scan begins in one snapshot, and gives
 //! it up with the first row that it finds.
 
+mod planning;
+mod terms;
+mod work;
+
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::ops::Range;
 use std::time::Duration;
 
+pub use self::terms::{Action, End, Event, Left, Reason, Row, Tuning};
+use self::work::{Batch, Work};
 use crate::disk::ItemPointer;
 
 /// Blocks that a scan reads at a time.
 pub const CHUNK: u32 = 256;
-/// The part of its time that a batch takes while other sessions are active: whoever waits for a processor
-/// or a row that it holds waits as much less.
-const BESIDE_OTHERS: f64 = 0.1;
-/// Rows that a batch has beside others all the same, if it has them at all: with fewer, what every batch
-/// costs however small it is would be most of what the others bear.
-const FEWEST_BESIDE_OTHERS: f64 = 16.0;
 /// Scans without any progress after which the sweep gives up.
 const IDLE_SCANS: u32 = 12;
-/// Rows of the first batch; later ones follow the time that batches take.
-const FIRST_BATCH: f64 = 50.0;
-/// How often a row is re-toasted by the sweep's own transactions. One that the judge still calls stored
-/// otherwise after that is counted and left.
-const MOST_TRIES: u8 = 4;
-/// Scans without any progress after which rows are waited for, not skipped while others hold them.
-const IDLE_BEFORE_INSISTING: u32 = 2;
-
-/// How the sweep goes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tuning {
-    /// Pages of a window, or with several jobs of as many windows as jobs.
-    pub window: u32,
-    /// Passes over a window.
-    pub passes: u32,
-    /// How long a batch is to take.
-    pub batch: Duration,
-    /// Bytes of values that a batch stores at the most, unless one row has more.
-    pub batch_bytes: u64,
-    /// Part of a relation's size that may be dead before it is vacuumed.
-    pub max_bloat: f64,
-    /// Transactions under way at a time, a vacuum counted.
-    pub jobs: usize,
-}
-
-/// A row to re-toast.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Row {
-    /// Where it was seen.
-    pub ctid: ItemPointer,
-    /// The transaction that inserted this version: the low half of its number.
-    pub xmin: u32,
-    /// Whether nothing that is stored shows that it differs, but only what the server made of a copy: could be
-    /// compressed, and is not. An UPDATE of the row itself says that better.
-    pub by_copy: bool,
-    /// Bytes of the chosen columns' values as stored now.
-    pub bytes: u64,
-}
-
-/// What has happened.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Event {
-    /// A scan begins: the relation has this many blocks, and with its TOAST relation this many bytes.
-    Begun {
-        /// Blocks of the heap.
-        blocks: u32,
-        /// Bytes of heap and TOAST relation.
-        bytes: u64,
-    },
-    /// A chunk was read; these rows are stored otherwise than chosen.
-    Scanned(Vec<Row>),
-    /// A batch was committed.
-    BatchDone {
-        /// Whose it was.
-        job: usize,
-        /// Rows that were re-toasted; others were locked or no longer there.
-        rows: u64,
-        /// The transaction: the low half of its number.
-        xid: u32,
-        /// How long the transaction took.
-        took: Duration,
-    },
-    /// A batch met a lock timeout or a deadlock, and nothing of it was done.
-    BatchBusy(usize),
-    /// The server refused a batch for what stands in its rows, and nothing of it was done.
-    BatchRefused(usize),
-    /// The table was vacuumed, or could not be for now.
-    Vacuumed(usize),
-    /// A job met an error or a stop that ends the sweep.
-    Failed(usize),
-    /// The scan under way goes on in another snapshot: it proves nothing any more.
-    SnapshotLost,
-    /// Somebody asked to stop.
-    Stop,
-}
-
-/// Why the sweep waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// A lock was not to be had.
-    LockTimeout,
-    /// All that is left to do is locked by others.
-    RowsLocked,
-}
-
-impl Reason {
-    /// For people.
-    pub fn text(self) -> &'static str {
-        match self {
-            Reason::LockTimeout => "a lock could not be had in time",
-            Reason::RowsLocked => "the rows left to do are locked by other transactions",
-        }
-    }
-}
-
-/// How the sweep ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// A whole scan in one snapshot has found that every row is stored as chosen.
-    Complete,
-    /// Rows are left that are not.
-    Left,
-    /// Stopped on request.
-    Stopped,
-}
-
-/// Rows that the scan under way has found stored otherwise than chosen, by what becomes of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Left {
-    /// To be re-toasted.
-    pub found: u64,
-    /// The server has refused them.
-    pub refused: u64,
-    /// The sweep has re-toasted them, and the judge still wants them otherwise.
-    pub disagreeing: u64,
-}
-
-impl Left {
-    /// All of them.
-    pub fn sum(self) -> u64 {
-        self.found + self.refused + self.disagreeing
-    }
-}
-
-/// What to do next.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// Say how many blocks there are.
-    BeginScan,
-    /// Read these blocks.
-    Scan(Range<u32>),
-    /// Have this job store these rows anew in one transaction.
-    Batch(usize, Vec<Row>),
-    /// Have this job re-toast all rows of the one block that these are in, and wait for those that others
-    /// hold: rows that are changed so often that no scan's address holds until the batch.
-    Insist(usize, Vec<Row>),
-    /// Have this job vacuum the table.
-    Vacuum(usize),
-    /// Wait until one of the jobs has done what it does.
-    Wait,
-    /// Wait, with no transaction open.
-    Sleep(Duration, Reason),
-    /// Nothing more.
-    Finish(End),
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Begin,
     Scanning,
     Ended(End),
-}
-
-/// What a job does.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Work {
-    Nothing,
-    Batch {
-        batch: Batch,
-        /// The oldest batch that was under way when this one began, itself counted: what that one and
-        /// all later ones leave behind cannot be pruned until this one has ended.
-        pins: u64,
-    },
-    Vacuum,
-}
-
-/// Rows of one window.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Batch {
-    window: u32,
-    rows: Vec<Row>,
-    /// Whether rows are waited for.
-    insists: bool,
-    /// Its number, once it has begun.
-    number: u64,
-}
-
-impl Batch {
-    fn new(window: u32, rows: Vec<Row>) -> Batch {
-        Batch { window, rows, insists: false, number: 0 }
-    }
 }
 
 /// The state of a sweep over one table.
@@ -531,79 +354,6 @@ impl Machine {
         // other jobs go on while a vacuum runs
         let part = if self.work.len() > 1 { 0.5 } else { 1.0 };
         ((self.bytes as f64 * self.tuning.max_bloat * part) as u64).max(1 << 20)
-    }
-
-    /// How many of these rows one batch takes now, by time and by bytes; at least one.
-    fn share(&self, rows: &[Row]) -> usize {
-        let wanted = self.tuning.batch.as_secs_f64() * 1000.0;
-        let mut most = self.speed.map_or(FIRST_BATCH, |speed| speed * wanted);
-        if self.others {
-            most = (most * BESIDE_OTHERS).max(most.min(FEWEST_BESIDE_OTHERS));
-        }
-        let most = (most as usize).clamp(1, 10_000).min(rows.len());
-        let mut bytes = 0u64;
-        let fits = |row: &&Row| {
-            bytes = bytes.saturating_add(row.bytes);
-            bytes <= self.tuning.batch_bytes
-        };
-        rows.iter().take(most).take_while(fits).count().max(1).min(rows.len())
-    }
-
-    fn plan(&mut self, mut rows: Vec<Row>) {
-        rows.retain(|row| {
-            let refused = self.refused.contains(&(row.ctid, row.xmin));
-            let tries = self.own.get(&row.xmin).copied().unwrap_or(0);
-            if row.by_copy && tries > 0 {
-                return false;
-            }
-            let disagrees = tries >= MOST_TRIES;
-            self.left.refused += u64::from(refused);
-            self.left.disagreeing += u64::from(disagrees && !refused);
-            !refused && !disagrees
-        });
-        rows.sort_unstable();
-        self.left.found += rows.len() as u64;
-        // the snapshot is given up, whatever becomes of the rows
-        self.one_snapshot &= rows.is_empty();
-        if self.insists() {
-            self.insist(&rows);
-            return;
-        }
-        let passes = self.tuning.passes.max(1) as usize;
-        // the pages of all windows under way are left half empty, and those of indexes and TOAST too
-        let window = (self.tuning.window / self.work.len() as u32).max(1);
-        let windows: Vec<&[Row]> =
-            rows.chunk_by(|a, b| a.ctid.block.0 / window == b.ctid.block.0 / window).collect();
-        self.last.clear();
-        // Windows take turns, pass by pass: what one transaction leaves behind can be pruned only once
-        // those that were under way at its end have ended, and by its window's next turn most have.
-        let turns = if self.work.len() > 1 { self.work.len() + 1 } else { 1 };
-        for some in windows.chunks(turns) {
-            for pass in 0..passes {
-                for rows in some {
-                    let rows: Vec<Row> = rows.iter().copied().skip(pass).step_by(passes).collect();
-                    if let Some(row) = rows.first() {
-                        self.queue.push_back(Batch::new(row.ctid.block.0 / window, rows));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Whether rows that differ are waited for from now on.
-    pub fn insists(&self) -> bool {
-        self.idle_scans >= IDLE_BEFORE_INSISTING
-    }
-
-    /// Plans one batch for each block, which waits for rows that others hold.
-    fn insist(&mut self, rows: &[Row]) {
-        self.last.clear();
-        for rows in rows.chunk_by(|a, b| a.ctid.block == b.ctid.block) {
-            if let Some(row) = rows.first() {
-                let batch = Batch::new(row.ctid.block.0, rows.to_vec());
-                self.queue.push_back(Batch { insists: true, ..batch });
-            }
-        }
     }
 }
 

@@ -8,6 +8,7 @@ mod canceller;
 mod client;
 mod conninfo;
 mod error;
+mod failed;
 mod lent;
 mod life;
 mod params;

@@ -1,5 +1,6 @@
 //! The machine in a world of its own.
 
+use super::planning::MOST_TRIES;
 use super::*;
 use crate::disk::BlockNumber;
 use std::collections::BTreeSet;
