@@ -1,76 +1,13 @@
-//! The Pareto front, the recommended candidate and the reasons, in plain words.
-
-use std::fmt;
+//! The Pareto front, and the candidate that is recommended.
 
 use super::estimate::{Figure, Figures};
+use super::workload::{Optimize, SCAN_WEIGHT, Workload};
 use crate::model::estimate::Estimate;
-
-/// `--optimize`: what counts most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Optimize {
-    /// Size, reads and writes, weighed by the workload
-    #[default]
-    Balanced,
-    /// Size
-    Size,
-    /// The time of reads, as long as the table does not grow by more than 10 %
-    Read,
-    /// Bytes and WAL per UPDATE, as long as the table does not grow by more than 10 %
-    Write,
-}
-
-/// What is known of how the table is used.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Workload {
-    /// Rows read for each row written.
-    pub reads_per_write: Option<f64>,
-    /// Where that comes from.
-    pub source: WorkloadSource,
-    /// The part of the rows read that sequential scans read, if the server's statistics tell.
-    pub scanned: Option<f64>,
-}
-
-/// Where the workload is known from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WorkloadSource {
-    /// Nothing is known: 10 reads per write are assumed.
-    #[default]
-    Assumed,
-    Given,
-    Statistics,
-    /// The texts of so many statements in `pg_stat_statements`.
-    Statements(usize),
-}
-
-impl fmt::Display for WorkloadSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WorkloadSource::Assumed => "assumed",
-            WorkloadSource::Given => "given",
-            WorkloadSource::Statistics => "pg_stat_user_tables",
-            WorkloadSource::Statements(_) => "pg_stat_statements",
-        })
-    }
-}
-
-impl Workload {
-    /// Reads for each write, assumed if not known.
-    pub fn ratio(&self) -> f64 {
-        self.reads_per_write.unwrap_or(10.0)
-    }
-
-    /// How scans that do not need the column weigh, beside one half each for size and time.
-    pub fn scan_weight(&self) -> f64 {
-        self.scanned.map_or(SCAN_WEIGHT, |part| 2.0 * SCAN_WEIGHT * part.clamp(0.0, 1.0))
-    }
-}
 
 /// Growth of the table that reads and writes may cost at most.
 const GROWTH_LIMIT: f64 = 0.10;
 /// What a change must gain, as a part, to be worth rewriting a table for.
 const LEAST_GAIN: f64 = 0.05;
-/// How scans that do not need the column weigh, if nothing is known of them: a tenfold heap by a quarter.
-const SCAN_WEIGHT: f64 = 0.1;
 /// Scores and figures that differ by less are equal; then the entry of lower rank is taken.
 const TIE: f64 = 0.01;
 
@@ -160,14 +97,16 @@ pub struct Entry {
     pub rank: u8,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recommendation {
     /// The candidate; 0 is to leave it as it is.
     pub choice: usize,
-    pub reasons: String,
+    /// The best of those that the user's wish allows, worth rewriting the table for or not.
+    pub best: Option<usize>,
 }
 
 /// The entries as they are weighed.
+#[derive(Debug)]
 struct Weighed {
     scores: Vec<Score>,
     values: Vec<f64>,
@@ -228,20 +167,18 @@ pub fn pareto(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Vec
     (0..entries.len()).map(|at| weighed.on_front(entries, at)).collect()
 }
 
-/// Picks an entry of the front; `names` are those of the entries.
-pub fn recommend(
-    entries: &[Entry],
-    names: &[String],
-    optimize: Optimize,
-    workload: &Workload,
-) -> Recommendation {
+/// Picks an entry of the front.
+pub fn recommend(entries: &[Entry], optimize: Optimize, workload: &Workload) -> Recommendation {
     let weighed = Weighed::of(entries, optimize, workload);
     let is = |flags: &[bool], at: usize| flags.get(at).copied().unwrap_or(false);
     let front = |at: usize| weighed.on_front(entries, at);
     let choice = weighed.least(entries, |at| is(&weighed.worth, at) && front(at)).unwrap_or(0);
     let best = weighed.least(entries, |at| is(&weighed.allowed, at));
-    let reasons = reasons(entries, names, choice, best, optimize, workload);
-    Recommendation { choice, reasons }
+    tracing::debug!(
+        "candidate {choice} of {} is recommended, {best:?} is the best allowed: {weighed:?}",
+        entries.len()
+    );
+    Recommendation { choice, best }
 }
 
 /// Whether the sample leaves no doubt that something gets better.
@@ -251,111 +188,6 @@ fn is_certain(entry: &Entry) -> bool {
     [f.total_bytes, f.read_cpu_ns, f.update_bytes, f.update_wal_bytes]
         .iter()
         .any(|figure| better(figure.change))
-}
-
-/// `12 % less size`.
-fn words(change: Option<Estimate>, what: &str) -> String {
-    let part = change.map_or(0.0, |c| c.estimate);
-    if part.abs() < 0.005 {
-        format!("the same {what}")
-    } else if part >= 1.0 {
-        format!("{:.1} times the {what}", 1.0 + part)
-    } else {
-        let less = if what == "buffers" { "fewer" } else { "less" };
-        let direction = if part < 0.0 { less } else { "more" };
-        format!("{:.0} % {direction} {what}", part.abs() * 100.0)
-    }
-}
-
-fn reasons(
-    entries: &[Entry],
-    names: &[String],
-    choice: usize,
-    best: Option<usize>,
-    optimize: Optimize,
-    workload: &Workload,
-) -> String {
-    let goal = match optimize {
-        Optimize::Balanced => {
-            let source: String = match workload.source {
-                WorkloadSource::Assumed => "assumed: the workload is not known".into(),
-                WorkloadSource::Given => "as given".into(),
-                WorkloadSource::Statistics => "as pg_stat_user_tables counted".into(),
-                WorkloadSource::Statements(1) => statement_source("one statement"),
-                WorkloadSource::Statements(n) => statement_source(&format!("{n} statements")),
-            };
-            let ratio = format!("{:.1}", workload.ratio());
-            format!(
-                "Size and time count equally, and scans that do not need the column {:.0} % as much \
-                 ({}); time is weighted for {} reads per write ({source}).",
-                workload.scan_weight() / 0.5 * 100.0,
-                match workload.scanned {
-                    Some(_) => "by the rows that sequential scans read",
-                    None => "assumed",
-                },
-                ratio.strip_suffix(".0").unwrap_or(&ratio)
-            )
-        }
-        Optimize::Size => {
-            "Size counts, as asked, and of about equal ones the time of reads.".into()
-        }
-        Optimize::Read => {
-            "The time of reads counts, as asked, size and scans that do not need the \
-             column a tenth as much, and the table may grow by 10 % at most."
-                .into()
-        }
-        Optimize::Write => "Bytes and WAL per UPDATE count, as asked, scans that do not need the \
-             column a tenth as much, reads a twentieth, and the table may grow by 10 % at most."
-            .into(),
-    };
-    let name = |index: usize| names.get(index).map_or("", String::as_str);
-    let effect = |index: usize| {
-        entries.get(index).map_or_else(String::new, |entry| {
-            let f = &entry.figures;
-            let space = words(f.total_bytes.change, "space");
-            let read = words(f.read_cpu_ns.change, "CPU time");
-            let write = words(f.update_wal_bytes.change, "WAL");
-            if f.heap_bytes.change.is_none_or(|change| change.estimate.abs() < 0.005) {
-                return format!("{space}, {read} per read and {write} per UPDATE");
-            }
-            format!(
-                "{space}, {read} per read, {write} per UPDATE and {} in scans that do not need the \
-                 column",
-                words(f.heap_bytes.change, "buffers")
-            )
-        })
-    };
-    if choice > 0 {
-        return format!(
-            "{} takes {} than today. {goal}",
-            capitalized(name(choice)),
-            effect(choice)
-        );
-    }
-    match best.filter(|&index| index > 0) {
-        Some(index) => format!(
-            "Leave it as it is: the best alternative, {}, would take {}, which is not worth \
-             rewriting the table. {goal}",
-            name(index),
-            effect(index)
-        ),
-        None => format!("Leave it as it is: no candidate is better. {goal}"),
-    }
-}
-
-/// What a workload guessed from texts rests on.
-fn statement_source(statements: &str) -> String {
-    format!(
-        "guessed from {statements} in pg_stat_statements whose text names table and column, by the \
-         rows returned and changed; what aggregates looked at is not among them"
-    )
-}
-
-fn capitalized(text: &str) -> String {
-    let mut chars = text.chars();
-    chars
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + chars.as_str())
 }
 
 #[cfg(test)]
@@ -382,8 +214,7 @@ mod tests {
     }
 
     fn choice(entries: &[Entry], optimize: Optimize) -> usize {
-        let names = vec![String::from("x"); entries.len()];
-        recommend(entries, &names, optimize, &Workload::default()).choice
+        recommend(entries, optimize, &Workload::default()).choice
     }
 
     #[test]
@@ -460,10 +291,9 @@ mod tests {
         let today = moved(100.0, 1000.0, 1.0);
         // a tenth faster to read, and half as much again to scan
         let entries = [today, moved(150.0, 1000.0, 0.87)];
-        let names = vec![String::from("x"); 2];
         let choice = |scanned| {
             let workload = Workload { scanned: Some(scanned), ..Workload::default() };
-            recommend(&entries, &names, Optimize::Balanced, &workload).choice
+            recommend(&entries, Optimize::Balanced, &workload).choice
         };
         assert_eq!([choice(0.0), choice(1.0)], [1, 0]);
     }
@@ -491,31 +321,12 @@ mod tests {
         ) {
             let mut entries = vec![entry(1.0, 1.0, 1.0, 0)];
             entries.extend(candidates);
-            let names = vec![String::from("x"); entries.len()];
             let workload = Workload { reads_per_write: Some(ratio), scanned, ..Workload::default() };
             for optimize in [Optimize::Balanced, Optimize::Size, Optimize::Read, Optimize::Write] {
-                let choice = recommend(&entries, &names, optimize, &workload).choice;
+                let choice = recommend(&entries, optimize, &workload).choice;
                 let front = pareto(&entries, optimize, &workload);
                 prop_assert!(front[choice], "{choice} {optimize:?} {front:?} {entries:#?}");
             }
         }
-    }
-
-    #[test]
-    fn reasons_are_sentences() {
-        let entries = [entry(1.0, 1.0, 1.0, 0), entry(0.8, 0.7, 2.5, 1)];
-        let names = ["today".to_owned(), "extended lz4".to_owned()];
-        let workload = Workload {
-            reads_per_write: Some(100.0),
-            source: WorkloadSource::Statistics,
-            scanned: Some(0.5),
-        };
-        let r = recommend(&entries, &names, Optimize::Read, &workload);
-        insta::assert_snapshot!(r.reasons, @"Extended lz4 takes 20 % less space, 30 % less CPU time per read and 2.5 times the WAL per UPDATE than today. The time of reads counts, as asked, size and scans that do not need the column a tenth as much, and the table may grow by 10 % at most.");
-        let texts = Workload { source: WorkloadSource::Statements(3), ..workload };
-        let r = recommend(&entries[..1], &names[..1], Optimize::Balanced, &texts);
-        insta::assert_snapshot!(r.reasons, @"Leave it as it is: no candidate is better. Size and time count equally, and scans that do not need the column 20 % as much (by the rows that sequential scans read); time is weighted for 100 reads per write (guessed from 3 statements in pg_stat_statements whose text names table and column, by the rows returned and changed; what aggregates looked at is not among them).");
-        let r = recommend(&entries[..1], &names[..1], Optimize::Balanced, &workload);
-        insta::assert_snapshot!(r.reasons, @"Leave it as it is: no candidate is better. Size and time count equally, and scans that do not need the column 20 % as much (by the rows that sequential scans read); time is weighted for 100 reads per write (as pg_stat_user_tables counted).");
     }
 }

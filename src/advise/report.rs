@@ -6,7 +6,8 @@ use super::estimate::{Figures, Scope, figures};
 use super::facts::TableFacts;
 use super::plan::{Done, Limit, Plan};
 use super::pluggable::Pluggable;
-use super::recommend::{Entry, Workload, WorkloadSource, pareto, recommend};
+use super::reasons::reasons;
+use super::recommend::{Entry, pareto, recommend};
 use super::request::Options;
 use super::result::{
     CandidateReport, Files, FormCounts, RecommendationReport, Report, SCHEMA, SampleReport,
@@ -15,6 +16,7 @@ use super::result::{
 use super::statements::{Named, Statements, Verdict, verdict};
 use super::tally::{Tally, VariantTally};
 use super::variant::{PRESENT, TODAY, Variants};
+use super::workload::{Optimize, Workload, WorkloadSource};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
@@ -83,7 +85,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
         })
         .collect();
     let names: Vec<String> = shown.iter().map(|s| s.name.clone()).collect();
-    let recommendation = recommend(&entries, &names, options.optimize, &workload);
+    let recommendation = recommend(&entries, options.optimize, &workload);
     let front = pareto(&entries, options.optimize, &workload);
     let blocks: f64 = tally.blocks().iter().sum();
     let scale = if blocks > 0.0 { f64::from(sample.total()) / blocks } else { 0.0 };
@@ -161,7 +163,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             .collect(),
         recommendation: RecommendationReport {
             candidate: recommendation.choice,
-            reasons: recommendation.reasons,
+            reasons: reasons(&entries, &names, recommendation, options.optimize, &workload),
             sql: chosen
                 .map(|s| commands::sql(target, &variants.present, &s.settings, gathered.page))
                 .unwrap_or_default(),
@@ -213,8 +215,7 @@ fn silence(gathered: &Gathered<'_>, verdict: Verdict) -> Option<String> {
     }
 }
 
-fn optimize_name(optimize: super::recommend::Optimize) -> &'static str {
-    use super::recommend::Optimize;
+fn optimize_name(optimize: Optimize) -> &'static str {
     match optimize {
         Optimize::Balanced => "balanced",
         Optimize::Size => "size",

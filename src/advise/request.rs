@@ -1,7 +1,7 @@
 //! What is asked of `advise-threshold`.
 
 use super::candidate::Narrowing;
-use super::recommend::Optimize;
+use super::workload::Optimize;
 use crate::heap::sample::SampleSize;
 
 /// What is asked.

@@ -110,6 +110,12 @@ impl Advisor {
         let compressed = variants.iter().filter(|v| !v.methods.is_empty()).map(|v| v.column);
         let bytes = probe.bytes_per_block(&compressed.collect::<Vec<_>>());
         let plan = Plan::new(sample, seed, total, bytes);
+        tracing::debug!(
+            "{name}: {} columns; {} of {total} blocks, {:.1} % of their rows, {bytes:.0} bytes a block to fetch",
+            columns.len(),
+            plan.sample.chosen(),
+            plan.fraction * 100.0
+        );
         let tallies = run.all(&plan, &variants, facts.fillfactor).await?;
         let gathered = |tally, variants| Gathered {
             server: ServerReport {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::connect::{ConnectionArgs, HelpFlag};
-use crate::advise::recommend::Optimize;
+use crate::advise::workload::Optimize;
 use crate::disk::desc::Storage;
 use crate::heap::sample::SampleSize;
 use crate::model::policy::{MethodChoice, Policy};

@@ -61,6 +61,7 @@ impl Inspector {
     ) -> Result<RelationReport, LiveError> {
         let connection = self.connections.first().ok_or_else(no_client)?;
         let name = relation.display_name();
+        tracing::debug!("{name}: SQL functions are used: {why}");
         self.progress.begin(&name, 0);
         let read = async || functions::groups(connection.client(), &self.server, relation).await;
         let (live, groups) = connection.reading(read).await?;

@@ -55,6 +55,12 @@ impl Inspector {
             Some(sampling) => sampling.draw(total_blocks),
             None => Sample::all(total_blocks),
         };
+        tracing::debug!(
+            "{}: {} of {total_blocks} blocks are read, on {} connections",
+            target.name,
+            sample.chosen(),
+            self.connections.len()
+        );
         worker.scan.blocks = sampling.map(|_| BlockSums::new(target.desc.attributes.len()));
         self.progress.begin(&target.name, u64::from(sample.chosen()));
         worker.queue = Arc::new(Mutex::new(sample));

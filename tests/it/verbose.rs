@@ -52,6 +52,12 @@ fn each_statement_is_told_with_its_time_and_the_output_is_the_same() {
         assert!(!quiet.stderr.contains("DEBUG") && !quiet.stderr.contains(" ms: "), "{quiet:?}");
         assert!(decisions.stderr.contains("DEBUG connected, "), "{}", decisions.stderr);
         assert!(decisions.stderr.contains("DEBUG t: [Found {"), "{}", decisions.stderr);
+        let decided = match verb[0] {
+            "inspect" => "blocks are read, on ",
+            "advise-threshold" => " is the best allowed: ",
+            _ => "a scan begins",
+        };
+        assert!(decisions.stderr.contains(decided), "{}", decisions.stderr);
         assert!(!decisions.stderr.contains("SELECT"), "{}", decisions.stderr);
         assert!(all.stderr.contains("DEBUG connected, "), "{}", all.stderr);
         let statement = |line: &str| {
