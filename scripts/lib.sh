@@ -240,6 +240,10 @@ fetch_postgres() {
 # the settings given as arguments, and points libpq's programs at it. It is gone when the script ends.
 start_server() {
     server_bin=$(pg_main_bindir) || return 1
+    trap stop_server EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
     server_dir=$(mktemp -d "${TMPDIR:-/tmp}/toastctl-XXXXXX") || return 1
     server_user=
     if [ "$(id -u)" -eq 0 ]; then
@@ -248,8 +252,6 @@ start_server() {
         id "$server_user" >/dev/null 2>&1 || server_user=nobody
         chown "$server_user" "$server_dir" || return 1
     fi
-    trap stop_server EXIT
-    trap 'exit 130' INT TERM
     as_server "$server_bin/initdb" -D "$server_dir/data" -A trust -U postgres -E UTF8 \
         --locale=C.UTF-8 --no-sync >/dev/null || return 1
     {

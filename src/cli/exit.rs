@@ -11,7 +11,8 @@ pub enum Exit {
     /// Everything that was asked for was done. A closed pipe on standard output is no failure either.
     Ok = 0,
     /// Done in part or not at all: something could not be read, the server refused a statement,
-    /// or the result is not what was asked to be reached. What could be printed was printed.
+    /// or the result is not what was asked to be reached, or could not be seen to be. What could be printed
+    /// was printed.
     Incomplete = 1,
     /// The arguments, or the input they name, make no sense; nothing was done.
     Usage = 2,
@@ -37,7 +38,9 @@ impl Exit {
     pub fn meaning(self) -> &'static str {
         match self {
             Exit::Ok => "everything was done",
-            Exit::Incomplete => "something could not be read or done; the messages say what",
+            Exit::Incomplete => {
+                "something could not be read, done or verified; the messages say what"
+            }
             Exit::Usage => "bad arguments or bad input; nothing was done",
             Exit::Connection => "the connection could not be made, or was lost",
             Exit::Stopped => "stopped on request; the same command goes on",

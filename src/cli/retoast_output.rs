@@ -72,7 +72,7 @@ impl Sink<Swept> for RetoastOutput {
 fn worst(report: &Report) -> Exit {
     let tables = report.tables.iter().map(|table| match table.outcome {
         Outcome::Complete | Outcome::Planned => Exit::Ok,
-        Outcome::Incomplete | Outcome::Failed => Exit::Incomplete,
+        Outcome::Incomplete | Outcome::Unverified | Outcome::Failed => Exit::Incomplete,
         Outcome::Stopped => Exit::Stopped,
     });
     let departure = report.departure.iter().map(|departure| {

@@ -37,7 +37,19 @@ pub fn write(
 /// How it ended, by what the last scan found.
 fn headline(table: &TableReport) -> String {
     match table.outcome {
-        Outcome::Complete => "complete: all values are stored as chosen".to_owned(),
+        Outcome::Complete if table.places_seen => {
+            "complete: all values are stored as chosen".to_owned()
+        }
+        Outcome::Complete => {
+            "compression is as chosen for all values; their place (in the row or out of line) was not \
+             verified"
+                .to_owned()
+        }
+        Outcome::Unverified => {
+            "not verified: compression is as chosen for all values, but their place (in the row or out of \
+             line), which is part of the choice, could not be seen"
+                .to_owned()
+        }
         Outcome::Incomplete if table.rows_left > 0 => {
             format!(
                 "incomplete: {} left that {} not stored as chosen",
@@ -76,6 +88,11 @@ fn tables(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()>
         }
         one(table, style, out)?;
     }
+    let swept: Vec<&TableReport> = report.tables.iter().filter(|table| was_swept(table)).collect();
+    if swept.len() > 1 {
+        let net = net(&format!("all {} tables", swept.len()), &swept);
+        writeln!(out, "\n{}", wrapped(&net, style.width(), 0))?;
+    }
     match &report.departure {
         Some(departure) => {
             if !report.tables.is_empty() {
@@ -88,18 +105,15 @@ fn tables(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()>
 }
 
 fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()> {
-    writeln!(
-        out,
+    let width = style.width();
+    let first = format!(
         "{}, {} to {}: {}",
         printable(&table.relation),
         printable(&table.columns.join(", ")),
         table.toaster,
         first_line(table)
-    )?;
-    let width = match style {
-        Style::Terminal(width) => width,
-        Style::Markdown => None,
-    };
+    );
+    writeln!(out, "{}", wrapped(&first, width, 4))?;
     let mut line = |what: &str, sql: &str| {
         writeln!(out, "{}", wrapped(&format!("{what}: {}", printable(sql)), width, 5))
     };
@@ -124,8 +138,7 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         table.rows_stored,
         table.rows_verified
     )?;
-    writeln!(
-        out,
+    let work = format!(
         "work: {} (longest {} ms), {}, {}, {}, {} of WAL, {:.1} s",
         counted(table.batches, "transaction"),
         table.longest_batch_ms,
@@ -134,7 +147,8 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         counted(table.retries, "retry"),
         size(table.wal_bytes),
         table.elapsed_ms as f64 / 1000.0
-    )?;
+    );
+    writeln!(out, "{}", wrapped(&work, width, 6))?;
     if table.longest_lock_wait_ms >= WORTH_TELLING_MS {
         writeln!(out, "locks: longest wait {} ms", table.longest_lock_wait_ms)?;
     }
@@ -200,9 +214,53 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         writeln!(out, "left: rows that row security hides from this user were not looked at")?;
     }
     for note in &table.notes {
-        writeln!(out, "note: {}", printable(note))?;
+        writeln!(out, "{}", wrapped(&format!("note: {}", printable(note)), width, 6))?;
+    }
+    if was_swept(table) {
+        writeln!(out)?;
+        let net = net(&printable(&table.relation), &[table]);
+        writeln!(out, "{}", wrapped(&net, width, 0))?;
     }
     Ok(())
+}
+
+fn was_swept(table: &TableReport) -> bool {
+    table.outcome != Outcome::Planned
+}
+
+/// What came of it all, in a sentence. Times of several tables are added up.
+fn net(name: &str, tables: &[&TableReport]) -> String {
+    let sum = |part: fn(&TableReport) -> u64| {
+        tables.iter().map(|table| part(table)).fold(0, u64::saturating_add)
+    };
+    let known = |part: fn(&TableReport) -> Option<u64>| -> Option<u64> {
+        tables
+            .iter()
+            .map(|table| part(table))
+            .try_fold(0u64, |all, one| Some(all.saturating_add(one?)))
+    };
+    let longest = tables.iter().map(|table| table.elapsed_ms).fold(0, u64::saturating_add);
+    let mut net = format!(
+        "{name}: {} before, {} now (heap, TOAST, indexes); {} re-toasted in {:.1} s; ",
+        size(sum(|table| table.before.sum())),
+        size(sum(|table| table.after.sum())),
+        rows(sum(|table| table.rows_stored)),
+        longest as f64 / 1000.0
+    );
+    match (known(|table| table.rewrite_gives_bytes), known(|table| table.vacuum_gives_bytes)) {
+        (Some(0), _) => net.push_str("neither VACUUM nor VACUUM FULL would give anything back."),
+        (Some(all), Some(0)) => net.push_str(&format!(
+            "VACUUM FULL or pg_repack would give back about {}, VACUUM nothing.",
+            size(all)
+        )),
+        (Some(all), Some(at_end)) => net.push_str(&format!(
+            "VACUUM (INDEX_CLEANUP ON) would give back {}, VACUUM FULL or pg_repack about {}.",
+            size(at_end),
+            size(all)
+        )),
+        _ => net.push_str("what VACUUM would give back is not known without pages."),
+    }
+    net
 }
 
 /// What values are or will be stored as, by when.

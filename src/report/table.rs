@@ -44,6 +44,16 @@ pub enum Style {
     Markdown,
 }
 
+impl Style {
+    /// The terminal's width.
+    pub fn width(self) -> Option<usize> {
+        match self {
+            Style::Terminal(width) => width,
+            Style::Markdown => None,
+        }
+    }
+}
+
 /// Rows under heads.
 #[derive(Debug, Clone, Default)]
 pub struct Grid {

@@ -34,6 +34,8 @@ pub struct Report {
 pub enum Outcome {
     /// A whole scan found that all values comply.
     Complete,
+    /// A whole scan found none that does not, but could not see where values stand, which is part of the choice.
+    Unverified,
     /// Values are left that do not comply.
     Incomplete,
     /// Stopped on request.
@@ -199,6 +201,13 @@ pub struct TableReport {
     pub skipped: Vec<SkippedRow>,
     /// What is expected, if only a plan was asked for.
     pub plan: Option<Plan>,
+    /// Whether the scans saw which values are out of line.
+    pub places_seen: bool,
+    /// Bytes that the files would be smaller by if they were written anew, from a sample of pages; with pages
+    /// only, after a sweep.
+    pub rewrite_gives_bytes: Option<u64>,
+    /// Those of them that VACUUM gives back, which cuts off empty pages at the ends of heap and TOAST relation.
+    pub vacuum_gives_bytes: Option<u64>,
     /// What should be known besides.
     pub notes: Vec<String>,
 }

@@ -45,6 +45,11 @@ impl Pageinspect {
         format!("{}.get_raw_page", quote_identifier(&self.schema))
     }
 
+    /// `page_header` with its schema.
+    pub fn page_header(&self) -> String {
+        format!("{}.page_header", quote_identifier(&self.schema))
+    }
+
     /// Whether blocks are numbered in bigint, since version 1.9; integer before.
     pub fn takes_bigint(&self) -> bool {
         let mut parts = self.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));

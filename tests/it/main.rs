@@ -67,6 +67,7 @@ mod retoast_stalled;
 mod retoast_standby;
 mod retoast_stuck;
 mod retoast_trial;
+mod retoast_verdict;
 mod server;
 mod standin;
 mod table_files;

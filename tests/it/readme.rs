@@ -69,16 +69,27 @@ fn the_session_is_what_the_program_prints() {
         return;
     }
     let database = server.create_database("readme");
-    database.psql(&std::fs::read_to_string(root.join("scripts/demo.sql")).unwrap());
+    for file in ["scripts/demo.sql", "scripts/demo-growth.sql"] {
+        database.psql(&std::fs::read_to_string(root.join(file)).unwrap());
+    }
     let mut printed = String::new();
     let mut commands = 0;
     for line in session.lines().filter_map(|line| line.strip_prefix("$ ")) {
-        let mut command = toastctl();
-        command.args(words(line)).args(["-d", &database.conninfo()]).env("COLUMNS", COLUMNS);
-        let output = run(&mut command);
-        assert_eq!(output.code, Some(0), "{line}: {}", output.stderr);
+        let stdout = match line.strip_prefix("psql -c ") {
+            Some(sql) => run(database.psql_command().args(["-c", sql.trim_matches('\'')])).ok(),
+            None => {
+                let mut command = toastctl();
+                command
+                    .args(words(line))
+                    .args(["-d", &database.conninfo()])
+                    .env("COLUMNS", COLUMNS);
+                let output = run(&mut command);
+                assert_eq!(output.code, Some(0), "{line}: {}", output.stderr);
+                output.stdout
+            }
+        };
         let gap = if commands == 0 { "" } else { "\n" };
-        printed.push_str(&format!("{gap}$ {line}\n{}", output.stdout));
+        printed.push_str(&format!("{gap}$ {line}\n{stdout}"));
         commands += 1;
     }
     assert!(commands >= 3, "{session}");

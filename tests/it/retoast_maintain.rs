@@ -90,7 +90,7 @@ fn passwords_are_left_to_the_password_file() {
     let auth = Auth::Scram { password: password.replace("%40", "@") };
     let server = Server::start(&Options { auth, tcp: true, ..Options::default() });
     let database = server.database("postgres");
-    database.psql("CREATE TABLE t (id int, v text)");
+    database.psql("CREATE EXTENSION pageinspect; CREATE TABLE t (id int, v text)");
     let home = tempfile::tempdir().unwrap();
     let secret = password.replace("%40", "@").replace('\\', "\\\\").replace(':', "\\:");
     let pgpass = format!("*:*:*:*:{secret}\n");

@@ -92,7 +92,10 @@ pub const EXIT_CODES: Topic = Topic {
         (
             "1",
             "Something could not be read or done; what could be printed was printed. The messages \
-             name table, block and item, or the server's error. Mend that and repeat the command.",
+             name table, block and item, or the server's error. Mend that and repeat the command. Of \
+             retoast also \"not verified\": nothing is left that could be seen, but without pages it is \
+             not seen which values are out of line, and --target, main, plain or a policy (before 17) \
+             are about that.",
         ),
         ("2", "Bad arguments or bad input; nothing was done. The HINT says what is possible."),
         (

@@ -8,6 +8,7 @@
 //! * [`definition`]: settings and definition, read again while the sweep runs; [`difference`]: what is no longer
 //!   what it was.
 //! * [`privileges`]: what this user may do.
+//! * [`seen_places`]: whether scans see which values are out of line, and whether that matters.
 //! * `owner`: whose code a sweep runs, and as whom.
 //! * [`parents`]: partitioned parents; [`origin`]: keeping subscribers out of it.
 
@@ -26,6 +27,7 @@ pub mod privileges;
 pub mod ready;
 pub mod refusal;
 pub(crate) mod seen;
+pub(crate) mod seen_places;
 pub mod shapes;
 pub(crate) mod touch;
 pub(crate) mod triggers;

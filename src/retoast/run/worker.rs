@@ -4,12 +4,14 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use super::free_space;
 use super::sessions::{Sessions, WorkerSessions};
 use crate::retoast::check::ready::Ready;
+use crate::retoast::check::seen_places;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
-use crate::retoast::result::TableReport;
+use crate::retoast::result::{Outcome, TableReport};
 use crate::retoast::sink::Results;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::options::Options;
@@ -69,7 +71,7 @@ impl Tables<'_, '_> {
                     return self.results.failed(position, failed.placed(&name));
                 }
             };
-            let (report, ended) = self.sweep(&mut worker, ready, since, doubt).await;
+            let (mut report, ended) = self.sweep(&mut worker, ready, since, doubt).await;
             let mut failed = None;
             if let Err(error) = ended {
                 self.begin_no_more();
@@ -83,12 +85,41 @@ impl Tables<'_, '_> {
             {
                 failed.get_or_insert(Failed::new(Kind::Incomplete, error.to_string()));
             }
+            if let Some(report) = &mut report {
+                self.look_after(&worker, ready, report).await;
+            }
             if let Some(failed) = failed {
                 self.results.failed(position, failed);
             }
             if report.is_some_and(|report| !self.results.found(position, report)) {
                 self.begin_no_more();
             }
+        }
+    }
+
+    /// What is to be said of a table once it is swept: what nobody has seen is not called complete, and what is
+    /// free in its files.
+    async fn look_after(&self, worker: &WorkerSessions, ready: &Ready, report: &mut TableReport) {
+        let server = &self.sessions.server;
+        if report.outcome == Outcome::Complete
+            && !report.places_seen
+            && seen_places::are_chosen(ready, server)
+        {
+            report.outcome = Outcome::Unverified;
+        }
+        let ScanSource::Pages(pageinspect) = self.source else { return };
+        if matches!(report.outcome, Outcome::Planned | Outcome::Failed) {
+            return;
+        }
+        let looked =
+            free_space::look(&worker.reader, pageinspect, &ready.relation, server.page_size);
+        match looked.await {
+            Ok(free) => {
+                report.rewrite_gives_bytes = Some(free.all);
+                report.vacuum_gives_bytes = Some(free.at_end);
+            }
+            // the work is done, and only its sum is short of a figure
+            Err(error) => tracing::debug!("{}: free space: {error}", report.relation),
         }
     }
 

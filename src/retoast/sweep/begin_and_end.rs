@@ -6,6 +6,7 @@ use super::error::RunError;
 use super::lock::LOCK_CLASS;
 use super::scan_source::ScanSource;
 use super::table::{Sweep, millis};
+use crate::retoast::check::seen_places;
 use crate::retoast::result::{Outcome, TableReport};
 use crate::retoast::sql;
 
@@ -63,6 +64,9 @@ impl Sweep<'_> {
             skipped: Vec::new(),
             pauses: Vec::new(),
             plan: None,
+            places_seen: self.sees_places(),
+            rewrite_gives_bytes: None,
+            vacuum_gives_bytes: None,
             notes: self.notes(),
         };
         Ok((report, self.wal().await?))
@@ -85,14 +89,15 @@ impl Sweep<'_> {
         Ok(())
     }
 
+    fn sees_places(&self) -> bool {
+        let pages = matches!(self.source, ScanSource::Pages(_));
+        seen_places::are_seen(self.ready, pages, self.server)
+    }
+
     fn notes(&self) -> Vec<String> {
         let mut notes = self.ready.notes.clone();
-        if matches!(self.source, ScanSource::Functions) && !self.server.has_toast_chunk_id() {
-            notes.push(
-                "without pages nothing tells before PostgreSQL 17 whether a compressed value is in \
-                 its row: values are not moved for their place alone"
-                    .to_owned(),
-            );
+        if !self.sees_places() {
+            notes.push(seen_places::NOTE.to_owned());
         }
         if self.ready.triggers_fire {
             notes.push("triggers fire for every row re-toasted".to_owned());
