@@ -8,7 +8,7 @@ use crate::server::sql::{quote_identifier, quote_qualified};
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy)]
-pub struct Target<'a> {
+pub struct CommandTarget<'a> {
     pub schema: &'a str,
     pub table: &'a str,
     pub column: &'a str,
@@ -17,7 +17,7 @@ pub struct Target<'a> {
 /// The statements that bring the column from `present` to `wanted`. A policy's column is `EXTERNAL`:
 /// what arrives compressed stays so, and nothing else is compressed.
 pub fn sql(
-    target: Target<'_>,
+    target: CommandTarget<'_>,
     present: &Settings,
     wanted: &Settings,
     page: PageSize,
@@ -48,7 +48,7 @@ pub fn sql(
 }
 
 /// The command that re-toasts the column's values as `wanted`.
-pub fn command(target: Target<'_>, present: &Settings, wanted: &Settings) -> String {
+pub fn command(target: CommandTarget<'_>, present: &Settings, wanted: &Settings) -> String {
     let mut out = format!(
         "toastctl retoast {} --column{}{}",
         shell_quoted(&format!("{}.{}", pattern(target.schema), pattern(target.table))),
@@ -108,8 +108,8 @@ mod tests {
         let pglz = MethodChoice::One(Method::Pglz);
         let lz4 = MethodChoice::One(Method::Lz4);
         let present = settings(Storage::Extended, pglz, "always", 2032);
-        let plain = Target { schema: "public", table: "docs", column: "js" };
-        let odd = Target { schema: "My Schema", table: "it's", column: "a\"b" };
+        let plain = CommandTarget { schema: "public", table: "docs", column: "js" };
+        let odd = CommandTarget { schema: "My Schema", table: "it's", column: "a\"b" };
         let page = PageSize::DEFAULT;
         let mut all = String::new();
         for (target, wanted) in [

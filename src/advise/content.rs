@@ -58,7 +58,7 @@ impl Known {
 
 /// A live row of the sample.
 #[derive(Debug, Clone)]
-pub struct Row<'p> {
+pub struct SampledRow<'p> {
     pub ctid: ItemPointer,
     /// What the tally needs of it.
     pub facts: SampleRow,
@@ -82,7 +82,7 @@ pub fn rows_of_page<'p>(
     page_size: PageSize,
     mut judge: impl FnMut(ItemPointer, &HeapTuple<'_>) -> Visibility,
     problems: &mut Problems,
-) -> Vec<Row<'p>> {
+) -> Vec<SampledRow<'p>> {
     let mut problem = |item: Option<u16>, message: String| {
         let place = Place { block: Some(block), item, ..Place::of(relation) };
         problems.add(Problem { place, message });
@@ -120,9 +120,9 @@ fn row<'p>(
     tuple_length: u32,
     desc: &TupleDesc,
     page_size: PageSize,
-) -> Result<Row<'p>, String> {
+) -> Result<SampledRow<'p>, String> {
     let columns = desc.attributes.len();
-    let mut row = Row {
+    let mut row = SampledRow {
         ctid,
         facts: SampleRow { values: Vec::with_capacity(columns), tuple_length },
         values: Vec::with_capacity(columns),
@@ -195,7 +195,7 @@ fn row<'p>(
     Ok(row)
 }
 
-impl<'p> Row<'p> {
+impl<'p> SampledRow<'p> {
     /// The pointer of a value out of line of which a size with one of `methods` is not yet known.
     pub fn must_fetch(&self, column: usize, methods: &[Method]) -> Option<ToastPointer> {
         let Value { known, pointer, .. } = self.values.get(column)?;
@@ -254,7 +254,7 @@ impl<'p> Row<'p> {
         &'r mut self,
         compressor: &'r mut datum::Compressor,
     ) -> (&'r SampleRow, impl FnMut(usize, Method) -> Option<u32> + use<'r, 'p>) {
-        let Row { facts, values, .. } = self;
+        let SampledRow { facts, values, .. } = self;
         (facts, move |column, method| values.get_mut(column)?.compressed_size(method, compressor))
     }
 

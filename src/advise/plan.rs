@@ -44,7 +44,7 @@ pub(super) struct Done {
 }
 
 /// What is to be read.
-pub(super) struct Plan {
+pub(super) struct SamplePlan {
     pub(super) sample: Sample,
     /// The part of the blocks' rows whose values are looked at.
     pub(super) fraction: f64,
@@ -55,17 +55,22 @@ pub(super) struct Plan {
     shuffled: Option<Vec<BlockNumber>>,
 }
 
-impl Plan {
+impl SamplePlan {
     /// For a relation of `total` blocks, with `bytes_per_block` of values, decompressed, that must be compressed.
     pub(super) fn new(
         size: Option<SampleSize>,
         seed: u64,
         total: u32,
         bytes_per_block: f64,
-    ) -> Plan {
+    ) -> SamplePlan {
         if let Some(size) = size {
             let sample = Sampling { size, seed }.draw(total);
-            return Plan { sample, fraction: 1.0, batch: batch(bytes_per_block), shuffled: None };
+            return SamplePlan {
+                sample,
+                fraction: 1.0,
+                batch: batch(bytes_per_block),
+                shuffled: None,
+            };
         }
         let blocks = SampleSize::Percent(1.0).of(total).clamp(LEAST_BLOCKS, MOST_BLOCKS);
         let sample = Sample::new(total, blocks, seed);
@@ -74,7 +79,7 @@ impl Plan {
         let mut shuffled: Vec<BlockNumber> = sample.clone().collect();
         shuffled.shuffle(&mut ChaCha8Rng::seed_from_u64(seed ^ 0x6F72_6465));
         let batch = batch(bytes_per_block * fraction);
-        Plan { sample, fraction, batch, shuffled: Some(shuffled) }
+        SamplePlan { sample, fraction, batch, shuffled: Some(shuffled) }
     }
 
     /// The blocks in the order in which they are read.
@@ -108,12 +113,12 @@ mod tests {
 
     #[test]
     fn a_sample_is_bounded_by_blocks_rows_bytes_and_time() {
-        let plan = Plan::new(None, 1, 10_000_000, 100_000.0);
+        let plan = SamplePlan::new(None, 1, 10_000_000, 100_000.0);
         assert_eq!((plan.sample.chosen(), plan.batch), (3000, 64));
         assert!((plan.fraction - 64e6 / 3e8).abs() < 1e-9);
-        let small = Plan::new(None, 1, 100, 1000.0);
+        let small = SamplePlan::new(None, 1, 100, 1000.0);
         assert_eq!((small.sample.chosen(), small.fraction, small.batch), (100, 1.0, 64));
-        let large = Plan::new(None, 1, 1000, 1e9);
+        let large = SamplePlan::new(None, 1, 1000, 1e9);
         assert_eq!((large.sample.chosen(), large.batch), (200, 12));
         let done = |blocks, read, raw, seconds| {
             let time = Duration::from_secs(seconds);
@@ -126,7 +131,7 @@ mod tests {
         assert_eq!(done(40, 0, 0, 3), Some(Limit::Time));
         // all was read
         assert_eq!(done(3000, u64::MAX, 0, 60), None);
-        let asked = Plan::new(Some(SampleSize::Blocks(5000)), 1, 10_000, 1e9);
+        let asked = SamplePlan::new(Some(SampleSize::Blocks(5000)), 1, 10_000, 1e9);
         assert_eq!((asked.sample.chosen(), asked.fraction, asked.batch), (5000, 1.0, 1));
         let done = Done { blocks: 40, read: u64::MAX, raw: 0, time: Duration::MAX };
         assert_eq!(asked.limit(&done), None);
@@ -134,7 +139,7 @@ mod tests {
 
     #[test]
     fn every_beginning_of_a_sample_is_spread_over_the_relation() {
-        let plan = Plan::new(None, 1, 100_000, 1.0);
+        let plan = SamplePlan::new(None, 1, 100_000, 1.0);
         let mut first: Vec<u32> = plan.blocks().take(100).map(|block| block.0).collect();
         assert!(first.iter().any(|&block| block > 90_000));
         assert!(first.iter().any(|&block| block < 10_000));

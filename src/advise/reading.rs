@@ -8,9 +8,9 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::advisor::{AdviseError, Advisor};
-use super::content::{Row, rows_of_page};
+use super::content::{SampledRow, rows_of_page};
 use super::fetch;
-use super::plan::{Done, Plan};
+use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
 use super::tally::Tally;
 use super::variant::{self, ColumnError, Variants};
@@ -92,7 +92,7 @@ impl Reading<'_> {
     }
 
     /// The live rows of each page.
-    fn rows<'p>(&mut self, pages: &'p Pages) -> Vec<Vec<Row<'p>>> {
+    fn rows<'p>(&mut self, pages: &'p Pages) -> Vec<Vec<SampledRow<'p>>> {
         let name = self.relation.display_name();
         let mut out = Vec::new();
         for (block, bytes) in pages.iter() {
@@ -144,7 +144,7 @@ impl Reading<'_> {
     /// Reads the sample and adds it up, for each column.
     pub(super) async fn all(
         &mut self,
-        plan: &Plan,
+        plan: &SamplePlan,
         variants: &[Variants],
         fillfactor: u8,
     ) -> Result<Vec<Tally>, AdviseError> {
@@ -210,7 +210,11 @@ impl Reading<'_> {
 
     /// Fetches the column's values out of line, as far as their sizes are not known, and
     /// compresses them.
-    async fn fetch(&mut self, pages: &mut [Vec<Row<'_>>], v: &Variants) -> Result<(), AdviseError> {
+    async fn fetch(
+        &mut self,
+        pages: &mut [Vec<SampledRow<'_>>],
+        v: &Variants,
+    ) -> Result<(), AdviseError> {
         let Some(toast) = self.relation.toast.as_ref() else { return Ok(()) };
         let mut wanted = Vec::new();
         for (page, rows) in pages.iter().enumerate() {
@@ -276,7 +280,7 @@ impl Reading<'_> {
     /// Lets the server compress the column's values.
     async fn compress_on_server(
         &mut self,
-        pages: &mut [Vec<Row<'_>>],
+        pages: &mut [Vec<SampledRow<'_>>],
         v: &Variants,
         trial: &Trial,
     ) -> Result<(), AdviseError> {

@@ -1,10 +1,10 @@
 //! From a tally to the report on a column (pure).
 
 use super::caveats;
-use super::commands::{self, Target};
+use super::commands::{self, CommandTarget};
 use super::estimate::{Figures, Scope, figures};
 use super::facts::TableFacts;
-use super::plan::{Done, Limit, Plan};
+use super::plan::{Done, Limit, SamplePlan};
 use super::pluggable::Pluggable;
 use super::reasons::reasons;
 use super::recommend::{Entry, pareto, recommend};
@@ -37,7 +37,7 @@ pub struct Gathered<'a> {
     pub variants: &'a Variants,
     /// What the sample adds up to.
     pub tally: &'a Tally,
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a SamplePlan,
     /// What was read of it.
     pub(super) done: Done,
     /// Why that is less.
@@ -121,7 +121,8 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             )
         })
         .collect();
-    let target = Target { schema: &relation.schema, table: &relation.name, column: &variants.name };
+    let target =
+        CommandTarget { schema: &relation.schema, table: &relation.name, column: &variants.name };
     let chosen = shown.get(recommendation.choice).filter(|_| recommendation.choice != TODAY);
     Report {
         schema: SCHEMA,

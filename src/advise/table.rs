@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::advisor::{AdviseError, Advisor};
 use super::candidate::Abilities;
 use super::facts;
-use super::plan::{Done, Plan};
+use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
 use super::reading::Reading;
 use super::report::{Gathered, report};
@@ -109,7 +109,7 @@ impl Advisor {
         let Options { sample, seed, .. } = self.options;
         let compressed = variants.iter().filter(|v| !v.methods.is_empty()).map(|v| v.column);
         let bytes = probe.bytes_per_block(&compressed.collect::<Vec<_>>());
-        let plan = Plan::new(sample, seed, total, bytes);
+        let plan = SamplePlan::new(sample, seed, total, bytes);
         tracing::debug!(
             "{name}: {} columns; {} of {total} blocks, {:.1} % of their rows, {bytes:.0} bytes a block to fetch",
             columns.len(),

@@ -112,7 +112,7 @@ fn reads_per_write(text: &str) -> Result<f64, String> {
 mod tests {
     use clap::Parser;
 
-    use crate::advise::commands::{Target, command};
+    use crate::advise::commands::{CommandTarget, command};
     use crate::cli::Cli;
     use crate::codec::Method;
     use crate::disk::desc::Storage;
@@ -149,9 +149,9 @@ mod tests {
             policy: "always".parse().unwrap(),
         };
         let targets = [
-            Target { schema: "public", table: "docs", column: "js" },
-            Target { schema: "My Schema", table: "it's $x", column: "a\"b *?\\" },
-            Target { schema: "s", table: "-t", column: "--toaster" },
+            CommandTarget { schema: "public", table: "docs", column: "js" },
+            CommandTarget { schema: "My Schema", table: "it's $x", column: "a\"b *?\\" },
+            CommandTarget { schema: "s", table: "-t", column: "--toaster" },
         ];
         let mut parsed = 0;
         for storage in [Storage::Plain, Storage::Main, Storage::External, Storage::Extended] {

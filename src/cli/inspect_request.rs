@@ -27,11 +27,11 @@ pub(super) enum Asked {
     /// One datum.
     Datum { bytes: Vec<u8>, order: ByteOrder },
     /// A relation file.
-    File { file: File, value: Option<Place> },
+    File { file: File, value: Option<ValuePlace> },
     /// Saved output of pageinspect.
     Saved { name: String, text: Vec<u8>, desc: TupleDesc, order: ByteOrder },
     /// One value of a server.
-    Value { table: String, place: Place, options: Options },
+    Value { table: String, place: ValuePlace, options: Options },
     /// Relations of a server.
     Relations { request: Request, options: Options },
 }
@@ -61,7 +61,7 @@ impl File {
 }
 
 /// A value of a table that is known.
-pub(super) struct Place {
+pub(super) struct ValuePlace {
     pub(super) column: String,
     pub(super) ctid: ItemPointer,
 }
@@ -129,7 +129,7 @@ fn file(args: &InspectArgs, path: &Path) -> Result<Asked, Failure> {
     let xact = args.xact.as_ref().map(open).transpose()?;
     let value = match value_spec(args)? {
         None => None,
-        Some(ValueSpec { table: None, column, ctid }) => Some(Place { column, ctid }),
+        Some(ValueSpec { table: None, column, ctid }) => Some(ValuePlace { column, ctid }),
         Some(_) => {
             return Err(Failure::usage("--value: give only column@(block,item) for a file"));
         }
@@ -153,7 +153,7 @@ fn server(args: &InspectArgs) -> Result<Asked, Failure> {
     };
     match value_spec(args)? {
         Some(ValueSpec { table: Some(table), column, ctid }) => {
-            Ok(Asked::Value { table, place: Place { column, ctid }, options })
+            Ok(Asked::Value { table, place: ValuePlace { column, ctid }, options })
         }
         Some(_) => Err(Failure::usage("--value: give table.column@(block,item)")),
         None => {

@@ -7,7 +7,7 @@ use super::exit::{Exit, Failure};
 use super::inspect::InspectArgs;
 use super::inspect_check;
 use super::inspect_output::InspectOutput;
-use super::inspect_request::{Asked, File, Place};
+use super::inspect_request::{Asked, File, ValuePlace};
 use super::terminal::{self, ReadingProgress, tell};
 use crate::disk::ByteOrder;
 use crate::disk::desc::TupleDesc;
@@ -78,7 +78,7 @@ async fn checked(args: &InspectArgs, options: Options) -> Result<Exit, Failure> 
 async fn value(
     args: &InspectArgs,
     table: &str,
-    place: &Place,
+    place: &ValuePlace,
     options: Options,
 ) -> Result<Exit, Failure> {
     let inspector = inspector(args, 1, options).await?;
@@ -86,14 +86,18 @@ async fn value(
     print_anatomy(args, &anatomy)
 }
 
-fn relation_file(args: &InspectArgs, file: &File, value: Option<&Place>) -> Result<Exit, Failure> {
+fn relation_file(
+    args: &InspectArgs,
+    file: &File,
+    value: Option<&ValuePlace>,
+) -> Result<Exit, Failure> {
     let target = FileTarget {
         contents: args.reassemble.then_some(Contents { output_dir: args.output_dir.as_deref() }),
         sampling: args.sampling(),
         ..file.target(args)
     };
     let unusable = |error: OfflineError| Failure::usage(error.to_string());
-    if let Some(Place { column, ctid }) = value {
+    if let Some(ValuePlace { column, ctid }) = value {
         return print_anatomy(args, &offline::value(&target, column, *ctid).map_err(unusable)?);
     }
     let mut output = InspectOutput::new(args, None);

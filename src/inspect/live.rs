@@ -10,7 +10,7 @@ use super::reports::{column_reports, name_toasters, out_of_line, problem_reports
 use super::result::{
     HeapReport, NotAvailable, OrphanReport, RelationReport, Source, ToastReport, TuplesReport,
 };
-use super::scan::{ScanResult, Target};
+use super::scan::{ScanResult, ScanTarget};
 use super::values::RowWriter;
 use crate::disk::desc::TupleDesc;
 use crate::heap::problem::Problems;
@@ -118,7 +118,7 @@ impl Inspector {
         for connection in self.connections.iter().skip(1) {
             snapshot::join(connection, &moment).await.map_err(live)?;
         }
-        let heap = Target {
+        let heap = ScanTarget {
             name: name.clone(),
             quoted: relation.quoted(),
             desc: Arc::new(relation.desc.clone()),
@@ -133,7 +133,7 @@ impl Inspector {
         let mut orphans = None;
         let toast = match &relation.toast {
             Some(toast) if self.wants(toast) => {
-                let target = Target {
+                let target = ScanTarget {
                     name: format!("pg_toast.{}", toast.name),
                     quoted: quote_qualified("pg_toast", &toast.name),
                     desc: Arc::new(TupleDesc::toast_relation()),

@@ -41,7 +41,7 @@ impl Inspector {
     /// are wanted, which come in order.
     pub(super) async fn scan(
         &self,
-        target: &Target,
+        target: &ScanTarget,
         moment: &Moment,
         rows: Option<&mut (dyn RowWriter + Send)>,
         sampling: Option<Sampling>,
@@ -101,7 +101,7 @@ impl Inspector {
     async fn side_by_side<S: ValueSink + Merge + Send + 'static>(
         &self,
         first: Worker,
-        target: &Target,
+        target: &ScanTarget,
         moment: &Moment,
         sink: &mut S,
         make: impl Fn() -> S,
@@ -158,7 +158,7 @@ impl Merge for References {
 }
 
 /// A relation to scan.
-pub(super) struct Target {
+pub(super) struct ScanTarget {
     pub(super) name: String,
     pub(super) quoted: String,
     pub(super) desc: Arc<TupleDesc>,
@@ -220,7 +220,7 @@ struct Scan {
 impl Worker {
     async fn new(
         inspector: &Inspector,
-        target: &Target,
+        target: &ScanTarget,
         moment: &Moment,
         connection: &Arc<Connection>,
     ) -> Result<Worker, LiveError> {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::SinkExt;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use toastctl::advise::content::{Row, rows_of_page};
+use toastctl::advise::content::{SampledRow, rows_of_page};
 use toastctl::advise::fetch;
 use toastctl::cli::connect::{Connection, ConnectionArgs, SessionOptions};
 use toastctl::codec::{Method, datum};
@@ -50,7 +50,7 @@ async fn rows(
     connection: &Arc<Connection>,
     server: &Server,
     relation: &Relation,
-) -> Vec<Row<'static>> {
+) -> Vec<SampledRow<'static>> {
     let client = connection.client();
     let moment = snapshot::begin(connection).await.unwrap();
     let pageinspect = server.pageinspect.as_ref().unwrap();
@@ -402,7 +402,7 @@ async fn compare(
     let raw = relation(connection, server, &format!("raw_{}", case.number)).await;
     let toasted = relation(connection, server, &format!("toasted_{}", case.number)).await;
     let mut before = rows(connection, server, &raw).await;
-    let mut after: HashMap<u32, Row<'_>> = HashMap::new();
+    let mut after: HashMap<u32, SampledRow<'_>> = HashMap::new();
     for row in rows(connection, server, &toasted).await {
         after.insert(id_of(&row), row);
     }
@@ -482,12 +482,18 @@ fn arrives(stored: Incoming, copied: bool) -> Incoming {
     }
 }
 
-fn id_of(row: &Row<'_>) -> u32 {
+fn id_of(row: &SampledRow<'_>) -> u32 {
     u32::from_le_bytes(row.plain_content(0).unwrap().try_into().unwrap())
 }
 
 #[track_caller]
-fn same(case: &Case, place: &str, predicted: &Toasted, stored: &Row<'_>, compared: &mut Compared) {
+fn same(
+    case: &Case,
+    place: &str,
+    predicted: &Toasted,
+    stored: &SampledRow<'_>,
+    compared: &mut Compared,
+) {
     let types = |column: usize| case.specs.get(column.wrapping_sub(1)).map_or("id", |s| s.sql_type);
     let expected = toastctl::advise::tally::as_stored(&stored.facts.values, PageSize::DEFAULT);
     for (column, (ours, servers)) in predicted.values.iter().zip(&expected).enumerate() {
@@ -504,7 +510,7 @@ fn same(case: &Case, place: &str, predicted: &Toasted, stored: &Row<'_>, compare
 async fn fetch_all(
     client: &Client,
     raw: &Relation,
-    rows: &mut [Row<'_>],
+    rows: &mut [SampledRow<'_>],
     compressor: &mut datum::Compressor,
 ) {
     let both = [Method::Pglz, Method::Lz4];
@@ -530,7 +536,7 @@ async fn exact_lz4(
     client: &Client,
     case: &Case,
     raw: &Relation,
-    rows: &[Row<'_>],
+    rows: &[SampledRow<'_>],
 ) -> HashMap<(u32, usize), Option<u32>> {
     let items: Vec<_> = rows.iter().map(|row| row.ctid).collect();
     let mut sizes = HashMap::new();

@@ -4,7 +4,7 @@ use super::Secret;
 use super::error::{ConnectError, os_message, server_message};
 use super::failed::{Address, Kind, Refusal, prefix, refusal};
 use super::life::{Raw, drive};
-use super::resolved::{ChannelBinding, Place, Resolved, SslMode, Target, TargetSession};
+use super::resolved::{ChannelBinding, Host, HostPlace, Resolved, SslMode, TargetSession};
 use super::session::Connection;
 use super::settings::SessionOptions;
 use super::tls::{self, Noted};
@@ -73,7 +73,7 @@ impl Connection {
     }
 }
 
-async fn try_targets(resolved: &Resolved) -> Result<(Raw, Target), ConnectError> {
+async fn try_targets(resolved: &Resolved) -> Result<(Raw, Host), ConnectError> {
     let mut attempts = Vec::new();
     // a standby is wanted first, then anything
     let rounds: &[TargetSession] = match resolved.target_session {
@@ -104,19 +104,21 @@ async fn try_targets(resolved: &Resolved) -> Result<(Raw, Target), ConnectError>
     Err(ConnectError::Failed { attempts, needs_password: false })
 }
 
-fn narrowed(target: &Target, address: Address) -> Target {
+fn narrowed(target: &Host, address: Address) -> Host {
     let place = match address {
-        Address::Socket(dir) => Place::Socket(dir),
-        Address::Ip(address, host) => Place::Address { address, host },
+        Address::Socket(dir) => HostPlace::Socket(dir),
+        Address::Ip(address, host) => HostPlace::Address { address, host },
     };
-    Target { place, ..target.clone() }
+    Host { place, ..target.clone() }
 }
 
-async fn addresses(target: &Target, resolved: &Resolved) -> Result<Vec<Address>, String> {
+async fn addresses(target: &Host, resolved: &Resolved) -> Result<Vec<Address>, String> {
     let host = match &target.place {
-        Place::Socket(dir) => return Ok(vec![Address::Socket(dir.clone())]),
-        Place::Address { address, host } => return Ok(vec![Address::Ip(*address, host.clone())]),
-        Place::Host(host) => host,
+        HostPlace::Socket(dir) => return Ok(vec![Address::Socket(dir.clone())]),
+        HostPlace::Address { address, host } => {
+            return Ok(vec![Address::Ip(*address, host.clone())]);
+        }
+        HostPlace::Host(host) => host,
     };
     let failed = |why: &str| format!("could not translate host name \"{host}\" to address: {why}");
     let looked_up = within(resolved, tokio::net::lookup_host((host.as_str(), target.port))).await;
@@ -169,7 +171,7 @@ fn encryptions(mode: SslMode, address: &Address) -> &'static [Encryption] {
 
 async fn try_address(
     resolved: &Resolved,
-    target: &Target,
+    target: &Host,
     address: &Address,
     wanted: TargetSession,
     attempts: &mut Vec<String>,
@@ -198,7 +200,7 @@ async fn try_address(
 /// The outcome of one attempt, and whether TLS was begun.
 async fn try_once(
     resolved: &Resolved,
-    target: &Target,
+    target: &Host,
     address: &Address,
     wanted: TargetSession,
     encryption: Encryption,
@@ -243,7 +245,7 @@ fn finish(tried: Option<Result<Raw, Refusal>>) -> Result<Raw, Refusal> {
     })
 }
 
-fn config(resolved: &Resolved, target: &Target, address: &Address) -> Config {
+fn config(resolved: &Resolved, target: &Host, address: &Address) -> Config {
     let mut config = Config::new();
     config.user(&resolved.user).dbname(&resolved.dbname).port(target.port);
     match address {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use tokio_postgres::error::SqlState;
 
 use super::error::{os_message, server_message};
-use super::resolved::{Place, Resolved, Target};
+use super::resolved::{Host, HostPlace, Resolved};
 
 /// Why one attempt failed.
 pub(super) struct Refusal {
@@ -36,14 +36,14 @@ pub(super) enum Address {
 }
 
 /// libpq's beginning of each message (`emitHostIdentityInfo`).
-pub(super) fn prefix(target: &Target, address: &Address) -> String {
+pub(super) fn prefix(target: &Host, address: &Address) -> String {
     let port = target.port;
     match (address, &target.place) {
         (Address::Socket(dir), _) => {
             let path = dir.join(format!(".s.PGSQL.{port}"));
             format!("connection to server on socket \"{}\" failed: ", path.display())
         }
-        (Address::Ip(ip, _), Place::Host(host)) if *host != ip.to_string() => {
+        (Address::Ip(ip, _), HostPlace::Host(host)) if *host != ip.to_string() => {
             format!("connection to server at \"{host}\" ({ip}), port {port} failed: ")
         }
         (Address::Ip(ip, _), _) => {
@@ -56,7 +56,7 @@ pub(super) fn prefix(target: &Target, address: &Address) -> String {
 pub(super) fn refusal(
     error: &tokio_postgres::Error,
     resolved: &Resolved,
-    target: &Target,
+    target: &Host,
     address: &Address,
     encrypted: bool,
 ) -> Refusal {
@@ -156,20 +156,24 @@ mod tests {
 
     #[test]
     fn messages_begin_as_libpqs() {
-        let target =
-            |place: Place| Target { place, port: 5433, password: None, password_from_file: false };
+        let target = |place: HostPlace| Host {
+            place,
+            port: 5433,
+            password: None,
+            password_from_file: false,
+        };
         let ip = IpAddr::from([10, 0, 0, 1]);
-        let host = target(Place::Host("db".into()));
+        let host = target(HostPlace::Host("db".into()));
         assert_eq!(
             prefix(&host, &Address::Ip(ip, Some("db".into()))),
             "connection to server at \"db\" (10.0.0.1), port 5433 failed: "
         );
-        let address = target(Place::Address { address: ip, host: Some("db".into()) });
+        let address = target(HostPlace::Address { address: ip, host: Some("db".into()) });
         assert_eq!(
             prefix(&address, &Address::Ip(ip, Some("db".into()))),
             "connection to server at \"10.0.0.1\", port 5433 failed: "
         );
-        let socket = target(Place::Socket("/tmp".into()));
+        let socket = target(HostPlace::Socket("/tmp".into()));
         assert_eq!(
             prefix(&socket, &Address::Socket("/tmp".into())),
             "connection to server on socket \"/tmp/.s.PGSQL.5433\" failed: "

@@ -5,7 +5,7 @@
 
 use super::conninfo::{self, is_connection_string};
 use super::resolved::{
-    ChannelBinding, Place, Resolved, RootCertificates, SslMode, Target, TargetSession, TcpParams,
+    ChannelBinding, Host, HostPlace, Resolved, RootCertificates, SslMode, TargetSession, TcpParams,
     TlsParams,
 };
 use super::surroundings::{Given, Surroundings};
@@ -174,7 +174,7 @@ fn service_params(
     Err(ConnectError::usage(format!("definition of service \"{service}\" not found")))
 }
 
-fn targets(params: &Params) -> Result<Vec<Target>, ConnectError> {
+fn targets(params: &Params) -> Result<Vec<Host>, ConnectError> {
     let list = |keyword: &str| -> Vec<&str> {
         params.get(keyword).map_or_else(Vec::new, |value| value.split(',').collect())
     };
@@ -208,15 +208,18 @@ fn targets(params: &Params) -> Result<Vec<Target>, ConnectError> {
                 let address = address.parse().map_err(|_| {
                     ConnectError::usage(format!("could not parse network address \"{address}\""))
                 })?;
-                vec![Place::Address { address, host: host.filter(|host| !is_socket_dir(host)) }]
+                vec![HostPlace::Address { address, host: host.filter(|host| !is_socket_dir(host)) }]
             }
-            (None, None) => {
-                DEFAULT_SOCKET_DIRS.iter().map(|dir| Place::Socket(PathBuf::from(dir))).collect()
+            (None, None) => DEFAULT_SOCKET_DIRS
+                .iter()
+                .map(|dir| HostPlace::Socket(PathBuf::from(dir)))
+                .collect(),
+            (None, Some(host)) if is_socket_dir(&host) => {
+                vec![HostPlace::Socket(PathBuf::from(host))]
             }
-            (None, Some(host)) if is_socket_dir(&host) => vec![Place::Socket(PathBuf::from(host))],
-            (None, Some(host)) => vec![Place::Host(host)],
+            (None, Some(host)) => vec![HostPlace::Host(host)],
         };
-        targets.extend(places.into_iter().map(|place| Target {
+        targets.extend(places.into_iter().map(|place| Host {
             place,
             port,
             password: None,
@@ -245,16 +248,16 @@ fn port_number(text: &str) -> Result<u16, ConnectError> {
 }
 
 /// The host as the password file names it: `localhost` stands for the default sockets.
-fn passfile_host(place: &Place) -> String {
+fn passfile_host(place: &HostPlace) -> String {
     match place {
-        Place::Socket(dir)
+        HostPlace::Socket(dir)
             if DEFAULT_SOCKET_DIRS.iter().any(|default| Path::new(default) == dir) =>
         {
             "localhost".to_owned()
         }
-        Place::Socket(dir) => dir.display().to_string(),
-        Place::Host(host) | Place::Address { host: Some(host), .. } => host.clone(),
-        Place::Address { address, host: None } => address.to_string(),
+        HostPlace::Socket(dir) => dir.display().to_string(),
+        HostPlace::Host(host) | HostPlace::Address { host: Some(host), .. } => host.clone(),
+        HostPlace::Address { address, host: None } => address.to_string(),
     }
 }
 

@@ -75,7 +75,7 @@ pub enum TargetSession {
 
 /// Where one server may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum HostPlace {
     /// A Unix socket in this directory.
     Socket(PathBuf),
     /// A host by name, to be looked up.
@@ -91,9 +91,9 @@ pub enum Place {
 
 /// One server to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct Host {
     /// Where.
-    pub place: Place,
+    pub place: HostPlace,
     /// The port.
     pub port: u16,
     /// The password for it, where one is known.
@@ -132,7 +132,7 @@ pub enum ChannelBinding {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
     /// The servers, in the order to try them.
-    pub targets: Vec<Target>,
+    pub targets: Vec<Host>,
     /// The role.
     pub user: String,
     /// The database.

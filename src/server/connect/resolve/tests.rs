@@ -60,7 +60,7 @@ fn nothing_given_is_the_users_own_database_on_the_local_sockets() {
     let resolved = resolve(&Given::default(), &around(&[])).unwrap();
     assert_eq!((resolved.user.as_str(), resolved.dbname.as_str()), ("osuser", "osuser"));
     let places: Vec<_> = resolved.targets.iter().map(|t| (t.place.clone(), t.port)).collect();
-    let socket = |dir: &str| (Place::Socket(dir.into()), 5432);
+    let socket = |dir: &str| (HostPlace::Socket(dir.into()), 5432);
     assert_eq!(places, [socket("/var/run/postgresql"), socket("/tmp")]);
     assert_eq!(resolved.tls.mode, SslMode::Prefer);
     assert_eq!(resolved.tls.roots, RootCertificates::File("/home/.postgresql/root.crt".into()));
@@ -90,13 +90,13 @@ fn a_connection_string_beats_options_beat_the_service_beats_the_environment() {
         ..Given::default()
     };
     let resolved = resolve(&given("host=strhost"), &made).unwrap();
-    assert_eq!(resolved.targets[0].place, Place::Host("strhost".into()));
+    assert_eq!(resolved.targets[0].place, HostPlace::Host("strhost".into()));
     assert_eq!(resolved.targets[0].port, 3);
     assert_eq!(resolved.user, "svcuser");
     assert_eq!(resolved.dbname, "envdb");
     assert_eq!(resolved.application_name.as_deref(), Some("envapp"));
     let resolved = resolve(&given("plain"), &made).unwrap();
-    assert_eq!(resolved.targets[0].place, Place::Host("opthost".into()));
+    assert_eq!(resolved.targets[0].place, HostPlace::Host("opthost".into()));
     assert_eq!(resolved.dbname, "plain");
 }
 
@@ -107,19 +107,19 @@ fn an_empty_value_in_a_string_hides_the_environment_but_an_empty_option_does_not
     assert_eq!(made.resolve("options=''").options, None);
     let given = Given { host: Some(String::new()), ..Given::default() };
     let resolved = resolve(&given, &made).unwrap();
-    assert_eq!(resolved.targets[0].place, Place::Host("envhost".into()));
+    assert_eq!(resolved.targets[0].place, HostPlace::Host("envhost".into()));
 }
 
 #[test]
 fn services_are_looked_for_in_libpqs_places() {
     let system = "/etc/postgresql-common/pg_service.conf";
     let made = around(&[]).file(system, 0o644, "[sys]\nhost=a\n");
-    assert_eq!(made.resolve("service=sys").targets[0].place, Place::Host("a".into()));
+    assert_eq!(made.resolve("service=sys").targets[0].place, HostPlace::Host("a".into()));
     let made =
         around(&[("PGSYSCONFDIR", "/cfg")]).file("/cfg/pg_service.conf", 0o644, "[s]\nhost=b");
-    assert_eq!(made.resolve("service=s").targets[0].place, Place::Host("b".into()));
+    assert_eq!(made.resolve("service=s").targets[0].place, HostPlace::Host("b".into()));
     let made = around(&[("PGSERVICEFILE", "/mine")]).file("/mine", 0o644, "[s]\nhost=c\n");
-    assert_eq!(made.resolve("service=s").targets[0].place, Place::Host("c".into()));
+    assert_eq!(made.resolve("service=s").targets[0].place, HostPlace::Host("c".into()));
     assert_eq!(made.error("service=t"), "definition of service \"t\" not found");
     let made = around(&[("PGSERVICEFILE", "/gone")]);
     assert_eq!(made.error("service=s"), "service file \"/gone\" not found");
@@ -130,15 +130,18 @@ fn hosts_addresses_and_ports_are_matched() {
     let made = around(&[]);
     let resolved = made.resolve("postgresql://a,b:6,[::1]/d?port=1,2,3");
     let places: Vec<_> = resolved.targets.iter().map(|t| (t.place.clone(), t.port)).collect();
-    let host = |name: &str| Place::Host(name.into());
+    let host = |name: &str| HostPlace::Host(name.into());
     assert_eq!(places, [(host("a"), 1), (host("b"), 2), (host("::1"), 3)]);
     let resolved = made.resolve("host=a,,/run hostaddr='' port=,6,7");
     let ports: Vec<_> = resolved.targets.iter().map(|t| t.port).collect();
     assert_eq!(ports, [5432, 6, 6, 7]);
-    assert_eq!(resolved.targets[3].place, Place::Socket("/run".into()));
+    assert_eq!(resolved.targets[3].place, HostPlace::Socket("/run".into()));
     let resolved = made.resolve("host=name hostaddr=10.0.0.1");
     let address = "10.0.0.1".parse().unwrap();
-    assert_eq!(resolved.targets[0].place, Place::Address { address, host: Some("name".into()) });
+    assert_eq!(
+        resolved.targets[0].place,
+        HostPlace::Address { address, host: Some("name".into()) }
+    );
     assert_eq!(
         made.error("host=a,b hostaddr=1.2.3.4"),
         "could not match 2 host names to 1 hostaddr values"
