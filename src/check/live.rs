@@ -20,11 +20,13 @@ use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
-use crate::server::checking::{self, By};
+use crate::server::chunk_rows::{self, By};
 use crate::server::connect::Connection;
 use crate::server::snapshot;
 use crate::server::sql::quote_qualified;
 
+/// Bytes of a table and its TOAST relation that a batch is to read.
+const BATCH_BYTES: u64 = 64 << 20;
 /// Findings of missing chunks that are kept to be held against the TOAST relation itself.
 const MAX_MISSING: usize = 100_000;
 /// Values that rows refer to and that are kept to find those without a row: 4 bytes each.
@@ -138,6 +140,18 @@ impl Table {
         Looker::new(Arc::clone(connection), about, relation)
     }
 
+    /// Blocks of one batch: fewer where much stands out of line behind each.
+    fn batch(&self, which: Which, blocks: u32) -> u32 {
+        let toast = self.relation.toast.as_ref().map_or(0, |toast| toast.bytes);
+        let behind = match which {
+            Which::Heap => toast / u64::from(blocks.max(1)),
+            Which::Toast => 0,
+        };
+        let page = self.about.server.page_size.bytes() as u64;
+        let batch = BATCH_BYTES / (page + behind);
+        u32::try_from(batch).unwrap_or(BATCH).clamp(1, BATCH)
+    }
+
     /// Looks at all blocks of the table, or of its TOAST relation, on all connections.
     async fn relation_of(
         &self,
@@ -162,6 +176,7 @@ impl Table {
                     about: Arc::clone(&self.about),
                     which,
                     blocks,
+                    batch: self.batch(which, blocks),
                     next: Arc::clone(&next),
                     done: Arc::clone(&done),
                     stop: Arc::clone(stop),
@@ -223,9 +238,10 @@ impl Table {
         if looker.begin().await?.is_some() {
             let client = leader.client();
             // the first that the server cannot read leaves the findings as they are
-            let by_scan = checking::chunks(client, &quoted, ids, By::Scan, None).await;
+            let by_scan = chunk_rows::chunks(client, &quoted, ids, By::Scan, None).await;
             if let Ok(rows) = by_scan
-                && let Ok(by_index) = checking::chunks(client, &quoted, ids, By::Index, None).await
+                && let Ok(by_index) =
+                    chunk_rows::chunks(client, &quoted, ids, By::Index, None).await
             {
                 let found: HashSet<ItemPointer> = by_index.iter().map(|row| row.tid).collect();
                 for row in rows.iter().rev().filter(|row| !found.contains(&row.tid)) {
@@ -254,7 +270,7 @@ impl Table {
             && let Some(relation) = &looker.relation().toast
         {
             let quoted = quote_qualified("pg_toast", &relation.name);
-            left = checking::chunks(leader.client(), &quoted, &ids, By::Index, None).await?;
+            left = chunk_rows::chunks(leader.client(), &quoted, &ids, By::Index, None).await?;
             for first in (0..standing.blocks).step_by(BATCH as usize) {
                 if left.is_empty() {
                     break;

@@ -18,7 +18,7 @@ use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::sql::quote_qualified;
 
-/// Blocks of one batch.
+/// Blocks of one batch at the most.
 pub(super) const BATCH: u32 = 512;
 /// How often what looks wrong is looked at again, at the most, until two looks agree.
 const LOOKS: usize = 4;
@@ -40,6 +40,8 @@ pub(super) struct Worker {
     pub(super) about: Arc<About>,
     pub(super) which: Which,
     pub(super) blocks: u32,
+    /// Blocks of one batch.
+    pub(super) batch: u32,
     pub(super) next: Arc<AtomicU32>,
     pub(super) done: Arc<AtomicBool>,
     pub(super) stop: Arc<AtomicBool>,
@@ -48,12 +50,12 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) async fn run(mut self, sender: UnboundedSender<Part>) -> Result<(), LiveError> {
         loop {
-            let first = self.next.fetch_add(BATCH, Ordering::Relaxed);
+            let first = self.next.fetch_add(self.batch, Ordering::Relaxed);
             let ended = self.done.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed);
             if first >= self.blocks || ended {
                 return Ok(());
             }
-            let range = first..first.saturating_add(BATCH).min(self.blocks);
+            let range = first..first.saturating_add(self.batch).min(self.blocks);
             let blocks: Vec<BlockNumber> = range.clone().map(BlockNumber).collect();
             let Seen::Look(mut look) = self.looker.look(self.which, &blocks, false).await? else {
                 return Ok(());

@@ -8,7 +8,8 @@ use super::salvage_dir::Wanted;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::Varlena;
 use crate::server::LiveError;
-use crate::server::checking::{self, Standing};
+use crate::server::checking::Standing;
+use crate::server::chunk_rows;
 use crate::server::pages::{PageReader, is_about_data};
 use crate::server::snapshot;
 use crate::server::sql::quote_qualified;
@@ -74,7 +75,7 @@ impl Looker {
         while let Some(seq) = asked.pop() {
             client.batch_execute("SAVEPOINT toastctl_piece").await?;
             let (id, page) = (pointer.value_id, server.page_size);
-            match checking::pieces(client, &relation, id, seq, page).await {
+            match chunk_rows::pieces(client, &relation, id, seq, page).await {
                 Ok(found) => {
                     pieces.extend(found.into_iter().map(|(seq, data)| Piece { seq, data }));
                     client.batch_execute("RELEASE SAVEPOINT toastctl_piece").await?;

@@ -5,6 +5,7 @@
 //! * [`page`], [`tuple`], [`value`], [`content`], [`custom`]: the checks themselves, which are pure.
 //! * [`collector`]: what the pages of a table gave; [`chunk_index`]: the chunks of a TOAST relation.
 //! * [`files`]: relation files; [`saved`]: saved pages.
+//! * [`outline`]: values by their chunks' numbers and sizes.
 //! * [`look`]: one look at some blocks of a live table; [`live`]: all of it; `run`: all tables.
 //! * [`salvage`]: what is left of a damaged value; [`salvage_dir`]: where it goes.
 //! * [`judged`]: what came out; [`result`]: how it is reported.
@@ -23,6 +24,7 @@ mod live_worker;
 pub mod look;
 mod look_saved;
 mod look_values;
+pub mod outline;
 pub mod page;
 pub mod result;
 pub(crate) mod run;

@@ -1,9 +1,6 @@
-//! What a check asks of a server: how a table stands at the moment, its chunks by their index, and
-//! blocks as they are on disk.
+//! What a check asks of a server: how a table stands at the moment, and blocks as they are on disk.
 
-use futures_util::TryStreamExt;
-use tokio_postgres::binary_copy::BinaryCopyOutStream;
-use tokio_postgres::types::{Oid as PgOid, Type};
+use tokio_postgres::types::Type;
 
 use super::LiveError;
 use super::about::Server;
@@ -12,8 +9,8 @@ use super::connect::{Client, Connection};
 use super::plan;
 use super::sql::quote_literal;
 use super::toasters::TOAST_RELATIONS;
+use crate::disk::TransactionId;
 use crate::disk::layout::PageSize;
-use crate::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
 use crate::model::visibility::Snapshot;
 
 /// A table as it stands in the present transaction.
@@ -84,113 +81,6 @@ pub async fn begin(
         fingerprint: row.try_get(5)?,
         is_out_of_reach: row.try_get(6)?,
     }))
-}
-
-/// A chunk as the TOAST relation's index leads to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChunkRow {
-    /// Where it stands.
-    pub tid: ItemPointer,
-    /// `chunk_id`.
-    pub value_id: Oid,
-    /// `chunk_seq`; `None` for NULL.
-    pub seq: Option<i32>,
-    /// Bytes of `chunk_data`, decompressed; `None` for NULL.
-    pub raw_size: Option<i32>,
-    /// As `pg_column_size` counts.
-    pub stored_size: Option<i32>,
-    /// The data, if they are wanted and not longer than a chunk can be.
-    pub data: Option<Vec<u8>>,
-}
-
-/// How chunks are looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
-    /// Their index.
-    Index,
-    /// A scan of the whole TOAST relation.
-    Scan,
-}
-
-/// The chunks of values that the present transaction sees. `relation` is quoted.
-pub async fn chunks(
-    client: &Client,
-    relation: &str,
-    value_ids: &[u32],
-    by: By,
-    data: Option<PageSize>,
-) -> Result<Vec<ChunkRow>, LiveError> {
-    let list: Vec<String> = value_ids.iter().map(u32::to_string).collect();
-    // a damaged length must not make the server read what is not the chunk's
-    let data = data.map_or("NULL::pg_catalog.bytea".to_owned(), |page| {
-        let most = page.toast_max_chunk_size();
-        format!(
-            "CASE WHEN pg_catalog.octet_length(chunk_data) <= {most} \
-                   AND pg_catalog.pg_column_size(chunk_data) <= {} THEN chunk_data END",
-            most + 4
-        )
-    });
-    let sql = format!(
-        "COPY (SELECT ctid, chunk_id, chunk_seq, pg_catalog.octet_length(chunk_data), \
-                      pg_catalog.pg_column_size(chunk_data), {data} \
-               FROM {relation} WHERE chunk_id = ANY ('{{{}}}'::pg_catalog.oid[])) \
-         TO STDOUT (FORMAT binary)",
-        list.join(",")
-    );
-    if by == By::Scan {
-        client.batch_execute(plan::WHOLE).await?;
-    }
-    let types = [Type::BYTEA, Type::OID, Type::INT4, Type::INT4, Type::INT4, Type::BYTEA];
-    let stream = client.copy_out(&sql).await?;
-    let mut rows = std::pin::pin!(BinaryCopyOutStream::new(stream, &types));
-    let mut chunks = Vec::new();
-    while let Some(row) = rows.try_next().await? {
-        chunks.push(ChunkRow {
-            tid: tid(row.try_get(0)?)?,
-            value_id: Oid(row.try_get::<Option<PgOid>>(1)?.unwrap_or(0)),
-            seq: row.try_get(2)?,
-            raw_size: row.try_get(3)?,
-            stored_size: row.try_get(4)?,
-            data: row.try_get::<Option<&[u8]>>(5)?.map(<[u8]>::to_vec),
-        });
-    }
-    if by == By::Scan {
-        client.batch_execute(plan::BY_KEY).await?;
-    }
-    Ok(chunks)
-}
-
-/// The chunks of a value that the present transaction sees, or the one with this number: its number
-/// and data. Longer ones than a chunk can be are left out.
-pub async fn pieces(
-    client: &Client,
-    relation: &str,
-    value_id: Oid,
-    seq: Option<i32>,
-    page: PageSize,
-) -> Result<Vec<(i32, Vec<u8>)>, LiveError> {
-    let most = page.toast_max_chunk_size();
-    let own = seq.map_or(String::new(), |seq| format!("AND chunk_seq = {seq}"));
-    let sql = format!(
-        "SELECT chunk_seq, chunk_data FROM {relation} \
-         WHERE chunk_id = {value_id} {own} AND chunk_seq IS NOT NULL \
-           AND CASE WHEN pg_catalog.octet_length(chunk_data) <= {most} \
-                    THEN pg_catalog.pg_column_size(chunk_data) <= {} END",
-        most + 4
-    );
-    let rows = client.query_typed(&sql, &[]).await?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
-}
-
-/// As `tid_send` gives it: block and line pointer, most significant byte first.
-fn tid(bytes: &[u8]) -> Result<ItemPointer, LiveError> {
-    match bytes {
-        &[a, b, c, d, e, f] => Ok(ItemPointer {
-            block: BlockNumber(u32::from_be_bytes([a, b, c, d])),
-            item: u16::from_be_bytes([e, f]),
-        }),
-        _ => Err(LiveError::Unexpected(format!("tid of {} bytes", bytes.len()))),
-    }
 }
 
 /// What a check knows of a server besides what [`Server`] says.

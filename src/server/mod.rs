@@ -9,7 +9,7 @@
 //! * [`snapshot`]: one moment for everything that is read; `plan`: the plans that our statements have.
 //! * [`pages`]: pages through pageinspect, with visibility resolved.
 //! * [`chunks`]: chunks of values out of line.
-//! * [`checking`]: what a check asks.
+//! * [`checking`]: what a check asks; [`chunk_rows`]: chunks of many values at a time.
 //! * [`toasters`]: toasters of servers with pluggable TOAST, and their columns.
 //! * [`trial`]: the temporary table in which the server compresses copies of values.
 //! * [`locks`]: who keeps a relation from being read.
@@ -22,6 +22,7 @@ use connect::{Connection, StatementError, server_message};
 pub mod about;
 pub mod catalog;
 pub mod checking;
+pub mod chunk_rows;
 pub mod chunks;
 pub mod connect;
 pub mod functions;

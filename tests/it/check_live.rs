@@ -218,9 +218,10 @@ fn an_index_that_leads_elsewhere_is_told_from_chunks_that_are_gone() {
     let server = Server::start(&Options::default());
     let database = server.create_database("check_index");
     database.psql(&format!(
-        "CREATE EXTENSION pageinspect; {}{} CHECKPOINT;",
+        "CREATE EXTENSION pageinspect; {}{}{} CHECKPOINT;",
         create("nowhere"),
-        create("elsewhere")
+        create("elsewhere"),
+        create("nearby")
     ));
     let place = |table: &str| {
         let path = database.psql(&format!(
@@ -229,7 +230,7 @@ fn an_index_that_leads_elsewhere_is_told_from_chunks_that_are_gone() {
         ));
         (server.data_dir().join(path), Files::read(&database, table))
     };
-    let [nowhere, elsewhere] = ["nowhere", "elsewhere"].map(place);
+    let [nowhere, elsewhere, nearby] = ["nowhere", "elsewhere", "nearby"].map(place);
     server.stop();
     // the entry of chunk 1 of a value: its TID, 2 bytes, chunk_id, chunk_seq
     let change = |(path, files): &(std::path::PathBuf, Files), tid: [u8; 6]| {
@@ -245,8 +246,12 @@ fn an_index_that_leads_elsewhere_is_told_from_chunks_that_are_gone() {
     let block = u8::try_from(chunk.block).unwrap();
     change(&nowhere, [0, 0, 0, 0, 200, 0]);
     change(&elsewhere, [0, 0, block, 0, chunk.item as u8, 0]);
+    // a chunk that is asked for with the same statement
+    let near = nearby.1.chunk(3, "ext", 0);
+    let near_block = u8::try_from(near.block).unwrap();
+    change(&nearby, [0, 0, near_block, 0, near.item as u8, 0]);
     server.start_again();
-    let (found, lines) = check(&database, &["nowhere", "elsewhere"]);
+    let (found, lines) = check(&database, &["nowhere", "elsewhere", "nearby"]);
     assert_eq!(found.code, Some(5), "{}", found.stderr);
     let seen = by_table(&database, &lines);
     let byte = nowhere.1.value(2, "ext").tuple;
@@ -254,6 +259,10 @@ fn an_index_that_leads_elsewhere_is_told_from_chunks_that_are_gone() {
     let mut both = seen["elsewhere"].clone();
     both.sort();
     let wrong = format!("TC082 toast {}/{} - -", chunk.block, chunk.item);
+    assert_eq!(both, [format!("TC081 heap 0/2 ext {byte}"), wrong]);
+    let mut both = seen["nearby"].clone();
+    both.sort();
+    let wrong = format!("TC082 toast {}/{} - -", near.block, near.item);
     assert_eq!(both, [format!("TC081 heap 0/2 ext {byte}"), wrong]);
 }
 

@@ -1,0 +1,217 @@
+//! The chunks of values as the TOAST relation's index leads to them.
+
+use futures_util::TryStreamExt;
+use tokio_postgres::binary_copy::BinaryCopyOutStream;
+use tokio_postgres::types::{Oid as PgOid, Type};
+
+use super::LiveError;
+use super::connect::Client;
+use super::plan;
+use crate::disk::layout::PageSize;
+use crate::disk::{BlockNumber, ItemPointer, Oid};
+
+/// A chunk as the TOAST relation's index leads to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkRow {
+    /// Where it stands.
+    pub tid: ItemPointer,
+    /// `chunk_id`.
+    pub value_id: Oid,
+    /// `chunk_seq`; `None` for NULL.
+    pub seq: Option<i32>,
+    /// Bytes of `chunk_data`, decompressed; `None` for NULL.
+    pub raw_size: Option<i32>,
+    /// As `pg_column_size` counts.
+    pub stored_size: Option<i32>,
+    /// The data, if they are wanted and not longer than a chunk can be.
+    pub data: Option<Vec<u8>>,
+}
+
+/// How chunks are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// Their index.
+    Index,
+    /// A scan of the whole TOAST relation.
+    Scan,
+}
+
+/// The chunks of values, whose IDs are in order, that the present transaction sees. `relation` is
+/// quoted.
+pub async fn chunks(
+    client: &Client,
+    relation: &str,
+    value_ids: &[u32],
+    by: By,
+    data: Option<PageSize>,
+) -> Result<Vec<ChunkRow>, LiveError> {
+    // a damaged length must not make the server read what is not the chunk's
+    let data = data.map_or("NULL::pg_catalog.bytea".to_owned(), |page| {
+        let most = page.toast_max_chunk_size();
+        format!(
+            "CASE WHEN pg_catalog.octet_length(chunk_data) <= {most} \
+                   AND pg_catalog.pg_column_size(chunk_data) <= {} THEN chunk_data END",
+            most + 4
+        )
+    });
+    let sql = format!(
+        "COPY (SELECT c.ctid, chunk_id, chunk_seq, pg_catalog.octet_length(chunk_data), \
+                      pg_catalog.pg_column_size(chunk_data), {data} \
+               {}) \
+         TO STDOUT (FORMAT binary)",
+        of_values(relation, value_ids, by)
+    );
+    if by == By::Scan {
+        client.batch_execute(plan::WHOLE).await?;
+    }
+    let types = [Type::BYTEA, Type::OID, Type::INT4, Type::INT4, Type::INT4, Type::BYTEA];
+    let stream = client.copy_out(&sql).await?;
+    let mut rows = std::pin::pin!(BinaryCopyOutStream::new(stream, &types));
+    let mut chunks = Vec::new();
+    while let Some(row) = rows.try_next().await? {
+        chunks.push(ChunkRow {
+            tid: tid(row.try_get(0)?)?,
+            value_id: Oid(row.try_get::<Option<PgOid>>(1)?.unwrap_or(0)),
+            seq: row.try_get(2)?,
+            raw_size: row.try_get(3)?,
+            stored_size: row.try_get(4)?,
+            data: row.try_get::<Option<&[u8]>>(5)?.map(<[u8]>::to_vec),
+        });
+    }
+    if by == By::Scan {
+        client.batch_execute(plan::BY_KEY).await?;
+    }
+    Ok(chunks)
+}
+
+/// The chunks of a value that the present transaction sees, or the one with this number: its number
+/// and data. Longer ones than a chunk can be are left out.
+pub async fn pieces(
+    client: &Client,
+    relation: &str,
+    value_id: Oid,
+    seq: Option<i32>,
+    page: PageSize,
+) -> Result<Vec<(i32, Vec<u8>)>, LiveError> {
+    let most = page.toast_max_chunk_size();
+    let own = seq.map_or(String::new(), |seq| format!("AND chunk_seq = {seq}"));
+    let sql = format!(
+        "SELECT chunk_seq, chunk_data FROM {relation} \
+         WHERE chunk_id = {value_id} {own} AND chunk_seq IS NOT NULL \
+           AND CASE WHEN pg_catalog.octet_length(chunk_data) <= {most} \
+                    THEN pg_catalog.pg_column_size(chunk_data) <= {} END",
+        most + 4
+    );
+    let rows = client.query_typed(&sql, &[]).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+/// IDs that follow each other in a range, on average, if ranges are to be asked for: finding where one
+/// begins costs as much as some chunks.
+const RANGE: usize = 4;
+
+/// `FROM` and `WHERE` for the chunks of values, whose IDs are in order.
+fn of_values(relation: &str, value_ids: &[u32], by: By) -> String {
+    let list = |ids: &mut dyn Iterator<Item = u32>| {
+        let ids: Vec<String> = ids.map(|id| id.to_string()).collect();
+        format!("'{{{}}}'::pg_catalog.oid[]", ids.join(","))
+    };
+    let follows = |a: &u32, b: &u32| a.checked_add(1) == Some(*b);
+    let ranges = || value_ids.chunk_by(follows).filter(|range| !range.is_empty());
+    if by == By::Scan || value_ids.len() < RANGE * ranges().count() {
+        return format!(
+            "FROM {relation} AS c WHERE chunk_id = ANY ({})",
+            list(&mut value_ids.iter().copied())
+        );
+    }
+    format!(
+        "FROM ROWS FROM (pg_catalog.unnest({}), pg_catalog.unnest({})) AS r (first, last) \
+         JOIN {relation} AS c ON chunk_id BETWEEN r.first AND r.last",
+        list(&mut ranges().filter_map(|range| range.first().copied())),
+        list(&mut ranges().filter_map(|range| range.last().copied())),
+    )
+}
+
+/// A chunk without its data and its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkOutline {
+    /// `chunk_id`.
+    pub value_id: u32,
+    /// `chunk_seq`.
+    pub seq: i32,
+    /// Bytes of `chunk_data`, decompressed.
+    pub raw_size: i32,
+    /// As `pg_column_size` counts.
+    pub stored_size: i32,
+}
+
+/// The chunks of values, whose IDs are in order, as the index leads to them, in few bytes: one row of
+/// four columns, each with all chunks. `None` if one has a NULL.
+pub async fn outlines(
+    client: &Client,
+    relation: &str,
+    value_ids: &[u32],
+) -> Result<Option<Vec<ChunkOutline>>, LiveError> {
+    let column = |send: &str, of: &str| {
+        format!("pg_catalog.string_agg(pg_catalog.{send}({of}), ''::pg_catalog.bytea)")
+    };
+    let sql = format!(
+        "SELECT {}, {}, {}, {} {}",
+        column("oidsend", "chunk_id"),
+        column("int4send", "chunk_seq"),
+        column("int4send", "pg_catalog.octet_length(chunk_data)"),
+        column("int4send", "pg_catalog.pg_column_size(chunk_data)"),
+        of_values(relation, value_ids, By::Index)
+    );
+    let rows = client.query_typed(&sql, &[]).await?;
+    let row = rows.first().ok_or_else(|| LiveError::Unexpected("no row of chunks".into()))?;
+    let words = |at| -> Result<&[[u8; 4]], LiveError> {
+        Ok(row.try_get::<_, Option<&[u8]>>(at)?.unwrap_or_default().as_chunks().0)
+    };
+    let (ids, seqs, raw, stored) = (words(0)?, words(1)?, words(2)?, words(3)?);
+    if [seqs, raw, stored].iter().any(|column| column.len() != ids.len()) {
+        return Ok(None);
+    }
+    let sizes = raw.iter().zip(stored);
+    let chunks = ids.iter().zip(seqs).zip(sizes).map(|((id, seq), (raw, stored))| ChunkOutline {
+        value_id: u32::from_be_bytes(*id),
+        seq: i32::from_be_bytes(*seq),
+        raw_size: i32::from_be_bytes(*raw),
+        stored_size: i32::from_be_bytes(*stored),
+    });
+    Ok(Some(chunks.collect()))
+}
+
+/// As `tid_send` gives it: block and line pointer, most significant byte first.
+fn tid(bytes: &[u8]) -> Result<ItemPointer, LiveError> {
+    match bytes {
+        &[a, b, c, d, e, f] => Ok(ItemPointer {
+            block: BlockNumber(u32::from_be_bytes([a, b, c, d])),
+            item: u16::from_be_bytes([e, f]),
+        }),
+        _ => Err(LiveError::Unexpected(format!("tid of {} bytes", bytes.len()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_asked_for_by_ranges_where_their_ids_follow_each_other() {
+        let single = [7, 8, 9, 10, 11, 12, 20, u32::MAX];
+        assert_eq!(
+            of_values("pg_toast.t", &single, By::Index),
+            "FROM pg_toast.t AS c WHERE chunk_id = \
+             ANY ('{7,8,9,10,11,12,20,4294967295}'::pg_catalog.oid[])"
+        );
+        let dense = [7, 8, 9, 10, 11, 12, 20, 21];
+        assert_eq!(
+            of_values("pg_toast.t", &dense, By::Index),
+            "FROM ROWS FROM (pg_catalog.unnest('{7,20}'::pg_catalog.oid[]), \
+             pg_catalog.unnest('{12,21}'::pg_catalog.oid[])) AS r (first, last) \
+             JOIN pg_toast.t AS c ON chunk_id BETWEEN r.first AND r.last"
+        );
+        assert!(of_values("pg_toast.t", &dense, By::Scan).contains("chunk_id = ANY"));
+    }
+}
