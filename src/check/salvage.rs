@@ -45,6 +45,8 @@ pub struct Saved {
     pub stored: Vec<(u64, Vec<u8>)>,
     /// The content's bytes, by their offsets in it.
     pub content: Vec<(u64, Vec<u8>)>,
+    /// Why nothing was saved, where it is not that nothing was left.
+    pub note: Option<&'static str>,
 }
 
 impl Saved {
@@ -56,15 +58,7 @@ impl Saved {
 
 /// Whether a value with such a finding may have something left, and can be set to NULL.
 pub fn can_be_saved(code: Code) -> bool {
-    !matches!(
-        code,
-        Code::PastEnd
-            | Code::Varlena
-            | Code::CString
-            | Code::LeftOver
-            | Code::Tag
-            | Code::HasExternal
-    )
+    !matches!(code, Code::PastEnd | Code::Varlena | Code::LeftOver | Code::Tag | Code::HasExternal)
 }
 
 /// What is left of a value in the row.
@@ -78,6 +72,9 @@ pub fn inline(value: &Varlena<'_>) -> Saved {
             stored: vec![(0, stream.to_vec())],
             ..Saved::default()
         },
+        Varlena::Custom(_) => {
+            Saved { note: Some("values of pluggable toasters are not saved"), ..Saved::default() }
+        }
         _ => {
             let content = value.inline_content().unwrap_or(&[]);
             Saved {

@@ -53,6 +53,8 @@ struct Line<'a> {
     /// Bytes as stored, where they are compressed.
     stored_ranges: Vec<[u64; 2]>,
     stored_file: Option<String>,
+    /// Why nothing was saved, where it is not that nothing was left.
+    note: Option<&'static str>,
 }
 
 /// A directory that takes what is left of values.
@@ -71,7 +73,9 @@ pub struct SalvageDir {
 const HEAD: &str = "-- Written by toastctl inspect --check --salvage, and never run by it.\n\
      -- Each statement gives one damaged value up, if its row is still as it was found: what could be\n\
      -- read of the value is in the files beside this one. Look at each before you run it; where the\n\
-     -- column is NOT NULL put another value in the place of NULL.\n\n";
+     -- column is NOT NULL put another value in the place of NULL.\n\
+     -- \"tuple concurrently deleted\" says that chunks of the value were deleted and are still to be\n\
+     -- vacuumed: VACUUM the table once older transactions have ended, then run it again.\n\n";
 
 impl SalvageDir {
     /// Makes the directory, with its manifest and the file for SQL.
@@ -156,6 +160,7 @@ impl SalvageDir {
             content_file: content,
             stored_ranges: if is_compressed { ranges(&saved.stored) } else { Vec::new() },
             stored_file: stored,
+            note: saved.note,
         };
         serde_json::to_writer(&mut self.manifest, &line)?;
         writeln!(self.manifest)?;
