@@ -32,6 +32,7 @@ pub enum Code {
     LinePointer,
     Redirect,
     Overlap,
+    Chain,
     HeaderLength,
     AttributeCount,
     Infomask,
@@ -39,9 +40,9 @@ pub enum Code {
     XmaxRange,
     NullBitmap,
     CommitStatus,
+    MultiRange,
     PastEnd,
     Varlena,
-    CString,
     LeftOver,
     Tag,
     Method,
@@ -104,7 +105,7 @@ const CONTENT: &str = "The bytes are there, their meaning is not: restore the va
 const INDEX: &str = "REINDEX the TOAST relation's index; the chunks themselves are there.";
 const CUSTOM: &str = "The toaster cannot read the value: restore it from a backup.";
 
-const TABLE: [Entry; 49] = [
+const TABLE: [Entry; 50] = [
     entry(Code::PageHeader, "TC001", Error, "page header is invalid", PAGE),
     entry(Code::Checksum, "TC002", Error, "page checksum does not match", PAGE),
     entry(Code::NewPage, "TC003", Error, "page says that it is new, but is not empty", PAGE),
@@ -112,6 +113,7 @@ const TABLE: [Entry; 49] = [
     entry(Code::LinePointer, "TC010", Error, "line pointer leads to no tuple", TUPLE),
     entry(Code::Redirect, "TC011", Error, "redirected line pointer leads to no tuple", TUPLE),
     entry(Code::Overlap, "TC012", Error, "two line pointers lead to the same bytes", TUPLE),
+    entry(Code::Chain, "TC013", Error, "update chain on the page is broken", TUPLE),
     entry(Code::HeaderLength, "TC020", Error, "t_hoff is wrong", TUPLE),
     entry(Code::AttributeCount, "TC021", Error, "tuple has more attributes than columns", TUPLE),
     entry(Code::Infomask, "TC022", Error, "t_infomask contradicts itself", TUPLE),
@@ -125,9 +127,9 @@ const TABLE: [Entry; 49] = [
         TUPLE,
     ),
     entry(Code::CommitStatus, "TC026", Error, "hint bit contradicts the commit status", TUPLE),
+    entry(Code::MultiRange, "TC027", Error, "MultiXact ID is out of range", TUPLE),
     entry(Code::PastEnd, "TC030", Error, "attribute ends behind the tuple", TUPLE),
     entry(Code::Varlena, "TC031", Error, "varlena length is invalid", TUPLE),
-    entry(Code::CString, "TC032", Error, "C string has no end", TUPLE),
     entry(Code::LeftOver, "TC033", Error, "bytes follow the last attribute", TUPLE),
     entry(Code::Tag, "TC040", Error, "TOAST pointer has an invalid tag", POINTER),
     entry(Code::Method, "TC041", Error, "compression method is invalid", POINTER),

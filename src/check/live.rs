@@ -244,7 +244,14 @@ impl Table {
                     chunk_rows::chunks(client, &quoted, ids, By::Index, None).await
             {
                 let found: HashSet<ItemPointer> = by_index.iter().map(|row| row.tid).collect();
-                for row in rows.iter().rev().filter(|row| !found.contains(&row.tid)) {
+                let left: Vec<_> =
+                    rows.iter().rev().filter(|row| !found.contains(&row.tid)).collect();
+                let places: Vec<ItemPointer> = left.iter().map(|row| row.tid).collect();
+                let visible = match chunk_rows::visible(client, &quoted, &places).await {
+                    Ok(visible) => visible,
+                    Err(_) => HashSet::new(),
+                };
+                for row in left.iter().filter(|row| visible.contains(&row.tid)) {
                     unindexed.insert(row.value_id.0, (row.seq.unwrap_or(0), row.tid));
                 }
             }

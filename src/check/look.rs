@@ -1,26 +1,23 @@
 //! One look at some blocks of a live table: a transaction that ends with it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::chunk_index::live_chunks;
 use super::code::Code;
-use super::collector::{self, Collector, Customs};
+use super::collector::Collector;
 use super::finding::{Finding, Looked};
 use super::subject::{Depth, External, Subject, XidLimits};
 use super::value::Toast;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
-use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, ByteOrder, TransactionId};
+use crate::disk::{BlockNumber, TransactionId};
 use crate::heap::problem::Place;
 use crate::model::toaster::catalog::Toasters;
-use crate::model::toaster::error::ToastError;
 use crate::model::visibility::HintBits;
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation};
 use crate::server::checking::{self, Standing, Storage};
-use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
 use crate::server::pages::PageReader;
 use crate::server::snapshot;
@@ -222,11 +219,11 @@ impl Looker {
         desc: &'a TupleDesc,
     ) -> Subject<'a> {
         let server = &self.about.server;
-        let xids = XidLimits {
-            frozen: standing.frozen,
-            multi: standing.multi,
-            next: TransactionId(standing.snapshot.next_xid() as u32),
+        let [frozen, multi] = match which {
+            Which::Heap => [standing.frozen, standing.multi],
+            Which::Toast => standing.toast,
         };
+        let next = TransactionId(standing.snapshot.next_xid() as u32);
         Subject {
             source: name,
             desc,
@@ -237,8 +234,7 @@ impl Looker {
                 (Which::Heap, Some(toast)) => Toast::Relation(toast.oid),
                 _ => Toast::None,
             },
-            // what the table may hold is not what its TOAST relation may
-            xids: (which == Which::Heap).then_some(xids),
+            xids: Some(XidLimits { frozen, multi, next, next_multi: None }),
             commit_status: None,
             checksums: false,
             depth: self.about.depth,
@@ -283,7 +279,10 @@ impl Looker {
                 &toast_desc
             }
         };
-        let subject = self.subject(standing, which, &name, desc);
+        let mut subject = self.subject(standing, which, &name, desc);
+        if let Some(limits) = &mut subject.xids {
+            limits.next_multi = Some(checking::next_multi(self.connection.client()).await?);
+        }
         let customs = self.customs(standing);
         let (mut look, externals) = {
             let mut collector = Collector::new(&subject, Some(&customs));
@@ -360,24 +359,6 @@ impl Looker {
         }));
         Ok(())
     }
-
-    fn customs(&self, standing: &Standing) -> LiveCustoms<'_> {
-        let connection = Arc::clone(&self.connection);
-        let server = &self.about.server;
-        let store = match server.pageinspect.clone() {
-            Some(pageinspect) => LiveChunks::with_pages(
-                connection,
-                ChunkPages {
-                    pageinspect,
-                    page_size: server.page_size,
-                    snapshot: standing.snapshot.clone(),
-                    dead: false,
-                },
-            ),
-            None => LiveChunks::new(connection),
-        };
-        LiveCustoms { about: &self.about, store: Mutex::new(store) }
-    }
 }
 
 /// Whether an error may be gone when the same is tried again: the table was changed or renamed, or a
@@ -398,24 +379,5 @@ fn take(collector: &mut Collector<'_>) -> Look {
         is_complete: collector.is_complete,
         unknown: collector.unknown,
         ..Look::default()
-    }
-}
-
-/// Values of pluggable toasters, read in the look's transaction.
-struct LiveCustoms<'a> {
-    about: &'a About,
-    store: Mutex<LiveChunks>,
-}
-
-impl Customs for LiveCustoms<'_> {
-    fn look(
-        &self,
-        value: &Varlena<'_>,
-        order: ByteOrder,
-        with_text: bool,
-    ) -> Option<Result<(), ToastError>> {
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        let About { toasters, server, .. } = self.about;
-        Some(collector::look(&mut *store, toasters, server.page_size, value, order, with_text))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! * [`code`]: the kinds of damage; [`finding`]: one of them, and where.
 //! * [`subject`]: what is known of a relation, and whom a check tells what it meets.
-//! * [`page`], [`tuple`], [`value`], [`content`], [`custom`]: the checks themselves, which are pure.
+//! * [`page`], `chain`, [`tuple`], [`value`], [`content`], [`custom`]: the checks themselves, which are pure.
 //! * [`collector`]: what the pages of a table gave; [`chunk_index`]: the chunks of a TOAST relation.
 //! * [`files`]: relation files; [`saved`]: saved pages.
 //! * [`outline`]: values by their chunks' numbers and sizes.
@@ -10,6 +10,7 @@
 //! * [`salvage`]: what is left of a damaged value; [`salvage_dir`]: where it goes.
 //! * [`judged`]: what came out; [`result`]: how it is reported.
 
+mod chain;
 pub mod chunk_index;
 pub mod code;
 pub mod collector;
@@ -22,6 +23,7 @@ pub mod judged;
 pub mod live;
 mod live_worker;
 pub mod look;
+mod look_customs;
 mod look_saved;
 mod look_values;
 pub mod outline;

@@ -1,6 +1,7 @@
 //! A page: its header, checksum and line pointers, and the tuples that these lead to (pure;
 //! `PageIsVerifiedExtended`, `verify_heapam`).
 
+use super::chain::Chains;
 use super::code::Code;
 use super::finding::Finding;
 use super::subject::{Found, Subject};
@@ -32,13 +33,19 @@ impl Subject<'_> {
     ) {
         let Some(page) = self.check_page_header(block, bytes, found) else { return };
         let mut tuples: Vec<(u16, LinePointer)> = Vec::new();
+        let mut chains = Chains::default();
         for (item, pointer) in page.line_pointers() {
             match pointer.state {
                 LinePointerState::Unused | LinePointerState::Dead => {}
-                LinePointerState::Redirect => self.check_redirect(&page, block, item, found),
+                LinePointerState::Redirect => {
+                    chains.redirect(item, pointer.offset);
+                    self.check_redirect(&page, block, item, found);
+                }
                 LinePointerState::Normal => {
                     if self.check_line_pointer(&page, block, item, pointer, found) {
                         tuples.push((item, pointer));
+                    } else {
+                        chains.is_cut = true;
                     }
                 }
             }
@@ -50,13 +57,16 @@ impl Subject<'_> {
             let Ok(bytes) = page.tuple_bytes(pointer) else { continue };
             if overlapping.contains(&item) {
                 found.is_incomplete();
+                chains.is_cut = true;
                 continue;
             }
             let Some(tuple) = self.check_header(ctid, bytes, page.byte_order(), found) else {
                 found.is_incomplete();
+                chains.is_cut = true;
                 continue;
             };
             let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
+            chains.tuple(ctid, &tuple, seen);
             if seen == Visibility::Dead {
                 self.note_references(&tuple, found);
             } else {
@@ -64,6 +74,7 @@ impl Subject<'_> {
                 self.check_attributes(ctid, &tuple, seen, found);
             }
         }
+        self.check_chains(block, &page, &chains, judge, found);
     }
 
     fn check_page_header<'p>(
@@ -149,7 +160,7 @@ impl Subject<'_> {
     }
 
     /// Line pointers have their place on the page, where no tuple is known.
-    fn line_pointer_place(&self, block: BlockNumber, item: u16) -> Place {
+    pub(super) fn line_pointer_place(&self, block: BlockNumber, item: u16) -> Place {
         let byte = LINE_POINTERS_AT + (usize::from(item).saturating_sub(1)) * LINE_POINTER;
         Place { item: Some(item), byte: Some(byte), ..self.page_place(block) }
     }

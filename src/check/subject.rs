@@ -30,6 +30,8 @@ pub struct XidLimits {
     pub multi: TransactionId,
     /// A transaction ID near the next one, taken after the page was read.
     pub next: TransactionId,
+    /// The next MultiXact ID, read after the page was read, if it was.
+    pub next_multi: Option<TransactionId>,
 }
 
 /// The first transaction ID that is no special one (`FirstNormalTransactionId`).
@@ -48,10 +50,16 @@ impl XidLimits {
         Some(format!("an ID from relfrozenxid {} to the next, {}", self.frozen.0, self.next.0))
     }
 
-    /// The least MultiXact ID, where `multi` comes before it (`check_mxid_in_range`).
+    /// The range of MultiXact IDs, where `multi` is not in it (`check_mxid_in_range`).
     pub(super) fn refuses_multi(&self, multi: TransactionId) -> Option<String> {
-        let is_old = self.multi.0 != 0 && (multi.0.wrapping_sub(self.multi.0) as i32) < 0;
-        (is_old || multi.0 == 0).then(|| format!("an ID from relminmxid {} on", self.multi.0))
+        let distance = |from: TransactionId| multi.0.wrapping_sub(from.0) as i32;
+        let is_old = self.multi.0 != 0 && distance(self.multi) < 0;
+        let is_ahead = self.next_multi.is_some_and(|next| distance(next) >= 0);
+        if multi.0 != 0 && !is_old && !is_ahead {
+            return None;
+        }
+        let next = self.next_multi.map_or(String::new(), |next| format!(" to before {}", next.0));
+        Some(format!("an ID from relminmxid {} on{next}", self.multi.0))
     }
 }
 

@@ -81,7 +81,8 @@ impl Subject<'_> {
         let mut contradiction = |expected: &str, got: String| {
             found.finding(Finding::new(Code::Infomask, at(INFOMASK_AT), expected, got));
         };
-        if is_multi && has(infomask::XMAX_COMMITTED) {
+        let is_no_multi = is_multi && has(infomask::XMAX_COMMITTED);
+        if is_no_multi {
             let got = format!("0x{:04x}", tuple.infomask);
             contradiction("no committed MultiXact", got);
         }
@@ -100,16 +101,20 @@ impl Subject<'_> {
                 let got = tuple.xmin.0.to_string();
                 found.finding(Finding::new(Code::XminRange, at(0), range, got));
             }
-            let refused = if has(infomask::XMAX_INVALID) || tuple.xmax_locked_only() {
-                None
-            } else if is_multi {
-                limits.refuses_multi(tuple.xmax)
+            let (code, refused) = if is_multi {
+                // what pg_upgrade brought from before 9.3 is of another kind (HEAP_LOCKED_UPGRADED)
+                let is_upgraded = has(infomask::XMAX_LOCK_ONLY) && !has(infomask::LOCK_MASK);
+                let refused = limits.refuses_multi(tuple.xmax);
+                let refused = refused.filter(|_| !is_upgraded && !is_no_multi);
+                (Code::MultiRange, refused)
+            } else if has(infomask::XMAX_INVALID) || tuple.xmax_locked_only() {
+                (Code::XmaxRange, None)
             } else {
-                limits.refuses(tuple.xmax)
+                (Code::XmaxRange, limits.refuses(tuple.xmax))
             };
             if let Some(range) = refused {
                 let got = tuple.xmax.0.to_string();
-                found.finding(Finding::new(Code::XmaxRange, at(XMAX_AT), range, got));
+                found.finding(Finding::new(code, at(XMAX_AT), range, got));
             }
         }
         let committed = |xid: TransactionId| {
@@ -257,11 +262,11 @@ impl Subject<'_> {
             WalkErrorKind::Varlena(
                 VarlenaError::PastEnd { .. } | VarlenaError::HeaderCut { .. },
             )
-            | WalkErrorKind::PastEnd { .. } => (Code::PastEnd, "an attribute inside the tuple"),
+            | WalkErrorKind::PastEnd { .. }
+            | WalkErrorKind::Unterminated => (Code::PastEnd, "an attribute inside the tuple"),
             WalkErrorKind::Varlena(VarlenaError::TooShort { .. }) => {
                 (Code::Varlena, "a length of at least the header")
             }
-            WalkErrorKind::Unterminated => (Code::CString, "a NUL inside the tuple"),
             WalkErrorKind::TooManyAttributes { .. } => (Code::AttributeCount, "fewer attributes"),
             WalkErrorKind::LeftOver { .. } => {
                 (Code::LeftOver, "the tuple's end behind the last attribute")

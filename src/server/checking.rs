@@ -24,6 +24,8 @@ pub struct Standing {
     pub frozen: TransactionId,
     /// `relminmxid`.
     pub multi: TransactionId,
+    /// Both of its TOAST relation; 0 where there is none.
+    pub toast: [TransactionId; 2],
     /// Blocks of the main fork.
     pub blocks: u32,
     /// Whether it is unlogged and the server a standby, where such a table cannot be read.
@@ -58,8 +60,11 @@ pub async fn begin(
                         SELECT pg_catalog.md5(pg_catalog.string_agg( \
                             a.*::pg_catalog.text, ',' ORDER BY a.attnum)) \
                         FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = c.oid)), \
-                    c.relpersistence = 'u' AND pg_catalog.pg_is_in_recovery() \
+                    c.relpersistence = 'u' AND pg_catalog.pg_is_in_recovery(), \
+                    coalesce(t.relfrozenxid::pg_catalog.text::pg_catalog.int8, 0), \
+                    coalesce(t.relminmxid::pg_catalog.text::pg_catalog.int8, 0) \
              FROM pg_catalog.pg_class AS c \
+             LEFT JOIN pg_catalog.pg_class AS t ON t.oid = c.reltoastrelid \
              WHERE c.oid = $1 AND c.oid = pg_catalog.to_regclass($2)"),
             &[(&relation.oid.0, Type::OID), (&quoted, Type::TEXT)],
         )
@@ -77,10 +82,22 @@ pub async fn begin(
         snapshot,
         frozen: xid(2)?,
         multi: xid(3)?,
+        toast: [xid(7)?, xid(8)?],
         blocks: u32::try_from(bytes / page.bytes() as u64).unwrap_or(u32::MAX),
         fingerprint: row.try_get(5)?,
         is_out_of_reach: row.try_get(6)?,
     }))
+}
+
+/// The MultiXact ID that the server will give next, at this moment and not at the snapshot's.
+pub async fn next_multi(client: &Client) -> Result<TransactionId, LiveError> {
+    // its distance from the first
+    const FIRST: u32 = 1;
+    let sql = format!("SELECT pg_catalog.mxid_age('{FIRST}'::pg_catalog.xid)");
+    let rows = client.query_typed(&sql, &[]).await?;
+    let row = rows.first().ok_or_else(|| LiveError::Unexpected("no mxid_age".into()))?;
+    let age: i32 = row.try_get(0)?;
+    Ok(TransactionId(FIRST.wrapping_add_signed(age)))
 }
 
 /// What a check knows of a server besides what [`Server`] says.

@@ -1,5 +1,7 @@
 //! The chunks of values as the TOAST relation's index leads to them.
 
+use std::collections::HashSet;
+
 use futures_util::TryStreamExt;
 use tokio_postgres::binary_copy::BinaryCopyOutStream;
 use tokio_postgres::types::{Oid as PgOid, Type};
@@ -82,6 +84,28 @@ pub async fn chunks(
         client.batch_execute(plan::BY_KEY).await?;
     }
     Ok(chunks)
+}
+
+/// Which of the tuples at these places the present transaction sees, each by itself: a scan believes
+/// pages that say that all of them is visible.
+pub async fn visible(
+    client: &Client,
+    relation: &str,
+    places: &[ItemPointer],
+) -> Result<HashSet<ItemPointer>, LiveError> {
+    let list: Vec<String> = places.iter().map(|tid| format!("\"{tid}\"")).collect();
+    let sql = format!(
+        "COPY (SELECT ctid FROM {relation} WHERE ctid = ANY ('{{{}}}'::pg_catalog.tid[])) \
+         TO STDOUT (FORMAT binary)",
+        list.join(",")
+    );
+    let stream = client.copy_out(&sql).await?;
+    let mut rows = std::pin::pin!(BinaryCopyOutStream::new(stream, &[Type::BYTEA]));
+    let mut visible = HashSet::new();
+    while let Some(row) = rows.try_next().await? {
+        visible.insert(tid(row.try_get(0)?)?);
+    }
+    Ok(visible)
 }
 
 /// The chunks of a value that the present transaction sees, or the one with this number: its number

@@ -193,6 +193,11 @@ fn on(on: On, name: &'static str, change: fn(&mut Files) -> Vec<String>) -> Case
     Case { name, on, change }
 }
 
+/// Says of a tuple that a MultiXact has locked it.
+fn lock_by_multi(bytes: &mut [u8], tuple: usize) {
+    change_half(bytes, tuple + 20, |mask| mask & !0x0800 | 0x1090);
+}
+
 /// A finding in the heap's row 2.
 fn row(code: &str, column: &str, byte: usize) -> Vec<String> {
     vec![format!("{code} heap 0/2 {column} {byte}")]
@@ -208,7 +213,7 @@ fn line_pointer(files: &mut Files, word: u32, code: &str) -> Vec<String> {
     vec![format!("{code} heap 0/2 - 28")]
 }
 
-fn item(offset: u32, flags: u32, length: u32) -> u32 {
+pub(crate) fn item(offset: u32, flags: u32, length: u32) -> u32 {
     offset | flags << 15 | length << 17
 }
 
@@ -342,6 +347,48 @@ fn tuple_cases() -> Vec<Case> {
             set_word(&mut f.heap, at + 4, 5);
             change_half(&mut f.heap, at + 20, |mask| mask & !0x0800);
             row("TC024", "-", 4)
+        }),
+        on(On::Server, "multi_ahead", |f| {
+            let at = f.row(2);
+            set_word(&mut f.heap, at + 4, 7);
+            lock_by_multi(&mut f.heap, at);
+            row("TC027", "-", 4)
+        }),
+        on(On::Server, "multi_old", |f| {
+            let at = f.row(2);
+            set_word(&mut f.heap, at + 4, 4_000_000_000);
+            lock_by_multi(&mut f.heap, at);
+            row("TC027", "-", 4)
+        }),
+        on(On::Server, "toast_xmin_old", |f| {
+            let chunk = f.chunk(2, "ext", 1);
+            set_word(&mut f.toast, chunk.tuple, 5);
+            change_half(&mut f.toast, chunk.tuple + 20, |mask| mask & !0x0200);
+            vec![format!("TC023 toast {}/{} - 0", chunk.block, chunk.item)]
+        }),
+        on(On::Server, "toast_xmin_future", |f| {
+            let chunk = f.chunk(2, "ext", 1);
+            set_word(&mut f.toast, chunk.tuple, 0x4000_0000);
+            change_half(&mut f.toast, chunk.tuple + 20, |mask| mask & !0x0200);
+            // to the server it is not there yet
+            let mut found = chunks(f, "TC051");
+            found.push(format!("TC023 toast {}/{} - 0", chunk.block, chunk.item));
+            found
+        }),
+        on(On::Server, "toast_xmax_old", |f| {
+            let chunk = f.chunk(2, "ext", 1);
+            set_word(&mut f.toast, chunk.tuple + 4, 5);
+            // deleted, as the hint bits say, by nobody
+            change_half(&mut f.toast, chunk.tuple + 20, |mask| mask & !0x0800 | 0x0400);
+            let mut found = chunks(f, "TC051");
+            found.push(format!("TC024 toast {}/{} - 4", chunk.block, chunk.item));
+            found
+        }),
+        on(On::Server, "toast_multi_ahead", |f| {
+            let chunk = f.chunk(2, "ext", 1);
+            set_word(&mut f.toast, chunk.tuple + 4, 7);
+            lock_by_multi(&mut f.toast, chunk.tuple);
+            vec![format!("TC027 toast {}/{} - 4", chunk.block, chunk.item)]
         }),
         case("bitmap", |f| {
             let at = f.row(2) + 24;

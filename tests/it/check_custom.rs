@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::check_files::told;
+use crate::command::{run, toastctl};
 use toastctl::check::files::{FileOptions, relation_file};
 use toastctl::check::subject::Depth;
 use toastctl::disk::ByteOrder;
@@ -135,6 +136,39 @@ fn versions_that_do_not_exist() {
     // head 14, ordinary pointer 16: the version before the chunks'
     let before = capture.check(&found, |datum| datum[30] = 1);
     assert_eq!(before, [format!("TC091 {}", found.place)]);
+}
+
+#[test]
+fn pointers_that_contradict_themselves() {
+    let capture = Capture::read("jsonb_toaster/json_array_small");
+    let found = capture.pointer(|_| true);
+    assert_eq!(capture.check(&found, |_| {}), [""; 0]);
+    // the count of an array's elements, and where a chunk of it begins
+    for at in [20, 36] {
+        let damaged = capture.check(&found, |datum| datum[at] += 1);
+        assert_eq!(damaged, [format!("TC090 {}", found.place)], "{at}");
+    }
+}
+
+#[test]
+fn the_manifest_says_that_values_of_other_toasters_are_not_saved() {
+    let capture = Capture::read("jsonb_toaster/json_array_small");
+    let found = capture.pointer(|_| true);
+    let dir = tempfile::tempdir().unwrap();
+    let mut heap = capture.heap.clone();
+    heap[found.at + 20] += 1;
+    std::fs::write(dir.path().join("heap"), heap).unwrap();
+    let columns = format!("@{}", capture.dir.join("meta.json").display());
+    let done = run(toastctl()
+        .current_dir(dir.path())
+        .args(["inspect", "--check", "--relation-file", "heap", "--columns", &columns])
+        .args(["--salvage", "left", "--toast-file"])
+        .arg(capture.dir.join("toast.bin")));
+    assert_eq!(done.code, Some(5), "{}", done.stderr);
+    let manifest = std::fs::read_to_string(dir.path().join("left/manifest.jsonl")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    assert_eq!(line["note"], "values of pluggable toasters are not saved");
+    assert_eq!((&line["content_bytes"], &line["raw_size"]), (&0.into(), &().into()));
 }
 
 #[test]

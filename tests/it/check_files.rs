@@ -192,6 +192,55 @@ fn findings_in_every_format() {
     }
 }
 
+#[test]
+fn hint_bits_are_held_against_pg_xact() {
+    let (database, mut files) = Files::fresh("check_xact");
+    let dir = tempfile::tempdir().unwrap();
+    let check = |files: &Files, xact: bool| {
+        write(dir.path(), files);
+        let mut command = toastctl();
+        command.current_dir(dir.path()).args(["inspect", "--check", "--columns", COLUMNS]);
+        command.args(["--relation-file", "heap", "--toast-file", "toast", "--format", "jsonl"]);
+        if xact {
+            command.arg("--xact").arg(database.server().data_dir().join("pg_xact"));
+        }
+        run(&mut command).stdout
+    };
+    assert_eq!(check(&files, true), "");
+    // not frozen any more, but aborted
+    let at = files.row(2) + 21;
+    files.heap[at] &= !0x01;
+    let found = check(&files, true);
+    let line: serde_json::Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(crate::check_live::told(&line), "TC026 heap 0/2 - 20");
+    // the hint bit alone says that there is no such row
+    assert!(!check(&files, false).contains("TC026"));
+}
+
+/// Tests in which the codes occur that no case of [`cases`] has.
+const ELSEWHERE: [&str; 4] = [
+    include_str!("check_files.rs"),
+    include_str!("check_live.rs"),
+    include_str!("check_custom.rs"),
+    include_str!("check_chains.rs"),
+];
+
+#[test]
+fn every_code_has_a_case() {
+    let (_database, files) = Files::fresh("check_codes");
+    let table = include_str!("../../src/check/code.rs");
+    let codes: std::collections::BTreeSet<&str> =
+        table.match_indices("\"TC").filter_map(|(at, _)| table.get(at + 1..at + 6)).collect();
+    assert!(codes.len() >= 49, "{codes:?}");
+    let found: Vec<String> = cases().iter().flat_map(|case| apply(case, &files).1).collect();
+    let without: Vec<&str> = codes
+        .into_iter()
+        .filter(|code| !found.iter().any(|one| one.starts_with(code)))
+        .filter(|code| !ELSEWHERE.iter().any(|text| text.contains(code)))
+        .collect();
+    assert_eq!(without, [""; 0]);
+}
+
 fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -17,7 +17,7 @@ fn check(database: &Database<'_>, args: &[&str]) -> (Run, Vec<Value>) {
 }
 
 /// As the cases say what must be found.
-fn told(line: &Value) -> String {
+pub(crate) fn told(line: &Value) -> String {
     let text = |field: &str| match &line[field] {
         Value::Null => "-".to_owned(),
         Value::String(text) => text.clone(),
@@ -114,7 +114,11 @@ fn beside_amcheck(
 ) {
     let mut only_ours: Vec<&str> = Vec::new();
     for table in expected.keys() {
-        let sql = format!("SELECT msg FROM verify_heapam('{table}', check_toast => true)");
+        let sql = format!(
+            "SELECT msg FROM verify_heapam('{table}', check_toast => true) UNION ALL
+             SELECT (verify_heapam(reltoastrelid)).msg FROM pg_class
+             WHERE oid = '{table}'::regclass"
+        );
         let found = database.try_psql(&sql);
         let theirs = found.code != Some(0) || !found.stdout.is_empty();
         let ours = seen.contains_key(table);

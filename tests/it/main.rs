@@ -7,6 +7,7 @@ mod advise_front;
 mod advise_statements;
 mod advise_wal;
 mod check_cases;
+mod check_chains;
 mod check_custom;
 mod check_files;
 mod check_flips;

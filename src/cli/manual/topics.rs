@@ -58,13 +58,16 @@ pub const FINDINGS: Topic = Topic {
     intro: &["The codes never change their meaning. All are errors but TC025 and TC080."],
     items: &[
         ("TC001 to TC004", "Page: header, checksum, new but not empty, unreadable."),
-        ("TC010 to TC012", "Line pointer: no tuple, wrong redirect, shared bytes."),
         (
-            "TC020 to TC026",
-            "Tuple header: t_hoff, too many attributes, t_infomask, xmin, xmax, null bitmap, hint \
-             bit against pg_xact (--xact).",
+            "TC010 to TC013",
+            "Line pointer: no tuple, wrong redirect, shared bytes, broken update chain.",
         ),
-        ("TC030 to TC033", "Attribute: past the end, length, C string, bytes left over."),
+        (
+            "TC020 to TC027",
+            "Tuple header: t_hoff, too many attributes, t_infomask, xmin, xmax, null bitmap, hint \
+             bit against pg_xact (--xact), MultiXact.",
+        ),
+        ("TC030 to TC033", "Attribute: past the end, length, bytes left over."),
         (
             "TC040 to TC046",
             "TOAST pointer: tag, method, HEAP_HASEXTERNAL, relation, raw size, stored size, value ID.",
