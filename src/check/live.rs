@@ -247,10 +247,8 @@ impl Table {
                 let left: Vec<_> =
                     rows.iter().rev().filter(|row| !found.contains(&row.tid)).collect();
                 let places: Vec<ItemPointer> = left.iter().map(|row| row.tid).collect();
-                let visible = match chunk_rows::visible(client, &quoted, &places).await {
-                    Ok(visible) => visible,
-                    Err(_) => HashSet::new(),
-                };
+                let visible = chunk_rows::visible(client, &quoted, &places).await;
+                let visible = visible.unwrap_or_default();
                 for row in left.iter().filter(|row| visible.contains(&row.tid)) {
                     unindexed.insert(row.value_id.0, (row.seq.unwrap_or(0), row.tid));
                 }

@@ -229,12 +229,12 @@ fn ids(values: &[External]) -> Vec<u32> {
 
 /// Parts of `values` of at most so many, which have at most `most` together of what `size` counts,
 /// unless a part is one value.
-fn parts<'v>(
-    values: &'v [External],
+fn parts(
+    values: &[External],
     count: usize,
     most: u64,
     size: impl Fn(&External) -> u64,
-) -> impl Iterator<Item = &'v [External]> {
+) -> impl Iterator<Item = &[External]> {
     let mut rest = values;
     std::iter::from_fn(move || {
         let mut sum = 0;
