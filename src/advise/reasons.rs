@@ -36,15 +36,16 @@ pub(super) fn reasons(
                 WorkloadSource::Statements(n) => statement_source(&format!("{n} statements")),
             };
             let ratio = format!("{:.1}", workload.ratio());
+            let ratio = ratio.strip_suffix(".0").unwrap_or(&ratio);
+            let reads = if ratio == "1" { "read" } else { "reads" };
             format!(
                 "Size and time count equally, and scans that do not need the column {:.0} % as much \
-                 ({}); time is weighted for {} reads per write ({source}).",
+                 ({}); time is weighted for {ratio} {reads} per write ({source}).",
                 workload.scan_weight() / 0.5 * 100.0,
                 match workload.scanned {
                     Some(_) => "by the rows that sequential scans read",
                     None => "assumed",
-                },
-                ratio.strip_suffix(".0").unwrap_or(&ratio)
+                }
             )
         }
         Optimize::Size => {

@@ -75,6 +75,10 @@ pub struct AdviseArgs {
     #[arg(long, value_enum, default_value_t, help_heading = "Output")]
     pub format: Format,
 
+    /// Explain terms, name every candidate's caveats, and add all notes
+    #[arg(long, help_heading = "Output")]
+    pub details: bool,
+
     /// Draw size against read cost
     #[arg(long, help_heading = "Output")]
     pub plot: bool,

@@ -7,7 +7,7 @@ use super::advise::{AdviseArgs, Emit};
 use super::exit::{Exit, Failure};
 use super::terminal::{self, Plain, tell};
 use crate::advise::result::Report;
-use crate::report::advise::Writer;
+use crate::report::advise::{Shown, Writer};
 use crate::report::advise_plot;
 use crate::report::table::printable;
 use crate::server::sink::{Failed, RunError, Sink};
@@ -38,7 +38,12 @@ impl AdviseOutput {
             None => {
                 let out = terminal::stdout_for_people(args.format);
                 let width = terminal::output_width();
-                Lines::Reports(Writer::new(out, args.format, width, args.plot))
+                Lines::Reports(Writer::new(
+                    out,
+                    args.format,
+                    width,
+                    Shown { plot: args.plot, details: args.details },
+                ))
             }
         };
         let plot = args.plot_file.clone().map(|path| (path, Vec::new()));

@@ -10,10 +10,16 @@ use crate::advise::advisor::Advisor;
 use crate::advise::candidate::Narrowing;
 use crate::advise::request::Options;
 use crate::advise::run;
+use crate::report::format::Format;
 use crate::server::connect::SessionOptions;
 
 /// Does what the arguments say.
 pub(super) fn run(args: &AdviseArgs) -> Result<Exit, Failure> {
+    if args.details && (args.emit.is_some() || args.format != Format::Table) {
+        return Err(Failure::usage(
+            "--details is for --format table; the other formats have all of it".to_owned(),
+        ));
+    }
     terminal::runtime(1)?.block_on(tables(args))
 }
 

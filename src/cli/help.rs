@@ -76,7 +76,8 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
     if let Some(manual) = manual(about) {
         text.push_str("\nExamples:\n");
         for (what, command) in manual.examples {
-            let _ = writeln!(text, "  # {what}\n  {command}");
+            let what = wrapped(what, Some(width - 4), 0).replace('\n', "\n  # ");
+            let _ = writeln!(text, "  # {what}\n  {}", continued(command, width));
         }
         text.push_str("\nPermissions:\n");
         items(&mut text, manual.permissions, width);
@@ -112,6 +113,28 @@ fn topic_text(topic: &Topic, width: usize) -> String {
     }
     text.push('\n');
     items(&mut text, topic.items, width);
+    text
+}
+
+/// A command, broken before options where a shell goes on in the next line.
+fn continued(command: &str, width: usize) -> String {
+    let mut text = String::new();
+    for line in command.lines() {
+        if !text.is_empty() {
+            text.push_str("\n  ");
+        }
+        let mut used = 2;
+        for (at, part) in line.split(" --").enumerate() {
+            let option = if at == 0 { part.to_owned() } else { format!(" --{part}") };
+            // room for what goes on
+            if at > 0 && used + option.len() + 2 > width {
+                text.push_str(" \\\n     ");
+                used = 5;
+            }
+            used += option.len();
+            text.push_str(&option);
+        }
+    }
     text
 }
 

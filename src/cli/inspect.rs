@@ -145,6 +145,10 @@ pub struct InspectArgs {
           conflicts_with_all = ["tables", "values", "pageinspect", "datum"])]
     pub value: Option<String>,
 
+    /// Name only the largest columns of all tables that are read
+    #[arg(long, help_heading = "Output", conflicts_with_all = ["values", "value", "datum", "check", "policy"])]
+    pub brief: bool,
+
     /// How to print
     #[arg(long, value_enum, default_value_t, help_heading = "Output")]
     pub format: Format,

@@ -46,7 +46,8 @@ impl InspectOutput {
             return InspectOutput::of_values(args);
         }
         let width = terminal::output_width();
-        let writer = Writer::new(stdout_for_people(args.format), args.format, width, server);
+        let out = stdout_for_people(args.format);
+        let writer = Writer::new(out, args.format, width, server, args.brief);
         InspectOutput { lines: Lines::Relations(writer), incomplete: false, found: false }
     }
 

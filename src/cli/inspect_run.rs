@@ -28,6 +28,9 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         Asked::File { file, .. } if args.checking.check => {
             inspect_check::relation_file(args, &file)
         }
+        _ if args.brief && !matches!(args.format, Format::Table | Format::Markdown) => {
+            Err(Failure::usage("--brief is for --format table and markdown".to_owned()))
+        }
         Asked::Saved { name, text, desc, .. } if args.checking.check => {
             inspect_check::saved_pages(args, &name, &text, &desc)
         }

@@ -3,13 +3,22 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 
-use super::advise_plot;
 use super::format::{Format, json};
 use super::table::{Grid, Head, Style, printable};
 use super::units::{counted, size};
+use super::{advise_csv, advise_plot};
 use crate::advise::estimate::Figure;
-use crate::advise::result::{CandidateReport, Fraction, Report, Whole};
+use crate::advise::result::{CandidateReport, Report, Whole};
 use crate::model::estimate::Estimate;
+
+/// What the table is accompanied by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shown {
+    /// Size drawn against read cost.
+    pub plot: bool,
+    /// What terms mean, the caveats of every candidate, and all notes; else those of the recommended one.
+    pub details: bool,
+}
 
 /// Writes reports as they come. JSON is held back until the end: one report is a document of its own, several
 /// are an array.
@@ -18,8 +27,7 @@ pub struct Writer<W: Write> {
     format: Format,
     /// The terminal's, for tables only.
     width: Option<usize>,
-    /// Whether size is drawn against read cost.
-    plot: bool,
+    shown: Shown,
     written: u64,
     held: Vec<Report>,
     /// Notes and legends that are printed already.
@@ -28,8 +36,8 @@ pub struct Writer<W: Write> {
 
 impl<W: Write> Writer<W> {
     /// Nothing is written before the first report.
-    pub fn new(out: W, format: Format, width: Option<usize>, plot: bool) -> Writer<W> {
-        Writer { out, format, width, plot, written: 0, held: Vec::new(), told: HashSet::new() }
+    pub fn new(out: W, format: Format, width: Option<usize>, shown: Shown) -> Writer<W> {
+        Writer { out, format, width, shown, written: 0, held: Vec::new(), told: HashSet::new() }
     }
 
     /// Writes one report, so that whoever reads has it at once.
@@ -42,7 +50,7 @@ impl<W: Write> Writer<W> {
             Format::Table => Style::Terminal(self.width),
             Format::Markdown => Style::Markdown,
             Format::Csv => {
-                csv_rows(&report, &mut csv::Writer::from_writer(&mut self.out))?;
+                advise_csv::rows(&report, &mut csv::Writer::from_writer(&mut self.out))?;
                 return self.out.flush();
             }
             Format::Json => {
@@ -58,7 +66,7 @@ impl<W: Write> Writer<W> {
         if self.written > 1 {
             writeln!(self.out)?;
         }
-        one(&report, style, self.plot, &mut self.told, &mut self.out)?;
+        one(&report, style, self.shown, &mut self.told, &mut self.out)?;
         self.out.flush()
     }
 
@@ -78,7 +86,7 @@ impl<W: Write> Writer<W> {
 
     fn head(&mut self) -> io::Result<()> {
         match self.format {
-            Format::Csv => csv_head(&mut csv::Writer::from_writer(&mut self.out)),
+            Format::Csv => advise_csv::head(&mut csv::Writer::from_writer(&mut self.out)),
             _ => Ok(()),
         }
     }
@@ -101,14 +109,54 @@ const TERMS: [(&str, &str); 5] = [
     ("WAL/update", "WAL/update: WAL written when one value is replaced."),
 ];
 
+/// What stands below the table where nothing more is explained.
+const BRIEFLY: &str = "> recommended, * on the Pareto front; --details explains, with all caveats.";
+
+/// What those titles of the table mean that were not explained before.
+fn terms(left_out: &[&'static str], told: &mut HashSet<String>) -> Vec<&'static str> {
+    let shown = TERMS.iter().filter(|(title, _)| !left_out.contains(title));
+    let mut terms: Vec<&str> = shown
+        .filter(|(title, _)| told.insert((*title).to_owned()))
+        .map(|(_, text)| *text)
+        .collect();
+    terms.dedup();
+    terms
+}
+
+/// What the table means, and what it leaves out.
+fn explained(
+    report: &Report,
+    left_out: &[&'static str],
+    style: Style,
+    told: &mut HashSet<String>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    for line in folded(report) {
+        paragraph(&line, style, out)?;
+    }
+    if !left_out.is_empty() {
+        let note = format!("(no room for: {})", left_out.join(", "));
+        paragraph(&note, style, out)?;
+    }
+    if told.insert(MARKS.to_owned()) {
+        paragraph(MARKS, style, out)?;
+    }
+    let terms = terms(left_out, told);
+    if !terms.is_empty() {
+        paragraph(&terms.join(" "), style, out)?;
+    }
+    Ok(())
+}
+
 fn one(
     report: &Report,
     style: Style,
-    plot: bool,
+    shown: Shown,
     told: &mut HashSet<String>,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let markdown = style == Style::Markdown;
+    let details = shown.details || markdown;
     let title = if markdown { "## " } else { "" };
     let item = if markdown { "* " } else { "  " };
     writeln!(
@@ -144,8 +192,7 @@ fn one(
         size(sample.read_bytes),
         if sample.exact { ", compressed by the server" } else { "" },
         match sample.limit {
-            Some("bytes") => "; no more is read unless --sample says so",
-            Some(_) => "; no longer is read unless --sample says so",
+            Some(_) => "; --sample reads more",
             None => "",
         }
     )?;
@@ -155,27 +202,13 @@ fn one(
     if style == Style::Markdown {
         writeln!(out)?;
     }
-    for line in folded(report) {
-        paragraph(&line, style, out)?;
+    if details {
+        explained(report, &drawn.left_out, style, told, out)?;
+    } else {
+        let terms = terms(&drawn.left_out, told);
+        paragraph([&[BRIEFLY], &terms[..]].concat().join(" ").as_str(), style, out)?;
     }
-    if !drawn.left_out.is_empty() {
-        let note = format!("(no room for: {})", drawn.left_out.join(", "));
-        paragraph(&note, style, out)?;
-    }
-    if told.insert(MARKS.to_owned()) {
-        paragraph(MARKS, style, out)?;
-    }
-    let mut terms: Vec<&str> = TERMS
-        .iter()
-        .filter(|(title, _)| !drawn.left_out.contains(title))
-        .filter(|(title, _)| told.insert((*title).to_owned()))
-        .map(|(_, text)| *text)
-        .collect();
-    if !terms.is_empty() {
-        terms.dedup();
-        paragraph(&terms.join(" "), style, out)?;
-    }
-    if plot {
+    if shown.plot {
         let width = match style {
             Style::Terminal(Some(width)) => width,
             Style::Terminal(None) | Style::Markdown => 80,
@@ -183,28 +216,30 @@ fn one(
         let fence = if markdown { "```\n" } else { "" };
         write!(out, "\n{fence}{}{fence}", advise_plot::chart(report, width))?;
     }
-    writeln!(out)?;
     let recommendation = &report.recommendation;
-    paragraph(&recommendation.reasons, style, out)?;
-    if let Some(command) = &recommendation.command {
+    if details {
         writeln!(out)?;
-        let indent = "    ";
-        for statement in &recommendation.sql {
-            writeln!(out, "{indent}{}", printable(statement))?;
+        paragraph(&recommendation.reasons, style, out)?;
+        if recommendation.command.is_some() {
+            writeln!(out)?;
         }
-        writeln!(out, "{indent}{}", printable(command))?;
-    }
-    let notes = report.notes.iter().filter(|note| told.insert((*note).clone()));
-    let notes: Vec<String> = notes.cloned().chain(caveats(report)).collect();
-    if !notes.is_empty() {
-        writeln!(out)?;
+        for statement in recommendation.sql.iter().chain(&recommendation.command) {
+            writeln!(out, "    {}", printable(statement))?;
+        }
+        let notes = report.notes.iter().filter(|note| told.insert((*note).clone()));
+        let notes: Vec<String> = notes.cloned().chain(caveats(report)).collect();
+        if !notes.is_empty() {
+            writeln!(out)?;
+        }
         for note in &notes {
             paragraph(&format!("{}{note}", if markdown { "* " } else { "- " }), style, out)?;
         }
-    }
-    for p in &report.pluggable {
-        writeln!(out)?;
-        paragraph(&super::advise_pluggable::text(p), style, out)?;
+        for p in &report.pluggable {
+            writeln!(out)?;
+            paragraph(&super::advise_pluggable::text(p), style, out)?;
+        }
+    } else {
+        briefly(report, style, out)?;
     }
     if report.problem_count > 0 {
         writeln!(out)?;
@@ -294,6 +329,21 @@ fn folded(report: &Report) -> Vec<String> {
 /// Candidates that a line names; the rest is counted.
 const NAMED: usize = 4;
 
+/// What is recommended, the command that does it, and what it brings with it.
+fn briefly(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()> {
+    let recommendation = &report.recommendation;
+    writeln!(out)?;
+    let first = recommendation.reasons.split_once(". ").map(|(first, _)| format!("{first}."));
+    paragraph(first.as_ref().unwrap_or(&recommendation.reasons), style, out)?;
+    let Some(command) = &recommendation.command else { return Ok(()) };
+    writeln!(out, "\n    {}", printable(command))?;
+    let recommended = report.candidates.iter().find(|c| c.recommended);
+    match recommended.map_or(&[][..], |c| &c.caveats) {
+        [] => Ok(()),
+        caveats => paragraph(&format!("But {}.", caveats.join("; ")), style, out),
+    }
+}
+
 /// Each caveat once, with the candidates that it is one of.
 fn caveats(report: &Report) -> Vec<String> {
     let shown = || report.candidates.iter().filter(|c| !is_folded(c));
@@ -370,94 +420,4 @@ fn nanoseconds(ns: f64) -> String {
     } else {
         format!("{:.1} ms", ns / 1e6)
     }
-}
-
-fn csv_head(writer: &mut csv::Writer<impl Write>) -> io::Result<()> {
-    let mut head: Vec<String> = [
-        "relation",
-        "column",
-        "storage",
-        "method",
-        "target",
-        "policy",
-        "today",
-        "recommended",
-        "pareto",
-    ]
-    .map(String::from)
-    .to_vec();
-    for figure in [
-        "heap_bytes",
-        "toast_bytes",
-        "toast_index_bytes",
-        "total_bytes",
-        "chunks",
-        "read_buffers_per_value",
-        "read_cpu_ns_per_value",
-        "update_bytes_per_value",
-        "update_wal_bytes_per_value",
-    ] {
-        head.push(figure.into());
-        head.push(format!("{figure}_low"));
-        head.push(format!("{figure}_high"));
-    }
-    for form in
-        ["null", "short", "plain", "compressed", "external", "external_compressed", "custom"]
-    {
-        head.push(form.into());
-    }
-    head.extend(["refused_rows", "retoasted_bytes"].map(String::from));
-    writer.write_record(&head)?;
-    writer.flush()
-}
-
-/// One row for each candidate.
-fn csv_rows(report: &Report, writer: &mut csv::Writer<impl Write>) -> io::Result<()> {
-    for c in &report.candidates {
-        let mut row = vec![
-            report.relation.clone(),
-            report.column.clone(),
-            c.settings.storage.clone(),
-            c.settings.method.clone(),
-            c.settings.target.to_string(),
-            c.settings.policy.clone(),
-            c.today.to_string(),
-            c.recommended.to_string(),
-            c.pareto.to_string(),
-        ];
-        let whole = |w: &Whole| {
-            let Estimate { estimate, low, high } = w.0.value;
-            [estimate.round(), low.floor(), high.ceil()].map(|n| format!("{n:.0}"))
-        };
-        let fraction = |f: &Fraction| {
-            let Estimate { estimate, low, high } = f.0.value;
-            [estimate, low, high].map(|n| format!("{n:.3}"))
-        };
-        row.extend(whole(&c.heap_bytes));
-        row.extend(whole(&c.toast_bytes));
-        row.extend(whole(&c.toast_index_bytes));
-        row.extend(whole(&c.total_bytes));
-        row.extend(whole(&c.chunks));
-        row.extend(fraction(&c.read_buffers_per_value));
-        row.extend(whole(&c.read_cpu_ns_per_value));
-        row.extend(whole(&c.update_bytes_per_value));
-        row.extend(whole(&c.update_wal_bytes_per_value));
-        let f = &c.forms;
-        row.extend(
-            [
-                f.null,
-                f.short,
-                f.plain,
-                f.compressed,
-                f.external,
-                f.external_compressed,
-                f.custom,
-                c.refused_rows,
-                c.retoasted_bytes,
-            ]
-            .map(|n| n.to_string()),
-        );
-        writer.write_record(&row)?;
-    }
-    writer.flush()
 }

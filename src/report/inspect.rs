@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::format::{Format, json_line};
 use super::inspect_grids::{column_grid, form_grid, policy_grid, toaster_grid};
+use super::inspect_largest::Largest;
 use super::inspect_sample;
 use super::table::{Drawn, Style, printable, wrapped};
 use super::units::{counted, size};
@@ -14,6 +15,9 @@ use crate::inspect::result::{
 /// Problems shown in full in a table; the rest is counted.
 const PROBLEMS_SHOWN: usize = 10;
 
+/// Columns without room that are named; the rest is counted.
+const NO_ROOM: usize = 4;
+
 /// Writes the report relation by relation, as they come.
 pub struct Writer<W: Write> {
     out: W,
@@ -22,6 +26,9 @@ pub struct Writer<W: Write> {
     width: Option<usize>,
     server: Option<ServerReport>,
     written: u64,
+    /// Whether the largest columns are all that is written; of tables for people.
+    brief: bool,
+    largest: Largest,
     /// Kinds of pointers whose costs are told.
     costs_told: Vec<&'static str>,
 }
@@ -33,8 +40,10 @@ impl<W: Write> Writer<W> {
         format: Format,
         width: Option<usize>,
         server: Option<ServerReport>,
+        brief: bool,
     ) -> Writer<W> {
-        Writer { out, format, width, server, written: 0, costs_told: Vec::new() }
+        let largest = Largest::default();
+        Writer { out, format, width, server, written: 0, brief, largest, costs_told: Vec::new() }
     }
 
     /// Writes one relation, so that whoever reads has it at once.
@@ -48,6 +57,10 @@ impl<W: Write> Writer<W> {
         };
         match self.format {
             Format::Table | Format::Markdown => {
+                self.largest.add(relation);
+                if self.brief {
+                    return Ok(());
+                }
                 if self.written > 0 {
                     writeln!(self.out)?;
                 }
@@ -69,6 +82,20 @@ impl<W: Write> Writer<W> {
     pub fn finish(mut self) -> io::Result<()> {
         if self.written == 0 {
             self.head()?;
+        }
+        if self.brief || self.largest.are_several() {
+            let style = match self.format {
+                Format::Markdown => Style::Markdown,
+                _ => Style::Terminal(self.width),
+            };
+            if self.written > 0 {
+                writeln!(self.out)?;
+            }
+            writeln!(self.out, "{}\n", wrapped(&self.largest.title(), style.width(), 0))?;
+            write!(self.out, "{}", self.largest.grid().draw(style).text)?;
+            if let Some(rest) = self.largest.rest() {
+                writeln!(self.out, "{}", wrapped(&rest, style.width(), 0))?;
+            }
         }
         match (self.format, self.written) {
             (Format::Json, 0) => writeln!(self.out, "]\n}}")?,
@@ -141,12 +168,13 @@ fn one_relation(
         }
     }
     pointer_costs(relation, item, costs_told, out)?;
-    if !relation.not_available.is_empty() {
-        writeln!(out)?;
-        for missing in &relation.not_available {
-            let text = format!("{item}not available: {} ({})", missing.figure, missing.reason);
-            writeln!(out, "{}", wrapped(&text, width, 4))?;
+    if let Some((first, others)) = relation.not_available.split_first() {
+        let mut text = format!("{item}not available: {} ({})", first.figure, first.reason);
+        for missing in others {
+            text.push_str("; ");
+            text.push_str(&missing.figure);
         }
+        writeln!(out, "{}", wrapped(&text, width, 4))?;
     }
     if relation.problem_count > 0 {
         writeln!(out)?;
@@ -165,7 +193,11 @@ fn one_relation(
 fn grid_lines(drawn: &Drawn, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
     write!(out, "{}", drawn.text)?;
     if !drawn.left_out.is_empty() {
-        let note = format!("(no room for: {})", drawn.left_out.join(", "));
+        let named = drawn.left_out.get(..NO_ROOM).unwrap_or(&drawn.left_out).join(", ");
+        let note = match drawn.left_out.len().saturating_sub(NO_ROOM) {
+            0 => format!("(no room for: {named})"),
+            more => format!("(no room for: {named} and {more} more)"),
+        };
         writeln!(out, "{}", wrapped(&note, width, 1))?;
     }
     Ok(())

@@ -3,12 +3,13 @@
 //! * [`format`]: the formats, and the output that they share.
 //! * [`table`]: tables fitted to the terminal; [`units`]: sizes for people.
 //! * [`inspect`]: the report of `inspect` in every format; [`values`]: its lines of values;
-//!   [`anatomy`]: one value in every detail.
-//! * [`advise`]: the report of `advise-threshold`; [`advise_plot`]: its charts.
+//!   `inspect_largest`: the largest columns of several tables; [`anatomy`]: one value in every detail.
+//! * [`advise`]: the report of `advise-threshold`; `advise_csv`: its CSV; [`advise_plot`]: its charts.
 //! * [`retoast`]: the report of `retoast`; [`retoast_plan`]: what is expected;
 //!   [`retoast_progress`]: how far it is.
 
 pub mod advise;
+mod advise_csv;
 pub mod advise_plot;
 mod advise_pluggable;
 pub mod anatomy;
@@ -17,6 +18,7 @@ pub mod departure;
 pub mod format;
 pub mod inspect;
 mod inspect_grids;
+mod inspect_largest;
 pub mod inspect_sample;
 pub mod retoast;
 pub mod retoast_plan;

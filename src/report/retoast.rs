@@ -130,27 +130,10 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     if let Some(alter) = &table.alter_after {
         line("set at the end", alter)?;
     }
-    writeln!(
-        out,
-        "rows: {} found ({}), {} re-toasted, {} verified",
-        table.rows_found,
-        size(table.bytes_found),
-        table.rows_stored,
-        table.rows_verified
-    )?;
-    let work = format!(
-        "work: {} (longest {} ms), {}, {}, {}, {} of WAL, {:.1} s",
-        counted(table.batches, "transaction"),
-        table.longest_batch_ms,
-        counted(table.scans, "scan"),
-        counted(table.vacuums, "vacuum"),
-        counted(table.retries, "retry"),
-        size(table.wal_bytes),
-        table.elapsed_ms as f64 / 1000.0
-    );
-    writeln!(out, "{}", wrapped(&work, width, 6))?;
-    if table.longest_lock_wait_ms >= WORTH_TELLING_MS {
-        writeln!(out, "locks: longest wait {} ms", table.longest_lock_wait_ms)?;
+    if was_swept(table) {
+        work_lines(table, width, out)?;
+    } else {
+        writeln!(out, "rows to re-toast: {} ({})", table.rows_found, size(table.bytes_found))?;
     }
     for pause in &table.pauses {
         writeln!(
@@ -162,25 +145,21 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         )?;
     }
     if let Some(plan) = &table.plan {
-        plan_lines(plan, out)?;
+        plan_lines(plan, width, out)?;
     }
-    writeln!(out)?;
-    let mut sizes = Grid::new(&[
-        Head::text("part", 0),
-        Head::number("before", 0),
-        Head::number("peak", 1),
-        Head::number("after", 0),
-    ]);
-    let parts = [
-        ("heap", table.before.heap, table.peak.heap, table.after.heap),
-        ("TOAST", table.before.toast, table.peak.toast, table.after.toast),
-        ("indexes", table.before.indexes, table.peak.indexes, table.after.indexes),
-        ("total", table.before.sum(), table.peak.sum(), table.after.sum()),
-    ];
-    for (part, before, peak, after) in parts {
-        sizes.row(vec![part.into(), size(before), size(peak), size(after)]);
+    if was_swept(table) {
+        write!(out, "\n{}", size_grid(table).draw(style).text)?;
+    } else {
+        let now = table.before;
+        let files = format!(
+            "files: heap {}, TOAST {}, indexes {}, {} in all",
+            size(now.heap),
+            size(now.toast),
+            size(now.indexes),
+            size(now.sum())
+        );
+        writeln!(out, "{}", wrapped(&files, width, 5))?;
     }
-    write!(out, "{}", sizes.draw(style).text)?;
     writeln!(out)?;
     let mut forms = Grid::new(&[
         Head::text("scan", 0),
@@ -217,7 +196,6 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         writeln!(out, "{}", wrapped(&format!("note: {}", printable(note)), width, 6))?;
     }
     if was_swept(table) {
-        writeln!(out)?;
         let net = net(&printable(&table.relation), &[table]);
         writeln!(out, "{}", wrapped(&net, width, 0))?;
     }
@@ -261,6 +239,55 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         _ => net.push_str("what VACUUM would give back is not known without pages."),
     }
     net
+}
+
+/// The table's parts before, at their largest, and after.
+fn size_grid(table: &TableReport) -> Grid {
+    let parts = [
+        ("heap", table.before.heap, table.peak.heap, table.after.heap),
+        ("TOAST", table.before.toast, table.peak.toast, table.after.toast),
+        ("indexes", table.before.indexes, table.peak.indexes, table.after.indexes),
+    ];
+    let mut sizes = Grid::new(&[
+        Head::text("part", 0),
+        Head::number("before", 0),
+        Head::number("peak", 1),
+        Head::number("after", 0),
+    ]);
+    for (part, before, peak, after) in parts {
+        sizes.row(vec![part.into(), size(before), size(peak), size(after)]);
+    }
+    sizes
+}
+
+/// What was done.
+fn work_lines(table: &TableReport, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "rows: {} found ({}), {} re-toasted, {} verified",
+        table.rows_found,
+        size(table.bytes_found),
+        table.rows_stored,
+        table.rows_verified
+    )?;
+    let retries = match table.retries {
+        0 => String::new(),
+        retries => format!(", {}", counted(retries, "retry")),
+    };
+    let work = format!(
+        "work: {} (longest {} ms), {}, {}{retries}, {} of WAL, {:.1} s",
+        counted(table.batches, "transaction"),
+        table.longest_batch_ms,
+        counted(table.scans, "scan"),
+        counted(table.vacuums, "vacuum"),
+        size(table.wal_bytes),
+        table.elapsed_ms as f64 / 1000.0
+    );
+    writeln!(out, "{}", wrapped(&work, width, 6))?;
+    if table.longest_lock_wait_ms >= WORTH_TELLING_MS {
+        writeln!(out, "locks: longest wait {} ms", table.longest_lock_wait_ms)?;
+    }
+    Ok(())
 }
 
 /// What values are or will be stored as, by when.

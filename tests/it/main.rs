@@ -42,6 +42,7 @@ mod pluggable_estimate;
 mod pluggable_real;
 mod probe;
 mod proxy;
+mod questions;
 mod readme;
 mod reassemble;
 mod results_kept;

@@ -65,7 +65,7 @@ fn one_is_no_plural_and_what_is_said_of_all_columns_is_said_once() {
     let text = said(&["inspect"], "C.UTF-8");
     assert!(text.contains("heap: 8192 bytes in 1 block, "), "{text}");
     assert!(text.contains(" 0 rows, 0 dead; no values\n"), "{text}");
-    let advise = ["advise-threshold", "-c", "v", "-c", "w"];
+    let advise = ["advise-threshold", "--details", "-c", "v", "-c", "w"];
     let text = said(&advise, "C.UTF-8");
     assert_eq!(text.matches("sample: 1 of 1 block, 1 row, ").count(), 2, "{text}");
     for once in ["Marks: > ", "Settings do not change", "Buffers/read: "] {

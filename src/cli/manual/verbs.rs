@@ -13,7 +13,8 @@ pub const MANUALS: &[Manual] = &[INSPECT, ADVISE, RETOAST];
 const INSPECT: Manual = Manual {
     verb: "inspect",
     examples: &[
-        ("Which column eats the disk: all tables, the largest first", "toastctl inspect -d shop"),
+        ("Which column eats the disk", "toastctl inspect --brief -d shop"),
+        ("All tables, the largest first", "toastctl inspect -d shop"),
         (
             "One table, with the connection as psql takes it",
             "toastctl inspect -h db1 -U dba -d shop public.orders",
@@ -94,6 +95,10 @@ const ADVISE: Manual = Manual {
         (
             "For a table that is read a hundred times for each write, from all of its rows",
             "toastctl advise-threshold orders --reads-per-write 100 --sample 100%",
+        ),
+        (
+            "What the terms mean, and what each choice brings with it",
+            "toastctl advise-threshold orders --details",
         ),
         ("The statements alone, for a migration", "toastctl advise-threshold orders --emit sql"),
         ("The command alone, for a script", "toastctl advise-threshold orders --emit command"),

@@ -31,7 +31,7 @@ pub(crate) async fn targets(
             .enumerate()
             .find(|(_, column)| !column.dropped && column.name == *wanted);
         let Some((index, column)) = found else {
-            return Err(Refusal::Usage(format!("{name} has no column \"{wanted}\"")));
+            return Err(no_column(relation, wanted));
         };
         if targets.iter().any(|target| target.index == index) {
             continue;
@@ -63,6 +63,21 @@ pub(crate) async fn targets(
         });
     }
     Ok(targets)
+}
+
+/// Names the columns that could have been meant.
+fn no_column(relation: &Relation, wanted: &str) -> Refusal {
+    let columns = relation.desc.attributes.iter();
+    let toastable = columns.filter(|column| !column.dropped && column.length == Length::Varlena);
+    let names: Vec<String> = toastable.map(|column| format!("\"{}\"", column.name)).collect();
+    let hint = match names.as_slice() {
+        [] => "It has no column that can be toasted.".to_owned(),
+        names => format!("Columns that can be toasted are {}.", names.join(", ")),
+    };
+    let name = relation.display_name();
+    Refusal::Usage(format!(
+        "column \"{wanted}\" of relation \"{name}\" does not exist\nHINT:  {hint}"
+    ))
 }
 
 /// The column that is set to compute a generated one anew: a chosen one if it is made of such.

@@ -1,0 +1,197 @@
+//! Nine questions of a database administrator, each answered by what fits a terminal of 80 columns and 24 lines.
+//! The snapshots are the transcripts, with figures masked.
+
+use crate::command::{run, toastctl};
+use crate::server::{self, Database};
+
+const COLUMNS: usize = 80;
+/// Of a terminal.
+const LINES: usize = 24;
+
+/// The demo's data.
+fn shop() -> Database<'static> {
+    let database = server::shared().create_database("shop");
+    for file in ["demo.sql", "demo-growth.sql"] {
+        let path = format!("{}/scripts/{file}", env!("CARGO_MANIFEST_DIR"));
+        database.psql(&std::fs::read_to_string(path).unwrap());
+    }
+    database
+}
+
+/// What a terminal shows of these commands, with what they print on standard error first. Each must end
+/// with this exit code.
+fn screen(database: &Database<'_>, columns: usize, code: i32, commands: &[&str]) -> String {
+    let mut shown = String::new();
+    for command in commands {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let mut toastctl = toastctl();
+        toastctl.args(&words).env("COLUMNS", columns.to_string());
+        if !words.contains(&"help") {
+            let server = database.server();
+            toastctl.env("PGHOST", server.socket_dir()).env("PGPORT", server.port().to_string());
+            toastctl.env("PGDATABASE", database.name());
+            if !words.contains(&"-U") {
+                toastctl.env("PGUSER", server.superuser());
+            }
+        }
+        let run = run(&mut toastctl);
+        assert_eq!(run.code, Some(code), "{command}: {}{}", run.stdout, run.stderr);
+        shown.push_str(&format!("$ toastctl {command}\n{}{}", run.stderr, run.stdout));
+    }
+    shown
+}
+
+/// Fits the terminal, long lines of standard error and commands broken as it breaks them.
+#[track_caller]
+fn fits(shown: &str, columns: usize) {
+    let rows: usize = shown.lines().map(|line| line.chars().count().div_ceil(columns).max(1)).sum();
+    assert!(rows <= LINES, "{rows} lines:\n{shown}");
+}
+
+/// The transcript without figures, units and what line breaks and columns' widths depend on.
+fn masked(shown: &str, database: &Database<'_>) -> String {
+    // a busy machine reads less in the time that there is
+    let shown = shown.replace("; --sample reads more", "").replace(database.name(), "shop");
+    let shown = shown.replace(&database.server().socket_dir().display().to_string(), "/tmp/server");
+    let mut out: Vec<String> = Vec::new();
+    for line in shown.lines() {
+        let is_row = line.contains(" | ") || line.contains("-+-");
+        let words: Vec<String> = line.split_whitespace().map(figureless).collect();
+        let line = words.join(" ").replace("N bytes", "N kB").replace("N MB", "N kB");
+        let begins = is_row || line.is_empty() || line.starts_with("$ ") || line.contains(": ");
+        match out.last_mut() {
+            Some(last)
+                if !begins
+                    && !last.is_empty()
+                    && !last.contains(" | ")
+                    && !last.starts_with("$ ") =>
+            {
+                last.push(' ');
+                last.push_str(&line);
+            }
+            _ => out.push(line),
+        }
+    }
+    out.join("\n")
+}
+
+/// Numbers are one letter, rules one sign; names with digits, such as lz4, stay.
+fn figureless(word: &str) -> String {
+    let is_rule = word.chars().all(|c| matches!(c, '-' | '+' | '|'));
+    let mut out = String::new();
+    for c in word.chars() {
+        let in_name = out.ends_with(|last: char| last.is_ascii_lowercase());
+        let c = if c.is_ascii_digit() && !in_name { 'N' } else { c };
+        let again = out.ends_with(c) && (c == 'N' || is_rule && c == '-');
+        if !(again || c == '.' && out.ends_with('N')) {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[test]
+fn which_column_eats_my_disk() {
+    let database = shop();
+    let shown = screen(&database, COLUMNS, 0, &["inspect --brief"]);
+    fits(&shown, COLUMNS);
+    let first = shown.lines().find(|line| line.contains(" | ") && line.contains(" %")).unwrap();
+    assert!(first.contains(" orders ") && first.contains(" doc "), "{first}");
+    insta::assert_snapshot!("question_1_disk", masked(&shown, &database));
+}
+
+#[test]
+fn why_are_reads_slow_what_would_lz4_give_and_which_target() {
+    let database = shop();
+    let answer = |name: &str, command: &str| {
+        let shown = screen(&database, COLUMNS, 0, &[command]);
+        fits(&shown, COLUMNS);
+        // choices depend on figures: what is said of them, not which
+        assert!(
+            shown.contains("today ") && shown.contains("Buffers/read: pages visited"),
+            "{shown}"
+        );
+        insta::assert_snapshot!(name.to_owned(), masked(&shown, &database));
+    };
+    answer("question_2_reads", "advise-threshold orders --optimize read");
+    answer("question_3_lz4", "advise-threshold orders --storage extended --method lz4");
+    answer(
+        "question_4_target",
+        "advise-threshold orders --method lz4 --target 2032 --target 4080 --target 8160",
+    );
+}
+
+#[test]
+fn convert_while_the_application_runs() {
+    let database = shop();
+    let commands = ["retoast orders -c doc --toaster lz4 --dry-run"];
+    let planned = screen(&database, COLUMNS, 0, &commands);
+    fits(&planned, COLUMNS);
+    insta::assert_snapshot!("question_5_plan", masked(&planned, &database));
+    let done = screen(&database, COLUMNS, 0, &["retoast orders -c doc --toaster lz4"]);
+    assert!(done.contains(": complete: all values are stored as chosen"), "{done}");
+    assert!(done.trim_end().lines().rev().take(4).any(|line| line.starts_with("public.orders: ")));
+    // what it said before it began may scroll away
+    let report = done.split_once("public.orders, doc to lz4: ").unwrap().1;
+    fits(report, COLUMNS);
+}
+
+#[test]
+fn what_can_i_do_without_privileges() {
+    let database = shop();
+    fits(&screen(&database, COLUMNS, 0, &["help permissions"]), COLUMNS);
+    let role = format!("reader_of_{}", database.name());
+    database.psql(&format!("CREATE ROLE {role} LOGIN; GRANT SELECT ON orders TO {role}"));
+    let read = screen(&database, COLUMNS, 0, &[&format!("inspect orders -U {role}")]);
+    let written =
+        screen(&database, COLUMNS, 1, &[&format!("retoast orders -c doc --toaster lz4 -U {role}")]);
+    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+    fits(&read, COLUMNS);
+    fits(&written, COLUMNS);
+    let shown = format!("{read}{written}").replace(&role, "reader");
+    insta::assert_snapshot!("question_6_privileges", masked(&shown, &database));
+}
+
+#[test]
+fn what_if_i_mistype() {
+    let database = shop();
+    let unreadable = screen(&database, COLUMNS, 1, &["inspect ordres"]);
+    let usage = screen(
+        &database,
+        COLUMNS,
+        2,
+        &[
+            "retoast orders -c dco --toaster lz4",
+            "retoast orders -c doc --toaster lz5",
+            "inspect orders --formt json",
+        ],
+    );
+    let shown = format!("{unreadable}{usage}");
+    fits(&shown, COLUMNS);
+    insta::assert_snapshot!("question_7_typos", masked(&shown, &database));
+}
+
+#[test]
+fn what_does_a_narrow_terminal_show() {
+    let database = shop();
+    for (columns, command) in [(40, "inspect --brief"), (50, "inspect log"), (60, "inspect orders")]
+    {
+        let shown = screen(&database, columns, 0, &[command]);
+        assert!(shown.lines().all(|line| line.chars().count() <= columns), "{shown}");
+        fits(&shown, columns);
+    }
+    let shown = screen(&database, 40, 0, &["inspect --brief"]);
+    insta::assert_snapshot!("question_8_narrow", masked(&shown, &database));
+}
+
+#[test]
+fn how_do_i_run_it_by_cron() {
+    let database = shop();
+    let command = "retoast orders -c doc --policy chunk-saving --method lz4 --maintain";
+    let shown = screen(&database, COLUMNS, 0, &[command]);
+    fits(&shown, COLUMNS);
+    assert!(shown.contains("\n17 3 * * * "), "{shown}");
+    insta::with_settings!({filters => vec![(r"cd \S+ && .*", "cd ...")]}, {
+        insta::assert_snapshot!("question_9_cron", masked(&shown, &database));
+    });
+}
