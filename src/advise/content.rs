@@ -196,10 +196,16 @@ fn row<'p>(
 }
 
 impl<'p> SampledRow<'p> {
-    /// The pointer of a value out of line of which a size with one of `methods` is not yet known.
-    pub fn must_fetch(&self, column: usize, methods: &[Method]) -> Option<ToastPointer> {
+    /// The pointer of a value out of line of which a size with one of `methods` is not yet known, or
+    /// the content is wanted.
+    pub fn must_fetch(
+        &self,
+        column: usize,
+        methods: &[Method],
+        content: bool,
+    ) -> Option<ToastPointer> {
         let Value { known, pointer, .. } = self.values.get(column)?;
-        pointer.filter(|_| methods.iter().any(|&method| !known.has(method)))
+        pointer.filter(|_| content || methods.iter().any(|&method| !known.has(method)))
     }
 
     /// Takes the stored bytes of a value out of line and learns its sizes with `methods`; `look` is

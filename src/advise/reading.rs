@@ -216,10 +216,12 @@ impl Reading<'_> {
         v: &Variants,
     ) -> Result<(), AdviseError> {
         let Some(toast) = self.relation.toast.as_ref() else { return Ok(()) };
+        // what another toaster would make of a value is told by its content alone
+        let content = self.pluggable.iter().any(|p| p.is_for(v.column));
         let mut wanted = Vec::new();
         for (page, rows) in pages.iter().enumerate() {
             for (row, values) in rows.iter().enumerate() {
-                if let Some(pointer) = values.must_fetch(v.column, &v.methods) {
+                if let Some(pointer) = values.must_fetch(v.column, &v.methods, content) {
                     wanted.push((page, row, pointer));
                 }
             }

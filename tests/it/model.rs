@@ -516,14 +516,14 @@ async fn fetch_all(
     let both = [Method::Pglz, Method::Lz4];
     for column in 0..raw.desc.attributes.len() {
         let pointers: Vec<_> =
-            rows.iter().filter_map(|row| row.must_fetch(column, &both)).collect();
+            rows.iter().filter_map(|row| row.must_fetch(column, &both, false)).collect();
         if pointers.is_empty() {
             continue;
         }
         let toast = raw.toast.as_ref().unwrap();
         let values = fetch::values(client, &toast.name, &pointers).await.unwrap();
         for row in rows.iter_mut() {
-            if let Some(pointer) = row.must_fetch(column, &both) {
+            if let Some(pointer) = row.must_fetch(column, &both, false) {
                 let bytes = &values[&pointer.value_id.0];
                 row.fetched(column, bytes, &both, compressor, &mut |_| {}).unwrap();
             }

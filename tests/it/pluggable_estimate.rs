@@ -96,6 +96,25 @@ fn documents_are_foretold_as_a_server_with_jsonb_toaster_stores_them() {
     }
 }
 
+/// Also where no size asks for contents: the values are stored by the only method that is compared.
+#[test]
+fn an_estimate_needs_no_second_method() {
+    let database = server::shared().create_database("onemethod");
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (id int, js jsonb COMPRESSION pglz);
+         INSERT INTO t SELECT i, jsonb_build_object('id', i) || (SELECT jsonb_object_agg('k' || k,
+             (SELECT jsonb_agg(repeat(md5(i || '.' || k || '.' || g), 3)) FROM generate_series(1, 40) g))
+             FROM generate_series(1, 8) k) FROM generate_series(1, 30) i",
+    );
+    let mut command = toastctl();
+    command.args(["advise-threshold", "-d", &database.conninfo(), "t", "-c", "js"]);
+    let words = ["--method", "pglz", "--sample", "100%", "--format", "json"];
+    let report: Value = serde_json::from_str(&run(command.args(words)).ok()).unwrap();
+    let estimate = &report["pluggable"][0];
+    assert_eq!((&estimate["values"], &estimate["divided_values"]), (&30.into(), &30.into()));
+}
+
 /// Root arrays are read by chunk, without the index; objects in more pieces than before.
 #[test]
 fn whole_documents_are_said_to_become_more_expensive() {
