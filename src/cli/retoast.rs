@@ -20,7 +20,7 @@ use crate::retoast::sweep::options::Verify;
 #[command(after_long_help = AFTER_HELP)]
 pub struct RetoastArgs {
     /// Tables, as psql takes them; a partitioned table stands for its partitions, and a table with
-    /// inheritance children for them too. What a pattern matches and has no such column is left out
+    /// inheritance children for them too. What a pattern matches is done as far as it has the columns, and left out without any
     #[arg(value_name = "TABLE", required_unless_present = "from_toaster")]
     pub tables: Vec<String>,
 

@@ -67,7 +67,11 @@ const INSPECT: Manual = Manual {
     ],
     files: &[("DIR of --output-dir", "A file for each value; its name is in the report.")],
     permissions: &[
-        ("SQL functions", "GRANT CONNECT ON DATABASE, USAGE ON SCHEMA and SELECT ON the tables."),
+        (
+            "SQL functions",
+            "GRANT CONNECT ON DATABASE shop TO dba; GRANT USAGE ON SCHEMA app TO dba; GRANT SELECT ON ALL \
+             TABLES IN SCHEMA app TO dba.",
+        ),
         (
             "pages",
             "A superuser, and CREATE EXTENSION pageinspect in the database; it is never created \
@@ -168,11 +172,13 @@ const RETOAST: Manual = Manual {
     permissions: &[
         (
             "the table's owner",
-            "or a member of it, for ALTER TABLE, UPDATE and VACUUM; TEMPORARY on the database.",
+            "or a member of it, for ALTER TABLE, UPDATE and VACUUM: GRANT app_owner TO dba; GRANT TEMPORARY ON \
+             DATABASE shop TO dba, unless PUBLIC has it.",
         ),
         (
             "pg_monitor",
-            "or pg_read_all_stats, to see replicas and other sessions and wait for them.",
+            "or pg_read_all_stats, to see replicas and other sessions and wait for them: GRANT pg_monitor TO \
+             dba.",
         ),
         (
             "GRANT SET ON PARAMETER session_replication_role",

@@ -11,7 +11,7 @@ use super::request::{Request, Work};
 use super::sessions::Sessions;
 use super::source::{need_pages, source};
 use super::worker::Tables;
-use crate::retoast::check::kind::unfit;
+use crate::retoast::check::kind::columns_of;
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::{Ready, TableRequest};
 use crate::retoast::check::refusal::Refusal;
@@ -157,15 +157,20 @@ impl Run<'_, '_> {
         }
         let mut tables = Vec::new();
         for found in &selection.found {
+            let mut of_this = of_each.clone();
             if found.how == How::Matched
                 && let Some(relation) = catalog::describe(client, found.oid).await?
-                && let Some(why) = unfit(&relation, &of_each.columns)
             {
-                self.results.notice(&format!("notice: left out: {why}"));
-                continue;
+                match columns_of(&relation, &of_each.columns) {
+                    Ok(columns) => of_this.columns = columns,
+                    Err(why) => {
+                        self.results.notice(&format!("notice: left out: {why}"));
+                        continue;
+                    }
+                }
             }
             let server = &self.sessions.server;
-            let ready = preflight::table(client, server, found.oid, of_each).await?;
+            let ready = preflight::table(client, server, found.oid, &of_this).await?;
             tables.extend(ready.inspect(decided));
         }
         if tables.is_empty() && selection.found.iter().any(|found| found.how == How::Matched) {
