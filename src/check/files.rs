@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::mpsc;
 
 use super::chunk_index::ChunkIndex;
 use super::code::Code;
 use super::files_worker::{Range, Scan, Worker, unreadable};
 use super::finding::Finding;
 use super::judged::Checked;
+use super::live_orphans::chunks_without_row;
 use super::salvage::{self, value_at};
 use super::salvage_dir::SalvageDir;
 use super::subject::{Depth, Subject};
@@ -85,7 +86,6 @@ pub fn relation_file(
         target,
         subject: &subject,
         index: target.toast.is_some().then_some(&chunks),
-        store: Mutex::new(None),
         next: AtomicU32::new(0),
         stop: AtomicBool::new(false),
     };
@@ -245,10 +245,7 @@ fn orphans(
             item: Some(orphan.first.item),
             ..Place::of(name)
         };
-        let found = format!(
-            "{} chunks of value {}, {} bytes",
-            orphan.chunks, orphan.value_id, orphan.bytes
-        );
+        let found = chunks_without_row(orphan.chunks, orphan.value_id, orphan.bytes);
         out.tell(Finding::new(Code::Orphan, place, "a row that refers to them", found))?;
     }
     Ok(())

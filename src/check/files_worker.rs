@@ -14,9 +14,9 @@ use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::problem::Place;
 use crate::inspect::offline::{FileTarget, OfflineError};
 use crate::model::toaster::catalog::Toasters;
-use crate::model::toaster::chunks::Fate;
+use crate::model::toaster::chunks::{Chunk, ChunkStore, Fate, StoreError};
 use crate::offline::file::RelationFile;
-use crate::offline::toastfile::ToastFile;
+use crate::offline::toastfile::chunk_on_page;
 use crate::offline::xact::PgXact;
 
 /// Pages of the TOAST relation that each thread keeps.
@@ -27,8 +27,6 @@ pub(super) struct Scan<'s, 't> {
     pub(super) target: &'s FileTarget<'t>,
     pub(super) subject: &'s Subject<'s>,
     pub(super) index: Option<&'s ChunkIndex>,
-    /// Chunks for custom pointers, opened when the first is met.
-    pub(super) store: Mutex<Option<ToastFile<Option<&'t PgXact>>>>,
     pub(super) next: AtomicU32,
     pub(super) stop: AtomicBool,
 }
@@ -73,7 +71,7 @@ impl<'w, 's, 't> Worker<'w, 's, 't> {
 
     pub(super) fn range(&mut self, number: u32, blocks: std::ops::Range<u32>) -> Range {
         let subject = self.scan.subject;
-        let customs = CustomFile { scan: self.scan };
+        let customs = CustomFile { scan: self.scan, store: Mutex::new(None) };
         let mut collector = Collector::new(subject, Some(&customs));
         let count = blocks.len() as u64;
         for block in blocks.map(BlockNumber) {
@@ -179,6 +177,8 @@ impl ToastPages {
 /// Values of pluggable toasters, put together from the TOAST relation's file.
 struct CustomFile<'w, 's, 't> {
     scan: &'w Scan<'s, 't>,
+    /// Opened when the first is met.
+    store: Mutex<Option<IndexedChunks<'w>>>,
 }
 
 impl Customs for CustomFile<'_, '_, '_> {
@@ -189,13 +189,49 @@ impl Customs for CustomFile<'_, '_, '_> {
         with_text: bool,
     ) -> Option<Result<(), crate::model::toaster::error::ToastError>> {
         let target = self.scan.target;
-        let mut store = self.scan.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = self.scan.index.filter(|index| !index.is_full())?;
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         if store.is_none() {
             let file = RelationFile::open(target.toast?, target.page_size).ok()?;
-            *store = ToastFile::open(file, target.page_size, None, target.xact).ok();
+            let page = vec![0; target.page_size.bytes()];
+            *store = Some(IndexedChunks { index, file, page, block: None, xact: target.xact });
         }
         let store = store.as_mut()?;
         let toasters = Toasters::by_bytes();
         Some(super::collector::look(store, &toasters, target.page_size, value, order, with_text))
+    }
+}
+
+/// Chunks for values of pluggable toasters: by the check's own index.
+struct IndexedChunks<'i> {
+    index: &'i ChunkIndex,
+    file: RelationFile,
+    /// The page read last.
+    page: Vec<u8>,
+    block: Option<BlockNumber>,
+    xact: Option<&'i PgXact>,
+}
+
+impl ChunkStore for IndexedChunks<'_> {
+    fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+        let mut seen = Vec::new();
+        self.index.chunks(value_id, &mut seen);
+        let mut chunks = Vec::with_capacity(seen.len());
+        for chunk in seen {
+            chunks.extend(self.chunk_at(relation, chunk.tid)?);
+        }
+        Ok(chunks)
+    }
+
+    fn chunk_at(&mut self, _: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
+        if self.block != Some(tid.block) {
+            self.block = None;
+            let read = self.file.read(tid.block, &mut self.page);
+            if !read.map_err(|error| StoreError(error.to_string()))? {
+                return Ok(None);
+            }
+            self.block = Some(tid.block);
+        }
+        chunk_on_page(&self.page, tid, &self.xact)
     }
 }

@@ -11,15 +11,17 @@ use super::code::Code;
 use super::files::UNKNOWN;
 use super::finding::Finding;
 use super::judged::Checked;
+use super::live_orphans::{self, Decided, Marks};
 use super::live_worker::{BATCH, Part, Worker};
 use super::look::{About, Looker, Which};
 use super::salvage_dir::SalvageDir;
 use super::subject::External;
-use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::problem::Place;
+use crate::disk::ItemPointer;
 use crate::heap::progress::Progress;
+use crate::model::visibility::Snapshot;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
+use crate::server::checking::Standing;
 use crate::server::chunk_rows::{self, By};
 use crate::server::connect::Connection;
 use crate::server::snapshot;
@@ -102,6 +104,7 @@ impl Table {
             is_complete: true,
             missing: Vec::new(),
             candidates: None,
+            marks: Marks::of(start.file),
             salvage,
         };
         self.relation_of(Which::Heap, start.blocks, &name, progress, stop, &mut run).await?;
@@ -124,7 +127,7 @@ impl Table {
                     run.candidates = Some((start.snapshot.clone(), HashSet::new()));
                 }
                 self.relation_of(Which::Toast, blocks, &name, progress, stop, &mut run).await?;
-                self.orphans(&mut first, &mut run).await?;
+                self.orphans(&mut first, &start, &mut run).await?;
             } else {
                 run.checked.note(format!(
                     "the pages of {} were not looked at by themselves (--scan-toast always)",
@@ -258,52 +261,32 @@ impl Table {
         Ok(unindexed)
     }
 
-    /// Tells chunks that nobody refers to. Rows may have moved behind the check's back: whether there
-    /// are such is decided in one snapshot, which is taken only if there may be.
-    async fn orphans(&self, looker: &mut Looker, run: &mut Run<'_>) -> Result<(), CheckError> {
-        let Some((_, candidates)) = run.candidates.take() else { return Ok(()) };
-        if candidates.is_empty() || run.is_done() {
+    /// Tells values of the TOAST relation that no row refers to.
+    async fn orphans(
+        &self,
+        looker: &mut Looker,
+        start: &Standing,
+        run: &mut Run<'_>,
+    ) -> Result<(), CheckError> {
+        let Some((_, left)) = run.candidates.take() else { return Ok(()) };
+        if run.is_done() {
             return Ok(());
         }
-        let leader = self.connections.first().ok_or_else(no_connection)?;
-        let toast = looker.name(Which::Toast);
-        let mut ids: Vec<u32> = candidates.into_iter().collect();
-        ids.sort_unstable();
-        let mut left = Vec::new();
-        let (mut known, mut is_complete) = (Vec::new(), true);
-        if let Some(standing) = looker.begin().await?
-            && let Some(relation) = &looker.relation().toast
-        {
-            let quoted = quote_qualified("pg_toast", &relation.name);
-            left = chunk_rows::chunks(leader.client(), &quoted, &ids, By::Index, None).await?;
-            for first in (0..standing.blocks).step_by(BATCH as usize) {
-                if left.is_empty() {
-                    break;
+        let marks = std::mem::take(&mut run.marks);
+        match live_orphans::decide(looker, marks, left, start.lsn.is_some()).await? {
+            Decided::Found(findings) => {
+                for finding in findings {
+                    run.tell(finding)?;
                 }
-                let end = first.saturating_add(BATCH).min(standing.blocks);
-                let blocks: Vec<BlockNumber> = (first..end).map(BlockNumber).collect();
-                let (more, whole) = looker.references(&standing, &blocks).await?;
-                is_complete &= whole;
-                known.extend(more.into_iter().filter(|id| ids.binary_search(id).is_ok()));
             }
-        }
-        snapshot::abandon(leader.client()).await.map_err(CheckError::Live)?;
-        if !is_complete {
-            return Ok(());
-        }
-        let known: HashSet<u32> = known.into_iter().collect();
-        left.retain(|row| !known.contains(&row.value_id.0));
-        left.sort_by_key(|row| (row.value_id, row.seq, row.tid));
-        for own in left.chunk_by(|a, b| a.value_id == b.value_id) {
-            let Some(first) = own.first() else { continue };
-            let place = Place {
-                block: Some(first.tid.block),
-                item: Some(first.tid.item),
-                ..Place::of(toast.as_str())
-            };
-            let bytes: i64 = own.iter().map(|row| i64::from(row.raw_size.unwrap_or(0))).sum();
-            let found = format!("{} chunks of value {}, {bytes} bytes", own.len(), first.value_id);
-            run.tell(Finding::new(Code::Orphan, place, "a row that refers to them", found))?;
+            Decided::Open(count, why) => {
+                let s = if count == 1 { "" } else { "s" };
+                let toast = looker.name(Which::Toast);
+                run.checked.note(format!(
+                    "whether {count} value{s} of {toast} have no row is not known: {why}"
+                ));
+                run.checked.is_incomplete = true;
+            }
         }
         Ok(())
     }
@@ -323,7 +306,9 @@ struct Run<'t> {
     missing: Vec<(Finding, External)>,
     /// Values of the TOAST relation that were there when the check began and to which no row is known
     /// to refer.
-    candidates: Option<(crate::model::visibility::Snapshot, HashSet<u32>)>,
+    candidates: Option<(Snapshot, HashSet<u32>)>,
+    /// How far its blocks were looked at.
+    marks: Marks,
     salvage: Option<&'t mut SalvageDir>,
 }
 
@@ -358,7 +343,7 @@ impl Run<'_> {
     ) -> std::io::Result<()> {
         let mut told = Ok(());
         while let Some(Part { blocks, look }) = receiver.recv().await {
-            progress.advance(blocks);
+            progress.advance(u64::from(blocks.end - blocks.start));
             self.checked.looked.add(&look.looked);
             if look.elsewhere > 0 {
                 self.checked.note("values of other TOAST relations were not looked at");
@@ -369,6 +354,7 @@ impl Run<'_> {
                 self.checked.is_incomplete = true;
             }
             if which == Which::Heap {
+                self.marks.note(&blocks, look.lsn.unwrap_or(0));
                 self.is_complete &= look.is_complete && look.elsewhere == 0;
                 if self.known.len() < MAX_KNOWN {
                     self.known.extend(look.known);

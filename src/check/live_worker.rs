@@ -27,8 +27,8 @@ const TORN: Duration = Duration::from_millis(100);
 
 /// What a worker tells of a batch.
 pub(super) struct Part {
-    /// Blocks of it.
-    pub(super) blocks: u64,
+    /// Its blocks.
+    pub(super) blocks: Range<u32>,
     /// What two looks agree on.
     pub(super) look: Look,
 }
@@ -64,7 +64,7 @@ impl Worker {
             if self.about.storage.checksums {
                 self.checksums(range.clone(), &mut look).await?;
             }
-            if sender.send(Part { blocks: u64::from(range.end - range.start), look }).is_err() {
+            if sender.send(Part { blocks: range, look }).is_err() {
                 return Ok(());
             }
         }

@@ -76,6 +76,8 @@ pub struct Look {
     pub elsewhere: u64,
     /// Values of toasters that are not known, likewise.
     pub unknown: u64,
+    /// The end of the write-ahead log when the look began, if the table's changes are in it.
+    pub lsn: Option<u64>,
     /// Chunks seen live in blocks of the TOAST relation: whose, and inserted by whom.
     pub chunks: Vec<(u32, TransactionId)>,
 }
@@ -202,6 +204,7 @@ impl Looker {
         blocks: &[BlockNumber],
     ) -> Result<Look, LiveError> {
         let (mut look, externals) = self.pages(standing, which, blocks).await?;
+        look.lsn = standing.lsn;
         if which == Which::Heap && !externals.is_empty() {
             let name = self.name(which);
             let subject = self.subject(standing, which, &name, &self.relation.desc);

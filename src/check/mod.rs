@@ -21,6 +21,7 @@ mod files_worker;
 pub mod finding;
 pub mod judged;
 pub mod live;
+mod live_orphans;
 mod live_worker;
 pub mod look;
 mod look_customs;

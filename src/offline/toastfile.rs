@@ -8,6 +8,7 @@ use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::problem::{Place, Problem, Problems};
+use crate::heap::walk::{self, Item};
 use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
 use crate::model::visibility::{Transactions, Visibility, visibility};
 
@@ -133,13 +134,16 @@ impl<T: Transactions> ToastFile<T> {
         match Page::parse(&self.page) {
             Ok(PageState::New) => {}
             Ok(PageState::Used(page)) => {
-                for (number, item) in page.line_pointers() {
-                    if item.state != LinePointerState::Normal {
-                        continue;
-                    }
-                    match read_chunk(&page, item) {
-                        Ok((tuple, value_id, _, data)) => {
-                            let live = visibility(&tuple, &self.transactions) == Visibility::Live;
+                for (tid, item) in walk::items(block, &page) {
+                    let number = tid.item;
+                    let read = match &item {
+                        Item::Tuple(tuple, _) => read_chunk(tuple).map(|chunk| (tuple, chunk)),
+                        Item::Damaged(problem) => Err(problem.clone()),
+                        Item::Unused | Item::Redirect | Item::Dead => continue,
+                    };
+                    match read {
+                        Ok((tuple, (value_id, _, data))) => {
+                            let live = visibility(tuple, &self.transactions) == Visibility::Live;
                             found.push(Location {
                                 value_id: value_id.0,
                                 block: block.0,
@@ -186,16 +190,9 @@ fn data_size(data: &Varlena<'_>) -> u16 {
     u16::try_from(size).unwrap_or(u16::MAX)
 }
 
-type RawChunk<'a> = (HeapTuple<'a>, Oid, i32, Varlena<'a>);
-
 /// A chunk's tuple: `chunk_id`, `chunk_seq`, `chunk_data`, never null.
-fn read_chunk<'a>(
-    page: &Page<'a>,
-    item: crate::disk::page::LinePointer,
-) -> Result<RawChunk<'a>, String> {
-    let order = page.byte_order();
-    let bytes = page.tuple_bytes(item).map_err(|error| error.to_string())?;
-    let tuple = HeapTuple::parse(bytes, order).map_err(|error| error.to_string())?;
+fn read_chunk<'a>(tuple: &HeapTuple<'a>) -> Result<(Oid, i32, Varlena<'a>), String> {
+    let order = tuple.order;
     if tuple.infomask & infomask::HASNULL != 0 || tuple.attribute_count() != 3 {
         return Err("tuple is no chunk: three columns without nulls expected".into());
     }
@@ -204,7 +201,7 @@ fn read_chunk<'a>(
     let seq = order.u32(tuple.data, 4).ok_or_else(cut)? as i32;
     let (data, _) = Varlena::parse(tuple.data.get(8..).unwrap_or(&[]), order)
         .map_err(|error| format!("chunk_data: {error}"))?;
-    Ok((tuple, value_id, seq, data))
+    Ok((value_id, seq, data))
 }
 
 fn fate(tuple: &HeapTuple<'_>, transactions: &impl Transactions) -> Fate {
@@ -268,7 +265,9 @@ pub fn chunk_on_page(
     let Some(item) = item.filter(|item| item.state == LinePointerState::Normal) else {
         return Ok(None);
     };
-    let (tuple, value_id, seq, data) = read_chunk(&page, item).map_err(place)?;
+    let bytes = page.tuple_bytes(item).map_err(|error| place(error.to_string()))?;
+    let tuple = HeapTuple::parse(bytes, page.byte_order()).map_err(|e| place(e.to_string()))?;
+    let (value_id, seq, data) = read_chunk(&tuple).map_err(place)?;
     let inserted = fate(&tuple, transactions);
     let data = ChunkData::of(&data).ok_or_else(|| place("chunk_data is a pointer".into()))?;
     Ok(Some(Chunk { tid, value_id, seq, inserted, data }))
@@ -283,11 +282,10 @@ pub fn chunks_on_page(
 ) -> Result<Vec<Chunk>, StoreError> {
     let mut chunks = Vec::new();
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return Ok(chunks) };
-    for (item, pointer) in page.line_pointers() {
-        let ours = pointer.state == LinePointerState::Normal
-            && read_chunk(&page, pointer).is_ok_and(|(_, found, ..)| found == value_id);
-        if ours {
-            chunks.extend(chunk_on_page(bytes, ItemPointer { block, item }, transactions)?);
+    for (tid, item) in walk::items(block, &page) {
+        let Item::Tuple(tuple, _) = item else { continue };
+        if read_chunk(&tuple).is_ok_and(|(found, ..)| found == value_id) {
+            chunks.extend(chunk_on_page(bytes, tid, transactions)?);
         }
     }
     Ok(chunks)

@@ -9,8 +9,8 @@ use super::connect::{Client, Connection};
 use super::plan;
 use super::sql::quote_literal;
 use super::toasters::TOAST_RELATIONS;
-use crate::disk::TransactionId;
 use crate::disk::layout::PageSize;
+use crate::disk::{BlockNumber, TransactionId};
 use crate::model::visibility::Snapshot;
 
 /// A table as it stands in the present transaction.
@@ -26,6 +26,10 @@ pub struct Standing {
     pub multi: TransactionId,
     /// Both of its TOAST relation; 0 where there is none.
     pub toast: [TransactionId; 2],
+    /// `relfilenode`.
+    pub file: u32,
+    /// The end of the write-ahead log, where the table's changes are in it.
+    pub lsn: Option<u64>,
     /// Blocks of the main fork.
     pub blocks: u32,
     /// Whether it is unlogged and the server a standby, where such a table cannot be read.
@@ -62,7 +66,13 @@ pub async fn begin(
                         FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = c.oid)), \
                     c.relpersistence = 'u' AND pg_catalog.pg_is_in_recovery(), \
                     coalesce(t.relfrozenxid::pg_catalog.text::pg_catalog.int8, 0), \
-                    coalesce(t.relminmxid::pg_catalog.text::pg_catalog.int8, 0) \
+                    coalesce(t.relminmxid::pg_catalog.text::pg_catalog.int8, 0), \
+                    CASE WHEN c.relpersistence = 'p' THEN pg_catalog.pg_wal_lsn_diff( \
+                        CASE WHEN pg_catalog.pg_is_in_recovery() \
+                             THEN pg_catalog.pg_last_wal_replay_lsn() \
+                             ELSE pg_catalog.pg_current_wal_insert_lsn() END, \
+                        '0/0')::pg_catalog.int8 END, \
+                    c.relfilenode \
              FROM pg_catalog.pg_class AS c \
              LEFT JOIN pg_catalog.pg_class AS t ON t.oid = c.reltoastrelid \
              WHERE c.oid = $1 AND c.oid = pg_catalog.to_regclass($2)"),
@@ -83,10 +93,43 @@ pub async fn begin(
         frozen: xid(2)?,
         multi: xid(3)?,
         toast: [xid(7)?, xid(8)?],
+        file: row.try_get(10)?,
+        lsn: row.try_get::<_, Option<i64>>(9)?.and_then(|lsn| u64::try_from(lsn).ok()),
         blocks: u32::try_from(bytes / page.bytes() as u64).unwrap_or(u32::MAX),
         fingerprint: row.try_get(5)?,
         is_out_of_reach: row.try_get(6)?,
     }))
+}
+
+/// Those of some blocks that were changed after `lsn` was the end of the write-ahead log. `relation` is
+/// quoted.
+pub async fn changed_since(
+    client: &Client,
+    server: &Server,
+    relation: &str,
+    blocks: std::ops::Range<u32>,
+    lsn: u64,
+) -> Result<Vec<BlockNumber>, LiveError> {
+    let Some(pageinspect) = &server.pageinspect else {
+        return Ok(blocks.map(BlockNumber).collect());
+    };
+    let block_type = if pageinspect.takes_bigint() { "int8" } else { "int4" };
+    let sql = format!(
+        "SELECT b::pg_catalog.int8 FROM pg_catalog.generate_series({}::{block_type}, {}::{block_type}) AS b \
+         WHERE ({}({}({}, 'main', b))).lsn > '{:X}/{:X}'::pg_catalog.pg_lsn",
+        blocks.start,
+        i64::from(blocks.end) - 1,
+        pageinspect.page_header(),
+        pageinspect.get_raw_page(),
+        quote_literal(relation),
+        lsn >> 32,
+        lsn & 0xFFFF_FFFF,
+    );
+    let rows = client.query_typed(&sql, &[]).await?;
+    let block = |row: &tokio_postgres::Row| -> Result<BlockNumber, LiveError> {
+        Ok(BlockNumber(u32::try_from(row.try_get::<_, i64>(0)?).unwrap_or(u32::MAX)))
+    };
+    rows.iter().map(block).collect()
 }
 
 /// The MultiXact ID that the server will give next, at this moment and not at the snapshot's.

@@ -1,6 +1,7 @@
 //! `inspect --check` on live servers: damage that is there, and no alarm where there is none.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::check_cases::{Case, Files, On, apply, cases, create, paths, word};
 use crate::command::{Run, run, toastctl};
@@ -214,6 +215,49 @@ fn chunks_that_are_deleted_or_changed_behind_the_tables_back() {
             .map(|c| format!("{c} heap 0/1 v 24"))
             .collect();
         assert_eq!(found.get(table).cloned().unwrap_or_default(), expected, "{table}");
+    }
+}
+
+#[test]
+fn chunks_without_a_row_are_told_from_those_of_rows_that_move() {
+    let database = server::shared().create_database("check_orphans");
+    // rows move all the time, and each has its chunks
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (id int, k int, pad text, v text) WITH (autovacuum_enabled = off);
+         ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT g, 0, repeat('p', 400), repeat(md5(g::text), 70) FROM generate_series(1, 2000) AS g;
+         SET allow_system_table_mods = on;
+         DO $$DECLARE c regclass; BEGIN
+             SELECT reltoastrelid INTO c FROM pg_class WHERE oid = 't'::regclass;
+             UPDATE pg_class SET relkind = 'r' WHERE oid = c;
+             EXECUTE format('INSERT INTO %s VALUES (4000000000, 0, ''abc'')', c);
+             UPDATE pg_class SET relkind = 't' WHERE oid = c; END$$;",
+    );
+    let stop = AtomicBool::new(false);
+    let mut seen = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for s in 0.. {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                database.psql(&format!("UPDATE t SET k = k + 1 WHERE id % 29 = {s} % 29"));
+                if s % 20 == 0 {
+                    database.psql("VACUUM t");
+                }
+            }
+        });
+        seen.extend(
+            ["1", "2", "1", "2", "1", "2"].map(|jobs| check(&database, &["t", "--jobs", jobs])),
+        );
+        stop.store(true, Ordering::Relaxed);
+    });
+    for (found, lines) in seen {
+        let told: Vec<String> = lines.iter().map(told).collect();
+        assert!(told.len() == 1 && told[0].starts_with("TC080 toast "), "{told:?}");
+        assert_eq!(lines[0]["found"], "1 chunk of value 4000000000, 3 bytes");
+        assert_eq!((found.code, found.stderr.as_str()), (Some(5), ""));
     }
 }
 

@@ -1,0 +1,234 @@
+//! Chunks that no row refers to. Rows move while a table is read batch by batch, and one that moves
+//! from a block still to be read to one read before is not met: that a value has no row is known only
+//! once every block was looked at since it was last changed.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::code::Code;
+use super::finding::Finding;
+use super::live_worker::BATCH;
+use super::look::{Looker, Which};
+use crate::disk::{BlockNumber, Oid};
+use crate::heap::problem::Place;
+use crate::server::LiveError;
+use crate::server::checking::{self, Standing};
+use crate::server::chunk_rows::{self, By};
+use crate::server::snapshot;
+use crate::server::sql::quote_qualified;
+
+/// Rounds over blocks that were changed meanwhile, each batch in a transaction of its own, before one
+/// snapshot is held for a round.
+const ROUNDS: usize = 3;
+/// How long that snapshot is held at the most.
+const HELD: Duration = Duration::from_secs(10);
+
+/// How far the table's blocks were looked at.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    /// The table's file (`relfilenode`).
+    file: u32,
+    /// By number of batch the place in the write-ahead log up to which changes were seen; 0: not
+    /// known.
+    lsns: Vec<u64>,
+    /// Blocks from here on were not looked at at all.
+    end: u32,
+}
+
+impl Marks {
+    /// Nothing of this file was looked at yet.
+    pub(super) fn of(file: u32) -> Marks {
+        Marks { file, ..Marks::default() }
+    }
+
+    /// Notes that blocks were looked at after `lsn` was the end of the log. A batch that several looks
+    /// share has the mark of the first.
+    pub(super) fn note(&mut self, blocks: &Range<u32>, lsn: u64) {
+        let (first, end) = ((blocks.start / BATCH) as usize, blocks.end.div_ceil(BATCH) as usize);
+        if self.lsns.len() < end {
+            self.lsns.resize(end, u64::MAX);
+        }
+        self.lsns.iter_mut().take(end).skip(first).for_each(|mark| *mark = lsn.min(*mark));
+        self.end = self.end.max(blocks.end);
+    }
+
+    /// The mark of the batch that begins there, which the next note sets anew.
+    fn take(&mut self, first: u32) -> u64 {
+        let mark = self.lsns.get_mut((first / BATCH) as usize);
+        let mark = mark.map(|mark| std::mem::replace(mark, u64::MAX));
+        mark.filter(|&mark| mark != u64::MAX).unwrap_or(0)
+    }
+}
+
+/// How a round over the table ended.
+enum Round {
+    /// So many blocks had been changed.
+    Changed(u64),
+    /// It cannot be told, and why not.
+    Lost(&'static str),
+    /// The table is gone.
+    Gone,
+}
+
+/// What is known of values that seemed to have no row.
+pub(super) enum Decided {
+    /// No row refers to these: a finding for each that is still there.
+    Found(Vec<Finding>),
+    /// Of so many it cannot be told, and why not.
+    Open(usize, &'static str),
+}
+
+/// Tells of values of the TOAST relation those that no row refers to. `marks` is how far the table's
+/// blocks were looked at before.
+pub(super) async fn decide(
+    looker: &mut Looker,
+    mut marks: Marks,
+    mut left: HashSet<u32>,
+    is_logged: bool,
+) -> Result<Decided, LiveError> {
+    let mut rounds = 0;
+    loop {
+        if left.is_empty() {
+            return Ok(Decided::Found(Vec::new()));
+        }
+        // without a log there are no rounds
+        let holds = rounds >= ROUNDS || !is_logged;
+        let done = round(looker, holds, &mut marks, &mut left).await;
+        snapshot::abandon(looker.connection.client()).await?;
+        match done? {
+            Round::Changed(changed) if changed == 0 || holds => break,
+            Round::Changed(_) => rounds += 1,
+            Round::Lost(why) => return Ok(Decided::Open(left.len(), why)),
+            Round::Gone => return Ok(Decided::Found(Vec::new())),
+        }
+    }
+    without_row(looker, left).await.map(Decided::Found)
+}
+
+/// Looks at the blocks that were changed since they were looked at last, and leaves in `left` what
+/// their rows do not refer to. If none was changed, and likewise if one snapshot was held for all,
+/// no row refers to what is left: it would stand where it was seen before, or be seen now.
+async fn round(
+    looker: &mut Looker,
+    holds: bool,
+    marks: &mut Marks,
+    left: &mut HashSet<u32>,
+) -> Result<Round, LiveError> {
+    const DAMAGED: &str = "not all rows could be read";
+    const BUSY: &str = "the table is changed faster than it can be read in 10 s";
+    let began = Instant::now();
+    let (mut changed, mut first): (u64, u32) = (0, 0);
+    let mut standing: Option<Standing> = None;
+    loop {
+        let now = match standing.take() {
+            Some(held) => held,
+            None => match looker.begin().await? {
+                Some(now) => now,
+                None => return Ok(Round::Gone),
+            },
+        };
+        if now.file != marks.file {
+            // rewritten meanwhile
+            *marks = Marks::of(now.file);
+            (changed, first) = (changed + 1, 0);
+        }
+        let end = first.saturating_add(BATCH).min(now.blocks);
+        if first >= end {
+            return Ok(Round::Changed(changed));
+        }
+        let (lsn, seen) = (marks.take(first), marks.end.clamp(first, end));
+        let mut blocks = changed_of(looker, first..seen, lsn).await?;
+        blocks.extend((seen..end).map(BlockNumber));
+        if !blocks.is_empty() {
+            let (known, is_whole) = looker.references(&now, &blocks).await?;
+            if !is_whole {
+                return Ok(Round::Lost(DAMAGED));
+            }
+            known.iter().for_each(|id| {
+                left.remove(id);
+            });
+            changed += blocks.len() as u64;
+        }
+        marks.note(&(first..end), now.lsn.unwrap_or(0));
+        if left.is_empty() {
+            return Ok(Round::Changed(changed));
+        }
+        first = end;
+        if !holds {
+            snapshot::end(looker.connection.client()).await?;
+        } else if began.elapsed() > HELD {
+            return Ok(Round::Lost(BUSY));
+        } else {
+            standing = Some(now);
+        }
+    }
+}
+
+/// Those of some blocks that were changed after `lsn`.
+async fn changed_of(
+    looker: &Looker,
+    blocks: Range<u32>,
+    lsn: u64,
+) -> Result<Vec<BlockNumber>, LiveError> {
+    if lsn == 0 || blocks.is_empty() {
+        return Ok(blocks.map(BlockNumber).collect());
+    }
+    let relation = looker.quoted(Which::Heap);
+    let (client, server) = (looker.connection.client(), &looker.about.server);
+    checking::changed_since(client, server, &relation, blocks, lsn).await
+}
+
+/// Findings for those of the values whose chunks are still there.
+async fn without_row(looker: &mut Looker, left: HashSet<u32>) -> Result<Vec<Finding>, LiveError> {
+    let toast = looker.name(Which::Toast);
+    let mut ids: Vec<u32> = left.into_iter().collect();
+    ids.sort_unstable();
+    let mut rows = Vec::new();
+    if looker.begin().await?.is_some()
+        && let Some(relation) = &looker.relation().toast
+    {
+        let quoted = quote_qualified("pg_toast", &relation.name);
+        let client = looker.connection.client();
+        rows = chunk_rows::chunks(client, &quoted, &ids, By::Index, None).await?;
+    }
+    snapshot::abandon(looker.connection.client()).await?;
+    rows.sort_by_key(|row| (row.value_id, row.seq, row.tid));
+    let findings = rows.chunk_by(|a, b| a.value_id == b.value_id).filter_map(|own| {
+        let first = own.first()?;
+        let place = Place {
+            block: Some(first.tid.block),
+            item: Some(first.tid.item),
+            ..Place::of(toast.as_str())
+        };
+        let bytes: i64 = own.iter().map(|row| i64::from(row.raw_size.unwrap_or(0))).sum();
+        let found = chunks_without_row(own.len() as u64, first.value_id, bytes.unsigned_abs());
+        Some(Finding::new(Code::Orphan, place, "a row that refers to them", found))
+    });
+    Ok(findings.collect())
+}
+
+/// What is found where no row refers to a value.
+pub(super) fn chunks_without_row(chunks: u64, value_id: Oid, bytes: u64) -> String {
+    let [c, b] = [chunks, bytes].map(|count| if count == 1 { "" } else { "s" });
+    format!("{chunks} chunk{c} of value {value_id}, {bytes} byte{b}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_has_the_first_mark_of_the_looks_that_share_it() {
+        let mut marks = Marks::default();
+        marks.note(&(0..360), 50);
+        marks.note(&(360..720), 40);
+        marks.note(&(720..1000), 60);
+        assert_eq!([marks.take(0), marks.take(512), marks.take(1024)], [40, 40, 0]);
+        assert_eq!(marks.end, 1000);
+        // looked at again
+        marks.note(&(0..512), 70);
+        assert_eq!([marks.take(0), marks.take(512)], [70, 0]);
+        assert_eq!(marks.end, 1000);
+    }
+}
