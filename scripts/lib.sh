@@ -241,10 +241,12 @@ fetch_postgres() {
 start_server() {
     server_bin=$(pg_main_bindir) || return 1
     trap stop_server EXIT
+    # between its making and its name being known nobody could remove it
+    trap '' HUP INT TERM
+    server_dir=$(mktemp -d "${TMPDIR:-/tmp}/toastctl-XXXXXX") || return 1
     trap 'exit 129' HUP
     trap 'exit 130' INT
     trap 'exit 143' TERM
-    server_dir=$(mktemp -d "${TMPDIR:-/tmp}/toastctl-XXXXXX") || return 1
     server_user=
     if [ "$(id -u)" -eq 0 ]; then
         # PostgreSQL refuses to run as root
