@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_util::TryStreamExt;
 use tokio::runtime::Handle;
 use tokio_postgres::Row;
-use tokio_postgres::types::{Oid as PgOid, Type};
+use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
 
 use super::LiveError;
 use super::about::Pageinspect;
@@ -24,6 +24,9 @@ use crate::offline::toastfile::{chunk_on_page, chunks_on_page};
 
 /// Blocks read at a time: 4 MB of 8 kB pages.
 const BATCH: u32 = 512;
+/// Value IDs read at a time at the most, and chunks: 2 MB.
+const MOST_AHEAD: u32 = 128;
+const MOST_CHUNKS: usize = 1024;
 
 /// Calls `each` with every value of a TOAST relation, given by its quoted name, that the present
 /// transaction sees: `chunk_id`, chunks, bytes of `chunk_data` as stored.
@@ -57,6 +60,37 @@ pub struct LiveChunks {
     /// Quoted names of TOAST relations.
     names: HashMap<Oid, String>,
     pages: Option<ChunkPages>,
+    ahead: Ahead,
+}
+
+/// Values that are read with one that is asked for. Rows written one after the other have value IDs that follow
+/// each other: while they are asked for in that order, ever more are read at a time.
+#[derive(Debug, Default)]
+struct Ahead {
+    relation: Oid,
+    /// The value asked for last, and how many IDs were read with the last one that had to be.
+    last: u32,
+    span: u32,
+    values: HashMap<u32, Vec<Chunk>>,
+}
+
+impl Ahead {
+    /// A value that was read already.
+    fn take(&mut self, relation: Oid, value_id: Oid) -> Option<Vec<Chunk>> {
+        let known = self.values.remove(&value_id.0).filter(|_| self.relation == relation)?;
+        self.last = value_id.0;
+        Some(known)
+    }
+
+    /// How many IDs, from this value's on, are to be read.
+    fn next(&mut self, relation: Oid, value_id: Oid) -> u32 {
+        let step = value_id.0.wrapping_sub(self.last);
+        let follows = self.relation == relation && step > 0 && step <= MOST_AHEAD;
+        self.span = if follows { (self.span * 2).clamp(2, MOST_AHEAD) } else { 1 };
+        (self.relation, self.last) = (relation, value_id.0);
+        self.values.clear();
+        self.span
+    }
 }
 
 /// How chunks are read from pages.
@@ -75,7 +109,7 @@ pub struct ChunkPages {
 impl LiveChunks {
     /// Nothing is asked yet.
     pub fn new(connection: Arc<Connection>) -> LiveChunks {
-        LiveChunks { connection, names: HashMap::new(), pages: None }
+        LiveChunks { connection, names: HashMap::new(), pages: None, ahead: Ahead::default() }
     }
 
     /// With pages for what SQL does not give.
@@ -173,16 +207,45 @@ impl LiveChunks {
         &mut self,
         relation: Oid,
         condition: &str,
-        parameter: (&(dyn tokio_postgres::types::ToSql + Sync), Type),
+        parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Chunk>, StoreError> {
         let name = self.name(relation).await?;
         let sql = format!(
             "SELECT ctid::pg_catalog.text, chunk_id, chunk_seq, chunk_data \
              FROM {name} WHERE {condition}"
         );
-        let rows =
-            self.connection.client().query_typed(&sql, &[parameter]).await.map_err(failed)?;
+        let rows = self.connection.query_again(&sql, parameters).await.map_err(failed)?;
         rows.iter().map(chunk).collect()
+    }
+
+    /// The chunks of a value, in their order, and as it may be those of the values that follow.
+    async fn value(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+        if let Some(known) = self.ahead.take(relation, value_id) {
+            return Ok(known);
+        }
+        let span = self.ahead.next(relation, value_id);
+        if span > 1 {
+            let end = value_id.0.saturating_add(span - 1);
+            let condition = format!(
+                "chunk_id >= $1 AND chunk_id <= $2 ORDER BY chunk_id, chunk_seq LIMIT {MOST_CHUNKS}"
+            );
+            let ids = [(&value_id.0 as &(dyn ToSql + Sync), Type::OID), (&end, Type::OID)];
+            let chunks = self.select(relation, &condition, &ids).await?;
+            // the last value may go on
+            let cut =
+                chunks.last().filter(|_| chunks.len() >= MOST_CHUNKS).map(|last| last.value_id);
+            for chunk in chunks {
+                if Some(chunk.value_id) != cut {
+                    self.ahead.values.entry(chunk.value_id.0).or_default().push(chunk);
+                }
+            }
+            if cut != Some(value_id) {
+                return Ok(self.ahead.take(relation, value_id).unwrap_or_default());
+            }
+            self.ahead.span = 0;
+        }
+        let id = [(&value_id.0 as &(dyn ToSql + Sync), Type::OID)];
+        self.select(relation, "chunk_id = $1 ORDER BY chunk_seq", &id).await
     }
 }
 
@@ -228,12 +291,13 @@ impl ChunkStore for LiveChunks {
         if let Some(pages) = self.pages.clone().filter(|pages| pages.dead) {
             return wait(self.all_chunks(relation, value_id, &pages));
         }
-        wait(self.select(relation, "chunk_id = $1 ORDER BY chunk_seq", (&value_id.0, Type::OID)))
+        wait(self.value(relation, value_id))
     }
 
     fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
         let text = tid.to_string();
-        let found = wait(self.select(relation, "ctid = $1::pg_catalog.tid", (&text, Type::TEXT)))?;
+        let found =
+            wait(self.select(relation, "ctid = $1::pg_catalog.tid", &[(&text, Type::TEXT)]))?;
         match (found.into_iter().next(), self.pages.clone()) {
             (None, Some(pages)) => wait(self.on_page(relation, tid, &pages)),
             (found, _) => Ok(found),
@@ -244,6 +308,24 @@ impl ChunkStore for LiveChunks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ever_more_values_are_read_ahead_while_they_follow_each_other() {
+        let (mut ahead, relation) = (Ahead::default(), Oid(7));
+        let spans: Vec<u32> =
+            (0..10).map(|at| ahead.next(relation, Oid(1000 + at * 100))).collect();
+        assert_eq!(spans, [1, 2, 4, 8, 16, 32, 64, 128, 128, 128]);
+        // backwards, far away, in another relation, and round the end of all IDs
+        assert_eq!(ahead.next(relation, Oid(1800)), 1);
+        assert_eq!(ahead.next(relation, Oid(5000)), 1);
+        assert_eq!(ahead.next(Oid(8), Oid(5001)), 1);
+        assert_eq!([u32::MAX, 5].map(|id| ahead.next(relation, Oid(id))), [1, 2]);
+        ahead.values.insert(6, Vec::new());
+        assert_eq!(ahead.take(Oid(9), Oid(6)), None);
+        ahead.values.insert(6, Vec::new());
+        assert_eq!(ahead.take(relation, Oid(6)), Some(Vec::new()));
+        assert_eq!((ahead.last, ahead.take(relation, Oid(6))), (6, None));
+    }
 
     #[test]
     fn addresses_are_read_as_the_server_prints_them() {
