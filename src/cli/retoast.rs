@@ -12,6 +12,7 @@ use super::retoast_manners::MannersArgs;
 use super::retoast_progress::ProgressArg;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::report::format::Format;
+use crate::retoast::compact::wish::Files;
 use crate::retoast::goal::toaster::Toaster;
 use crate::retoast::sweep::options::Verify;
 
@@ -20,7 +21,7 @@ use crate::retoast::sweep::options::Verify;
 #[command(after_long_help = AFTER_HELP)]
 pub struct RetoastArgs {
     /// Tables, as psql takes them; a partitioned table stands for its partitions, and a table with
-    /// inheritance children for them too. What a pattern matches is done as far as it has the columns, and left out without any
+    /// inheritance children for them too. What a pattern matches and has no such column is left out
     #[arg(value_name = "TABLE", required_unless_present = "from_toaster")]
     pub tables: Vec<String>,
 
@@ -29,13 +30,13 @@ pub struct RetoastArgs {
         short = 'c',
         long = "column",
         value_name = "COLUMN",
-        required_unless_present = "from_toaster"
+        required_unless_present_any = ["from_toaster", "compact"]
     )]
     pub columns: Vec<String>,
 
     /// What is to store the values: pglz, lz4, external, main, extended or plain; main takes a
     /// method too, as in main=lz4; or a toaster of pg_toaster
-    #[arg(long, value_name = "TOASTER", required_unless_present_any = ["policy", "from_toaster"])]
+    #[arg(long, value_name = "TOASTER", required_unless_present_any = ["policy", "from_toaster", "compact"])]
     pub toaster: Option<ToasterArg>,
 
     /// Give everything that this toaster of pg_toaster stores back to the default one, in all tables
@@ -83,6 +84,20 @@ pub struct RetoastArgs {
     /// Set the table's toast_tuple_target, in bytes
     #[arg(long, value_name = "BYTES")]
     pub target: Option<u32>,
+
+    /// Give what is empty inside the files back to the file system, with what is stored kept as it is: rows
+    /// and chunks at the end of a file move to the room in front, and VACUUM truncates it. Of the TOAST
+    /// relation (toast), the table itself (heap), or both (all). With --toaster or --policy it follows the
+    /// sweep
+    #[arg(long, value_name = "FILES", value_enum, num_args = 0..=1, require_equals = true,
+          default_missing_value = "all", conflicts_with = "from_toaster", help_heading = "Compaction")]
+    pub compact: Option<CompactArg>,
+
+    /// Part of a file, in percent, that a round has to give back for another one to follow. VACUUM itself
+    /// truncates for no less than 1000 pages or a 16th of the file
+    #[arg(long, value_name = "PERCENT", default_value = "2", requires = "compact",
+          help_heading = "Compaction", value_parser = percent)]
+    pub min_gain: f64,
 
     /// Leave the settings of columns and table as they are
     #[arg(long)]
@@ -226,6 +241,21 @@ functions that are called have to name schemas, or to have a search_path of thei
 superuser, those of inspect and advise-threshold too, makes the server compute calls with constant \
 arguments in index expressions while it plans: connect as the owner to tables that you do not trust.
 
+Compaction: files get shorter in rounds. A round looks how full the blocks are, has VACUUM tell the server what \
+room there is, and moves what stands behind the block that would be the end: values are stored anew, last \
+chunks first, and rows are updated until their page is full and they go elsewhere. Meanwhile the TOAST \
+relation is not vacuumed, nor the table while its rows move: room at the end would be handed out again. Then \
+one VACUUM truncates; it tries for the lock that this takes (ACCESS EXCLUSIVE, for as long as it reads the \
+empty end backwards) without waiting in the queue, gives it up when others wait, and is repeated some times. \
+Standbys replay that lock. Rounds go on while each gives back --min-gain; exit code 0 says that a last look \
+found less than that to spare. Values keep form and method; one whose column would store it otherwise passes \
+through a temporary table (this takes the TEMPORARY privilege), and only an uncompressed value in a column that \
+compresses is tried again. How full pages get is the server's affair: values of just over some chunks leave \
+room that nothing fits. Indexes get new entries and do not get shorter (REINDEX INDEX CONCURRENTLY). Rows may \
+be updated dozens of times on their way off a page, which subscribers and triggers that cannot be silenced \
+see; where triggers fire each row is updated once for each pass. It works in one session, whatever --jobs. \
+Positions of chunks are read from the TOAST relation itself, by a superuser or a member of pg_read_all_data.
+
 Serialization: a REPEATABLE READ or SERIALIZABLE transaction that updates a row which was re-toasted after \
 its snapshot fails with SQLSTATE 40001, as after any UPDATE, and has to be tried again. In a trial 0.35 % \
 of the transactions of REPEATABLE READ clients failed so without a sweep and 1.2 % beside one; of those of \
@@ -269,6 +299,27 @@ impl From<VerifyArg> for Verify {
             VerifyArg::Off => Verify::Off,
             VerifyArg::Sample => Verify::Sample,
             VerifyArg::Full => Verify::Full,
+        }
+    }
+}
+
+/// `--compact`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CompactArg {
+    /// That of the TOAST relation
+    Toast,
+    /// The table's own
+    Heap,
+    /// Both
+    All,
+}
+
+impl From<CompactArg> for Files {
+    fn from(arg: CompactArg) -> Files {
+        match arg {
+            CompactArg::Toast => Files::Toast,
+            CompactArg::Heap => Files::Heap,
+            CompactArg::All => Files::All,
         }
     }
 }

@@ -6,6 +6,7 @@ use super::exit::Failure;
 use super::inspect::SourceArg;
 use super::retoast::{NewValues, RetoastArgs, ToasterArg};
 use crate::retoast::check::ready::TableRequest;
+use crate::retoast::compact::wish::Compaction;
 use crate::retoast::goal::{Goal, Pluggable, PolicyGoal};
 use crate::retoast::run::request::{DepartureRequest, Request, Source, Work};
 use crate::retoast::sweep::machine::Tuning;
@@ -45,6 +46,9 @@ pub(super) fn request(args: &RetoastArgs) -> Result<Request, Failure> {
         work,
         source: args.source.into(),
         options: options(args),
+        compact: args
+            .compact
+            .map(|files| Compaction { files: files.into(), min_gain: args.min_gain }),
         wants: args.manners.wants(args.max_bloat, args.dry_run),
         parallel_tables: args.parallel_tables,
         checkpoint: args.checkpoint.clone(),
@@ -54,6 +58,9 @@ pub(super) fn request(args: &RetoastArgs) -> Result<Request, Failure> {
 
 /// What is to be done to each table.
 fn of_each(args: &RetoastArgs) -> Result<TableRequest, Failure> {
+    if args.columns.is_empty() && (args.toaster.is_some() || args.policy.is_some()) {
+        return Err(Failure::usage("--toaster and --policy go with --column"));
+    }
     let goal = match (&args.toaster, args.policy) {
         (Some(ToasterArg::Stock(stock)), _) => Goal::Stock(*stock),
         (Some(ToasterArg::Named(name)), _) => Goal::Pluggable(Pluggable::Becomes(name.clone())),
@@ -62,8 +69,14 @@ fn of_each(args: &RetoastArgs) -> Result<TableRequest, Failure> {
             method: args.method,
             new_extended: args.new_values == NewValues::Extended,
         }),
+        (None, None) if args.compact.is_some() => {
+            only_compact(args)?;
+            Goal::Keep
+        }
         (None, None) => {
-            return Err(Failure::usage("--toaster, --policy or --from-toaster is needed"));
+            return Err(Failure::usage(
+                "--toaster, --policy, --compact or --from-toaster is needed",
+            ));
         }
     };
     Ok(TableRequest {
@@ -75,6 +88,24 @@ fn of_each(args: &RetoastArgs) -> Result<TableRequest, Failure> {
         allow_row_security: args.allow_row_security,
         trust_owner_code: args.trust_owner_code,
     })
+}
+
+/// Refuses what has nothing to do with a compaction.
+fn only_compact(args: &RetoastArgs) -> Result<(), Failure> {
+    let given = [
+        ("--column", !args.columns.is_empty()),
+        ("--target", args.target.is_some()),
+        ("--no-alter", args.no_alter),
+        ("--checkpoint", args.checkpoint.is_some()),
+        ("--enforce", args.enforce),
+        ("--undo", args.undo),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(Failure::usage(format!(
+            "{option} goes with --toaster or --policy: --compact alone keeps what is stored as it is"
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn options(args: &RetoastArgs) -> Options {

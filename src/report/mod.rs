@@ -21,6 +21,7 @@ mod inspect_grids;
 mod inspect_largest;
 pub mod inspect_sample;
 pub mod retoast;
+mod retoast_compact;
 pub mod retoast_plan;
 pub mod retoast_progress;
 pub mod table;

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::format::{Format, json, json_lines};
+use super::retoast_compact;
 use super::retoast_plan::lines as plan_lines;
 use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, size};
@@ -106,13 +107,17 @@ fn tables(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()>
 
 fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()> {
     let width = style.width();
-    let first = format!(
-        "{}, {} to {}: {}",
-        printable(&table.relation),
-        printable(&table.columns.join(", ")),
-        table.toaster,
-        first_line(table)
-    );
+    let relation = printable(&table.relation);
+    let first = if table.keeps {
+        format!("{relation}, compact: {}", retoast_compact::headline(table))
+    } else {
+        format!(
+            "{relation}, {} to {}: {}",
+            printable(&table.columns.join(", ")),
+            table.toaster,
+            first_line(table)
+        )
+    };
     writeln!(out, "{}", wrapped(&first, width, 4))?;
     let mut line = |what: &str, sql: &str| {
         writeln!(out, "{}", wrapped(&format!("{what}: {}", printable(sql)), width, 5))
@@ -133,7 +138,8 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     if was_swept(table) {
         work_lines(table, width, out)?;
     } else {
-        writeln!(out, "rows to re-toast: {} ({})", table.rows_found, size(table.bytes_found))?;
+        let what = if table.keeps { "move" } else { "re-toast" };
+        writeln!(out, "rows to {what}: {} ({})", table.rows_found, size(table.bytes_found))?;
     }
     for pause in &table.pauses {
         writeln!(
@@ -144,6 +150,7 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
             pause.ms as f64 / 1000.0
         )?;
     }
+    retoast_compact::lines(table, width, out)?;
     if let Some(plan) = &table.plan {
         plan_lines(plan, width, out)?;
     }
@@ -160,21 +167,9 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         );
         writeln!(out, "{}", wrapped(&files, width, 5))?;
     }
-    writeln!(out)?;
-    let mut forms = Grid::new(&[
-        Head::text("scan", 0),
-        Head::text("column", 0),
-        Head::text("form", 0),
-        Head::text("method", 0),
-        Head::number("values", 0),
-        Head::number("stored", 1),
-    ]);
-    for (scan, list) in scans(table) {
-        for form in list {
-            forms.row(form_cells(scan, form));
-        }
+    if !table.keeps {
+        write!(out, "\n{}", forms_grid(table).draw(style).text)?;
     }
-    write!(out, "{}", forms.draw(style).text)?;
     for row in table.skipped.iter().take(SKIPPED_SHOWN) {
         writeln!(out, "skipped {}: {}", row.ctid, printable(&row.reason))?;
     }
@@ -206,6 +201,11 @@ fn was_swept(table: &TableReport) -> bool {
     table.outcome != Outcome::Planned
 }
 
+/// What was done to rows.
+fn done_to(tables: &[&TableReport]) -> &'static str {
+    if tables.iter().all(|table| table.keeps) { "moved" } else { "re-toasted" }
+}
+
 /// What came of it all, in a sentence. Times of several tables are added up.
 fn net(name: &str, tables: &[&TableReport]) -> String {
     let sum = |part: fn(&TableReport) -> u64| {
@@ -219,10 +219,11 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
     };
     let longest = tables.iter().map(|table| table.elapsed_ms).fold(0, u64::saturating_add);
     let mut net = format!(
-        "{name}: {} before, {} now (heap, TOAST, indexes); {} re-toasted in {:.1} s; ",
+        "{name}: {} before, {} now (heap, TOAST, indexes); {} {} in {:.1} s; ",
         size(sum(|table| table.before.sum())),
         size(sum(|table| table.after.sum())),
         rows(sum(|table| table.rows_stored)),
+        done_to(tables),
         longest as f64 / 1000.0
     );
     match (known(|table| table.rewrite_gives_bytes), known(|table| table.vacuum_gives_bytes)) {
@@ -264,10 +265,11 @@ fn size_grid(table: &TableReport) -> Grid {
 fn work_lines(table: &TableReport, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "rows: {} found ({}), {} re-toasted, {} verified",
+        "rows: {} found ({}), {} {}, {} verified",
         table.rows_found,
         size(table.bytes_found),
         table.rows_stored,
+        done_to(&[table]),
         table.rows_verified
     )?;
     let retries = match table.retries {
@@ -288,6 +290,24 @@ fn work_lines(table: &TableReport, width: Option<usize>, out: &mut impl Write) -
         writeln!(out, "locks: longest wait {} ms", table.longest_lock_wait_ms)?;
     }
     Ok(())
+}
+
+/// Values by form and scan.
+fn forms_grid(table: &TableReport) -> Grid {
+    let mut forms = Grid::new(&[
+        Head::text("scan", 0),
+        Head::text("column", 0),
+        Head::text("form", 0),
+        Head::text("method", 0),
+        Head::number("values", 0),
+        Head::number("stored", 1),
+    ]);
+    for (scan, list) in scans(table) {
+        for form in list {
+            forms.row(form_cells(scan, form));
+        }
+    }
+    forms
 }
 
 /// What values are or will be stored as, by when.

@@ -7,12 +7,14 @@
 //! * [`pace`]: when the sweep waits for others, and what is measured for that.
 //! * [`memory`]: what outlives a run, in files.
 //! * [`sweep`]: scans, batches and vacuums, as a machine without IO says.
+//! * [`compact`]: giving back to the file system what is empty inside the files.
 //! * [`plan`]: what is expected of a sweep (pure); [`share`]: how much of a table complies with a policy.
 //! * [`departure`]: taking everything from a pluggable toaster, and the proof.
 //! * [`run`]: a run over the tables of a server: request, sessions, workers; [`sink`]: where their results go.
 //! * [`result`]: what is reported; [`sizes`], [`tally`]: what is measured and counted for it; [`watch`]: to whom, meanwhile.
 
 pub mod check;
+pub mod compact;
 pub mod departure;
 pub mod goal;
 pub mod judge;

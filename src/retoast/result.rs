@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::compact::result::FileReport;
 use super::departure::result::DepartureReport;
 use super::memory::since::Standing;
 use super::plan::Plan;
@@ -64,7 +65,21 @@ impl TableReport {
         self.before = earlier.before;
         self.peak = self.peak.max(earlier.peak);
         self.forms_before = earlier.forms_before;
-        for pause in earlier.pauses {
+        self.compaction_goes_on_from(earlier.compaction);
+        self.add_pauses(earlier.pauses);
+    }
+
+    fn compaction_goes_on_from(&mut self, earlier: Vec<FileReport>) {
+        for file in earlier {
+            match self.compaction.iter_mut().find(|one| one.file == file.file) {
+                Some(one) => one.go_on_from(&file),
+                None => self.compaction.push(file),
+            }
+        }
+    }
+
+    fn add_pauses(&mut self, pauses: Vec<PauseReport>) {
+        for pause in pauses {
             match self.pauses.iter_mut().find(|one| one.reason == pause.reason) {
                 Some(one) => {
                     one.times += pause.times;
@@ -73,6 +88,31 @@ impl TableReport {
                 None => self.pauses.push(pause),
             }
         }
+    }
+
+    /// Adds what a compaction has done after the sweep that this is the report of.
+    pub(crate) fn then_compacted(&mut self, later: TableReport) {
+        if self.outcome == Outcome::Complete {
+            self.outcome = later.outcome;
+        }
+        self.rows_verified += later.rows_verified;
+        self.batches += later.batches;
+        self.scans += later.scans;
+        self.vacuums += later.vacuums;
+        self.retries += later.retries;
+        self.longest_batch_ms = self.longest_batch_ms.max(later.longest_batch_ms);
+        self.longest_lock_wait_ms = self.longest_lock_wait_ms.max(later.longest_lock_wait_ms);
+        self.wal_bytes += later.wal_bytes;
+        self.elapsed_ms += later.elapsed_ms;
+        self.peak = self.peak.max(later.peak);
+        self.after = later.after;
+        self.rows_refused += later.rows_refused;
+        self.skipped.extend(later.skipped);
+        self.compaction = later.compaction;
+        self.add_pauses(later.pauses);
+        let new = later.notes.into_iter().filter(|note| !self.notes.contains(note));
+        let new: Vec<String> = new.collect();
+        self.notes.extend(new);
     }
 }
 
@@ -125,6 +165,9 @@ pub struct TableReport {
     pub toaster: String,
     /// The policy, if values are stored by one.
     pub policy: Option<String>,
+    /// Whether values were to stay as they are, and files to get shorter.
+    #[serde(skip)]
+    pub keeps: bool,
     /// How it ended.
     pub outcome: Outcome,
     /// What the scan went by: `pageinspect` or `functions`.
@@ -199,6 +242,8 @@ pub struct TableReport {
     pub forms_planned: Vec<FormReport>,
     /// Rows that could not be re-toasted.
     pub skipped: Vec<SkippedRow>,
+    /// With --compact, what was done to each file, in the order in which it was.
+    pub compaction: Vec<FileReport>,
     /// What is expected, if only a plan was asked for.
     pub plan: Option<Plan>,
     /// Whether the scans saw which values are out of line.

@@ -66,7 +66,7 @@ pub async fn shares(
     }
     let methods = match &ready.judge {
         Judge::Policy(rule) => rule.methods.as_slice(),
-        Judge::Forms(_) => &[],
+        Judge::Forms(_) | Judge::Keep => &[],
     };
     let shares = scanner.by_rule.shares.iter().copied().chain(std::iter::repeat(Share::default()));
     Ok(ready

@@ -48,6 +48,7 @@ mod reassemble;
 mod results_kept;
 mod retoast;
 mod retoast_around;
+mod retoast_compact;
 mod retoast_complete;
 mod retoast_domains;
 mod retoast_horizon;

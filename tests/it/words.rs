@@ -5,7 +5,6 @@ use serde_json::Value;
 use crate::command::{run, toastctl};
 use crate::retoast::{refused, retoast, with_pageinspect};
 use crate::server;
-use toastctl::cli::manual::topics::PERMISSIONS;
 
 #[test]
 fn a_misspelt_table_is_answered_with_its_likely_name() {
@@ -111,85 +110,4 @@ fn a_word_that_is_no_toaster_is_answered_with_those_that_are() {
     for word in ["pglz", "lz4", "external", "main", "extended", "plain"] {
         assert!(run.stderr.contains(word), "{}", run.stderr);
     }
-}
-
-#[test]
-fn of_several_tables_each_is_done_as_far_as_it_has_the_columns() {
-    let database = with_pageinspect("words");
-    database.psql(
-        "CREATE TABLE a (v text COMPRESSION pglz); CREATE TABLE b (w text COMPRESSION pglz);
-         CREATE TABLE c (n int); INSERT INTO a VALUES (repeat('a', 9000)); INSERT INTO b VALUES (repeat('b', 9000))",
-    );
-    let choice = ["-c", "v", "-c", "w", "--toaster", "external"];
-    let run = retoast(&database, &[&["public.?"], &choice[..]].concat());
-    let report: Value = serde_json::from_str(&run.stdout).unwrap();
-    let done: Vec<String> = report["tables"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|table| format!("{} {} {}", table["relation"], table["columns"], table["rows_stored"]))
-        .collect();
-    assert_eq!(done, ["\"public.a\" [\"v\"] 1", "\"public.b\" [\"w\"] 1"]);
-    assert!(run.stderr.contains("left out: public.c has no column \"v\""), "{}", run.stderr);
-    // whoever names a table means it
-    let run = retoast(&database, &[&["a", "b"], &choice[..]].concat());
-    refused(
-        &run,
-        2,
-        "column \"w\" of relation \"public.a\" does not exist\nHINT:  Columns that can be toasted are \"v\".",
-    );
-}
-
-/// The statements that grant what a verb needs, as the manual has them.
-fn grants(verb: &str) -> Vec<&'static str> {
-    let (_, text) = PERMISSIONS.items.iter().find(|(name, _)| *name == verb).unwrap();
-    let parts = text.split([';', '.']).filter_map(|part| Some(&part[part.find("GRANT ")?..]));
-    // remarks stand behind a statement
-    parts.map(|part| part.split(" (").next().unwrap()).collect()
-}
-
-#[test]
-fn what_the_manual_grants_is_enough() {
-    let database = with_pageinspect("words");
-    let (dba, owner) = (format!("dba_{}", database.name()), format!("owner_{}", database.name()));
-    database.psql(&format!(
-        "CREATE ROLE {dba} LOGIN; CREATE ROLE {owner}; CREATE SCHEMA app AUTHORIZATION {owner};
-         REVOKE ALL ON DATABASE {} FROM PUBLIC; GRANT TEMPORARY ON DATABASE {} TO PUBLIC; SET ROLE {owner};
-         CREATE TABLE app.orders (doc text COMPRESSION pglz);
-         INSERT INTO app.orders VALUES (repeat('d', 9000))",
-        database.name(),
-        database.name()
-    ));
-    let grant = |verb: &str| {
-        let statements = grants(verb);
-        assert!(statements.len() >= 3, "{statements:?}");
-        for statement in statements {
-            let words = statement.split_whitespace().map(|word| match word {
-                "dba" => dba.as_str(),
-                "shop" => database.name(),
-                "app_owner" => owner.as_str(),
-                word => word,
-            });
-            database.psql(&words.collect::<Vec<&str>>().join(" "));
-        }
-    };
-    let as_dba = |verb: &str, more: &[&str]| {
-        let mut command = toastctl();
-        let server = database.server();
-        command.args([verb, "app.orders", "-U", &dba, "-d", database.name()]).args(more);
-        run(command.env("PGHOST", server.socket_dir()).env("PGPORT", server.port().to_string()))
-    };
-    assert_ne!(as_dba("inspect", &[]).code, Some(0));
-    grant("inspect");
-    as_dba("inspect", &[]).ok();
-    let choice = ["-c", "doc", "--toaster", "external"];
-    refused(&as_dba("retoast", &choice), 1, "has no UPDATE privilege");
-    grant("retoast");
-    let run = as_dba("retoast", &choice);
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    assert!(run.stdout.contains(" 1 row re-toasted "), "{}", run.stdout);
-    assert!(!run.stderr.contains("may not see"), "{}", run.stderr);
-    database.psql(&format!(
-        "DROP SCHEMA app CASCADE; DROP OWNED BY {dba}, {owner}; DROP ROLE {dba}, {owner}"
-    ));
 }

@@ -115,38 +115,20 @@ pub const EXIT_CODES: Topic = Topic {
     ],
 };
 
-/// Managed services, for every verb: what their documents say of the administrator, and what it grants.
+/// Managed services, for every verb.
 pub const MANAGED: &[Item] = &[
     (
         "Amazon RDS, Aurora",
-        "\"Understanding the rds_superuser role\": postgres is NOSUPERUSER CREATEDB CREATEROLE and, as \
-         rds_superuser, creates roles and grants privileges. Pages are out of reach: the verbs use SQL \
-         functions.",
+        "rds_superuser is no superuser, so pages are out of reach: the verbs use SQL functions. \
+         It may GRANT pg_monitor to other roles.",
     ),
     (
         "Google Cloud SQL",
-        "\"About PostgreSQL users and roles\": postgres has CREATEROLE, CREATEDB and LOGIN; nobody gets \
-         SUPERUSER, cloudsqlsuperuser has not that attribute either: as above.",
+        "cloudsqlsuperuser has not the attribute SUPERUSER, and nobody can get it: as above.",
     ),
     (
         "Azure Database",
-        "\"Create users in Azure Database for PostgreSQL\": the server's administrator is NOSUPERUSER \
-         CREATEDB CREATEROLE, a member of azure_pg_admin; only Microsoft has the superuser: as above.",
-    ),
-    (
-        "grants there, inspect",
-        "By that administrator or the tables' owner: GRANT CONNECT ON DATABASE shop TO dba; GRANT USAGE ON \
-         SCHEMA app TO dba; GRANT SELECT ON ALL TABLES IN SCHEMA app TO dba.",
-    ),
-    (
-        "advise-threshold",
-        "Needs pages: advise on a server of your own, restored from a dump or a replica's data.",
-    ),
-    (
-        "grants there, retoast",
-        "Those of inspect, and GRANT app_owner TO dba (from 16 on by who created app_owner, or has ADMIN \
-         OPTION on it); where the administrator may, GRANT pg_monitor TO dba. Connect as app_owner itself \
-         and nothing need be granted.",
+        "azure_pg_admin is NOSUPERUSER, the superuser is Microsoft's own: as above.",
     ),
 ];
 

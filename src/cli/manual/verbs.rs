@@ -67,11 +67,7 @@ const INSPECT: Manual = Manual {
     ],
     files: &[("DIR of --output-dir", "A file for each value; its name is in the report.")],
     permissions: &[
-        (
-            "SQL functions",
-            "GRANT CONNECT ON DATABASE shop TO dba; GRANT USAGE ON SCHEMA app TO dba; GRANT SELECT ON ALL \
-             TABLES IN SCHEMA app TO dba.",
-        ),
+        ("SQL functions", "GRANT CONNECT ON DATABASE, USAGE ON SCHEMA and SELECT ON the tables."),
         (
             "pages",
             "A superuser, and CREATE EXTENSION pageinspect in the database; it is never created \
@@ -162,6 +158,11 @@ const RETOAST: Manual = Manual {
             "Out of the way of logical subscribers with origin = none",
             "toastctl retoast orders --column doc --toaster lz4 --replication-origin toastctl",
         ),
+        (
+            "Give the empty space inside the files back, as they are stored now",
+            "toastctl retoast orders --compact",
+        ),
+        ("How short the files would get", "toastctl retoast orders --compact --dry-run"),
         ("Everything away from a pluggable toaster", "toastctl retoast --from-toaster my_toaster"),
     ],
     files: &[
@@ -172,13 +173,11 @@ const RETOAST: Manual = Manual {
     permissions: &[
         (
             "the table's owner",
-            "or a member of it, for ALTER TABLE, UPDATE and VACUUM: GRANT app_owner TO dba; GRANT TEMPORARY ON \
-             DATABASE shop TO dba, unless PUBLIC has it.",
+            "or a member of it, for ALTER TABLE, UPDATE and VACUUM; TEMPORARY on the database.",
         ),
         (
             "pg_monitor",
-            "or pg_read_all_stats, to see replicas and other sessions and wait for them: GRANT pg_monitor TO \
-             dba.",
+            "or pg_read_all_stats, to see replicas and other sessions and wait for them.",
         ),
         (
             "GRANT SET ON PARAMETER session_replication_role",
@@ -188,6 +187,10 @@ const RETOAST: Manual = Manual {
             "pg_read_all_settings, GRANT EXECUTE ON FUNCTION pg_stat_file(text)",
             "to see the server's free space over a Unix socket; else --free-space-query or \
              --disk-limit.",
+        ),
+        (
+            "pg_read_all_data",
+            "(17 and later; before, a superuser and pageinspect) for --compact of the TOAST relation.",
         ),
         (
             "a superuser and pageinspect",

@@ -5,7 +5,8 @@ use super::ready::TableRequest;
 use super::refusal::{Refusal, refused};
 use super::{shapes, touch};
 use crate::codec::Method;
-use crate::disk::desc::Length;
+use crate::disk::desc::{Length, Storage};
+use crate::retoast::goal::Goal;
 use crate::retoast::sql::Target;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
@@ -20,6 +21,9 @@ pub(crate) async fn targets(
 ) -> Result<Vec<Target>, Refusal> {
     let name = relation.display_name();
     let mut targets: Vec<Target> = Vec::new();
+    if request.goal == Goal::Keep {
+        return kept(client, relation, generated, default_method).await;
+    }
     if request.columns.is_empty() {
         targets.push(touch::touched(client, relation).await?);
     }
@@ -78,6 +82,36 @@ fn no_column(relation: &Relation, wanted: &str) -> Refusal {
     Refusal::Usage(format!(
         "column \"{wanted}\" of relation \"{name}\" does not exist\nHINT:  {hint}"
     ))
+}
+
+/// All columns whose values may be out of line and are moved as they are. Those of the others stay where they are.
+async fn kept(
+    client: &Client,
+    relation: &Relation,
+    generated: &[Generated],
+    default_method: Method,
+) -> Result<Vec<Target>, Refusal> {
+    let mut targets = Vec::new();
+    for (index, column) in relation.desc.attributes.iter().enumerate() {
+        let varlena = column.length == Length::Varlena && column.storage != Storage::Plain;
+        if column.dropped || !varlena || relation.toast.is_none() {
+            continue;
+        }
+        let base = match generated.iter().find(|g| g.index == index) {
+            None => None,
+            Some(generated) => {
+                let name = |base: &usize| Some(relation.desc.attributes.get(*base)?.name.clone());
+                match generated.bases.first().filter(|_| generated.stored).and_then(name) {
+                    Some(base) => Some(base),
+                    None => continue,
+                }
+            }
+        };
+        let Ok(shape) = shapes::shape(client, column.type_oid.0).await? else { continue };
+        let method = column.compression.unwrap_or(default_method);
+        targets.push(Target { name: column.name.clone(), index, shape, method, base });
+    }
+    Ok(targets)
 }
 
 /// The column that is set to compute a generated one anew: a chosen one if it is made of such.

@@ -7,36 +7,24 @@ use crate::disk::desc::Length;
 use crate::server::catalog::{Relation, RelationKind};
 use crate::server::connect::Client;
 
-/// Those of these columns that a table has and that can be toasted.
-///
-/// # Errors
-/// Why a table that only a pattern matches is left out: it has none of them, or cannot be rewritten.
-pub fn columns_of(relation: &Relation, columns: &[String]) -> Result<Vec<String>, String> {
-    kind(relation)
-        .map_err(|refusal| refusal.to_string().lines().next().unwrap_or_default().to_owned())?;
+/// Why a table that only a pattern matches is left out, if it is.
+pub fn unfit(relation: &Relation, columns: &[String]) -> Option<String> {
+    if let Err(refusal) = kind(relation) {
+        let text = refusal.to_string();
+        return text.lines().next().map(str::to_owned);
+    }
     let name = relation.display_name();
-    let (mut has, mut why) = (Vec::new(), None);
-    for wanted in columns {
+    columns.iter().find_map(|wanted| {
         let mut known = relation.desc.attributes.iter();
         match known.find(|column| !column.dropped && column.name == *wanted) {
-            None => {
-                why.get_or_insert_with(|| format!("{name} has no column \"{wanted}\""));
-            }
-            Some(column) if column.length != Length::Varlena => {
-                why.get_or_insert_with(|| {
-                    format!(
-                        "{name}: column \"{wanted}\" is of type {}, whose values are never toasted",
-                        column.type_name
-                    )
-                });
-            }
-            Some(_) => has.push(wanted.clone()),
+            None => Some(format!("{name} has no column \"{wanted}\"")),
+            Some(column) if column.length != Length::Varlena => Some(format!(
+                "{name}: column \"{wanted}\" is of type {}, whose values are never toasted",
+                column.type_name
+            )),
+            Some(_) => None,
         }
-    }
-    match why {
-        Some(why) if has.is_empty() => Err(why),
-        _ => Ok(has),
-    }
+    })
 }
 
 /// Refuses what is no table with rows of its own in a heap.

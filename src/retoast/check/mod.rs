@@ -7,7 +7,7 @@
 //! * [`touch`]: where only dropped columns are to be cleared.
 //! * [`definition`]: settings and definition, read again while the sweep runs; [`difference`]: what is no longer
 //!   what it was.
-//! * [`privileges`]: what this user may do.
+//! * [`privileges`]: what this user may do; `toast`: whether the TOAST relation can be looked at.
 //! * [`seen_places`]: whether scans see which values are out of line, and whether that matters.
 //! * `owner`: whose code a sweep runs, and as whom.
 //! * [`parents`]: partitioned parents; [`origin`]: keeping subscribers out of it.
@@ -29,5 +29,6 @@ pub mod refusal;
 pub(crate) mod seen;
 pub(crate) mod seen_places;
 pub mod shapes;
+pub(crate) mod toast;
 pub(crate) mod touch;
 pub(crate) mod triggers;

@@ -66,7 +66,7 @@ pub async fn parent(
         goal @ (Goal::Stock(_) | Goal::Policy(_)) => {
             Changes::of(goal.toaster(), &columns, None, None)
         }
-        Goal::Pluggable(_) => Changes::default(),
+        Goal::Pluggable(_) | Goal::Keep => Changes::default(),
     };
     if let Some(plan) = plan(client, server, oid, request).await? {
         changes.storage.extend(plan.changes.storage);

@@ -124,7 +124,13 @@ async fn look(
     }
     let follow = follow(client, &relation, &targets, &generated, default_method).await?;
     let mut notes = notes(&follow);
-    if request.columns.is_empty() {
+    let keeps = request.goal == Goal::Keep;
+    if keeps && server.has_toasters {
+        return refused(format!(
+            "{name}: --compact does not know the pointers of pluggable toasters"
+        ));
+    }
+    if request.columns.is_empty() && !keeps {
         notes
             .push("only dropped columns hold its values: updating the rows clears them".to_owned());
     }
@@ -151,6 +157,7 @@ async fn look(
     let mut changes = match request.goal {
         Goal::Stock(_) | Goal::Policy(_) => Changes::of(toaster, &current, target, has_target),
         Goal::Pluggable(_) => Changes::of_target(target, has_target),
+        Goal::Keep => Changes::default(),
     };
     if let Some(plan) = &plan {
         changes.storage.extend(plan.changes.storage.iter().cloned());
@@ -179,14 +186,18 @@ async fn look(
     }
     let final_settings = match request.goal {
         Goal::Policy(goal) => policy_preflight::final_settings(goal, &relation, &current),
-        Goal::Stock(_) | Goal::Pluggable(_) => None,
+        Goal::Stock(_) | Goal::Pluggable(_) | Goal::Keep => None,
     };
     let alters = !changes.is_empty() || final_settings.as_ref().is_some_and(|last| !last.are_set);
-    notes.extend(privileges::check(client, &relation, alters).await?);
+    match privileges::check(client, &relation, alters).await? {
+        Some(note) if keeps => return refused(format!("{name}: {note}")),
+        note => notes.extend(note),
+    }
     let toaster_notes = plan.as_ref().map_or_else(Vec::new, |plan| plan.notes.clone());
     let pluggable = plan.is_some();
     let judge = match (request.goal.clone(), plan) {
         (Goal::Policy(goal), _) => Judge::Policy(policy_preflight::rule_of(goal, &model, &targets)),
+        (Goal::Keep, _) => Judge::Keep,
         (_, Some(plan)) => Judge::Forms(FormJudge::Pluggable(plan)),
         (_, None) => Judge::Forms(FormJudge::Stock(toaster)),
     };

@@ -12,7 +12,7 @@ pub(crate) async fn check(
     client: &Client,
     relation: &Relation,
     alters: bool,
-) -> Result<Vec<String>, Refusal> {
+) -> Result<Option<String>, Refusal> {
     // before 17 nobody could be given the right to vacuum
     let rows = client
         .query_typed(
@@ -28,7 +28,7 @@ pub(crate) async fn check(
             &[(&relation.oid.0, Type::OID)],
         )
         .await?;
-    let Some(row) = rows.first() else { return Ok(Vec::new()) };
+    let Some(row) = rows.first() else { return Ok(None) };
     let name = relation.display_name();
     let (owns, owner, user): (bool, String, String) =
         (row.try_get(0)?, row.try_get(1)?, row.try_get(5)?);
@@ -48,5 +48,5 @@ pub(crate) async fn check(
     }
     let vacuums = owns || row.try_get::<_, bool>(4)?;
     let note = "this user may not vacuum it: what is re-toasted leaves its old space to autovacuum";
-    Ok(if vacuums { Vec::new() } else { vec![note.to_owned()] })
+    Ok((!vacuums).then(|| note.to_owned()))
 }

@@ -29,6 +29,13 @@ pub struct TableRequest {
     pub trust_owner_code: bool,
 }
 
+impl TableRequest {
+    /// The same with all values kept as they are by then.
+    pub(crate) fn keeping(&self) -> TableRequest {
+        TableRequest { columns: Vec::new(), goal: Goal::Keep, target: None, ..self.clone() }
+    }
+}
+
 /// What the columns are set to when all is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinalSettings {

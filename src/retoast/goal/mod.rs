@@ -7,6 +7,9 @@ pub mod toaster;
 use crate::model::policy::{MethodChoice, Policy};
 use toaster::Toaster;
 
+/// The choice of values that stay as they are.
+pub(crate) const AS_STORED: &str = "as stored";
+
 /// What is wanted of the values of the chosen columns.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Goal {
@@ -16,6 +19,8 @@ pub enum Goal {
     Pluggable(Pluggable),
     /// Value by value what a policy says.
     Policy(PolicyGoal),
+    /// To stay as they are.
+    Keep,
 }
 
 /// What is wanted in the terms of a server with pluggable TOAST. Storage and compression method are the
@@ -45,7 +50,7 @@ impl Goal {
     pub fn toaster(&self) -> Toaster {
         match self {
             Goal::Stock(toaster) => *toaster,
-            Goal::Pluggable(_) => Toaster::Extended,
+            Goal::Pluggable(_) | Goal::Keep => Toaster::Extended,
             // its columns compress nothing by themselves
             Goal::Policy(_) => Toaster::External,
         }
@@ -60,6 +65,7 @@ impl Goal {
                 format!("{policy} {method}")
             }
             Goal::Policy(PolicyGoal { policy, method: None, .. }) => policy.to_string(),
+            Goal::Keep => AS_STORED.to_owned(),
         }
     }
 }

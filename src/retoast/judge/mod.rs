@@ -12,6 +12,7 @@ pub mod policy;
 pub(crate) mod samples;
 pub mod stock;
 
+use super::goal::AS_STORED;
 use super::goal::toaster::Toaster;
 use crate::disk::walk::Datum;
 use crate::model::stored::StoredValue;
@@ -27,6 +28,8 @@ pub enum Judge {
     Forms(FormJudge),
     /// By a policy: by the contents of their values, whatever the columns are set to.
     Policy(Rule),
+    /// Any row complies.
+    Keep,
 }
 
 /// What judges by the forms of values.
@@ -57,6 +60,7 @@ impl Judge {
         match self {
             Judge::Forms(FormJudge::Stock(toaster)) => toaster.name().to_owned(),
             Judge::Forms(FormJudge::Pluggable(plan)) => plan.toaster.clone(),
+            Judge::Keep => AS_STORED.to_owned(),
             Judge::Policy(rule) => {
                 let mut methods: Vec<String> =
                     rule.methods.iter().map(ToString::to_string).collect();
@@ -69,7 +73,7 @@ impl Judge {
     /// The policy's name, if one decides.
     pub(crate) fn policy(&self) -> Option<String> {
         match self {
-            Judge::Forms(_) => None,
+            Judge::Forms(_) | Judge::Keep => None,
             Judge::Policy(rule) => Some(rule.policy.to_string()),
         }
     }
@@ -77,7 +81,7 @@ impl Judge {
     /// Whether values that others write meanwhile comply, since the columns are set so. No setting tells a server
     /// of a policy.
     pub(crate) fn new_values_comply(&self) -> bool {
-        matches!(self, Judge::Forms(_))
+        !matches!(self, Judge::Policy(_))
     }
 
     /// Whether a batch goes by what a scan has seen of its rows, and takes values from the table in which the
@@ -90,7 +94,7 @@ impl Judge {
     pub(crate) fn clears(&self, datum: &Datum<'_>) -> bool {
         match self {
             Judge::Forms(FormJudge::Pluggable(plan)) => plan.clears(datum),
-            Judge::Forms(FormJudge::Stock(_)) | Judge::Policy(_) => false,
+            Judge::Forms(FormJudge::Stock(_)) | Judge::Policy(_) | Judge::Keep => false,
         }
     }
 }

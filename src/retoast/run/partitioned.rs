@@ -24,7 +24,7 @@ pub(crate) async fn set(
 ) -> Result<(), Refusal> {
     // what new values get under a policy is set when all is done, and only on tables
     let is_set_last = matches!(of_each.goal, Goal::Policy(PolicyGoal { new_extended: true, .. }));
-    if of_each.no_alter || is_set_last {
+    if of_each.no_alter || is_set_last || of_each.goal == Goal::Keep {
         return Ok(());
     }
     let (first, server) = (&sessions.first, &sessions.server);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::retoast::check::ready::TableRequest;
+use crate::retoast::compact::wish::Compaction;
 use crate::retoast::pace::keeper::Wants;
 use crate::retoast::sweep::options::Options;
 
@@ -13,6 +14,8 @@ pub(crate) struct Request {
     pub(crate) work: Work,
     pub(crate) source: Source,
     pub(crate) options: Options,
+    /// Whether files are to get shorter, after what is done to columns.
+    pub(crate) compact: Option<Compaction>,
     /// What it leaves to others.
     pub(crate) wants: Wants,
     /// How many tables are swept side by side.

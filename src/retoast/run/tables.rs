@@ -11,10 +11,11 @@ use super::request::{Request, Work};
 use super::sessions::Sessions;
 use super::source::{need_pages, source};
 use super::worker::Tables;
-use crate::retoast::check::kind::columns_of;
+use crate::retoast::check::kind::unfit;
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::{Ready, TableRequest};
 use crate::retoast::check::refusal::Refusal;
+use crate::retoast::check::toast;
 use crate::retoast::departure::result::DepartureReport;
 use crate::retoast::goal::{Goal, Pluggable, PolicyGoal};
 use crate::retoast::judge::pluggable;
@@ -23,6 +24,7 @@ use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::pace::control::Control;
 use crate::retoast::pace::keeper::Keeper;
 use crate::retoast::sink::{Results, Swept};
+use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::watch::Watch;
 use crate::server::catalog;
 use crate::server::connect::Connection;
@@ -91,6 +93,16 @@ impl Run<'_, '_> {
             need_pages(&source)?;
         }
         let Request { options, .. } = self.request;
+        if let Some(compact) = self.request.compact {
+            let client = self.sessions.first.client();
+            for ready in &tables {
+                let pages = matches!(source, ScanSource::Pages(_));
+                let can = toast::check(client, &self.sessions.server, ready, compact, pages);
+                if let Err(refusal) = can.await {
+                    return Err(self.sessions.failed(&refusal).await);
+                }
+            }
+        }
         if !options.dry_run {
             self.sessions.set_origin().await?;
         }
@@ -120,6 +132,8 @@ impl Run<'_, '_> {
             watch: self.watch,
             checkpoint: checkpoint.as_ref(),
             memory: memory.as_ref().filter(|_| !options.dry_run),
+            compact: request.compact,
+            of_each,
             results: self.results,
             next: Cell::new(0),
         };
@@ -157,20 +171,15 @@ impl Run<'_, '_> {
         }
         let mut tables = Vec::new();
         for found in &selection.found {
-            let mut of_this = of_each.clone();
             if found.how == How::Matched
                 && let Some(relation) = catalog::describe(client, found.oid).await?
+                && let Some(why) = unfit(&relation, &of_each.columns)
             {
-                match columns_of(&relation, &of_each.columns) {
-                    Ok(columns) => of_this.columns = columns,
-                    Err(why) => {
-                        self.results.notice(&format!("notice: left out: {why}"));
-                        continue;
-                    }
-                }
+                self.results.notice(&format!("notice: left out: {why}"));
+                continue;
             }
             let server = &self.sessions.server;
-            let ready = preflight::table(client, server, found.oid, &of_this).await?;
+            let ready = preflight::table(client, server, found.oid, of_each).await?;
             tables.extend(ready.inspect(decided));
         }
         if tables.is_empty() && selection.found.iter().any(|found| found.how == How::Matched) {

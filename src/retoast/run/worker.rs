@@ -6,8 +6,12 @@ use std::sync::Arc;
 
 use super::free_space;
 use super::sessions::{Sessions, WorkerSessions};
-use crate::retoast::check::ready::Ready;
+use crate::retoast::check::preflight;
+use crate::retoast::check::ready::{Ready, TableRequest};
+use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::seen_places;
+use crate::retoast::compact::wish::Compaction;
+use crate::retoast::goal::Goal;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
@@ -35,6 +39,10 @@ pub(crate) struct Tables<'a, 'r> {
     pub(crate) watch: &'a dyn Watch,
     pub(crate) checkpoint: Option<&'a Checkpoint>,
     pub(crate) memory: Option<&'a Remembered>,
+    /// Whether files are to get shorter.
+    pub(crate) compact: Option<Compaction>,
+    /// What is asked of each table.
+    pub(crate) of_each: &'a TableRequest,
     pub(crate) results: &'a Results<'r>,
     /// The first table that nobody has begun.
     pub(crate) next: Cell<usize>,
@@ -71,19 +79,25 @@ impl Tables<'_, '_> {
                     return self.results.failed(position, failed.placed(&name));
                 }
             };
-            let (mut report, ended) = self.sweep(&mut worker, ready, since, doubt).await;
+            let only = self.compact.filter(|_| self.of_each.goal == Goal::Keep);
+            let (mut report, mut ended) = self.sweep(&mut worker, ready, since, doubt, only).await;
             let mut failed = None;
+            // at once: what follows may be stopped or killed
+            if let (Some(memory), Some(report)) = (self.memory, &report)
+                && let Err(error) = memory.remember(ready, report)
+            {
+                failed = Some(Failed::new(Kind::Incomplete, error.to_string()));
+            }
+            if let (None, Some(wish), Some(swept), Ok(())) =
+                (only, self.compact, &mut report, &ended)
+            {
+                ended = self.then_compact(&mut worker, ready, wish, swept).await;
+            }
             if let Err(error) = ended {
                 self.begin_no_more();
                 let all = error.failed(&worker.all()).await;
                 let hides = matches!(error, RunError::Live(_)) && !self.options.show_details;
                 failed = Some(if hides { all.without_detail() } else { all }.placed(&name));
-            }
-            // at once: what follows may be stopped or killed
-            if let (Some(memory), Some(report)) = (self.memory, &report)
-                && let Err(error) = memory.remember(ready, report)
-            {
-                failed.get_or_insert(Failed::new(Kind::Incomplete, error.to_string()));
             }
             if let Some(report) = &mut report {
                 self.look_after(&worker, ready, report).await;
@@ -102,6 +116,7 @@ impl Tables<'_, '_> {
     async fn look_after(&self, worker: &WorkerSessions, ready: &Ready, report: &mut TableReport) {
         let server = &self.sessions.server;
         if report.outcome == Outcome::Complete
+            && !report.keeps
             && !report.places_seen
             && seen_places::are_chosen(ready, server)
         {
@@ -123,13 +138,61 @@ impl Tables<'_, '_> {
         }
     }
 
-    /// Sweeps one table, in as many sessions as it takes.
+    /// Compacts a table that was swept, if all of it was done.
+    async fn then_compact(
+        &self,
+        worker: &mut WorkerSessions,
+        ready: &Ready,
+        wish: Compaction,
+        swept: &mut TableReport,
+    ) -> Result<(), RunError> {
+        match swept.outcome {
+            Outcome::Complete => {}
+            Outcome::Planned => {
+                swept.notes.push(
+                    "what --compact would give back is known once values are stored as chosen: \
+                     --dry-run --compact says what it would be now"
+                        .to_owned(),
+                );
+                return Ok(());
+            }
+            Outcome::Unverified | Outcome::Incomplete | Outcome::Stopped | Outcome::Failed => {
+                return Ok(());
+            }
+        }
+        // the sweep may have set columns otherwise than they were
+        let request = self.of_each.keeping();
+        let Some(writer) = worker.writers.first() else { return Ok(()) };
+        let (server, oid) = (&self.sessions.server, ready.relation.oid);
+        let looked = preflight::table(writer.client(), server, oid, &request).await;
+        let now = match looked {
+            Ok(Some(now)) => now,
+            Ok(None) => {
+                return Err(RunError::Altered("the table was dropped by somebody else".to_owned()));
+            }
+            Err(Refusal::Live(error)) => return Err(error.into()),
+            Err(Refusal::Lost(text)) => return Err(RunError::Lost(text)),
+            Err(Refusal::Usage(text) | Refusal::Refused(text)) => {
+                return Err(RunError::Altered(text));
+            }
+        };
+        let (report, ended) = self.sweep(worker, &now, None, None, Some(wish)).await;
+        match report {
+            Some(report) => swept.then_compacted(report),
+            None if ended.is_err() => swept.outcome = Outcome::Failed,
+            None => {}
+        }
+        ended
+    }
+
+    /// Sweeps one table, or compacts it, in as many sessions as it takes.
     async fn sweep(
         &self,
         worker: &mut WorkerSessions,
         ready: &Ready,
         since: Option<Since>,
         doubt: Option<Doubt>,
+        compact: Option<Compaction>,
     ) -> (Option<TableReport>, Result<(), RunError>) {
         let name = ready.relation.display_name();
         let seen_rows = SeenRows::default();
@@ -157,7 +220,10 @@ impl Tables<'_, '_> {
                 doubt: doubt.clone(),
                 watched,
             };
-            let (mut report, ended) = sweep.run().await;
+            let (mut report, ended) = match compact {
+                Some(wish) => sweep.compact(wish).await,
+                None => sweep.run().await,
+            };
             watched = sweep.watched;
             ends = match &report {
                 Some(report) if report.rows_stored > 0 => 0,

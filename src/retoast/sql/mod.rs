@@ -1,6 +1,7 @@
 //! The text of every statement of the sweep (pure). Identifiers are quoted here and nowhere else.
 
 pub mod by_policy;
+pub(crate) mod compact;
 pub mod forcing;
 pub mod row_judge;
 

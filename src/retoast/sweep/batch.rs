@@ -19,7 +19,7 @@ use crate::server::LiveError;
 use crate::server::connect::{Client, Connection, Statement};
 
 /// What became of a batch.
-pub(super) enum Done {
+pub(in crate::retoast) enum Done {
     Stored { rows: u64, verified: u64, xid: u32 },
     Busy,
     Refused(Reason),
@@ -70,7 +70,7 @@ impl Sweep<'_> {
         }
     }
 
-    pub(super) async fn rollback(&self, job: usize) -> Result<(), RunError> {
+    pub(in crate::retoast) async fn rollback(&self, job: usize) -> Result<(), RunError> {
         Ok(self.connection(job).client().batch_execute("ROLLBACK").await?)
     }
 
@@ -147,7 +147,7 @@ impl Sweep<'_> {
 
     /// Begins a batch's transaction, takes the table's lock, and looks whether the table is still what the
     /// sweep needs it to be: if it is not, the batch finds no row.
-    pub(super) async fn begin_batch(&self, client: &Client) -> Result<(), RunError> {
+    pub(in crate::retoast) async fn begin_batch(&self, client: &Client) -> Result<(), RunError> {
         let lock = sql::lock(&self.ready.relation.quoted());
         let began = Instant::now();
         let begin = format!("{}; {lock}; {}", sql::begin(&self.settings()), self.check());
@@ -166,7 +166,9 @@ impl Sweep<'_> {
         let (table, targets) = (self.ready.relation.quoted(), &self.ready.targets);
         let prune = sql::prune(&table);
         let (lock, update, parameters) = match &self.ready.judge {
-            Judge::Forms(_) => (None, sql::update(&table, targets), vec![Type::TEXT_ARRAY]),
+            Judge::Forms(_) | Judge::Keep => {
+                (None, sql::update(&table, targets), vec![Type::TEXT_ARRAY])
+            }
             Judge::Policy(rule) => (
                 Some(by_policy::lock(&table)),
                 by_policy::update(&table, targets, &rule.methods),

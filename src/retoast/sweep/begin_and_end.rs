@@ -7,12 +7,13 @@ use super::lock::LOCK_CLASS;
 use super::scan_source::ScanSource;
 use super::table::{Sweep, millis};
 use crate::retoast::check::seen_places;
+use crate::retoast::judge::Judge;
 use crate::retoast::result::{Outcome, TableReport};
 use crate::retoast::sql;
 
 impl Sweep<'_> {
     /// The table's lock, and a report of nothing done with the position in the WAL.
-    pub(super) async fn begin(&self) -> Result<(TableReport, u64), RunError> {
+    pub(in crate::retoast) async fn begin(&self) -> Result<(TableReport, u64), RunError> {
         self.lock().await?;
         let set = format!("SET lock_timeout = {}", millis(self.options.lock_timeout));
         for job in 0..=self.others.len() {
@@ -25,6 +26,7 @@ impl Sweep<'_> {
             columns: self.ready.targets.iter().map(|target| target.name.clone()).collect(),
             toaster: self.ready.judge.choice(),
             policy: self.ready.judge.policy(),
+            keeps: matches!(self.ready.judge, Judge::Keep),
             outcome: Outcome::Planned,
             source: match self.source {
                 ScanSource::Pages(_) => "pageinspect",
@@ -63,6 +65,7 @@ impl Sweep<'_> {
             forms_planned: Vec::new(),
             skipped: Vec::new(),
             pauses: Vec::new(),
+            compaction: Vec::new(),
             plan: None,
             places_seen: self.sees_places(),
             rewrite_gives_bytes: None,
@@ -73,7 +76,11 @@ impl Sweep<'_> {
     }
 
     /// Measures what was done and lets others have the table.
-    pub(super) async fn end(&self, report: &mut TableReport, wal: u64) -> Result<(), RunError> {
+    pub(in crate::retoast) async fn end(
+        &self,
+        report: &mut TableReport,
+        wal: u64,
+    ) -> Result<(), RunError> {
         report.wal_bytes = self.wal().await?.saturating_sub(wal);
         if let Some(sizes) = self.sizes_now().await? {
             report.after = sizes;

@@ -57,12 +57,12 @@ impl Sweep<'_> {
         LockTries { name, watch: self.watch, stop: self.stop, lock_timeout }
     }
 
-    pub(super) async fn sleep(&self, time: Duration) {
+    pub(in crate::retoast) async fn sleep(&self, time: Duration) {
         self.stop.run_until_cancelled(tokio::time::sleep(time)).await;
     }
 
     /// As [`LockTries::tried`]. `None` once a stop is asked for.
-    pub(super) async fn tried<T>(
+    pub(in crate::retoast) async fn tried<T>(
         &self,
         what: &'static str,
         attempt: impl AsyncFnMut() -> Result<T, LiveError>,

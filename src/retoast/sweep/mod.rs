@@ -32,7 +32,7 @@ mod policy_copies;
 mod policy_proof;
 pub mod policy_scan;
 pub mod policy_state;
-mod refused;
+pub(crate) mod refused;
 pub mod run;
 pub mod scan;
 pub mod scan_source;

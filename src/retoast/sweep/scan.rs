@@ -56,6 +56,7 @@ impl Scanner<'_> {
         let judge = match &self.ready.judge {
             Judge::Policy(rule) => return self.chunk_by_rule(rule, moment, blocks).await,
             Judge::Forms(judge) => judge,
+            Judge::Keep => return Ok(Vec::new()),
         };
         if let (Some(_), ScanSource::Pages(pageinspect)) = (&self.unfit, self.source.clone()) {
             self.pages(&pageinspect, moment, blocks, &mut Vec::new()).await?;
@@ -178,6 +179,7 @@ impl Scanner<'_> {
                 return self.decide_by_rule(rule, (ctid, xmin, bytes), values, placed, rows);
             }
             Judge::Forms(judge) => judge,
+            Judge::Keep => return,
         };
         let table = &self.ready.model;
         let row = Judged { table, targets: &indexes, follow: &follow, values: &values };

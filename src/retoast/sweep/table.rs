@@ -60,16 +60,16 @@ pub struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    pub(super) fn name(&self) -> String {
+    pub(in crate::retoast) fn name(&self) -> String {
         self.ready.relation.display_name()
     }
 
-    pub(super) fn stopped(&self) -> bool {
+    pub(in crate::retoast) fn stopped(&self) -> bool {
         self.stop.is_cancelled()
     }
 
     /// The connection of a job.
-    pub(super) fn connection(&self, job: usize) -> &Connection {
+    pub(in crate::retoast) fn connection(&self, job: usize) -> &Connection {
         match job.checked_sub(1) {
             None => &self.writer,
             Some(other) => self.others.get(other).unwrap_or(&self.writer),
@@ -88,7 +88,7 @@ impl Sweep<'_> {
     }
 
     /// `None` if the table is locked just now.
-    pub(super) async fn sizes_now(&self) -> Result<Option<Sizes>, RunError> {
+    pub(in crate::retoast) async fn sizes_now(&self) -> Result<Option<Sizes>, RunError> {
         match self.sizes().await {
             Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => Ok(None),
             other => Ok(Some(other?)),
@@ -105,6 +105,6 @@ impl Sweep<'_> {
     }
 }
 
-pub(super) fn millis(time: Duration) -> u64 {
+pub(in crate::retoast) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

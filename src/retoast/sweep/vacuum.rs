@@ -11,8 +11,16 @@ use crate::retoast::sql;
 impl Sweep<'_> {
     /// Whether the table was vacuumed. It never waits long: what is not done now is done later.
     pub(super) async fn vacuum(&self, job: usize) -> Result<bool, RunError> {
+        self.vacuum_by(job, &sql::vacuum(&self.ready.relation.quoted())).await
+    }
+
+    /// As [`Sweep::vacuum`], by this statement.
+    pub(in crate::retoast) async fn vacuum_by(
+        &self,
+        job: usize,
+        sql: &str,
+    ) -> Result<bool, RunError> {
         let connection = self.connection(job);
-        let sql = sql::vacuum(&self.ready.relation.quoted());
         let canceller = connection.canceller();
         let client = connection.client();
         let rows = client.query_typed("SELECT pg_catalog.pg_backend_pid()", &[]).await?;
@@ -20,7 +28,7 @@ impl Sweep<'_> {
             Some(row) => row.try_get(0)?,
             None => 0,
         };
-        let mut work = std::pin::pin!(client.batch_execute(&sql));
+        let mut work = std::pin::pin!(client.batch_execute(sql));
         let began = Instant::now();
         let (mut stuck, mut cancelled) = (Stuck::default(), false);
         let done = loop {

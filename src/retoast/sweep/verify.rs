@@ -13,16 +13,16 @@ use crate::server::connect::Client;
 const SAMPLE: u64 = 32;
 
 /// What an update tells of the rows that it stored.
-pub(super) struct Stored {
-    pub(super) rows: u64,
+pub(in crate::retoast) struct Stored {
+    pub(in crate::retoast) rows: u64,
     /// The low half of the transaction's number, which is what tuple headers hold.
-    pub(super) xid: u32,
+    pub(in crate::retoast) xid: u32,
     /// Where they are now.
-    pub(super) ctids: Vec<String>,
+    pub(in crate::retoast) ctids: Vec<String>,
 }
 
 impl Stored {
-    pub(super) fn read(rows: &[tokio_postgres::Row]) -> Result<Stored, LiveError> {
+    pub(in crate::retoast) fn read(rows: &[tokio_postgres::Row]) -> Result<Stored, LiveError> {
         let unexpected = |what: &str| LiveError::Unexpected(what.to_owned());
         let row = rows.first().ok_or_else(|| unexpected("no row about the batch"))?;
         let count: i64 = row.try_get(0)?;
@@ -43,7 +43,7 @@ impl Sweep<'_> {
     }
 
     /// Whether the next batch's rows are compared, after so many.
-    pub(super) fn verifies(&self, batches: u64) -> bool {
+    pub(in crate::retoast) fn verifies(&self, batches: u64) -> bool {
         match self.options.verify {
             Verify::Off => false,
             // what is generated is computed by functions that may have changed since
@@ -58,7 +58,7 @@ impl Sweep<'_> {
     }
 
     /// Locks those of the rows that nobody else has locked. Gives their addresses and hashes.
-    pub(super) async fn lock_and_hash(
+    pub(in crate::retoast) async fn lock_and_hash(
         &self,
         client: &Client,
         addresses: &Vec<String>,
@@ -75,7 +75,7 @@ impl Sweep<'_> {
     }
 
     /// Whether the rows hold now what they held when they were locked.
-    pub(super) async fn compare(
+    pub(in crate::retoast) async fn compare(
         &self,
         client: &Client,
         stored: &Stored,

@@ -1,0 +1,152 @@
+//! What `retoast` reports of `--compact`.
+
+use std::io::{self, Write};
+
+use super::table::wrapped;
+use super::units::{counted, size};
+use crate::retoast::compact::result::{FileEnd, FileReport};
+use crate::retoast::result::{Outcome, TableReport};
+
+/// How a compaction alone ended, by the last looks at its files.
+pub(super) fn headline(table: &TableReport) -> String {
+    let spare: u64 = table.compaction.iter().map(|file| file.spare).sum();
+    match table.outcome {
+        Outcome::Complete | Outcome::Unverified => {
+            "complete: less is to spare than a round has to give back".to_owned()
+        }
+        Outcome::Incomplete if table.hides_rows => {
+            "incomplete: rows that row security hides were not moved".to_owned()
+        }
+        Outcome::Incomplete => format!("incomplete: {} could still be given back", size(spare)),
+        Outcome::Stopped => "stopped on request".to_owned(),
+        Outcome::Planned => "planned only: nothing was changed".to_owned(),
+        Outcome::Failed => "failed: an error ended it".to_owned(),
+    }
+}
+
+/// What became of each file, and what is left and why.
+pub(super) fn lines(
+    table: &TableReport,
+    width: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    for file in &table.compaction {
+        one(file, width, out)?;
+    }
+    Ok(())
+}
+
+fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
+    let mut line = |text: String| writeln!(out, "{}", wrapped(&text, width, 9));
+    let name = if file.file == "toast" { "TOAST" } else { file.file };
+    if file.ended == FileEnd::Planned {
+        line(format!(
+            "compact: {name}: {} would become {}; to move: {} ({})",
+            size(file.before),
+            size(file.expected),
+            counted(file.rows_found, "row"),
+            size(file.bytes_found)
+        ))?;
+    } else {
+        line(format!(
+            "compact: {name}: {} became {} ({} expected), {} moved in {}",
+            size(file.before),
+            size(file.after),
+            size(file.expected),
+            counted(file.rows_moved, "row"),
+            counted(file.rounds, "round")
+        ))?;
+    }
+    if matches!(file.ended, FileEnd::GainedTooLittle | FileEnd::Stopped | FileEnd::Failed) {
+        line(format!("left: {name}: {} to spare{}", size(file.spare), why(file)))?;
+    }
+    if file.values_by_setting > 0 {
+        line(format!(
+            "compact: {name}: {} {} compressed if it can be, as the column is set",
+            counted(file.values_by_setting, "uncompressed value"),
+            if file.ended == FileEnd::Planned { "would be" } else { "moved:" }
+        ))?;
+    }
+    Ok(())
+}
+
+/// What stands in the way, as far as it is known.
+fn why(file: &FileReport) -> String {
+    let mut reasons = Vec::new();
+    if file.rows_left > 0 {
+        reasons.push(format!(
+            "{} at its end locked by others or refused",
+            counted(file.rows_left, "row")
+        ));
+    }
+    if file.values_without_row > 0 {
+        reasons.push(format!(
+            "{} at its end that no row moves",
+            counted(file.values_without_row, "value")
+        ));
+    }
+    if file.untruncated > 0 {
+        reasons.push(format!(
+            "{} empty at its end, not truncated: the lock was not to be had, or old row versions are \
+             still seen by others",
+            size(file.untruncated)
+        ));
+    }
+    if reasons.is_empty() && file.ended == FileEnd::GainedTooLittle {
+        reasons.push("the last round gave back less than --min-gain".to_owned());
+    }
+    reasons.iter().map(|reason| format!("; {reason}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(ended: FileEnd) -> FileReport {
+        FileReport {
+            ended,
+            before: 491 << 20,
+            live: 235 << 20,
+            expected: 244 << 20,
+            after: 247 << 20,
+            spare: 3 << 20,
+            rounds: 1,
+            rows_found: 14_546,
+            bytes_found: 118 << 20,
+            rows_moved: 14_600,
+            ..FileReport::new("toast")
+        }
+    }
+
+    fn text(file: &FileReport) -> String {
+        let mut out = Vec::new();
+        one(file, None, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_file_is_told() {
+        insta::assert_snapshot!(text(&file(FileEnd::Compact)), @r##"compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round"##);
+        insta::assert_snapshot!(text(&file(FileEnd::Planned)), @r##"compact: TOAST: 491 MB would become 244 MB; to move: 14546 rows (118 MB)"##);
+    }
+
+    #[test]
+    fn what_is_left_is_told_with_the_reasons() {
+        insta::assert_snapshot!(text(&file(FileEnd::GainedTooLittle)), @r##"
+compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
+left: TOAST: 3072 kB to spare; the last round gave back less than --min-gain
+"##);
+        let left = FileReport {
+            rows_left: 1,
+            values_without_row: 2,
+            untruncated: 5 << 20,
+            values_by_setting: 7,
+            ..file(FileEnd::GainedTooLittle)
+        };
+        insta::assert_snapshot!(text(&left), @r##"
+compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
+left: TOAST: 3072 kB to spare; 1 row at its end locked by others or refused; 2 values at its end that no row moves; 5120 kB empty at its end, not truncated: the lock was not to be had, or old row versions are still seen by others
+compact: TOAST: 7 uncompressed values moved: compressed if it can be, as the column is set
+"##);
+    }
+}

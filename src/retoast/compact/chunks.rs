@@ -1,0 +1,229 @@
+//! What a look at the TOAST relation finds: how full its blocks are, and which values have chunks behind one.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use super::packing::Sample;
+use super::room::{Block, Room, taken};
+use crate::disk::Oid;
+use crate::disk::layout::PageSize;
+use crate::disk::varlena::VARLENA_HEADER_SIZE;
+use crate::retoast::pace::manners::Work;
+use crate::retoast::sql::compact;
+use crate::retoast::sweep::error::RunError;
+use crate::retoast::sweep::scanner::transaction;
+use crate::retoast::sweep::table::Sweep;
+use crate::server::LiveError;
+use crate::server::snapshot;
+
+/// Blocks that one statement looks at.
+const SOME: u32 = 4096;
+/// Values that are moved in one round at the most, for they are kept in memory.
+const MOST_VALUES: usize = 2_000_000;
+/// Bytes of a chunk's tuple besides `chunk_data`: aligned header, `chunk_id`, `chunk_seq`.
+const CHUNK_OVERHEAD: usize = 24 + 4 + 4;
+
+/// Values with chunks behind the end, by their number in the TOAST relation.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Behind {
+    /// With the last block of each.
+    pub(super) values: HashMap<u32, u32>,
+    /// The blocks up to the last one with a live chunk, or up to the end if there is none behind.
+    pub(super) last: u32,
+    /// Whether these are all.
+    pub(super) all: bool,
+}
+
+/// Ranges of so many blocks, from the first to the last.
+pub(super) fn ranges(blocks: Range<u32>, of: u32) -> Vec<Range<u32>> {
+    let mut all = Vec::new();
+    let mut start = blocks.start;
+    while start < blocks.end {
+        let end = start.saturating_add(of).min(blocks.end);
+        all.push(start..end);
+        start = end;
+    }
+    all
+}
+
+/// Some ranges of so many blocks, evenly spread.
+fn samples(blocks: u32) -> Vec<Range<u32>> {
+    const RANGES: u32 = 8;
+    const OF: u32 = 256;
+    let step = (blocks / RANGES).max(OF);
+    ranges(0..blocks, step)
+        .into_iter()
+        .map(|range| range.start..range.end.min(range.start.saturating_add(OF)))
+        .collect()
+}
+
+/// The chunks of a value of so many bytes, by what each takes of a page.
+fn chunks_of(page: PageSize, bytes: u64) -> impl Iterator<Item = u32> {
+    let whole = u64::from(page.toast_max_chunk_size());
+    let rest = Some(bytes % whole).filter(|&rest| rest > 0);
+    // enough of them to see how they fill pages
+    let full = (bytes / whole).min(64);
+    let tuple = |bytes: u64| {
+        taken(CHUNK_OVERHEAD + VARLENA_HEADER_SIZE as usize + usize::try_from(bytes).unwrap_or(0))
+    };
+    (0..full).map(move |_| tuple(whole)).chain(rest.map(tuple))
+}
+
+fn unsigned(number: i64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+impl Sweep<'_> {
+    /// How full the TOAST relation is. `None` once a stop is asked for.
+    pub(super) async fn toast_room(
+        &self,
+        toast: Oid,
+        name: &str,
+    ) -> Result<Option<Room>, RunError> {
+        let Some(blocks) = self.blocks(toast).await? else { return Ok(None) };
+        let page = self.server.page_size;
+        let mut room = Room::new(page, blocks, 100);
+        for some in ranges(0..blocks, SOME) {
+            let sql = compact::chunks(name, &some);
+            let Some(rows) = self.look(&sql).await? else { return Ok(None) };
+            let mut found: HashMap<u32, Block> = HashMap::new();
+            for row in &rows {
+                let (block, size, count): (i64, i32, i64) =
+                    (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                let tuple = CHUNK_OVERHEAD + usize::try_from(size).unwrap_or(0);
+                let block = found.entry(unsigned(block)).or_default();
+                block.add_some(page, taken(tuple), unsigned(count));
+            }
+            for (number, block) in found {
+                room.set(number, block);
+            }
+        }
+        let mut sizes = Vec::new();
+        for some in samples(blocks) {
+            let Some(rows) = self.look(&compact::values(name, &some)).await? else {
+                return Ok(None);
+            };
+            for row in &rows {
+                let (value, bytes): (u32, i64) = (row.try_get(0)?, row.try_get(3)?);
+                sizes.push((value, u64::try_from(bytes).unwrap_or(0)));
+            }
+        }
+        sizes.sort_unstable();
+        let mut sample = Sample::default();
+        for (_, bytes) in sizes {
+            chunks_of(page, bytes).for_each(|chunk| sample.add(chunk));
+        }
+        room.fill_as(&sample);
+        Ok(Some(room))
+    }
+
+    /// The values with chunks in this block or behind it, the last ones first if they are too many. Those that
+    /// these transactions have stored are left out.
+    pub(super) async fn values_behind(
+        &self,
+        toast: Oid,
+        name: &str,
+        end: u32,
+        own: &HashSet<u32>,
+    ) -> Result<Option<Behind>, RunError> {
+        let Some(blocks) = self.blocks(toast).await? else { return Ok(None) };
+        let mut behind = Behind { last: end, all: true, ..Behind::default() };
+        for some in ranges(end..blocks, SOME).into_iter().rev() {
+            if behind.values.len() >= MOST_VALUES {
+                behind.all = false;
+                break;
+            }
+            let Some(rows) = self.look(&compact::values(name, &some)).await? else {
+                return Ok(None);
+            };
+            for row in &rows {
+                let (value, block, xmin): (u32, i64, &str) =
+                    (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                let block = unsigned(block);
+                behind.last = behind.last.max(block.saturating_add(1));
+                if !own.contains(&transaction(xmin)?) {
+                    behind.values.entry(value).or_insert(block);
+                }
+            }
+        }
+        Ok(Some(behind))
+    }
+
+    /// Blocks of a relation's main fork. `None` once a stop is asked for.
+    pub(super) async fn blocks(&self, relation: Oid) -> Result<Option<u32>, RunError> {
+        let page = self.server.page_size.bytes() as i64;
+        let ask = async || -> Result<u32, LiveError> {
+            let rows = self
+                .writer
+                .client()
+                .query_typed(
+                    "SELECT coalesce(pg_catalog.pg_relation_size($1::pg_catalog.oid), 0)",
+                    &[(&relation.0, tokio_postgres::types::Type::OID)],
+                )
+                .await?;
+            let bytes: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+            Ok(unsigned(bytes / page))
+        };
+        self.tried("its size", ask).await
+    }
+
+    /// The rows of one statement on the reading connection, in a transaction of its own, once nothing stands
+    /// against it. `None` once a stop is asked for.
+    pub(super) async fn look(
+        &self,
+        sql: &str,
+    ) -> Result<Option<Vec<tokio_postgres::Row>>, RunError> {
+        self.keeper.pass(Work::Scan, &self.writer, self.watch).await?;
+        if self.stopped() {
+            return Ok(None);
+        }
+        let ask = async || -> Result<Vec<tokio_postgres::Row>, LiveError> {
+            snapshot::begin(&self.reader).await?;
+            let client = self.reader.client();
+            match client.query_typed(sql, &[]).await {
+                Ok(rows) => {
+                    snapshot::end(client).await?;
+                    Ok(rows)
+                }
+                Err(error) => {
+                    // if that fails too the connection is gone, as the next query will say
+                    let _ = snapshot::abandon(client).await;
+                    Err(error.into())
+                }
+            }
+        };
+        self.tried("reading", ask).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_has_full_chunks_and_a_rest() {
+        let of = |bytes| chunks_of(PageSize::DEFAULT, bytes).collect::<Vec<u32>>();
+        assert!(of(0).is_empty());
+        assert_eq!(of(1_996), [2036]);
+        assert_eq!(of(2 * 1_996 + 1), [2036, 2036, 44]);
+        assert_eq!(of(50 << 20).len(), 65);
+    }
+
+    #[test]
+    fn samples_are_spread() {
+        assert_eq!(samples(100).first(), Some(&(0..100)));
+        assert_eq!(samples(300), [0..256, 256..300]);
+        let spread = samples(80_000);
+        assert_eq!((spread.len(), spread[7].clone()), (8, 70_000..70_256));
+    }
+
+    #[test]
+    fn ranges_cover_all_blocks() {
+        assert_eq!(ranges(3..10, 4), [3..7, 7..10]);
+        assert_eq!(ranges(5..5, 4), []);
+        assert_eq!(
+            ranges(u32::MAX - 5..u32::MAX, 4),
+            [u32::MAX - 5..u32::MAX - 1, u32::MAX - 1..u32::MAX]
+        );
+    }
+}

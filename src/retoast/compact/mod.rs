@@ -1,0 +1,29 @@
+//! `--compact`: gives space inside the files of a table and its TOAST relation back to the file system, online.
+//!
+//! What stands behind the block that would be the end of a file without room to spare is moved to the room in
+//! front, last blocks first; then one VACUUM removes what is left behind and truncates the file. While rows are
+//! moved nothing may be vacuumed that would hand out room at the end again. VACUUM also has the server search
+//! for room from the front on (`fsm_vacuum_page`, freespace.c), so that one always comes before.
+//!
+//! * [`wish`]: what is wanted.
+//! * [`room`]: how full blocks are, and where the file's end would be; [`packing`]: how full they get (pure).
+//! * [`rounds`]: what to do next (pure); [`pace`]: how much one transaction moves (pure).
+//! * [`chunks`]: what a look at the TOAST relation finds; [`rows`]: what one at the table finds.
+//! * [`values`]: one transaction that moves values; [`pages`]: one that moves rows off pages.
+//! * [`run`]: doing it to one table; [`part`]: to one of its files; [`shrink`]: the vacuums.
+//! * [`result`]: what is reported; [`verdict`]: how it ended (pure).
+
+mod chunks;
+mod pace;
+mod packing;
+mod pages;
+mod part;
+pub mod result;
+mod room;
+mod rounds;
+mod rows;
+mod run;
+mod shrink;
+mod values;
+mod verdict;
+pub mod wish;

@@ -1,0 +1,174 @@
+//! The table's own file: one transaction that moves all rows off some pages.
+//!
+//! A new version of a row goes to the row's own page as long as there is room, so each is updated until its page is
+//! full and it goes elsewhere. All that in one transaction: until its end nothing on the page can be pruned.
+
+use futures_util::future::join_all;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::chunks::ranges;
+use super::pace::Piece;
+use super::part::{File, Found};
+use super::room::Room;
+use crate::disk::Oid;
+use crate::retoast::pace::lock_tries::{Kind, kind};
+use crate::retoast::sql::compact;
+use crate::retoast::sweep::batch::Done;
+use crate::retoast::sweep::error::RunError;
+use crate::retoast::sweep::refused::Reason;
+use crate::retoast::sweep::scanner::address;
+use crate::retoast::sweep::table::Sweep;
+use crate::retoast::sweep::verify::Stored;
+use crate::server::LiveError;
+
+/// Blocks that one statement looks at.
+const SOME: u32 = 4096;
+/// Versions of a row in one transaction at the most: more than fit a page of 32 kB.
+const MOST_TURNS: usize = 1200;
+/// Updates sent together at the most.
+const TOGETHER: usize = 32;
+
+/// A page with rows that are to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FullPage {
+    block: u32,
+    rows: u32,
+    /// Bytes of a page: so much is written until it is full.
+    bytes: u64,
+}
+
+impl Piece for FullPage {
+    fn key(&self) -> (u32, u16) {
+        (self.block, 0)
+    }
+    fn rows(&self) -> u64 {
+        u64::from(self.rows)
+    }
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+    fn versions(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// The table's file.
+pub(super) struct HeapFile<'a, 'b> {
+    pub(super) sweep: &'a Sweep<'b>,
+    /// A column that an update may set to itself.
+    pub(super) touch: String,
+}
+
+impl File for HeapFile<'_, '_> {
+    type Piece = FullPage;
+
+    fn relation(&self) -> Oid {
+        self.sweep.ready.relation.oid
+    }
+
+    async fn room(&self) -> Result<Option<Room>, RunError> {
+        self.sweep.heap_room().await
+    }
+
+    async fn find(&self, end: u32) -> Result<Option<Found<FullPage>>, RunError> {
+        let sweep = self.sweep;
+        let Some(blocks) = sweep.blocks(sweep.ready.relation.oid).await? else { return Ok(None) };
+        let bytes = sweep.server.page_size.bytes() as u64;
+        let mut found = Found { last: end, all: true, ..Found::default() };
+        for some in ranges(end..blocks, SOME) {
+            let sql = compact::rows_by_block(&sweep.ready.relation.quoted(), &some);
+            let Some(rows) = sweep.look(&sql).await? else { return Ok(None) };
+            for row in &rows {
+                let (block, count): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+                let (block, rows) =
+                    (u32::try_from(block).unwrap_or(u32::MAX), u32::try_from(count).unwrap_or(0));
+                found.last = found.last.max(block.saturating_add(1));
+                found.pieces.push(FullPage { block, rows, bytes });
+            }
+        }
+        found.pieces.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.block));
+        Ok(Some(found))
+    }
+
+    async fn move_pieces(&self, pieces: &[FullPage], verify: bool) -> Result<Done, RunError> {
+        let sweep = self.sweep;
+        match self.try_batch(pieces, verify).await {
+            Err(RunError::Live(LiveError::Server(error))) => {
+                if kind(&error) == Kind::Fatal {
+                    return Err(error.into());
+                }
+                sweep.rollback(0).await?;
+                Ok(match kind(&error) {
+                    Kind::Busy => Done::Busy,
+                    _ => Done::Refused(Reason::of(&error, sweep.options.show_details)),
+                })
+            }
+            Err(error) => {
+                // if that fails too the connection is gone, as the next statement will say
+                let _ = sweep.rollback(0).await;
+                Err(error)
+            }
+            done => done,
+        }
+    }
+}
+
+impl HeapFile<'_, '_> {
+    async fn try_batch(&self, pieces: &[FullPage], verify: bool) -> Result<Done, RunError> {
+        let (sweep, client) = (self.sweep, self.sweep.connection(0).client());
+        let table = sweep.ready.relation.quoted();
+        let blocks = || pieces.iter().map(|piece| piece.block);
+        let first = blocks().min().unwrap_or(0);
+        let end = blocks().max().unwrap_or(0).saturating_add(1);
+        let (from, to) = (format!("({first},0)"), format!("({end},0)"));
+        let shift = compact::shift(&table, &self.touch);
+        let shift = sweep.prepared_in_batch(&shift, &[Type::TEXT, Type::TEXT]).await?;
+        sweep.begin_batch(client).await?;
+        let before = match verify {
+            true => {
+                let rows = client
+                    .query_typed(
+                        &compact::in_range(&table),
+                        &[(&from, Type::TEXT), (&to, Type::TEXT)],
+                    )
+                    .await?;
+                let locked = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+                Some(sweep.lock_and_hash(client, &locked).await?)
+            }
+            false => None,
+        };
+        let range: [&(dyn ToSql + Sync); 2] = [&from, &to];
+        let (mut gone, mut xid, mut turns, mut together) = (Vec::new(), 0, 0, 1);
+        let mut staying: Vec<String>;
+        loop {
+            // a row that has left is found by none of those that follow
+            let sent = join_all((0..together).map(|_| client.query(&shift, &range))).await;
+            turns += together;
+            staying = Vec::new();
+            for answer in sent {
+                let stored = Stored::read(&answer?)?;
+                xid = stored.xid;
+                staying.clear();
+                for ctid in stored.ctids {
+                    let block = address(&ctid)?.block.0;
+                    let stays = (first..end).contains(&block);
+                    if stays { staying.push(ctid) } else { gone.push(ctid) }
+                }
+            }
+            if staying.is_empty() || turns >= MOST_TURNS || sweep.ready.triggers_fire {
+                break;
+            }
+            together = (together * 2).min(TOGETHER);
+        }
+        let moved = gone.len() as u64;
+        let mut verified = 0;
+        if let Some((ctids, hashes)) = before {
+            let all: Vec<String> = gone.into_iter().chain(staying).collect();
+            let stored = Stored { rows: all.len() as u64, xid, ctids: all };
+            sweep.compare(client, &stored, &ctids, hashes).await?;
+            verified = stored.rows;
+        }
+        client.batch_execute("COMMIT").await?;
+        Ok(Done::Stored { rows: moved, verified, xid })
+    }
+}

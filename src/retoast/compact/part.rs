@@ -1,0 +1,273 @@
+//! The compaction of one file: does what [`super::rounds`] says.
+
+use std::time::Instant;
+
+use rand::RngExt;
+
+use super::pace::{Pace, Piece};
+use super::result::{FileEnd, FileReport};
+use super::room::{Room, truncated_for};
+use super::rounds::{Action, End, Event, Rounds, Tuning};
+use crate::disk::Oid;
+use crate::retoast::pace::manners::Work;
+use crate::retoast::result::{SkippedRow, TableReport};
+use crate::retoast::sql::compact;
+use crate::retoast::sweep::batch::Done;
+use crate::retoast::sweep::error::RunError;
+use crate::retoast::sweep::refused::MOST_SHOWN;
+use crate::retoast::sweep::table::{Sweep, millis};
+
+/// The part of a file that it may get longer by while a round moves what stands at its end, and the fewest blocks.
+const GROWTH: u32 = 100;
+const LEAST_GROWTH: u32 = 8;
+
+/// What stands behind the end of a file.
+#[derive(Debug)]
+pub(super) struct Found<P> {
+    /// What can be moved, in the order in which it is.
+    pub(super) pieces: Vec<P>,
+    /// The blocks up to the last one with something live.
+    pub(super) last: u32,
+    /// Whether that is all.
+    pub(super) all: bool,
+    /// Values that cannot be moved, for their columns would not store them out of line again.
+    pub(super) fixed: u64,
+    /// Values to which no row leads.
+    pub(super) without_row: u64,
+    /// Values that are stored as their columns are set.
+    pub(super) by_setting: u64,
+}
+
+impl<P> Default for Found<P> {
+    fn default() -> Found<P> {
+        let (pieces, all) = (Vec::new(), true);
+        Found { pieces, last: 0, all, fixed: 0, without_row: 0, by_setting: 0 }
+    }
+}
+
+/// A file, and how what stands in it is found and moved. `None`: a stop was asked for.
+pub(super) trait File {
+    type Piece: Piece + Clone;
+
+    /// Whose main fork it is.
+    fn relation(&self) -> Oid;
+    /// How full it is.
+    async fn room(&self) -> Result<Option<Room>, RunError>;
+    /// What stands in this block and behind it.
+    async fn find(&self, end: u32) -> Result<Option<Found<Self::Piece>>, RunError>;
+    /// Moves this in one transaction.
+    async fn move_pieces(&self, pieces: &[Self::Piece], verify: bool) -> Result<Done, RunError>;
+}
+
+impl Sweep<'_> {
+    /// Compacts a file, or says what that would come to.
+    pub(super) async fn compact_file<F: File>(
+        &self,
+        file: &F,
+        min_gain: f64,
+        versions: Option<u64>,
+        report: &mut TableReport,
+        told: &mut FileReport,
+    ) -> Result<(), RunError> {
+        let tuning = self.options.tuning;
+        let pace = Pace::new(tuning.batch, tuning.batch_bytes);
+        let mut rounds = Rounds::new(Tuning { pace, min_gain, versions });
+        let done = match self.options.dry_run {
+            true => self.foresee(file, min_gain, report, told).await,
+            false => self.file_steps(file, &mut rounds, report, told).await,
+        };
+        told.rounds += rounds.rounds;
+        told.rows_left = rounds.rows_left();
+        report.retries += rounds.retries;
+        report.longest_batch_ms = report.longest_batch_ms.max(millis(rounds.longest));
+        told.ended = done?;
+        Ok(())
+    }
+
+    /// Looks, and takes down what was found. `None` once a stop is asked for.
+    async fn look_at_file<F: File>(
+        &self,
+        file: &F,
+        report: &mut TableReport,
+        told: &mut FileReport,
+    ) -> Result<Option<super::room::Layout>, RunError> {
+        let Some(room) = file.room().await? else { return Ok(None) };
+        let layout = room.layout();
+        let page = self.server.page_size.bytes() as u64;
+        let bytes = |blocks: u32| u64::from(blocks) * page;
+        if told.before == 0 && told.live == 0 {
+            (told.before, told.live) = (bytes(layout.blocks), room.live());
+            told.expected = bytes(room.expected());
+        }
+        told.after = bytes(layout.blocks);
+        told.spare = bytes(layout.spare());
+        let empty = layout.blocks - layout.last.min(layout.blocks);
+        told.untruncated = if empty >= truncated_for(layout.blocks) { bytes(empty) } else { 0 };
+        report.scans += 1;
+        tracing::debug!("{}: {}: {layout:?}, {} bytes live", self.name(), told.file, room.live());
+        Ok(Some(layout))
+    }
+
+    async fn foresee<F: File>(
+        &self,
+        file: &F,
+        min_gain: f64,
+        report: &mut TableReport,
+        told: &mut FileReport,
+    ) -> Result<FileEnd, RunError> {
+        let Some(layout) = self.look_at_file(file, report, told).await? else {
+            return Ok(FileEnd::Stopped);
+        };
+        if !layout.pays(min_gain) {
+            told.expected = told.before;
+            return Ok(FileEnd::Planned);
+        }
+        let Some(found) = file.find(layout.end).await? else { return Ok(FileEnd::Stopped) };
+        take_down(&found, report, told);
+        Ok(FileEnd::Planned)
+    }
+
+    async fn file_steps<F: File>(
+        &self,
+        file: &F,
+        rounds: &mut Rounds<F::Piece>,
+        report: &mut TableReport,
+        told: &mut FileReport,
+    ) -> Result<FileEnd, RunError> {
+        let table = self.ready.relation.quoted();
+        let mut limit = u32::MAX;
+        loop {
+            if self.stopped() {
+                rounds.note(Event::Stop, 0.0);
+            }
+            let event = match rounds.next_action() {
+                Action::Finish(end) => {
+                    return Ok(match end {
+                        End::Compact => FileEnd::Compact,
+                        End::GainedTooLittle => FileEnd::GainedTooLittle,
+                        End::Stopped => FileEnd::Stopped,
+                    });
+                }
+                Action::Sleep(time, why) => {
+                    tracing::debug!("{}: {} ms: {}", self.name(), time.as_millis(), why.text());
+                    if time.as_secs() >= 1 {
+                        self.watch.note(&format!("{}: waiting: {}", self.name(), why.text()));
+                    }
+                    self.sleep(time).await;
+                    continue;
+                }
+                Action::Look => match self.look_at_file(file, report, told).await? {
+                    Some(layout) => {
+                        limit = (layout.blocks / GROWTH).max(LEAST_GROWTH);
+                        limit = limit.saturating_add(layout.blocks);
+                        Event::Looked(layout)
+                    }
+                    None => continue,
+                },
+                Action::Find(end) => match file.find(end).await? {
+                    Some(found) => {
+                        take_down(&found, report, told);
+                        let Found { pieces, last, all, .. } = found;
+                        Event::Found { pieces, last, all }
+                    }
+                    None => continue,
+                },
+                Action::Move(pieces) => {
+                    self.keeper.pass(Work::Batch, self.connection(0), self.watch).await?;
+                    if self.stopped() {
+                        continue;
+                    }
+                    let moved = self.move_one(file, &pieces, report, told).await?;
+                    // what was moved and found no room in front makes the file longer
+                    let now = self.blocks(file.relation()).await?;
+                    if now.is_some_and(|now| now > limit) {
+                        rounds.note(moved, 0.0);
+                        Event::NoRoom
+                    } else {
+                        moved
+                    }
+                }
+                Action::VacuumRows => {
+                    self.vacuum_now(&compact::vacuum_rows(&table), report).await?;
+                    self.vacuumed(file, report).await?
+                }
+                Action::Shrink => {
+                    self.vacuum_now(&compact::shrink(&table), report).await?;
+                    self.vacuumed(file, report).await?
+                }
+            };
+            rounds.note(event, rand::rng().random());
+            rounds.beside_others(self.keeper.beside_others());
+            let (done, all) = rounds.position();
+            self.keeper.at(done, all);
+            self.watch.progress(&report.relation, rounds.rounds, done, all, report.rows_stored);
+        }
+    }
+
+    async fn vacuumed<F: File>(
+        &self,
+        file: &F,
+        report: &mut TableReport,
+    ) -> Result<Event<F::Piece>, RunError> {
+        if let Some(sizes) = self.sizes_now().await? {
+            report.peak = report.peak.max(sizes);
+        }
+        let blocks = self.blocks(file.relation()).await?;
+        Ok(blocks.map_or(Event::Stop, Event::Vacuumed))
+    }
+
+    async fn move_one<F: File>(
+        &self,
+        file: &F,
+        pieces: &[F::Piece],
+        report: &mut TableReport,
+        told: &mut FileReport,
+    ) -> Result<Event<F::Piece>, RunError> {
+        let verify = self.verifies(report.batches);
+        let started = Instant::now();
+        Ok(match file.move_pieces(pieces, verify).await? {
+            Done::Stored { rows, verified, xid } => {
+                let took = started.elapsed();
+                let bytes = pieces.iter().map(Piece::bytes).sum();
+                self.keeper.batch_done(took, bytes, xid);
+                report.rows_stored += rows;
+                report.rows_verified += verified;
+                report.batches += u64::from(rows > 0);
+                told.rows_moved += rows;
+                Event::Moved { rows, took }
+            }
+            Done::Busy => Event::Busy,
+            Done::Refused(reason) => {
+                if let [piece] = pieces {
+                    report.rows_refused += piece.rows();
+                    let (block, item) = piece.key();
+                    let place = if item > 0 { format!("({block},{item})") } else { String::new() };
+                    let mut text = reason.text;
+                    if item == 0 {
+                        text = format!("a row of block {block}: {text}");
+                    }
+                    let sqlstate = Some(reason.sqlstate).filter(|state| !state.is_empty());
+                    let row = SkippedRow { ctid: place, reason: text, sqlstate };
+                    self.watch.refused(&report.relation, &row);
+                    if report.skipped.len() < MOST_SHOWN {
+                        report.skipped.push(row);
+                    }
+                }
+                Event::Refused
+            }
+        })
+    }
+}
+
+/// What was found behind the end.
+fn take_down<P: Piece>(found: &Found<P>, report: &mut TableReport, told: &mut FileReport) {
+    let rows = found.pieces.iter().map(Piece::rows).sum::<u64>();
+    if told.rows_found == 0 && told.rows_moved == 0 {
+        told.rows_found = rows;
+        told.bytes_found = found.pieces.iter().map(Piece::bytes).sum();
+        report.rows_found += told.rows_found;
+        report.bytes_found += told.bytes_found;
+    }
+    told.values_without_row = found.without_row + found.fixed;
+    told.values_by_setting = told.values_by_setting.max(found.by_setting);
+}

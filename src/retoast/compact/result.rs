@@ -1,0 +1,90 @@
+//! What is reported of a compaction.
+
+use serde::Serialize;
+
+/// How the work on one file ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileEnd {
+    /// Less is to spare than a round has to give back.
+    Compact,
+    /// More is to spare, but the last round gave back too little.
+    GainedTooLittle,
+    /// Stopped on request.
+    Stopped,
+    /// Only planned.
+    Planned,
+    /// An error ended it.
+    Failed,
+}
+
+/// What was done to one file. Sizes are those of the main fork, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileReport {
+    /// `toast` or `heap`.
+    pub file: &'static str,
+    /// How it ended.
+    pub ended: FileEnd,
+    /// Its size at the beginning.
+    pub before: u64,
+    /// What was live in it then.
+    pub live: u64,
+    /// The size that would do, by the first look; with a dry run what is expected.
+    pub expected: u64,
+    /// Its size by the last look.
+    pub after: u64,
+    /// What the last look found to spare in it.
+    pub spare: u64,
+    /// Of that, what is empty at the end and was not truncated.
+    pub untruncated: u64,
+    /// Rounds begun.
+    pub rounds: u32,
+    /// Rows that stood behind the end, by the first look.
+    pub rows_found: u64,
+    /// Bytes that moving them writes; of the TOAST relation's values as they are stored.
+    pub bytes_found: u64,
+    /// Rows moved, some more than once.
+    pub rows_moved: u64,
+    /// Rows behind the end that were still there when the last round's passes were over, since others had
+    /// locked them or the server refused them.
+    pub rows_left: u64,
+    /// Values behind the end to which no row leads that could be found.
+    pub values_without_row: u64,
+    /// Values that a move stores as their columns are set, since a server cannot keep them as they are.
+    pub values_by_setting: u64,
+}
+
+impl FileReport {
+    /// Of a file that was not looked at yet.
+    pub(crate) fn new(file: &'static str) -> FileReport {
+        FileReport {
+            file,
+            ended: FileEnd::Failed,
+            before: 0,
+            live: 0,
+            expected: 0,
+            after: 0,
+            spare: 0,
+            untruncated: 0,
+            rounds: 0,
+            rows_found: 0,
+            bytes_found: 0,
+            rows_moved: 0,
+            rows_left: 0,
+            values_without_row: 0,
+            values_by_setting: 0,
+        }
+    }
+
+    /// Counts in what an earlier part of the same work has done.
+    pub(crate) fn go_on_from(&mut self, earlier: &FileReport) {
+        self.before = earlier.before;
+        self.live = earlier.live;
+        self.expected = earlier.expected;
+        self.rounds += earlier.rounds;
+        self.rows_found = earlier.rows_found;
+        self.bytes_found = earlier.bytes_found;
+        self.rows_moved += earlier.rows_moved;
+        self.values_by_setting = self.values_by_setting.max(earlier.values_by_setting);
+    }
+}

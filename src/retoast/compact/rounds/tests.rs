@@ -1,0 +1,185 @@
+use super::*;
+
+#[derive(Debug, Clone, PartialEq)]
+struct Row(u32);
+
+impl Piece for Row {
+    fn key(&self) -> (u32, u16) {
+        (self.0, 1)
+    }
+    fn rows(&self) -> u64 {
+        1
+    }
+    fn bytes(&self) -> u64 {
+        2_000
+    }
+    fn versions(&self) -> u64 {
+        100
+    }
+}
+
+type Machine = Rounds<Row>;
+
+fn machine(versions: Option<u64>) -> Machine {
+    let pace = Pace::new(Duration::from_millis(100), 1 << 20);
+    Rounds::new(Tuning { pace, min_gain: 0.02, versions })
+}
+
+fn layout(blocks: u32, end: u32) -> Layout {
+    Layout { blocks, last: blocks, end }
+}
+
+fn note(machine: &mut Machine, event: Event<Row>) -> Action<Row> {
+    machine.note(event, 0.5);
+    machine.next_action()
+}
+
+fn moved(rows: u64) -> Event<Row> {
+    Event::Moved { rows, took: Duration::from_millis(10) }
+}
+
+/// A machine that has looked, vacuumed and looked again: 1,000 blocks, of which 500 would do.
+fn begun(versions: Option<u64>) -> Machine {
+    let mut machine = machine(versions);
+    assert_eq!(machine.next_action(), Action::Look);
+    assert_eq!(note(&mut machine, Event::Looked(layout(1000, 500))), Action::Shrink);
+    assert_eq!(note(&mut machine, Event::Vacuumed(1000)), Action::Look);
+    assert_eq!(note(&mut machine, Event::Looked(layout(1000, 500))), Action::Find(500));
+    machine
+}
+
+fn found(numbers: &[u32], last: u32) -> Event<Row> {
+    Event::Found { pieces: numbers.iter().map(|&n| Row(n)).collect(), last, all: true }
+}
+
+#[test]
+fn where_nothing_is_to_spare_it_only_looks() {
+    let mut machine = machine(None);
+    assert_eq!(machine.next_action(), Action::Look);
+    let end = note(&mut machine, Event::Looked(layout(1000, 985)));
+    assert_eq!((end, machine.rounds), (Action::Finish(End::Compact), 0));
+}
+
+#[test]
+fn a_round_moves_what_stands_behind_the_end_then_vacuums_and_looks() {
+    let mut machine = begun(None);
+    assert_eq!(note(&mut machine, found(&[9, 8], 1000)), Action::Move(vec![Row(9), Row(8)]));
+    assert_eq!(note(&mut machine, moved(2)), Action::Find(500));
+    assert_eq!(note(&mut machine, found(&[], 500)), Action::Shrink);
+    assert_eq!(note(&mut machine, Event::Vacuumed(505)), Action::Look);
+    let end = note(&mut machine, Event::Looked(layout(505, 500)));
+    assert_eq!((end, machine.rounds), (Action::Finish(End::Compact), 1));
+    assert_eq!(machine.rows_left(), 0);
+}
+
+#[test]
+fn locked_rows_are_tried_again_then_left_and_told() {
+    let mut machine = begun(None);
+    let mut action = note(&mut machine, found(&[9], 1000));
+    for _ in 0..100 {
+        action = match action {
+            Action::Move(_) => note(&mut machine, moved(0)),
+            Action::Find(_) => note(&mut machine, found(&[9], 1000)),
+            Action::Sleep(_, why) => {
+                assert_eq!(why, Wait::Rows);
+                machine.next_action()
+            }
+            Action::Shrink => break,
+            other => panic!("{other:?}"),
+        };
+    }
+    assert_eq!(action, Action::Shrink);
+    // the row stands at the very end: nothing can be truncated, and nothing is waited for
+    assert_eq!(note(&mut machine, Event::Vacuumed(1000)), Action::Look);
+    assert_eq!(note(&mut machine, Event::Looked(layout(1000, 500))), Action::Find(500));
+    let end = note(&mut machine, found(&[9], 1000));
+    assert_eq!((end, machine.rows_left()), (Action::Finish(End::GainedTooLittle), 1));
+}
+
+#[test]
+fn a_refused_batch_is_halved_and_what_is_refused_alone_is_not_tried_again() {
+    let mut machine = begun(None);
+    note(&mut machine, found(&[3, 2, 1], 1000));
+    assert_eq!(note(&mut machine, Event::Refused), Action::Move(vec![Row(3)]));
+    assert_eq!(note(&mut machine, Event::Refused), Action::Move(vec![Row(2), Row(1)]));
+    assert_eq!(note(&mut machine, moved(2)), Action::Find(500));
+    assert_eq!(note(&mut machine, found(&[3], 1000)), Action::Shrink);
+}
+
+#[test]
+fn without_the_lock_to_truncate_it_vacuums_again_some_times() {
+    let mut machine = begun(None);
+    assert_eq!(note(&mut machine, found(&[], 500)), Action::Shrink);
+    let mut vacuums = 0;
+    let mut action = Action::Shrink;
+    while action == Action::Shrink {
+        vacuums += 1;
+        action = note(&mut machine, Event::Vacuumed(1000));
+        if let Action::Sleep(_, why) = action {
+            assert_eq!(why, Wait::Truncation);
+            action = machine.next_action();
+        }
+    }
+    assert_eq!((vacuums, action), (SHRINKS, Action::Look));
+    let looked = Event::Looked(Layout { blocks: 1000, last: 500, end: 500 });
+    assert_eq!(note(&mut machine, looked), Action::Find(500));
+    assert_eq!(note(&mut machine, found(&[], 500)), Action::Finish(End::GainedTooLittle));
+}
+
+#[test]
+fn little_at_the_very_end_that_stands_in_the_way_of_a_lot_is_moved_by_another_round() {
+    let mut machine = begun(None);
+    note(&mut machine, found(&[9, 8, 7, 6], 1000));
+    assert_eq!(note(&mut machine, moved(4)), Action::Find(500));
+    // moved, and found no room in front
+    assert_eq!(note(&mut machine, found(&[], 1000)), Action::Shrink);
+    assert_eq!(note(&mut machine, Event::Vacuumed(1000)), Action::Look);
+    assert_eq!(note(&mut machine, Event::Looked(layout(1000, 500))), Action::Find(500));
+    assert_eq!(note(&mut machine, found(&[1], 1000)), Action::Move(vec![Row(1)]));
+    assert_eq!(machine.rounds, 2);
+}
+
+#[test]
+fn a_lock_timeout_is_waited_out() {
+    let mut machine = begun(None);
+    note(&mut machine, found(&[1], 1000));
+    assert_eq!(
+        note(&mut machine, Event::Busy),
+        Action::Sleep(Duration::from_millis(100), Wait::Lock)
+    );
+    assert_eq!(machine.next_action(), Action::Move(vec![Row(1)]));
+    assert_eq!(machine.retries, 1);
+}
+
+#[test]
+fn the_table_is_vacuumed_alone_once_enough_of_it_is_old() {
+    let mut machine = begun(Some(150));
+    let many: Vec<u32> = (0..2_000).collect();
+    let Action::Move(first) = note(&mut machine, found(&many, 1000)) else { panic!() };
+    assert!(first.len() >= 2);
+    assert_eq!(note(&mut machine, moved(2)), Action::VacuumRows);
+    assert!(matches!(note(&mut machine, Event::Vacuumed(1000)), Action::Move(_)));
+}
+
+#[test]
+fn without_room_in_front_the_round_ends_and_a_stop_ends_all() {
+    let mut machine = begun(None);
+    note(&mut machine, found(&[1], 1000));
+    assert_eq!(note(&mut machine, Event::NoRoom), Action::Shrink);
+    assert_eq!(note(&mut machine, Event::Stop), Action::Finish(End::Stopped));
+}
+
+#[test]
+fn of_too_much_a_part_is_moved_and_the_next_round_goes_on() {
+    let mut machine = begun(None);
+    let part = Event::Found { pieces: vec![Row(9)], last: 1000, all: false };
+    assert_eq!(note(&mut machine, part.clone()), Action::Move(vec![Row(9)]));
+    assert_eq!(note(&mut machine, moved(1)), Action::Find(500));
+    assert_eq!(note(&mut machine, part), Action::Shrink);
+    machine.note(Event::Vacuumed(990), 0.5);
+    while let Action::Sleep(..) = machine.next_action() {
+        machine.note(Event::Vacuumed(990), 0.5);
+    }
+    assert_eq!(note(&mut machine, Event::Looked(layout(990, 500))), Action::Find(500));
+    assert_eq!(machine.rounds, 2);
+}

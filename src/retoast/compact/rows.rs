@@ -1,0 +1,438 @@
+//! What a look at the table finds: how full its blocks are, and which rows values in the TOAST relation belong to.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::chunks::{Behind, ranges};
+use super::pace::Piece;
+use super::packing::Sample;
+use super::room::{Block, Room, taken};
+use crate::codec::Method;
+use crate::disk::desc::{Attribute, Length, Storage};
+use crate::disk::page::{Page, PageState};
+use crate::disk::pointer::TOAST_POINTER_SIZE;
+use crate::disk::tuple::{HeapTuple, infomask};
+use crate::disk::varlena::Varlena;
+use crate::disk::walk::{Datum, Walk};
+use crate::disk::{BlockNumber, ItemPointer, Oid};
+use crate::heap::walk::{Item, items};
+use crate::model::visibility::Visibility;
+use crate::retoast::pace::manners::Work;
+use crate::retoast::sql::{Target, compact};
+use crate::retoast::sweep::error::RunError;
+use crate::retoast::sweep::machine::CHUNK;
+use crate::retoast::sweep::scan_source::ScanSource;
+use crate::retoast::sweep::scanner::address;
+use crate::retoast::sweep::table::Sweep;
+use crate::server::LiveError;
+use crate::server::functions;
+use crate::server::pages::{PageReader, Pages};
+use crate::server::probe::{Placement, Probe};
+use crate::server::snapshot;
+
+/// Bytes of a tuple's header and null bitmap, where only functions tell of it.
+const HEADER: u64 = 24;
+/// Bytes by which a row grows with each column, where only functions tell: for its alignment.
+const ALIGNMENT: u64 = 2;
+
+/// A row with values that are to be moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mover {
+    pub(super) ctid: ItemPointer,
+    /// The last block of its chunks.
+    pub(super) block: u32,
+    /// Which of the sweep's columns they are in; none if they are a dropped column's, which any update clears.
+    pub(super) columns: Vec<u16>,
+    /// Whether a column would store its value in another form than it has: it passes through a temporary
+    /// table.
+    pub(super) by_copy: bool,
+    bytes: u64,
+    width: u16,
+}
+
+impl Piece for Mover {
+    fn key(&self) -> (u32, u16) {
+        (self.ctid.block.0, self.ctid.item)
+    }
+    fn rows(&self) -> u64 {
+        1
+    }
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+    fn versions(&self) -> u64 {
+        u64::from(self.width)
+    }
+}
+
+/// The rows that some values belong to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Owners {
+    pub(super) movers: Vec<Mover>,
+    /// Values that were found, those that cannot be moved counted.
+    pub(super) values: u64,
+    /// Values of columns that no update moves out of line again.
+    pub(super) fixed: u64,
+    /// Values that are stored as their columns are set once they are moved.
+    pub(super) by_setting: u64,
+}
+
+/// What becomes of a value's form when it is moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// The column's settings give it the form that it has.
+    BySetting,
+    /// It has to be handed over as it is.
+    ByCopy,
+    /// Uncompressed in a column that compresses: that is tried again.
+    TriedAgain,
+}
+
+/// By the column's settings; `method`: the value's, `None` if it is not compressed.
+fn kept(storage: Storage, of_column: Method, method: Option<Method>) -> Kept {
+    let compresses = matches!(storage, Storage::Extended | Storage::Main);
+    match method {
+        None if compresses => Kept::TriedAgain,
+        None => Kept::BySetting,
+        Some(method) if compresses && method == of_column => Kept::BySetting,
+        Some(_) => Kept::ByCopy,
+    }
+}
+
+/// What a value tells of itself.
+struct Value {
+    column: usize,
+    dropped: bool,
+    number: u32,
+    method: Option<Method>,
+    /// Bytes in the TOAST relation.
+    stored: u64,
+}
+
+impl Owners {
+    /// Takes down a row with these values out of line.
+    fn add(
+        &mut self,
+        ctid: ItemPointer,
+        width: u16,
+        values: &[Value],
+        behind: &HashMap<u32, u32>,
+        targets: &[Target],
+        columns: &[Attribute],
+    ) {
+        let mut mover =
+            Mover { ctid, block: 0, columns: Vec::new(), by_copy: false, bytes: 0, width };
+        let mut moves = false;
+        for value in values {
+            let Some(&block) = behind.get(&value.number) else { continue };
+            self.values += 1;
+            let place = targets.iter().position(|target| target.index == value.column);
+            if let (Some(place), Some(column)) = (place, columns.get(value.column)) {
+                let target = targets.get(place);
+                let method = target.map_or(Method::Pglz, |target| target.method);
+                match kept(column.storage, method, value.method) {
+                    Kept::BySetting => {}
+                    // a generated value is computed, not handed over
+                    Kept::ByCopy if target.is_some_and(|target| target.base.is_some()) => {
+                        self.by_setting += 1;
+                    }
+                    Kept::ByCopy => mover.by_copy = true,
+                    Kept::TriedAgain => self.by_setting += 1,
+                }
+                mover.columns.extend(u16::try_from(place));
+            } else if !value.dropped {
+                self.fixed += 1;
+                continue;
+            }
+            moves = true;
+            mover.block = mover.block.max(block);
+            mover.bytes += value.stored;
+        }
+        if moves {
+            self.movers.push(mover);
+        }
+    }
+}
+
+impl Sweep<'_> {
+    /// The rows that these values belong to. `None` once a stop is asked for.
+    pub(super) async fn owners(
+        &self,
+        toast: Oid,
+        behind: &Behind,
+    ) -> Result<Option<Owners>, RunError> {
+        let mut owners = Owners::default();
+        if behind.values.is_empty() {
+            return Ok(Some(owners));
+        }
+        let Some(blocks) = self.blocks(self.ready.relation.oid).await? else { return Ok(None) };
+        for some in ranges(0..blocks, CHUNK) {
+            match &self.source {
+                ScanSource::Pages(_) => {
+                    let Some(pages) = self.heap_pages(&some).await? else { return Ok(None) };
+                    each_tuple(&pages, |ctid, tuple, length| {
+                        if tuple.infomask & infomask::HASEXTERNAL != 0 {
+                            let values = self.values_of(tuple, toast);
+                            let (targets, columns) = self.columns();
+                            owners.add(ctid, length, &values, &behind.values, targets, columns);
+                        }
+                    });
+                }
+                ScanSource::Functions => {
+                    let sql =
+                        compact::owners(&self.ready.relation.quoted(), &self.ready.targets, &some);
+                    let Some(rows) = self.look(&sql).await? else { return Ok(None) };
+                    for row in &rows {
+                        let (ctid, values) = self.told_values(row)?;
+                        let (targets, columns) = self.columns();
+                        owners.add(ctid, 0, &values, &behind.values, targets, columns);
+                    }
+                }
+            }
+        }
+        Ok(Some(owners))
+    }
+
+    fn columns(&self) -> (&[Target], &[Attribute]) {
+        (&self.ready.targets, &self.ready.relation.desc.attributes)
+    }
+
+    /// How full the table is. `None` once a stop is asked for.
+    pub(super) async fn heap_room(&self) -> Result<Option<Room>, RunError> {
+        let Some(blocks) = self.blocks(self.ready.relation.oid).await? else { return Ok(None) };
+        let page = self.server.page_size;
+        let mut room = Room::new(page, blocks, fillfactor(&self.ready.relation.options));
+        let mut sample = Sample::default();
+        for some in ranges(0..blocks, CHUNK) {
+            let mut found: HashMap<u32, Block> = HashMap::new();
+            match &self.source {
+                ScanSource::Pages(_) => {
+                    let Some(pages) = self.heap_pages(&some).await? else { return Ok(None) };
+                    each_tuple(&pages, |ctid, _, length| {
+                        let block = found.entry(ctid.block.0).or_default();
+                        let bytes = taken(usize::from(length));
+                        sample.add(bytes);
+                        block.add(page, bytes);
+                    });
+                }
+                ScanSource::Functions => {
+                    let Some(rows) = self.told_rows(&some).await? else { return Ok(None) };
+                    for (ctid, length) in rows {
+                        let bytes = taken(length);
+                        sample.add(bytes);
+                        found.entry(ctid.block.0).or_default().add(page, bytes);
+                    }
+                }
+            }
+            for (number, block) in found {
+                room.set(number, block);
+            }
+        }
+        room.fill_as(&sample);
+        Ok(Some(room))
+    }
+
+    async fn heap_pages(&self, blocks: &Range<u32>) -> Result<Option<Pages>, RunError> {
+        let ScanSource::Pages(pageinspect) = &self.source else { return Ok(None) };
+        self.keeper.pass(Work::Scan, &self.writer, self.watch).await?;
+        if self.stopped() {
+            return Ok(None);
+        }
+        let read = async || -> Result<Pages, LiveError> {
+            let moment = snapshot::begin(&self.reader).await?;
+            let pages = async {
+                let mut reader = PageReader::new(
+                    Arc::clone(&self.reader),
+                    pageinspect,
+                    self.server.page_size,
+                    self.ready.relation.quoted(),
+                    moment.snapshot,
+                )
+                .await?;
+                // the table may have been truncated since
+                let end = blocks.end.min(reader.block_count().await?);
+                let list: Vec<BlockNumber> = (blocks.start..end).map(BlockNumber).collect();
+                reader.read(&list).await
+            };
+            match pages.await {
+                Ok(pages) => {
+                    snapshot::end(self.reader.client()).await?;
+                    Ok(pages)
+                }
+                Err(error) => {
+                    // if that fails too the connection is gone, as the next query will say
+                    let _ = snapshot::abandon(self.reader.client()).await;
+                    Err(error)
+                }
+            }
+        };
+        self.tried("reading", read).await
+    }
+
+    /// A tuple's values in the TOAST relation.
+    fn values_of(&self, tuple: &HeapTuple<'_>, toast: Oid) -> Vec<Value> {
+        let mut values = Vec::new();
+        let walk = Walk::new(tuple, &self.ready.relation.desc);
+        for (column, walked) in walk.enumerate() {
+            // what cannot be read is inspect --check's to tell; its chunks are found to have no row
+            let Ok((attribute, Datum::Varlena(Varlena::External(pointer)))) = walked else {
+                continue;
+            };
+            if pointer.toast_relation == toast {
+                values.push(Value {
+                    column,
+                    dropped: attribute.dropped,
+                    number: pointer.value_id.0,
+                    method: pointer.method(),
+                    stored: u64::from(pointer.stored_size().max(pointer.raw_size())),
+                });
+            }
+        }
+        values
+    }
+
+    fn told_values(
+        &self,
+        row: &tokio_postgres::Row,
+    ) -> Result<(ItemPointer, Vec<Value>), LiveError> {
+        let numbers: Vec<Option<u32>> = row.try_get(1)?;
+        let methods: Vec<Option<&str>> = row.try_get(2)?;
+        let told = self.ready.targets.iter().zip(numbers.into_iter().zip(methods));
+        let value = |(target, (number, method)): (&Target, (Option<u32>, Option<&str>))| {
+            Some(Value {
+                column: target.index,
+                dropped: false,
+                number: number?,
+                method: method.and_then(Method::from_name),
+                stored: u64::from(self.server.page_size.toast_max_chunk_size()),
+            })
+        };
+        Ok((address(row.try_get(0)?)?, told.filter_map(value).collect()))
+    }
+
+    /// The rows in these blocks, with the bytes that each has there as far as functions tell.
+    async fn told_rows(
+        &self,
+        blocks: &Range<u32>,
+    ) -> Result<Option<Vec<(ItemPointer, usize)>>, RunError> {
+        self.keeper.pass(Work::Scan, &self.writer, self.watch).await?;
+        if self.stopped() {
+            return Ok(None);
+        }
+        let relation = &self.ready.relation;
+        let probe = Probe::new(self.server, relation);
+        let asked: Vec<usize> = relation
+            .desc
+            .attributes
+            .iter()
+            .enumerate()
+            .filter(|(_, column)| !column.dropped && column.length == Length::Varlena)
+            .map(|(index, _)| index)
+            .collect();
+        let limit = self.server.page_size.toast_tuple_threshold() as u64;
+        let ask = async || -> Result<Vec<(ItemPointer, usize)>, LiveError> {
+            snapshot::begin(&self.reader).await?;
+            let client = self.reader.client();
+            match functions::rows(client, &probe, &asked, blocks).await {
+                Ok(rows) => {
+                    snapshot::end(client).await?;
+                    Ok(rows
+                        .iter()
+                        .map(|row| {
+                            let sizes = row
+                                .values
+                                .iter()
+                                .map(|told| (told.value.stored_size.unwrap_or(0), told.placement));
+                            (row.ctid, in_row(row.bytes, sizes.collect(), limit))
+                        })
+                        .collect())
+                }
+                Err(error) => {
+                    // if that fails too the connection is gone, as the next query will say
+                    let _ = snapshot::abandon(client).await;
+                    Err(error)
+                }
+            }
+        };
+        self.tried("reading", ask).await
+    }
+}
+
+/// Bytes of a row in the table, from those of all its values: what is out of line leaves a pointer. Where nothing
+/// tells which values are, the longest are until the row is short enough.
+fn in_row(all: u64, mut values: Vec<(u64, Placement)>, limit: u64) -> usize {
+    let pointer = TOAST_POINTER_SIZE as u64;
+    let mut bytes = HEADER + all + values.len() as u64 * ALIGNMENT;
+    values.sort_unstable_by_key(|&(size, placement)| {
+        (placement != Placement::OutOfLine, std::cmp::Reverse(size))
+    });
+    for (size, placement) in values {
+        let moved = match placement {
+            Placement::OutOfLine => true,
+            Placement::InRow => false,
+            Placement::Unknown => bytes > limit && size > pointer,
+        };
+        if moved {
+            bytes = bytes.saturating_sub(size) + pointer;
+        }
+    }
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn each_tuple(pages: &Pages, mut take: impl FnMut(ItemPointer, &HeapTuple<'_>, u16)) {
+    for (block, bytes) in pages.iter() {
+        let Ok(PageState::Used(page)) = Page::parse(bytes) else { continue };
+        for (ctid, item) in items(block, &page) {
+            if let Item::Tuple(tuple, length) = item
+                && pages.visibility(ctid, &tuple) != Visibility::Dead
+            {
+                take(ctid, &tuple, length);
+            }
+        }
+    }
+}
+
+/// The table's `fillfactor`, in percent.
+fn fillfactor(options: &[String]) -> u32 {
+    let given = options.iter().find_map(|option| option.strip_prefix("fillfactor=")?.parse().ok());
+    given.unwrap_or(100)
+}
+
+/// A row that stands at `row` with chunks up to this block.
+#[cfg(test)]
+pub(super) fn mover(block: u32, row: (u32, u16)) -> Mover {
+    let ctid = ItemPointer { block: BlockNumber(row.0), item: row.1 };
+    Mover { ctid, block, columns: vec![0], by_copy: false, bytes: 2_000, width: 60 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_keeps_its_form_by_its_columns_settings_or_by_a_copy() {
+        use Method::{Lz4, Pglz};
+        let of = |storage, method| kept(storage, Pglz, method);
+        assert_eq!(of(Storage::Extended, Some(Pglz)), Kept::BySetting);
+        assert_eq!(of(Storage::Extended, Some(Lz4)), Kept::ByCopy);
+        assert_eq!(of(Storage::External, Some(Pglz)), Kept::ByCopy);
+        assert_eq!(of(Storage::External, None), Kept::BySetting);
+        assert_eq!(of(Storage::Main, None), Kept::TriedAgain);
+    }
+
+    #[test]
+    fn what_is_out_of_line_leaves_a_pointer_in_the_row() {
+        let unknown = |size| (size, Placement::Unknown);
+        assert_eq!(in_row(100, vec![unknown(90)], 2032), 24 + 100 + 2);
+        assert_eq!(in_row(5_004, vec![unknown(5_000)], 2032), 24 + 4 + 2 + 18);
+        assert_eq!(in_row(5_004, vec![(5_000, Placement::InRow)], 2032), 5_030);
+        assert_eq!(in_row(304, vec![(300, Placement::OutOfLine)], 2032), 24 + 4 + 2 + 18);
+    }
+
+    #[test]
+    fn the_fillfactor_is_read_from_the_options() {
+        assert_eq!(fillfactor(&["toast_tuple_target=128".into(), "fillfactor=70".into()]), 70);
+        assert_eq!(fillfactor(&[]), 100);
+    }
+}

@@ -1,0 +1,277 @@
+//! The TOAST relation's file: one transaction that stores values anew, so that their chunks go to the front.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::time::Instant;
+
+use tokio_postgres::types::{ToSql, Type};
+
+use super::pace::Piece;
+use super::part::{File, Found};
+use super::room::Room;
+use super::rows::Mover;
+use crate::disk::Oid;
+use crate::retoast::pace::lock_tries::{Kind, kind};
+use crate::retoast::sql::{self, compact};
+use crate::retoast::sweep::batch::Done;
+use crate::retoast::sweep::error::RunError;
+use crate::retoast::sweep::refused::Reason;
+use crate::retoast::sweep::table::Sweep;
+use crate::retoast::sweep::verify::Stored;
+use crate::server::LiveError;
+use crate::server::connect::{Client, Statement};
+
+/// Old versions are pruned before an update where the rows' pages are no more than this, and so many times as
+/// many as the rows.
+const PRUNED_PAGES: u32 = 64;
+const PRUNED_PER_ROW: u32 = 4;
+
+/// The TOAST relation's file.
+pub(super) struct ToastFile<'a, 'b> {
+    pub(super) sweep: &'a Sweep<'b>,
+    pub(super) toast: Oid,
+    /// Quoted, schema-qualified.
+    pub(super) name: String,
+    /// A column that an update may set to itself.
+    pub(super) touch: String,
+    /// Whether the temporary table for copies is made.
+    pub(super) has_copies: Cell<bool>,
+    /// The transactions of the round: what they have put behind the end found no room in front.
+    pub(super) own: RefCell<HashSet<u32>>,
+}
+
+impl File for ToastFile<'_, '_> {
+    type Piece = Mover;
+
+    fn relation(&self) -> Oid {
+        self.toast
+    }
+
+    async fn room(&self) -> Result<Option<Room>, RunError> {
+        self.own.borrow_mut().clear();
+        self.sweep.toast_room(self.toast, &self.name).await
+    }
+
+    async fn find(&self, end: u32) -> Result<Option<Found<Mover>>, RunError> {
+        let own = self.own.borrow().clone();
+        let behind = self.sweep.values_behind(self.toast, &self.name, end, &own).await?;
+        let Some(behind) = behind else { return Ok(None) };
+        let Some(owners) = self.sweep.owners(self.toast, &behind).await? else { return Ok(None) };
+        let mut pieces = owners.movers;
+        sort(&mut pieces);
+        let values = behind.values.len() as u64;
+        Ok(Some(Found {
+            pieces,
+            last: behind.last,
+            all: behind.all,
+            fixed: owners.fixed,
+            without_row: values.saturating_sub(owners.values),
+            by_setting: owners.by_setting,
+        }))
+    }
+
+    async fn move_pieces(&self, pieces: &[Mover], verify: bool) -> Result<Done, RunError> {
+        let (copied, forced): (Vec<&Mover>, Vec<&Mover>) =
+            pieces.iter().partition(|piece| piece.by_copy);
+        let mut sum: Option<(u64, u64, u32)> = None;
+        for (rows, by_copy) in [(forced, false), (copied, true)] {
+            if rows.is_empty() {
+                continue;
+            }
+            match self.batch(&rows, by_copy, verify).await? {
+                Done::Stored { rows, verified, xid } => {
+                    let (r, v, _) = sum.unwrap_or_default();
+                    sum = Some((r + rows, v + verified, xid));
+                    self.own.borrow_mut().insert(xid);
+                }
+                // what is done is found to be by the next pass
+                other => return Ok(other),
+            }
+        }
+        let (rows, verified, xid) = sum.unwrap_or_default();
+        Ok(Done::Stored { rows, verified, xid })
+    }
+}
+
+/// Values of so many bytes come before all others: where others have taken the room in front they would make the
+/// file longer.
+const LARGE: u64 = 512 << 10;
+
+/// Last chunks first, by parts of the file; within a part as the rows stand, so that what one leaves behind makes
+/// room for the next.
+fn sort(pieces: &mut [Mover]) {
+    const PARTS: u32 = 16;
+    let least = pieces.iter().map(|piece| piece.block).min().unwrap_or(0);
+    let most = pieces.iter().map(|piece| piece.block).max().unwrap_or(0);
+    let part = ((most - least) / PARTS).max(1);
+    pieces.sort_unstable_by_key(|piece| {
+        let large = piece.bytes() >= LARGE;
+        (!large, std::cmp::Reverse((piece.block - least) / part), piece.key())
+    });
+}
+
+impl ToastFile<'_, '_> {
+    async fn batch(&self, rows: &[&Mover], by_copy: bool, verify: bool) -> Result<Done, RunError> {
+        let sweep = self.sweep;
+        if by_copy && !self.has_copies.get() {
+            self.make_copies().await?;
+            self.has_copies.set(true);
+        }
+        let tried = self.try_batch(rows, by_copy, verify).await;
+        match tried {
+            Err(RunError::Live(LiveError::Server(error))) => {
+                if kind(&error) == Kind::Fatal {
+                    return Err(error.into());
+                }
+                sweep.rollback(0).await?;
+                Ok(match kind(&error) {
+                    Kind::Busy => Done::Busy,
+                    _ => Done::Refused(Reason::of(&error, sweep.options.show_details)),
+                })
+            }
+            Err(error) => {
+                // if that fails too the connection is gone, as the next statement will say
+                let _ = sweep.rollback(0).await;
+                Err(error)
+            }
+            done => done,
+        }
+    }
+
+    async fn try_batch(
+        &self,
+        rows: &[&Mover],
+        by_copy: bool,
+        verify: bool,
+    ) -> Result<Done, RunError> {
+        let (sweep, client) = (self.sweep, self.sweep.connection(0).client());
+        let statement = self.statement(by_copy).await?;
+        sweep.begin_batch(client).await?;
+        self.prune(client, rows).await?;
+        let mut lists = self.lists(rows);
+        let mut before = None;
+        if let Some(all) = lists.first().filter(|_| verify || by_copy) {
+            let (ctids, hashes) = sweep.lock_and_hash(client, all).await?;
+            before = Some((ctids.clone(), hashes));
+            if let Some(all) = lists.first_mut() {
+                *all = ctids;
+            }
+        }
+        if by_copy {
+            let typed: Vec<(&(dyn ToSql + Sync), Type)> =
+                lists.iter().map(|list| (list as &(dyn ToSql + Sync), Type::TEXT_ARRAY)).collect();
+            let (table, targets) = (sweep.ready.relation.quoted(), &sweep.ready.targets);
+            client.batch_execute(compact::EMPTY_COPIES).await?;
+            client.execute_typed(&compact::fill_copies(&table, targets), &typed).await?;
+        }
+        let parameters: Vec<&(dyn ToSql + Sync)> =
+            lists.iter().map(|list| list as &(dyn ToSql + Sync)).collect();
+        let stored = Stored::read(&client.query(&statement, &parameters).await?)?;
+        let mut verified = 0;
+        if let Some((ctids, hashes)) = before {
+            sweep.compare(client, &stored, &ctids, hashes).await?;
+            verified = stored.rows;
+        }
+        client.batch_execute("COMMIT").await?;
+        Ok(Done::Stored { rows: stored.rows, verified, xid: stored.xid })
+    }
+
+    /// Prunes the rows' pages, so that there is room for new versions, unless the rows are too far from each
+    /// other.
+    async fn prune(&self, client: &Client, rows: &[&Mover]) -> Result<(), RunError> {
+        let blocks = || rows.iter().map(|row| row.ctid.block.0);
+        let (first, last) = (blocks().min().unwrap_or(0), blocks().max().unwrap_or(0));
+        let pages = last - first;
+        let many = u32::try_from(rows.len()).unwrap_or(u32::MAX).saturating_mul(PRUNED_PER_ROW);
+        if pages > PRUNED_PAGES.max(many) {
+            return Ok(());
+        }
+        let prune = sql::prune(&self.sweep.ready.relation.quoted());
+        let prune = self.sweep.connection(0).prepared(&prune, &[Type::TEXT, Type::TEXT]).await?;
+        let (from, to) = (format!("({first},0)"), format!("({},0)", last.saturating_add(1)));
+        client.query(&prune, &[&from, &to]).await?;
+        Ok(())
+    }
+
+    /// The parameters of the statements: the rows' addresses, and for each column those whose value moves.
+    fn lists(&self, rows: &[&Mover]) -> Vec<Vec<String>> {
+        let mut lists = vec![rows.iter().map(|row| row.ctid.to_string()).collect::<Vec<_>>()];
+        for (at, target) in self.sweep.ready.targets.iter().enumerate() {
+            if target.base.is_none() {
+                let moves =
+                    rows.iter().filter(|row| row.columns.iter().any(|&c| usize::from(c) == at));
+                lists.push(moves.map(|row| row.ctid.to_string()).collect());
+            }
+        }
+        lists
+    }
+
+    async fn statement(&self, by_copy: bool) -> Result<Statement, RunError> {
+        let (table, targets) =
+            (self.sweep.ready.relation.quoted(), self.sweep.ready.targets.as_slice());
+        let sql = match by_copy {
+            true => compact::move_copies(&table, targets),
+            false => compact::move_values(&table, targets, &self.touch),
+        };
+        let types = vec![Type::TEXT_ARRAY; compact::parameters(targets)];
+        self.sweep.prepared_in_batch(&sql, &types).await
+    }
+
+    async fn make_copies(&self) -> Result<(), RunError> {
+        let ready = self.sweep.ready;
+        let mut make = compact::make_copies(&ready.relation.quoted(), &ready.targets);
+        if let Some(role) = &ready.role {
+            make.push_str("; ");
+            make.push_str(&compact::grant_copies(role));
+        }
+        self.sweep.alter(&make).await.map(drop)
+    }
+
+    /// Drops the temporary table, if it was made.
+    pub(super) async fn end(&self) -> Result<(), RunError> {
+        if self.has_copies.take() {
+            self.sweep.connection(0).client().batch_execute(compact::DROP_COPIES).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Sweep<'_> {
+    /// A statement of batches, parsed once: where the table's lock is held, since the server takes one to parse
+    /// it and here waits no longer than it should.
+    pub(super) async fn prepared_in_batch(
+        &self,
+        sql: &str,
+        types: &[Type],
+    ) -> Result<Statement, RunError> {
+        let connection = self.connection(0);
+        if connection.knows(sql) {
+            return Ok(connection.prepared(sql, types).await?);
+        }
+        let began = Instant::now();
+        let begun = self.begin_batch(connection.client()).await;
+        let parsed = match begun {
+            Ok(()) => connection.prepared(sql, types).await.map_err(RunError::from),
+            Err(error) => Err(error),
+        };
+        self.keeper.lock_waited(began.elapsed());
+        let ended = connection.client().batch_execute("ROLLBACK").await;
+        let parsed = parsed?;
+        ended?;
+        Ok(parsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_part_of_the_file_comes_first_and_its_rows_as_they_stand() {
+        let mover = |block, row| super::super::rows::mover(block, (row, 1));
+        let mut pieces = vec![mover(0, 1), mover(1600, 9), mover(1590, 2), mover(800, 5)];
+        sort(&mut pieces);
+        let order: Vec<u32> = pieces.iter().map(|piece| piece.block).collect();
+        assert_eq!(order, [1600, 1590, 800, 0]);
+    }
+}

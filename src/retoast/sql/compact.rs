@@ -1,0 +1,243 @@
+//! The statements of a compaction (pure).
+
+use std::fmt::Write;
+use std::ops::Range;
+
+use super::Target;
+use crate::server::sql::{in_blocks, quote_identifier};
+
+/// The temporary table through which values pass that the columns would store otherwise than they are.
+const COPIES: &str = "pg_temp.toastctl_compact";
+
+/// Removes what is left behind, and truncates the file if the lock for that is to be had (VACUUM itself tries
+/// for it, without waiting in the queue). Dead line pointers keep pages from being truncated, so that no part of
+/// them is left for later.
+pub(crate) fn shrink(table: &str) -> String {
+    format!("VACUUM (INDEX_CLEANUP on, TRUNCATE true) {table}")
+}
+
+/// Vacuums the table, and not its TOAST relation: room at that one's end must not be handed out again.
+pub(crate) fn vacuum_rows(table: &str) -> String {
+    format!("VACUUM (TRUNCATE false, PROCESS_TOAST false) {table}")
+}
+
+/// The block of a row of a table named `t`.
+const BLOCK: &str = "(t.ctid::pg_catalog.text::pg_catalog.point)[0]::pg_catalog.int8";
+
+/// What stands in these blocks of a TOAST relation: block, bytes of a chunk's datum, how many of that size.
+pub(crate) fn chunks(toast: &str, blocks: &Range<u32>) -> String {
+    format!(
+        "SELECT {BLOCK}, pg_catalog.pg_column_size(t.chunk_data), count(*) FROM {toast} AS t WHERE {} \
+         GROUP BY 1, 2",
+        in_blocks(blocks)
+    )
+}
+
+/// The values with chunks in these blocks of a TOAST relation, each with the last block, the transaction that
+/// stored it, and the bytes of these chunks' data.
+pub(crate) fn values(toast: &str, blocks: &Range<u32>) -> String {
+    format!(
+        "SELECT t.chunk_id, max({BLOCK}), max(t.xmin::pg_catalog.text), \
+         sum(pg_catalog.pg_column_size(t.chunk_data))::pg_catalog.int8 FROM {toast} AS t WHERE {} GROUP BY 1",
+        in_blocks(blocks)
+    )
+}
+
+/// The rows in these blocks: address, and for each column the value's number in the TOAST relation and its
+/// compression method (from PostgreSQL 17 on).
+pub(crate) fn owners(table: &str, targets: &[Target], blocks: &Range<u32>) -> String {
+    let of = |function: &str| {
+        let all: Vec<String> = targets
+            .iter()
+            .map(|target| format!("pg_catalog.{function}({})", target.column()))
+            .collect();
+        all.join(", ")
+    };
+    format!(
+        "SELECT t.ctid::pg_catalog.text, ARRAY[{}]::pg_catalog.oid[], ARRAY[{}]::pg_catalog.text[] \
+         FROM ONLY {table} AS t WHERE {}",
+        of("pg_column_toast_chunk_id"),
+        of("pg_column_compression"),
+        in_blocks(blocks)
+    )
+}
+
+/// Rows by block.
+pub(crate) fn rows_by_block(table: &str, blocks: &Range<u32>) -> String {
+    format!(
+        "SELECT {BLOCK}, count(*) FROM ONLY {table} AS t WHERE {} GROUP BY 1",
+        in_blocks(blocks)
+    )
+}
+
+/// The addresses of a parameter as an array that is made once.
+fn addresses(parameter: usize) -> String {
+    format!(
+        "ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest(${parameter}::pg_catalog.text[]) AS a)"
+    )
+}
+
+/// The columns that an UPDATE computes others anew from.
+fn bases(targets: &[Target]) -> Vec<String> {
+    let mut bases: Vec<&str> = targets.iter().filter_map(|t| t.base.as_deref()).collect();
+    bases.retain(|base| !targets.iter().any(|t| t.base.is_none() && t.name == *base));
+    bases.sort_unstable();
+    bases.dedup();
+    bases.into_iter().map(|base| format!("{0} = t.{0}", quote_identifier(base))).collect()
+}
+
+const GIVES: &str = "SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, \
+     coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done";
+
+/// Columns whose values are set, with the number of the parameter that has the addresses of their rows.
+fn set(targets: &[Target]) -> impl Iterator<Item = (usize, &Target)> {
+    targets.iter().filter(|target| target.base.is_none()).enumerate().map(|(at, t)| (at + 2, t))
+}
+
+/// How many parameters [`move_values`] and [`move_copies`] have.
+pub(crate) fn parameters(targets: &[Target]) -> usize {
+    1 + set(targets).count()
+}
+
+/// Stores values anew in the rows `$1` that nobody else has locked: of each column those in the rows `$2`, `$3`,
+/// … As the sweep's update it finds no row in a transaction that did not begin as it should, and
+/// gives the number of rows, the transaction, and where they are. `touch` is set where no column has to be.
+pub(crate) fn move_values(table: &str, targets: &[Target], touch: &str) -> String {
+    let mut assign = bases(targets);
+    for (parameter, target) in set(targets) {
+        let column = target.column();
+        assign.push(format!(
+            "{} = CASE WHEN t.ctid = ANY ({}) THEN {} ELSE {column} END",
+            quote_identifier(&target.name),
+            addresses(parameter),
+            target.shape.force(&column)
+        ));
+    }
+    if assign.is_empty() {
+        assign.push(format!("{0} = t.{0}", quote_identifier(touch)));
+    }
+    format!(
+        "WITH done AS (UPDATE ONLY {table} AS t SET {} WHERE t.ctid = ANY (ARRAY(\
+         SELECT l.ctid FROM ONLY {table} AS l WHERE l.ctid = ANY ({}) \
+         AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' \
+         FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) {GIVES}",
+        assign.join(", "),
+        addresses(1)
+    )
+}
+
+/// The temporary table for values that keep a form which the columns' settings would not give them. It
+/// compresses nothing, and takes compressed values as they are.
+pub(crate) fn make_copies(table: &str, targets: &[Target]) -> String {
+    let (mut columns, mut plain) = (String::new(), Vec::new());
+    for (number, target) in set(targets) {
+        // writing to a string cannot fail
+        let _ = write!(columns, ", {} AS v{number}", target.column());
+        plain.push(format!("ALTER COLUMN v{number} SET STORAGE external"));
+    }
+    format!(
+        "DROP TABLE IF EXISTS {COPIES}; CREATE TEMPORARY TABLE toastctl_compact AS SELECT t.ctid AS k{columns} \
+         FROM ONLY {table} AS t WITH NO DATA; ALTER TABLE {COPIES} {}",
+        plain.join(", ")
+    )
+}
+
+/// Lets the role that batches are run as work with it.
+pub(crate) fn grant_copies(role: &str) -> String {
+    format!("GRANT ALL ON {COPIES} TO {}", quote_identifier(role))
+}
+
+/// Drops it.
+pub(crate) const DROP_COPIES: &str = "DROP TABLE IF EXISTS pg_temp.toastctl_compact";
+
+/// Empties it, in a batch.
+pub(crate) const EMPTY_COPIES: &str = "TRUNCATE pg_temp.toastctl_compact";
+
+/// Copies the values of rows that are locked, with the parameters of [`move_values`].
+pub(crate) fn fill_copies(table: &str, targets: &[Target]) -> String {
+    let mut values = String::new();
+    for (parameter, target) in set(targets) {
+        let _ = write!(
+            values,
+            ", CASE WHEN t.ctid = ANY ({}) THEN {} END",
+            addresses(parameter),
+            target.column()
+        );
+    }
+    format!(
+        "INSERT INTO {COPIES} SELECT t.ctid{values} FROM ONLY {table} AS t WHERE t.ctid = ANY ({})",
+        addresses(1)
+    )
+}
+
+/// As [`move_values`], with the values as they stand in the temporary table.
+pub(crate) fn move_copies(table: &str, targets: &[Target]) -> String {
+    let mut assign = bases(targets);
+    for (parameter, target) in set(targets) {
+        let name = quote_identifier(&target.name);
+        assign.push(format!(
+            "{name} = CASE WHEN t.ctid = ANY ({}) THEN p.v{parameter} ELSE t.{name} END",
+            addresses(parameter)
+        ));
+    }
+    format!(
+        "WITH done AS (UPDATE ONLY {table} AS t SET {} FROM {COPIES} AS p WHERE t.ctid = p.k \
+         AND t.ctid = ANY ({}) RETURNING t.ctid) {GIVES}",
+        assign.join(", "),
+        addresses(1)
+    )
+}
+
+/// Makes a new version of each row between the addresses `$1` and `$2` that nobody else has locked. It goes to
+/// the row's own page as long as there is room, and else to the first page that has any.
+pub(crate) fn shift(table: &str, column: &str) -> String {
+    let column = quote_identifier(column);
+    format!(
+        "WITH done AS (UPDATE ONLY {table} AS t SET {column} = t.{column} WHERE t.ctid = ANY (ARRAY(\
+         SELECT l.ctid FROM ONLY {table} AS l WHERE l.ctid >= $1::pg_catalog.text::pg_catalog.tid \
+         AND l.ctid < $2::pg_catalog.text::pg_catalog.tid \
+         AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' \
+         FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) {GIVES}"
+    )
+}
+
+/// The addresses of the rows between `$1` and `$2` that nobody else has locked.
+pub(crate) fn in_range(table: &str) -> String {
+    format!(
+        "SELECT t.ctid::pg_catalog.text FROM ONLY {table} AS t \
+         WHERE t.ctid >= $1::pg_catalog.text::pg_catalog.tid \
+         AND t.ctid < $2::pg_catalog.text::pg_catalog.tid FOR NO KEY UPDATE SKIP LOCKED"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{TABLE, targets};
+    use super::*;
+
+    #[test]
+    fn values_are_stored_anew_where_their_chunks_stand_behind_the_end() {
+        insta::assert_snapshot!(move_values(TABLE, &targets(), "id"), @r##"WITH done AS (UPDATE ONLY "s"."T" AS t SET "a""b" = CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($2::pg_catalog.text[]) AS a)) THEN (ARRAY[t."a""b"])[1] ELSE t."a""b" END, "c" = CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($3::pg_catalog.text[]) AS a)) THEN CASE WHEN t."c" IS NOT NULL THEN pg_catalog.array_cat(t."c", '{}') END ELSE t."c" END WHERE t.ctid = ANY (ARRAY(SELECT l.ctid FROM ONLY "s"."T" AS l WHERE l.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($1::pg_catalog.text[]) AS a)) AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done"##);
+        insta::assert_snapshot!(move_values(TABLE, &[], "id"), @r##"WITH done AS (UPDATE ONLY "s"."T" AS t SET "id" = t."id" WHERE t.ctid = ANY (ARRAY(SELECT l.ctid FROM ONLY "s"."T" AS l WHERE l.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($1::pg_catalog.text[]) AS a)) AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done"##);
+        assert_eq!(parameters(&targets()), 3);
+    }
+
+    #[test]
+    fn copies_are_made_in_a_table_that_compresses_nothing() {
+        insta::assert_snapshot!(make_copies(TABLE, &targets()), @r##"DROP TABLE IF EXISTS pg_temp.toastctl_compact; CREATE TEMPORARY TABLE toastctl_compact AS SELECT t.ctid AS k, t."a""b" AS v2, t."c" AS v3 FROM ONLY "s"."T" AS t WITH NO DATA; ALTER TABLE pg_temp.toastctl_compact ALTER COLUMN v2 SET STORAGE external, ALTER COLUMN v3 SET STORAGE external"##);
+        insta::assert_snapshot!(fill_copies(TABLE, &targets()), @r##"INSERT INTO pg_temp.toastctl_compact SELECT t.ctid, CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($2::pg_catalog.text[]) AS a)) THEN t."a""b" END, CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($3::pg_catalog.text[]) AS a)) THEN t."c" END FROM ONLY "s"."T" AS t WHERE t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($1::pg_catalog.text[]) AS a))"##);
+        insta::assert_snapshot!(move_copies(TABLE, &targets()), @r##"WITH done AS (UPDATE ONLY "s"."T" AS t SET "a""b" = CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($2::pg_catalog.text[]) AS a)) THEN p.v2 ELSE t."a""b" END, "c" = CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($3::pg_catalog.text[]) AS a)) THEN p.v3 ELSE t."c" END FROM pg_temp.toastctl_compact AS p WHERE t.ctid = p.k AND t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($1::pg_catalog.text[]) AS a)) RETURNING t.ctid) SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done"##);
+    }
+
+    #[test]
+    fn rows_are_shifted_by_ranges() {
+        insta::assert_snapshot!(shift(TABLE, "i\"d"), @r##"WITH done AS (UPDATE ONLY "s"."T" AS t SET "i""d" = t."i""d" WHERE t.ctid = ANY (ARRAY(SELECT l.ctid FROM ONLY "s"."T" AS l WHERE l.ctid >= $1::pg_catalog.text::pg_catalog.tid AND l.ctid < $2::pg_catalog.text::pg_catalog.tid AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done"##);
+    }
+
+    #[test]
+    fn the_files_are_looked_at() {
+        insta::assert_snapshot!(chunks("pg_toast.pg_toast_1", &(5..9)), @r##"SELECT (t.ctid::pg_catalog.text::pg_catalog.point)[0]::pg_catalog.int8, pg_catalog.pg_column_size(t.chunk_data), count(*) FROM pg_toast.pg_toast_1 AS t WHERE t.ctid >= '(5,0)' AND t.ctid < '(9,0)' GROUP BY 1, 2"##);
+        insta::assert_snapshot!(values("pg_toast.pg_toast_1", &(5..9)), @r##"SELECT t.chunk_id, max((t.ctid::pg_catalog.text::pg_catalog.point)[0]::pg_catalog.int8), max(t.xmin::pg_catalog.text), sum(pg_catalog.pg_column_size(t.chunk_data))::pg_catalog.int8 FROM pg_toast.pg_toast_1 AS t WHERE t.ctid >= '(5,0)' AND t.ctid < '(9,0)' GROUP BY 1"##);
+        insta::assert_snapshot!(owners(TABLE, &targets(), &(5..9)), @r##"SELECT t.ctid::pg_catalog.text, ARRAY[pg_catalog.pg_column_toast_chunk_id(t."a""b"), pg_catalog.pg_column_toast_chunk_id(t."c")]::pg_catalog.oid[], ARRAY[pg_catalog.pg_column_compression(t."a""b"), pg_catalog.pg_column_compression(t."c")]::pg_catalog.text[] FROM ONLY "s"."T" AS t WHERE t.ctid >= '(5,0)' AND t.ctid < '(9,0)'"##);
+    }
+}

@@ -1,0 +1,402 @@
+//! `retoast --compact`: files get as short as a fresh copy's, contents and forms stay, and nothing grows meanwhile.
+
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+
+use crate::command::{run, toastctl};
+use crate::retoast::{contents, done, forms, refused, retoast, spawn, with_pageinspect};
+use crate::retoast_around::valid;
+use crate::server::{self, Database, Options, Server};
+
+const NOISE: &str =
+    "CREATE FUNCTION noise(seed int, n int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+    $$SELECT string_agg(md5(seed || '/' || i), '') FROM generate_series(1, n) AS i$$;";
+
+/// A table of which half is out of line, by the expression for its value.
+fn table(rows: u32, value: &str) -> String {
+    format!(
+        "CREATE TABLE t (id int PRIMARY KEY, v text, w text, n int);
+         ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, {value}, 'x', 0 FROM generate_series(1, {rows}) i;"
+    )
+}
+
+fn bytes(report: &Value, when: &str, part: &str) -> u64 {
+    report[when][part].as_u64().unwrap()
+}
+
+fn total(report: &Value, when: &str) -> u64 {
+    ["heap", "toast", "indexes"].iter().map(|part| bytes(report, when, part)).sum()
+}
+
+/// Sizes of heap and TOAST relation of a copy made row by row in the order of `id`.
+fn fresh(database: &Database<'_>) -> (u64, u64) {
+    let sizes = database.psql(
+        "CREATE TABLE fresh (LIKE t INCLUDING STORAGE INCLUDING COMPRESSION INCLUDING GENERATED);
+         INSERT INTO fresh SELECT * FROM t ORDER BY id;
+         SELECT pg_relation_size('fresh'), coalesce(pg_relation_size(nullif(reltoastrelid, 0)), 0)
+         FROM pg_class WHERE oid = 'fresh'::regclass; DROP TABLE fresh",
+    );
+    let (heap, toast) = sizes.split_once('|').unwrap();
+    (heap.parse().unwrap(), toast.parse().unwrap())
+}
+
+/// Runs it while another session samples the table's total size; the report, and the largest size.
+fn sampled(database: &Database<'_>, arguments: &[&str]) -> (Value, u64) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            let mut most = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let now = database.psql("SELECT pg_table_size('t')");
+                most = most.max(now.parse().unwrap());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            most
+        });
+        let run = retoast(database, arguments);
+        stop.store(true, Ordering::Relaxed);
+        (done(&run), sampler.join().unwrap())
+    })
+}
+
+/// Makes the table, damages it, and compacts it: the file that matters gets about as short as a fresh one.
+#[track_caller]
+fn compacts(name: &str, make: &str, damage: &str) {
+    let database = with_pageinspect(name);
+    database.psql(NOISE);
+    database.psql(make);
+    database.psql(damage);
+    let before = contents(&database, "t");
+    let size: u64 = database.psql("SELECT pg_table_size('t')").parse().unwrap();
+    let planned = retoast(&database, &["t", "--compact", "--dry-run"]);
+    let planned: Value = serde_json::from_str(&planned.ok()).unwrap();
+    valid(&planned);
+    assert_eq!(database.psql("SELECT pg_table_size('t')"), size.to_string(), "{name}");
+    let (table, most) = sampled(&database, &["t", "--compact", "--verify", "full"]);
+    assert_eq!(contents(&database, "t"), before, "{name}");
+    assert!(most as f64 <= size as f64 * 1.03, "{name}: {size} grew to {most}");
+    let (heap, toast) = fresh(&database);
+    let page = 8192.0;
+    for (file, fresh) in [("heap", heap), ("toast", toast)] {
+        let (was, now) =
+            (bytes(&table, "before", file) as f64, bytes(&table, "after", file) as f64);
+        // VACUUM does not truncate a small file for less than a 16th of it, nor is it worth 8 pages
+        let limit = (fresh as f64 * 1.06).max(fresh as f64 / 0.9375 + 8.0 * page);
+        assert!(now <= limit, "{name}: {file} of {was} is {now}, a fresh one {fresh}: {table}");
+    }
+    let of = |report: &Value, field: &str| -> f64 {
+        report["compaction"].as_array().unwrap().iter().map(|f| f[field].as_f64().unwrap()).sum()
+    };
+    let planned = of(&planned["tables"][0], "expected");
+    let after = of(&table, "after");
+    assert!((planned / after - 1.0).abs() < 0.08, "{name}: planned {planned}, {table}");
+    let again = done(&retoast(&database, &["t", "--compact"]));
+    assert_eq!((&again["rows_stored"], &again["vacuums"]), (&0.into(), &0.into()), "{name}");
+    assert_eq!(again["after"], again["before"], "{name}");
+}
+
+#[test]
+fn half_deleted_at_random_in_a_range_updated_and_mixed_files_get_as_short_as_fresh_ones() {
+    let random = "DELETE FROM t WHERE hashint4(id) % 2 = 0; VACUUM t";
+    compacts("random", &table(3000, "noise(i, 200)"), random);
+    compacts("range", &table(2500, "noise(i, 150 + i % 90)"), "DELETE FROM t WHERE id <= 1250");
+    let updates: String = (0..6).map(|n| format!("UPDATE t SET v = v || '{n}';")).collect();
+    compacts("updated", &table(500, "noise(i, 60 + i % 200)"), &updates);
+    let large = "CASE WHEN i % 200 = 0 THEN noise(i, 60000) ELSE noise(i, 100 + i % 100) END";
+    compacts("large", &table(1600, large), random);
+}
+
+#[test]
+fn the_heap_alone_gets_as_short_as_a_fresh_one() {
+    let make = "CREATE TABLE t (id int, a text, n int);
+        INSERT INTO t SELECT i, noise(i, 1 + i % 6), i FROM generate_series(1, 30000) i;";
+    compacts("heap_random", make, "DELETE FROM t WHERE hashint4(id) % 2 = 0; VACUUM t");
+    compacts("heap_range", make, "DELETE FROM t WHERE id <= 15000");
+    let columns: Vec<String> = (0..300).map(|n| format!("c{n} text")).collect();
+    let values: Vec<String> = (0..300)
+        .map(|n| {
+            format!(
+                "CASE WHEN (i + {n}) % 20 = 0 THEN noise(i + {n}, 70)
+        WHEN i % 3 = 0 THEN NULL ELSE 'short' END"
+            )
+        })
+        .collect();
+    let wide = format!(
+        "CREATE TABLE t (id int, {}); INSERT INTO t SELECT i, {} FROM generate_series(1, 400) i",
+        columns.join(", "),
+        values.join(", ")
+    );
+    compacts("wide", &wide, "DELETE FROM t WHERE id % 2 = 0; VACUUM t");
+}
+
+#[test]
+fn values_keep_their_forms_whatever_the_columns_are_set_to() {
+    let database = with_pageinspect("kept");
+    database.psql(NOISE);
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, p text COMPRESSION pglz, l text COMPRESSION pglz, e text,
+            c text COMPRESSION lz4, gone text, g text GENERATED ALWAYS AS (p || e) STORED, small text);
+         ALTER TABLE t ALTER l SET COMPRESSION lz4, ALTER e SET STORAGE external, ALTER gone SET STORAGE external;
+         INSERT INTO t (id, p, l, e, c, gone, small) SELECT i, repeat(noise(i, 40), 9), repeat(noise(i, 50), 8),
+            noise(i, 90), repeat(noise(-i, 60), 7), noise(i, 80), 'a' || i FROM generate_series(1, 1200) i;
+         -- lz4 in a column that is set to pglz, compressed values in one that compresses nothing
+         ALTER TABLE t ALTER l SET COMPRESSION pglz, ALTER c SET STORAGE external;
+         DELETE FROM t WHERE id % 2 = 0; VACUUM t; ALTER TABLE t DROP gone;",
+    );
+    let all = || ["p", "l", "e", "c", "g", "small"].map(|column| forms(&database, "t", column));
+    let (before, as_stored) = (contents(&database, "t"), all());
+    for column in [1, 3] {
+        let lz4 = as_stored[column].iter().any(|form| form.starts_with("external_compressed lz4"));
+        assert!(lz4, "{as_stored:?}");
+    }
+    let table = done(&retoast(&database, &["t", "--compact", "--verify", "full"]));
+    assert_eq!(
+        table["rows_verified"],
+        table["compaction"][0]["rows_moved"].as_u64().map_or(Value::Null, |n| {
+            (n + table["compaction"][1]["rows_moved"].as_u64().unwrap()).into()
+        })
+    );
+    assert_eq!((contents(&database, "t"), all()), (before, as_stored));
+    assert!(total(&table, "after") * 2 < total(&table, "before") * 3 / 2, "{table}");
+    assert_eq!(
+        database.psql("SELECT count(*) FROM pg_class WHERE relname = 'toastctl_compact'"),
+        "0"
+    );
+}
+
+#[test]
+fn a_locked_row_at_the_end_is_told_and_the_next_run_finishes() {
+    let database = with_pageinspect("held");
+    database.psql(NOISE);
+    database.psql(&table(1500, "noise(i, 200)"));
+    database.psql("DELETE FROM t WHERE id <= 700; VACUUM t");
+    let mut holder = database
+        .psql_command()
+        .args(["-c", "BEGIN; UPDATE t SET n = 1 WHERE id = 1500; SELECT pg_sleep(600)"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%'
+        AND wait_event = 'PgSleep' AND datname = current_database()";
+    while database.psql(asleep) == "0" {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let run = retoast(&database, &["t", "--compact=toast"]);
+    assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    valid(&report);
+    let file = &report["tables"][0]["compaction"][0];
+    assert_eq!(file["ended"], "gained_too_little", "{file}");
+    assert!((1..10).contains(&file["rows_left"].as_u64().unwrap()), "{file}");
+    assert!(file["spare"].as_u64().unwrap() > 0, "{file}");
+    database.psql(&format!(
+        "SELECT pg_terminate_backend(pid) FROM ({}) AS s",
+        asleep.replace("count(*)", "pid")
+    ));
+    holder.wait().unwrap();
+    let table = done(&retoast(&database, &["t", "--compact=toast"]));
+    assert_eq!(table["compaction"].as_array().unwrap().len(), 1);
+    assert!(bytes(&table, "after", "toast") * 10 < bytes(&table, "before", "toast") * 7, "{table}");
+}
+
+#[test]
+fn who_may_not_read_the_toast_relation_is_told_what_helps() {
+    let database = with_pageinspect("owned");
+    let role = format!("keeper_{}", database.name());
+    database.psql(NOISE);
+    database.psql(&format!("CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA public TO {role}"));
+    database.psql(&format!("SET ROLE {role}; {}", table(800, "noise(i, 100)")));
+    database.psql(
+        "INSERT INTO t SELECT i, 'small', 'y', 0 FROM generate_series(1001, 20000) i;
+        DELETE FROM t WHERE id % 2 = 0",
+    );
+    let by_owner = |more: &[&str]| {
+        let url = database.url().replace("&user=postgres", "");
+        let mut command = toastctl();
+        command.args(["retoast", "t", "-d", &url, "-U", &role, "--format", "json"]);
+        run(command.args(["--allow-triggers"]).args(more))
+    };
+    refused(&by_owner(&["--compact"]), 1, "--compact=heap leaves its TOAST relation out");
+    let before = contents(&database, "t");
+    let table = done(&by_owner(&["--compact=heap"]));
+    assert_eq!(table["source"], "functions");
+    assert!(bytes(&table, "after", "heap") * 3 < bytes(&table, "before", "heap") * 2, "{table}");
+    assert_eq!(contents(&database, "t"), before);
+    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+}
+
+#[test]
+fn on_every_major_and_without_pages_from_17_on() {
+    for major in server::available_majors() {
+        if major == server::shared().major() {
+            continue;
+        }
+        let server = Server::start(&Options::major(major));
+        let database = server.create_database("majors");
+        database.psql(NOISE);
+        database.psql("CREATE ROLE keeper LOGIN; GRANT ALL ON SCHEMA public TO keeper; GRANT pg_read_all_data TO keeper");
+        let make = table(800, "noise(i, 200)");
+        database.psql(&format!("SET ROLE keeper; {make}"));
+        database.psql("DELETE FROM t WHERE hashint4(id) % 2 = 0");
+        let before = contents(&database, "t");
+        let by_owner = || {
+            let url = database.url().replace("&user=postgres", "");
+            let mut command = toastctl();
+            command.args(["retoast", "t", "--compact", "--allow-triggers", "--format", "json"]);
+            run(command.args(["-d", &url, "-U", "keeper"]))
+        };
+        let table = if major >= 17 {
+            done(&by_owner())
+        } else {
+            refused(&by_owner(), 1, "before PostgreSQL 17 pages alone tell");
+            database.psql("CREATE EXTENSION pageinspect");
+            done(&retoast(&database, &["t", "--compact"]))
+        };
+        assert!(
+            bytes(&table, "after", "toast") * 10 < bytes(&table, "before", "toast") * 6,
+            "{major}: {table}"
+        );
+        assert_eq!(contents(&database, "t"), before, "{major}");
+    }
+}
+
+#[test]
+fn a_sweep_is_followed_by_it_and_partitions_are_compacted_one_by_one() {
+    let database = with_pageinspect("both");
+    database.psql(NOISE);
+    database.psql(
+        "CREATE TABLE p (id int, v text COMPRESSION pglz) PARTITION BY RANGE (id);
+         CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (700);
+         CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (700) TO (2000);
+         INSERT INTO p SELECT i, repeat(noise(i, 100), 3) FROM generate_series(1, 1400) i;
+         DELETE FROM p WHERE hashint4(id) % 2 = 0",
+    );
+    let before = contents(&database, "p");
+    let run = retoast(&database, &["p", "-c", "v", "--toaster", "lz4", "--compact"]);
+    let report: Value = serde_json::from_str(&run.ok()).unwrap();
+    valid(&report);
+    let tables = report["tables"].as_array().unwrap();
+    assert_eq!(tables.len(), 2);
+    for table in tables {
+        assert_eq!(
+            (&table["outcome"], &table["toaster"]),
+            (&"complete".into(), &"lz4".into()),
+            "{table}"
+        );
+        let ended = &table["compaction"][0]["ended"];
+        assert_eq!(ended, "compact", "{table}");
+        assert!(
+            bytes(table, "after", "toast") * 10 < bytes(table, "before", "toast") * 6,
+            "{table}"
+        );
+    }
+    assert_eq!(database.psql("SELECT DISTINCT pg_column_compression(v) FROM p"), "lz4");
+    assert_eq!(contents(&database, "p"), before);
+    database.psql("DELETE FROM p1 WHERE id % 5 = 0");
+    let little = done(&retoast(&database, &["p1", "--compact", "--min-gain", "60"]));
+    assert_eq!((&little["rows_stored"], &little["vacuums"]), (&0.into(), &0.into()));
+    let mut people = toastctl();
+    people.args(["retoast", "-d", &database.url(), "p1", "--compact"]);
+    let text = crate::command::run(&mut people).ok();
+    assert!(text.starts_with("public.p1, compact: complete: "), "{text}");
+    assert!(text.contains("\ncompact: TOAST: "), "{text}");
+    refused(&retoast(&database, &["p", "--compact", "-c", "v"]), 2, "--column goes with --toaster");
+    refused(&retoast(&database, &["p", "--toaster", "lz4", "--compact"]), 2, "go with --column");
+}
+
+/// What sessions do to the table while it is compacted.
+fn writer(database: &Database<'_>, number: u32, seconds: u32) -> Child {
+    let mut psql = database.psql_command();
+    psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-c"]).arg(format!(
+        "DO $$DECLARE until timestamptz := clock_timestamp() + '{seconds}s'; which int; done int := 0; hit int;
+         BEGIN
+             WHILE clock_timestamp() < until LOOP
+                 which := 1 + floor(random() * 3000);
+                 IF random() < 0.3 THEN
+                     UPDATE t SET n = n + 1, v = noise(id, 150 + (n + 1) % 50) WHERE id = which;
+                 ELSE
+                     UPDATE t SET n = n + 1 WHERE id = which;
+                 END IF;
+                 GET DIAGNOSTICS hit = ROW_COUNT;
+                 done := done + hit;
+                 COMMIT;
+                 PERFORM pg_sleep(0.001);
+             END LOOP;
+             INSERT INTO said VALUES ({number}, done);
+         END$$"
+    ));
+    psql.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn beside_writers_nothing_is_lost_and_it_ends() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("writers");
+    database.psql("CREATE EXTENSION pageinspect");
+    database.psql(NOISE);
+    database.psql(&table(3000, "noise(i, 200)"));
+    database.psql(
+        "CREATE TABLE said (number int, updates int); DELETE FROM t WHERE id % 2 = 0; VACUUM t",
+    );
+    let before: u64 = database.psql("SELECT pg_table_size('t')").parse().unwrap();
+    let writers: Vec<Child> = (0..4).map(|number| writer(&database, number, 4)).collect();
+    let run = retoast(&database, &["t", "--compact"]);
+    for writer in writers {
+        let output = writer.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(matches!(run.code, Some(0 | 1)), "{}{}", run.stdout, run.stderr);
+    let said = database.psql("SELECT sum(updates) FROM said");
+    assert_eq!(database.psql("SELECT sum(n), count(*) FROM t"), format!("{said}|1500"));
+    assert_eq!(
+        database.psql("SELECT count(*) FROM t WHERE starts_with(v, noise(id, 150))"),
+        "1500"
+    );
+    done(&retoast(&database, &["t", "--compact"]));
+    let after: u64 = database.psql("SELECT pg_table_size('t')").parse().unwrap();
+    assert!(after * 10 < before * 6, "{before} became {after}");
+}
+
+#[test]
+fn killed_at_random_moments_it_leaves_nothing_behind_and_the_next_run_finishes() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("kills");
+    database.psql("CREATE EXTENSION pageinspect");
+    database.psql(NOISE);
+    database.psql(&table(2400, "CASE WHEN i % 3 = 0 THEN noise(i, 20) ELSE noise(i, 200) END"));
+    database
+        .psql("ALTER TABLE t ALTER w SET STORAGE main; DELETE FROM t WHERE hashint4(id) % 2 = 0");
+    let before = contents(&database, "t");
+    let seed: u64 = rand::rng().random();
+    eprintln!("seed {seed}");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    for way in 0..6 {
+        let mut child = spawn(&database, &["t", "--compact", "--batch-ms", "2", "--nice", "1"]);
+        std::thread::sleep(Duration::from_millis(random.random_range(60..500)));
+        match way % 3 {
+            0 => drop(child.kill()),
+            1 => drop(database.psql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'toastctl%'",
+            )),
+            _ => server.restart_immediate(),
+        }
+        child.wait().unwrap();
+        assert_eq!(contents(&database, "t"), before, "seed {seed}");
+    }
+    done(&retoast(&database, &["t", "--compact"]));
+    assert_eq!(contents(&database, "t"), before);
+    assert_eq!(database.psql("SELECT count(*) FROM pg_class WHERE relname LIKE 'toastctl%'"), "0");
+    let (heap, toast) = fresh(&database);
+    let now: u64 = database
+        .psql("SELECT pg_relation_size('t') + pg_relation_size(reltoastrelid) FROM pg_class WHERE relname = 't'")
+        .parse()
+        .unwrap();
+    assert!(now as f64 <= (heap + toast) as f64 * 1.08 + 131072.0, "{now} of {heap} and {toast}");
+}
