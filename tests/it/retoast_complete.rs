@@ -372,3 +372,28 @@ fn rows_that_row_security_hides_are_not_called_complete() {
     assert_eq!(not_lz4(&database), "750");
     database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
+
+#[test]
+fn a_row_that_moves_ahead_of_the_scan_is_counted_once() {
+    let database = with_pageinspect("countedonce");
+    for source in ["pageinspect", "functions"] {
+        database.psql(
+            "DROP TABLE IF EXISTS t;
+             CREATE TABLE t (id int PRIMARY KEY, pad text, v text);
+             ALTER TABLE t ALTER v SET STORAGE external;
+             INSERT INTO t SELECT i, repeat('x', 300), (SELECT string_agg(md5(i || '.' || k), '')
+                 FROM generate_series(1, 20) AS k) || repeat('a', 2500)
+             FROM generate_series(1, 8000) AS i;
+             DELETE FROM t WHERE id BETWEEN 5001 AND 7999",
+        );
+        database.psql("VACUUM t");
+        let run = retoast(&database, &["t", "-c", "v", "--toaster", "pglz", "--source", source]);
+        done(&run);
+        let report: Value = serde_json::from_str(&run.stdout).unwrap();
+        for scan in ["forms_before", "forms_after"] {
+            let forms = report["tables"][0][scan].as_array().unwrap();
+            let values: u64 = forms.iter().map(|form| form["values"].as_u64().unwrap()).sum();
+            assert_eq!(values, 5001, "{source}: {scan}: {forms:?}");
+        }
+    }
+}

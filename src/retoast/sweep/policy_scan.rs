@@ -247,6 +247,7 @@ impl Scanner<'_> {
             let mut values = vec![StoredValue::NULL; count];
             let mut placed = vec![true; targets.len()];
             let mut bytes = 0;
+            let is_new = !self.own.contains(&row.xmin);
             for (&index, told) in columns.iter().zip(&row.values) {
                 let value = told.likely(limit);
                 if let Some(slot) = values.get_mut(index) {
@@ -257,7 +258,9 @@ impl Scanner<'_> {
                     *placed = told.placement != Placement::Unknown;
                 }
                 bytes += value.stored_size.unwrap_or(0).max(value.raw_size.unwrap_or(0));
-                self.tally.add_told(at, told);
+                if is_new {
+                    self.tally.add_told(at, told);
+                }
             }
             self.decide_by_rule(rule, (row.ctid, row.xmin, bytes), values, placed, rows);
         }

@@ -191,6 +191,7 @@ impl Sweep<'_> {
                     }
                     (scanner.tally, scanner.problems) = (Tally::default(), Vec::new());
                     scanner.hints.clear();
+                    scanner.own.clear();
                     keys.clear();
                     self.seen_rows.clear();
                     self.begin_proof(machine, &mut scanner.by_rule, report).await?;
@@ -275,6 +276,7 @@ impl Sweep<'_> {
                     let event = finished.map(|finished| self.account(job, finished, report));
                     if let Ok(Event::BatchDone { xid, .. }) = &event {
                         scanner.by_rule.ours.insert(*xid);
+                        scanner.own.insert(*xid);
                     }
                     event.unwrap_or_else(|error| {
                         failed.get_or_insert(error);

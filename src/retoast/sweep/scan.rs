@@ -165,14 +165,17 @@ impl Scanner<'_> {
             }
             return;
         }
+        let xmin = tuple.xmin.0;
+        let is_new = !self.own.contains(&xmin);
         for (at, target) in self.ready.targets.iter().enumerate() {
             if let Some(value) = values.get(target.index) {
                 let stored = value.stored_size.unwrap_or(0);
                 bytes += stored.max(value.raw_size.unwrap_or(0));
-                self.tally.add(at, value.form, value.method, stored);
+                if is_new {
+                    self.tally.add(at, value.form, value.method, stored);
+                }
             }
         }
-        let xmin = tuple.xmin.0;
         let judge = match &self.ready.judge {
             Judge::Policy(rule) => {
                 let placed = vec![true; indexes.len()];
@@ -218,8 +221,11 @@ impl Scanner<'_> {
         let mut open = Vec::new();
         for row in functions::rows(self.connection.client(), &probe, &indexes, &blocks).await? {
             let (mut differs, mut depends, mut bytes) = (false, Vec::new(), 0);
+            let is_new = !self.own.contains(&row.xmin);
             for (at, (target, told)) in targets.iter().zip(&row.values).enumerate() {
-                self.tally.add_told(at, told);
+                if is_new {
+                    self.tally.add_told(at, told);
+                }
                 bytes += told.value.stored_size.unwrap_or(0);
                 match by_functions(
                     self.ready.toaster,

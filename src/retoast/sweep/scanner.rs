@@ -38,6 +38,8 @@ pub struct Scanner<'a> {
     pub(super) row_judge: bool,
     /// What was seen in the scan under way.
     pub tally: Tally,
+    /// The sweep's own transactions since it began: their rows were seen before.
+    pub(super) own: HashSet<u32>,
     /// What could not be read.
     pub problems: Vec<String>,
     /// What mends them.
@@ -93,6 +95,7 @@ impl<'a> Scanner<'a> {
             judges: HashSet::new(),
             row_judge: false,
             tally: Tally::default(),
+            own: HashSet::new(),
             problems: Vec::new(),
             hints: Vec::new(),
             held: None,
