@@ -133,6 +133,9 @@ fn whole_documents_are_said_to_become_more_expensive() {
     let advise = |table: &str, format: &str| {
         let mut command = toastctl();
         command.args(["advise-threshold", "-d", &database.conninfo(), table, "-c", "js"]);
+        if format == "table" {
+            command.arg("--details");
+        }
         run(command.args(["--sample", "100%", "--format", format])).ok()
     };
     let json = |table| -> Value { serde_json::from_str(&advise(table, "json")).unwrap() };
