@@ -185,5 +185,9 @@ fn a_pattern_passes_over_what_has_nothing_to_rewrite() {
     assert!(catalogs.stderr.contains("pg_catalog.pg_rewrite is a system catalog"));
     // what is named is not passed over
     refused(&sweep(&database, "a_matview"), 1, "is a materialized view");
-    refused(&sweep(&database, "without"), 2, "has no column \"v\"");
+    refused(
+        &sweep(&database, "without"),
+        2,
+        "column \"v\" of relation \"public.without\" does not exist",
+    );
 }
