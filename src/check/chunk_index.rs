@@ -153,6 +153,18 @@ impl ChunkIndex {
         }));
     }
 
+    /// Values of which it is not known whether a chunk is live, and to which none of `known`, in order,
+    /// refers.
+    pub fn undecided(&self, known: &[u32]) -> usize {
+        let values = self.entries.chunk_by(|a, b| a.value_id == b.value_id);
+        let is_open = |own: &&[Entry]| {
+            own.iter().all(|entry| entry.fate != Fate::Committed)
+                && own.iter().any(|entry| entry.fate == Fate::Unknown)
+                && own.first().is_some_and(|e| known.binary_search(&e.value_id).is_err())
+        };
+        values.filter(is_open).count()
+    }
+
     /// The values of which a chunk is live and to which none of `known`, in order, refers.
     pub fn orphans<'a>(&'a self, known: &'a [u32]) -> impl Iterator<Item = Orphan> + 'a {
         self.entries.chunk_by(|a, b| a.value_id == b.value_id).filter_map(|own| {

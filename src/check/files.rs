@@ -96,7 +96,7 @@ pub fn relation_file(
     let stopped = out.is_done();
     if let (Some(path), false) = (target.toast, stopped) {
         let toast_name = path.display().to_string();
-        orphans(&toast_name, heap, &chunks, &mut out)?;
+        orphans(target, &toast_name, heap, &chunks, &mut out)?;
         let claimed = std::mem::take(&mut out.checked.claimed);
         let (findings, more) = chunks.findings(&claimed);
         for finding in findings {
@@ -112,7 +112,7 @@ pub fn relation_file(
         checked.note(format!(
             "of {rows} rows neither a hint bit nor pg_xact says whether they are live: chunks that \
              they miss are not reported{}",
-            if target.xact.is_none() { " (give --xact)" } else { "" }
+            give_xact(target)
         ));
     }
     if target.toast.is_none() && checked.looked.values > 0 {
@@ -120,6 +120,11 @@ pub fn relation_file(
         checked.is_incomplete = true;
     }
     Ok(checked)
+}
+
+/// What to do where the fate of transactions is not known.
+fn give_xact(target: &FileTarget<'_>) -> &'static str {
+    if target.xact.is_none() { " (give --xact)" } else { "" }
 }
 
 /// Writes what is left of the values that findings name.
@@ -230,12 +235,15 @@ struct Heap {
 
 /// Chunks that nobody refers to, if it is known that nobody does.
 fn orphans(
+    target: &FileTarget<'_>,
     name: &str,
     mut heap: Heap,
     chunks: &ChunkIndex,
     out: &mut Out<'_, '_>,
 ) -> Result<(), OfflineError> {
     if !heap.is_complete || out.checked.errors > 0 || chunks.is_full() {
+        let is_full = chunks.is_full() || heap.known.len() >= MAX_KNOWN;
+        out.checked.orphans_unseen(name, is_full);
         return Ok(());
     }
     heap.known.sort_unstable();
@@ -247,6 +255,15 @@ fn orphans(
         };
         let found = chunks_without_row(orphan.chunks, orphan.value_id, orphan.bytes);
         out.tell(Finding::new(Code::Orphan, place, "a row that refers to them", found))?;
+    }
+    let undecided = chunks.undecided(&heap.known);
+    if undecided > 0 {
+        let (s, their) = if undecided == 1 { ("", "its") } else { ("s", "their") };
+        out.checked.note(format!(
+            "no row refers to {undecided} value{s} of {name} of which neither a hint bit nor pg_xact \
+             says whether {their} chunks are live: they are not reported{}",
+            give_xact(target)
+        ));
     }
     Ok(())
 }

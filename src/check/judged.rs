@@ -27,6 +27,8 @@ pub struct Checked {
 
 /// Notes that are kept.
 const MAX_NOTES: usize = 100;
+/// Why it is not known which chunks no row refers to, where nothing was found to be damaged.
+pub(super) const UNREAD: &str = "not all that rows refer to could be read";
 
 impl Checked {
     /// Nothing is looked at yet.
@@ -52,5 +54,22 @@ impl Checked {
         if self.notes.len() < MAX_NOTES && !self.notes.contains(&note) {
             self.notes.push(note);
         }
+    }
+
+    /// Notes that it is not known of the values of `toast` whether a row refers to them. `is_full`:
+    /// there were more than are kept.
+    pub(super) fn orphans_unseen(&mut self, toast: &str, is_full: bool) {
+        let why = match self.errors {
+            0 if is_full => "there are too many",
+            0 => UNREAD,
+            _ => "damage hides what rows refer to",
+        };
+        self.orphans_unknown(&format!("all values of {toast}"), why);
+    }
+
+    /// Notes that it is not known of some values whether a row refers to them. `values` names them.
+    pub(super) fn orphans_unknown(&mut self, values: &str, why: &str) {
+        self.note(format!("whether rows refer to {values} is not known: {why}"));
+        self.is_incomplete = true;
     }
 }

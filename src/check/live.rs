@@ -125,6 +125,9 @@ impl Table {
                 if run.is_complete && run.checked.errors == 0 {
                     run.known.sort_unstable();
                     run.candidates = Some((start.snapshot.clone(), HashSet::new()));
+                } else {
+                    let is_full = run.known.len() >= MAX_KNOWN;
+                    run.checked.orphans_unseen(&name, is_full);
                 }
                 self.relation_of(Which::Toast, blocks, &name, progress, stop, &mut run).await?;
                 self.orphans(&mut first, &start, &mut run).await?;
@@ -272,6 +275,10 @@ impl Table {
         if run.is_done() {
             return Ok(());
         }
+        let toast = looker.name(Which::Toast);
+        if left.len() >= MAX_CANDIDATES {
+            run.checked.orphans_unseen(&toast, true);
+        }
         let marks = std::mem::take(&mut run.marks);
         match live_orphans::decide(looker, marks, left, start.lsn.is_some()).await? {
             Decided::Found(findings) => {
@@ -281,11 +288,7 @@ impl Table {
             }
             Decided::Open(count, why) => {
                 let s = if count == 1 { "" } else { "s" };
-                let toast = looker.name(Which::Toast);
-                run.checked.note(format!(
-                    "whether {count} value{s} of {toast} have no row is not known: {why}"
-                ));
-                run.checked.is_incomplete = true;
+                run.checked.orphans_unknown(&format!("{count} value{s} of {toast}"), why);
             }
         }
         Ok(())
@@ -364,7 +367,7 @@ impl Run<'_> {
             }
             if let Some((start, candidates)) = &mut self.candidates {
                 for (id, xmin) in look.chunks {
-                    let is_old = xmin.0 <= 2 || start.is_finished(xmin);
+                    let is_old = xmin.0 <= 2 || start.was_over(xmin);
                     let is_new = is_old && self.known.binary_search(&id).is_err();
                     if is_new && candidates.len() < MAX_CANDIDATES {
                         candidates.insert(id);

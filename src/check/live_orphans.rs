@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::code::Code;
 use super::finding::Finding;
+use super::judged;
 use super::live_worker::BATCH;
 use super::look::{Looker, Which};
 use crate::disk::{BlockNumber, Oid};
@@ -115,7 +116,6 @@ async fn round(
     marks: &mut Marks,
     left: &mut HashSet<u32>,
 ) -> Result<Round, LiveError> {
-    const DAMAGED: &str = "not all rows could be read";
     const BUSY: &str = "the table is changed faster than it can be read in 10 s";
     let began = Instant::now();
     let (mut changed, mut first): (u64, u32) = (0, 0);
@@ -143,7 +143,7 @@ async fn round(
         if !blocks.is_empty() {
             let (known, is_whole) = looker.references(&now, &blocks).await?;
             if !is_whole {
-                return Ok(Round::Lost(DAMAGED));
+                return Ok(Round::Lost(judged::UNREAD));
             }
             known.iter().for_each(|id| {
                 left.remove(id);

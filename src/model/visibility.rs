@@ -102,6 +102,13 @@ impl Snapshot {
         self.full_xid(xid) < self.xmin
     }
 
+    /// Whether the transaction was over when the snapshot was taken, or is a subtransaction of one
+    /// that was not: of these the snapshot's text does not tell.
+    pub fn was_over(&self, xid: TransactionId) -> bool {
+        let xid = self.full_xid(xid);
+        xid < self.xmax && !self.in_progress.contains(&xid)
+    }
+
     /// Whether the tuple is visible beyond doubt, as most are: inserted long ago, as its hint bit
     /// says, and never deleted. A quick look at `tuple` without reading its header whole.
     #[inline]

@@ -1,13 +1,14 @@
 //! What a run has finished is printed, whatever becomes of the rest: a table that is locked or has nothing to
 //! advise on, a Ctrl-C, a connection that is lost.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::command::{Run, run, toastctl};
+use crate::holder::Holder;
 use crate::server::{self, Database};
 
 /// Three tables: `a`, bigger than `b`, and `c`.
@@ -20,38 +21,6 @@ fn tables(name: &str) -> Database<'static> {
          CREATE TABLE c AS SELECT * FROM b; CREATE TABLE narrow (id int)",
     );
     database
-}
-
-/// A session that holds a table in ACCESS EXCLUSIVE mode until it is dropped.
-struct Locker {
-    psql: Child,
-    input: ChildStdin,
-    pid: String,
-}
-
-impl Locker {
-    fn of(database: &Database<'_>, table: &str) -> Locker {
-        let mut psql = database
-            .psql_command()
-            .arg("-q")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut input = psql.stdin.take().unwrap();
-        writeln!(input, "BEGIN; LOCK TABLE {table}; SELECT pg_backend_pid();").unwrap();
-        let mut pid = String::new();
-        BufReader::new(psql.stdout.take().unwrap()).read_line(&mut pid).unwrap();
-        Locker { psql, input, pid: pid.trim().to_owned() }
-    }
-}
-
-impl Drop for Locker {
-    fn drop(&mut self) {
-        // psql ends with its input, or has ended already
-        let _ = writeln!(self.input, "\\q");
-        let _ = self.psql.wait();
-    }
 }
 
 fn wait_until(what: &str, reached: impl Fn() -> bool) {
@@ -108,7 +77,7 @@ fn relations(json: &str) -> Vec<String> {
 #[test]
 fn a_locked_table_is_named_with_who_holds_it_and_the_others_are_reported() {
     let database = tables("kept_locked");
-    let locker = Locker::of(&database, "b");
+    let locker = Holder::of(&database, "LOCK TABLE b");
     for format in ["json", "table", "csv"] {
         let found = run(toastctl()
             .args(["inspect", "-d", &database.url(), "--format", format, "a", "b", "c"])
@@ -139,7 +108,7 @@ fn a_locked_table_is_named_with_who_holds_it_and_the_others_are_reported() {
 #[test]
 fn a_locked_table_that_is_advised_on_is_named_and_the_others_are_reported() {
     let database = tables("kept_advise_locked");
-    let locker = Locker::of(&database, "b");
+    let locker = Holder::of(&database, "LOCK TABLE b");
     let found = run(toastctl()
         .args(["advise-threshold", "-d", &database.url(), "--format", "jsonl", "b", "a"])
         .env("PGOPTIONS", "-c lock_timeout=200ms"));
@@ -219,7 +188,7 @@ fn only_tables_with_the_column_are_advised_on() {
 #[test]
 fn a_table_that_is_dropped_meanwhile_is_told_and_the_others_are_advised_on() {
     let database = tables("kept_dropped");
-    let locker = Locker::of(&database, "a");
+    let locker = Holder::of(&database, "LOCK TABLE a");
     let arguments = ["advise-threshold", "--format", "jsonl", "a", "b", "c"];
     let found = in_the_middle(&database, &arguments, |_| {
         database.psql("DROP TABLE b");
@@ -237,7 +206,7 @@ fn a_table_that_is_dropped_meanwhile_is_told_and_the_others_are_advised_on() {
 #[test]
 fn an_advised_table_is_printed_as_soon_as_it_is_done() {
     let database = tables("kept_advised");
-    let locker = Locker::of(&database, "b");
+    let locker = Holder::of(&database, "LOCK TABLE b");
     let mut child = toastctl()
         .args(["advise-threshold", "-d", &database.url(), "--format", "jsonl", "a", "b"])
         .env("PGOPTIONS", "-c lock_timeout=0")
@@ -257,7 +226,7 @@ fn an_advised_table_is_printed_as_soon_as_it_is_done() {
 #[test]
 fn an_interrupt_keeps_what_is_finished() {
     let database = tables("kept_interrupt");
-    let locker = Locker::of(&database, "b");
+    let locker = Holder::of(&database, "LOCK TABLE b");
     for format in ["json", "jsonl"] {
         let arguments = ["inspect", "--format", format, "a", "b"];
         let found = in_the_middle(&database, &arguments, interrupt);
@@ -283,7 +252,7 @@ fn an_interrupt_keeps_what_is_finished() {
 #[test]
 fn a_lost_connection_keeps_what_is_finished() {
     let database = tables("kept_lost");
-    let locker = Locker::of(&database, "b");
+    let locker = Holder::of(&database, "LOCK TABLE b");
     for arguments in [
         ["inspect", "--format", "json", "a", "b"],
         ["advise-threshold", "--format", "json", "a", "b"],
@@ -308,7 +277,7 @@ fn a_lost_connection_keeps_what_is_finished() {
 #[test]
 fn a_relation_is_printed_as_soon_as_it_is_read() {
     let database = tables("kept_streamed");
-    let locker = Locker::of(&database, "b");
+    let locker = Holder::of(&database, "LOCK TABLE b");
     let mut child = toastctl()
         .args(["inspect", "-d", &database.url(), "--format", "jsonl", "b", "a"])
         .env("PGOPTIONS", "-c lock_timeout=0")
