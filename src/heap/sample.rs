@@ -1,17 +1,17 @@
-//! Which blocks of a relation are read when not all are: a random choice without repetition,
-//! the same for the same seed (pure).
+//! Which blocks of a relation are read when not all are: of as many parts of the relation one
+//! block each, at random, the same for the same seed (pure).
+//!
+//! Rows that were written together stand together, and are often alike. A block of each part leaves
+//! nothing to chance but what differs inside a part; intervals that take the blocks as drawn from the
+//! whole relation are then rather too wide.
 
 use std::fmt;
 use std::str::FromStr;
 
-use rand::seq::index;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::disk::BlockNumber;
-
-/// Up to this many blocks are drawn at once and kept in memory; more are drawn while reading.
-const DRAWN_AT_ONCE: u32 = 1 << 20;
 
 /// A part given in percent is at least so many blocks: fewer tell next to nothing.
 const LEAST_PERCENT_BLOCKS: u32 = 20;
@@ -102,35 +102,29 @@ impl Sampling {
 pub struct Sample {
     total: u32,
     chosen: u32,
-    next: u32,
+    /// Blocks that were given.
     taken: u32,
-    source: Source,
-}
-
-#[derive(Debug, Clone)]
-enum Source {
-    All,
-    Drawn(std::vec::IntoIter<u32>),
-    Drawing(Box<ChaCha8Rng>),
+    rng: Box<ChaCha8Rng>,
+    /// Where the parts begin: by a part of a block later than at whole multiples of their length, so
+    /// that no block is likelier than another where the length is no whole number.
+    shift: f64,
 }
 
 impl Sample {
     /// Chooses `count` of the blocks 0 to `total` - 1; all of them where there are not more.
     pub fn new(total: u32, count: u32, seed: u64) -> Sample {
-        let chosen = count.min(total);
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let source = if chosen == total {
-            Source::All
-        } else if chosen <= DRAWN_AT_ONCE {
-            let drawn = index::sample(&mut rng, total as usize, chosen as usize);
-            let mut blocks: Vec<u32> =
-                drawn.into_iter().filter_map(|b| u32::try_from(b).ok()).collect();
-            blocks.sort_unstable();
-            Source::Drawn(blocks.into_iter())
-        } else {
-            Source::Drawing(Box::new(rng))
-        };
-        Sample { total, chosen, next: 0, taken: 0, source }
+        let mut rng = Box::new(ChaCha8Rng::seed_from_u64(seed));
+        let shift = rng.random();
+        Sample { total, chosen: count.min(total), taken: 0, rng, shift }
+    }
+
+    /// The first block of a part.
+    fn part(&self, number: u32) -> u32 {
+        if number == 0 || number >= self.chosen {
+            return if number == 0 { 0 } else { self.total };
+        }
+        let length = f64::from(self.total) / f64::from(self.chosen);
+        (f64::from(number) * length + self.shift) as u32
     }
 
     /// All blocks of a relation that has `total`.
@@ -158,29 +152,16 @@ impl Iterator for Sample {
     type Item = BlockNumber;
 
     fn next(&mut self) -> Option<BlockNumber> {
-        match &mut self.source {
-            Source::Drawn(blocks) => blocks.next().map(BlockNumber),
-            Source::All => {
-                let block = self.next;
-                (block < self.total).then(|| {
-                    self.next += 1;
-                    BlockNumber(block)
-                })
-            }
-            // Knuth's algorithm S: each block with the probability that is left for it
-            Source::Drawing(rng) => {
-                while self.taken < self.chosen && self.next < self.total {
-                    let block = self.next;
-                    self.next += 1;
-                    let (left, wanted) = (self.total - block, self.chosen - self.taken);
-                    if rng.random_range(0..left) < wanted {
-                        self.taken += 1;
-                        return Some(BlockNumber(block));
-                    }
-                }
-                None
-            }
+        if self.taken >= self.chosen {
+            return None;
         }
+        if self.is_all() {
+            self.taken += 1;
+            return Some(BlockNumber(self.taken - 1));
+        }
+        let (first, end) = (self.part(self.taken), self.part(self.taken + 1));
+        self.taken += 1;
+        Some(BlockNumber(self.rng.random_range(first..end.max(first + 1))))
     }
 }
 
@@ -213,18 +194,24 @@ mod tests {
 
     #[test]
     fn every_block_is_as_likely_as_any_other() {
-        for (total, count) in [(50, 10), (DRAWN_AT_ONCE + 50_000, DRAWN_AT_ONCE + 10_000)] {
-            // in ten equal parts of the relation about the same number of chosen blocks
-            let mut parts = [0f64; 10];
-            let seeds = if total == 50 { 2000 } else { 1 };
+        for (total, count) in [(50, 10), (21, 20), (30, 7), (1000, 999)] {
+            let seeds = 20_000;
+            let mut drawn = vec![0f64; total as usize];
             for seed in 0..seeds {
                 for block in Sample::new(total, count, seed) {
-                    parts[(u64::from(block.0) * 10 / u64::from(total)) as usize] += 1.0;
+                    drawn[block.0 as usize] += 1.0;
                 }
             }
-            let mean = f64::from(count) * seeds as f64 / 10.0;
-            assert!(parts.iter().all(|n| (n / mean - 1.0).abs() < 0.05), "{parts:?}");
+            let mean = f64::from(count) * seeds as f64 / f64::from(total);
+            assert!(drawn.iter().all(|n| (n / mean - 1.0).abs() < 0.08), "{total}: {drawn:?}");
         }
+    }
+
+    #[test]
+    fn every_part_has_its_block() {
+        let blocks: Vec<u32> = Sample::new(1000, 10, 7).map(|block| block.0).collect();
+        let parts: Vec<u32> = blocks.iter().map(|block| block.saturating_sub(1) / 100).collect();
+        assert_eq!(parts, (0..10).collect::<Vec<_>>(), "{blocks:?}");
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! Estimates from a sample of blocks, with 95 % confidence intervals.
 //!
-//! Blocks are drawn without repetition. A total is the ratio of its sum over the sample to the
+//! Blocks are drawn without repetition, one of each of as many parts of the relation; what parts have
+//! in common only narrows what is left to chance, and is not counted on. A total is the ratio of its sum over the sample to the
 //! number of blocks read, times the blocks of the relation. The variance of a ratio is that of its
 //! residuals between blocks (or clusters of them), with the correction for finite populations; the
 //! quantile is Student's, moved by the residuals' skewness (Johnson).

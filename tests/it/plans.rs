@@ -88,7 +88,18 @@ fn a_sample_reads_the_chunks_of_its_values_alone() {
          FROM pg_class WHERE relname = 't' \\gexec",
     );
     assert!(explained.contains("Seq Scan"), "{explained}");
-    let sample = ["advise-threshold", "t", "-c", "v", "--sample", "1 block", "--format", "json"];
+    let sample = [
+        "advise-threshold",
+        "t",
+        "-c",
+        "v",
+        "--sample",
+        "1 block",
+        "--seed",
+        "2",
+        "--format",
+        "json",
+    ];
     let (output, read) = reads(&database, &sample);
     let report: Value = serde_json::from_str(&output).unwrap();
     let rows = report["sample"]["rows"].as_u64().unwrap();
