@@ -9,7 +9,7 @@ use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::{Settings, TupleTarget};
 use crate::model::toast::{Column, Table};
-use crate::server::catalog::Relation;
+use crate::server::catalog::{Relation, is_toastable};
 
 /// Why a column cannot be advised on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -52,33 +52,9 @@ pub enum ColumnError {
     NoColumns { relation: String },
 }
 
-fn allowed(relation: &Relation) -> String {
-    let names: Vec<String> = columns(relation)
-        .filter_map(|index| relation.desc.attributes.get(index))
-        .map(|column| format!("\"{}\"", column.name))
-        .collect();
-    if names.is_empty() {
-        "The relation has no column that can be toasted.".into()
-    } else {
-        format!("Columns that can be toasted are {}.", names.join(", "))
-    }
-}
-
-fn columns(relation: &Relation) -> impl Iterator<Item = usize> + use<'_> {
-    relation.desc.attributes.iter().enumerate().filter_map(|(index, column)| {
-        (!column.dropped && column.length == Length::Varlena && is_toastable(column))
-            .then_some(index)
-    })
-}
-
-/// Types with storage PLAIN of their own, such as `oidvector`, take no other.
-fn is_toastable(column: &crate::disk::desc::Attribute) -> bool {
-    crate::disk::types::by_oid(column.type_oid).is_none_or(|t| t.storage != Storage::Plain)
-}
-
 /// All columns whose storage can be chosen; at least one.
 pub fn toastable_columns(relation: &Relation) -> Result<Vec<usize>, ColumnError> {
-    let found: Vec<usize> = columns(relation).collect();
+    let found: Vec<usize> = relation.toastable().collect();
     if found.is_empty() {
         return Err(ColumnError::NoColumns { relation: relation.display_name() });
     }
@@ -100,7 +76,7 @@ pub fn named_columns(relation: &Relation, names: &[String]) -> Result<Vec<usize>
             return Err(ColumnError::Unknown {
                 column: column_name,
                 relation: relation_name,
-                allowed: allowed(relation),
+                allowed: relation.toastable_hint(),
             });
         };
         let type_name = column.type_name.clone();
@@ -109,7 +85,7 @@ pub fn named_columns(relation: &Relation, names: &[String]) -> Result<Vec<usize>
                 column: column_name,
                 relation: relation_name,
                 type_name,
-                allowed: allowed(relation),
+                allowed: relation.toastable_hint(),
             });
         }
         if !is_toastable(column) {
@@ -117,7 +93,7 @@ pub fn named_columns(relation: &Relation, names: &[String]) -> Result<Vec<usize>
                 column: column_name,
                 relation: relation_name,
                 type_name,
-                allowed: allowed(relation),
+                allowed: relation.toastable_hint(),
             });
         }
         if !found.contains(&index) {

@@ -8,8 +8,8 @@ use super::connect::Client;
 use super::sql::{quote_literal, quote_qualified};
 use super::toasters::TOAST_RELATIONS;
 use crate::codec::Method;
-use crate::disk::Oid;
 use crate::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
+use crate::disk::{Oid, types};
 
 /// `relkind` of a relation whose tuples can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +91,33 @@ impl Relation {
     pub fn display_name(&self) -> String {
         format!("{}.{}", self.schema, self.name)
     }
+
+    /// The indexes of the columns whose storage can be chosen.
+    pub(crate) fn toastable(&self) -> impl Iterator<Item = usize> + use<'_> {
+        self.desc.attributes.iter().enumerate().filter_map(|(index, column)| {
+            (!column.dropped && column.length == Length::Varlena && is_toastable(column))
+                .then_some(index)
+        })
+    }
+
+    /// For whoever has named another column.
+    pub(crate) fn toastable_hint(&self) -> String {
+        let names: Vec<String> = self
+            .toastable()
+            .filter_map(|index| self.desc.attributes.get(index))
+            .map(|column| format!("\"{}\"", column.name))
+            .collect();
+        if names.is_empty() {
+            "The relation has no column that can be toasted.".into()
+        } else {
+            format!("Columns that can be toasted are {}.", names.join(", "))
+        }
+    }
+}
+
+/// Types with storage PLAIN of their own, such as `oidvector`, take no other.
+pub(crate) fn is_toastable(column: &Attribute) -> bool {
+    types::by_oid(column.type_oid).is_none_or(|t| t.storage != Storage::Plain)
 }
 
 /// Everything about the relation `oid`; `None` if it was dropped meanwhile.

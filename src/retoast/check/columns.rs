@@ -35,7 +35,10 @@ pub(crate) async fn targets(
             .enumerate()
             .find(|(_, column)| !column.dropped && column.name == *wanted);
         let Some((index, column)) = found else {
-            return Err(no_column(relation, wanted));
+            return Err(Refusal::Usage(format!(
+                "column \"{wanted}\" of relation \"{name}\" does not exist\nHINT:  {}",
+                relation.toastable_hint()
+            )));
         };
         if targets.iter().any(|target| target.index == index) {
             continue;
@@ -67,21 +70,6 @@ pub(crate) async fn targets(
         });
     }
     Ok(targets)
-}
-
-/// Names the columns that could have been meant.
-fn no_column(relation: &Relation, wanted: &str) -> Refusal {
-    let columns = relation.desc.attributes.iter();
-    let toastable = columns.filter(|column| !column.dropped && column.length == Length::Varlena);
-    let names: Vec<String> = toastable.map(|column| format!("\"{}\"", column.name)).collect();
-    let hint = match names.as_slice() {
-        [] => "It has no column that can be toasted.".to_owned(),
-        names => format!("Columns that can be toasted are {}.", names.join(", ")),
-    };
-    let name = relation.display_name();
-    Refusal::Usage(format!(
-        "column \"{wanted}\" of relation \"{name}\" does not exist\nHINT:  {hint}"
-    ))
 }
 
 /// All columns whose values may be out of line and are moved as they are. Those of the others stay where they are.
