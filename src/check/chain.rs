@@ -46,7 +46,7 @@ fn leads_to(ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Option<u16> {
 }
 
 fn tuple_at<'p>(page: &Page<'p>, item: u16) -> Option<HeapTuple<'p>> {
-    let (_, pointer) = page.line_pointers().nth(usize::from(item).checked_sub(1)?)?;
+    let pointer = page.line_pointer(item)?;
     if pointer.state != LinePointerState::Normal {
         return None;
     }

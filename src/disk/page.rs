@@ -191,6 +191,11 @@ impl<'a> Page<'a> {
         })
     }
 
+    /// The line pointer of this number, from 1 on; `None` if there are not so many.
+    pub(crate) fn line_pointer(&self, number: u16) -> Option<LinePointer> {
+        Some(self.line_pointers().nth(usize::from(number).checked_sub(1)?)?.1)
+    }
+
     /// The bytes of the tuple that a normal line pointer addresses.
     pub fn tuple_bytes(&self, item: LinePointer) -> Result<&'a [u8], ItemError> {
         let LinePointer { offset, length, .. } = item;

@@ -257,9 +257,8 @@ pub fn chunk_on_page(
         PageState::New => return Ok(None),
         PageState::Used(page) => page,
     };
-    let find = |number: u16| page.line_pointers().find(|(n, _)| *n == number).map(|(_, i)| i);
-    let item = match find(tid.item) {
-        Some(item) if item.state == LinePointerState::Redirect => find(item.offset),
+    let item = match page.line_pointer(tid.item) {
+        Some(item) if item.state == LinePointerState::Redirect => page.line_pointer(item.offset),
         item => item,
     };
     let Some(item) = item.filter(|item| item.state == LinePointerState::Normal) else {
