@@ -7,7 +7,18 @@ use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize, TUPLE_H
 use crate::disk::max_align;
 
 /// Bytes of a chunk's tuple besides its data: header, `chunk_id`, `chunk_seq`, varlena header.
-const CHUNK_OVERHEAD: usize = max_align(TUPLE_HEADER_SIZE) + 4 + 4 + VARLENA_HEADER_SIZE as usize;
+pub(crate) const CHUNK_OVERHEAD: usize =
+    max_align(TUPLE_HEADER_SIZE) + 4 + 4 + VARLENA_HEADER_SIZE as usize;
+
+/// `REL_TRUNCATE_MINIMUM` and `REL_TRUNCATE_FRACTION` (vacuumlazy.c).
+const TRUNCATE_MINIMUM: u32 = 1000;
+const TRUNCATE_FRACTION: u32 = 16;
+
+/// The fewest empty pages at the end of so many for which VACUUM truncates (`should_attempt_truncation`,
+/// vacuumlazy.c).
+pub(crate) fn truncated_for(pages: u32) -> u32 {
+    TRUNCATE_MINIMUM.min(pages / TRUNCATE_FRACTION).max(1)
+}
 
 /// Whether pages that were left with room are found again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -109,7 +109,8 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     let width = style.width();
     let relation = printable(&table.relation);
     let first = if table.keeps {
-        format!("{relation}, compact: {}", retoast_compact::headline(table))
+        let ended = retoast_compact::headline(table).unwrap_or_else(|| headline(table));
+        format!("{relation}, compact: {ended}")
     } else {
         format!(
             "{relation}, {} to {}: {}",
@@ -217,14 +218,13 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
             .map(|table| part(table))
             .try_fold(0u64, |all, one| Some(all.saturating_add(one?)))
     };
-    let longest = tables.iter().map(|table| table.elapsed_ms).fold(0, u64::saturating_add);
     let mut net = format!(
         "{name}: {} before, {} now (heap, TOAST, indexes); {} {} in {:.1} s; ",
         size(sum(|table| table.before.sum())),
         size(sum(|table| table.after.sum())),
         rows(sum(|table| table.rows_stored)),
         done_to(tables),
-        longest as f64 / 1000.0
+        sum(|table| table.elapsed_ms) as f64 / 1000.0
     );
     match (known(|table| table.rewrite_gives_bytes), known(|table| table.vacuum_gives_bytes)) {
         (Some(0), _) => net.push_str("neither VACUUM nor VACUUM FULL would give anything back."),

@@ -7,20 +7,20 @@ use super::units::{counted, size};
 use crate::retoast::compact::result::{FileEnd, FileReport};
 use crate::retoast::result::{Outcome, TableReport};
 
-/// How a compaction alone ended, by the last looks at its files.
-pub(super) fn headline(table: &TableReport) -> String {
+/// How a compaction alone ended, by the last looks at its files; `None` if it did not come to its end.
+pub(super) fn headline(table: &TableReport) -> Option<String> {
     let spare: u64 = table.compaction.iter().map(|file| file.spare).sum();
     match table.outcome {
         Outcome::Complete | Outcome::Unverified => {
-            "complete: less is to spare than a round has to give back".to_owned()
+            Some("complete: less is to spare than a round has to give back".to_owned())
         }
         Outcome::Incomplete if table.hides_rows => {
-            "incomplete: rows that row security hides were not moved".to_owned()
+            Some("incomplete: rows that row security hides were not moved".to_owned())
         }
-        Outcome::Incomplete => format!("incomplete: {} could still be given back", size(spare)),
-        Outcome::Stopped => "stopped on request".to_owned(),
-        Outcome::Planned => "planned only: nothing was changed".to_owned(),
-        Outcome::Failed => "failed: an error ended it".to_owned(),
+        Outcome::Incomplete => {
+            Some(format!("incomplete: {} could still be given back", size(spare)))
+        }
+        Outcome::Stopped | Outcome::Planned | Outcome::Failed => None,
     }
 }
 

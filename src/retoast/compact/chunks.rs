@@ -8,20 +8,19 @@ use super::room::{Block, Room, taken};
 use crate::disk::Oid;
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::VARLENA_HEADER_SIZE;
+use crate::model::pages::CHUNK_OVERHEAD;
 use crate::retoast::pace::manners::Work;
 use crate::retoast::sql::compact;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::scanner::transaction;
 use crate::retoast::sweep::table::Sweep;
 use crate::server::LiveError;
-use crate::server::snapshot;
+use crate::server::snapshot::{self, Moment};
 
 /// Blocks that one statement looks at.
 const SOME: u32 = 4096;
 /// Values that are moved in one round at the most, for they are kept in memory.
 const MOST_VALUES: usize = 2_000_000;
-/// Bytes of a chunk's tuple besides `chunk_data`: aligned header, `chunk_id`, `chunk_seq`.
-const CHUNK_OVERHEAD: usize = 24 + 4 + 4;
 
 /// Values with chunks behind the end, by their number in the TOAST relation.
 #[derive(Debug, Clone, Default)]
@@ -63,9 +62,7 @@ fn chunks_of(page: PageSize, bytes: u64) -> impl Iterator<Item = u32> {
     let rest = Some(bytes % whole).filter(|&rest| rest > 0);
     // enough of them to see how they fill pages
     let full = (bytes / whole).min(64);
-    let tuple = |bytes: u64| {
-        taken(CHUNK_OVERHEAD + VARLENA_HEADER_SIZE as usize + usize::try_from(bytes).unwrap_or(0))
-    };
+    let tuple = |bytes: u64| taken(CHUNK_OVERHEAD + usize::try_from(bytes).unwrap_or(0));
     (0..full).map(move |_| tuple(whole)).chain(rest.map(tuple))
 }
 
@@ -90,7 +87,9 @@ impl Sweep<'_> {
             for row in &rows {
                 let (block, size, count): (i64, i32, i64) =
                     (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-                let tuple = CHUNK_OVERHEAD + usize::try_from(size).unwrap_or(0);
+                // pg_column_size counts the header of chunk_data
+                let header = VARLENA_HEADER_SIZE as usize;
+                let tuple = CHUNK_OVERHEAD - header + usize::try_from(size).unwrap_or(0);
                 let block = found.entry(unsigned(block)).or_default();
                 block.add_some(page, taken(tuple), unsigned(count));
             }
@@ -109,7 +108,7 @@ impl Sweep<'_> {
             }
         }
         sizes.sort_unstable();
-        let mut sample = Sample::default();
+        let mut sample = Sample::new(page, 100);
         for (_, bytes) in sizes {
             chunks_of(page, bytes).for_each(|chunk| sample.add(chunk));
         }
@@ -173,22 +172,30 @@ impl Sweep<'_> {
         &self,
         sql: &str,
     ) -> Result<Option<Vec<tokio_postgres::Row>>, RunError> {
+        self.look_by(async |_| Ok(self.reader.client().query_typed(sql, &[]).await?)).await
+    }
+
+    /// As [`look`](Self::look), by what is done on the reading connection in its transaction's snapshot.
+    pub(super) async fn look_by<T>(
+        &self,
+        work: impl AsyncFn(Moment) -> Result<T, LiveError>,
+    ) -> Result<Option<T>, RunError> {
         self.keeper.pass(Work::Scan, &self.writer, self.watch).await?;
         if self.stopped() {
             return Ok(None);
         }
-        let ask = async || -> Result<Vec<tokio_postgres::Row>, LiveError> {
-            snapshot::begin(&self.reader).await?;
+        let ask = async || -> Result<T, LiveError> {
+            let moment = snapshot::begin(&self.reader).await?;
             let client = self.reader.client();
-            match client.query_typed(sql, &[]).await {
-                Ok(rows) => {
+            match work(moment).await {
+                Ok(found) => {
                     snapshot::end(client).await?;
-                    Ok(rows)
+                    Ok(found)
                 }
                 Err(error) => {
                     // if that fails too the connection is gone, as the next query will say
                     let _ = snapshot::abandon(client).await;
-                    Err(error.into())
+                    Err(error)
                 }
             }
         };

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crate::retoast::pace::speed::{BESIDE_OTHERS, smoothed};
+
 /// What moving a row costs besides its bytes, in bytes.
 const ROW: u64 = 400;
 /// What the first transaction moves, in the same.
 const FIRST: f64 = 200_000.0;
-/// Of its time, what a transaction takes beside other active sessions.
-const BESIDE_OTHERS: f64 = 0.1;
 
 /// Something that is moved whole.
 pub(crate) trait Piece {
@@ -67,7 +67,7 @@ impl Pace {
     pub(crate) fn took<P: Piece>(&mut self, pieces: &[P], time: Duration) {
         let ms = (time.as_secs_f64() * 1000.0).max(0.05);
         let now = pieces.iter().map(cost).sum::<u64>() as f64 / ms;
-        self.speed = Some(self.speed.map_or(now, |old| 0.7 * old + 0.3 * now));
+        self.speed = Some(smoothed(self.speed, now));
     }
 }
 

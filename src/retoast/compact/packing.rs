@@ -1,43 +1,43 @@
 //! How full pages get where tuples are stored one after the other (pure).
 
+use crate::disk::layout::{LINE_POINTER_SIZE, PageSize};
+use crate::model::pages::{Fill, Filler};
+
 /// Tuples of a sample at the most.
 const MOST: usize = 20_000;
 
-/// A sample of tuples in the order in which they are stored.
-#[derive(Debug, Clone, Default)]
+/// A sample of tuples, stored one after the other into empty pages: room that is left behind is used only once
+/// there are no empty pages any more.
+#[derive(Debug, Clone)]
 pub(super) struct Sample {
-    lengths: Vec<u32>,
+    filler: Filler,
+    tuples: usize,
+    bytes: u64,
 }
 
 impl Sample {
+    /// Of a relation with this fillfactor, in percent.
+    pub(super) fn new(page: PageSize, fillfactor: u32) -> Sample {
+        let fillfactor = u8::try_from(fillfactor).unwrap_or(100);
+        Sample { filler: Filler::new(page, fillfactor, Fill::Append), tuples: 0, bytes: 0 }
+    }
+
     /// Adds a tuple that takes so many bytes of a page, unless there are enough.
     pub(super) fn add(&mut self, taken: u32) {
-        if self.lengths.len() < MOST {
-            self.lengths.push(taken);
+        if self.tuples < MOST {
+            self.filler.put((taken as usize).saturating_sub(LINE_POINTER_SIZE));
+            self.tuples += 1;
+            self.bytes += u64::from(taken);
         }
     }
 
     /// The part of a page that is filled, of which so many bytes can be.
     pub(super) fn filled(&self, usable: u32) -> f64 {
-        filled(usable, &self.lengths)
-    }
-}
-
-/// As `RelationGetBufferForTuple` (hio.c) fills empty pages: a tuple goes to the page that the one before went to, if
-/// it fits there, else to the next. Room that is left behind is used only once there are no empty pages any more.
-fn filled(usable: u32, tuples: &[u32]) -> f64 {
-    let (mut pages, mut left, mut all) = (0u64, 0u32, 0u64);
-    for &tuple in tuples {
-        let tuple = tuple.min(usable);
-        if tuple > left {
-            pages += 1;
-            left = usable;
+        if self.filler.pages() < 2 {
+            return 1.0;
         }
-        left -= tuple;
-        all += u64::from(tuple);
+        self.bytes as f64 / (self.filler.filled_pages() * f64::from(usable)).max(1.0)
     }
-    let bytes = (pages * u64::from(usable)).saturating_sub(u64::from(left));
-    if pages < 2 { 1.0 } else { all as f64 / bytes.max(1) as f64 }
 }
 
 #[cfg(test)]
@@ -45,6 +45,12 @@ mod tests {
     use super::*;
 
     const USABLE: u32 = 8168;
+
+    fn filled(usable: u32, tuples: &[u32]) -> f64 {
+        let mut sample = Sample::new(PageSize::DEFAULT, 100);
+        tuples.iter().for_each(|&taken| sample.add(taken));
+        sample.filled(usable)
+    }
 
     #[test]
     fn four_full_chunks_fill_a_page_and_rows_of_just_over_half_of_one_do_not() {
@@ -63,9 +69,9 @@ mod tests {
 
     #[test]
     fn a_sample_has_an_end() {
-        let mut sample = Sample::default();
-        (0..20_000).for_each(|_| sample.add(2036));
-        assert_eq!(sample.lengths.len(), MOST);
+        let mut sample = Sample::new(PageSize::DEFAULT, 100);
+        (0..30_000).for_each(|_| sample.add(2036));
+        assert_eq!(sample.tuples, MOST);
         assert!(sample.filled(USABLE) > 0.99);
     }
 }

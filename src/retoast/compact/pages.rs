@@ -11,15 +11,12 @@ use super::pace::Piece;
 use super::part::{File, Found};
 use super::room::Room;
 use crate::disk::Oid;
-use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::sql::compact;
 use crate::retoast::sweep::batch::Done;
 use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::refused::Reason;
 use crate::retoast::sweep::scanner::address;
 use crate::retoast::sweep::table::Sweep;
 use crate::retoast::sweep::verify::Stored;
-use crate::server::LiveError;
 
 /// Blocks that one statement looks at.
 const SOME: u32 = 4096;
@@ -91,25 +88,8 @@ impl File for HeapFile<'_, '_> {
     }
 
     async fn move_pieces(&self, pieces: &[FullPage], verify: bool) -> Result<Done, RunError> {
-        let sweep = self.sweep;
-        match self.try_batch(pieces, verify).await {
-            Err(RunError::Live(LiveError::Server(error))) => {
-                if kind(&error) == Kind::Fatal {
-                    return Err(error.into());
-                }
-                sweep.rollback(0).await?;
-                Ok(match kind(&error) {
-                    Kind::Busy => Done::Busy,
-                    _ => Done::Refused(Reason::of(&error, sweep.options.show_details)),
-                })
-            }
-            Err(error) => {
-                // if that fails too the connection is gone, as the next statement will say
-                let _ = sweep.rollback(0).await;
-                Err(error)
-            }
-            done => done,
-        }
+        let tried = self.try_batch(pieces, verify).await;
+        self.sweep.settled(0, tried, true).await
     }
 }
 

@@ -6,9 +6,10 @@ use rand::RngExt;
 
 use super::pace::{Pace, Piece};
 use super::result::{FileEnd, FileReport};
-use super::room::{Room, truncated_for};
+use super::room::Room;
 use super::rounds::{Action, End, Event, Rounds, Tuning};
 use crate::disk::Oid;
+use crate::model::pages::truncated_for;
 use crate::retoast::pace::manners::Work;
 use crate::retoast::result::{SkippedRow, TableReport};
 use crate::retoast::sql::compact;

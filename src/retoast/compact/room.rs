@@ -4,6 +4,7 @@
 use super::packing::Sample;
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
 use crate::disk::max_align;
+use crate::model::pages::truncated_for;
 
 /// Records kept of a relation at the most; each is of as many blocks as that takes.
 const MOST_CELLS: u32 = 1 << 18;
@@ -16,9 +17,6 @@ const LEVELS: usize = 64;
 const FULLEST: f64 = 0.98;
 /// Fewer blocks are not worth a round.
 const LEAST: u32 = 8;
-/// `REL_TRUNCATE_MINIMUM` and `REL_TRUNCATE_FRACTION` (vacuumlazy.c): VACUUM does not truncate for less.
-const TRUNCATE_MINIMUM: u32 = 1000;
-const TRUNCATE_FRACTION: u32 = 16;
 
 /// Bytes that a tuple of so many bytes takes of a page.
 pub(crate) fn taken(tuple: usize) -> u32 {
@@ -85,11 +83,6 @@ impl Layout {
 pub(crate) fn least_gain(blocks: u32, min_gain: f64) -> u32 {
     let part = (f64::from(blocks) * min_gain).ceil() as u32;
     part.max(truncated_for(blocks)).max(LEAST)
-}
-
-/// The fewest empty blocks at the end for which VACUUM truncates (`should_attempt_truncation`).
-pub(crate) fn truncated_for(blocks: u32) -> u32 {
-    TRUNCATE_MINIMUM.min(blocks / TRUNCATE_FRACTION).max(1)
 }
 
 impl Block {

@@ -9,7 +9,9 @@ use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use super::pace::{Pace, Piece};
-use super::room::{Layout, least_gain, truncated_for};
+use super::room::{Layout, least_gain};
+use crate::model::pages::truncated_for;
+use crate::retoast::pace::speed::after_timeouts;
 
 /// Passes of a round at the most: others may put rows behind the end as fast as they are moved.
 const MOST_PASSES: u32 = 30;
@@ -246,8 +248,7 @@ impl<P: Piece + Clone> Rounds<P> {
             Event::Busy => {
                 self.retries += 1;
                 self.busy += 1;
-                let wait = 50.0 * f64::from(1u32 << self.busy.min(6)) * (0.5 + jitter);
-                self.sleep = Some((Duration::from_millis(wait as u64), Wait::Lock));
+                self.sleep = Some((after_timeouts(self.busy, jitter), Wait::Lock));
                 let pieces = std::mem::take(&mut self.under_way);
                 // what never gets its locks is left to the next pass
                 if self.busy < BUSY {

@@ -18,7 +18,6 @@ use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::walk::{Item, items};
 use crate::model::visibility::Visibility;
-use crate::retoast::pace::manners::Work;
 use crate::retoast::sql::{Target, compact};
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::machine::CHUNK;
@@ -29,7 +28,6 @@ use crate::server::LiveError;
 use crate::server::functions;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::{Placement, Probe};
-use crate::server::snapshot;
 
 /// Bytes of a tuple's header and null bitmap, where only functions tell of it.
 const HEADER: u64 = 24;
@@ -202,8 +200,9 @@ impl Sweep<'_> {
     pub(super) async fn heap_room(&self) -> Result<Option<Room>, RunError> {
         let Some(blocks) = self.blocks(self.ready.relation.oid).await? else { return Ok(None) };
         let page = self.server.page_size;
-        let mut room = Room::new(page, blocks, fillfactor(&self.ready.relation.options));
-        let mut sample = Sample::default();
+        let fillfactor = fillfactor(&self.ready.relation.options);
+        let mut room = Room::new(page, blocks, fillfactor);
+        let mut sample = Sample::new(page, fillfactor);
         for some in ranges(0..blocks, CHUNK) {
             let mut found: HashMap<u32, Block> = HashMap::new();
             match &self.source {
@@ -235,39 +234,21 @@ impl Sweep<'_> {
 
     async fn heap_pages(&self, blocks: &Range<u32>) -> Result<Option<Pages>, RunError> {
         let ScanSource::Pages(pageinspect) = &self.source else { return Ok(None) };
-        self.keeper.pass(Work::Scan, &self.writer, self.watch).await?;
-        if self.stopped() {
-            return Ok(None);
-        }
-        let read = async || -> Result<Pages, LiveError> {
-            let moment = snapshot::begin(&self.reader).await?;
-            let pages = async {
-                let mut reader = PageReader::new(
-                    Arc::clone(&self.reader),
-                    pageinspect,
-                    self.server.page_size,
-                    self.ready.relation.quoted(),
-                    moment.snapshot,
-                )
-                .await?;
-                // the table may have been truncated since
-                let end = blocks.end.min(reader.block_count().await?);
-                let list: Vec<BlockNumber> = (blocks.start..end).map(BlockNumber).collect();
-                reader.read(&list).await
-            };
-            match pages.await {
-                Ok(pages) => {
-                    snapshot::end(self.reader.client()).await?;
-                    Ok(pages)
-                }
-                Err(error) => {
-                    // if that fails too the connection is gone, as the next query will say
-                    let _ = snapshot::abandon(self.reader.client()).await;
-                    Err(error)
-                }
-            }
-        };
-        self.tried("reading", read).await
+        self.look_by(async |moment| {
+            let mut reader = PageReader::new(
+                Arc::clone(&self.reader),
+                pageinspect,
+                self.server.page_size,
+                self.ready.relation.quoted(),
+                moment.snapshot,
+            )
+            .await?;
+            // the table may have been truncated since
+            let end = blocks.end.min(reader.block_count().await?);
+            let list: Vec<BlockNumber> = (blocks.start..end).map(BlockNumber).collect();
+            reader.read(&list).await
+        })
+        .await
     }
 
     /// A tuple's values in the TOAST relation.
@@ -316,10 +297,6 @@ impl Sweep<'_> {
         &self,
         blocks: &Range<u32>,
     ) -> Result<Option<Vec<(ItemPointer, usize)>>, RunError> {
-        self.keeper.pass(Work::Scan, &self.writer, self.watch).await?;
-        if self.stopped() {
-            return Ok(None);
-        }
         let relation = &self.ready.relation;
         let probe = Probe::new(self.server, relation);
         let asked: Vec<usize> = relation
@@ -331,31 +308,16 @@ impl Sweep<'_> {
             .map(|(index, _)| index)
             .collect();
         let limit = self.server.page_size.toast_tuple_threshold() as u64;
-        let ask = async || -> Result<Vec<(ItemPointer, usize)>, LiveError> {
-            snapshot::begin(&self.reader).await?;
-            let client = self.reader.client();
-            match functions::rows(client, &probe, &asked, blocks).await {
-                Ok(rows) => {
-                    snapshot::end(client).await?;
-                    Ok(rows
-                        .iter()
-                        .map(|row| {
-                            let sizes = row
-                                .values
-                                .iter()
-                                .map(|told| (told.value.stored_size.unwrap_or(0), told.placement));
-                            (row.ctid, in_row(row.bytes, sizes.collect(), limit))
-                        })
-                        .collect())
-                }
-                Err(error) => {
-                    // if that fails too the connection is gone, as the next query will say
-                    let _ = snapshot::abandon(client).await;
-                    Err(error)
-                }
-            }
-        };
-        self.tried("reading", ask).await
+        let told = self
+            .look_by(async |_| functions::rows(self.reader.client(), &probe, &asked, blocks).await)
+            .await?;
+        let Some(rows) = told else { return Ok(None) };
+        let lengths = rows.iter().map(|row| {
+            let sizes =
+                row.values.iter().map(|told| (told.value.stored_size.unwrap_or(0), told.placement));
+            (row.ctid, in_row(row.bytes, sizes.collect(), limit))
+        });
+        Ok(Some(lengths.collect()))
     }
 }
 

@@ -11,14 +11,11 @@ use super::part::{File, Found};
 use super::room::Room;
 use super::rows::Mover;
 use crate::disk::Oid;
-use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::sql::{self, compact};
 use crate::retoast::sweep::batch::Done;
 use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::refused::Reason;
 use crate::retoast::sweep::table::Sweep;
 use crate::retoast::sweep::verify::Stored;
-use crate::server::LiveError;
 use crate::server::connect::{Client, Statement};
 
 /// Old versions are pruned before an update where the rows' pages are no more than this, and so many times as
@@ -118,24 +115,7 @@ impl ToastFile<'_, '_> {
             self.has_copies.set(true);
         }
         let tried = self.try_batch(rows, by_copy, verify).await;
-        match tried {
-            Err(RunError::Live(LiveError::Server(error))) => {
-                if kind(&error) == Kind::Fatal {
-                    return Err(error.into());
-                }
-                sweep.rollback(0).await?;
-                Ok(match kind(&error) {
-                    Kind::Busy => Done::Busy,
-                    _ => Done::Refused(Reason::of(&error, sweep.options.show_details)),
-                })
-            }
-            Err(error) => {
-                // if that fails too the connection is gone, as the next statement will say
-                let _ = sweep.rollback(0).await;
-                Err(error)
-            }
-            done => done,
-        }
+        sweep.settled(0, tried, true).await
     }
 
     async fn try_batch(

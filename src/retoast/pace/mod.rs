@@ -1,7 +1,7 @@
 //! When the sweep waits for others.
 //!
 //! * [`manners`], [`window`]: the rules (pure).
-//! * [`garbage`]: what the sweep has left behind for vacuum (pure).
+//! * [`garbage`]: what the sweep has left behind for vacuum (pure); [`speed`]: how much a transaction does (pure).
 //! * [`space`]: where a table and the WAL grow, and what is free there.
 //! * [`gauges`]: what is measured; [`measuring`]: by which connection; [`keeper`]: measuring and waiting.
 //! * [`control`]: what is asked from outside; [`lock_tries`]: locks in short tries;
@@ -16,5 +16,6 @@ pub mod lock_tries;
 pub mod manners;
 pub mod measuring;
 pub mod space;
+pub(crate) mod speed;
 pub(crate) mod stuck;
 pub mod window;

@@ -3,6 +3,7 @@
 use tokio_postgres::types::Type;
 
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
+use crate::model::pages::truncated_for;
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::catalog::Relation;
@@ -15,10 +16,6 @@ use crate::server::toasters::TOAST_RELATIONS;
 const SAMPLE: i64 = 256;
 /// Pages that are read at the most to find the last row of a relation.
 const MOST_READ: i64 = 32 * 1024;
-/// VACUUM cuts off no fewer pages than this (`REL_TRUNCATE_MINIMUM`, vacuumlazy.c)...
-const LEAST_CUT: i64 = 1000;
-/// ...unless they are this part of the relation (`REL_TRUNCATE_FRACTION`, vacuumlazy.c).
-const CUT_PART: i64 = 16;
 
 /// Nobody waits long for a figure.
 const LIMITS: &str = "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'";
@@ -76,8 +73,8 @@ fn bytes_of(pages: i64, page: PageSize) -> u64 {
 
 /// How many of so many empty pages at the end VACUUM cuts off.
 fn cut_off(empty: i64, pages: i64) -> i64 {
-    let cuts = empty > 0 && (empty >= LEAST_CUT || empty >= pages / CUT_PART);
-    if cuts { empty } else { 0 }
+    let least = truncated_for(u32::try_from(pages).unwrap_or(u32::MAX));
+    if empty >= i64::from(least) { empty } else { 0 }
 }
 
 /// Pages at the end without a row; at the most as many as are looked at.

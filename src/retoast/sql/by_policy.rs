@@ -8,7 +8,7 @@
 
 use std::fmt::Write;
 
-use super::Target;
+use super::{GIVES, Target};
 use crate::disk::layout::PageSize;
 use crate::model::policy::MethodChoice;
 use crate::server::sql::quote_identifier;
@@ -155,9 +155,7 @@ pub fn update(table: &str, targets: &[Target], methods: &[MethodChoice]) -> Stri
         .collect();
     format!(
         "WITH done AS (UPDATE ONLY {table} AS t SET {} FROM pg_temp.{NAME} AS p WHERE t.ctid = p.k \
-         AND p.b = pg_catalog.pg_current_xact_id() RETURNING t.ctid) \
-         SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, \
-         coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{{}}') FROM done",
+         AND p.b = pg_catalog.pg_current_xact_id() RETURNING t.ctid) {GIVES}",
         set.join(", ")
     )
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use super::Target;
+use super::{GIVES, Target, update_unlocked};
 use crate::server::sql::{in_blocks, quote_identifier};
 
 /// The temporary table through which values pass that the columns would store otherwise than they are.
@@ -86,9 +86,6 @@ fn bases(targets: &[Target]) -> Vec<String> {
     bases.into_iter().map(|base| format!("{0} = t.{0}", quote_identifier(base))).collect()
 }
 
-const GIVES: &str = "SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, \
-     coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done";
-
 /// Columns whose values are set, with the number of the parameter that has the addresses of their rows.
 fn set(targets: &[Target]) -> impl Iterator<Item = (usize, &Target)> {
     targets.iter().filter(|target| target.base.is_none()).enumerate().map(|(at, t)| (at + 2, t))
@@ -116,14 +113,7 @@ pub(crate) fn move_values(table: &str, targets: &[Target], touch: &str) -> Strin
     if assign.is_empty() {
         assign.push(format!("{0} = t.{0}", quote_identifier(touch)));
     }
-    format!(
-        "WITH done AS (UPDATE ONLY {table} AS t SET {} WHERE t.ctid = ANY (ARRAY(\
-         SELECT l.ctid FROM ONLY {table} AS l WHERE l.ctid = ANY ({}) \
-         AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' \
-         FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) {GIVES}",
-        assign.join(", "),
-        addresses(1)
-    )
+    update_unlocked(table, &assign.join(", "), &format!("l.ctid = ANY ({})", addresses(1)))
 }
 
 /// The temporary table for values that keep a form which the columns' settings would not give them. It
@@ -192,13 +182,9 @@ pub(crate) fn move_copies(table: &str, targets: &[Target]) -> String {
 /// the row's own page as long as there is room, and else to the first page that has any.
 pub(crate) fn shift(table: &str, column: &str) -> String {
     let column = quote_identifier(column);
-    format!(
-        "WITH done AS (UPDATE ONLY {table} AS t SET {column} = t.{column} WHERE t.ctid = ANY (ARRAY(\
-         SELECT l.ctid FROM ONLY {table} AS l WHERE l.ctid >= $1::pg_catalog.text::pg_catalog.tid \
-         AND l.ctid < $2::pg_catalog.text::pg_catalog.tid \
-         AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' \
-         FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) {GIVES}"
-    )
+    let rows = "l.ctid >= $1::pg_catalog.text::pg_catalog.tid \
+         AND l.ctid < $2::pg_catalog.text::pg_catalog.tid";
+    update_unlocked(table, &format!("{column} = t.{column}"), rows)
 }
 
 /// The addresses of the rows between `$1` and `$2` that nobody else has locked.

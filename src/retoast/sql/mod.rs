@@ -249,15 +249,22 @@ pub fn hashes(table: &str, targets: &[Target], whole_rows: bool) -> String {
 /// computed from the version that the statement itself has locked. Finds no row where the transaction did
 /// not begin as [`begin`] says. Gives the number of rows, the transaction and the rows' new addresses.
 pub fn update(table: &str, targets: &[Target]) -> String {
+    let rows = "l.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])";
+    update_unlocked(table, &assignments(targets).join(", "), rows)
+}
+
+/// What an update `done` gives of its rows: their number, the transaction, and their new addresses.
+const GIVES: &str = "SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, \
+     coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done";
+
+/// Updates those rows of the table, named `l` in the condition on them, that nobody else has locked. Finds none
+/// where the transaction did not begin as [`begin`] says.
+fn update_unlocked(table: &str, set: &str, rows: &str) -> String {
     format!(
-        "WITH done AS (UPDATE ONLY {table} AS t SET {} WHERE t.ctid = ANY (ARRAY(\
-         SELECT l.ctid FROM ONLY {table} AS l \
-         WHERE l.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
+        "WITH done AS (UPDATE ONLY {table} AS t SET {set} WHERE t.ctid = ANY (ARRAY(\
+         SELECT l.ctid FROM ONLY {table} AS l WHERE {rows} \
          AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' \
-         FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) \
-         SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, \
-         coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{{}}') FROM done",
-        assignments(targets).join(", ")
+         FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) {GIVES}"
     )
 }
 

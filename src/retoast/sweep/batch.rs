@@ -46,14 +46,26 @@ impl Sweep<'_> {
             Some(condition) => self.insist(job, rows, verify, condition).await,
             None => self.try_batch(job, rows, verify).await,
         };
+        // a commit that was sent already has rolled it back
+        let open = insist_on.is_some() || !self.goes_at_once(verify);
+        self.settled(job, tried, open).await
+    }
+
+    /// What became of a transaction that was tried, which is rolled back after an error. `open`: whether one of
+    /// the server leaves it open.
+    pub(in crate::retoast) async fn settled(
+        &self,
+        job: usize,
+        tried: Result<Done, RunError>,
+        open: bool,
+    ) -> Result<Done, RunError> {
         match tried {
             Err(RunError::Live(LiveError::Server(error))) => {
                 let kind = kind(&error);
                 if kind == Kind::Fatal {
                     return Err(error.into());
                 }
-                // its commit was sent already, and rolled it back
-                if insist_on.is_some() || !self.goes_at_once(verify) {
+                if open {
                     self.rollback(job).await?;
                 }
                 Ok(match kind {

@@ -17,6 +17,7 @@ use std::time::Duration;
 pub use self::terms::{Action, End, Event, Left, Reason, Row, Tuning};
 use self::work::{Batch, Work};
 use crate::disk::ItemPointer;
+use crate::retoast::pace::speed::{after_timeouts, smoothed};
 
 /// Blocks that a scan reads at a time.
 pub const CHUNK: u32 = 256;
@@ -301,8 +302,7 @@ impl Machine {
                 let batch = self.ended(job);
                 self.retries += 1;
                 self.busy += 1;
-                let wait = 50.0 * f64::from(1u32 << self.busy.min(6)) * (0.5 + jitter);
-                self.sleep = Some((Duration::from_millis(wait as u64), Reason::LockTimeout));
+                self.sleep = Some((after_timeouts(self.busy, jitter), Reason::LockTimeout));
                 // a batch that never gets its locks is left to the next scan
                 if self.busy < 5 {
                     self.queue.push_front(batch);
@@ -336,7 +336,7 @@ impl Machine {
         self.busy = 0;
         self.longest_batch = self.longest_batch.max(took);
         let Batch { rows: done, insists, .. } = self.ended(job);
-        // an insisting batch writes all rows of a block: whether it got at the one it is for, a scan says
+        // an insisting batch may write all rows of a block: whether it got at those it is for, a scan says
         self.stored += if insists { 0 } else { rows };
         let before = done.iter().filter_map(|row| self.own.get(&row.xmin)).max();
         self.own.insert(xid, before.map_or(1, |tries| tries.saturating_add(1)));
@@ -346,7 +346,7 @@ impl Machine {
         self.vacuum_due |= self.unvacuumed > self.vacuum_limit();
         let ms = (took.as_secs_f64() * 1000.0).max(0.05);
         let now = done.len() as f64 / ms;
-        self.speed = Some(self.speed.map_or(now, |old| 0.7 * old + 0.3 * now));
+        self.speed = Some(smoothed(self.speed, now));
     }
 
     /// Bytes of old row versions after which the table is vacuumed.

@@ -3,10 +3,8 @@
 use super::Machine;
 use super::terms::Row;
 use super::work::Batch;
+use crate::retoast::pace::speed::BESIDE_OTHERS;
 
-/// The part of its time that a batch takes while other sessions are active: whoever waits for a processor
-/// or a row that it holds waits as much less.
-const BESIDE_OTHERS: f64 = 0.1;
 /// Rows that a batch has beside others all the same, if it has them at all: with fewer, what every batch
 /// costs however small it is would be most of what the others bear.
 const FEWEST_BESIDE_OTHERS: f64 = 16.0;

@@ -130,7 +130,7 @@ pub enum Action {
     Scan(Range<u32>),
     /// Have this job store these rows anew in one transaction.
     Batch(usize, Vec<Row>),
-    /// Have this job re-toast all rows of the one block that these are in, and wait for those that others
+    /// Have this job re-toast these rows of one block, wherever they are by then, and wait for those that others
     /// hold: rows that are changed so often that no scan's address holds until the batch.
     Insist(usize, Vec<Row>),
     /// Have this job vacuum the table.
