@@ -47,8 +47,13 @@ pub fn sql(
     out
 }
 
-/// The command that re-toasts the column's values as `wanted`.
-pub fn command(target: CommandTarget<'_>, present: &Settings, wanted: &Settings) -> String {
+/// The command that re-toasts the column's values as `wanted`, and `compacts` the files then.
+pub fn command(
+    target: CommandTarget<'_>,
+    present: &Settings,
+    wanted: &Settings,
+    compacts: bool,
+) -> String {
     let mut out = format!(
         "toastctl retoast {} --column{}{}",
         shell_quoted(&format!("{}.{}", pattern(target.schema), pattern(target.table))),
@@ -71,6 +76,9 @@ pub fn command(target: CommandTarget<'_>, present: &Settings, wanted: &Settings)
     }
     if wanted.target != present.target {
         out.push_str(&format!(" --target {}", wanted.target));
+    }
+    if compacts {
+        out.push_str(" --compact");
     }
     out
 }
@@ -126,7 +134,8 @@ mod tests {
                 all.push_str(&statement);
                 all.push('\n');
             }
-            all.push_str(&command(target, &present, &wanted));
+            let compacts = wanted.storage == Storage::External;
+            all.push_str(&command(target, &present, &wanted, compacts));
             all.push_str("\n\n");
         }
         insta::assert_snapshot!(all, @r#"
@@ -135,7 +144,7 @@ mod tests {
         toastctl retoast public.docs --column js --toaster lz4 --target 4080
 
         ALTER TABLE "My Schema"."it's" ALTER COLUMN "a""b" SET STORAGE EXTERNAL;
-        toastctl retoast '"My Schema"."it'\''s"' --column 'a"b' --toaster external
+        toastctl retoast '"My Schema"."it'\''s"' --column 'a"b' --toaster external --compact
 
         ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE MAIN;
         ALTER TABLE "public"."docs" ALTER COLUMN "js" SET COMPRESSION lz4;

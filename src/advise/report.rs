@@ -168,7 +168,10 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             sql: chosen
                 .map(|s| commands::sql(target, &variants.present, &s.settings, gathered.page))
                 .unwrap_or_default(),
-            command: chosen.map(|s| commands::command(target, &variants.present, &s.settings)),
+            command: chosen.map(|s| {
+                let compacts = caveats::pays_to_compact(&s.figures, &gathered.files, gathered.page);
+                commands::command(target, &variants.present, &s.settings, compacts)
+            }),
         },
         notes: notes(gathered, &shown, scale)
             .into_iter()
@@ -267,8 +270,8 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
     let mut notes = Vec::new();
     notes.push(
         "Settings do not change what is stored already; toastctl retoast rewrites it. Sizes are those \
-         of freshly written files; the files that retoast leaves are smaller only once they are \
-         written anew (VACUUM FULL, pg_repack)."
+         of freshly written files; the files that retoast leaves are as small only once they are \
+         compacted (retoast --compact) or written anew (VACUUM FULL, pg_repack)."
             .to_owned(),
     );
     if shown.get(PRESENT).is_some_and(|s| s.name.ends_with("(as set)")) {
@@ -295,7 +298,7 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
     if packed > 0.0 && files.total_bytes as f64 > packed * 1.1 {
         notes.push(format!(
             "The files hold {} more than the live rows need: dead rows and free space, which no \
-             setting changes.",
+             setting changes; retoast --compact gives back what is free.",
             size(files.total_bytes.saturating_sub(packed as u64))
         ));
     }

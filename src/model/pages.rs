@@ -20,6 +20,15 @@ pub(crate) fn truncated_for(pages: u32) -> u32 {
     TRUNCATE_MINIMUM.min(pages / TRUNCATE_FRACTION).max(1)
 }
 
+/// The fewest pages of so many that are worth a round of compaction: this part of them, and no less than
+/// VACUUM truncates for.
+pub(crate) fn least_gain(pages: u32, part: f64) -> u32 {
+    // fewer are not worth a round
+    const LEAST: u32 = 8;
+    let part = (f64::from(pages) * part).ceil() as u32;
+    part.max(truncated_for(pages)).max(LEAST)
+}
+
 /// Whether pages that were left with room are found again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fill {
@@ -407,5 +416,15 @@ mod tests {
         assert_eq!(ToastIndex::of(PAGE, 30_000), ToastIndex { pages: 84, levels: 2 });
         assert_eq!(ToastIndex::of(PAGE, 0), ToastIndex { pages: 1, levels: 0 });
         assert_eq!(ToastIndex::of(PAGE, 1), ToastIndex { pages: 2, levels: 1 });
+    }
+
+    #[test]
+    fn what_vacuum_does_not_truncate_for_is_no_gain() {
+        assert_eq!(
+            (truncated_for(10), truncated_for(1_600), truncated_for(1 << 20)),
+            (1, 100, 1_000)
+        );
+        assert_eq!(least_gain(1_600, 0.02), 100);
+        assert_eq!(least_gain(1 << 20, 0.02), 20_972);
     }
 }

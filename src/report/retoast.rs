@@ -226,14 +226,16 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         done_to(tables),
         sum(|table| table.elapsed_ms) as f64 / 1000.0
     );
+    let is_compacted = tables.iter().all(|table| !table.compaction.is_empty());
+    let rewriting = if is_compacted { "" } else { "--compact, " };
     match (known(|table| table.rewrite_gives_bytes), known(|table| table.vacuum_gives_bytes)) {
         (Some(0), _) => net.push_str("neither VACUUM nor VACUUM FULL would give anything back."),
         (Some(all), Some(0)) => net.push_str(&format!(
-            "VACUUM FULL or pg_repack would give back about {}, VACUUM nothing.",
+            "{rewriting}VACUUM FULL or pg_repack would give back about {}, VACUUM nothing.",
             size(all)
         )),
         (Some(all), Some(at_end)) => net.push_str(&format!(
-            "VACUUM (INDEX_CLEANUP ON) would give back {}, VACUUM FULL or pg_repack about {}.",
+            "VACUUM (INDEX_CLEANUP ON) would give back {}, {rewriting}VACUUM FULL or pg_repack about {}.",
             size(at_end),
             size(all)
         )),

@@ -4,7 +4,7 @@
 use super::packing::Sample;
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
 use crate::disk::max_align;
-use crate::model::pages::truncated_for;
+use crate::model::pages::least_gain;
 
 /// Records kept of a relation at the most; each is of as many blocks as that takes.
 const MOST_CELLS: u32 = 1 << 18;
@@ -15,8 +15,6 @@ const USED: f64 = 0.97;
 /// Levels by which blocks are counted as full, and the part of blocks that are no fuller than the fullest are.
 const LEVELS: usize = 64;
 const FULLEST: f64 = 0.98;
-/// Fewer blocks are not worth a round.
-const LEAST: u32 = 8;
 
 /// Bytes that a tuple of so many bytes takes of a page.
 pub(crate) fn taken(tuple: usize) -> u32 {
@@ -77,12 +75,6 @@ impl Layout {
     pub(crate) fn pays(self, min_gain: f64) -> bool {
         self.spare() >= least_gain(self.blocks, min_gain)
     }
-}
-
-/// The least that is worth a round: the part that was asked for, and no less than VACUUM truncates for.
-pub(crate) fn least_gain(blocks: u32, min_gain: f64) -> u32 {
-    let part = (f64::from(blocks) * min_gain).ceil() as u32;
-    part.max(truncated_for(blocks)).max(LEAST)
 }
 
 impl Block {
@@ -349,15 +341,5 @@ mod tests {
         assert_eq!(room.layout().last, 3 * MOST_CELLS);
         assert_eq!(room.layout().end, 3);
         assert_eq!(room.live(), u64::from(CHUNK));
-    }
-
-    #[test]
-    fn what_vacuum_does_not_truncate_for_is_no_gain() {
-        assert_eq!(
-            (truncated_for(10), truncated_for(1_600), truncated_for(1 << 20)),
-            (1, 100, 1_000)
-        );
-        assert_eq!(least_gain(1_600, 0.02), 100);
-        assert_eq!(least_gain(1 << 20, 0.02), 20_972);
     }
 }

@@ -9,8 +9,8 @@ use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use super::pace::{Pace, Piece};
-use super::room::{Layout, least_gain};
-use crate::model::pages::truncated_for;
+use super::room::Layout;
+use crate::model::pages::{least_gain, truncated_for};
 use crate::retoast::pace::speed::after_timeouts;
 
 /// Passes of a round at the most: others may put rows behind the end as fast as they are moved.
