@@ -14,6 +14,7 @@ use crate::model::policy::{MethodChoice, Policy};
 use crate::report::format::Format;
 use crate::retoast::compact::wish::Files;
 use crate::retoast::goal::toaster::Toaster;
+use crate::retoast::reindex::wish::Reindex;
 use crate::retoast::sweep::options::Verify;
 
 /// Arguments of `retoast`.
@@ -30,13 +31,13 @@ pub struct RetoastArgs {
         short = 'c',
         long = "column",
         value_name = "COLUMN",
-        required_unless_present_any = ["from_toaster", "compact"]
+        required_unless_present_any = ["from_toaster", "compact", "reindex"]
     )]
     pub columns: Vec<String>,
 
     /// What is to store the values: pglz, lz4, external, main, extended or plain; main takes a
     /// method too, as in main=lz4; or a toaster of pg_toaster
-    #[arg(long, value_name = "TOASTER", required_unless_present_any = ["policy", "from_toaster", "compact"])]
+    #[arg(long, value_name = "TOASTER", required_unless_present_any = ["policy", "from_toaster", "compact", "reindex"])]
     pub toaster: Option<ToasterArg>,
 
     /// Give everything that this toaster of pg_toaster stores back to the default one, in all tables
@@ -98,6 +99,14 @@ pub struct RetoastArgs {
     #[arg(long, value_name = "PERCENT", default_value = "2", requires = "compact",
           help_heading = "Compaction", value_parser = percent)]
     pub min_gain: f64,
+
+    /// Rebuild indexes of the table and of its TOAST relation beside others, one at a time, after all else:
+    /// those of more than 1.3 times what a fresh one would take (bloated, also without a value), all, or none
+    /// (never, the default), and then the report names the bloated ones. Alone it leaves rows as they are
+    #[arg(long, value_name = "WHICH", value_enum, num_args = 0..=1, require_equals = true,
+          default_value = "never", default_missing_value = "bloated", hide_default_value = true,
+          conflicts_with = "from_toaster", help_heading = "Indexes")]
+    pub reindex: ReindexArg,
 
     /// Leave the settings of columns and table as they are
     #[arg(long)]
@@ -251,10 +260,26 @@ Standbys replay that lock. Rounds go on while each gives back --min-gain; exit c
 found less than that to spare. Values keep form and method; one whose column would store it otherwise passes \
 through a temporary table (this takes the TEMPORARY privilege), and only an uncompressed value in a column that \
 compresses is tried again. How full pages get is the server's affair: values of just over some chunks leave \
-room that nothing fits. Indexes get new entries and do not get shorter (REINDEX INDEX CONCURRENTLY). Rows may \
+room that nothing fits. Indexes get new entries and do not get shorter (--reindex). Rows may \
 be updated dozens of times on their way off a page, which subscribers and triggers that cannot be silenced \
 see; where triggers fire each row is updated once for each pass. It works in one session, whatever --jobs. \
 Positions of chunks are read from the TOAST relation itself, by a superuser or a member of pg_read_all_data.
+
+Indexes: what a fresh btree would take is computed from a sample of its pages; without pages (pageinspect, as a \
+superuser) from what VACUUM has counted, where all entries have one size and equal keys share none. It is not \
+known of other access methods and where equal keys share entries; only --reindex=all rebuilds these. A \
+rebuild is REINDEX INDEX CONCURRENTLY: rows are read and written meanwhile; VACUUM, ANALYZE, ALTER TABLE and \
+the like on the relation wait. It takes room for the new index, as much WAL, and as much again for sorting. Dead \
+rows are vacuumed first if they are many. It begins when the transactions under way that use the relation or \
+have a snapshot have ended, and is cancelled, and tried again up to twice, if one of others keeps it waiting for 20 s \
+(--max-wait, if that is less), if it keeps another session waiting, and on a stop. A cancelled rebuild \
+leaves an invalid index, <name>_ccnew or <name>_ccold, which is dropped at once, unless transactions of others \
+stand in the way here too: then it is reported with the statement that drops it. After a kill of this program \
+together with its session or the server such an index is there still. With --checkpoint the next run \
+with the same file drops it: the file says which rebuilds were begun. Without it, and where the file names another \
+index, nobody can tell whose it is, so it is reported and stays. Indexes of exclusion constraints cannot be \
+rebuilt so, nor those of the TOAST relation by an owner without pg_read_all_data. PostgreSQL itself runs index \
+expressions as the table's owner, who cannot use it for other rights; they have to name schemas, as above.
 
 Serialization: a REPEATABLE READ or SERIALIZABLE transaction that updates a row which was re-toasted after \
 its snapshot fails with SQLSTATE 40001, as after any UPDATE, and has to be tried again. In a trial 0.35 % \
@@ -320,6 +345,27 @@ impl From<CompactArg> for Files {
             CompactArg::Toast => Files::Toast,
             CompactArg::Heap => Files::Heap,
             CompactArg::All => Files::All,
+        }
+    }
+}
+
+/// `--reindex`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ReindexArg {
+    /// None
+    Never,
+    /// Those of more than 1.3 times what a fresh one would take
+    Bloated,
+    /// All that can be
+    All,
+}
+
+impl From<ReindexArg> for Reindex {
+    fn from(arg: ReindexArg) -> Reindex {
+        match arg {
+            ReindexArg::Never => Reindex::Never,
+            ReindexArg::Bloated => Reindex::Bloated,
+            ReindexArg::All => Reindex::All,
         }
     }
 }

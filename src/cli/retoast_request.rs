@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::exit::Failure;
 use super::inspect::SourceArg;
-use super::retoast::{NewValues, RetoastArgs, ToasterArg};
+use super::retoast::{NewValues, ReindexArg, RetoastArgs, ToasterArg};
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::compact::wish::Compaction;
 use crate::retoast::goal::{Goal, Pluggable, PolicyGoal};
@@ -49,6 +49,7 @@ pub(super) fn request(args: &RetoastArgs) -> Result<Request, Failure> {
         compact: args
             .compact
             .map(|files| Compaction { files: files.into(), min_gain: args.min_gain }),
+        reindex: args.reindex.into(),
         wants: args.manners.wants(args.max_bloat, args.dry_run),
         parallel_tables: args.parallel_tables,
         checkpoint: args.checkpoint.clone(),
@@ -69,18 +70,19 @@ fn of_each(args: &RetoastArgs) -> Result<TableRequest, Failure> {
             method: args.method,
             new_extended: args.new_values == NewValues::Extended,
         }),
-        (None, None) if args.compact.is_some() => {
-            only_compact(args)?;
+        (None, None) if args.compact.is_some() || args.reindex != ReindexArg::Never => {
+            keeps_values(args)?;
             Goal::Keep
         }
         (None, None) => {
             return Err(Failure::usage(
-                "--toaster, --policy, --compact or --from-toaster is needed",
+                "--toaster, --policy, --compact, --reindex or --from-toaster is needed",
             ));
         }
     };
     Ok(TableRequest {
         columns: args.columns.clone(),
+        updates: goal != Goal::Keep || args.compact.is_some(),
         goal,
         target: args.target,
         no_alter: args.no_alter,
@@ -90,19 +92,22 @@ fn of_each(args: &RetoastArgs) -> Result<TableRequest, Failure> {
     })
 }
 
-/// Refuses what has nothing to do with a compaction.
-fn only_compact(args: &RetoastArgs) -> Result<(), Failure> {
+/// Refuses what has nothing to do with a compaction and with indexes.
+fn keeps_values(args: &RetoastArgs) -> Result<(), Failure> {
+    let no_rebuilds = args.reindex == ReindexArg::Never;
     let given = [
         ("--column", !args.columns.is_empty()),
         ("--target", args.target.is_some()),
         ("--no-alter", args.no_alter),
-        ("--checkpoint", args.checkpoint.is_some()),
+        // it remembers rebuilds that were begun
+        ("--checkpoint", args.checkpoint.is_some() && no_rebuilds),
         ("--enforce", args.enforce),
         ("--undo", args.undo),
     ];
+    let alone = if args.compact.is_some() { "--compact" } else { "--reindex" };
     match given.iter().find(|(_, given)| *given) {
         Some((option, _)) => Err(Failure::usage(format!(
-            "{option} goes with --toaster or --policy: --compact alone keeps what is stored as it is"
+            "{option} goes with --toaster or --policy: {alone} alone keeps what is stored as it is"
         ))),
         None => Ok(()),
     }

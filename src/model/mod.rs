@@ -6,12 +6,13 @@
 //! * [`settings`]: what a user chooses for a column; [`policy`]: which compressed values are kept.
 //! * [`toast`]: the toaster's algorithm, from values to stored forms.
 //! * [`trial`]: rows in which the toaster is called whatever the value.
-//! * [`pages`]: how tuples and chunks fill relations.
+//! * [`pages`]: how tuples and chunks fill relations; [`btree`]: how large a fresh index is.
 //! * [`cost`]: what storing and reading a value costs; [`pluggable`]: the same for other toasters.
 //! * [`estimate`]: from a sample of blocks to the relation.
 
 #![deny(missing_docs)]
 
+pub(crate) mod btree;
 pub mod cost;
 pub mod estimate;
 pub mod pages;

@@ -6,6 +6,7 @@
 //!   `inspect_largest`: the largest columns of several tables; [`anatomy`]: one value in every detail.
 //! * [`advise`]: the report of `advise-threshold`; `advise_csv`: its CSV; [`advise_plot`]: its charts.
 //! * [`retoast`]: the report of `retoast`; [`retoast_plan`]: what is expected;
+//!   `retoast_compact`, `retoast_indexes`: what became of files and indexes;
 //!   [`retoast_progress`]: how far it is.
 
 pub mod advise;
@@ -22,6 +23,7 @@ mod inspect_largest;
 pub mod inspect_sample;
 pub mod retoast;
 mod retoast_compact;
+mod retoast_indexes;
 pub mod retoast_plan;
 pub mod retoast_progress;
 pub mod table;

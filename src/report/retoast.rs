@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::format::{Format, json, json_lines};
 use super::retoast_compact;
+use super::retoast_indexes;
 use super::retoast_plan::lines as plan_lines;
 use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, size};
@@ -61,6 +62,9 @@ fn headline(table: &TableReport) -> String {
         Outcome::Incomplete if table.hides_rows => {
             "incomplete: rows that row security hides were not looked at".to_owned()
         }
+        Outcome::Incomplete if retoast_indexes::left(table) > 0 => {
+            retoast_indexes::incomplete(table)
+        }
         Outcome::Incomplete => "incomplete: some of the table could not be read".to_owned(),
         Outcome::Stopped => "stopped on request".to_owned(),
         Outcome::Planned => "planned only: nothing was changed".to_owned(),
@@ -108,7 +112,10 @@ fn tables(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()>
 fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()> {
     let width = style.width();
     let relation = printable(&table.relation);
-    let first = if table.keeps {
+    let first = if table.only_indexes {
+        let ended = retoast_indexes::headline(table).unwrap_or_else(|| headline(table));
+        format!("{relation}, reindex: {ended}")
+    } else if table.keeps {
         let ended = retoast_compact::headline(table).unwrap_or_else(|| headline(table));
         format!("{relation}, compact: {ended}")
     } else {
@@ -136,7 +143,11 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     if let Some(alter) = &table.alter_after {
         line("set at the end", alter)?;
     }
-    if was_swept(table) {
+    if table.only_indexes {
+        if was_swept(table) {
+            writeln!(out, "{}", wrapped(&retoast_indexes::work(table), width, 6))?;
+        }
+    } else if was_swept(table) {
         work_lines(table, width, out)?;
     } else {
         let what = if table.keeps { "move" } else { "re-toast" };
@@ -152,6 +163,7 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         )?;
     }
     retoast_compact::lines(table, width, out)?;
+    retoast_indexes::lines(table, width, out)?;
     if let Some(plan) = &table.plan {
         plan_lines(plan, width, out)?;
     }
@@ -219,11 +231,13 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
             .try_fold(0u64, |all, one| Some(all.saturating_add(one?)))
     };
     let mut net = format!(
-        "{name}: {} before, {} now (heap, TOAST, indexes); {} {} in {:.1} s; ",
+        "{name}: {} before, {} now (heap, TOAST, indexes); {}in {:.1} s; ",
         size(sum(|table| table.before.sum())),
         size(sum(|table| table.after.sum())),
-        rows(sum(|table| table.rows_stored)),
-        done_to(tables),
+        match tables.iter().all(|table| table.only_indexes) {
+            true => String::new(),
+            false => format!("{} {} ", rows(sum(|table| table.rows_stored)), done_to(tables)),
+        },
         sum(|table| table.elapsed_ms) as f64 / 1000.0
     );
     let is_compacted = tables.iter().all(|table| !table.compaction.is_empty());

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use super::retoast_indexes;
 use super::table::wrapped;
 use super::units::{counted, size};
 use crate::retoast::compact::result::{FileEnd, FileReport};
@@ -16,6 +17,12 @@ pub(super) fn headline(table: &TableReport) -> Option<String> {
         }
         Outcome::Incomplete if table.hides_rows => {
             Some("incomplete: rows that row security hides were not moved".to_owned())
+        }
+        Outcome::Incomplete
+            if retoast_indexes::left(table) > 0
+                && table.compaction.iter().all(|file| file.ended == FileEnd::Compact) =>
+        {
+            Some(retoast_indexes::incomplete(table))
         }
         Outcome::Incomplete => {
             Some(format!("incomplete: {} could still be given back", size(spare)))

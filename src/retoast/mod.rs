@@ -8,6 +8,7 @@
 //! * [`memory`]: what outlives a run, in files.
 //! * [`sweep`]: scans, batches and vacuums, as a machine without IO says.
 //! * [`compact`]: giving back to the file system what is empty inside the files.
+//! * [`reindex`]: rebuilding indexes that are much larger than fresh ones.
 //! * [`plan`]: what is expected of a sweep (pure); [`share`]: how much of a table complies with a policy.
 //! * [`departure`]: taking everything from a pluggable toaster, and the proof.
 //! * [`run`]: a run over the tables of a server: request, sessions, workers; [`sink`]: where their results go.
@@ -21,6 +22,7 @@ pub mod judge;
 pub mod memory;
 pub mod pace;
 pub mod plan;
+pub mod reindex;
 pub mod result;
 pub mod run;
 pub mod share;

@@ -6,6 +6,7 @@ use super::compact::result::FileReport;
 use super::departure::result::DepartureReport;
 use super::memory::since::Standing;
 use super::plan::Plan;
+use super::reindex::result::{IndexEnd, IndexReport};
 use super::sizes::Sizes;
 
 /// The name and version of the JSON form.
@@ -66,6 +67,13 @@ impl TableReport {
         self.peak = self.peak.max(earlier.peak);
         self.forms_before = earlier.forms_before;
         self.compaction_goes_on_from(earlier.compaction);
+        for index in earlier.indexes.into_iter().filter(|index| index.after.is_some()) {
+            match self.indexes.iter_mut().find(|now| now.index == index.index) {
+                Some(now) if now.ended == IndexEnd::Kept => *now = index,
+                Some(_) => {}
+                None => self.indexes.push(index),
+            }
+        }
         self.add_pauses(earlier.pauses);
     }
 
@@ -91,10 +99,26 @@ impl TableReport {
     }
 
     /// Adds what a compaction has done after the sweep that this is the report of.
-    pub(crate) fn then_compacted(&mut self, later: TableReport) {
+    pub(crate) fn then_compacted(&mut self, mut later: TableReport) {
         if self.outcome == Outcome::Complete {
             self.outcome = later.outcome;
         }
+        self.compaction = std::mem::take(&mut later.compaction);
+        self.then(later);
+    }
+
+    /// Adds what was done to indexes after what this is the report of.
+    pub(crate) fn then_reindexed(&mut self, mut later: TableReport) {
+        match (self.outcome, later.outcome) {
+            (_, Outcome::Complete | Outcome::Planned | Outcome::Unverified) => {}
+            (Outcome::Incomplete, Outcome::Incomplete) => {}
+            (_, worse) => self.outcome = worse,
+        }
+        self.indexes = std::mem::take(&mut later.indexes);
+        self.then(later);
+    }
+
+    fn then(&mut self, later: TableReport) {
         self.rows_verified += later.rows_verified;
         self.batches += later.batches;
         self.scans += later.scans;
@@ -108,7 +132,6 @@ impl TableReport {
         self.after = later.after;
         self.rows_refused += later.rows_refused;
         self.skipped.extend(later.skipped);
-        self.compaction = later.compaction;
         self.add_pauses(later.pauses);
         let new = later.notes.into_iter().filter(|note| !self.notes.contains(note));
         let new: Vec<String> = new.collect();
@@ -168,6 +191,9 @@ pub struct TableReport {
     /// Whether values were to stay as they are, and files to get shorter.
     #[serde(skip)]
     pub keeps: bool,
+    /// Whether indexes alone were to be rebuilt.
+    #[serde(skip)]
+    pub only_indexes: bool,
     /// How it ended.
     pub outcome: Outcome,
     /// What the scan went by: `pageinspect` or `functions`.
@@ -244,6 +270,9 @@ pub struct TableReport {
     pub skipped: Vec<SkippedRow>,
     /// With --compact, what was done to each file, in the order in which it was.
     pub compaction: Vec<FileReport>,
+    /// Indexes: with --reindex all that were looked at, in the order in which they were; else those that are
+    /// much larger than fresh ones.
+    pub indexes: Vec<IndexReport>,
     /// What is expected, if only a plan was asked for.
     pub plan: Option<Plan>,
     /// Whether the scans saw which values are out of line.

@@ -40,14 +40,19 @@ pub struct Pageinspect {
 }
 
 impl Pageinspect {
+    /// A function of it with its schema.
+    pub(crate) fn function(&self, name: &str) -> String {
+        format!("{}.{name}", quote_identifier(&self.schema))
+    }
+
     /// `get_raw_page` with its schema.
     pub fn get_raw_page(&self) -> String {
-        format!("{}.get_raw_page", quote_identifier(&self.schema))
+        self.function("get_raw_page")
     }
 
     /// `page_header` with its schema.
     pub fn page_header(&self) -> String {
-        format!("{}.page_header", quote_identifier(&self.schema))
+        self.function("page_header")
     }
 
     /// Whether blocks are numbered in bigint, since version 1.9; integer before.

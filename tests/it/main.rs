@@ -63,6 +63,8 @@ mod retoast_policy;
 mod retoast_pooler;
 mod retoast_proof;
 mod retoast_reach;
+mod retoast_reindex;
+mod retoast_reindex_around;
 mod retoast_settings;
 mod retoast_shapes;
 mod retoast_since;

@@ -33,6 +33,7 @@ async fn ready(client: &Client, server: &Server, oid: u32) -> Ready {
         allow_triggers: false,
         allow_row_security: false,
         trust_owner_code: false,
+        updates: true,
     };
     preflight::table(client, server, Oid(oid), &request).await.unwrap().unwrap()
 }

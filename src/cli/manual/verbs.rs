@@ -163,10 +163,17 @@ const RETOAST: Manual = Manual {
             "toastctl retoast orders --compact",
         ),
         ("How short the files would get", "toastctl retoast orders --compact --dry-run"),
+        (
+            "Rebuild bloated indexes beside the application",
+            "toastctl retoast orders --reindex --checkpoint orders.checkpoint",
+        ),
         ("Everything away from a pluggable toaster", "toastctl retoast --from-toaster my_toaster"),
     ],
     files: &[
-        ("FILE of --checkpoint", "How far scanning is; removed by hand."),
+        (
+            "FILE of --checkpoint",
+            "How far scanning is, and which rebuilds of indexes were begun; removed when all is done.",
+        ),
         ("FILE of --since", "What the last run that reached the policy has seen; written anew."),
         ("FILE of --pause-file, --stop-file", "Only looked for, never read or removed."),
     ],
@@ -190,7 +197,8 @@ const RETOAST: Manual = Manual {
         ),
         (
             "pg_read_all_data",
-            "(17 and later; before, a superuser and pageinspect) for --compact of the TOAST relation.",
+            "(17 and later; before, a superuser and pageinspect) for --compact of the TOAST relation; \
+             to rebuild its index.",
         ),
         (
             "a superuser and pageinspect",

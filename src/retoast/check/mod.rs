@@ -7,7 +7,8 @@
 //! * [`touch`]: where only dropped columns are to be cleared.
 //! * [`definition`]: settings and definition, read again while the sweep runs; [`difference`]: what is no longer
 //!   what it was.
-//! * [`privileges`]: what this user may do; `toast`: whether the TOAST relation can be looked at.
+//! * [`privileges`]: what this user may do; `toast`: whether the TOAST relation can be looked at;
+//!   `reindex`: whether indexes can be rebuilt.
 //! * [`seen_places`]: whether scans see which values are out of line, and whether that matters.
 //! * `owner`: whose code a sweep runs, and as whom.
 //! * [`parents`]: partitioned parents; [`origin`]: keeping subscribers out of it.
@@ -26,6 +27,7 @@ pub mod preflight;
 pub mod privileges;
 pub mod ready;
 pub mod refusal;
+pub(crate) mod reindex;
 pub(crate) mod seen;
 pub(crate) mod seen_places;
 pub mod shapes;

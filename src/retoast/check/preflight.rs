@@ -104,8 +104,10 @@ async fn look(
     let Some(relation) = catalog::describe(client, oid).await? else { return Ok(None) };
     let name = relation.display_name();
     kind(&relation)?;
-    published(client, &relation).await?;
-    if relation.row_security && !request.allow_row_security {
+    if request.updates {
+        published(client, &relation).await?;
+    }
+    if request.updates && relation.row_security && !request.allow_row_security {
         return refused(format!(
             "{name}: row security hides rows from this user, which would never be re-toasted\n\
              HINT:  Run as the owner or a role with BYPASSRLS, or use --allow-row-security."
@@ -113,8 +115,13 @@ async fn look(
     }
     let replica_role = can_be_replica(client).await?;
     // before the first statement on the table, for planning one may run code too
-    let role = owner::role(client, &relation, replica_role, request.trust_owner_code).await?;
-    let triggers_fire = triggers(client, &relation, replica_role, request.allow_triggers).await?;
+    let (role, triggers_fire) = match request.updates {
+        true => (
+            owner::role(client, &relation, replica_role, request.trust_owner_code).await?,
+            triggers(client, &relation, replica_role, request.allow_triggers).await?,
+        ),
+        false => (None, false),
+    };
     let default_method = Compression::ask(client).await?.default;
     let generated = generated(client, oid).await?;
     let mut targets = targets(client, &relation, request, &generated, default_method).await?;
@@ -125,7 +132,7 @@ async fn look(
     let follow = follow(client, &relation, &targets, &generated, default_method).await?;
     let mut notes = notes(&follow);
     let keeps = request.goal == Goal::Keep;
-    if keeps && server.has_toasters {
+    if keeps && request.updates && server.has_toasters {
         return refused(format!(
             "{name}: --compact does not know the pointers of pluggable toasters"
         ));
@@ -189,7 +196,11 @@ async fn look(
         Goal::Stock(_) | Goal::Pluggable(_) | Goal::Keep => None,
     };
     let alters = !changes.is_empty() || final_settings.as_ref().is_some_and(|last| !last.are_set);
-    match privileges::check(client, &relation, alters).await? {
+    let note = match request.updates {
+        true => privileges::check(client, &relation, alters).await?,
+        false => None,
+    };
+    match note {
         Some(note) if keeps => return refused(format!("{name}: {note}")),
         note => notes.extend(note),
     }

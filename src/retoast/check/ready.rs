@@ -19,6 +19,8 @@ pub struct TableRequest {
     pub goal: Goal,
     /// `toast_tuple_target`, if it is to be set.
     pub target: Option<u32>,
+    /// Whether rows are to be updated; else indexes alone are rebuilt.
+    pub updates: bool,
     /// Leave the settings as they are.
     pub no_alter: bool,
     /// Go on although triggers will fire.
@@ -33,6 +35,11 @@ impl TableRequest {
     /// The same with all values kept as they are by then.
     pub(crate) fn keeping(&self) -> TableRequest {
         TableRequest { columns: Vec::new(), goal: Goal::Keep, target: None, ..self.clone() }
+    }
+
+    /// The same with rows as they are too.
+    pub(crate) fn leaving_rows(&self) -> TableRequest {
+        TableRequest { updates: false, ..self.keeping() }
     }
 }
 

@@ -13,7 +13,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 impl Sweep<'_> {
     /// Vacuums by this statement, unless the table is locked just now.
-    pub(super) async fn vacuum_now(
+    pub(in crate::retoast) async fn vacuum_now(
         &self,
         sql: &str,
         report: &mut TableReport,

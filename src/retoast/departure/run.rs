@@ -171,6 +171,7 @@ impl DepartureRun<'_, '_> {
             allow_triggers: self.allow_triggers,
             allow_row_security: !self.options.row_security_off,
             trust_owner_code: self.trust_owner_code,
+            updates: true,
         };
         let Some((writer, others)) = self.writers.split_first() else {
             return Ok(Err("no connection".to_owned()));

@@ -46,6 +46,18 @@ struct Saved {
     #[serde(flatten)]
     sweep: Sweep,
     tables: Vec<Position>,
+    /// Indexes whose rebuild was begun and is not known to have ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    rebuilding: Vec<Rebuilding>,
+}
+
+/// An index of a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Rebuilding {
+    /// The table's OID.
+    oid: u32,
+    /// The index's name with its schema, quoted.
+    index: String,
 }
 
 /// Why a checkpoint cannot be used.
@@ -106,9 +118,12 @@ impl Checkpoint {
                 }
                 saved
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Saved { schema: SCHEMA.to_owned(), sweep, tables: Vec::new() }
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Saved {
+                schema: SCHEMA.to_owned(),
+                sweep,
+                tables: Vec::new(),
+                rebuilding: Vec::new(),
+            },
             Err(error) => {
                 return Err(CheckpointError::Io { action: "read", path: path.to_owned(), error });
             }
@@ -150,7 +165,44 @@ impl Checkpoint {
         if complete {
             saved.tables.retain(|table| table.place.oid != place.oid);
         }
-        if !saved.tables.is_empty() {
+        self.write_or_remove(saved)
+    }
+
+    /// A rebuild of an index of this table begins: what it may leave behind is this program's. The file is on disk
+    /// when this returns.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn rebuild_begins(&self, oid: u32, index: &str) -> Result<(), CheckpointError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let saved = &mut state.0;
+        let one = Rebuilding { oid, index: index.to_owned() };
+        if !saved.rebuilding.contains(&one) {
+            saved.rebuilding.push(one);
+        }
+        self.write(saved)
+    }
+
+    /// Nothing is left behind of an index's rebuild.
+    ///
+    /// # Errors
+    /// The file cannot be written or removed.
+    pub fn rebuild_ended(&self, oid: u32, index: &str) -> Result<(), CheckpointError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let saved = &mut state.0;
+        saved.rebuilding.retain(|one| (one.oid, one.index.as_str()) != (oid, index));
+        self.write_or_remove(saved)
+    }
+
+    /// Whether a rebuild of this index was begun, by this run or an earlier one, that may have left something
+    /// behind.
+    pub fn was_rebuilding(&self, oid: u32, index: &str) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0.rebuilding.iter().any(|one| (one.oid, one.index.as_str()) == (oid, index))
+    }
+
+    fn write_or_remove(&self, saved: &Saved) -> Result<(), CheckpointError> {
+        if !(saved.tables.is_empty() && saved.rebuilding.is_empty()) {
             return self.write(saved);
         }
         match std::fs::remove_file(&self.path) {
@@ -197,6 +249,25 @@ mod tests {
         open().end(PLACE, true).unwrap();
         assert!(!path.exists());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_rebuild_is_remembered_until_nothing_is_left_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("checkpoint");
+        let open = || Checkpoint::open(&path, sweep()).unwrap();
+        open().rebuild_begins(7, "s.i").unwrap();
+        assert!(open().was_rebuilding(7, "s.i"));
+        assert!(!open().was_rebuilding(8, "s.i") && !open().was_rebuilding(7, "s.j"));
+        // neither ends the other
+        open().at(PLACE, 5).unwrap();
+        open().end(PLACE, true).unwrap();
+        assert!(open().was_rebuilding(7, "s.i"));
+        open().at(PLACE, 5).unwrap();
+        open().rebuild_ended(7, "s.i").unwrap();
+        assert_eq!((open().start(PLACE), open().was_rebuilding(7, "s.i")), (5, false));
+        open().end(PLACE, true).unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

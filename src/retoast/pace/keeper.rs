@@ -233,6 +233,12 @@ impl Keeper {
         self.measuring.read(async |connection| stuck::wait_of(connection.client(), pid).await).await
     }
 
+    /// A process that a server process of ours keeps waiting.
+    pub(crate) async fn kept_waiting(&self, pid: i32) -> Result<Option<i32>, PaceError> {
+        let ask = async |c: &Connection| stuck::kept_waiting(c.client(), pid).await;
+        self.measuring.read(ask).await
+    }
+
     /// Whether other sessions were active of late, or might have been where that may not be seen.
     pub fn beside_others(&self) -> bool {
         let mut seen = None;

@@ -27,6 +27,11 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
+    /// Whether it is for a lock on a whole relation, which others queue for behind us.
+    pub(crate) fn is_for_relation(&self) -> bool {
+        self.event == "Lock relation"
+    }
+
     /// In words.
     pub(crate) fn text(&self) -> String {
         let holders: Vec<String> = self.holders.iter().map(ToString::to_string).collect();
@@ -54,6 +59,19 @@ pub(crate) async fn wait_of(client: &Client, pid: i32) -> Result<Option<Wait>, L
         .await?;
     let Some(row) = rows.first() else { return Ok(None) };
     Ok(Some(Wait { event: row.try_get(0)?, pid, holders: row.try_get(1)? }))
+}
+
+/// A server process that waits for a lock which `pid` holds, or for its transaction.
+pub(crate) async fn kept_waiting(client: &Client, pid: i32) -> Result<Option<i32>, LiveError> {
+    let rows = client
+        .query_typed(
+            "SELECT w.pid FROM (SELECT DISTINCT l.pid FROM pg_catalog.pg_locks AS l \
+               WHERE NOT l.granted AND l.pid <> $1) AS w \
+             WHERE $1 = ANY (pg_catalog.pg_blocking_pids(w.pid)) ORDER BY w.pid LIMIT 1",
+            &[(&pid, Type::INT4)],
+        )
+        .await?;
+    Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
 }
 
 /// What to do about a wait.

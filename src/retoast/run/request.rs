@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::compact::wish::Compaction;
 use crate::retoast::pace::keeper::Wants;
+use crate::retoast::reindex::wish::Reindex;
 use crate::retoast::sweep::options::Options;
 
 /// What is asked of a run; its parts do not contradict each other.
@@ -16,6 +17,8 @@ pub(crate) struct Request {
     pub(crate) options: Options,
     /// Whether files are to get shorter, after what is done to columns.
     pub(crate) compact: Option<Compaction>,
+    /// Which indexes are rebuilt, after that.
+    pub(crate) reindex: Reindex,
     /// What it leaves to others.
     pub(crate) wants: Wants,
     /// How many tables are swept side by side.

@@ -11,6 +11,7 @@ use super::request::{Request, Work};
 use super::sessions::Sessions;
 use super::source::{need_pages, source};
 use super::worker::Tables;
+use crate::retoast::check;
 use crate::retoast::check::kind::unfit;
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::{Ready, TableRequest};
@@ -23,6 +24,7 @@ use crate::retoast::memory::checkpoint::{self, Checkpoint};
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::pace::control::Control;
 use crate::retoast::pace::keeper::Keeper;
+use crate::retoast::reindex::wish::Reindex;
 use crate::retoast::sink::{Results, Swept};
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::watch::Watch;
@@ -103,6 +105,14 @@ impl Run<'_, '_> {
                 }
             }
         }
+        if self.request.reindex != Reindex::Never {
+            for ready in &tables {
+                let (client, server) = (self.sessions.first.client(), &self.sessions.server);
+                if let Err(refusal) = check::reindex::check(client, server, ready).await {
+                    return Err(self.sessions.failed(&refusal).await);
+                }
+            }
+        }
         if !options.dry_run {
             self.sessions.set_origin().await?;
         }
@@ -133,6 +143,7 @@ impl Run<'_, '_> {
             checkpoint: checkpoint.as_ref(),
             memory: memory.as_ref().filter(|_| !options.dry_run),
             compact: request.compact,
+            reindex: request.reindex,
             of_each,
             results: self.results,
             next: Cell::new(0),

@@ -15,6 +15,8 @@ use crate::retoast::goal::Goal;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
+use crate::retoast::reindex;
+use crate::retoast::reindex::wish::Reindex;
 use crate::retoast::result::{Outcome, TableReport};
 use crate::retoast::sink::Results;
 use crate::retoast::sweep::error::RunError;
@@ -41,6 +43,8 @@ pub(crate) struct Tables<'a, 'r> {
     pub(crate) memory: Option<&'a Remembered>,
     /// Whether files are to get shorter.
     pub(crate) compact: Option<Compaction>,
+    /// Which indexes are rebuilt, after that.
+    pub(crate) reindex: Reindex,
     /// What is asked of each table.
     pub(crate) of_each: &'a TableRequest,
     pub(crate) results: &'a Results<'r>,
@@ -48,7 +52,27 @@ pub(crate) struct Tables<'a, 'r> {
     pub(crate) next: Cell<usize>,
 }
 
+/// What is done to a table at a time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Task {
+    /// Values are stored anew.
+    Sweep,
+    /// Files get shorter.
+    Compact(Compaction),
+    /// Indexes are rebuilt.
+    Reindex(Reindex),
+}
+
 impl Tables<'_, '_> {
+    /// What is done to a table first.
+    fn first_task(&self) -> Task {
+        match (&self.of_each.goal, self.compact) {
+            (Goal::Keep, Some(wish)) => Task::Compact(wish),
+            (Goal::Keep, None) => Task::Reindex(self.reindex),
+            _ => Task::Sweep,
+        }
+    }
+
     fn take(&self) -> Option<(usize, &Ready)> {
         if self.sessions.stopped() {
             return None;
@@ -79,8 +103,8 @@ impl Tables<'_, '_> {
                     return self.results.failed(position, failed.placed(&name));
                 }
             };
-            let only = self.compact.filter(|_| self.of_each.goal == Goal::Keep);
-            let (mut report, mut ended) = self.sweep(&mut worker, ready, since, doubt, only).await;
+            let task = self.first_task();
+            let (mut report, mut ended) = self.sweep(&mut worker, ready, since, doubt, task).await;
             let mut failed = None;
             // at once: what follows may be stopped or killed
             if let (Some(memory), Some(report)) = (self.memory, &report)
@@ -88,10 +112,15 @@ impl Tables<'_, '_> {
             {
                 failed = Some(Failed::new(Kind::Incomplete, error.to_string()));
             }
-            if let (None, Some(wish), Some(swept), Ok(())) =
-                (only, self.compact, &mut report, &ended)
+            if let (Task::Sweep, Some(wish), Some(swept), Ok(())) =
+                (task, self.compact, &mut report, &ended)
             {
                 ended = self.then_compact(&mut worker, ready, wish, swept).await;
+            }
+            if let (Task::Sweep | Task::Compact(_), Some(done), Ok(())) =
+                (task, &mut report, &ended)
+            {
+                ended = self.then_reindex(&mut worker, ready, done).await;
             }
             if let Err(error) = ended {
                 self.begin_no_more();
@@ -122,10 +151,17 @@ impl Tables<'_, '_> {
         {
             report.outcome = Outcome::Unverified;
         }
-        let ScanSource::Pages(pageinspect) = self.source else { return };
         if matches!(report.outcome, Outcome::Planned | Outcome::Failed) {
             return;
         }
+        if self.reindex == Reindex::Never {
+            let (page, table) = (server.page_size, ready.relation.oid);
+            match reindex::run::bloated(&worker.reader, self.source, page, table).await {
+                Ok(bloated) => report.indexes = bloated,
+                Err(error) => tracing::debug!("{}: indexes: {error}", report.relation),
+            }
+        }
+        let ScanSource::Pages(pageinspect) = self.source else { return };
         let looked =
             free_space::look(&worker.reader, pageinspect, &ready.relation, server.page_size);
         match looked.await {
@@ -161,22 +197,12 @@ impl Tables<'_, '_> {
             }
         }
         // the sweep may have set columns otherwise than they were
-        let request = self.of_each.keeping();
-        let Some(writer) = worker.writers.first() else { return Ok(()) };
-        let (server, oid) = (&self.sessions.server, ready.relation.oid);
-        let looked = preflight::table(writer.client(), server, oid, &request).await;
-        let now = match looked {
+        let now = match self.as_now(worker, ready, &self.of_each.keeping()).await {
             Ok(Some(now)) => now,
-            Ok(None) => {
-                return Err(RunError::Altered("the table was dropped by somebody else".to_owned()));
-            }
-            Err(Refusal::Live(error)) => return Err(error.into()),
-            Err(Refusal::Lost(text)) => return Err(RunError::Lost(text)),
-            Err(Refusal::Usage(text) | Refusal::Refused(text)) => {
-                return Err(RunError::Altered(text));
-            }
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(error),
         };
-        let (report, ended) = self.sweep(worker, &now, None, None, Some(wish)).await;
+        let (report, ended) = self.sweep(worker, &now, None, None, Task::Compact(wish)).await;
         match report {
             Some(report) => swept.then_compacted(report),
             None if ended.is_err() => swept.outcome = Outcome::Failed,
@@ -185,14 +211,62 @@ impl Tables<'_, '_> {
         ended
     }
 
-    /// Sweeps one table, or compacts it, in as many sessions as it takes.
+    /// Rebuilds the indexes of a table that was worked on, unless that was stopped.
+    async fn then_reindex(
+        &self,
+        worker: &mut WorkerSessions,
+        ready: &Ready,
+        done: &mut TableReport,
+    ) -> Result<(), RunError> {
+        // a sweep that is not complete has more to add to them
+        let swept = !done.keeps && done.compaction.is_empty();
+        match done.outcome {
+            Outcome::Complete | Outcome::Unverified | Outcome::Planned => {}
+            Outcome::Incomplete if !swept => {}
+            Outcome::Incomplete | Outcome::Stopped | Outcome::Failed => return Ok(()),
+        }
+        if self.reindex == Reindex::Never {
+            return Ok(());
+        }
+        let Some(now) = self.as_now(worker, ready, &self.of_each.leaving_rows()).await? else {
+            return Ok(());
+        };
+        let (report, ended) =
+            self.sweep(worker, &now, None, None, Task::Reindex(self.reindex)).await;
+        match report {
+            Some(report) => done.then_reindexed(report),
+            None if ended.is_err() => done.outcome = Outcome::Failed,
+            None => {}
+        }
+        ended
+    }
+
+    /// Looks at a table again that was worked on.
+    async fn as_now(
+        &self,
+        worker: &WorkerSessions,
+        ready: &Ready,
+        request: &TableRequest,
+    ) -> Result<Option<Ready>, RunError> {
+        let Some(writer) = worker.writers.first() else { return Ok(None) };
+        let (server, oid) = (&self.sessions.server, ready.relation.oid);
+        match preflight::table(writer.client(), server, oid, request).await {
+            Ok(Some(now)) => Ok(Some(now)),
+            Ok(None) => Err(RunError::Altered("the table was dropped by somebody else".to_owned())),
+            Err(Refusal::Live(error)) => Err(error.into()),
+            Err(Refusal::Lost(text)) => Err(RunError::Lost(text)),
+            Err(Refusal::Usage(text) | Refusal::Refused(text)) => Err(RunError::Altered(text)),
+        }
+    }
+
+    /// Sweeps one table, or does another task to it, in as many sessions as it takes.
     async fn sweep(
         &self,
         worker: &mut WorkerSessions,
         ready: &Ready,
         since: Option<Since>,
         doubt: Option<Doubt>,
-        compact: Option<Compaction>,
+        task: Task,
     ) -> (Option<TableReport>, Result<(), RunError>) {
         let name = ready.relation.display_name();
         let seen_rows = SeenRows::default();
@@ -220,9 +294,10 @@ impl Tables<'_, '_> {
                 doubt: doubt.clone(),
                 watched,
             };
-            let (mut report, ended) = match compact {
-                Some(wish) => sweep.compact(wish).await,
-                None => sweep.run().await,
+            let (mut report, ended) = match task {
+                Task::Sweep => sweep.run().await,
+                Task::Compact(wish) => sweep.compact(wish).await,
+                Task::Reindex(wish) => sweep.reindex(wish).await,
             };
             watched = sweep.watched;
             ends = match &report {

@@ -16,6 +16,11 @@ pub(crate) fn shrink(table: &str) -> String {
     format!("VACUUM (INDEX_CLEANUP on, TRUNCATE true) {table}")
 }
 
+/// Removes what is left behind from table and indexes.
+pub(crate) fn tidy(table: &str) -> String {
+    format!("VACUUM (INDEX_CLEANUP on, TRUNCATE false) {table}")
+}
+
 /// Vacuums the table, and not its TOAST relation: room at that one's end must not be handed out again.
 pub(crate) fn vacuum_rows(table: &str) -> String {
     format!("VACUUM (TRUNCATE false, PROCESS_TOAST false) {table}")

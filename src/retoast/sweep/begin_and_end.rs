@@ -27,6 +27,7 @@ impl Sweep<'_> {
             toaster: self.ready.judge.choice(),
             policy: self.ready.judge.policy(),
             keeps: matches!(self.ready.judge, Judge::Keep),
+            only_indexes: false,
             outcome: Outcome::Planned,
             source: match self.source {
                 ScanSource::Pages(_) => "pageinspect",
@@ -66,6 +67,7 @@ impl Sweep<'_> {
             skipped: Vec::new(),
             pauses: Vec::new(),
             compaction: Vec::new(),
+            indexes: Vec::new(),
             plan: None,
             places_seen: self.sees_places(),
             rewrite_gives_bytes: None,

@@ -69,6 +69,37 @@ impl Keeper {
         Ok(Some(all.join("; ")))
     }
 
+    /// Why there is no room for a new copy of an index of so many bytes, if that is so: the copy, as much WAL,
+    /// and as much again for sorting.
+    ///
+    /// # Errors
+    /// Free space cannot be measured.
+    pub(crate) async fn no_room_for(&self, bytes: u64) -> Result<Option<String>, PaceError> {
+        let state = self.state.lock().await;
+        let need = bytes.saturating_mul(3);
+        if let (Some(limit), Some(free)) =
+            (self.wants.limits.free_space, self.free(&state.space).await?)
+            && free.bytes < need.saturating_add(limit)
+        {
+            return Ok(Some(format!(
+                "not enough space: {} MB are free {}, the copy, its WAL and sorting may take {} MB, and {} MB \
+                 must stay free (--min-free-space)",
+                free.bytes >> 20,
+                free.place,
+                need.div_ceil(1 << 20),
+                limit >> 20
+            )));
+        }
+        let Some((limit, table)) = self.wants.disk_limit.zip(state.table.as_ref()) else {
+            return Ok(None);
+        };
+        let now = self.sizes().sum().saturating_add(bytes);
+        let grown = now.saturating_sub(table.figures.before.sum());
+        Ok((grown > limit).then(|| {
+            format!("the copy takes {bytes} bytes, and --disk-limit is {limit} for the whole run")
+        }))
+    }
+
     pub(super) async fn space(&self, ready: &Ready) -> Result<Space, PaceError> {
         if let Some(sql) = &self.wants.free_space_query {
             return Ok(Space::Query(sql.clone()));

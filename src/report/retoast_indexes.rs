@@ -1,0 +1,153 @@
+//! What `retoast` reports of indexes.
+
+use std::io::{self, Write};
+
+use super::table::{printable, wrapped};
+use super::units::{counted, size};
+use crate::retoast::reindex::result::{IndexEnd, IndexReport};
+use crate::retoast::result::{Outcome, TableReport};
+
+/// Indexes that were to be rebuilt or dropped and were not.
+pub(super) fn left(table: &TableReport) -> usize {
+    let is_left = |index: &&IndexReport| matches!(index.ended, IndexEnd::Left | IndexEnd::Invalid);
+    table.indexes.iter().filter(is_left).count()
+}
+
+/// How a run ended that had nothing else to do; `None` if it did not come to its end.
+pub(super) fn headline(table: &TableReport) -> Option<String> {
+    match table.outcome {
+        Outcome::Complete | Outcome::Unverified => {
+            let rebuilt =
+                table.indexes.iter().filter(|index| index.ended == IndexEnd::Rebuilt).count();
+            let judged = table.indexes.iter().filter(|index| index.ended == IndexEnd::Kept).count();
+            Some(format!(
+                "complete: {} rebuilt, {} not much larger than fresh",
+                indexes(rebuilt),
+                judged
+            ))
+        }
+        Outcome::Incomplete => Some(incomplete(table)),
+        Outcome::Stopped | Outcome::Planned | Outcome::Failed => None,
+    }
+}
+
+/// What is left to do.
+pub(super) fn incomplete(table: &TableReport) -> String {
+    format!("incomplete: {} left that could not be rebuilt or dropped", indexes(left(table)))
+}
+
+fn indexes(number: usize) -> String {
+    match number {
+        1 => "1 index".to_owned(),
+        number => format!("{number} indexes"),
+    }
+}
+
+/// What became of each index; of those that stayed as they are only what is to be known.
+pub(super) fn lines(
+    table: &TableReport,
+    width: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    for text in table.indexes.iter().filter_map(line) {
+        writeln!(out, "{}", wrapped(&printable(&text), width, 7))?;
+    }
+    Ok(())
+}
+
+fn line(index: &IndexReport) -> Option<String> {
+    let (name, before) = (&index.index, size(index.before));
+    let reason = index.reason.as_deref().unwrap_or("not known");
+    let todo = index.command.as_ref().map_or_else(String::new, |sql| format!("; to do: {sql};"));
+    let expected = index.expected.map(size);
+    Some(match index.ended {
+        IndexEnd::Kept => return None,
+        IndexEnd::Bloated => format!(
+            "index: {name}: {before}, a fresh one about {}{todo}",
+            expected.unwrap_or_default()
+        ),
+        IndexEnd::Planned => match expected {
+            Some(expected) => format!("index: {name}: {before} would become {expected}"),
+            None => {
+                format!("index: {name}: {before}, would be rebuilt; fresh size not known: {reason}")
+            }
+        },
+        IndexEnd::Rebuilt => format!(
+            "index: {name}: {before} became {}{}",
+            index.after.map_or_else(|| "?".to_owned(), size),
+            expected.map_or_else(String::new, |expected| format!(" ({expected} expected)"))
+        ),
+        IndexEnd::NotKnown => format!("index: {name}: {before}, fresh size not known: {reason}"),
+        IndexEnd::Refused => format!("index: {name}: not rebuilt: {reason}"),
+        IndexEnd::Left => format!("left: index {name}: {before}: {reason}{todo}"),
+        IndexEnd::Dropped => {
+            format!("index: {name}: dropped, an interrupted rebuild had left it behind")
+        }
+        IndexEnd::Invalid => format!("left: invalid index {name}: {before}: {reason}{todo}"),
+    })
+}
+
+/// So much of WAL and time, where rows were left alone.
+pub(super) fn work(table: &TableReport) -> String {
+    format!(
+        "work: {}, {} of WAL, {:.1} s",
+        counted(table.vacuums, "vacuum"),
+        size(table.wal_bytes),
+        table.elapsed_ms as f64 / 1000.0
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index(ended: IndexEnd) -> IndexReport {
+        IndexReport {
+            index: "public.t_pkey".into(),
+            ended,
+            before: 2200 << 10,
+            expected: Some(1096 << 10),
+            after: None,
+            reason: None,
+            command: Some("REINDEX INDEX CONCURRENTLY public.t_pkey".into()),
+        }
+    }
+
+    #[test]
+    fn each_end_is_told() {
+        let because = |ended, reason: &str| IndexReport {
+            reason: Some(reason.into()),
+            command: None,
+            ..index(ended)
+        };
+        let all = [
+            index(IndexEnd::Bloated),
+            index(IndexEnd::Planned),
+            IndexReport { after: Some(1104 << 10), ..index(IndexEnd::Rebuilt) },
+            because(IndexEnd::NotKnown, "its access method is gin"),
+            because(IndexEnd::Refused, "this is why"),
+            IndexReport {
+                reason: Some("a lock was not to be had".into()),
+                ..index(IndexEnd::Left)
+            },
+            index(IndexEnd::Dropped),
+            IndexReport {
+                reason: Some("nobody knows whose".into()),
+                command: Some("DROP INDEX CONCURRENTLY public.t_pkey_ccnew".into()),
+                ..index(IndexEnd::Invalid)
+            },
+        ];
+        assert_eq!(line(&index(IndexEnd::Kept)), None);
+        let text: Vec<String> = all.iter().filter_map(line).collect();
+        insta::assert_snapshot!(text.join("\n"), @r##"
+index: public.t_pkey: 2200 kB, a fresh one about 1096 kB; to do: REINDEX INDEX CONCURRENTLY public.t_pkey;
+index: public.t_pkey: 2200 kB would become 1096 kB
+index: public.t_pkey: 2200 kB became 1104 kB (1096 kB expected)
+index: public.t_pkey: 2200 kB, fresh size not known: its access method is gin
+index: public.t_pkey: not rebuilt: this is why
+left: index public.t_pkey: 2200 kB: a lock was not to be had; to do: REINDEX INDEX CONCURRENTLY public.t_pkey;
+index: public.t_pkey: dropped, an interrupted rebuild had left it behind
+left: invalid index public.t_pkey: 2200 kB: nobody knows whose; to do: DROP INDEX CONCURRENTLY public.t_pkey_ccnew;
+"##);
+    }
+}

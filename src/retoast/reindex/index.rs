@@ -1,0 +1,170 @@
+//! The indexes of a table and of its TOAST relation.
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::leftover;
+use crate::disk::Oid;
+use crate::model::btree::{DEFAULT_FILLFACTOR, entry_bytes};
+use crate::server::LiveError;
+use crate::server::connect::Connection;
+
+/// Nobody waits long for a look.
+pub(super) const LIMITS: &str =
+    "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '60s'";
+
+/// Bytes of the keys of `toast_tuples`: `chunk_id` and `chunk_seq`, neither of which is ever null.
+const TOAST_KEYS: usize = 8;
+
+/// An index.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Index {
+    pub(crate) oid: Oid,
+    /// The relation that it is of.
+    pub(crate) table: Oid,
+    schema: String,
+    pub(crate) name: String,
+    quoted: String,
+    /// Its access method.
+    pub(crate) method: String,
+    /// Bytes of its main fork.
+    pub(crate) bytes: u64,
+    pub(crate) valid: bool,
+    pub(crate) unique: bool,
+    /// Whether it is an exclusion constraint's.
+    pub(crate) exclusion: bool,
+    /// In percent.
+    pub(crate) fillfactor: u8,
+    /// Whether equal keys may share an entry, as far as its settings say.
+    pub(crate) deduplicates: bool,
+    /// Entries as VACUUM has counted them.
+    pub(crate) entries: Option<f64>,
+    /// Bytes of an entry with its line pointer, where all take the same.
+    pub(crate) entry_bytes: Option<usize>,
+    /// Whether this user may name it.
+    pub(crate) in_reach: bool,
+    /// Columns, operator classes, expressions and predicate.
+    definition: String,
+}
+
+impl Index {
+    /// Schema and name, quoted where they have to be.
+    pub(crate) fn quoted(&self) -> String {
+        self.quoted.clone()
+    }
+
+    /// The statement that rebuilds it beside others.
+    pub(crate) fn rebuild(&self) -> String {
+        format!("REINDEX INDEX CONCURRENTLY {}", self.quoted)
+    }
+
+    /// The statement that drops it beside others.
+    pub(crate) fn drop(&self) -> String {
+        format!("DROP INDEX CONCURRENTLY {}", self.quoted)
+    }
+
+    /// Whether an interrupted REINDEX CONCURRENTLY of `base` has left it behind.
+    pub(crate) fn is_left_of(&self, base: &Index) -> bool {
+        // the old one keeps its OID and gives its name away
+        !self.valid
+            && (self.table, &self.schema) == (base.table, &base.schema)
+            && self.definition == base.definition
+            && leftover::is_of(&self.name, &base.name)
+    }
+}
+
+/// Indexes of the table and of its TOAST relation, the smallest first.
+///
+/// # Errors
+/// The server's, a lock that is not had in time among them.
+pub(crate) async fn all(connection: &Connection, table: Oid) -> Result<Vec<Index>, LiveError> {
+    const SQL: &str = "SELECT c.oid, i.indrelid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
+          m.amname::pg_catalog.text, coalesce(pg_catalog.pg_relation_size(c.oid), 0), i.indisvalid, \
+          i.indisunique, i.indisexclusion, o.fillfactor, coalesce(o.deduplicate, true), c.reltuples::pg_catalog.float8, \
+          t.relkind = 't', i.indpred IS NULL AND NOT EXISTS (\
+            SELECT FROM pg_catalog.unnest(i.indkey::pg_catalog.int2[]) AS k \
+            LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k \
+            WHERE a.attnotnull IS NOT TRUE), \
+          ARRAY(SELECT a.attlen FROM pg_catalog.pg_attribute AS a \
+                WHERE a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum), \
+          ARRAY(SELECT CASE a.attalign WHEN 'd' THEN 8 WHEN 'i' THEN 4 WHEN 's' THEN 2 ELSE 1 END::pg_catalog.int2 \
+                FROM pg_catalog.pg_attribute AS a \
+                WHERE a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum), \
+          pg_catalog.has_schema_privilege(n.oid, 'USAGE'), \
+          pg_catalog.concat_ws(' ', i.indkey::pg_catalog.text, i.indclass::pg_catalog.text, \
+            i.indcollation::pg_catalog.text, i.indoption::pg_catalog.text, i.indnkeyatts::pg_catalog.text, \
+            i.indisunique::pg_catalog.text, pg_catalog.pg_get_expr(i.indexprs, i.indrelid), '/', \
+            pg_catalog.pg_get_expr(i.indpred, i.indrelid)), pg_catalog.format('%I.%I', n.nspname, c.relname) \
+        FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid \
+        JOIN pg_catalog.pg_class AS t ON t.oid = i.indrelid \
+        JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+        JOIN pg_catalog.pg_am AS m ON m.oid = c.relam, \
+        LATERAL (SELECT \
+          max(x.option_value) FILTER (WHERE x.option_name = 'fillfactor')::pg_catalog.int4 AS fillfactor, \
+          pg_catalog.bool_and(x.option_value::pg_catalog.bool) \
+            FILTER (WHERE x.option_name = 'deduplicate_items') AS deduplicate \
+          FROM pg_catalog.pg_options_to_table(c.reloptions) AS x \
+          WHERE x.option_name IN ('fillfactor', 'deduplicate_items')) AS o \
+        WHERE c.relkind = 'i' AND (i.indrelid = $1 OR i.indrelid IN \
+          (SELECT r.reltoastrelid FROM pg_catalog.pg_class AS r WHERE r.oid = $1 AND r.reltoastrelid <> 0)) \
+        ORDER BY 6, 1";
+    connection
+        .reading(async || {
+            let client = connection.client();
+            client.batch_execute(LIMITS).await?;
+            let rows = client.query_typed(SQL, &[(&table.0, Type::OID)]).await?;
+            rows.iter().map(read).collect()
+        })
+        .await
+}
+
+fn read(row: &Row) -> Result<Index, LiveError> {
+    let bytes: i64 = row.try_get(5)?;
+    let fillfactor: Option<i32> = row.try_get(9)?;
+    let entries: f64 = row.try_get(11)?;
+    let (of_toast, never_null): (bool, bool) = (row.try_get(12)?, row.try_get(13)?);
+    let (lengths, alignments): (Vec<i16>, Vec<i16>) = (row.try_get(14)?, row.try_get(15)?);
+    let keys = if of_toast {
+        Some(TOAST_KEYS)
+    } else {
+        fixed(&lengths, &alignments).filter(|_| never_null)
+    };
+    Ok(Index {
+        oid: Oid(row.try_get(0)?),
+        table: Oid(row.try_get(1)?),
+        schema: row.try_get(2)?,
+        name: row.try_get(3)?,
+        method: row.try_get(4)?,
+        bytes: u64::try_from(bytes).unwrap_or(0),
+        valid: row.try_get(6)?,
+        unique: row.try_get(7)?,
+        exclusion: row.try_get(8)?,
+        fillfactor: fillfactor.and_then(|f| u8::try_from(f).ok()).unwrap_or(DEFAULT_FILLFACTOR),
+        deduplicates: row.try_get(10)?,
+        entries: (entries >= 0.0).then_some(entries),
+        entry_bytes: keys.map(entry_bytes),
+        in_reach: row.try_get(16)?,
+        definition: row.try_get(17)?,
+        quoted: row.try_get(18)?,
+    })
+}
+
+/// Bytes of keys of these lengths and alignments, if none varies.
+fn fixed(lengths: &[i16], alignments: &[i16]) -> Option<usize> {
+    lengths.iter().zip(alignments).try_fold(0usize, |at, (&length, &alignment)| {
+        let length = usize::try_from(length).ok()?;
+        Some(at.next_multiple_of(usize::try_from(alignment).ok()?.max(1)) + length)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_fixed_length_are_aligned() {
+        assert_eq!(fixed(&[4], &[4]), Some(4));
+        assert_eq!(fixed(&[1, 8, 2, 4], &[1, 8, 2, 4]), Some(24));
+        assert_eq!(fixed(&[4, -1], &[4, 4]), None);
+    }
+}

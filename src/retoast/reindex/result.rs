@@ -1,0 +1,46 @@
+//! What is reported of indexes.
+
+use serde::Serialize;
+
+/// What became of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IndexEnd {
+    /// It is not much larger than a fresh one.
+    Kept,
+    /// It is, and was not to be rebuilt.
+    Bloated,
+    /// It would be rebuilt.
+    Planned,
+    /// It was rebuilt.
+    Rebuilt,
+    /// What a fresh one would take is not known.
+    NotKnown,
+    /// The server cannot rebuild it beside others.
+    Refused,
+    /// It was to be rebuilt and was not.
+    Left,
+    /// It was left behind, invalid, by an earlier rebuild, and was dropped.
+    Dropped,
+    /// It was left behind, invalid, by a rebuild, and is still there.
+    Invalid,
+}
+
+/// What was found and done about one index. Sizes are those of the main fork, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IndexReport {
+    /// Its name with the schema, quoted.
+    pub index: String,
+    /// What became of it.
+    pub ended: IndexEnd,
+    /// Its size at the beginning.
+    pub before: u64,
+    /// What a fresh one would take, if that is known.
+    pub expected: Option<u64>,
+    /// Its size once rebuilt.
+    pub after: Option<u64>,
+    /// Why it was not rebuilt or dropped, or why its fresh size is not known.
+    pub reason: Option<String>,
+    /// The statement that is left to do, if there is one.
+    pub command: Option<String>,
+}

@@ -1,0 +1,237 @@
+//! The indexes of one table, one after the other.
+
+use std::time::Instant;
+
+use tokio_postgres::types::Type;
+
+use super::index::{self, Index};
+use super::result::{IndexEnd, IndexReport};
+use super::sample::{self, Fresh};
+use super::verdict::{outcome, verdict};
+use super::wish::Reindex;
+use crate::disk::Oid;
+use crate::disk::layout::PageSize;
+use crate::retoast::result::{Outcome, TableReport};
+use crate::retoast::sql::compact::tidy;
+use crate::retoast::sweep::error::RunError;
+use crate::retoast::sweep::scan_source::ScanSource;
+use crate::retoast::sweep::table::{Sweep, millis};
+use crate::server::LiveError;
+use crate::server::connect::Connection;
+
+/// If so large a part of the rows is dead, their entries would count as needed: they are vacuumed away first.
+const DEAD: f64 = 0.05;
+
+impl Sweep<'_> {
+    /// Rebuilds the table's indexes. What was done until an error is reported too.
+    pub(crate) async fn reindex(
+        &self,
+        wish: Reindex,
+    ) -> (Option<TableReport>, Result<(), RunError>) {
+        let began = Instant::now();
+        let (mut report, wal) = match self.begin().await {
+            Ok(begun) => begun,
+            Err(error) => return (None, Err(error)),
+        };
+        report.only_indexes = true;
+        let done = self.reindex_all(wish, &mut report).await;
+        report.elapsed_ms = millis(began.elapsed());
+        report.outcome = match done {
+            Ok(()) => outcome(&report.indexes, self.options.dry_run, self.stopped()),
+            Err(_) => Outcome::Failed,
+        };
+        let (pauses, wait) = self.keeper.end().await;
+        (report.pauses, report.longest_lock_wait_ms) = (pauses, millis(wait));
+        let ended = self.end(&mut report, wal).await;
+        report.notes.extend(self.keeper.notes());
+        (Some(report), done.and(ended))
+    }
+
+    async fn reindex_all(&self, wish: Reindex, report: &mut TableReport) -> Result<(), RunError> {
+        let table = self.ready.relation.oid;
+        if !self.options.dry_run && self.has_dead_rows().await? {
+            self.vacuum_now(&tidy(&self.ready.relation.quoted()), report).await?;
+        }
+        let look = async || index::all(&self.reader, table).await;
+        let Some(all) = self.tried("looking at its indexes", look).await? else { return Ok(()) };
+        let (valid, invalid): (Vec<Index>, Vec<Index>) =
+            all.into_iter().partition(|index| index.valid);
+        for index in &invalid {
+            let told = self.invalid(index, &valid).await?;
+            report.indexes.push(told);
+        }
+        for index in &valid {
+            if self.stopped() {
+                return Ok(());
+            }
+            let mut told =
+                look_at(&self.reader, self.source, self.server.page_size, wish, index).await?;
+            let left = report.indexes.iter().find(|one| {
+                one.ended == IndexEnd::Invalid
+                    && invalid.iter().any(|i| i.quoted() == one.index && i.is_left_of(index))
+            });
+            if let (IndexEnd::Planned, Some(left)) = (told.ended, left) {
+                told.ended = IndexEnd::Left;
+                told.reason = Some(format!("there is an invalid index of it, {}", left.index));
+            }
+            let mut done = Ok(());
+            if told.ended == IndexEnd::Planned && !self.options.dry_run {
+                let bytes = told.expected.unwrap_or(index.bytes);
+                done = self.rebuild(index, bytes, &mut told).await;
+            }
+            report.indexes.push(told);
+            done?;
+            if let Some(sizes) = self.sizes_now().await? {
+                report.peak = report.peak.max(sizes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops an invalid index if a rebuild of this program's has left it behind, and tells what is to be known of
+    /// others.
+    async fn invalid(&self, index: &Index, valid: &[Index]) -> Result<IndexReport, RunError> {
+        let mut told = IndexReport {
+            index: index.quoted(),
+            ended: IndexEnd::Refused,
+            before: index.bytes,
+            expected: None,
+            after: None,
+            reason: Some(
+                "it is invalid, and not what a rebuild of an index leaves behind".to_owned(),
+            ),
+            command: None,
+        };
+        let Some(base) = valid.iter().find(|base| index.is_left_of(base)) else { return Ok(told) };
+        told.ended = IndexEnd::Invalid;
+        if let Some(pid) = self.builder(index.table).await? {
+            told.reason = Some(format!(
+                "process {pid} may be building it: it holds the lock that this takes"
+            ));
+            return Ok(told);
+        }
+        told.command = Some(index.drop());
+        let (table, name) = (self.ready.relation.oid.0, base.quoted());
+        let Some(checkpoint) = self.checkpoint.filter(|one| one.was_rebuilding(table, &name))
+        else {
+            told.reason = Some(
+                "a rebuild that was interrupted has left it behind, and no checkpoint file says that it was \
+                 this program's"
+                    .to_owned(),
+            );
+            return Ok(told);
+        };
+        if self.options.dry_run {
+            told.reason =
+                Some("the interrupted rebuild of an earlier run has left it behind".to_owned());
+            return Ok(told);
+        }
+        let rest = self.clean(&self.writer, base).await?;
+        if rest.iter().any(|one| one.oid == index.oid) {
+            told.reason = Some("it could not be dropped in time".to_owned());
+            return Ok(told);
+        }
+        if rest.is_empty() {
+            checkpoint.rebuild_ended(table, &name)?;
+        }
+        (told.ended, told.reason, told.command) = (IndexEnd::Dropped, None, None);
+        Ok(told)
+    }
+
+    /// Whether the table or its TOAST relation has dead rows, by the server's statistics.
+    async fn has_dead_rows(&self) -> Result<bool, RunError> {
+        let rows = self
+            .writer
+            .client()
+            .query_typed(
+                "SELECT pg_catalog.pg_stat_get_dead_tuples(o)::pg_catalog.float8, \
+                        pg_catalog.pg_stat_get_live_tuples(o)::pg_catalog.float8 \
+                 FROM pg_catalog.pg_class AS c, \
+                 LATERAL pg_catalog.unnest(ARRAY[c.oid, c.reltoastrelid]) AS o WHERE c.oid = $1",
+                &[(&self.ready.relation.oid.0, Type::OID)],
+            )
+            .await?;
+        let mut any = false;
+        for row in rows {
+            let (dead, live): (Option<f64>, Option<f64>) = (row.try_get(0)?, row.try_get(1)?);
+            let (dead, live) = (dead.unwrap_or(0.0), live.unwrap_or(0.0));
+            any |= dead > (dead + live) * DEAD;
+        }
+        Ok(any)
+    }
+}
+
+/// Why the server cannot rebuild an index beside others, or this user cannot.
+fn refused(index: &Index) -> Option<&'static str> {
+    if index.exclusion {
+        Some("PostgreSQL does not rebuild the index of an exclusion constraint beside others")
+    } else if !index.in_reach {
+        Some("this user may not use its schema: GRANT pg_read_all_data TO the user allows it")
+    } else {
+        None
+    }
+}
+
+/// What is to be done about an index that may be rebuilt.
+fn told(wish: Reindex, index: &Index, fresh: &Fresh) -> IndexReport {
+    let ended = verdict(wish, index.bytes, fresh.bytes());
+    let reason = match fresh {
+        Fresh::NotKnown(reason) => Some(reason.clone()),
+        Fresh::Locked => Some("it is locked by others".to_owned()),
+        Fresh::Bytes(_) => None,
+    };
+    let ended = match (ended, fresh) {
+        (IndexEnd::NotKnown, Fresh::Locked) => IndexEnd::Left,
+        _ => ended,
+    };
+    let rebuild = matches!(ended, IndexEnd::Bloated | IndexEnd::Planned);
+    IndexReport {
+        index: index.quoted(),
+        ended,
+        before: index.bytes,
+        expected: fresh.bytes(),
+        after: None,
+        reason,
+        command: rebuild.then(|| index.rebuild()),
+    }
+}
+
+/// What is to be done about a valid index.
+async fn look_at(
+    connection: &Connection,
+    source: &ScanSource,
+    page: PageSize,
+    wish: Reindex,
+    index: &Index,
+) -> Result<IndexReport, LiveError> {
+    let pageinspect = match source {
+        ScanSource::Pages(pageinspect) => Some(pageinspect),
+        ScanSource::Functions => None,
+    };
+    let fresh = sample::fresh(connection, pageinspect, page, index).await?;
+    let mut told = told(wish, index, &fresh);
+    if let (IndexEnd::Planned | IndexEnd::Bloated, Some(reason)) = (told.ended, refused(index)) {
+        told.ended = IndexEnd::Refused;
+        told.reason = Some(reason.to_owned());
+        told.command = None;
+    }
+    Ok(told)
+}
+
+/// The indexes of a table and of its TOAST relation that are much larger than fresh ones and can be rebuilt.
+///
+/// # Errors
+/// The server's.
+pub(crate) async fn bloated(
+    connection: &Connection,
+    source: &ScanSource,
+    page: PageSize,
+    table: Oid,
+) -> Result<Vec<IndexReport>, LiveError> {
+    let mut bloated = Vec::new();
+    for index in index::all(connection, table).await?.iter().filter(|index| index.valid) {
+        let told = look_at(connection, source, page, Reindex::Never, index).await?;
+        bloated.extend((told.ended == IndexEnd::Bloated).then_some(told));
+    }
+    Ok(bloated)
+}

@@ -1,0 +1,163 @@
+//! What a fresh index would take: from a sample of the pages of the one that is there, or by what the server
+//! counted where all entries have the same size.
+
+use super::index::{Index, LIMITS};
+use crate::disk::layout::PageSize;
+use crate::model::btree::{Entries, room};
+use crate::retoast::pace::lock_tries::{Kind, kind};
+use crate::server::LiveError;
+use crate::server::about::Pageinspect;
+use crate::server::connect::Connection;
+use crate::server::sql::quote_literal;
+
+/// Pages of an index that are looked at.
+const SAMPLE: u64 = 2048;
+/// Of those, the ones whose entries are compared.
+const COMPARED: u64 = 64;
+/// So large a part of the entries may share their keys with others: they are stored together, and how many
+/// pages that saves depends on how many there are of each.
+const FEW: f64 = 0.01;
+
+/// Bytes of a fresh index, or why that is not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fresh {
+    /// So many.
+    Bytes(u64),
+    /// Not known.
+    NotKnown(String),
+    /// Not known now: others have locked it.
+    Locked,
+}
+
+impl Fresh {
+    /// The bytes, if they are known.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        match self {
+            Fresh::Bytes(bytes) => Some(*bytes),
+            Fresh::NotKnown(_) | Fresh::Locked => None,
+        }
+    }
+}
+
+fn not_known(reason: &str) -> Result<Fresh, LiveError> {
+    Ok(Fresh::NotKnown(reason.to_owned()))
+}
+
+/// Looks at an index. `pageinspect`: where pages may be read.
+///
+/// # Errors
+/// The server's, unless the index is locked just now or gone.
+pub(crate) async fn fresh(
+    connection: &Connection,
+    pageinspect: Option<&Pageinspect>,
+    page: PageSize,
+    index: &Index,
+) -> Result<Fresh, LiveError> {
+    if index.method != "btree" {
+        return not_known(&format!("its access method is {}", index.method));
+    }
+    let looked = match pageinspect.filter(|one| one.takes_bigint()) {
+        Some(pageinspect) => {
+            let look = async || by_pages(connection, pageinspect, page, index).await;
+            connection.reading(look).await
+        }
+        None => return by_count(page, index),
+    };
+    match looked {
+        Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => Ok(Fresh::Locked),
+        // dropped meanwhile, or no time to read so much
+        Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
+            not_known("it could not be read")
+        }
+        other => other,
+    }
+}
+
+fn bytes(entries: Entries, page: PageSize, index: &Index) -> Fresh {
+    let pages = entries.fresh_pages(page, index.fillfactor);
+    Fresh::Bytes(pages.saturating_mul(page.bytes() as u64))
+}
+
+/// By the number of entries that VACUUM or a build has counted.
+fn by_count(page: PageSize, index: &Index) -> Result<Fresh, LiveError> {
+    let Some(size) = index.entry_bytes else {
+        return not_known("its entries are of different sizes, and pages cannot be read");
+    };
+    if index.deduplicates && !index.unique {
+        return not_known("equal keys may share entries, and pages cannot be read");
+    }
+    match index.entries {
+        Some(number) => Ok(bytes(Entries { number, bytes: size as f64, same: true }, page, index)),
+        None => not_known("nobody has counted its entries: VACUUM does"),
+    }
+}
+
+/// By a sample of its pages.
+async fn by_pages(
+    connection: &Connection,
+    pageinspect: &Pageinspect,
+    page: PageSize,
+    index: &Index,
+) -> Result<Fresh, LiveError> {
+    let client = connection.client();
+    client.batch_execute(LIMITS).await?;
+    let last = (index.bytes / page.bytes() as u64).saturating_sub(1);
+    if last == 0 {
+        return Ok(Fresh::Bytes(page.bytes() as u64));
+    }
+    let (step, name) = (last.div_ceil(SAMPLE), quote_literal(&index.quoted()));
+    let stats = pageinspect.function("bt_page_stats");
+    // the first item of a page that has a right sibling is its high key, which is not an entry
+    let sql = format!(
+        "WITH p AS MATERIALIZED (SELECT s.type = 'l' AS leaf, s.live_items + s.dead_items AS items, \
+           s.live_items - (s.btpo_next <> 0)::pg_catalog.int4 AS live, \
+           ({} - s.free_size)::pg_catalog.float8 AS used \
+           FROM pg_catalog.generate_series(1, {last}, {step}) AS b, \
+           LATERAL {stats}({name}, b::pg_catalog.int8) AS s) \
+         SELECT count(*), coalesce(sum(live) FILTER (WHERE leaf AND live > 0), 0)::pg_catalog.float8, \
+           coalesce(sum(used * live / items) FILTER (WHERE leaf AND live > 0), 0)::pg_catalog.float8, \
+           coalesce(min(used / items) FILTER (WHERE leaf AND live > 0) \
+             = max(used / items) FILTER (WHERE leaf AND live > 0), false) FROM p",
+        room(page)
+    );
+    let rows = client.query_typed(&sql, &[]).await?;
+    let Some(row) = rows.first() else { return not_known("it could not be read") };
+    let (seen, live, used): (i64, f64, f64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let same: bool = row.try_get(3)?;
+    if live > 0.0
+        && index.deduplicates
+        && !index.unique
+        && shares_entries(connection, pageinspect, last, &name).await?
+    {
+        return not_known("equal keys share entries");
+    }
+    let all = last as f64 / seen.max(1) as f64;
+    let entries = Entries { number: live * all, bytes: used / live.max(1.0), same };
+    Ok(bytes(entries, page, index))
+}
+
+/// Whether equal keys are stored together, in more than a few entries.
+async fn shares_entries(
+    connection: &Connection,
+    pageinspect: &Pageinspect,
+    last: u64,
+    name: &str,
+) -> Result<bool, LiveError> {
+    let [metapage, stats, items] =
+        ["bt_metap", "bt_page_stats", "bt_page_items"].map(|one| pageinspect.function(one));
+    let sql = format!(
+        "WITH i AS MATERIALIZED (SELECT b, i.data, coalesce(pg_catalog.cardinality(i.tids), 1) AS tids \
+           FROM pg_catalog.generate_series(1, {last}, {}) AS b, \
+           LATERAL {stats}({name}, b::pg_catalog.int8) AS s, \
+           LATERAL (SELECT * FROM {items}({name}, CASE WHEN s.type = 'l' THEN b::pg_catalog.int8 END)) AS i \
+           WHERE s.type = 'l' AND i.dead IS NOT TRUE AND NOT (i.itemoffset = 1 AND s.btpo_next <> 0)) \
+         SELECT m.allequalimage, coalesce((SELECT sum(i.tids) FROM i), 0)::pg_catalog.float8, \
+           (SELECT count(*) FROM (SELECT DISTINCT i.b, i.data FROM i) AS d)::pg_catalog.float8 \
+         FROM {metapage}({name}) AS m",
+        last.div_ceil(COMPARED)
+    );
+    let rows = connection.client().query_typed(&sql, &[]).await?;
+    let Some(row) = rows.first() else { return Ok(true) };
+    let (can, rows, keys): (bool, f64, f64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    Ok(can && rows - keys > rows * FEW)
+}

@@ -1,0 +1,271 @@
+//! `retoast --reindex`: bloated indexes get as small as fresh ones, as foretold, and nothing is left behind.
+
+use serde_json::Value;
+
+use crate::command::{Run, run, toastctl};
+use crate::retoast::{contents, done, refused, retoast, with_pageinspect};
+use crate::retoast_around::valid;
+use crate::server::{self, Database, Options, Server};
+
+/// A table with a TOAST relation and indexes of which two thirds of the entries are gone.
+pub(crate) const BLOATED: &str = "
+    CREATE FUNCTION noise(seed int, n int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+        $$SELECT string_agg(md5(seed || '/' || i), '') FROM generate_series(1, n) AS i$$;
+    CREATE TABLE t (id int PRIMARY KEY, k bigint NOT NULL UNIQUE, name text, v text, n int NOT NULL);
+    ALTER TABLE t ALTER v SET STORAGE external;
+    INSERT INTO t SELECT i, i::bigint * 7, 'name of ' || md5(i::text),
+        CASE WHEN i % 3 = 0 THEN noise(i, 66) ELSE 'short' END, i % 5 FROM generate_series(1, 30000) i;
+    CREATE INDEX by_name ON t (name);
+    CREATE INDEX by_n ON t (n);
+    CREATE INDEX by_words ON t USING gin ((ARRAY[n]));
+    DELETE FROM t WHERE hashint4(id) % 3 <> 0; VACUUM t;";
+
+pub(crate) const INVALID: &str = "SELECT count(*) FROM pg_index WHERE NOT indisvalid";
+
+pub(crate) fn table(run: &Run, code: i32) -> Value {
+    assert_eq!(run.code, Some(code), "{}{}", run.stdout, run.stderr);
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    valid(&report);
+    report["tables"][0].clone()
+}
+
+/// What is told of the index whose name contains this.
+#[track_caller]
+pub(crate) fn index<'a>(table: &'a Value, name: &str) -> &'a Value {
+    let all = table["indexes"].as_array().unwrap();
+    let found = all.iter().find(|one| one["index"].as_str().unwrap().contains(name));
+    found.unwrap_or_else(|| panic!("no index {name} in {table}"))
+}
+
+fn bytes(index: &Value, field: &str) -> u64 {
+    index[field].as_u64().unwrap_or_else(|| panic!("no {field} in {index}"))
+}
+
+/// Whether a size is what was foretold: within 3 %, or one page.
+#[track_caller]
+fn as_foretold(expected: u64, size: u64, what: &str) {
+    let off = expected.abs_diff(size);
+    assert!(off <= 8192 || off as f64 <= size as f64 * 0.03, "{what}: {expected}, is {size}");
+}
+
+fn rebuilds(database: &Database<'_>) {
+    database.psql(BLOATED);
+    let before = contents(database, "t");
+    let sizes = "SELECT string_agg(indexrelid || ' ' || pg_relation_size(indexrelid), ',' ORDER BY 1) FROM pg_index
+        WHERE indrelid IN (SELECT unnest(ARRAY[oid, reltoastrelid]) FROM pg_class WHERE relname = 't')";
+    let as_was = database.psql(sizes);
+    let planned = table(&retoast(database, &["t", "--reindex", "--dry-run"]), 0);
+    assert_eq!(planned["outcome"], "planned");
+    assert_eq!(database.psql(sizes), as_was);
+    let rebuilt = done(&retoast(database, &["t", "--reindex"]));
+    for name in ["t_pkey", "t_k_key", "by_name", "pg_toast."] {
+        let (then, now) = (index(&planned, name), index(&rebuilt, name));
+        assert_eq!(
+            (&then["ended"], &now["ended"]),
+            (&"planned".into(), &"rebuilt".into()),
+            "{now}"
+        );
+        assert_eq!(then["expected"], now["expected"], "{name}");
+        as_foretold(bytes(now, "expected"), bytes(now, "after"), name);
+        assert!(bytes(now, "after") * 2 < bytes(now, "before"), "{now}");
+    }
+    for name in ["by_n", "by_words"] {
+        let kept = rebuilt["indexes"].as_array().unwrap().iter();
+        let ends = kept.filter(|one| one["index"] == format!("public.{name}"));
+        assert_eq!(ends.map(|one| &one["ended"]).collect::<Vec<_>>(), ["not_known"], "{rebuilt}");
+    }
+    assert_eq!(contents(database, "t"), before);
+    assert_eq!(database.psql(INVALID), "0");
+    let again = done(&retoast(database, &["t", "--reindex"]));
+    let ends: Vec<&str> =
+        again["indexes"].as_array().unwrap().iter().map(|i| i["ended"].as_str().unwrap()).collect();
+    assert!(ends.iter().all(|end| matches!(*end, "kept" | "not_known")), "{again}");
+    assert_eq!(again["after"], again["before"]);
+    let all = done(&retoast(database, &["t", "--reindex=all"]));
+    assert!(
+        all["indexes"].as_array().unwrap().iter().all(|one| one["ended"] == "rebuilt"),
+        "{all}"
+    );
+}
+
+#[test]
+fn bloated_indexes_of_table_and_toast_relation_get_as_small_as_foretold() {
+    rebuilds(&with_pageinspect("reindex"));
+}
+
+#[test]
+fn on_every_major() {
+    for major in server::available_majors() {
+        if major == server::shared().major() {
+            continue;
+        }
+        let server = Server::start(&Options::major(major));
+        let database = server.create_database("reindex");
+        database.psql("CREATE EXTENSION pageinspect");
+        rebuilds(&database);
+    }
+}
+
+#[test]
+fn fresh_sizes_are_known_whatever_the_keys_are() {
+    let database = with_pageinspect("fresh");
+    database.psql(
+        "CREATE TABLE t (id int, a bigint, b text, u uuid, d timestamptz, s smallint, x numeric, long text);
+         INSERT INTO t SELECT i, hashint8(i)::bigint * 1000003 + i, repeat('x', i % 37) || i, md5(i::text)::uuid,
+            now() + i * interval '1 s', i % 300, i / 7.0, repeat(md5(i::text), 1 + i % 7)
+         FROM generate_series(1, 30000) i;
+         CREATE INDEX i_int ON t (id); CREATE UNIQUE INDEX i_big ON t (a); CREATE INDEX i_text ON t (b);
+         CREATE INDEX i_uuid ON t (u); CREATE INDEX i_two ON t (s, id); CREATE INDEX i_three ON t (b, d, s);
+         CREATE INDEX i_num ON t (x); CREATE INDEX i_long ON t (long);
+         CREATE INDEX i_part ON t (id) WHERE s < 100; CREATE INDEX i_expr ON t (lower(b));
+         CREATE INDEX i_half ON t (id) WITH (fillfactor = 50); CREATE INDEX i_full ON t (b) WITH (fillfactor = 100);
+         CREATE INDEX i_include ON t (id) INCLUDE (b);
+         CREATE INDEX i_single ON t (s) WITH (deduplicate_items = off);
+         DELETE FROM t WHERE hashint4(id) % 2 = 0; VACUUM t;
+         INSERT INTO t SELECT i, hashint8(i)::bigint * 1000003 + i, repeat('x', i % 37) || i, md5(i::text)::uuid,
+            now() + i * interval '1 s', i % 300, i / 7.0, repeat(md5(i::text), 1 + i % 7)
+         FROM generate_series(30001, 34000) i; VACUUM t;",
+    );
+    let planned = table(&retoast(&database, &["t", "--reindex=all", "--dry-run"]), 0);
+    database.psql("REINDEX TABLE t");
+    for one in planned["indexes"].as_array().unwrap() {
+        let name = one["index"].as_str().unwrap();
+        let size = database.psql(&format!("SELECT pg_relation_size('{name}')")).parse().unwrap();
+        eprintln!("{name}: {} expected, is {size}", one["expected"]);
+        as_foretold(bytes(one, "expected"), size, name);
+    }
+    // around the number from which on there are two leaves and a root
+    for rows in [1, 366, 367, 368, 733, 734, 100_000] {
+        let name = format!("ints_{rows}");
+        database.psql(&format!(
+            "CREATE TABLE {name} (id int PRIMARY KEY); INSERT INTO {name} SELECT generate_series(1, {rows}); \
+             REINDEX TABLE {name}"
+        ));
+        let plan = table(&retoast(&database, &[&name, "--reindex=all", "--dry-run"]), 0);
+        let size = database.psql(&format!("SELECT pg_relation_size('{name}_pkey')"));
+        assert_eq!(index(&plan, "pkey")["expected"].to_string(), size, "{rows}");
+    }
+    // an empty one is its metapage
+    database.psql("TRUNCATE t");
+    let empty = done(&retoast(&database, &["t", "--reindex"]));
+    assert!(empty["indexes"].as_array().unwrap().iter().all(|one| one["ended"] == "kept"));
+}
+
+#[test]
+fn an_owner_without_pages_has_what_was_counted() {
+    let database = with_pageinspect("counted");
+    let role = format!("keeper_{}", database.name());
+    database.psql(&format!("CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA public TO {role}"));
+    database.psql(&format!("SET ROLE {role}; {}", BLOATED.replace("VACUUM t;", "")));
+    database.psql("VACUUM t");
+    let by_owner = |more: &[&str]| {
+        let url = database.url().replace("&user=postgres", "");
+        let mut command = toastctl();
+        command.args(["retoast", "t", "-d", &url, "-U", &role, "--format", "json"]);
+        run(command.args(more))
+    };
+    let report = table(&by_owner(&["--reindex"]), 0);
+    for name in ["t_pkey", "t_k_key"] {
+        let now = index(&report, name);
+        assert_eq!(now["ended"], "rebuilt", "{now}");
+        as_foretold(bytes(now, "expected"), bytes(now, "after"), name);
+    }
+    assert_eq!(index(&report, "by_name")["ended"], "not_known", "{report}");
+    let toast = index(&report, "pg_toast.");
+    assert_eq!(toast["ended"], "refused", "{toast}");
+    assert!(toast["reason"].as_str().unwrap().contains("pg_read_all_data"), "{toast}");
+    database.psql(&format!("GRANT pg_read_all_data TO {role}"));
+    let report = table(&by_owner(&["--reindex"]), 0);
+    let toast = index(&report, "pg_toast.");
+    as_foretold(bytes(toast, "expected"), bytes(toast, "after"), "TOAST index");
+    let other = format!("other_{}", database.name());
+    database.psql(&format!("CREATE ROLE {other} LOGIN; GRANT ALL ON t TO {other}"));
+    let url = database.url().replace("&user=postgres", "");
+    let mut command = toastctl();
+    let refusal = run(command.args(["retoast", "t", "-d", &url, "-U", &other, "--reindex"]));
+    refused(&refusal, 1, "this user is not its owner");
+    database.psql(&format!("DROP OWNED BY {role}, {other}; DROP ROLE {role}, {other}"));
+}
+
+#[test]
+fn without_the_option_bloated_indexes_are_named_with_the_command() {
+    let database = with_pageinspect("named");
+    database.psql(BLOATED);
+    let report = done(&retoast(&database, &["t", "--compact=heap"]));
+    let pkey = index(&report, "t_pkey");
+    assert_eq!(pkey["ended"], "bloated", "{pkey}");
+    assert_eq!(pkey["command"], "REINDEX INDEX CONCURRENTLY public.t_pkey");
+    let mut people = toastctl();
+    people.args(["retoast", "-d", &database.url(), "t", "--compact=heap"]);
+    let text = run(people.env("COLUMNS", "0")).ok();
+    let line = "index: public.t_pkey: ";
+    let line = text.lines().find(|one| one.starts_with(line)).unwrap_or_else(|| panic!("{text}"));
+    assert!(line.ends_with("; to do: REINDEX INDEX CONCURRENTLY public.t_pkey;"), "{line}");
+    database.psql(pkey["command"].as_str().unwrap());
+    let size = database.psql("SELECT pg_relation_size('t_pkey')").parse().unwrap();
+    as_foretold(bytes(pkey, "expected"), size, "t_pkey");
+    let swept =
+        done(&retoast(&database, &["t", "-c", "v", "--toaster", "lz4", "--compact", "--reindex"]));
+    for one in swept["indexes"].as_array().unwrap() {
+        assert!(
+            matches!(one["ended"].as_str().unwrap(), "rebuilt" | "kept" | "not_known"),
+            "{one}"
+        );
+    }
+    let mut people = toastctl();
+    let text = run(people.args(["retoast", "-d", &database.url(), "t", "--reindex"])).ok();
+    assert!(text.starts_with("public.t, reindex: complete: 0 indexes rebuilt, "), "{text}");
+    refused(&retoast(&database, &["t", "--reindex=never"]), 2, "--reindex");
+    refused(&retoast(&database, &["t", "--reindex", "-c", "v"]), 2, "--reindex alone keeps");
+}
+
+#[test]
+fn an_exclusion_constraint_is_refused_with_the_reason_and_partitions_are_done_one_by_one() {
+    let database = with_pageinspect("excluded");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, r int4range, EXCLUDE USING gist (r WITH &&));
+         INSERT INTO t SELECT i, int4range(i, i + 1) FROM generate_series(1, 500) i;
+         CREATE TABLE p (id int PRIMARY KEY, n int) PARTITION BY RANGE (id);
+         CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (20000);
+         CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (20000) TO (40001);
+         INSERT INTO p SELECT i, i FROM generate_series(1, 40000) i;
+         DELETE FROM p WHERE id % 3 <> 0; VACUUM p",
+    );
+    let report = done(&retoast(&database, &["t", "--reindex=all"]));
+    let excluded = index(&report, "t_r_excl");
+    assert_eq!(excluded["ended"], "refused", "{excluded}");
+    assert!(excluded["reason"].as_str().unwrap().contains("exclusion constraint"), "{excluded}");
+    assert_eq!(index(&report, "t_pkey")["ended"], "rebuilt");
+    let run = retoast(&database, &["p", "--reindex"]);
+    let report: Value = serde_json::from_str(&run.ok()).unwrap();
+    valid(&report);
+    for (table, name) in report["tables"].as_array().unwrap().iter().zip(["p1_pkey", "p2_pkey"]) {
+        assert_eq!(index(table, name)["ended"], "rebuilt", "{table}");
+    }
+    let attached = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'p_pkey'::regclass";
+    assert_eq!(database.psql(attached), "2");
+    refused(&retoast(&database, &["pg_catalog.pg_class", "--reindex"]), 1, "system catalog");
+}
+
+#[test]
+fn functions_in_indexes_run_as_the_owner_and_what_the_copy_takes_is_bounded() {
+    let database = with_pageinspect("as_owner");
+    let role = format!("keeper_{}", database.name());
+    database.psql(&format!(
+        "CREATE ROLE {role}; GRANT ALL ON SCHEMA public TO {role}; SET ROLE {role};
+         CREATE FUNCTION own(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+            $$BEGIN IF current_user <> '{role}' THEN RAISE 'run by %', current_user; END IF; RETURN i; END$$;
+         CREATE TABLE t (id int, x int GENERATED ALWAYS AS IDENTITY);
+         INSERT INTO t SELECT generate_series(1, 20000); CREATE UNIQUE INDEX by_own ON t (own(id));
+         DELETE FROM t WHERE id % 3 <> 0"
+    ));
+    let report = table(&retoast(&database, &["t", "--reindex", "--disk-limit", "1000"]), 1);
+    let told = index(&report, "by_own");
+    assert_eq!(told["ended"], "left", "{told}");
+    assert!(told["reason"].as_str().unwrap().contains("--disk-limit is 1000"), "{told}");
+    let report = done(&retoast(&database, &["t", "--reindex"]));
+    let told = index(&report, "by_own");
+    assert_eq!(told["ended"], "rebuilt", "{report}");
+    as_foretold(bytes(told, "expected"), bytes(told, "after"), "by_own");
+    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+}

@@ -1,0 +1,252 @@
+//! `retoast --reindex` beside others: locks, transactions, rebuilds of theirs, and its own that are interrupted.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+
+use crate::command::Run;
+use crate::retoast::{contents, done, retoast, spawn, with_pageinspect};
+use crate::retoast_around::valid;
+use crate::retoast_reindex::{BLOATED, INVALID, index, table};
+use crate::server::{Database, Options, Server};
+
+/// A small table with an index that takes some seconds to build.
+const SLOW: &str = "
+    CREATE FUNCTION slow(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN i; END';
+    CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL);
+    INSERT INTO t SELECT i, i FROM generate_series(1, 1500) i;
+    CREATE INDEX slowly ON t (slow(n));
+    CREATE OR REPLACE FUNCTION slow(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+        'BEGIN PERFORM pg_catalog.pg_sleep(0.001); RETURN i; END';";
+
+const WAITING: &str = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE NOT granted AND datname = current_database()";
+const BUILDING: &str = "SELECT count(*) FROM pg_stat_progress_create_index
+    WHERE datname = current_database() AND phase LIKE 'building%'";
+
+fn until(database: &Database<'_>, sql: &str, wanted: impl Fn(&str) -> bool) {
+    let began = Instant::now();
+    while !wanted(&database.psql(sql)) {
+        assert!(began.elapsed() < Duration::from_secs(60), "{sql}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn session(database: &Database<'_>, sql: &str) -> std::process::Child {
+    let mut psql = database.psql_command();
+    psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-c", sql]);
+    psql.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn a_lock_of_others_is_told_and_nothing_stays_in_the_queue() {
+    let database = with_pageinspect("locked");
+    database.psql(BLOATED);
+    for lock in ["SHARE UPDATE EXCLUSIVE", "ROW EXCLUSIVE"] {
+        let mut holder = session(
+            &database,
+            &format!("BEGIN; LOCK TABLE t IN {lock} MODE; SELECT pg_sleep(600)"),
+        );
+        let asleep = "FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%'
+            AND wait_event = 'PgSleep' AND datname = current_database()";
+        until(&database, &format!("SELECT count(*) {asleep}"), |n| n == "1");
+        let report = table(&retoast(&database, &["t", "--reindex", "--max-wait", "1s"]), 1);
+        assert_eq!(report["outcome"], "incomplete", "{report}");
+        let pkey = index(&report, "t_pkey");
+        assert_eq!(pkey["ended"], "left", "{pkey}");
+        assert!(pkey["reason"].as_str().unwrap().contains("the transaction of process"), "{pkey}");
+        assert_eq!(pkey["command"], "REINDEX INDEX CONCURRENTLY public.t_pkey");
+        assert_eq!(database.psql(WAITING), "0");
+        assert_eq!(database.psql(INVALID), "0");
+        database.psql(&format!("SELECT pg_terminate_backend(pid) {asleep}"));
+        holder.wait().unwrap();
+    }
+    done(&retoast(&database, &["t", "--reindex", "--max-wait", "1s"]));
+}
+
+#[test]
+fn beside_a_writer_nothing_is_lost() {
+    let database = with_pageinspect("beside");
+    database.psql(BLOATED);
+    let writer = session(
+        &database,
+        "DO $$DECLARE until timestamptz := clock_timestamp() + '4s'; BEGIN
+            FOR i IN 1..1000000 LOOP
+                INSERT INTO t VALUES (100000 + i, -i, 'w' || i, 'x', -i);
+                UPDATE t SET n = n - 1 WHERE id = 100000 + i / 2; COMMIT;
+                EXIT WHEN clock_timestamp() > until;
+            END LOOP; END$$",
+    );
+    done(&retoast(&database, &["t", "--reindex"]));
+    let output = writer.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(database.psql(INVALID), "0");
+    let by = |on: &str, off: &str| {
+        database.psql(&format!(
+            "SET enable_{off} = off; SET enable_bitmapscan = off; SET enable_{on} = on;
+            SELECT count(*) FROM t WHERE k > -100000000 AND k = k"
+        ))
+    };
+    assert_eq!(by("seqscan", "indexscan"), by("indexscan", "seqscan"));
+    database.psql("CREATE EXTENSION amcheck");
+    database.psql("SELECT bt_index_check(indexrelid, true) FROM pg_index AS i JOIN pg_class AS c ON c.oid = indexrelid
+        WHERE indrelid = 't'::regclass AND relam = (SELECT oid FROM pg_am WHERE amname = 'btree')");
+}
+
+#[test]
+fn a_rebuild_that_keeps_others_waiting_lets_them_pass() {
+    let database = with_pageinspect("passes");
+    database.psql(SLOW);
+    let child = spawn(&database, &["t", "--reindex=all"]);
+    until(&database, BUILDING, |n| n == "1");
+    let began = Instant::now();
+    database.psql("ALTER TABLE t SET (autovacuum_enabled = off)");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let output = child.wait_with_output().unwrap();
+    // the second try goes through
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("was kept waiting by it"), "{told}");
+    assert_eq!(database.psql(INVALID), "0");
+}
+
+#[test]
+fn a_transaction_that_begins_meanwhile_is_waited_for_so_long_and_what_is_left_goes_with_the_checkpoint()
+ {
+    let database = with_pageinspect("meanwhile");
+    database.psql(SLOW);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("checkpoint");
+    let arguments =
+        ["t", "--reindex=all", "--max-wait", "1s", "--checkpoint", file.to_str().unwrap()];
+    let child = spawn(&database, &arguments);
+    until(&database, BUILDING, |n| n == "1");
+    let mut writer =
+        session(&database, "BEGIN; UPDATE t SET n = n WHERE id = 1; SELECT pg_sleep(601)");
+    let output = child.wait_with_output().unwrap();
+    let run = Run {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    };
+    let report = table(&run, 1);
+    let slowly = index(&report, "slowly");
+    assert_eq!(slowly["ended"], "left", "{slowly}");
+    assert_eq!(slowly["command"], "DROP INDEX CONCURRENTLY public.slowly_ccnew", "{slowly}");
+    assert_eq!(database.psql(INVALID), "1");
+    assert_eq!(database.psql(WAITING), "0");
+    assert!(file.exists());
+    database.psql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(601)%'
+        AND pid <> pg_backend_pid() AND datname = current_database()",
+    );
+    writer.wait().unwrap();
+    // without the file nobody knows whose it is
+    let report = table(&retoast(&database, &["t", "--reindex"]), 1);
+    assert_eq!(index(&report, "slowly_ccnew")["ended"], "invalid", "{report}");
+    let report = table(&retoast(&database, &arguments), 0);
+    assert_eq!(index(&report, "slowly_ccnew")["ended"], "dropped", "{report}");
+    assert_eq!(database.psql(INVALID), "0");
+    assert!(!file.exists());
+}
+
+#[test]
+fn what_others_rebuild_or_have_left_behind_is_told_and_stays() {
+    let database = with_pageinspect("others");
+    database.psql(SLOW);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("checkpoint");
+    let arguments = ["t", "--reindex", "--max-wait", "1s", "--checkpoint", file.to_str().unwrap()];
+    let other = session(&database, "REINDEX INDEX CONCURRENTLY slowly");
+    until(&database, BUILDING, |n| n == "1");
+    let report = table(&retoast(&database, &arguments), 1);
+    let told = index(&report, "slowly_ccnew");
+    assert!(told["reason"].as_str().unwrap().contains("may be building it"), "{told}");
+    assert_eq!((&told["ended"], &told["command"]), (&"invalid".into(), &Value::Null));
+    let output = other.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(database.psql(INVALID), "0");
+    let mut interrupted = database.psql_command();
+    interrupted.args([
+        "-c",
+        "SET statement_timeout = '500ms'",
+        "-c",
+        "REINDEX INDEX CONCURRENTLY slowly",
+    ]);
+    interrupted.stderr(Stdio::null()).stdout(Stdio::null()).status().unwrap();
+    assert_eq!(database.psql(INVALID), "1");
+    for arguments in [&arguments[..], &["t", "--reindex"]] {
+        let report = table(&retoast(&database, arguments), 1);
+        let told = index(&report, "slowly_ccnew");
+        assert_eq!(told["ended"], "invalid", "{told}");
+        assert_eq!(told["command"], "DROP INDEX CONCURRENTLY public.slowly_ccnew");
+        assert_eq!(database.psql(INVALID), "1");
+    }
+    database.psql("DROP INDEX CONCURRENTLY public.slowly_ccnew");
+    done(&retoast(&database, &["t", "--reindex"]));
+}
+
+#[test]
+fn interrupted_it_drops_what_it_has_begun() {
+    let database = with_pageinspect("interrupted");
+    database.psql(SLOW);
+    let child = spawn(&database, &["t", "--reindex=all"]);
+    until(&database, BUILDING, |n| n == "1");
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let began = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(10));
+    assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    valid(&report);
+    let slowly = index(&report["tables"][0], "slowly");
+    assert_eq!(
+        (&slowly["ended"], &slowly["reason"]),
+        (&"left".into(), &"stopped on request".into())
+    );
+    assert_eq!(database.psql(INVALID), "0");
+}
+
+#[test]
+fn killed_in_every_way_nothing_is_left_behind_after_the_next_run() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("killed");
+    database.psql("CREATE EXTENSION pageinspect");
+    database.psql(SLOW);
+    let before = contents(&database, "t");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("checkpoint");
+    let arguments = ["t", "--reindex=all", "--checkpoint", file.to_str().unwrap()];
+    let seed: u64 = rand::rng().random();
+    eprintln!("seed {seed}");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let backends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE application_name LIKE 'toastctl%'";
+    let mut left = Vec::new();
+    for way in 0..6 {
+        let mut child = spawn(&database, &arguments);
+        until(&database, BUILDING, |n| n == "1");
+        std::thread::sleep(Duration::from_millis(random.random_range(0..2500)));
+        match way % 3 {
+            0 => {
+                child.kill().unwrap();
+                database.psql(backends);
+            }
+            1 => drop(database.psql(backends)),
+            _ => server.restart_immediate(),
+        }
+        child.wait().unwrap();
+        left.push(database.psql(INVALID));
+        assert_eq!(contents(&database, "t"), before, "seed {seed}");
+    }
+    eprintln!("invalid after each kill: {left:?}");
+    let last = retoast(&database, &arguments);
+    done(&last);
+    assert_eq!(database.psql(INVALID), "0", "seed {seed}");
+    assert_eq!(database.psql("SELECT count(*) FROM pg_class WHERE relname ~ '_cc(new|old)'"), "0");
+    assert_eq!(contents(&database, "t"), before);
+    assert!(!file.exists());
+}
