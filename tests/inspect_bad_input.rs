@@ -236,3 +236,59 @@ fn a_reader_that_goes_away_is_no_error() {
         }
     }
 }
+
+/// Feeds `piece` again and again to `inspect --pageinspect -` and looks, before the end, at the most memory
+/// that was in use at once.
+#[cfg(target_os = "linux")]
+fn peak_of_saved(head: &str, piece: &str, size: usize, more: &[&str]) -> (usize, i32) {
+    use std::io::Write;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_toastctl"))
+        .args(["inspect", "--pageinspect", "-", "--columns", "a int"])
+        .args(more)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(head.as_bytes()).unwrap();
+    for _ in 0..size / piece.len() {
+        stdin.write_all(piece.as_bytes()).unwrap();
+    }
+    // all but what the pipe holds was read, and the process waits for more
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let kilobytes = peak.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap();
+    drop(stdin);
+    (kilobytes, child.wait().unwrap().code().unwrap())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn saved_output_of_any_length_takes_little_memory() {
+    const SIZE: usize = 200 << 20;
+    let mut page = [0; 8192];
+    (page[12], page[13], page[14], page[15]) = (24, 0, 0, 32);
+    (page[16], page[17], page[18], page[19]) = (0, 32, 4, 32);
+    let digits: String = page.iter().map(|byte| format!("{byte:02x}")).collect();
+    let pages = format!("\\x{digits}\n");
+    let element = format!("{{\"blkno\":1,\"get_raw_page\":\"\\\\x{digits}\"}}, ");
+    let cases = [
+        ("pages", "get_raw_page\n", pages.as_str(), Some(0)),
+        ("one line of JSON", "[", element.as_str(), Some(1)),
+        ("a line without end", "get_raw_page\n", digits.as_str(), Some(1)),
+        ("a row without end", "lp,t_data\n1,\"", "0123456789abcdef\n", None),
+        ("brackets", "", "[", Some(1)),
+        ("no output of pageinspect", "", &("nothing of interest ".repeat(500) + "\n"), Some(1)),
+    ];
+    for (what, head, piece, code) in cases {
+        for more in [&[] as &[&str], &["--check"]] {
+            // what is short and no row costs more time a byte than what is
+            let size = if piece.len() < 100 { SIZE / 25 } else { SIZE };
+            let block = piece.repeat(1 + (1 << 16) / piece.len());
+            let (kilobytes, got) = peak_of_saved(head, &block, size, more);
+            assert!(kilobytes < 32 << 10, "{what} {more:?}: {kilobytes} kB");
+            assert!(code.is_none_or(|code| code == got), "{what} {more:?}: exit code {got}");
+        }
+    }
+}

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use super::exit::{Exit, Failure};
 use super::inspect::{InspectArgs, ScanToastArg};
-use super::inspect_request::File;
+use super::inspect_request::{File, SavedText};
 use super::terminal::{self, ReadingProgress, tell};
 use crate::check::files::{self, FileOptions};
 use crate::check::finding::Finding;
 use crate::check::judged::Checked;
 use crate::check::run::{self, CheckRequest, CheckSink};
 use crate::check::salvage_dir::SalvageDir;
-use crate::check::saved;
+use crate::check::saved::{self, SavedCheckError};
 use crate::disk::desc::TupleDesc;
 use crate::inspect::inspector::{InspectError, Inspector};
 use crate::inspect::offline::OfflineError;
@@ -148,17 +148,18 @@ pub(super) fn relation_file(args: &InspectArgs, file: &File) -> Result<Exit, Fai
 /// Checks saved pages.
 pub(super) fn saved_pages(
     args: &InspectArgs,
-    name: &str,
-    text: &[u8],
+    text: SavedText,
     desc: &TupleDesc,
 ) -> Result<Exit, Failure> {
+    let SavedText { name, source } = text;
     let mut output = CheckOutput::new(args, None);
     let depth = args.checking.depth(&args.checking.encoding);
     let fail_fast = args.checking.fail_fast;
     let tell = &mut |finding: Finding| output.print(&finding);
-    match saved::saved_pages(name, text, desc, depth, fail_fast, tell) {
+    match saved::saved_pages(&name, source, desc, depth, fail_fast, tell) {
         Ok(checked) => written(output.relation(&checked), output),
-        Err(error) => terminal::unwritable(&error),
+        Err(SavedCheckError::Untold(error)) => terminal::unwritable(&error),
+        Err(SavedCheckError::Unreadable(error)) => Err(SavedText::unreadable(&name, &error)),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::offline::xact::PgXact;
 use crate::report::format::Format;
 use crate::server::pattern::NamePattern;
 
-/// Bytes of saved text or of columns that are read at the most.
+/// Bytes of columns that are read at the most.
 const MAX_TEXT: u64 = 1 << 30;
 
 /// What is to be shown.
@@ -29,11 +29,25 @@ pub(super) enum Asked {
     /// A relation file.
     File { file: File, value: Option<ValuePlace> },
     /// Saved output of pageinspect.
-    Saved { name: String, text: Vec<u8>, desc: TupleDesc, order: ByteOrder },
+    Saved { text: SavedText, desc: TupleDesc, order: ByteOrder },
     /// One value of a server.
     Value { table: String, place: ValuePlace, options: Options },
     /// Relations of a server.
     Relations { request: Request, options: Options },
+}
+
+/// Saved output, opened.
+pub(super) struct SavedText {
+    /// What stands for it in messages.
+    pub(super) name: String,
+    pub(super) source: Box<dyn Read>,
+}
+
+impl SavedText {
+    /// The failure that it cannot be read at all.
+    pub(super) fn unreadable(name: &str, error: &io::Error) -> Failure {
+        Failure::usage(format!("could not read \"{name}\": {error}"))
+    }
 }
 
 /// A relation file and how it is to be read.
@@ -85,12 +99,8 @@ impl Asked {
             let desc = given_columns(args)?;
             let name =
                 if path == Path::new("-") { "stdin".into() } else { path.display().to_string() };
-            return Ok(Asked::Saved {
-                name,
-                text: read_bytes(path)?,
-                desc,
-                order: byte_order(args),
-            });
+            let text = SavedText { name, source: open(path)? };
+            return Ok(Asked::Saved { text, desc, order: byte_order(args) });
         }
         server(args)
     }
@@ -200,18 +210,26 @@ fn given_columns(args: &InspectArgs) -> Result<TupleDesc, Failure> {
     }
 }
 
-/// Reads a file, or standard input for `-`.
+/// Opens a file, or standard input for `-`.
+fn open(path: &Path) -> Result<Box<dyn Read>, Failure> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdin()));
+    }
+    match std::fs::File::open(path) {
+        Ok(file) => Ok(Box::new(file)),
+        Err(error) => Err(unreadable(path, &error)),
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    SavedText::unreadable(&path.display().to_string(), error)
+}
+
+/// Reads what [`open`] opens.
 fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
-    let unreadable = |error: io::Error| {
-        Failure::usage(format!("could not read \"{}\": {error}", path.display()))
-    };
     let mut bytes = Vec::new();
-    let source: Box<dyn Read> = if path == Path::new("-") {
-        Box::new(io::stdin())
-    } else {
-        Box::new(std::fs::File::open(path).map_err(unreadable)?)
-    };
-    source.take(MAX_TEXT + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    let read = open(path)?.take(MAX_TEXT + 1).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(path, &error))?;
     if bytes.len() as u64 > MAX_TEXT {
         return Err(Failure::usage(format!("\"{}\" is longer than 1 GB", path.display())));
     }

@@ -7,7 +7,7 @@ use super::exit::{Exit, Failure};
 use super::inspect::InspectArgs;
 use super::inspect_check;
 use super::inspect_output::InspectOutput;
-use super::inspect_request::{Asked, File, ValuePlace};
+use super::inspect_request::{Asked, File, SavedText, ValuePlace};
 use super::terminal::{self, ReadingProgress, tell};
 use crate::disk::ByteOrder;
 use crate::disk::desc::TupleDesc;
@@ -31,11 +31,11 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         _ if args.brief && !matches!(args.format, Format::Table | Format::Markdown) => {
             Err(Failure::usage("--brief is for --format table and markdown".to_owned()))
         }
-        Asked::Saved { name, text, desc, .. } if args.checking.check => {
-            inspect_check::saved_pages(args, &name, &text, &desc)
+        Asked::Saved { text, desc, .. } if args.checking.check => {
+            inspect_check::saved_pages(args, text, &desc)
         }
         Asked::File { file, value } => relation_file(args, &file, value.as_ref()),
-        Asked::Saved { name, text, desc, order } => saved(args, &name, &text, &desc, order),
+        Asked::Saved { text, desc, order } => saved(args, text, &desc, order),
         Asked::Relations { options, .. } if args.checking.check => {
             let threads = usize::from(args.connections());
             terminal::runtime(threads)?.block_on(checked(args, options))
@@ -115,22 +115,23 @@ fn relation_file(
 
 fn saved(
     args: &InspectArgs,
-    name: &str,
-    text: &[u8],
+    text: SavedText,
     desc: &TupleDesc,
     order: ByteOrder,
 ) -> Result<Exit, Failure> {
+    let SavedText { name, source } = text;
+    let unreadable = |error: io::Error| SavedText::unreadable(&name, &error);
     let mut output = InspectOutput::new(args, None);
     let mut unwritten = None;
     let report = match output.rows() {
         Some(writer) => {
             let mut sink =
-                RowSink { relation: name.to_owned(), with_block: true, writer, error: None };
-            let report = saved_text(name, text, desc, order, &mut sink);
+                RowSink { relation: name.clone(), with_block: true, writer, error: None };
+            let report = saved_text(&name, source, desc, order, &mut sink).map_err(unreadable)?;
             unwritten = sink.error;
             report
         }
-        None => saved_text(name, text, desc, order, &mut ()),
+        None => saved_text(&name, source, desc, order, &mut ()).map_err(unreadable)?,
     };
     let ended = match unwritten {
         Some(error) => Err(error),

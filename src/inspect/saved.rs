@@ -1,5 +1,7 @@
 //! `inspect` on saved output of pageinspect.
 
+use std::io::{self, Read};
+
 use super::reports::{column_reports, problem_reports};
 use super::result::{HeapReport, RelationReport, Source};
 use super::values::RowSink;
@@ -13,12 +15,16 @@ use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::scan::{Relation, SplitTuple, ValueSink};
 use crate::heap::stats::RelationStats;
 use crate::model::visibility::{HintBits, Visibility, visibility};
-use crate::offline::saved::{SavedItem, SavedRows, parse};
+use crate::offline::saved::{self, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink};
 
 /// A sink that learns whether the block of the rows to come is known.
 pub trait BlockAware: ValueSink {
     /// Called before the values of each row or page.
     fn block_known(&mut self, known: bool);
+    /// Whether what it is given goes nowhere any more.
+    fn has_failed(&self) -> bool {
+        false
+    }
 }
 
 impl BlockAware for () {
@@ -29,19 +35,25 @@ impl BlockAware for RowSink<'_> {
     fn block_known(&mut self, known: bool) {
         self.with_block = known;
     }
+
+    fn has_failed(&self) -> bool {
+        self.error.is_some()
+    }
 }
 
 /// Reads saved text and reports on it like on a relation. `name` stands for it in places and rows.
 ///
 /// Results of several functions over the same page are counted once for each.
+///
+/// # Errors
+/// Where the text cannot be read at all.
 pub fn saved_text(
     name: &str,
-    text: &[u8],
+    text: impl Read,
     desc: &TupleDesc,
     order: ByteOrder,
     sink: &mut impl BlockAware,
-) -> RelationReport {
-    let outcome = parse(text);
+) -> io::Result<RelationReport> {
     let mut reader = Reader {
         relation: Relation {
             source: name,
@@ -52,59 +64,15 @@ pub fn saved_text(
         stats: RelationStats::new(desc.attributes.len()),
         problems: Problems::default(),
         order,
+        first_page_size: None,
+        sink,
     };
-    for error in &outcome.errors {
-        let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
-        reader.problems.add(Problem {
-            place: Place {
-                line: Some(error.line.0),
-                column: error.column.clone(),
-                ..Place::of(name)
-            },
-            message: format!("{}{hint}", error.problem),
-        });
-    }
-    let mut page_size = None;
-    for result in &outcome.results {
-        match &result.rows {
-            SavedRows::Pages(pages) => {
-                for page in pages {
-                    sink.block_known(page.block.is_some());
-                    page_size = page_size.or(Some(page.bytes.len() as u64));
-                    let size = PageSize::new(page.bytes.len()).unwrap_or_default();
-                    Relation { page_size: size, ..reader.relation }.scan_page(
-                        page.block.unwrap_or_default(),
-                        &page.bytes,
-                        &HintBits,
-                        &mut reader.stats,
-                        sink,
-                        &mut reader.problems,
-                    );
-                }
-            }
-            SavedRows::Items(items) => {
-                for item in items {
-                    sink.block_known(item.block.is_some());
-                    reader.item(item, sink);
-                }
-            }
-            SavedRows::Attributes(rows) => {
-                for row in rows {
-                    sink.block_known(row.block.is_some());
-                    let ctid = ItemPointer { block: row.block.unwrap_or_default(), item: 0 };
-                    let split =
-                        SplitTuple { ctid, natts: None, attributes: &row.attributes, order };
-                    let unknown = Visibility::Unknown { xid: None };
-                    reader.split(row.line.0, &split, unknown, sink);
-                }
-            }
-        }
-    }
-    let Reader { stats, problems, .. } = reader;
+    saved::read(text, &mut reader)?;
+    let Reader { stats, problems, first_page_size: page_size, .. } = reader;
     let columns = column_reports(desc, &stats, None);
     let whole_pages = page_size.is_some();
     let heap = HeapReport::from(&stats.tuples);
-    RelationReport {
+    Ok(RelationReport {
         relation: name.to_owned(),
         schema_name: None,
         name: None,
@@ -125,17 +93,62 @@ pub fn saved_text(
         not_available: Vec::new(),
         problems: problem_reports(&problems),
         problem_count: problems.count(),
-    }
+    })
 }
 
-struct Reader<'a> {
+struct Reader<'a, S> {
     relation: Relation<'a>,
     stats: RelationStats,
     problems: Problems,
     order: ByteOrder,
+    /// Bytes of the first page, if there was one.
+    first_page_size: Option<u64>,
+    sink: &'a mut S,
 }
 
-impl Reader<'_> {
+impl<S: BlockAware> SavedSink for Reader<'_, S> {
+    fn item(&mut self, item: SavedItem) {
+        self.sink.block_known(item.block.is_some());
+        self.tuple(&item);
+    }
+
+    fn page(&mut self, page: SavedPage) {
+        self.sink.block_known(page.block.is_some());
+        let size = page.bytes.len();
+        self.first_page_size = self.first_page_size.or(Some(size as u64));
+        let page_size = PageSize::new(size).unwrap_or_default();
+        Relation { page_size, ..self.relation }.scan_page(
+            page.block.unwrap_or_default(),
+            &page.bytes,
+            &HintBits,
+            &mut self.stats,
+            self.sink,
+            &mut self.problems,
+        );
+    }
+
+    fn attributes(&mut self, row: SavedAttributes) {
+        self.sink.block_known(row.block.is_some());
+        let ctid = ItemPointer { block: row.block.unwrap_or_default(), item: 0 };
+        let attributes = &row.attributes;
+        let split = SplitTuple { ctid, natts: None, attributes, order: self.order };
+        self.split(row.line.0, &split, Visibility::Unknown { xid: None });
+    }
+
+    fn error(&mut self, error: SavedError) {
+        let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let message = format!("{}{hint}", error.problem);
+        let line = Some(error.line.0);
+        let place = Place { line, column: error.column, ..Place::of(self.relation.source) };
+        self.problems.add(Problem { place, message });
+    }
+
+    fn has_enough(&self) -> bool {
+        self.sink.has_failed()
+    }
+}
+
+impl<S: BlockAware> Reader<'_, S> {
     fn problem(&mut self, line: usize, item: Option<u16>, message: String) {
         let place = Place { line: Some(line), item, ..Place::of(self.relation.source) };
         self.problems.add(Problem { place, message });
@@ -152,19 +165,19 @@ impl Reader<'_> {
         }
     }
 
-    fn split(
-        &mut self,
-        line: usize,
-        split: &SplitTuple<'_>,
-        seen: Visibility,
-        sink: &mut impl ValueSink,
-    ) {
+    fn split(&mut self, line: usize, split: &SplitTuple<'_>, seen: Visibility) {
         self.with_line(line, |this| {
-            this.relation.scan_attributes(split, seen, &mut this.stats, sink, &mut this.problems);
+            this.relation.scan_attributes(
+                split,
+                seen,
+                &mut this.stats,
+                this.sink,
+                &mut this.problems,
+            );
         });
     }
 
-    fn item(&mut self, item: &SavedItem, sink: &mut impl ValueSink) {
+    fn tuple(&mut self, item: &SavedItem) {
         let line = item.line.0;
         match item.lp_flags.and_then(LinePointerState::from_flags) {
             Some(LinePointerState::Unused) => {
@@ -221,7 +234,7 @@ impl Reader<'_> {
                         &tuple,
                         seen,
                         &mut this.stats,
-                        sink,
+                        this.sink,
                         &mut this.problems,
                     );
                 });
@@ -231,7 +244,7 @@ impl Reader<'_> {
                 self.stats.tuples.heap_only += u64::from(tuple.heap_only());
                 let natts = Some(usize::from(mask2 & infomask2::NATTS_MASK));
                 let split = SplitTuple { ctid, natts, attributes, order: self.order };
-                self.split(line, &split, seen, sink);
+                self.split(line, &split, seen);
             }
             (None, None) => {
                 let message = "neither t_data nor t_attrs is given".to_owned();

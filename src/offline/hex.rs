@@ -109,34 +109,36 @@ pub fn parse_datum(text: &str) -> Result<Vec<u8>, HexError> {
 
 /// The bytes of a run of digits with nothing between them.
 pub(crate) fn decode_digits(digits: &str) -> Result<Vec<u8>, HexError> {
-    let mut bytes = Vec::with_capacity(digits.len() / 2);
     let pairs = digits.as_bytes().chunks_exact(2);
-    let odd = !pairs.remainder().is_empty();
-    for pair in pairs {
-        match (nibble(pair[0]), nibble(pair[1])) {
-            (Some(high), Some(low)) => bytes.push(high << 4 | low),
-            _ => return Err(first_bad_digit(digits)),
-        }
+    if !pairs.remainder().is_empty() {
+        return Err(first_bad_digit(digits));
     }
-    if odd {
-        let bad = digits.bytes().any(|b| nibble(b).is_none());
-        return Err(if bad {
-            first_bad_digit(digits)
-        } else {
-            HexError::OddDigits { digits: digits.len() }
-        });
-    }
-    Ok(bytes)
+    let mut seen = 0;
+    let bytes = pairs
+        .map(|pair| {
+            let (high, low) = (NIBBLES[usize::from(pair[0])], NIBBLES[usize::from(pair[1])]);
+            seen |= high | low;
+            high << 4 | low
+        })
+        .collect();
+    if seen & NO_DIGIT != 0 { Err(first_bad_digit(digits)) } else { Ok(bytes) }
 }
 
-fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
+/// What no hexadecimal digit is in [`NIBBLES`].
+const NO_DIGIT: u8 = 0x80;
+
+/// The value of each character that is a hexadecimal digit.
+const NIBBLES: [u8; 256] = {
+    let mut nibbles = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < 16 {
+        let digit = b"0123456789abcdef"[value];
+        nibbles[digit as usize] = value as u8;
+        nibbles[digit.to_ascii_uppercase() as usize] = value as u8;
+        value += 1;
     }
-}
+    nibbles
+};
 
 fn first_bad_digit(digits: &str) -> HexError {
     for (i, c) in digits.chars().enumerate() {

@@ -6,253 +6,27 @@
 
 use std::borrow::Cow;
 
-use unicode_width::UnicodeWidthChar;
-
 use super::chatter;
-use super::columns::{Ending, Header, MAX_COLUMNS, Table, Value, may_be_name};
+use super::columns::{Header, may_be_name};
 use super::error::{Problem, SavedError};
+use super::layout::{Border, Layout};
 use super::lines::Lines;
-use super::{Form, LineNumber, SavedResult};
+use super::out::{Out, Step};
+use super::table::{Ending, Table, Value};
+use super::{Form, LineNumber};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Border {
-    /// Cells stand in their columns with one blank between.
-    None,
-    /// A separator between cells.
-    Inner,
-    /// A separator also before the first cell and behind the last.
-    Outer,
+/// The rows of a result with separators or places that are known.
+pub(crate) struct Rows {
+    layout: Layout,
+    table: Table,
+    /// Such a result has a footer or an empty line at its end.
+    with_header: bool,
+    /// The rule below a bordered result was seen.
+    closed: bool,
 }
 
-/// How a cell goes on in the next line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Join {
-    /// It was too wide.
-    Wrap,
-    /// Its value has a line break.
-    LineBreak,
-}
-
-impl Join {
-    fn by_mark(c: char) -> Option<Join> {
-        match c {
-            '.' | '…' => Some(Join::Wrap),
-            '+' | '↵' => Some(Join::LineBreak),
-            _ => None,
-        }
-    }
-
-    /// The mark that `old-ascii` puts in place of a separator.
-    fn by_old_separator(c: char) -> Option<Join> {
-        match c {
-            ';' => Some(Join::Wrap),
-            ':' => Some(Join::LineBreak),
-            _ => None,
-        }
-    }
-
-    fn append(self, cell: &mut String, more: &str) {
-        if self == Join::LineBreak {
-            cell.truncate(cell.trim_end().len());
-            cell.push('\n');
-        }
-        cell.push_str(more);
-    }
-}
-
-/// Where the cells of a result stand.
-#[derive(Debug)]
-struct Layout {
-    border: Border,
-    /// First column on the screen and width of each cell's text; empty without a header.
-    cells: Vec<(usize, usize)>,
-    count: usize,
-}
-
-/// The part of a cell in one line.
-struct Piece<'a> {
-    /// With both margins under a border, without under none.
-    raw: &'a str,
-    join: Option<Join>,
-}
-
-impl Layout {
-    /// From the rule under a header; a lone rule without ends takes the border from `row`.
-    fn of_rule(rule: &str, row: &str) -> Option<Layout> {
-        let rule = rule.trim_end();
-        let mut runs: Vec<(usize, usize)> = Vec::new();
-        for (at, c) in rule.chars().enumerate() {
-            if runs.len() > MAX_COLUMNS {
-                return None;
-            }
-            if chatter::is_horizontal(c) {
-                match runs.last_mut() {
-                    Some((start, width)) if *start + *width == at => *width += 1,
-                    _ => runs.push((at, 1)),
-                }
-            }
-        }
-        let first = rule.chars().next()?;
-        let border = if !chatter::is_horizontal(first) && first != ' ' {
-            Border::Outer
-        } else if rule.contains(' ') {
-            Border::None
-        } else if runs.len() > 1 || row.starts_with([' ', '.', '…']) {
-            Border::Inner
-        } else {
-            Border::None
-        };
-        let cells: Option<Vec<_>> = if border == Border::None {
-            Some(runs)
-        } else {
-            runs.into_iter()
-                .map(|(start, width)| Some((start + 1, width.checked_sub(2)?)))
-                .collect()
-        };
-        let cells = cells?;
-        Some(Layout { border, count: cells.len(), cells })
-    }
-
-    fn pieces<'a>(&self, line: &'a str) -> Result<Vec<Piece<'a>>, Problem> {
-        if self.border == Border::None {
-            return self.pieces_by_place(line);
-        }
-        let mut parts: Vec<&str> =
-            line.split(chatter::is_separator).take(MAX_COLUMNS + 3).collect();
-        if self.border == Border::Outer {
-            let blank = |part: Option<&&str>| part.is_some_and(|p| p.trim().is_empty());
-            if parts.len() < 2 || !blank(parts.first()) || !blank(parts.last()) {
-                return Err(Problem::Misaligned);
-            }
-            parts.pop();
-            parts.remove(0);
-        }
-        if parts.len() == self.count {
-            let piece = |(i, raw)| Piece { raw, join: self.join_of(i, raw) };
-            return Ok(parts.into_iter().enumerate().map(piece).collect());
-        }
-        let got = parts.len();
-        if got > self.count && !self.cells.is_empty() {
-            // A separator's character within a cell.
-            return self.pieces_by_place(line);
-        }
-        Err(Problem::ColumnCount { expected: self.count, got })
-    }
-
-    /// The mark in the right margin of a cell with margins.
-    fn join_of(&self, cell: usize, raw: &str) -> Option<Join> {
-        let join = Join::by_mark(raw.chars().next_back()?)?;
-        let at_margin = self.cells.get(cell).is_none_or(|&(_, width)| width_of(raw) == width + 2);
-        at_margin.then_some(join)
-    }
-
-    fn pieces_by_place<'a>(&self, line: &'a str) -> Result<Vec<Piece<'a>>, Problem> {
-        let margin = usize::from(self.border != Border::None);
-        let mut cuts = Vec::with_capacity(self.cells.len() * 2);
-        for &(start, width) in &self.cells {
-            cuts.extend([start - margin, start + width + margin]);
-        }
-        let offsets = offsets(line, &cuts);
-        let mut pieces = Vec::with_capacity(self.cells.len());
-        for (i, pair) in offsets.chunks_exact(2).enumerate() {
-            let last = i + 1 == self.cells.len();
-            let next = offsets.get(2 * i + 2).copied().unwrap_or(line.len());
-            let between = line[pair[1]..next].trim();
-            let (end, join) = match self.border {
-                Border::None => {
-                    let join = between.chars().next().and_then(Join::by_mark);
-                    if !last
-                        && !between.is_empty()
-                        && (join.is_none() || between.chars().count() > 1)
-                    {
-                        return Err(Problem::Misaligned);
-                    }
-                    // Nothing bounds the last cell on the right.
-                    let end = if last && join.is_none() { line.len() } else { pair[1] };
-                    (end, join)
-                }
-                Border::Inner | Border::Outer => {
-                    let bounded = between.starts_with(chatter::is_separator);
-                    let open_end = last && self.border == Border::Inner;
-                    if !bounded && !open_end {
-                        return Err(Problem::Misaligned);
-                    }
-                    let end = if bounded { pair[1] } else { line.len() };
-                    (end, self.join_of(i, &line[pair[0]..end]))
-                }
-            };
-            pieces.push(Piece { raw: &line[pair[0]..end], join });
-        }
-        Ok(pieces)
-    }
-
-    /// The text of a piece that is joined to another, exact on the side of the joint.
-    fn text<'a>(&self, piece: &Piece<'a>) -> &'a str {
-        let mut text = piece.raw;
-        if self.border != Border::None {
-            let mut chars = text.chars();
-            chars.next();
-            if piece.join.is_some() {
-                chars.next_back();
-            }
-            text = chars.as_str();
-        }
-        if piece.join.is_some() { text } else { text.trim_end() }
-    }
-
-    /// The pieces of a line that goes on a row in line style `old-ascii`, by cell.
-    fn old_continuation<'a>(&self, line: &'a str) -> Vec<(usize, Join, &'a str)> {
-        let mut found = Vec::new();
-        if self.border == Border::None || self.cells.len() < 2 {
-            return found;
-        }
-        let cuts: Vec<usize> = self.cells[1..]
-            .iter()
-            .flat_map(|&(start, width)| [start - 2, start, start + width])
-            .collect();
-        for (i, cut) in offsets(line, &cuts).chunks_exact(3).enumerate() {
-            match line[cut[0]..cut[1]].chars().next() {
-                None | Some(' ') => {}
-                Some(c) => match Join::by_old_separator(c) {
-                    Some(join) => found.push((i + 1, join, line[cut[1]..cut[2]].trim_end())),
-                    None => return Vec::new(),
-                },
-            }
-        }
-        found
-    }
-}
-
-/// Columns that a text takes on the screen.
-fn width_of(text: &str) -> usize {
-    text.chars().map(|c| c.width().unwrap_or(0)).sum()
-}
-
-/// Where the given columns of the screen, in ascending order, begin in a line.
-fn offsets(line: &str, columns: &[usize]) -> Vec<usize> {
-    if line.is_ascii() {
-        return columns.iter().map(|&column| column.min(line.len())).collect();
-    }
-    let mut chars = line.char_indices().peekable();
-    let mut width = 0;
-    columns
-        .iter()
-        .map(|&column| {
-            while width < column
-                && let Some((_, c)) = chars.next()
-            {
-                width += c.width().unwrap_or(0);
-            }
-            chars.peek().map_or(line.len(), |&(at, _)| at)
-        })
-        .collect()
-}
-
-/// Reads a result that begins with a header at the next line, if there is one.
-pub(crate) fn read_with_header<'a>(
-    lines: &mut Lines<'a>,
-    errors: &mut Vec<SavedError>,
-) -> Option<SavedResult> {
+/// Begins a result whose header is at the next line, if there is one.
+pub(crate) fn begin_with_header(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<Rows> {
     let mut ahead = *lines;
     let mut top = ahead.next()?;
     let start = top.number;
@@ -269,58 +43,16 @@ pub(crate) fn read_with_header<'a>(
     }
     let header = Header::of_names(&names)?;
     *lines = ahead;
-    let mut table = Table::new(header, Form::Aligned, start);
-    let closed = read_rows(lines, &layout, &mut table, errors);
-    if !closed {
-        let what = "the result ends without its number of rows or an empty line";
-        errors.push(Problem::Cut(what.into()).at(lines.number(), None));
-    }
-    Some(table.finish())
+    let table = Table::begin(header, Form::Aligned, start, out);
+    Some(Rows { layout, table, with_header: true, closed: false })
 }
 
-/// Passes over a result at the next line whose header names nothing of pageinspect's; an error if
-/// it holds bytea all the same, whose columns may only have been renamed.
-pub(crate) fn skip_foreign(lines: &mut Lines<'_>) -> Option<Result<(), SavedError>> {
-    let mut ahead = *lines;
-    let mut top = ahead.next()?;
-    if chatter::is_rule(top.text) {
-        top = ahead.next()?;
-    }
-    if top.text.trim().is_empty() || !ahead.next().is_some_and(|l| chatter::is_rule(l.text)) {
-        return None;
-    }
-    let mut renamed = false;
-    let mut row_value = None;
-    while let Some(line) = ahead.peek() {
-        if super::json::begins(line.text) {
-            // A row made JSON has its columns' names within.
-            break;
-        }
-        renamed |= chatter::bytea_at(line.text).is_some();
-        if chatter::is_row_value(line.text) {
-            row_value = row_value.or(Some(line.number));
-        }
-        if line.text.trim().is_empty() || chatter::server_error(line.text).is_some() {
-            break;
-        }
-        ahead.next();
-        if chatter::footer(line.text).is_some() {
-            break;
-        }
-    }
-    *lines = ahead;
-    if let Some(line) = row_value {
-        return Some(Err(Problem::RowValue.at(line, None)));
-    }
-    Some(if renamed { Err(Problem::UnknownColumns.at(top.number, None)) } else { Ok(()) })
-}
-
-/// Reads a bordered result without a header at the next line, if there is one; an error if there
+/// Begins a bordered result without a header at the next line, if there is one; an error if there
 /// is one whose columns cannot be told.
-pub(crate) fn read_without_header(
+pub(crate) fn begin_without_header(
     lines: &mut Lines<'_>,
-    errors: &mut Vec<SavedError>,
-) -> Option<Result<SavedResult, SavedError>> {
+    out: &mut Out<'_>,
+) -> Option<Result<Rows, SavedError>> {
     let line = lines.peek()?;
     let outer = line.text.starts_with(chatter::is_separator);
     if !(outer || line.text.starts_with(' ')) || !line.text.contains(chatter::is_separator) {
@@ -336,77 +68,142 @@ pub(crate) fn read_without_header(
         return chatter::looks_like_data(line.text)
             .then(|| Err(Problem::NoHeader { columns: count }.at(line.number, None)));
     };
-    let mut table = Table::new(header, Form::Aligned, line.number);
-    read_rows(lines, &layout, &mut table, errors);
-    Some(Ok(table.finish()))
+    let table = Table::begin(header, Form::Aligned, line.number, out);
+    Some(Ok(Rows { layout, table, with_header: false, closed: false }))
 }
 
-/// Reads rows up to the end of the result; whether that end was to be seen.
-fn read_rows(
-    lines: &mut Lines<'_>,
-    layout: &Layout,
-    table: &mut Table<'_>,
-    errors: &mut Vec<SavedError>,
-) -> bool {
-    let mut closed = false;
-    while let Some(line) = lines.peek() {
-        if let Some(rows) = chatter::footer(line.text) {
-            lines.next();
-            table.check_footer(line.number, rows, errors);
-            return true;
+impl Rows {
+    /// Reads rows up to the end of the result.
+    pub(crate) fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
+        let Some(closed) = self.read_rows(lines, out) else { return Step::Paused };
+        if !closed && self.with_header {
+            let what = "the result ends without its number of rows or an empty line";
+            out.error(Problem::Cut(what.into()).at(lines.number(), None));
         }
-        if chatter::is_rule(line.text) {
-            lines.next();
-            closed = true;
-            continue;
-        }
-        if line.text.trim().is_empty() {
-            if layout.count == 1 && !closed {
-                let null_rows = take_null_rows(lines, layout);
-                if null_rows > 0 {
-                    table.skip_null_rows(null_rows);
-                    continue;
+        Step::Ended
+    }
+
+    /// Whether the end of the result was to be seen; `None` where the rows go on.
+    fn read_rows(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<bool> {
+        let Rows { layout, table, closed, .. } = self;
+        loop {
+            if lines.pauses() {
+                return None;
+            }
+            let Some(line) = lines.peek() else { return Some(*closed) };
+            if let Some(rows) = chatter::footer(line.text) {
+                lines.next();
+                table.check_footer(line.number, rows, out);
+                return Some(true);
+            }
+            if chatter::is_rule(line.text) {
+                lines.next();
+                *closed = true;
+                continue;
+            }
+            if line.text.trim().is_empty() {
+                if layout.count == 1 && !*closed {
+                    let null_rows = take_null_rows(lines, layout);
+                    if null_rows > 0 {
+                        table.skip_null_rows(null_rows);
+                        continue;
+                    }
+                }
+                lines.next();
+                // Blanks alone may be the begin of a row, and before any row of a single column an
+                // empty line may be its NULL.
+                let ends = line.ended && (layout.count > 1 || table.rows_seen() > 0);
+                return Some(*closed || ends);
+            }
+            if *closed
+                || chatter::is_record_line(line.text)
+                || chatter::server_error(line.text).is_some()
+            {
+                return Some(*closed);
+            }
+            let errors_before = out.errors();
+            match read_row(lines, layout) {
+                Ok((cells, ending)) => {
+                    let values: Vec<Value<'_>> =
+                        cells.iter().map(|c| Value::Text(c.trim())).collect();
+                    table.push(line.number, &values, ending, out);
+                }
+                Err(problem) => {
+                    let cut_off = lines.peek() == Some(line)
+                        && !line.text.contains(chatter::is_separator)
+                        && !chatter::looks_like_data(line.text)
+                        && line.ended;
+                    if cut_off {
+                        return Some(false);
+                    }
+                    if lines.peek() == Some(line) {
+                        lines.next();
+                    }
+                    let problem = if line.ended { problem } else { cut_row() };
+                    table.malformed(line.number, problem, out);
                 }
             }
-            lines.next();
-            // Blanks alone may be the begin of a row, and before any row of a single column an
-            // empty line may be its NULL.
-            let ends = line.ended && (layout.count > 1 || table.rows_seen() > 0);
-            return closed || ends;
-        }
-        if closed
-            || chatter::is_record_line(line.text)
-            || chatter::server_error(line.text).is_some()
-        {
-            return closed;
-        }
-        let errors_before = errors.len();
-        match read_row(lines, layout) {
-            Ok((cells, ending)) => {
-                let values: Vec<Value<'_>> = cells.iter().map(|c| Value::Text(c.trim())).collect();
-                table.push(line.number, &values, ending, errors);
+            if lines.peek().is_none() && !lines.pauses() && out.errors() > errors_before {
+                // That the text is cut has been said.
+                return Some(true);
             }
-            Err(problem) => {
-                let cut_off = lines.peek() == Some(line)
-                    && !line.text.contains(chatter::is_separator)
-                    && !chatter::looks_like_data(line.text)
-                    && line.ended;
-                if cut_off {
-                    return false;
-                }
-                if lines.peek() == Some(line) {
-                    lines.next();
-                }
-                let problem = if line.ended { problem } else { cut_row() };
-                table.malformed(line.number, problem, errors);
-            }
-        }
-        if lines.peek().is_none() && errors.len() > errors_before {
-            // That the text is cut has been said.
-            return true;
         }
     }
-    closed
+}
+
+/// A result whose header names nothing of pageinspect's.
+pub(crate) struct Foreign {
+    top: LineNumber,
+    /// It holds bytea all the same: columns may only have been renamed.
+    renamed: bool,
+    row_value: Option<LineNumber>,
+}
+
+/// Begins to pass over such a result at the next line.
+pub(crate) fn begin_foreign(lines: &mut Lines<'_>) -> Option<Foreign> {
+    let mut ahead = *lines;
+    let mut top = ahead.next()?;
+    if chatter::is_rule(top.text) {
+        top = ahead.next()?;
+    }
+    if top.text.trim().is_empty() || !ahead.next().is_some_and(|l| chatter::is_rule(l.text)) {
+        return None;
+    }
+    *lines = ahead;
+    Some(Foreign { top: top.number, renamed: false, row_value: None })
+}
+
+impl Foreign {
+    /// Passes over its lines; an error if they hold bytea or rows all the same.
+    pub(crate) fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
+        loop {
+            if lines.pauses() {
+                return Step::Paused;
+            }
+            let Some(line) = lines.peek() else { break };
+            if super::json::begins(line.text) {
+                // A row made JSON has its columns' names within.
+                break;
+            }
+            self.renamed |= chatter::bytea_at(line.text).is_some();
+            if chatter::is_row_value(line.text) {
+                self.row_value = self.row_value.or(Some(line.number));
+            }
+            if line.text.trim().is_empty() || chatter::server_error(line.text).is_some() {
+                break;
+            }
+            lines.next();
+            if chatter::footer(line.text).is_some() {
+                break;
+            }
+        }
+        if let Some(line) = self.row_value {
+            out.error(Problem::RowValue.at(line, None));
+        } else if self.renamed {
+            out.error(Problem::UnknownColumns.at(self.top, None));
+        }
+        Step::Ended
+    }
 }
 
 fn cut_row() -> Problem {
@@ -480,24 +277,32 @@ fn read_row<'a>(
     Ok((cells, ending))
 }
 
-/// Reads a result of items without header and borders, if there is one at the next line.
+/// The rows of a result of items without header and borders.
 ///
 /// NULLs leave no trace there but blanks; the tuple's flags tell which columns are NULL.
-pub(crate) fn read_blank_separated(
-    lines: &mut Lines<'_>,
-    errors: &mut Vec<SavedError>,
-) -> Option<SavedResult> {
-    let first: LineNumber = lines.peek()?.number;
-    let mut table = Table::new(Header::of_items(), Form::Aligned, first);
-    while let Some(line) = lines.peek() {
-        let Some(cells) = blank_separated(line.text) else { break };
-        lines.next();
-        let values: Vec<Value<'_>> =
-            cells.iter().map(|cell| cell.map_or(Value::Null, Value::Text)).collect();
-        let ending = if line.ended { Ending::Seen } else { Ending::EndOfText };
-        table.push(line.number, &values, ending, errors);
+pub(crate) struct BlankRows(Table);
+
+/// Begins such a result at the next line, if there is one.
+pub(crate) fn begin_blank_separated(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<BlankRows> {
+    let first = lines.peek()?;
+    blank_separated(first.text)?;
+    Some(BlankRows(Table::begin(Header::of_items(), Form::Aligned, first.number, out)))
+}
+
+impl BlankRows {
+    /// Reads rows up to the end of the result.
+    pub(crate) fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
+        while !lines.pauses() {
+            let row = lines.peek().and_then(|line| Some((line, blank_separated(line.text)?)));
+            let Some((line, cells)) = row else { return Step::Ended };
+            lines.next();
+            let values: Vec<Value<'_>> =
+                cells.iter().map(|cell| cell.map_or(Value::Null, Value::Text)).collect();
+            let ending = if line.ended { Ending::Seen } else { Ending::EndOfText };
+            self.0.push(line.number, &values, ending, out);
+        }
+        Step::Paused
     }
-    (table.rows_seen() > 0).then(|| table.finish())
 }
 
 /// The 14 cells of such a row.

@@ -16,9 +16,11 @@ pub(crate) fn cut_footer(line: &str) -> bool {
 
 /// Whether a line is the answer of `\timing`, in any language: `Time: 1.234 ms (00:01.234)`.
 pub(crate) fn is_timing(line: &str) -> bool {
+    if !line.starts_with(char::is_alphabetic) {
+        return false;
+    }
     let Some((before, behind)) = line.split_once(" ms") else { return false };
-    before.starts_with(char::is_alphabetic)
-        && before.ends_with(|c: char| c.is_ascii_digit())
+    before.ends_with(|c: char| c.is_ascii_digit())
         && (behind.trim().is_empty() || behind.starts_with(" ("))
 }
 
@@ -36,6 +38,13 @@ pub(crate) fn is_rule(line: &str) -> bool {
 /// A character of a rule that stands over or under a cell.
 pub(crate) fn is_horizontal(c: char) -> bool {
     matches!(c, '-' | '─' | '═')
+}
+
+/// Whether nothing but a name and what psql draws stands in the first line of a text: blanks around a
+/// header, a rule.
+pub(crate) fn is_drawn(text: &str) -> bool {
+    let header = |c: char| c.is_alphanumeric() || is_separator(c) || matches!(c, ' ' | '_' | '?');
+    is_rule(text) || (text.len() > 1000 && text.chars().all(header) && text.contains("   "))
 }
 
 /// Box-drawing characters (Unicode block 2500), which no cell contains.
@@ -67,10 +76,14 @@ pub(crate) fn is_record_line(line: &str) -> bool {
 
 /// The text of an error message of the server or of psql: `ERROR:  …`, `psql: …: ERROR:  …`.
 pub(crate) fn server_error(line: &str) -> Option<&str> {
-    let (before, message) = ["ERROR:  ", "FATAL:  ", "PANIC:  "]
-        .iter()
-        .find_map(|severity| line.split_once(severity))?;
-    (before.is_empty() || before.starts_with("psql:")).then_some(message)
+    // messages of psql name a file and a line before
+    let place = if line.starts_with("psql:") { line.get(..4096).unwrap_or(line) } else { "" };
+    ["ERROR:  ", "FATAL:  ", "PANIC:  "].iter().find_map(|severity| {
+        line.strip_prefix(severity).or_else(|| {
+            let at = place.find(severity)?;
+            line.get(at + severity.len()..)
+        })
+    })
 }
 
 /// Whether a line that is no row can only be a row that was not understood: it begins as rows

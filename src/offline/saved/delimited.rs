@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
+use super::Form;
 use super::chatter;
-use super::columns::{
-    Ending, Header, ITEM_COLUMN_COUNT, MAX_COLUMNS, Table, Value, may_be_name, own_column,
-};
+use super::columns::{Header, ITEM_COLUMN_COUNT, MAX_COLUMNS, may_be_name, own_column};
 use super::error::{Problem, SavedError};
 use super::lines::Lines;
+use super::out::{Out, Step};
+use super::table::{Ending, Table, Value};
 use super::value::is_null;
-use super::{Form, SavedResult};
 
 /// Separator and names of a line that is a header; the separator is empty if there is one name.
 fn header(line: &str) -> Option<(&str, Vec<&str>)> {
@@ -18,6 +18,10 @@ fn header(line: &str) -> Option<(&str, Vec<&str>)> {
     }
     if own_column(line).is_some() {
         return Some(("", vec![line]));
+    }
+    // whatever the separator, a row's first cell shows that it is none
+    if !may_be_name(line.get(..40).unwrap_or(line).trim_start_matches('"')) {
+        return None;
     }
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '?' | '"');
     let first = line.find(|c| !is_name(c))?;
@@ -45,11 +49,17 @@ fn form_of(separator: &str) -> Form {
     if separator == "," { Form::Csv } else { Form::Unaligned }
 }
 
-/// Reads a result that begins with a header at the next line, if there is one.
-pub(crate) fn read_with_header<'a>(
-    lines: &mut Lines<'a>,
-    errors: &mut Vec<SavedError>,
-) -> Option<SavedResult> {
+/// The rows of a result with one field separator.
+pub(crate) struct Rows {
+    /// Empty if there is one column.
+    separator: String,
+    table: Table,
+    /// Empty lines in a result of one column: rows of NULL, if rows follow.
+    null_rows: u64,
+}
+
+/// Begins a result whose header is at the next line, if there is one.
+pub(crate) fn begin_with_header(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<Rows> {
     let mut ahead = *lines;
     let first = ahead.next()?;
     let (separator, names) = header(first.text)?;
@@ -63,22 +73,22 @@ pub(crate) fn read_with_header<'a>(
             return None;
         }
     }
-    let mut table = Table::new(Header::of_names(&names)?, form_of(separator), first.number);
+    let header = Header::of_names(&names)?;
+    let table = Table::begin(header, form_of(separator), first.number, out);
     *lines = ahead;
     if !first.ended {
         let problem = Problem::Cut("the text ends within a header".into());
-        errors.push(problem.at(first.number, None));
+        out.error(problem.at(first.number, None));
     }
-    read_rows(lines, separator, &mut table, errors);
-    Some(table.finish())
+    Some(Rows { separator: separator.to_owned(), table, null_rows: 0 })
 }
 
-/// Reads a result without a header at the next line, if there is one; an error if there is one
+/// Begins a result without a header at the next line, if there is one; an error if there is one
 /// whose columns cannot be told.
-pub(crate) fn read_without_header(
+pub(crate) fn begin_without_header(
     lines: &mut Lines<'_>,
-    errors: &mut Vec<SavedError>,
-) -> Option<Result<SavedResult, SavedError>> {
+    out: &mut Out<'_>,
+) -> Option<Result<Rows, SavedError>> {
     let line = lines.peek()?;
     let text = line.text;
     let separator = if text.starts_with(|c: char| c.is_ascii_digit()) {
@@ -100,9 +110,8 @@ pub(crate) fn read_without_header(
         let data = chatter::looks_like_data(text) || cells.len() + 2 >= ITEM_COLUMN_COUNT;
         return data.then(|| Err(Problem::NoHeader { columns: cells.len() }.at(line.number, None)));
     };
-    let mut table = Table::new(header, form_of(separator), line.number);
-    read_rows(lines, separator, &mut table, errors);
-    Some(Ok(table.finish()))
+    let table = Table::begin(header, form_of(separator), line.number, out);
+    Some(Ok(Rows { separator: separator.to_owned(), table, null_rows: 0 }))
 }
 
 /// How many cells a line may have that is a row of some form.
@@ -134,57 +143,61 @@ fn is_single_cell(text: &str) -> bool {
         })
 }
 
-fn read_rows(
-    lines: &mut Lines<'_>,
-    separator: &str,
-    table: &mut Table<'_>,
-    errors: &mut Vec<SavedError>,
-) {
-    let mut null_rows = 0;
-    while let Some(line) = lines.peek() {
-        let text = line.text;
-        if let Some(rows) = chatter::footer(text) {
-            lines.next();
-            table.skip_null_rows(null_rows);
-            table.check_footer(line.number, rows, errors);
-            return;
-        }
+impl Rows {
+    /// Reads rows up to the end of the result.
+    pub(crate) fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
+        let Rows { separator, table, null_rows } = self;
         let single = separator.is_empty();
-        if text.trim().is_empty() {
-            lines.next();
-            if !single {
-                return;
+        loop {
+            if lines.pauses() {
+                return Step::Paused;
             }
-            null_rows += 1;
-            continue;
-        }
-        let ends = if single {
-            !is_single_cell(text.trim())
-        } else {
-            !text.contains(separator) && !chatter::looks_like_data(text) && line.ended
-        };
-        if ends && line.ended
-            || header(text).is_some()
-            || chatter::is_record_line(text)
-            || chatter::is_timing(text)
-            || chatter::server_error(text).is_some()
-        {
-            return;
-        }
-        let row = next_row(lines, separator);
-        table.skip_null_rows(std::mem::take(&mut null_rows));
-        match row {
-            Ok((cells, ending)) => {
-                if !line.ended && (cells.len() < table.header().len() || chatter::cut_footer(text))
-                {
-                    let problem = Problem::Cut("the text ends within a row".into());
-                    table.malformed(line.number, problem, errors);
-                    continue;
+            let Some(line) = lines.peek() else { return Step::Ended };
+            let text = line.text;
+            if let Some(rows) = chatter::footer(text) {
+                lines.next();
+                table.skip_null_rows(std::mem::take(null_rows));
+                table.check_footer(line.number, rows, out);
+                return Step::Ended;
+            }
+            if text.trim().is_empty() {
+                lines.next();
+                if !single {
+                    return Step::Ended;
                 }
-                let values: Vec<Value<'_>> = cells.iter().map(|c| Value::Text(c.trim())).collect();
-                table.push(line.number, &values, ending, errors);
+                *null_rows += 1;
+                continue;
             }
-            Err(problem) => table.malformed(line.number, problem, errors),
+            let ends = if single {
+                !is_single_cell(text.trim())
+            } else {
+                !text.contains(separator.as_str()) && !chatter::looks_like_data(text) && line.ended
+            };
+            if ends && line.ended
+                || header(text).is_some()
+                || chatter::is_record_line(text)
+                || chatter::is_timing(text)
+                || chatter::server_error(text).is_some()
+            {
+                return Step::Ended;
+            }
+            let row = next_row(lines, separator);
+            table.skip_null_rows(std::mem::take(null_rows));
+            match row {
+                Ok((cells, ending)) => {
+                    if !line.ended
+                        && (cells.len() < table.header().len() || chatter::cut_footer(text))
+                    {
+                        let problem = Problem::Cut("the text ends within a row".into());
+                        table.malformed(line.number, problem, out);
+                        continue;
+                    }
+                    let values: Vec<Value<'_>> =
+                        cells.iter().map(|c| Value::Text(c.trim())).collect();
+                    table.push(line.number, &values, ending, out);
+                }
+                Err(problem) => table.malformed(line.number, problem, out),
+            }
         }
     }
 }
@@ -233,7 +246,15 @@ fn plain_cell(text: &str, separator: &str) -> usize {
     {
         return end;
     }
-    text.find(separator).unwrap_or(text.len())
+    find_separator(text, separator).unwrap_or(text.len())
+}
+
+/// Where a separator stands; for one of a single byte in a fraction of the time.
+fn find_separator(text: &str, separator: &str) -> Option<usize> {
+    match separator.as_bytes() {
+        &[byte] => text.find(char::from(byte)),
+        _ => text.find(separator),
+    }
 }
 
 /// A quoted cell and what stands behind it in its last line; `None` if the text is not quoted as

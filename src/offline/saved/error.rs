@@ -110,6 +110,12 @@ pub enum Problem {
     /// The server's own error message.
     #[error("the output holds an error message of the server: {0}")]
     Server(String),
+    /// A line or a row that is longer than any of pageinspect's.
+    #[error("longer than {0} bytes, as no row of pageinspect is")]
+    TooLong(usize),
+    /// The text cannot be read further.
+    #[error("could not read further: {0}")]
+    Unreadable(String),
     /// No result in the whole text.
     #[error("no output of pageinspect found")]
     Nothing,

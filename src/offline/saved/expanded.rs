@@ -4,13 +4,15 @@
 //! number, a rule, an empty line, or in CSV by nothing: there the first name comes again.
 
 use super::chatter;
-use super::columns::{Ending, Header, MAX_COLUMNS, Table, Value, own_column};
+use super::columns::{Header, MAX_COLUMNS, own_column};
 use super::delimited;
-use super::error::{Problem, SavedError};
+use super::error::Problem;
 use super::json;
 use super::lines::{Line, Lines};
+use super::out::{Out, Step};
+use super::table::{Ending, Table, Value};
 use super::value::is_null;
-use super::{Form, LineNumber, SavedResult};
+use super::{Form, LineNumber};
 
 /// What stands between a name and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,11 +43,16 @@ struct Record<'a> {
     closed: bool,
 }
 
-/// Reads an expanded result at the next line, if there is one.
-pub(crate) fn read<'a>(
-    lines: &mut Lines<'a>,
-    errors: &mut Vec<SavedError>,
-) -> Option<Vec<SavedResult>> {
+/// The records of expanded results with one style.
+pub(crate) struct Records {
+    style: Style<'static>,
+    /// The field separator, which the style then has not.
+    separator: Option<String>,
+    table: Option<Table>,
+}
+
+/// Begins an expanded result at the next line, if there is one.
+pub(crate) fn begin(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<Records> {
     let mut ahead = *lines;
     let first = ahead.next()?;
     let announced = chatter::is_record_line(first.text);
@@ -57,8 +64,8 @@ pub(crate) fn read<'a>(
             None if announced => {
                 *lines = ahead;
                 let problem = Problem::Cut("the text ends within a record".into());
-                errors.push(problem.at(first.number, None));
-                return Some(Vec::new());
+                out.error(problem.at(first.number, None));
+                return Some(Records { style: Style::Bordered, separator: None, table: None });
             }
             None => return None,
         }
@@ -85,7 +92,12 @@ pub(crate) fn read<'a>(
         }
     }
     *lines = ahead;
-    Some(read_records(lines, style, errors))
+    let (style, separator) = match style {
+        Style::Bordered => (Style::Bordered, None),
+        Style::Blanks => (Style::Blanks, None),
+        Style::Delimited(separator) => (Style::Delimited(""), Some(separator.to_owned())),
+    };
+    Some(Records { style, separator, table: None })
 }
 
 /// Whether a text may be a value of pageinspect's columns; a word of a sentence is not.
@@ -134,52 +146,61 @@ fn split_bordered(line: &str) -> Option<(&str, char, &str)> {
         .then_some((name, separator, value))
 }
 
-fn read_records<'a>(
-    lines: &mut Lines<'a>,
-    style: Style<'a>,
-    errors: &mut Vec<SavedError>,
-) -> Vec<SavedResult> {
-    let mut results = Vec::new();
-    let mut table: Option<Table<'a>> = None;
-    while let Some(record) = next_record(lines, style) {
-        let names: Vec<&str> = record.pairs.iter().map(|pair| pair.name).collect();
-        let Some(header) = Header::of_names(&names) else {
-            let name = names.first().copied();
-            if record.closed {
-                continue;
-            }
-            let problem = Problem::Cut("the text ends within a record".into());
-            errors.push(problem.at(record.line, name));
-            continue;
+impl Records {
+    /// Reads records up to the end of the result.
+    pub(crate) fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
+        let Records { style, separator, table } = self;
+        let style = match separator {
+            Some(separator) => Style::Delimited(separator),
+            None => *style,
         };
-        let same = table.as_ref().is_some_and(|table| table.header().same_as(&header));
-        let cut = Problem::Cut("the record has not all columns".into());
-        let shorter = table.as_ref().is_some_and(|table| header.len() < table.header().len());
-        if !same && !record.closed && (shorter || !header.is_all()) {
-            errors.push(cut.at(record.line, None));
-            continue;
+        while !lines.pauses() {
+            let Some(record) = next_record(lines, style) else { return Step::Ended };
+            read_record(&record, table, out);
         }
-        let table = if same {
-            table.get_or_insert_with(|| Table::new(header, Form::Expanded, record.line))
-        } else {
-            results.extend(table.take().map(Table::finish));
-            table.insert(Table::new(header, Form::Expanded, record.line))
-        };
-        let values: Vec<Value<'_>> =
-            record.pairs.iter().map(|pair| Value::Text(pair.value.trim())).collect();
-        let before = errors.len();
-        table.push(record.line, &values, record.ending, errors);
-        for error in &mut errors[before..] {
-            let pair = record.pairs.iter().find(|pair| error.column.as_deref() == Some(pair.name));
-            error.line = pair.map_or(error.line, |pair| pair.line);
-        }
+        Step::Paused
     }
-    results.extend(table.map(Table::finish));
-    results
+}
+
+fn read_record(record: &Record<'_>, table: &mut Option<Table>, out: &mut Out<'_>) {
+    let names = || record.pairs.iter().map(|pair| pair.name);
+    let table = match table {
+        Some(table) if table.header().has_names(names()) => table,
+        other => {
+            let Some(begun) = begin_table(record, other.as_ref(), out) else { return };
+            other.insert(begun)
+        }
+    };
+    let values: Vec<Value<'_>> =
+        record.pairs.iter().map(|pair| Value::Text(pair.value.trim())).collect();
+    if let Err(mut error) = table.try_push(record.line, &values, record.ending, out) {
+        let pair = record.pairs.iter().find(|pair| error.column.as_deref() == Some(pair.name));
+        error.line = pair.map_or(error.line, |pair| pair.line);
+        out.error(error);
+    }
+}
+
+/// Begins the table of a record whose columns are others than those before; `None` if it is none, or cut.
+fn begin_table(record: &Record<'_>, before: Option<&Table>, out: &mut Out<'_>) -> Option<Table> {
+    let names: Vec<&str> = record.pairs.iter().map(|pair| pair.name).collect();
+    let Some(header) = Header::of_names(&names) else {
+        if !record.closed {
+            let problem = Problem::Cut("the text ends within a record".into());
+            out.error(problem.at(record.line, names.first().copied()));
+        }
+        return None;
+    };
+    let shorter = before.is_some_and(|table| header.len() < table.header().len());
+    if !record.closed && (shorter || !header.is_all()) {
+        let problem = Problem::Cut("the record has not all columns".into());
+        out.error(problem.at(record.line, None));
+        return None;
+    }
+    Some(Table::begin(header, Form::Expanded, record.line, out))
 }
 
 /// The next record; `None` where the result ends. The line that ends the result is left.
-fn next_record<'a>(lines: &mut Lines<'a>, style: Style<'a>) -> Option<Record<'a>> {
+fn next_record<'a>(lines: &mut Lines<'a>, style: Style<'_>) -> Option<Record<'a>> {
     let mut record: Option<Record<'a>> = None;
     let mut closed = false;
     while let Some(line) = lines.peek() {
@@ -247,7 +268,7 @@ fn has_style(line: &str, style: Style<'_>) -> bool {
     })
 }
 
-fn next_pair<'a>(lines: &mut Lines<'a>, style: Style<'a>) -> Option<Pair<'a>> {
+fn next_pair<'a>(lines: &mut Lines<'a>, style: Style<'_>) -> Option<Pair<'a>> {
     let Line { text, number: line, .. } = lines.peek()?;
     match style {
         Style::Bordered => {

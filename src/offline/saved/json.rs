@@ -1,18 +1,21 @@
 //! Rows made JSON by the server: `json_agg`, `row_to_json`, `jsonb_pretty` and the like, bare or
 //! within one of psql's own forms.
 //!
-//! JSON has line breaks between its tokens only, so what psql draws at both ends of a line can be
-//! told from it.
+//! A value may be as long as it likes, in a single line too: it is read row by row.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::chatter;
-use super::columns::{Ending, Header, Table, Value, is_known};
-use super::error::{Problem, SavedError};
-use super::lines::{Line, Lines};
-use super::{Form, LineNumber, SavedResult};
+use super::columns::{Header, is_known};
+use super::error::Problem;
+use super::json_text::{Document, Element};
+use super::lines::Lines;
+use super::out::{Out, Step};
+use super::table::{Ending, Table, Value};
+use super::{Form, LineNumber};
 
 /// Where JSON begins in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,17 +23,6 @@ struct Start {
     at: usize,
     /// It is a quoted cell of CSV: each of its quotes is doubled.
     csv: bool,
-}
-
-/// A JSON value without what psql drew around it.
-#[derive(Debug, Default)]
-struct Document {
-    text: String,
-    /// Where in `text` each line begins.
-    lines: Vec<(usize, LineNumber)>,
-    closed: bool,
-    /// Something stands behind the value in its last line.
-    trailing: bool,
 }
 
 fn start(line: &str) -> Option<Start> {
@@ -65,211 +57,138 @@ pub(crate) fn begins(line: &str) -> bool {
     start(line).is_some()
 }
 
-/// Reads the JSON that begins at the next line, if there is any.
-pub(crate) fn read(
-    lines: &mut Lines<'_>,
-    errors: &mut Vec<SavedError>,
-) -> Option<Vec<SavedResult>> {
+/// Values one after the other, and the table that their rows are of.
+#[derive(Default)]
+pub(crate) struct Values {
+    table: Option<Table>,
+    /// Those that have begun.
+    count: u64,
+    /// The one being read, and the last line of it that was.
+    document: Option<(Document, LineNumber)>,
+}
+
+/// Begins the JSON that begins at the next line, if there is any.
+pub(crate) fn begin(lines: &mut Lines<'_>) -> Option<Values> {
     start(lines.peek()?.text)?;
-    let mut results = Vec::new();
-    let mut table = None;
-    let mut values = 0;
-    while let Some(line) = lines.peek() {
-        let Some(start) = start(line.text) else { break };
-        let document = collect(lines, start);
-        values += 1;
-        read_document(&document, line.number, &mut table, &mut results, errors);
-        let end = document.lines.last().map_or(line.number, |&(_, number)| number);
-        if !document.closed {
-            let what = format!("the JSON value that begins at line {} is not closed", line.number);
-            errors.push(Problem::Cut(what.into()).at(end, None));
-        } else if document.trailing {
+    Some(Values::default())
+}
+
+impl Values {
+    /// Whether the text that comes next is within a value.
+    pub(crate) fn are_within(&self) -> bool {
+        self.document.is_some()
+    }
+
+    /// Reads values up to the last one's end.
+    pub(crate) fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
+        while !lines.pauses() {
+            let Some((document, last)) = &mut self.document else {
+                let start = lines.peek().and_then(|line| Some((line.number, start(line.text)?)));
+                let Some((line, Start { at, csv })) = start else {
+                    self.read_footer(lines, out);
+                    return Step::Ended;
+                };
+                self.count += 1;
+                self.document = Some((Document::new(line, at, csv), line));
+                continue;
+            };
+            let Some(line) = lines.next() else {
+                // the text ends within the value
+                self.close(out);
+                continue;
+            };
+            if !document.continues_line() {
+                *last = line.number;
+            }
+            let (table, is_part) = (&mut self.table, lines.is_part(line));
+            let ended = document.take(line.text, *last, is_part, &mut |element, line| {
+                read_element(element, line, table, out);
+            });
+            if ended {
+                self.close(out);
+            }
+        }
+        Step::Paused
+    }
+
+    fn close(&mut self, out: &mut Out<'_>) {
+        let Some((document, last)) = self.document.take() else { return };
+        if !document.is_closed() {
+            let begin = document.begin();
+            let what = format!("the JSON value that begins at line {begin} is not closed");
+            out.error(Problem::Cut(what.into()).at(last, None));
+        } else if document.has_trailing() {
             let what = "unexpected text behind the value".to_owned();
-            errors.push(Problem::Json(what).at(end, None));
+            out.error(Problem::Json(what).at(last, None));
         }
     }
-    results.extend(table.map(Table::finish));
-    let mut ahead = *lines;
-    if ahead.peek().is_some_and(|line| chatter::is_rule(line.text)) {
-        ahead.next();
-    }
-    if let Some(line) = ahead.next()
-        && let Some(expected) = chatter::footer(line.text)
-    {
-        *lines = ahead;
-        if expected != values {
-            errors.push(Problem::RowCount { expected, got: values }.at(line.number, None));
-        }
-    }
-    Some(results)
-}
 
-/// Follows the nesting of brackets outside strings.
-#[derive(Debug, Default)]
-struct Nesting {
-    depth: usize,
-    in_string: bool,
-    escaped: bool,
-    /// The last character that is no white space.
-    last: Option<char>,
-}
-
-impl Nesting {
-    /// Takes one more character; whether it closed the outermost bracket.
-    fn closes(&mut self, c: char) -> bool {
-        if !c.is_whitespace() {
-            self.last = Some(c);
+    fn read_footer(&self, lines: &mut Lines<'_>, out: &mut Out<'_>) {
+        let mut ahead = *lines;
+        if ahead.peek().is_some_and(|line| chatter::is_rule(line.text)) {
+            ahead.next();
         }
-        if self.in_string {
-            let ends = c == '"' && !self.escaped;
-            self.escaped = c == '\\' && !self.escaped;
-            self.in_string = !ends;
-            return false;
-        }
-        match c {
-            '"' => self.in_string = true,
-            '[' | '{' => self.depth += 1,
-            ']' | '}' => {
-                self.depth = self.depth.saturating_sub(1);
-                return self.depth == 0;
-            }
-            _ => {}
-        }
-        false
-    }
-}
-
-/// Takes the lines of the value that begins in the next line.
-fn collect(lines: &mut Lines<'_>, start: Start) -> Document {
-    let mut document = Document::default();
-    let mut nesting = Nesting::default();
-    let mut first = true;
-    for Line { text, number, .. } in lines.by_ref() {
-        let text = if first { &text[start.at..] } else { left_drawing_off(text, &nesting) };
-        first = false;
-        document.lines.push((document.text.len(), number));
-        let mut chars = text.char_indices().peekable();
-        while let Some((at, c)) = chars.next() {
-            if start.csv && c == '"' && chars.next_if(|&(_, next)| next == '"').is_none() {
-                // The quoted cell ends within the value.
-                return document;
-            }
-            document.text.push(c);
-            if nesting.closes(c) {
-                document.closed = true;
-                let behind = &text[at + c.len_utf8()..];
-                document.trailing = behind.contains(|c: char| {
-                    !(chatter::is_separator(c) || c.is_whitespace() || c == '"' && start.csv)
-                });
-                return document;
+        if let Some(line) = ahead.next()
+            && let Some(expected) = chatter::footer(line.text)
+        {
+            *lines = ahead;
+            if expected != self.count {
+                let problem = Problem::RowCount { expected, got: self.count };
+                out.error(problem.at(line.number, None));
             }
         }
-        if !start.csv {
-            right_drawing_off(&mut document.text, &nesting);
-        }
-    }
-    document
-}
-
-/// The line without border, mark and blanks on its left.
-fn left_drawing_off<'a>(line: &'a str, nesting: &Nesting) -> &'a str {
-    // A colon of JSON's own stands behind a name.
-    let between_values = nesting.last != Some('"');
-    line.trim_start_matches(|c: char| {
-        c == ' '
-            || chatter::is_separator(c)
-            || matches!(c, '.' | '…' | ';')
-            || (c == ':' && !nesting.in_string && between_values)
-    })
-}
-
-/// Takes border, mark and blanks off the end. A cell that was too wide goes on without a gap.
-fn right_drawing_off(text: &mut String, nesting: &Nesting) {
-    let plain = text.trim_end_matches(|c: char| c == ' ' || chatter::is_separator(c));
-    let unmarked = plain.strip_suffix(['.', '…', '+', '↵']).unwrap_or(plain);
-    let wrapped = nesting.in_string || plain.ends_with(['.', '…']);
-    text.truncate(unmarked.len());
-    if !wrapped {
-        text.push('\n');
     }
 }
 
-/// Reads a row, or an array of rows as far as it goes.
-fn read_document(
-    document: &Document,
-    first: LineNumber,
-    table: &mut Option<Table<'static>>,
-    results: &mut Vec<SavedResult>,
-    errors: &mut Vec<SavedError>,
+fn read_element(
+    element: Element<'_>,
+    line: LineNumber,
+    table: &mut Option<Table>,
+    out: &mut Out<'_>,
 ) {
-    let text = document.text.as_str();
-    let mut at = usize::from(text.starts_with('['));
-    while let Some(offset) = text[at..].find(|c: char| !c.is_whitespace() && c != ',') {
-        at += offset;
-        if text[at..].starts_with(']') {
-            return;
-        }
-        let line = document
-            .lines
-            .partition_point(|&(begin, _)| begin <= at)
-            .checked_sub(1)
-            .and_then(|i| document.lines.get(i))
-            .map_or(first, |&(_, line)| line);
-        let Some(length) = value_length(&text[at..]) else { return };
-        let value = &text[at..at + length];
-        at += length;
-        if !value.starts_with('{') {
+    let value = match element {
+        Element::TooLong(limit) => return out.error(Problem::TooLong(limit).at(line, None)),
+        Element::Value(value) if !value.starts_with('{') => {
             let problem = Problem::expected("a row such as {\"lp\":1, …}", value);
-            errors.push(problem.at(line, None));
-            continue;
+            return out.error(problem.at(line, None));
         }
-        match serde_json::from_str::<Row>(value) {
-            Ok(row) => read_object(&row, line, table, results, errors),
-            Err(e) => {
-                let message = e.to_string();
-                // The place is within the row, which says nothing beside the line.
-                let what = message.split(" at line ").next().unwrap_or_default().to_owned();
-                errors.push(Problem::Json(what).at(line, None));
-            }
+        Element::Value(value) => value,
+    };
+    match serde_json::from_str::<Row>(value) {
+        Ok(row) => read_object(&row, line, table, out),
+        Err(e) => {
+            let message = e.to_string();
+            // The place is within the row, which says nothing beside the line.
+            let what = message.split(" at line ").next().unwrap_or_default().to_owned();
+            out.error(Problem::Json(what).at(line, None));
         }
     }
-}
-
-/// Length of the value at the begin of a text, `None` if it is not whole.
-fn value_length(text: &str) -> Option<usize> {
-    if !text.starts_with(['{', '[']) {
-        // At least one character, so that a stray brace is passed too.
-        let first = text.chars().next()?.len_utf8();
-        return text[first..].find([',', ']', '}']).map(|at| first + at);
-    }
-    let mut nesting = Nesting::default();
-    text.char_indices().find(|&(_, c)| nesting.closes(c)).map(|(at, c)| at + c.len_utf8())
 }
 
 /// The cells of a JSON row whose names can matter; what else is there takes no memory.
-struct Row(Vec<(String, Cell)>);
+struct Row<'a>(Vec<(Cow<'a, str>, Cell<'a>)>);
 
 /// One cell of a JSON row.
-enum Cell {
+enum Cell<'a> {
     Null,
-    Text(String),
+    Text(Cow<'a, str>),
     Array(Vec<Option<String>>),
 }
 
-impl<'de> Deserialize<'de> for Row {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Row, D::Error> {
+impl<'de> Deserialize<'de> for Row<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Cells;
 
         impl<'de> Visitor<'de> for Cells {
-            type Value = Row;
+            type Value = Row<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a row")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Row, A::Error> {
-                let mut cells: Vec<(String, Cell)> = Vec::new();
-                while let Some(name) = map.next_key::<String>()? {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Row<'de>, A::Error> {
+                let mut cells: Vec<(Cow<'de, str>, Cell<'de>)> = Vec::new();
+                while let Some(Name(name)) = map.next_key()? {
                     if is_known(&name) && cells.iter().all(|(other, _)| *other != name) {
                         cells.push((name, map.next_value()?));
                     } else {
@@ -284,38 +203,50 @@ impl<'de> Deserialize<'de> for Row {
     }
 }
 
-impl<'de> Deserialize<'de> for Cell {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Cell, D::Error> {
+/// A name, borrowed where nothing in it is escaped.
+struct Name<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Name<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Cell::deserialize(deserializer)? {
+            Cell::Text(name) => Ok(Name(name)),
+            Cell::Null | Cell::Array(_) => Err(D::Error::custom("expected a name")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Cell<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Any;
 
         impl<'de> Visitor<'de> for Any {
-            type Value = Cell;
+            type Value = Cell<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number, a string, null or an array of strings")
             }
 
-            fn visit_unit<E: Error>(self) -> Result<Cell, E> {
+            fn visit_unit<E: Error>(self) -> Result<Cell<'de>, E> {
                 Ok(Cell::Null)
             }
 
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Cell, E> {
-                Ok(Cell::Text(number.to_string()))
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Cell<'de>, E> {
+                Ok(Cell::Text(number.to_string().into()))
             }
 
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Cell, E> {
-                Ok(Cell::Text(number.to_string()))
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Cell<'de>, E> {
+                Ok(Cell::Text(number.to_string().into()))
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Cell, E> {
-                Ok(Cell::Text(text.to_owned()))
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Cell<'de>, E> {
+                Ok(Cell::Text(text.into()))
             }
 
-            fn visit_string<E: Error>(self, text: String) -> Result<Cell, E> {
-                Ok(Cell::Text(text))
+            fn visit_str<E: Error>(self, text: &str) -> Result<Cell<'de>, E> {
+                Ok(Cell::Text(text.to_owned().into()))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Cell, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Cell<'de>, A::Error> {
                 let mut array = Vec::new();
                 while let Some(element) = elements.next_element()? {
                     array.push(element);
@@ -329,22 +260,23 @@ impl<'de> Deserialize<'de> for Cell {
 }
 
 fn read_object(
-    Row(cells): &Row,
+    Row(cells): &Row<'_>,
     line: LineNumber,
-    table: &mut Option<Table<'static>>,
-    results: &mut Vec<SavedResult>,
-    errors: &mut Vec<SavedError>,
+    table: &mut Option<Table>,
+    out: &mut Out<'_>,
 ) {
-    let names: Vec<&str> = cells.iter().map(|(name, _)| name.as_str()).collect();
-    let Some(header) = Header::of_names(&names) else {
-        errors.push(Problem::UnknownColumns.at(line, None));
-        return;
+    let names = || cells.iter().map(|(name, _)| name.as_ref());
+    let table = match table {
+        Some(table) if table.header().has_names(names()) => table,
+        _ => {
+            let names: Vec<&str> = names().collect();
+            let Some(header) = Header::of_names(&names) else {
+                out.error(Problem::UnknownColumns.at(line, None));
+                return;
+            };
+            table.insert(Table::begin(header, Form::Json, line, out))
+        }
     };
-    let same = table.as_ref().is_some_and(|table| table.header().same_as(&header));
-    if !same {
-        results.extend(table.take().map(Table::finish));
-    }
-    let table = table.get_or_insert_with(|| Table::new(header.into_owned(), Form::Json, line));
     let values: Vec<Value<'_>> = cells
         .iter()
         .map(|(_, cell)| match cell {
@@ -353,5 +285,5 @@ fn read_object(
             Cell::Array(elements) => Value::Array(elements),
         })
         .collect();
-    table.push(line, &values, Ending::Seen, errors);
+    table.push(line, &values, Ending::Seen, out);
 }

@@ -1,28 +1,6 @@
-//! Bytes to text, text to numbered lines.
-
-use std::borrow::Cow;
+//! Text to numbered lines.
 
 use super::LineNumber;
-
-/// The text; bytes that are no characters become U+FFFD, which no value contains.
-pub(crate) fn decode(bytes: &[u8]) -> Cow<'_, str> {
-    match bytes {
-        [0xff, 0xfe, rest @ ..] => Cow::Owned(utf16(rest, u16::from_le_bytes)),
-        [0xfe, 0xff, rest @ ..] => Cow::Owned(utf16(rest, u16::from_be_bytes)),
-        [0xef, 0xbb, 0xbf, rest @ ..] => String::from_utf8_lossy(rest),
-        _ => String::from_utf8_lossy(bytes),
-    }
-}
-
-fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> String {
-    let pairs = bytes.chunks_exact(2);
-    let half = (!pairs.remainder().is_empty()).then_some(char::REPLACEMENT_CHARACTER);
-    let units = pairs.map(|pair| unit([pair[0], pair[1]]));
-    char::decode_utf16(units)
-        .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
-        .chain(half)
-        .collect()
-}
 
 /// One line, without its line break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,16 +11,47 @@ pub(crate) struct Line<'a> {
     pub(crate) ended: bool,
 }
 
-/// A place between two lines of a text.
+/// A place between two lines of a text, or of the part of a text that is at hand.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lines<'a> {
     rest: &'a str,
     next_number: usize,
+    /// Bytes at the end that are there to look ahead: a row that begins in them waits for more.
+    ahead: usize,
+    /// More text follows that is not at hand.
+    goes_on: bool,
 }
 
 impl<'a> Lines<'a> {
+    /// All lines of a whole text.
     pub(crate) fn new(text: &'a str) -> Lines<'a> {
-        Lines { rest: text, next_number: 1 }
+        Lines { rest: text, next_number: 1, ahead: 0, goes_on: false }
+    }
+
+    /// Those of a part of a text whose first line is `number`. If more `goes_on` behind it, its last
+    /// `ahead` bytes are only looked at.
+    pub(crate) fn part(
+        text: &'a str,
+        number: LineNumber,
+        ahead: usize,
+        goes_on: bool,
+    ) -> Lines<'a> {
+        Lines { rest: text, next_number: number.0, ahead, goes_on }
+    }
+
+    /// Whether the rows of the part at hand are read: what comes next waits for more text.
+    pub(crate) fn pauses(&self) -> bool {
+        self.goes_on && self.rest.len() <= self.ahead
+    }
+
+    /// Whether a line goes on behind what is at hand.
+    pub(crate) fn is_part(&self, line: Line<'_>) -> bool {
+        self.goes_on && !line.ended
+    }
+
+    /// Bytes not yet taken.
+    pub(crate) fn rest(&self) -> usize {
+        self.rest.len()
     }
 
     /// The next line, which stays the next.
@@ -55,6 +64,11 @@ impl<'a> Lines<'a> {
     pub(crate) fn number(&self) -> LineNumber {
         let past_end = usize::from(self.rest.is_empty() && self.next_number > 1);
         LineNumber(self.next_number - past_end)
+    }
+
+    /// The number that the next line has or would have.
+    pub(crate) fn next_number(&self) -> LineNumber {
+        LineNumber(self.next_number)
     }
 }
 
@@ -81,13 +95,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encodings_and_line_breaks() {
-        assert_eq!(decode(b"\xef\xbb\xbfab"), "ab");
-        assert_eq!(decode(b"\xff\xfea\0\x02\x25"), "a│");
-        assert_eq!(decode(b"\xfe\xff\0a\0"), "a\u{fffd}");
-        assert_eq!(decode(b"a\xe2\x94"), "a\u{fffd}");
-
+    fn line_breaks() {
         let lines: Vec<_> = Lines::new("a\r\n\nb").map(|l| (l.number.0, l.text, l.ended)).collect();
         assert_eq!(lines, [(1, "a", true), (2, "", true), (3, "b", false)]);
+    }
+
+    #[test]
+    fn a_part_waits_where_only_looking_ahead_is_left() {
+        let mut lines = Lines::part("a\nb\nc\n", LineNumber(7), 4, true);
+        assert!(!lines.pauses());
+        assert_eq!(lines.next().map(|line| line.number), Some(LineNumber(7)));
+        assert!(lines.pauses());
+        assert_eq!(lines.peek().map(|line| line.text), Some("b"));
+        assert!(!Lines::part("a\n", LineNumber(1), 4, false).pauses());
     }
 }

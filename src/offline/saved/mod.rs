@@ -1,31 +1,46 @@
 //! Saved pageinspect output: what psql printed for pageinspect's functions, read back.
 //!
-//! [`parse`] takes the text of one file, which may hold any number of results of
+//! [`read`] takes the text of one file, which may hold any number of results of
 //! `heap_page_items`, `heap_page_item_attrs`, `get_raw_page` and `tuple_data_split`, each in any
 //! of psql's forms: aligned (any border and line style, wrapped too), expanded, unaligned with
 //! any field separator, CSV, and JSON rows made by the server. The forms are told apart by
 //! themselves; columns are matched by name, or without a header by count and shape.
 //!
+//! The text is read as a stream: a part of it is at hand at a time, and each row is handed on as soon as
+//! it is read.
+//!
 //! What psql prints around results (titles, timings, echoed commands, command tags) is passed
 //! over; a server's error message, and everything that looks like a result and is none, is an
 //! error with its line. An error stops nothing but its row.
 //!
-//! * `lines`: bytes to lines; `chatter`: what psql prints around results.
-//! * `aligned`, `expanded`, `delimited`, `json`: one form each, lines to cells.
-//! * `columns`: names to columns, cells to rows; `value`: one cell to one value.
+//! * `stream`: the part of the text that is at hand; `decode`: bytes to text; `lines`: text to lines.
+//! * `reader`: finds results, and goes on with the one that an earlier part began; `out`: where all forms give
+//!   their rows and errors.
+//! * `chatter`: what psql prints around results.
+//! * `aligned`, `expanded`, `delimited`, `json`: one form each, lines to cells;
+//!   `json_text`: a JSON value without what psql draws around it.
+//! * `columns`: names to columns; `table`: cells to rows; `value`: one cell to one value.
+//! * `layout`: where the cells of an aligned result stand.
 
 mod aligned;
 mod chatter;
 mod columns;
+mod decode;
 mod delimited;
 mod error;
 mod expanded;
 mod json;
+mod json_text;
+mod layout;
 mod lines;
+mod out;
 mod reader;
+mod stream;
+mod table;
 mod value;
 
 use std::fmt;
+use std::io::{self, Read};
 
 use crate::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
 
@@ -56,36 +71,34 @@ pub enum Form {
     Json,
 }
 
-/// All that was found in a text.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ParseOutcome {
-    /// The results in the order of the text, without the rows that could not be read.
-    pub results: Vec<SavedResult>,
-    /// What could not be read, in the order of the text. Not empty if there is no result at all.
-    pub errors: Vec<SavedError>,
-}
-
-/// One result.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SavedResult {
-    /// Where it begins.
-    pub line: LineNumber,
-    /// How it was printed.
-    pub form: Form,
-    /// Its rows.
-    pub rows: SavedRows,
-}
-
-/// The rows of one result.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SavedRows {
+/// What the rows of a result are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
     /// Line pointers with their tuples: `heap_page_items`, `heap_page_item_attrs`.
-    Items(Vec<SavedItem>),
+    Items,
     /// Whole pages: `get_raw_page`.
-    Pages(Vec<SavedPage>),
+    Pages,
     /// Attributes without their tuple's header: `tuple_data_split` alone. Its NULLs (line
     /// pointers without a tuple) are left out.
-    Attributes(Vec<SavedAttributes>),
+    Attributes,
+}
+
+/// Takes what is found in a text, in the order of the text.
+pub trait SavedSink {
+    /// A result begins. Its rows follow, without those that could not be read.
+    fn begin(&mut self, _line: LineNumber, _form: Form, _kind: Kind) {}
+    /// A row of [`Kind::Items`].
+    fn item(&mut self, item: SavedItem);
+    /// A row of [`Kind::Pages`].
+    fn page(&mut self, page: SavedPage);
+    /// A row of [`Kind::Attributes`].
+    fn attributes(&mut self, row: SavedAttributes);
+    /// Something that could not be read. There is one if there is no result at all.
+    fn error(&mut self, error: SavedError);
+    /// Whether reading may end here.
+    fn has_enough(&self) -> bool {
+        false
+    }
 }
 
 /// A row of `heap_page_items` or `heap_page_item_attrs`.
@@ -153,10 +166,13 @@ pub struct SavedAttributes {
 
 /// Reads all results of a text, in UTF-8 or (as PowerShell redirects) UTF-16 with a mark.
 ///
-/// Memory stays at a small multiple of the text.
-pub fn parse(text: &[u8]) -> ParseOutcome {
-    let text = lines::decode(text);
-    reader::read(&text)
+/// Memory does not grow with the text: a row or a line outside JSON that is longer than any of
+/// pageinspect's is an error, and passed over.
+///
+/// # Errors
+/// Where the text cannot be read at all. If it cannot be read further, `sink` is told of it.
+pub fn read(text: impl Read, sink: &mut dyn SavedSink) -> io::Result<()> {
+    stream::read(text, stream::Sizes::default(), sink)
 }
 
 #[cfg(test)]

@@ -1,72 +1,127 @@
-//! Finds the results in a text and hands each to the reader of its form.
+//! Finds the results in a text, and goes on with one whose rows come in several parts of it.
 
-use super::chatter;
 use super::error::{Problem, SavedError};
 use super::lines::Lines;
-use super::{ParseOutcome, SavedResult, aligned, delimited, expanded, json};
+use super::out::{Out, Step};
+use super::{LineNumber, aligned, chatter, delimited, expanded, json};
 
-pub(crate) fn read(text: &str) -> ParseOutcome {
-    let mut lines = Lines::new(text);
-    let mut outcome = ParseOutcome::default();
-    while let Some(line) = lines.peek() {
-        let before = line.number;
-        if line.text.trim().is_empty() || chatter::footer(line.text).is_some() {
-            lines.next();
-        } else if let Some(message) = chatter::server_error(line.text) {
-            lines.next();
-            outcome.errors.push(Problem::Server(message.to_owned()).at(line.number, None));
-        } else {
-            match read_result(&mut lines, &mut outcome.errors) {
-                Some(Ok(results)) => outcome.results.extend(results),
-                Some(Err(error)) => {
-                    outcome.errors.push(error);
-                    skip_block(&mut lines);
+/// A result that is being read, or something that is being passed over.
+pub(crate) enum Open {
+    Aligned(aligned::Rows),
+    Blanks(aligned::BlankRows),
+    Foreign(aligned::Foreign),
+    Delimited(delimited::Rows),
+    Expanded(expanded::Records),
+    Json(json::Values),
+    /// Lines like the one that could not be read, which would give the same error.
+    Alike,
+}
+
+impl Open {
+    fn go_on(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) -> Step {
+        match self {
+            Open::Aligned(rows) => rows.go_on(lines, out),
+            Open::Blanks(rows) => rows.go_on(lines, out),
+            Open::Foreign(foreign) => foreign.go_on(lines, out),
+            Open::Delimited(rows) => rows.go_on(lines, out),
+            Open::Expanded(records) => records.go_on(lines, out),
+            Open::Json(values) => values.go_on(lines, out),
+            Open::Alike => pass_over_alike(lines),
+        }
+    }
+}
+
+/// Reads the parts of one text.
+#[derive(Default)]
+pub(crate) struct Reader {
+    /// What an earlier part began, and the line where it began.
+    open: Option<(LineNumber, Open)>,
+}
+
+impl Reader {
+    /// Whether a line that is not whole can be read: JSON may take any length.
+    pub(crate) fn takes_part_of(&self, line: &str) -> bool {
+        match &self.open {
+            Some((_, Open::Json(values))) => values.are_within() || json::begins(line),
+            None | Some((_, Open::Foreign(_))) => json::begins(line),
+            Some((_, Open::Alike)) => json::begins(line) && !chatter::looks_like_data(line),
+            Some(_) => false,
+        }
+    }
+
+    /// Reads up to where the lines pause or end.
+    pub(crate) fn read(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) {
+        loop {
+            if let Some((began, open)) = &mut self.open {
+                if open.go_on(lines, out) == Step::Paused {
+                    return;
                 }
-                None => {
+                if lines.next_number() == *began {
                     lines.next();
+                }
+                self.open = None;
+            }
+            if lines.pauses() {
+                return;
+            }
+            let Some(line) = lines.peek() else { return };
+            if line.text.trim().is_empty() || chatter::footer(line.text).is_some() {
+                lines.next();
+            } else if let Some(message) = chatter::server_error(line.text) {
+                lines.next();
+                out.error(Problem::Server(message.to_owned()).at(line.number, None));
+            } else {
+                match begin(lines, out) {
+                    Some(Ok(open)) => self.open = Some((line.number, open)),
+                    Some(Err(error)) => {
+                        out.error(error);
+                        lines.next();
+                        self.open = Some((line.number, Open::Alike));
+                    }
+                    None => {
+                        lines.next();
+                    }
                 }
             }
         }
-        if lines.peek().is_some_and(|line| line.number == before) {
-            lines.next();
+    }
+
+    /// Reads the last part of the text.
+    pub(crate) fn end(&mut self, lines: &mut Lines<'_>, out: &mut Out<'_>) {
+        self.read(lines, out);
+        if out.is_empty() {
+            out.error(Problem::Nothing.at(lines.number(), None));
         }
     }
-    if outcome.results.is_empty() && outcome.errors.is_empty() {
-        outcome.errors.push(Problem::Nothing.at(lines.number(), None));
-    }
-    outcome
 }
 
-type Found = Option<Result<Vec<SavedResult>, SavedError>>;
-
-/// Reads what begins at the next line; `None` if that is no result nor part of one.
+/// Begins what stands in the next line; `None` if that is no result nor part of one.
 ///
 /// The order matters: the forms with more signs of their own come first.
-fn read_result(lines: &mut Lines<'_>, errors: &mut Vec<SavedError>) -> Found {
-    let one = |result: SavedResult| Ok(vec![result]);
-    if let Some(results) = json::read(lines, errors) {
-        return Some(Ok(results));
+fn begin(lines: &mut Lines<'_>, out: &mut Out<'_>) -> Option<Result<Open, SavedError>> {
+    if let Some(values) = json::begin(lines) {
+        return Some(Ok(Open::Json(values)));
     }
-    if let Some(result) = aligned::read_with_header(lines, errors) {
-        return Some(one(result));
+    if let Some(rows) = aligned::begin_with_header(lines, out) {
+        return Some(Ok(Open::Aligned(rows)));
     }
-    if let Some(result) = delimited::read_with_header(lines, errors) {
-        return Some(one(result));
+    if let Some(rows) = delimited::begin_with_header(lines, out) {
+        return Some(Ok(Open::Delimited(rows)));
     }
-    if let Some(results) = expanded::read(lines, errors) {
-        return Some(Ok(results));
+    if let Some(records) = expanded::begin(lines, out) {
+        return Some(Ok(Open::Expanded(records)));
     }
-    if let Some(result) = aligned::read_without_header(lines, errors) {
-        return Some(result.and_then(one));
+    if let Some(rows) = aligned::begin_without_header(lines, out) {
+        return Some(rows.map(Open::Aligned));
     }
-    if let Some(result) = delimited::read_without_header(lines, errors) {
-        return Some(result.and_then(one));
+    if let Some(rows) = delimited::begin_without_header(lines, out) {
+        return Some(rows.map(Open::Delimited));
     }
-    if let Some(result) = aligned::read_blank_separated(lines, errors) {
-        return Some(one(result));
+    if let Some(rows) = aligned::begin_blank_separated(lines, out) {
+        return Some(Ok(Open::Blanks(rows)));
     }
-    if let Some(skipped) = aligned::skip_foreign(lines) {
-        return Some(skipped.map(|()| Vec::new()));
+    if let Some(foreign) = aligned::begin_foreign(lines) {
+        return Some(Ok(Open::Foreign(foreign)));
     }
     let line = lines.peek()?;
     if chatter::is_row_value(line.text) {
@@ -79,16 +134,17 @@ fn read_result(lines: &mut Lines<'_>, errors: &mut Vec<SavedError>) -> Found {
     None
 }
 
-/// Passes over lines like the one that could not be read, which would give the same error.
-fn skip_block(lines: &mut Lines<'_>) {
-    lines.next();
-    while let Some(line) = lines.peek() {
-        let alike = chatter::looks_like_data(line.text)
-            || chatter::is_row_value(line.text)
-            || chatter::is_rule(line.text);
+fn pass_over_alike(lines: &mut Lines<'_>) -> Step {
+    while !lines.pauses() {
+        let alike = lines.peek().is_some_and(|line| {
+            chatter::looks_like_data(line.text)
+                || chatter::is_row_value(line.text)
+                || chatter::is_rule(line.text)
+        });
         if !alike {
-            return;
+            return Step::Ended;
         }
         lines.next();
     }
+    Step::Paused
 }

@@ -6,7 +6,75 @@ use insta::assert_snapshot;
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
+use super::stream::Sizes;
 use super::*;
+
+/// All that was found in a text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct ParseOutcome {
+    results: Vec<SavedResult>,
+    errors: Vec<SavedError>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SavedResult {
+    line: LineNumber,
+    form: Form,
+    rows: SavedRows,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum SavedRows {
+    Items(Vec<SavedItem>),
+    Pages(Vec<SavedPage>),
+    Attributes(Vec<SavedAttributes>),
+}
+
+impl SavedSink for ParseOutcome {
+    fn begin(&mut self, line: LineNumber, form: Form, kind: Kind) {
+        let rows = match kind {
+            Kind::Items => SavedRows::Items(Vec::new()),
+            Kind::Pages => SavedRows::Pages(Vec::new()),
+            Kind::Attributes => SavedRows::Attributes(Vec::new()),
+        };
+        self.results.push(SavedResult { line, form, rows });
+    }
+
+    fn item(&mut self, item: SavedItem) {
+        match self.results.last_mut().map(|result| &mut result.rows) {
+            Some(SavedRows::Items(rows)) => rows.push(item),
+            other => panic!("an item among {other:?}"),
+        }
+    }
+
+    fn page(&mut self, page: SavedPage) {
+        match self.results.last_mut().map(|result| &mut result.rows) {
+            Some(SavedRows::Pages(rows)) => rows.push(page),
+            other => panic!("a page among {other:?}"),
+        }
+    }
+
+    fn attributes(&mut self, row: SavedAttributes) {
+        match self.results.last_mut().map(|result| &mut result.rows) {
+            Some(SavedRows::Attributes(rows)) => rows.push(row),
+            other => panic!("attributes among {other:?}"),
+        }
+    }
+
+    fn error(&mut self, error: SavedError) {
+        self.errors.push(error);
+    }
+}
+
+fn parse(text: &[u8]) -> ParseOutcome {
+    parse_with(Sizes::default(), text)
+}
+
+fn parse_with(sizes: Sizes, text: &[u8]) -> ParseOutcome {
+    let mut outcome = ParseOutcome::default();
+    stream::read(text, sizes, &mut outcome).unwrap();
+    outcome
+}
 
 /// What psql printed, form by form, each behind a line `==> NAME`; `truth` is the server's own JSON.
 const RECORDED: &str = include_str!("../../../fixtures/pageinspect.txt");
@@ -244,6 +312,92 @@ fn results_one_after_the_other() {
         text.push_str(&one);
     }
     assert_eq!(whole(text.as_bytes()), expected);
+}
+
+/// Each recorded output again and again: read piece by piece it gives the same as at once, line by line.
+#[test]
+fn a_text_in_parts_gives_the_same() {
+    let at_once = Sizes { step: usize::MAX / 2, row: 0 };
+    for (name, text) in recorded() {
+        let longest = text.split(|&b| b == b'\n').map(<[u8]>::len).max().unwrap();
+        // a record has up to 20 lines, and a page its header and rule
+        let row = longest * if longest > 10_000 { 4 } else { 20 };
+        let mut long = Vec::new();
+        while long.len() < 2 * row + 3 * text.len() {
+            long.extend_from_slice(&text);
+        }
+        let expected = parse_with(at_once, &long);
+        for step in [1, 700, 5000] {
+            let got = parse_with(Sizes { step, row }, &long);
+            assert!(got == expected, "{name} by {step}: {:?}", got.errors.first());
+        }
+    }
+}
+
+/// As jsonb_agg prints rows: one line of any length, here of several parts, with psql's drawing around it.
+#[test]
+fn json_in_one_long_line() {
+    let array = fixture("attrs.json-array");
+    let rows = array.trim().trim_matches(['[', ']']).replace('\n', " ");
+    let sizes = Sizes { step: 500, row: 3000 };
+    let long = format!("[{}]", vec![rows.as_str(); 20].join(", "));
+    let width = long.len();
+    let aligned =
+        format!(" {:^width$} \n-{}-\n {long} \n(1 row)\n\n{array}", "jsonb_agg", "-".repeat(width));
+    let csv = format!("jsonb_agg\n\"{}\"\n\n{array}", long.replace('"', "\"\""));
+    let once = whole(array.as_bytes());
+    for text in [format!("{long}\n\n{array}"), aligned, csv] {
+        let outcome = parse_with(sizes, text.as_bytes());
+        assert_eq!(outcome.errors, []);
+        let got = Rows::of(&outcome).items;
+        assert_eq!(got.len(), 21 * once.items.len());
+        assert!(got.chunks(once.items.len()).all(|some| some == once.items));
+        let last = outcome.results.last().unwrap();
+        let SavedRows::Items(rows) = &last.rows else { panic!("{last:?}") };
+        assert_eq!(rows.last().unwrap().line.0, text.lines().count());
+        let cut = parse_with(sizes, &text.as_bytes()[..width / 2]);
+        assert!(text.starts_with(' ') || !cut.errors.is_empty());
+    }
+}
+
+#[test]
+fn lines_and_rows_longer_than_any_are_passed_over() {
+    let sizes = Sizes { step: 500, row: 3000 };
+    let csv = fixture("items.csv");
+    let rows = whole(csv.as_bytes());
+    let long = format!("1,{}\n", "x".repeat(20_000));
+    let (head, tail) = csv.split_at(csv.find("\n5,").unwrap() + 1);
+    let text = format!("{head}{long}{tail}");
+    let outcome = parse_with(sizes, text.as_bytes());
+    let told: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["line 6: longer than 3000 bytes, as no row of pageinspect is"]);
+    assert_eq!(Rows::of(&outcome), rows);
+
+    let long = format!("[{{\"lp\":1,\"t_data\":\"{}\"}},\n {{\"lp\":2}}]\n", "0".repeat(4 << 20));
+    let outcome = parse(long.as_bytes());
+    let told: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["line 1: longer than 1048576 bytes, as no row of pageinspect is"]);
+    assert_eq!(Rows::of(&outcome).items.len(), 1);
+}
+
+#[test]
+fn a_source_that_fails_in_the_middle() {
+    struct Failing<'a>(&'a [u8]);
+    impl Read for Failing<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            match self.0.read(into)? {
+                0 => Err(io::Error::other("the disk is gone")),
+                some => Ok(some),
+            }
+        }
+    }
+    let csv = fixture("items.csv");
+    let mut outcome = ParseOutcome::default();
+    read(Failing(csv.as_bytes()), &mut outcome).unwrap();
+    assert_eq!(Rows::of(&outcome), whole(csv.as_bytes()));
+    let told: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["line 9: could not read further: the disk is gone"]);
+    assert!(read(Failing(b""), &mut outcome).is_err());
 }
 
 #[test]

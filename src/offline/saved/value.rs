@@ -12,13 +12,16 @@ pub(crate) fn is_null(cell: &str) -> bool {
     let inner = cell
         .trim_matches(|c| matches!(c, '(' | ')' | '[' | ']' | '<' | '>' | '«' | '»' | '*'))
         .trim();
+    // the longest of them has four bytes
     inner.is_empty()
-        || [
-            "null", "nil", "none", "n/a", "na", r"\n", "∅", "ø", "¤", "␀", "·", "-", "--", "—",
-            "~", "_", "?",
-        ]
-        .iter()
-        .any(|shown| inner.eq_ignore_ascii_case(shown))
+        || inner.len() <= 4
+            && !inner.starts_with(|c: char| c.is_ascii_digit())
+            && [
+                "null", "nil", "none", "n/a", "na", r"\n", "∅", "ø", "¤", "␀", "·", "-", "--", "—",
+                "~", "_", "?",
+            ]
+            .iter()
+            .any(|shown| inner.eq_ignore_ascii_case(shown))
 }
 
 /// A whole number of `0..=max`.
