@@ -11,7 +11,7 @@ use crate::command::Run;
 use crate::retoast::{contents, done, retoast, spawn, with_pageinspect};
 use crate::retoast_around::valid;
 use crate::retoast_reindex::{BLOATED, INVALID, index, table};
-use crate::server::{Database, Options, Server};
+use crate::server::{self, Database, Options, Server};
 
 /// A small table with an index that takes some seconds to build.
 const SLOW: &str = "
@@ -249,4 +249,56 @@ fn killed_in_every_way_nothing_is_left_behind_after_the_next_run() {
     assert_eq!(database.psql("SELECT count(*) FROM pg_class WHERE relname ~ '_cc(new|old)'"), "0");
     assert_eq!(contents(&database, "t"), before);
     assert!(!file.exists());
+}
+
+/// Leaves an invalid copy of the index of the TOAST relation behind, and a file that says that it is ours.
+fn left_of_the_toast_index(server: &Server) {
+    let database = server.create_database("of_toast");
+    database.psql(BLOATED);
+    let toast = database.psql(
+        "SELECT c.oid || '|' || t.relname FROM pg_class AS c JOIN pg_class AS t ON t.oid = c.reltoastrelid
+         WHERE c.relname = 't'",
+    );
+    let (oid, toast) = toast.split_once('|').unwrap();
+    let mut writer = session(
+        &database,
+        "BEGIN; INSERT INTO t SELECT 100001, 1, 'x', noise(1, 100), 1; SELECT pg_sleep(602)",
+    );
+    let asleep = "FROM pg_stat_activity WHERE query LIKE '%pg_sleep(602)%'
+        AND wait_event = 'PgSleep' AND datname = current_database()";
+    until(&database, &format!("SELECT count(*) {asleep}"), |n| n == "1");
+    let mut interrupted = database.psql_command();
+    let reindex = format!("REINDEX INDEX CONCURRENTLY pg_toast.{toast}_index");
+    interrupted.args(["-c", "SET statement_timeout = '500ms'", "-c", &reindex]);
+    interrupted.stderr(Stdio::null()).stdout(Stdio::null()).status().unwrap();
+    database.psql(&format!("SELECT pg_terminate_backend(pid) {asleep}"));
+    writer.wait().unwrap();
+    assert_eq!(database.psql(INVALID), "1");
+    let left = format!("{toast}_index_ccnew");
+    let report = table(&retoast(&database, &["t", "--reindex"]), 1);
+    assert_eq!(index(&report, &left)["ended"], "invalid", "{report}");
+    assert_eq!(index(&report, "t_pkey")["ended"], "rebuilt", "{report}");
+    let of_toast = report["indexes"].as_array().unwrap().iter();
+    let base = format!("pg_toast.{toast}_index");
+    let base = of_toast.filter(|one| one["index"] == base).collect::<Vec<_>>();
+    assert_eq!(base[0]["ended"], "left", "{report}");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("checkpoint");
+    let saved = serde_json::json!({
+        "schema": "toastctl.retoast-checkpoint/1", "database": database.name(), "choice": "as stored", "tables": [],
+        "rebuilding": [{ "oid": oid.parse::<u32>().unwrap(), "index": format!("pg_toast.{toast}_index") }],
+    });
+    std::fs::write(&file, saved.to_string()).unwrap();
+    let report =
+        done(&retoast(&database, &["t", "--reindex", "--checkpoint", file.to_str().unwrap()]));
+    assert_eq!(index(&report, &left)["ended"], "dropped", "{report}");
+    assert_eq!(database.psql(INVALID), "0");
+    assert!(!file.exists());
+}
+
+#[test]
+fn what_is_left_of_the_toast_relations_index_is_dropped_on_every_major() {
+    for major in server::available_majors() {
+        left_of_the_toast_index(&Server::start(&Options::major(major)));
+    }
 }

@@ -203,7 +203,10 @@ impl Run<'_, '_> {
         let Some(path) = &self.request.checkpoint else { return Ok(None) };
         let sweep = checkpoint::Sweep {
             database: self.sessions.server.database.clone(),
-            choice: format!("{} to {}", of_each.columns.join(", "), of_each.goal.choice()),
+            choice: match of_each.columns.as_slice() {
+                [] => of_each.goal.choice(),
+                columns => format!("{} to {}", columns.join(", "), of_each.goal.choice()),
+            },
         };
         Ok(Some(Checkpoint::open(path, sweep)?))
     }
