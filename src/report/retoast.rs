@@ -242,19 +242,33 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
     );
     let is_compacted = tables.iter().all(|table| !table.compaction.is_empty());
     let rewriting = if is_compacted { "" } else { "--compact, " };
-    match (known(|table| table.rewrite_gives_bytes), known(|table| table.vacuum_gives_bytes)) {
-        (Some(0), _) => net.push_str("neither VACUUM nor VACUUM FULL would give anything back."),
-        (Some(all), Some(0)) => net.push_str(&format!(
-            "{rewriting}VACUUM FULL or pg_repack would give back about {}, VACUUM nothing.",
+    let of_indexes = sum(retoast_indexes::spare);
+    let of_what = if of_indexes > 0 { " of heap and TOAST" } else { "" };
+    net.push_str(&match (
+        known(|table| table.rewrite_gives_bytes),
+        known(|table| table.vacuum_gives_bytes),
+    ) {
+        (Some(0), _) => {
+            format!("neither VACUUM nor VACUUM FULL would give anything back{of_what}")
+        }
+        (Some(all), Some(0)) => format!(
+            "{rewriting}VACUUM FULL or pg_repack would give back about {}{of_what}, VACUUM nothing",
             size(all)
-        )),
-        (Some(all), Some(at_end)) => net.push_str(&format!(
-            "VACUUM (INDEX_CLEANUP ON) would give back {}, {rewriting}VACUUM FULL or pg_repack about {}.",
+        ),
+        (Some(all), Some(at_end)) => format!(
+            "VACUUM (INDEX_CLEANUP ON) would give back {}, {rewriting}VACUUM FULL or pg_repack about \
+             {}{of_what}",
             size(at_end),
             size(all)
-        )),
-        _ => net.push_str("what VACUUM would give back is not known without pages."),
+        ),
+        _ => "what VACUUM would give back is not known without pages".to_owned(),
+    });
+    if of_indexes > 0 {
+        let rebuilding =
+            format!("; --reindex would give back about {} of indexes", size(of_indexes));
+        net.push_str(&rebuilding);
     }
+    net.push('.');
     net
 }
 

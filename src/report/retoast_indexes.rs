@@ -13,6 +13,14 @@ pub(super) fn left(table: &TableReport) -> usize {
     table.indexes.iter().filter(is_left).count()
 }
 
+/// Bytes that rebuilding the indexes that are much too large would give back.
+pub(super) fn spare(table: &TableReport) -> u64 {
+    let bloated = table.indexes.iter().filter(|index| index.ended == IndexEnd::Bloated);
+    let spare =
+        bloated.map(|index| index.before.saturating_sub(index.expected.unwrap_or(index.before)));
+    spare.fold(0, u64::saturating_add)
+}
+
 /// How a run ended that had nothing else to do; `None` if it did not come to its end.
 pub(super) fn headline(table: &TableReport) -> Option<String> {
     match table.outcome {
