@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
+use crate::command::{Run, Signal, run, signal_process, toastctl};
 use crate::holder::Holder;
 use crate::server::{self, Database};
 
@@ -54,7 +54,7 @@ fn in_the_middle(database: &Database<'_>, arguments: &[&str], then: impl FnOnce(
 }
 
 fn interrupt(pid: u32) {
-    assert!(Command::new("kill").args(["-INT", &pid.to_string()]).status().unwrap().success());
+    signal_process(pid, Signal::INT);
 }
 
 fn terminate(database: &Database<'_>) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
+use crate::command::{Run, Signal, run, signal, toastctl};
 use crate::retoast::{contents, done, refused, retoast, spawn, with_pageinspect};
 use crate::server::{self, Database};
 
@@ -235,8 +235,7 @@ fn with_undo_an_interrupted_run_leaves_the_settings_as_they_were() {
         let more: &[&str] = if undo { &["--undo"] } else { &[] };
         let child = spawn(&database, &[&LZ4[..], &words, more].concat());
         until(&database, "SELECT count(*) > 50 FROM t WHERE pg_column_compression(v) = 'lz4'");
-        let pid = child.id().to_string();
-        run(std::process::Command::new("kill").args(["-INT", &pid]));
+        signal(&child, Signal::INT);
         let run = ended(child);
         assert_eq!(run.code, Some(4), "{}", run.stderr);
         let report: Value = serde_json::from_str(&run.stdout).unwrap();

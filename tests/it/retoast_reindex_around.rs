@@ -1,13 +1,13 @@
 //! `retoast --reindex` beside others: locks, transactions, rebuilds of theirs, and its own that are interrupted.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
-use crate::command::Run;
+use crate::command::{Run, Signal, signal};
 use crate::retoast::{contents, done, retoast, spawn, with_pageinspect};
 use crate::retoast_around::valid;
 use crate::retoast_reindex::{BLOATED, INVALID, index, table};
@@ -195,7 +195,7 @@ fn interrupted_it_drops_what_it_has_begun() {
     database.psql(SLOW);
     let child = spawn(&database, &["t", "--reindex=all"]);
     until(&database, BUILDING, |n| n == "1");
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    signal(&child, Signal::INT);
     let began = Instant::now();
     let output = child.wait_with_output().unwrap();
     assert!(began.elapsed() < Duration::from_secs(10));

@@ -1,7 +1,7 @@
 //! What happens beside a run: DDL, writes, kills, stalls, snapshots.
 
 use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -12,6 +12,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::table::Table;
 use super::truth::Met;
+use crate::command::{Signal, signal_process};
 use crate::proxy::Proxy;
 use crate::server::Database;
 
@@ -106,7 +107,7 @@ impl Trouble {
                 under_way.writer = Some(writes(database, assignments));
             }
             Trouble::KillClient => {
-                let _ = Command::new("kill").args(["-KILL", &client.to_string()]).status();
+                signal_process(client, Signal::KILL);
             }
             Trouble::KillBackend => {
                 let order = ["pid", "-pid", "backend_start", "query_start"][rng.random_range(0..4)];
