@@ -21,7 +21,6 @@ use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
 use crate::inspect::offline::{FileTarget, OfflineError, check_page_size};
 use crate::model::visibility::Transactions;
-use crate::offline::control;
 use crate::offline::file::RelationFile;
 
 /// Blocks that a thread takes at a time.
@@ -39,8 +38,6 @@ pub(super) const UNKNOWN: &str = "values of toasters that are not known were not
 pub struct FileOptions {
     /// How far the check goes.
     pub depth: Depth,
-    /// Whether checksums are verified; `None`: if the cluster's control file says that there are any.
-    pub checksums: Option<bool>,
     /// Threads that read the heap.
     pub threads: usize,
     /// Whether the first finding ends the check.
@@ -64,7 +61,6 @@ pub fn relation_file(
     tell: &mut Tell<'_>,
 ) -> Result<Checked, OfflineError> {
     let name = target.heap.display().to_string();
-    let detected = || control::has_checksums(target.heap, target.page_size).unwrap_or(false);
     let subject = Subject {
         source: &name,
         desc: target.desc,
@@ -73,7 +69,7 @@ pub fn relation_file(
         toast: Toast::Unknown,
         xids: None,
         commit_status: target.xact.map(|xact| xact as &(dyn Transactions + Sync)),
-        checksums: options.checksums.unwrap_or_else(detected),
+        checksums: target.verifies_checksums(),
         depth: options.depth,
     };
     let mut checked = Checked::of(&name);

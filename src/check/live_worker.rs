@@ -12,7 +12,7 @@ use super::code::Code;
 use super::finding::Finding;
 use super::look::{About, Look, Looker, Seen, Which};
 use crate::disk::BlockNumber;
-use crate::disk::page::{Page, PageState};
+use crate::disk::page::{WrongChecksum, wrong_checksum};
 use crate::heap::problem::Place;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
@@ -112,7 +112,7 @@ impl Worker {
         let name = self.looker.name(self.which);
         let mut wrong: HashMap<u32, Vec<u8>> = HashMap::new();
         for (block, page) in range.clone().zip(self.on_disk(range).await?.chunks_exact(size)) {
-            if checksum(block, page).is_some() {
+            if wrong_checksum(BlockNumber(block), page).is_some() {
                 wrong.insert(block, page.to_vec());
             }
         }
@@ -132,14 +132,18 @@ impl Worker {
             for _ in 0..LOOKS {
                 tokio::time::sleep(TORN).await;
                 let again = self.on_disk(block..block.saturating_add(1)).await?;
-                damage = if again.len() == size { checksum(block, &again) } else { None };
+                damage = if again.len() == size {
+                    wrong_checksum(BlockNumber(block), &again)
+                } else {
+                    None
+                };
                 if damage.is_none() || again == before {
                     break;
                 }
                 before = again;
                 damage = None;
             }
-            if let Some((right, got)) = damage {
+            if let Some(WrongChecksum { right, got }) = damage {
                 let place = Place {
                     block: Some(BlockNumber(block)),
                     byte: Some(8),
@@ -166,17 +170,5 @@ impl Worker {
             Err(LiveError::Server(error)) if error.as_db_error().is_some() => Ok(Vec::new()),
             other => other,
         }
-    }
-}
-
-/// The right checksum and the one that a page has, where they differ.
-fn checksum(block: u32, bytes: &[u8]) -> Option<(u16, u16)> {
-    match Page::parse(bytes) {
-        Ok(PageState::Used(page)) => {
-            let (right, got) = (page.checksum(BlockNumber(block)), page.header().checksum);
-            (right != got).then_some((right, got))
-        }
-        // the server tells when it reads it
-        Ok(PageState::New) | Err(_) => None,
     }
 }

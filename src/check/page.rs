@@ -6,7 +6,9 @@ use super::code::Code;
 use super::finding::Finding;
 use super::subject::{Found, Subject};
 use crate::disk::layout::TUPLE_HEADER_SIZE;
-use crate::disk::page::{ItemError, LinePointer, LinePointerState, Page, PageError, PageState};
+use crate::disk::page::{
+    ItemError, LinePointer, LinePointerState, Page, PageError, PageState, WrongChecksum,
+};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer, max_align};
 use crate::heap::problem::Place;
@@ -92,9 +94,8 @@ impl Subject<'_> {
         match Page::parse(bytes) {
             Ok(PageState::New) => None,
             Ok(PageState::Used(page)) => {
-                let right = if self.checksums { Some(page.checksum(block)) } else { None };
-                let got = page.header().checksum;
-                if let Some(right) = right.filter(|&right| right != got) {
+                let wrong = page.wrong_checksum(block).filter(|_| self.checksums);
+                if let Some(WrongChecksum { right, got }) = wrong {
                     let finding = Finding::new(
                         Code::Checksum,
                         at(CHECKSUM_AT),

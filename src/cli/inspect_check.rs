@@ -127,7 +127,6 @@ pub(super) fn relation_file(args: &InspectArgs, file: &File) -> Result<Exit, Fai
     let target = file.target(args);
     let options = FileOptions {
         depth: args.checking.depth(&args.checking.encoding),
-        checksums: args.checking.checksums.then_some(true),
         threads: usize::from(args.connections()),
         fail_fast: args.checking.fail_fast,
     };

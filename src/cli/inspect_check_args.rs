@@ -36,8 +36,9 @@ pub struct CheckArgs {
     pub salvage: Option<PathBuf>,
 
     /// Verify the checksums of a relation file's pages [default: if the control file above it says
-    /// that the cluster has checksums]
-    #[arg(long, requires_all = ["check", "relation_file"])]
+    /// that the cluster has checksums]. On a server they are verified with --check, on disk: in memory a
+    /// page's checksum is not kept up to date
+    #[arg(long, requires = "relation_file")]
     pub checksums: bool,
 
     /// The encoding of the file's database; text is checked where it is UTF8

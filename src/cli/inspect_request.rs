@@ -69,6 +69,7 @@ impl File {
             flavor: args.flavor.into(),
             xact: self.xact.as_ref(),
             contents: None,
+            checksums: args.checking.checksums.then_some(true),
             sampling: None,
         }
     }

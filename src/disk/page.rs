@@ -106,6 +106,24 @@ pub enum PageError {
     },
 }
 
+/// What is wrong with the checksum of a page in use, if its header can be read.
+pub fn wrong_checksum(block: BlockNumber, bytes: &[u8]) -> Option<WrongChecksum> {
+    match Page::parse(bytes) {
+        Ok(PageState::Used(page)) => page.wrong_checksum(block),
+        Ok(PageState::New) | Err(_) => None,
+    }
+}
+
+/// A page's checksum that does not fit its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("checksum 0x{right:04x} expected, 0x{got:04x} found")]
+pub struct WrongChecksum {
+    /// What the content and the block number give.
+    pub right: u16,
+    /// `pd_checksum`.
+    pub got: u16,
+}
+
 impl<'a> Page<'a> {
     /// Checks and reads the header. The byte order is taken from the size word.
     pub fn parse(bytes: &'a [u8]) -> Result<PageState<'a>, PageError> {
@@ -173,8 +191,14 @@ impl<'a> Page<'a> {
     }
 
     /// What `pd_checksum` of a page of this content at `block` is, where checksums are on.
-    pub fn checksum(&self, block: BlockNumber) -> u16 {
+    fn checksum(&self, block: BlockNumber) -> u16 {
         checksum::page_checksum(self.bytes, block, self.order)
+    }
+
+    /// The checksum that is wrong, where checksums are on and `pd_checksum` is not what it is for this content.
+    pub fn wrong_checksum(&self, block: BlockNumber) -> Option<WrongChecksum> {
+        let (right, got) = (self.checksum(block), self.header.checksum);
+        (right != got).then_some(WrongChecksum { right, got })
     }
 
     /// How many line pointers the page has (`PageGetMaxOffsetNumber`).

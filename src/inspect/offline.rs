@@ -16,6 +16,7 @@ use super::values::{RowSink, RowWriter, ValueRow};
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
+use crate::disk::page::wrong_checksum;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, VarlenaError};
 use crate::disk::{ByteOrder, ItemPointer};
@@ -27,6 +28,7 @@ use crate::heap::stats::RelationStats;
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::visibility::{HintBits, Visibility, visibility};
+use crate::offline::control;
 use crate::offline::file::{FileError, RelationFile};
 use crate::offline::toastfile::ToastFile;
 use crate::offline::xact::PgXact;
@@ -60,9 +62,19 @@ pub struct FileTarget<'a> {
     pub xact: Option<&'a PgXact>,
     /// Whether values are put together, which rows of values then tell.
     pub contents: Option<Contents<'a>>,
+    /// Whether page checksums are verified; `None`: if the cluster's control file says that there are any.
+    pub checksums: Option<bool>,
     /// Which blocks of the heap are read; `None` for all. Without effect if the TOAST relation is
     /// read, for then all of it counts.
     pub sampling: Option<Sampling>,
+}
+
+impl FileTarget<'_> {
+    /// Whether page checksums are verified.
+    pub fn verifies_checksums(&self) -> bool {
+        let detected = || control::has_checksums(self.heap, self.page_size).unwrap_or(false);
+        self.checksums.unwrap_or_else(detected)
+    }
 }
 
 /// Putting values together.
@@ -272,6 +284,12 @@ pub fn value(
     let found =
         anatomy::on_page(&page, &wanted, &mut store, &Toasters::by_bytes(), target.page_size);
     let mut anatomy = found.map_err(missing)?;
+    if target.verifies_checksums()
+        && let Some(wrong) = wrong_checksum(ctid.block, &page)
+    {
+        let place = Place { block: Some(ctid.block), ..Place::of(relation.as_str()) };
+        anatomy.problems.push(format!("{place}: {wrong}"));
+    }
     // what is damaged elsewhere concerns a value that is whole as little as its neighbours
     if !anatomy.problems.is_empty() {
         if let Some(store) = &store {
@@ -332,6 +350,7 @@ fn scan(
     let sampling = target.sampling.filter(|_| target.toast.is_none());
     let sample = sampling.map_or_else(|| Sample::all(total), |sampling| sampling.draw(total));
     let mut blocks = sampling.map(|_| BlockSums::new(desc.attributes.len()));
+    let checksums = target.verifies_checksums();
     progress.begin(&name, u64::from(sample.chosen()));
     for (index, block) in sample.enumerate() {
         match file.read(block, &mut page) {
@@ -339,6 +358,11 @@ fn scan(
                 if index == 0 {
                     check_page_size(&page, &name)?;
                 }
+                let place = || Place { block: Some(block), ..Place::of(name.as_str()) };
+                let wrong = checksums.then(|| wrong_checksum(block, &page)).flatten();
+                problems.add_some(
+                    wrong.map(|wrong| Problem { place: place(), message: wrong.to_string() }),
+                );
                 relation.scan_page(block, &page, &target.xact, &mut stats, sink, problems);
                 if let Some(blocks) = &mut blocks {
                     blocks.block(&stats);

@@ -85,10 +85,11 @@ fn in_file(path: &Path) -> Vec<String> {
         flavor: CustomFlavor::Auto,
         xact: None,
         contents: None,
+        checksums: Some(false),
         sampling: None,
     };
     let depth = Depth { decompress: true, content: true, utf8: true };
-    let options = FileOptions { depth, checksums: Some(false), threads: 1, fail_fast: false };
+    let options = FileOptions { depth, threads: 1, fail_fast: false };
     let mut findings = Vec::new();
     let tell = &mut |finding| {
         findings.push(told(&finding, false));

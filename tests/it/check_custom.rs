@@ -91,10 +91,11 @@ impl Capture {
             flavor: CustomFlavor::Auto,
             xact: xact.as_ref(),
             contents: None,
+            checksums: None,
             sampling: None,
         };
         let depth = Depth { decompress: true, content: true, utf8: true };
-        let options = FileOptions { depth, checksums: None, threads: 1, fail_fast: false };
+        let options = FileOptions { depth, threads: 1, fail_fast: false };
         let mut findings = Vec::new();
         let tell = &mut |finding| {
             findings.push(finding);

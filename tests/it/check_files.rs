@@ -34,6 +34,7 @@ pub(crate) fn target<'t>(heap: &'t Path, toast: &'t Path, desc: &'t TupleDesc) -
         flavor: CustomFlavor::Auto,
         xact: None,
         contents: None,
+        checksums: None,
         sampling: None,
     }
 }
@@ -41,13 +42,14 @@ pub(crate) fn target<'t>(heap: &'t Path, toast: &'t Path, desc: &'t TupleDesc) -
 pub(crate) fn check(dir: &Path, checksums: Option<bool>) -> (Vec<Finding>, Checked) {
     let (heap, toast) = (dir.join("heap"), dir.join("toast"));
     let desc = parse_list(COLUMNS).unwrap();
-    let options = FileOptions { depth: DEEP, checksums, threads: 2, fail_fast: false };
+    let options = FileOptions { depth: DEEP, threads: 2, fail_fast: false };
+    let target = FileTarget { checksums, ..target(&heap, &toast, &desc) };
     let mut findings = Vec::new();
     let tell = &mut |finding| {
         findings.push(finding);
         Ok(())
     };
-    let checked = relation_file(&target(&heap, &toast, &desc), &options, &(), None, tell).unwrap();
+    let checked = relation_file(&target, &options, &(), None, tell).unwrap();
     (findings, checked)
 }
 
