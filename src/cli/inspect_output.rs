@@ -91,6 +91,13 @@ impl Sink<RelationReport> for InspectOutput {
         if more > 0 {
             tell(&format!("error: {}: and {more} more", relation.relation));
         }
+        for column in &relation.unknown_defaults {
+            let place = printable(&format!("{}, column \"{column}\"", relation.relation));
+            tell(&format!(
+                "note: {place}: the content of its default is not known, so rows that are older than the \
+                 column have no md5"
+            ));
+        }
         match &mut self.lines {
             Lines::Values(_) => Ok(()),
             Lines::Relations(writer) => writer.relation(&relation),

@@ -140,6 +140,8 @@ pub struct MissingValue {
     pub raw_size: Option<u32>,
     /// What `pg_column_size` answers for it; `None` as above.
     pub stored_size: Option<u32>,
+    /// Its text form, in the database's encoding; `None` if that is not known.
+    pub text: Option<Vec<u8>>,
 }
 
 /// One column, dropped ones included.

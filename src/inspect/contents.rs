@@ -1,12 +1,14 @@
 //! What is in the values: each one put together from its chunks, its md5 taken, and if wanted
 //! written to a file.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use md5::{Digest, Md5};
 
+use super::missing;
 use super::values::{RowWriter, ValueRow};
 use crate::disk::Oid;
 use crate::disk::desc::Attribute;
@@ -118,14 +120,27 @@ pub struct ContentSink<'w, S> {
     pub output_dir: Option<PathBuf>,
     /// Values that could not be put together.
     pub problems: Problems,
+    /// Columns with values that stand in no row and whose content is not known.
+    pub unknown: BTreeSet<String>,
     /// The first error of the writer, or of a file.
     pub error: Option<io::Error>,
 }
 
 impl<S: ChunkStore> ContentSink<'_, S> {
     fn fill(&mut self, row: &mut ValueRow, seen: &Seen<'_>) -> Result<(), ToastError> {
+        let made;
         let (value, order) = match seen.datum {
-            Datum::Null | Datum::Missing => return Ok(()),
+            Datum::Null => return Ok(()),
+            Datum::Missing => match missing::content(seen.column, seen.order) {
+                Some(content) => {
+                    made = content;
+                    (Varlena::Plain { content: &made }, seen.order)
+                }
+                None => {
+                    self.fill_by_text(row, seen);
+                    return Ok(());
+                }
+            },
             Datum::Fixed(bytes) | Datum::CString(bytes) => {
                 (Varlena::Plain { content: bytes }, seen.order)
             }
@@ -134,24 +149,14 @@ impl<S: ChunkStore> ContentSink<'_, S> {
         let (toasters, page) = (&self.toasters, self.page);
         let mut reassembler = Reassembler { store: &mut self.store, toasters, page, order };
         let logical = reassembler.value(&value)?;
-        let mut sink = Md5Sink::default();
         let form = TextForm::of(seen.column.type_oid);
-        if let Some(dir) = &self.output_dir {
-            let extension = match form {
-                Some(TextForm::Jsonb) => "json",
-                Some(_) if seen.column.type_oid == JSON => "json",
-                Some(_) => "txt",
-                None => "bin",
-            };
-            let path = dir.join(file_name(&self.relation, seen, extension));
-            match create(&path) {
-                Ok(file) => sink.file = Some(file),
-                Err(error) => {
-                    self.error.get_or_insert(error);
-                    return Ok(());
-                }
+        let mut sink = match output(self.output_dir.as_deref(), &self.relation, seen, form) {
+            Ok(file) => Md5Sink { file, ..Md5Sink::default() },
+            Err(error) => {
+                self.error.get_or_insert(error);
+                return Ok(());
             }
-        }
+        };
         if let Ok(content) = logical.content() {
             row.md5 = Some(md5_hex(content));
             if form.is_none() {
@@ -167,6 +172,42 @@ impl<S: ChunkStore> ContentSink<'_, S> {
         }
         Ok(())
     }
+
+    /// A missing value of which only the text is known, if that.
+    fn fill_by_text(&mut self, row: &mut ValueRow, seen: &Seen<'_>) {
+        self.unknown.insert(seen.column.name.clone());
+        let text = seen.column.missing.as_ref().and_then(|missing| missing.text.as_deref());
+        let form = TextForm::of(seen.column.type_oid);
+        let (Some(text), Some(_)) = (text, form) else { return };
+        row.text_md5 = Some(md5_hex(text));
+        let written =
+            output(self.output_dir.as_deref(), &self.relation, seen, form).and_then(|file| {
+                file.map_or(Ok(()), |mut file| {
+                    file.write_all(text)?;
+                    file.flush()
+                })
+            });
+        if let Err(error) = written {
+            self.error.get_or_insert(error);
+        }
+    }
+}
+
+/// The file for a value, if files are wanted.
+fn output(
+    dir: Option<&Path>,
+    relation: &str,
+    seen: &Seen<'_>,
+    form: Option<TextForm>,
+) -> io::Result<Option<BufWriter<File>>> {
+    let Some(dir) = dir else { return Ok(None) };
+    let extension = match form {
+        Some(TextForm::Jsonb) => "json",
+        Some(_) if seen.column.type_oid == JSON => "json",
+        Some(_) => "txt",
+        None => "bin",
+    };
+    create(&dir.join(file_name(relation, seen, extension))).map(Some)
 }
 
 impl<S: ChunkStore> ValueSink for ContentSink<'_, S> {

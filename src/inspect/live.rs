@@ -128,7 +128,7 @@ impl Inspector {
         let mut references = known.is_some().then(|| References::new(self.server.page_size));
         let sampling = self.options.sampling;
         let scanned = self.scan(&heap, &moment, rows, sampling, references.as_mut()).await?;
-        let ScanResult { stats, mut problems, total_blocks, blocks } = scanned;
+        let ScanResult { stats, mut problems, total_blocks, blocks, unknown_defaults } = scanned;
         let unread = problems.count() > 0;
         let mut orphans = None;
         let toast = match &relation.toast {
@@ -164,6 +164,7 @@ impl Inspector {
             snapshot::end(connection.client()).await.map_err(live)?;
         }
         let mut report = self.report(&relation, &stats, &problems, Source::Pageinspect);
+        report.unknown_defaults = unknown_defaults;
         if let Some(known) = &known {
             name_toasters(&mut report.columns, known);
         }
@@ -249,6 +250,7 @@ impl Inspector {
             not_available: Vec::new(),
             problems: problem_reports(problems),
             problem_count: problems.count(),
+            unknown_defaults: Vec::new(),
         }
     }
 }

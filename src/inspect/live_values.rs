@@ -1,5 +1,6 @@
 //! Values of a live server that are put together from their chunks: one in every detail, or all in turn.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::anatomy::{self, Anatomy, Wanted};
@@ -98,6 +99,7 @@ impl Inspector {
             writer,
             output_dir: contents.output_dir.clone(),
             problems: Problems::default(),
+            unknown: BTreeSet::new(),
             error: None,
         })
     }

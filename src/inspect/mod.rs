@@ -5,7 +5,8 @@
 //! * [`run`]: relations of a server in turn, with what becomes of errors; [`policy`]: how far tables are from one.
 //! * [`blocks`], [`estimates`]: what a sample of blocks says of the relation, in [`intervals`].
 //! * [`result`]: what is reported; [`reports`]: made of what was counted; [`values`]: one line a value.
-//! * [`contents`]: what is in the values; [`anatomy`]: one value in every detail.
+//! * [`contents`]: what is in the values, `missing`: in those that stand in no row; [`anatomy`]: one value in
+//!   every detail.
 //! * [`orphans`]: chunks that no row refers to.
 
 pub mod anatomy;
@@ -16,6 +17,7 @@ pub mod inspector;
 pub mod intervals;
 pub mod live;
 mod live_values;
+mod missing;
 pub mod offline;
 pub mod orphans;
 pub mod policy;

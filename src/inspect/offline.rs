@@ -1,6 +1,6 @@
 //! `inspect` on relation files and on one datum: no server.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
 use super::anatomy::{self, Anatomy, Wanted};
@@ -95,6 +95,7 @@ pub fn relation_file(
 ) -> Result<RelationReport, OfflineError> {
     let name = target.heap.display().to_string();
     let mut problems = Problems::default();
+    let mut unknown_defaults = Vec::new();
     let mut store = store(target, &mut problems)?;
     let mut references = References::new(target.page_size);
     let mut heap = Heap { target, references: &mut references, problems: &mut problems };
@@ -107,6 +108,7 @@ pub fn relation_file(
             let mut sink = content_sink(target, name.clone(), store, writer)?;
             let scanned = heap.scan(&mut sink, progress)?;
             problems.merge(sink.problems);
+            unknown_defaults.extend(sink.unknown);
             store = sink.store;
             match sink.error {
                 Some(error) => return Err(InspectError::Output(error).into()),
@@ -187,6 +189,7 @@ pub fn relation_file(
         not_available,
         problems: problem_reports(&problems),
         problem_count: problems.count(),
+        unknown_defaults,
     };
     if let (Some(sampled), Some(Sampling { seed, .. })) = (&sampled, target.sampling) {
         let sample = SampleReport { blocks, blocks_read: sampled.blocks, seed };
@@ -233,6 +236,7 @@ fn content_sink<'t, 'w>(
         writer,
         output_dir: output_dir.map(Path::to_owned),
         problems: Problems::default(),
+        unknown: BTreeSet::new(),
         error: None,
     })
 }

@@ -86,6 +86,9 @@ pub struct RelationReport {
     pub problems: Vec<ProblemReport>,
     /// How many problems there are in all.
     pub problem_count: u64,
+    /// Columns whose default for rows written before them is not known, where values are put together.
+    #[serde(skip)]
+    pub unknown_defaults: Vec<String>,
 }
 
 /// A relation's main fork.

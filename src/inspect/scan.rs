@@ -72,9 +72,10 @@ impl Inspector {
                 worker.run(&mut (&mut sink, &mut references)).await?;
                 self.progress.end();
                 worker.scan.problems.merge(sink.problems);
+                let unknown_defaults = sink.unknown.into_iter().collect();
                 return match sink.error {
                     Some(error) => Err(error.into()),
-                    None => Ok(worker.result()),
+                    None => Ok(ScanResult { unknown_defaults, ..worker.result() }),
                 };
             }
             let mut sink =
@@ -131,6 +132,7 @@ impl Inspector {
             problems: Problems::default(),
             total_blocks,
             blocks,
+            unknown_defaults: Vec::new(),
         };
         for task in tasks {
             let (more, seen) = task.await.map_err(std::io::Error::other)??;
@@ -182,6 +184,8 @@ pub(super) struct ScanResult {
     pub(super) total_blocks: u32,
     /// What single blocks hold, if they are a sample.
     pub(super) blocks: Option<BlockSums>,
+    /// Columns whose default for rows written before them is not known, where values are put together.
+    pub(super) unknown_defaults: Vec<String>,
 }
 
 impl ScanResult {
@@ -257,7 +261,8 @@ impl Worker {
 
     fn result(self) -> ScanResult {
         let Scan { stats, problems, blocks, .. } = self.scan;
-        ScanResult { stats, problems, total_blocks: self.total_blocks, blocks }
+        let total_blocks = self.total_blocks;
+        ScanResult { stats, problems, total_blocks, blocks, unknown_defaults: Vec::new() }
     }
 
     /// Reads and decodes until no blocks are left.

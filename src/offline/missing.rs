@@ -1,4 +1,4 @@
-//! The size of a missing value from its text form in `pg_attribute.attmissingval`.
+//! Size and text of a missing value from its text form in `pg_attribute.attmissingval`.
 //!
 //! A live server is asked instead; this serves relation files, where only text is at hand.
 
@@ -12,17 +12,22 @@ use crate::disk::types::{self, TypeLayout};
 /// The sizes of the one element of `text`, an array literal such as `{"a \"default\""}`, as a
 /// value of `type_name`. Sizes stay `None` where the type's binary form does not follow from text.
 pub fn missing_value(text: &str, type_name: &str, length: Length) -> MissingValue {
-    let unknown = MissingValue { raw_size: None, stored_size: None };
-    let Length::Varlena = length else {
-        let Length::Fixed(n) = length else { return unknown };
-        return MissingValue { raw_size: Some(u32::from(n)), stored_size: Some(u32::from(n)) };
+    let element = only_element(text);
+    // what other characters are in the database's encoding is not known here
+    let text = element.as_ref().filter(|element| element.is_ascii());
+    let text = text.map(|text| text.as_bytes().to_vec());
+    let size = match length {
+        Length::CString => None,
+        Length::Fixed(n) => Some((u32::from(n), u32::from(n))),
+        Length::Varlena => element
+            .and_then(|element| content_size(&element, type_name))
+            .and_then(|size| u32::try_from(size).ok())
+            .filter(|&size| size < 0x3FFF_FFFC)
+            // An element of an array always has a 4-byte header.
+            .map(|raw| (raw, raw + 4)),
     };
-    let content = only_element(text).and_then(|element| content_size(&element, type_name));
-    match content.and_then(|size| u32::try_from(size).ok()).filter(|&s| s < 0x3FFF_FFFC) {
-        // An element of an array always has a 4-byte header.
-        Some(raw) => MissingValue { raw_size: Some(raw), stored_size: Some(raw + 4) },
-        None => unknown,
-    }
+    let (raw_size, stored_size) = size.unzip();
+    MissingValue { raw_size, stored_size, text }
 }
 
 /// The element of a one-element array literal, unquoted.
@@ -227,5 +232,8 @@ mod tests {
         assert_eq!(stored("{\"a", "text"), None);
         assert_eq!(stored("{1e5}", "numeric"), None);
         assert_eq!(stored("", "text"), None);
+        let text = |text: &str| missing_value(text, "text", Length::Varlena).text;
+        assert_eq!(text("{\"a b\"}").as_deref(), Some(b"a b".as_slice()));
+        assert_eq!(text("{é}"), None);
     }
 }

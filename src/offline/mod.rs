@@ -6,7 +6,7 @@
 //! * [`saved`]: what psql printed for pageinspect's functions.
 //! * [`hex`]: one value in hexadecimal.
 //! * [`columns`]: the columns of a relation given by hand or as rows of `pg_attribute`.
-//! * [`missing`]: the size of a missing value from its text form.
+//! * [`missing`]: size and text of a missing value from its text form.
 
 pub mod columns;
 pub mod control;

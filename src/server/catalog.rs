@@ -228,7 +228,7 @@ async fn columns(client: &Client, oid: Oid) -> Result<Columns, LiveError> {
         let mut attribute = attribute(row)?;
         if let Some(text) = row.try_get::<_, Option<String>>(8)? {
             attribute.missing = Some(if attribute.dropped {
-                MissingValue { raw_size: None, stored_size: None }
+                MissingValue { raw_size: None, stored_size: None, text: None }
             } else {
                 let plain_type: String = row.try_get(9)?;
                 missing(client, &text, &plain_type, attribute.length).await?
@@ -276,14 +276,21 @@ async fn missing(
     type_name: &str,
     length: Length,
 ) -> Result<MissingValue, LiveError> {
+    let element = format!("({}::pg_catalog.text[])[1]", quote_literal(text));
+    let sql = format!(
+        "SELECT pg_catalog.convert_to({element}, \
+             pg_catalog.getdatabaseencoding()::pg_catalog.name)"
+    );
+    let text = match client.query_typed(&sql, &[]).await {
+        Ok(rows) => rows.first().map(|row| row.try_get(0)).transpose()?.flatten(),
+        Err(error) if error.as_db_error().is_some() => None,
+        Err(error) => return Err(error.into()),
+    };
     if let Length::Fixed(n) = length {
         let size = Some(u32::from(n));
-        return Ok(MissingValue { raw_size: size, stored_size: size });
+        return Ok(MissingValue { raw_size: size, stored_size: size, text });
     }
-    let sql = format!(
-        "SELECT pg_catalog.pg_column_size(({}::pg_catalog.text[])[1]::{type_name})",
-        quote_literal(text)
-    );
+    let sql = format!("SELECT pg_catalog.pg_column_size({element}::{type_name})");
     let size: Option<i32> = match client.query_typed(&sql, &[]).await {
         Ok(rows) => rows.first().map(|row| row.try_get(0)).transpose()?.flatten(),
         // A type whose input function refuses its own output: its size stays unknown.
@@ -291,5 +298,6 @@ async fn missing(
         Err(error) => return Err(error.into()),
     };
     let stored_size = size.and_then(|size| u32::try_from(size).ok());
-    Ok(MissingValue { raw_size: stored_size.map(|size| size.saturating_sub(4)), stored_size })
+    let raw_size = stored_size.map(|size| size.saturating_sub(4));
+    Ok(MissingValue { raw_size, stored_size, text })
 }

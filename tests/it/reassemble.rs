@@ -67,6 +67,92 @@ fn every_value_of_a_live_table_has_the_servers_md5() {
     assert_eq!(forms.into_iter().collect::<Vec<_>>(), all);
 }
 
+/// Values of rows that are older than their columns: what the server says of them, live and from the file.
+#[test]
+fn values_that_stand_in_no_row_have_the_servers_md5() {
+    let database = server::shared().create_database("reassemble_missing");
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (id int);
+         INSERT INTO t SELECT generate_series(1, 5);
+         ALTER TABLE t ADD a text DEFAULT 'plain \"and\" {quoted}, \\', ADD u text DEFAULT 'größer 表',
+             ADD b bytea DEFAULT '\\x00ff10', ADD js jsonb DEFAULT '{\"b\": [1, 2], \"a\": \"ü\"}',
+             ADD n numeric DEFAULT -12345.600, ADD i int DEFAULT -7, ADD k bigint DEFAULT 1::bigint << 40,
+             ADD o oid DEFAULT 4000000000, ADD c char(8) DEFAULT 'c', ADD e text DEFAULT '',
+             ADD arr int[] DEFAULT '{1,2}';
+         INSERT INTO t (id) VALUES (6);
+         CHECKPOINT;",
+    );
+    let live = rows(&database, &[]);
+    let missing = live.values().filter(|row| row["form"] == "missing").count();
+    assert_eq!(missing, 5 * 11);
+    let text = [
+        ("a", "md5(a)", "text_md5", true),
+        ("u", "md5(u)", "text_md5", false),
+        ("e", "md5(e)", "text_md5", true),
+        ("js", "md5(js::text)", "text_md5", false),
+        ("n", "md5(n::text)", "text_md5", true),
+        ("c", "md5(bpcharsend(c))", "text_md5", true),
+    ];
+    let content = [
+        ("a", "md5(a)", "md5", true),
+        ("u", "md5(u)", "md5", false),
+        ("b", "md5(b)", "md5", true),
+        ("c", "md5(bpcharsend(c))", "md5", true),
+    ];
+    let json = database.psql(
+        "SELECT json_agg(json_build_object('attname', attname, 'atttypid', atttypid::int8, 'attlen', attlen,
+            'attalign', attalign, 'attstorage', attstorage, 'atthasmissing', atthasmissing,
+            'attmissingval', attmissingval::text) ORDER BY attnum)
+         FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0",
+    );
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("columns.json"), json).unwrap();
+    let data = database.psql("SHOW data_directory");
+    let path = database.psql("SELECT pg_relation_filepath('t')");
+    let run_file = run(toastctl()
+        .args(["inspect", "--values", "--reassemble", "--format", "jsonl", "--relation-file"])
+        .arg(std::path::Path::new(&data).join(path))
+        .arg("--columns")
+        .arg(format!("@{}", dir.path().join("columns.json").display())));
+    for column in ["arr", "js", "n", "u"] {
+        assert!(
+            run_file.stderr.contains(&format!("column \"{column}\": the content of its default"))
+        );
+    }
+    let file: BTreeMap<(String, String), Value> = run_file
+        .ok()
+        .lines()
+        .map(|line| {
+            let row: Value = serde_json::from_str(line).unwrap();
+            let text = |key: &str| row[key].as_str().unwrap().to_owned();
+            ((text("ctid"), text("column")), row)
+        })
+        .collect();
+    for (column, expression, key, in_file) in text.into_iter().chain(content) {
+        for line in database.psql(&format!("SELECT ctid, {expression} FROM t")).lines() {
+            let (ctid, md5) = line.split_once('|').unwrap();
+            let place = (ctid.to_owned(), column.to_owned());
+            assert_eq!(live[&place][key], md5, "{}", live[&place]);
+            if in_file || file[&place]["form"] != "missing" {
+                assert_eq!(file[&place][key], md5, "{}", file[&place]);
+            } else {
+                assert!(file[&place][key].is_null(), "{}", file[&place]);
+            }
+        }
+    }
+    // as the row has them that was written since
+    for column in ["i", "k", "o"] {
+        let written = &live[&("(0,6)".to_owned(), column.to_owned())];
+        for found in [&live, &file] {
+            let missing = &found[&("(0,1)".to_owned(), column.to_owned())];
+            assert_eq!(missing["form"], "missing");
+            assert_eq!(missing["md5"], written["md5"]);
+            assert!(missing["md5"].is_string());
+        }
+    }
+}
+
 #[test]
 fn one_value_of_a_live_table_is_taken_apart() {
     let database = server::shared().create_database("reassemble");
