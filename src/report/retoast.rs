@@ -252,12 +252,11 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
             format!("neither VACUUM nor VACUUM FULL would give anything back{of_what}")
         }
         (Some(all), Some(0)) => format!(
-            "{rewriting}VACUUM FULL or pg_repack would give back about {}{of_what}, VACUUM nothing",
+            "{rewriting}VACUUM FULL or pg_repack would give back about {}, VACUUM nothing",
             size(all)
         ),
         (Some(all), Some(at_end)) => format!(
-            "VACUUM (INDEX_CLEANUP ON) would give back {}, {rewriting}VACUUM FULL or pg_repack about \
-             {}{of_what}",
+            "VACUUM (INDEX_CLEANUP ON) would give back {}, {rewriting}VACUUM FULL or pg_repack about {}",
             size(at_end),
             size(all)
         ),

@@ -70,10 +70,12 @@ fn line(index: &IndexReport) -> Option<String> {
     let expected = index.expected.map(size);
     Some(match index.ended {
         IndexEnd::Kept => return None,
-        IndexEnd::Bloated => format!(
-            "index: {name}: {before}, a fresh one about {}{todo}",
-            expected.unwrap_or_default()
-        ),
+        IndexEnd::Bloated => {
+            format!(
+                "index: {name}: {before}, fresh about {} (--reindex)",
+                expected.unwrap_or_default()
+            )
+        }
         IndexEnd::Planned => match expected {
             Some(expected) => format!("index: {name}: {before} would become {expected}"),
             None => {
@@ -148,7 +150,7 @@ mod tests {
         assert_eq!(line(&index(IndexEnd::Kept)), None);
         let text: Vec<String> = all.iter().filter_map(line).collect();
         insta::assert_snapshot!(text.join("\n"), @r##"
-index: public.t_pkey: 2200 kB, a fresh one about 1096 kB; to do: REINDEX INDEX CONCURRENTLY public.t_pkey;
+index: public.t_pkey: 2200 kB, fresh about 1096 kB (--reindex)
 index: public.t_pkey: 2200 kB would become 1096 kB
 index: public.t_pkey: 2200 kB became 1104 kB (1096 kB expected)
 index: public.t_pkey: 2200 kB, fresh size not known: its access method is gin
