@@ -21,15 +21,21 @@ pub(super) fn retoasted_bytes(figures: &Figures, files: &Files) -> u64 {
 /// The part of a file from which on compaction is worth it: the default of `retoast --min-gain`.
 const COMPACTED: f64 = 0.02;
 
-/// Whether compaction would give back part of what the heap's and the TOAST relation's files are right after
-/// an in-place retoast.
-pub(super) fn pays_to_compact(figures: &Figures, files: &Files, page: PageSize) -> bool {
+/// The option that has those of the heap's and the TOAST relation's files compacted of which that would give
+/// back part of what they are right after an in-place retoast; `None` if there is none.
+pub(super) fn compaction(figures: &Figures, files: &Files, page: PageSize) -> Option<&'static str> {
     let pays = |figure: &Figure, now: u64| {
         let pages = |bytes: f64| (bytes / page.bytes() as f64).ceil() as u32;
         let now = pages(now as f64);
         now.saturating_sub(pages(figure.value.high)) >= least_gain(now, COMPACTED)
     };
-    pays(&figures.heap_bytes, files.heap_bytes) || pays(&figures.toast_bytes, files.toast_bytes)
+    let heap = pays(&figures.heap_bytes, files.heap_bytes);
+    match (heap, pays(&figures.toast_bytes, files.toast_bytes)) {
+        (true, true) => Some("--compact"),
+        (true, false) => Some("--compact=heap"),
+        (false, true) => Some("--compact=toast"),
+        (false, false) => None,
+    }
 }
 
 /// What to know before a column is brought from `present` to `wanted`.
@@ -115,11 +121,14 @@ mod tests {
         let now =
             |blocks: u64| Files { heap_bytes: 8192 * 10, toast_bytes: 8192 * blocks, ..FILES };
         let wanted = figures(blocks(10), blocks(100));
-        assert!(!pays_to_compact(&wanted, &now(100), page));
-        assert!(!pays_to_compact(&wanted, &now(107), page));
-        assert!(pays_to_compact(&wanted, &now(108), page));
+        assert_eq!(compaction(&wanted, &now(100), page), None);
+        assert_eq!(compaction(&wanted, &now(107), page), None);
+        assert_eq!(compaction(&wanted, &now(108), page), Some("--compact=toast"));
+        let both = figures(blocks(1), blocks(100));
+        assert_eq!(compaction(&both, &now(108), page), Some("--compact"));
+        assert_eq!(compaction(&both, &now(100), page), Some("--compact=heap"));
         // a file that grows has nothing to give
-        assert!(!pays_to_compact(&figures(blocks(500), blocks(200)), &now(108), page));
+        assert_eq!(compaction(&figures(blocks(500), blocks(200)), &now(108), page), None);
     }
 
     #[test]

@@ -47,12 +47,12 @@ pub fn sql(
     out
 }
 
-/// The command that re-toasts the column's values as `wanted`, and `compacts` the files then.
+/// The command that re-toasts the column's values as `wanted`; `compaction` is its option for what follows.
 pub fn command(
     target: CommandTarget<'_>,
     present: &Settings,
     wanted: &Settings,
-    compacts: bool,
+    compaction: Option<&str>,
 ) -> String {
     let mut out = format!(
         "toastctl retoast {} --column{}{}",
@@ -77,8 +77,9 @@ pub fn command(
     if wanted.target != present.target {
         out.push_str(&format!(" --target {}", wanted.target));
     }
-    if compacts {
-        out.push_str(" --compact");
+    if let Some(option) = compaction {
+        out.push(' ');
+        out.push_str(option);
     }
     out
 }
@@ -134,7 +135,7 @@ mod tests {
                 all.push_str(&statement);
                 all.push('\n');
             }
-            let compacts = wanted.storage == Storage::External;
+            let compacts = (wanted.storage == Storage::External).then_some("--compact");
             all.push_str(&command(target, &present, &wanted, compacts));
             all.push_str("\n\n");
         }

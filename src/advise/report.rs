@@ -169,8 +169,8 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
                 .map(|s| commands::sql(target, &variants.present, &s.settings, gathered.page))
                 .unwrap_or_default(),
             command: chosen.map(|s| {
-                let compacts = caveats::pays_to_compact(&s.figures, &gathered.files, gathered.page);
-                commands::command(target, &variants.present, &s.settings, compacts)
+                let compaction = caveats::compaction(&s.figures, &gathered.files, gathered.page);
+                commands::command(target, &variants.present, &s.settings, compaction)
             }),
         },
         notes: notes(gathered, &shown, scale)

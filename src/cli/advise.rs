@@ -169,7 +169,7 @@ mod tests {
                             continue;
                         }
                         for named in targets {
-                            let text = command(named, &present, &wanted, true);
+                            let text = command(named, &present, &wanted, Some("--compact=toast"));
                             let words = words(&text);
                             let cli = Cli::try_parse_from(&words);
                             assert!(cli.is_ok(), "{text}: {}", cli.err().unwrap());

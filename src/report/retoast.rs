@@ -65,6 +65,10 @@ fn headline(table: &TableReport) -> String {
         Outcome::Incomplete if retoast_indexes::left(table) > 0 => {
             retoast_indexes::incomplete(table)
         }
+        Outcome::Incomplete if !table.keeps && retoast_compact::left(table) > 0 => format!(
+            "all values are stored as chosen; compaction incomplete: {} could still be given back",
+            size(retoast_compact::left(table))
+        ),
         Outcome::Incomplete => "incomplete: some of the table could not be read".to_owned(),
         Outcome::Stopped => "stopped on request".to_owned(),
         Outcome::Planned => "planned only: nothing was changed".to_owned(),

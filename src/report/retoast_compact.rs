@@ -31,6 +31,12 @@ pub(super) fn headline(table: &TableReport) -> Option<String> {
     }
 }
 
+/// Bytes that files could still give back whose compaction did not come to its end.
+pub(super) fn left(table: &TableReport) -> u64 {
+    let left = table.compaction.iter().filter(|file| file.ended != FileEnd::Compact);
+    left.map(|file| file.spare).fold(0, u64::saturating_add)
+}
+
 /// What became of each file, and what is left and why.
 pub(super) fn lines(
     table: &TableReport,
