@@ -267,8 +267,7 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         _ => "what VACUUM would give back is not known without pages".to_owned(),
     });
     if of_indexes > 0 {
-        let rebuilding =
-            format!("; --reindex would give back about {} of indexes", size(of_indexes));
+        let rebuilding = format!("; --reindex {} of indexes", size(of_indexes));
         net.push_str(&rebuilding);
     }
     net.push('.');
