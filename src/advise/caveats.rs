@@ -4,7 +4,7 @@ use super::estimate::{Figure, Figures};
 use super::result::Files;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
-use crate::model::pages::least_gain;
+use crate::model::pages::{MIN_GAIN, least_gain};
 use crate::model::settings::Settings;
 
 /// Growth, as a part, from which on it is told.
@@ -18,16 +18,13 @@ pub(super) fn retoasted_bytes(figures: &Figures, files: &Files) -> u64 {
         + left(&figures.toast_index_bytes, files.toast_index_bytes)
 }
 
-/// The part of a file from which on compaction is worth it: the default of `retoast --min-gain`.
-const COMPACTED: f64 = 0.02;
-
 /// The option that has those of the heap's and the TOAST relation's files compacted of which that would give
 /// back part of what they are right after an in-place retoast; `None` if there is none.
 pub(super) fn compaction(figures: &Figures, files: &Files, page: PageSize) -> Option<&'static str> {
     let pays = |figure: &Figure, now: u64| {
         let pages = |bytes: f64| (bytes / page.bytes() as f64).ceil() as u32;
         let now = pages(now as f64);
-        now.saturating_sub(pages(figure.value.high)) >= least_gain(now, COMPACTED)
+        now.saturating_sub(pages(figure.value.high)) >= least_gain(now, MIN_GAIN)
     };
     let heap = pays(&figures.heap_bytes, files.heap_bytes);
     match (heap, pays(&figures.toast_bytes, files.toast_bytes)) {

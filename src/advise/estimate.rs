@@ -7,9 +7,9 @@
 
 use super::tally::{Sum, Sums, Tally, VariantTally};
 use crate::disk::layout::PageSize;
+use crate::model::btree::ToastIndex;
 use crate::model::cost::{Prices, ReadWork, UpdateWork};
 use crate::model::estimate::{Estimate, ratio};
-use crate::model::pages::ToastIndex;
 
 /// How far page filling may be off.
 const ALLOWANCE: f64 = 0.005;

@@ -398,12 +398,21 @@ fn percent(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Verb};
+    use clap::Parser;
 
     #[test]
     fn names_that_no_stock_server_has_are_those_of_pg_toaster() {
         let stock = ToasterArg::Stock(Toaster::External);
         assert_eq!("external".parse(), Ok(stock));
         assert_eq!("My Toaster".parse(), Ok(ToasterArg::Named("My Toaster".into())));
+    }
+
+    #[test]
+    fn compaction_gains_by_default_what_the_model_takes_for_worth_it() {
+        let cli = Cli::try_parse_from(["toastctl", "retoast", "t", "--compact"]).unwrap();
+        let Verb::Retoast(args) = cli.verb else { panic!("no retoast") };
+        assert_eq!(args.min_gain, crate::model::pages::MIN_GAIN);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! How tuples fill pages: heap and TOAST relation as `RelationGetBufferForTuple` (`hio.c`) fills
-//! them, the free space map (`freespace.c`, `fsmpage.c`) that leads back to pages with room, and
-//! the btree on the TOAST relation (`nbtsplitloc.c`).
+//! them, and the free space map (`freespace.c`, `fsmpage.c`) that leads back to pages with room.
 
 use super::policy::VARLENA_HEADER_SIZE;
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize, TUPLE_HEADER_SIZE};
@@ -19,6 +18,9 @@ const TRUNCATE_FRACTION: u32 = 16;
 pub(crate) fn truncated_for(pages: u32) -> u32 {
     TRUNCATE_MINIMUM.min(pages / TRUNCATE_FRACTION).max(1)
 }
+
+/// The part of a file that compaction has to give back to be worth it, unless `--min-gain` says otherwise.
+pub(crate) const MIN_GAIN: f64 = 0.02;
 
 /// The fewest pages of so many that are worth a round of compaction: this part of them, and no less than
 /// VACUUM truncates for.
@@ -302,61 +304,6 @@ pub fn tuple_bytes(length: u32) -> u64 {
     (max_align(length as usize) + LINE_POINTER_SIZE) as u64
 }
 
-/// The btree on `(chunk_id, chunk_seq)`, filled in ascending order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ToastIndex {
-    /// Pages, the metapage included.
-    pub pages: u64,
-    /// Pages from the root to a leaf, both included; 0 if there are no entries.
-    pub levels: u32,
-}
-
-impl ToastIndex {
-    /// The index of a TOAST relation with this many chunks.
-    pub fn of(page: PageSize, chunks: u64) -> ToastIndex {
-        if chunks == 0 {
-            return ToastIndex { pages: 1, levels: 0 };
-        }
-        let mut on_level = chunks.div_ceil(entries_per_leaf(page));
-        let (mut pages, mut levels) = (1 + on_level, 1);
-        while on_level > 1 {
-            on_level = on_level.div_ceil(entries_per_inner_page(page));
-            pages += on_level;
-            levels += 1;
-        }
-        ToastIndex { pages, levels }
-    }
-
-    /// What `chunks` entries add to the pages of a big index.
-    pub fn pages_per_chunk(page: PageSize) -> f64 {
-        let inner = entries_per_inner_page(page) as f64;
-        1.0 / entries_per_leaf(page) as f64 * (1.0 + 1.0 / (inner - 1.0))
-    }
-}
-
-/// Header, two keys of 4 bytes, line pointer.
-const INDEX_ENTRY: usize = 8 + 8 + LINE_POINTER_SIZE;
-/// `BTPageOpaqueData`.
-const BTREE_SPECIAL: usize = 16;
-
-/// Entries besides the high key that a page split at the right end leaves on the left page: the
-/// fillfactor's part, without the special space.
-fn entries(page: PageSize, fillfactor: usize) -> u64 {
-    let usable = page.bytes() - PAGE_HEADER_SIZE - BTREE_SPECIAL;
-    let free = page.bytes() * (100 - fillfactor) / 100;
-    ((usable - free) / INDEX_ENTRY).max(2) as u64
-}
-
-/// Fillfactor 90.
-fn entries_per_leaf(page: PageSize) -> u64 {
-    entries(page, 90)
-}
-
-/// `BTREE_NONLEAF_FILLFACTOR` 70.
-fn entries_per_inner_page(page: PageSize) -> u64 {
-    entries(page, 70)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -407,15 +354,6 @@ mod tests {
     fn a_tuple_as_long_as_the_page_takes_one_even_with_a_fillfactor() {
         let mut filler = Filler::new(PAGE, 10, Fill::Insert);
         assert_eq!((filler.put(8160), filler.put(8160), filler.put(24)), (0, 1, 2));
-    }
-
-    #[test]
-    fn the_index_as_servers_build_it() {
-        // measured: 40,000 chunks, 112 pages; 30,000 chunks, 84 pages
-        assert_eq!(ToastIndex::of(PAGE, 40_000), ToastIndex { pages: 112, levels: 2 });
-        assert_eq!(ToastIndex::of(PAGE, 30_000), ToastIndex { pages: 84, levels: 2 });
-        assert_eq!(ToastIndex::of(PAGE, 0), ToastIndex { pages: 1, levels: 0 });
-        assert_eq!(ToastIndex::of(PAGE, 1), ToastIndex { pages: 2, levels: 1 });
     }
 
     #[test]

@@ -5,16 +5,14 @@ use tokio_postgres::types::Type;
 
 use super::leftover;
 use crate::disk::Oid;
-use crate::model::btree::{DEFAULT_FILLFACTOR, entry_bytes};
+use crate::disk::desc::Align;
+use crate::model::btree::{DEFAULT_FILLFACTOR, TOAST_KEYS, entry_bytes};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 
 /// Nobody waits long for a look.
 pub(super) const LIMITS: &str =
     "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '60s'";
-
-/// Bytes of the keys of `toast_tuples`: `chunk_id` and `chunk_seq`, neither of which is ever null.
-const TOAST_KEYS: usize = 8;
 
 /// An index.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,7 +85,7 @@ pub(crate) async fn all(connection: &Connection, table: Oid) -> Result<Vec<Index
             WHERE a.attnotnull IS NOT TRUE), \
           ARRAY(SELECT a.attlen FROM pg_catalog.pg_attribute AS a \
                 WHERE a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum), \
-          ARRAY(SELECT CASE a.attalign WHEN 'd' THEN 8 WHEN 'i' THEN 4 WHEN 's' THEN 2 ELSE 1 END::pg_catalog.int2 \
+          ARRAY(SELECT a.attalign::pg_catalog.text \
                 FROM pg_catalog.pg_attribute AS a \
                 WHERE a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum), \
           pg_catalog.has_schema_privilege(n.oid, 'USAGE'), \
@@ -123,7 +121,7 @@ fn read(row: &Row) -> Result<Index, LiveError> {
     let fillfactor: Option<i32> = row.try_get(9)?;
     let entries: f64 = row.try_get(11)?;
     let (of_toast, never_null): (bool, bool) = (row.try_get(12)?, row.try_get(13)?);
-    let (lengths, alignments): (Vec<i16>, Vec<i16>) = (row.try_get(14)?, row.try_get(15)?);
+    let (lengths, alignments): (Vec<i16>, Vec<String>) = (row.try_get(14)?, row.try_get(15)?);
     let keys = if of_toast {
         Some(TOAST_KEYS)
     } else {
@@ -150,10 +148,11 @@ fn read(row: &Row) -> Result<Index, LiveError> {
 }
 
 /// Bytes of keys of these lengths and alignments, if none varies.
-fn fixed(lengths: &[i16], alignments: &[i16]) -> Option<usize> {
-    lengths.iter().zip(alignments).try_fold(0usize, |at, (&length, &alignment)| {
+fn fixed(lengths: &[i16], alignments: &[impl AsRef<str>]) -> Option<usize> {
+    lengths.iter().zip(alignments).try_fold(0usize, |at, (&length, alignment)| {
         let length = usize::try_from(length).ok()?;
-        Some(at.next_multiple_of(usize::try_from(alignment).ok()?.max(1)) + length)
+        let align = alignment.as_ref().chars().next().and_then(Align::from_char)?;
+        Some(at.next_multiple_of(align.bytes()) + length)
     })
 }
 
@@ -163,8 +162,8 @@ mod tests {
 
     #[test]
     fn keys_of_fixed_length_are_aligned() {
-        assert_eq!(fixed(&[4], &[4]), Some(4));
-        assert_eq!(fixed(&[1, 8, 2, 4], &[1, 8, 2, 4]), Some(24));
-        assert_eq!(fixed(&[4, -1], &[4, 4]), None);
+        assert_eq!(fixed(&[4], &["i"]), Some(4));
+        assert_eq!(fixed(&[1, 8, 2, 4], &["c", "d", "s", "i"]), Some(24));
+        assert_eq!(fixed(&[4, -1], &["i", "i"]), None);
     }
 }
