@@ -48,10 +48,7 @@ impl Sweep<'_> {
             // the connection may be gone, or not in a transaction
             let _ = self.rollback(0).await;
         }
-        let (pauses, wait) = self.keeper.end().await;
-        (report.pauses, report.longest_lock_wait_ms) = (pauses, millis(wait));
         let ended = self.end(&mut report, wal).await;
-        report.notes.extend(self.keeper.notes());
         let began = done.is_ok() || report.scans > 0;
         (began.then_some(report), done.and(ended))
     }

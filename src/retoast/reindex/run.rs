@@ -40,10 +40,7 @@ impl Sweep<'_> {
             Ok(()) => outcome(&report.indexes, self.options.dry_run, self.stopped()),
             Err(_) => Outcome::Failed,
         };
-        let (pauses, wait) = self.keeper.end().await;
-        (report.pauses, report.longest_lock_wait_ms) = (pauses, millis(wait));
         let ended = self.end(&mut report, wal).await;
-        report.notes.extend(self.keeper.notes());
         (Some(report), done.and(ended))
     }
 

@@ -197,10 +197,8 @@ impl Tables<'_, '_> {
             }
         }
         // the sweep may have set columns otherwise than they were
-        let now = match self.as_now(worker, ready, &self.of_each.keeping()).await {
-            Ok(Some(now)) => now,
-            Ok(None) => return Ok(()),
-            Err(error) => return Err(error),
+        let Some(now) = self.as_now(worker, ready, &self.of_each.keeping()).await? else {
+            return Ok(());
         };
         let (report, ended) = self.sweep(worker, &now, None, None, Task::Compact(wish)).await;
         match report {

@@ -77,12 +77,20 @@ impl Sweep<'_> {
         Ok((report, self.wal().await?))
     }
 
-    /// Measures what was done and lets others have the table.
+    /// Ends the manners, measures what was done and lets others have the table.
     pub(in crate::retoast) async fn end(
         &self,
         report: &mut TableReport,
         wal: u64,
     ) -> Result<(), RunError> {
+        let (pauses, wait) = self.keeper.end().await;
+        (report.pauses, report.longest_lock_wait_ms) = (pauses, millis(wait));
+        let ended = self.measure(report, wal).await;
+        report.notes.extend(self.keeper.notes());
+        ended
+    }
+
+    async fn measure(&self, report: &mut TableReport, wal: u64) -> Result<(), RunError> {
         report.wal_bytes = self.wal().await?.saturating_sub(wal);
         if let Some(sizes) = self.sizes_now().await? {
             report.after = sizes;

@@ -40,10 +40,7 @@ impl Sweep<'_> {
             let _ = self.rollback(0).await;
         }
         self.put_back(&mut report).await;
-        let (pauses, wait) = self.keeper.end().await;
-        (report.pauses, report.longest_lock_wait_ms) = (pauses, millis(wait));
         let ended = self.end(&mut report, wal).await;
-        report.notes.extend(self.keeper.notes());
         // of a run that could not start there is nothing to report
         let began = done.is_ok() || report.scans > 0 || report.altered;
         (began.then_some(report), done.and(ended))
