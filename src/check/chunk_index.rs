@@ -228,10 +228,7 @@ fn read_chunk(tuple: &HeapTuple<'_>) -> (Option<Oid>, i32, ChunkForm, usize) {
 /// Appends the data of the chunk at `tid`, whose page is `bytes`; `false` if there is none.
 pub fn append_chunk(bytes: &[u8], tid: ItemPointer, joined: &mut Vec<u8>) -> bool {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return false };
-    let Some((_, pointer)) = page.line_pointers().nth(usize::from(tid.item).saturating_sub(1))
-    else {
-        return false;
-    };
+    let Some(pointer) = page.line_pointer(tid.item) else { return false };
     let order = page.byte_order();
     let tuple = page.tuple_bytes(pointer).ok().and_then(|b| HeapTuple::parse(b, order).ok());
     let data = tuple.and_then(|tuple| tuple.data.get(DATA_AT..));

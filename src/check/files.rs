@@ -8,7 +8,7 @@ use super::chunk_index::ChunkIndex;
 use super::code::Code;
 use super::files_worker::{Range, Scan, Worker, unreadable};
 use super::finding::Finding;
-use super::judged::Checked;
+use super::judged::{Checked, MAX_KNOWN};
 use super::live_orphans::chunks_without_row;
 use super::salvage::{self, value_at};
 use super::salvage_dir::SalvageDir;
@@ -25,8 +25,6 @@ use crate::offline::file::RelationFile;
 
 /// Blocks that a thread takes at a time.
 const RANGE: u32 = 64;
-/// Values that rows refer to and that are kept to find those without a row: 4 bytes each.
-const MAX_KNOWN: usize = 1 << 28;
 /// The table's name in statements, which a file does not tell.
 const TABLE: &str = "mytable";
 

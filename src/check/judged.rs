@@ -27,6 +27,8 @@ pub struct Checked {
 
 /// Notes that are kept.
 const MAX_NOTES: usize = 100;
+/// Values that rows refer to and that are kept to find those without a row: 4 bytes each.
+pub(super) const MAX_KNOWN: usize = 1 << 28;
 /// Why it is not known which chunks no row refers to, where nothing was found to be damaged.
 pub(super) const UNREAD: &str = "not all that rows refer to could be read";
 

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use super::code::Code;
 use super::files::UNKNOWN;
 use super::finding::Finding;
-use super::judged::Checked;
+use super::judged::{Checked, MAX_KNOWN};
 use super::live_orphans::{self, Decided, Marks};
 use super::live_worker::{BATCH, Part, Worker};
 use super::look::{About, Looker, Which};
@@ -31,8 +31,6 @@ use crate::server::sql::quote_qualified;
 const BATCH_BYTES: u64 = 64 << 20;
 /// Findings of missing chunks that are kept to be held against the TOAST relation itself.
 const MAX_MISSING: usize = 100_000;
-/// Values that rows refer to and that are kept to find those without a row: 4 bytes each.
-const MAX_KNOWN: usize = 1 << 28;
 /// Values without a row that are kept to be looked at again.
 const MAX_CANDIDATES: usize = 1_000_000;
 

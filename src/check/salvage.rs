@@ -171,7 +171,7 @@ pub fn value_at<'p>(
     column: &'p str,
 ) -> Option<AtPlace<'p>> {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
-    let (_, pointer) = page.line_pointers().nth(usize::from(ctid.item).checked_sub(1)?)?;
+    let pointer = page.line_pointer(ctid.item)?;
     let order = page.byte_order();
     let tuple = HeapTuple::parse(page.tuple_bytes(pointer).ok()?, order).ok()?;
     let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
