@@ -308,8 +308,14 @@ fn work_lines(table: &TableReport, width: Option<usize>, out: &mut impl Write) -
         0 => String::new(),
         retries => format!(", {}", counted(retries, "retry")),
     };
+    let waited = match table.longest_lock_wait_ms {
+        WORTH_TELLING_MS.. => {
+            format!(", longest wait for a lock {} ms", table.longest_lock_wait_ms)
+        }
+        _ => String::new(),
+    };
     let work = format!(
-        "work: {} (longest {} ms), {}, {}{retries}, {} of WAL, {:.1} s",
+        "work: {} (longest {} ms{waited}), {}, {}{retries}, {} of WAL, {:.1} s",
         counted(table.batches, "transaction"),
         table.longest_batch_ms,
         counted(table.scans, "scan"),
@@ -317,11 +323,7 @@ fn work_lines(table: &TableReport, width: Option<usize>, out: &mut impl Write) -
         size(table.wal_bytes),
         table.elapsed_ms as f64 / 1000.0
     );
-    writeln!(out, "{}", wrapped(&work, width, 6))?;
-    if table.longest_lock_wait_ms >= WORTH_TELLING_MS {
-        writeln!(out, "locks: longest wait {} ms", table.longest_lock_wait_ms)?;
-    }
-    Ok(())
+    writeln!(out, "{}", wrapped(&work, width, 6))
 }
 
 /// Values by form and scan.
