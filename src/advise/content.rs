@@ -264,6 +264,11 @@ impl<'p> SampledRow<'p> {
         (facts, move |column, method| values.get_mut(column)?.compressed_size(method, compressor))
     }
 
+    /// Where a value is, if it is out of line.
+    pub(super) fn pointer(&self, column: usize) -> Option<ToastPointer> {
+        self.values.get(column)?.pointer
+    }
+
     #[cfg(feature = "internals")]
     /// The datum's size when the value is compressed, its 8 bytes of headers included; `None`
     /// where the server refuses, or where the content is not at hand.

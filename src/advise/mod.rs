@@ -20,6 +20,7 @@ mod caveats;
 pub mod commands;
 pub mod content;
 pub mod estimate;
+pub mod explain;
 pub mod facts;
 pub mod fetch;
 mod plan;

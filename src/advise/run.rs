@@ -4,6 +4,7 @@ use std::future::Future;
 use std::slice;
 
 use super::advisor::{AdviseError, Advisor};
+use super::explain::result::Explanation;
 use super::result::Report;
 use super::variant;
 use crate::disk::Oid;
@@ -24,13 +25,34 @@ pub(crate) async fn tables(
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let connections = slice::from_ref(&advisor.connection);
-    until(interrupt, connections, all(advisor, tables, output)).await
+    let advice =
+        async |relation: &Relation, columns: &[String]| advisor.relation(relation, columns).await;
+    until(interrupt, connections, all(advisor, tables, advice, output)).await
 }
 
-async fn all(
+/// As [`tables`], but explains what today's storage costs.
+///
+/// # Errors
+/// As those of [`tables`].
+pub(crate) async fn explained(
     advisor: &Advisor,
     tables: &[String],
-    output: &mut dyn Sink<Report>,
+    output: &mut dyn Sink<Explanation>,
+    interrupt: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let connections = slice::from_ref(&advisor.connection);
+    let explanation = async |relation: &Relation, columns: &[String]| {
+        advisor.explain(relation, columns).await.map(|one| vec![one])
+    };
+    until(interrupt, connections, all(advisor, tables, explanation, output)).await
+}
+
+/// What `one` makes of each table and the columns that are asked for.
+async fn all<R>(
+    advisor: &Advisor,
+    tables: &[String],
+    one: impl AsyncFn(&Relation, &[String]) -> Result<Vec<R>, AdviseError>,
+    output: &mut dyn Sink<R>,
 ) -> Result<(), RunError> {
     let connection = &advisor.connection;
     let find = async || {
@@ -85,7 +107,7 @@ async fn all(
             }
         };
         fitting += 1;
-        match advisor.relation(&relation, &columns).await {
+        match one(&relation, &columns).await {
             Ok(reports) => {
                 for report in reports {
                     output.found(report).map_err(RunError::Output)?;
@@ -106,7 +128,7 @@ async fn all(
 }
 
 /// One table without advice keeps nobody from hearing about the others.
-fn go_on(failed: Failed, output: &mut dyn Sink<Report>) -> Result<(), RunError> {
+fn go_on<R>(failed: Failed, output: &mut dyn Sink<R>) -> Result<(), RunError> {
     match failed.kind {
         Kind::Incomplete | Kind::Usage => {
             output.failed(failed);
@@ -121,11 +143,11 @@ async fn at(advisor: &Advisor, place: &str, oid: Oid, error: &LiveError) -> Fail
 }
 
 /// Tells what concerns this table alone; what concerns all of them is the error.
-async fn refused(
+async fn refused<R>(
     advisor: &Advisor,
     relation: &Relation,
     error: &AdviseError,
-    output: &mut dyn Sink<Report>,
+    output: &mut dyn Sink<R>,
 ) -> Result<(), RunError> {
     let message = error.to_string();
     match error {

@@ -314,7 +314,7 @@ impl VariantTally {
 }
 
 /// The value as a freshly computed one.
-fn fresh(value: Incoming) -> Incoming {
+pub(super) fn fresh(value: Incoming) -> Incoming {
     match value {
         Incoming::Short { raw }
         | Incoming::Plain { raw }

@@ -88,10 +88,11 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
     Ok(text)
 }
 
-const SCHEMAS: [(&str, &str); 4] = [
+const SCHEMAS: [(&str, &str); 5] = [
     ("inspect", include_str!("../inspect/inspect.schema.json")),
     ("advise-threshold", include_str!("../advise/advise.schema.json")),
     ("check", include_str!("../check/check.schema.json")),
+    ("explain", include_str!("../advise/explain/explain.schema.json")),
     ("retoast", include_str!("../retoast/retoast.schema.json")),
 ];
 

@@ -145,6 +145,13 @@ pub struct InspectArgs {
           conflicts_with_all = ["tables", "values", "pageinspect", "datum"])]
     pub value: Option<String>,
 
+    /// Explain what the storage of each column costs today: buffers and CPU time to read a value, what
+    /// an UPDATE writes, and how far the rows are from the width at which they are toasted. From a
+    /// sample as of advise-threshold. Needs pages
+    #[arg(long, help_heading = "Output", requires = "tables",
+          conflicts_with_all = ["values", "value", "check", "policy", "brief", "scan_toast", "flavor"])]
+    pub explain: bool,
+
     /// Name only the largest columns of all tables that are read
     #[arg(long, help_heading = "Output", conflicts_with_all = ["values", "value", "datum", "check", "policy"])]
     pub brief: bool,

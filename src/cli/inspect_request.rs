@@ -32,6 +32,8 @@ pub(super) enum Asked {
     Saved { text: SavedText, desc: TupleDesc, order: ByteOrder },
     /// One value of a server.
     Value { table: String, place: ValuePlace, options: Options },
+    /// What the storage of these tables' columns costs.
+    Explanation,
     /// Relations of a server.
     Relations { request: Request, options: Options },
 }
@@ -155,6 +157,9 @@ fn server(args: &InspectArgs) -> Result<Asked, Failure> {
     for name in &args.tables {
         NamePattern::parse(name).map_err(|error| Failure::usage(error.to_string()))?;
     }
+    if args.explain {
+        return explanation(args);
+    }
     let options = Options {
         access: args.source.into(),
         scan_toast: args.scan_toast.into(),
@@ -181,6 +186,18 @@ fn server(args: &InspectArgs) -> Result<Asked, Failure> {
             Ok(Asked::Relations { request, options })
         }
     }
+}
+
+fn explanation(args: &InspectArgs) -> Result<Asked, Failure> {
+    if args.source == SourceArg::Functions {
+        return Err(Failure::usage(
+            "--explain needs pages: it cannot be used with --source functions",
+        ));
+    }
+    if args.format == Format::Csv {
+        return Err(Failure::usage("--explain is printed as a table, markdown, json or jsonl"));
+    }
+    Ok(Asked::Explanation)
 }
 
 fn value_spec(args: &InspectArgs) -> Result<Option<ValueSpec>, Failure> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::exit::{Exit, Failure};
 use super::inspect::InspectArgs;
 use super::inspect_check;
+use super::inspect_explain;
 use super::inspect_output::InspectOutput;
 use super::inspect_request::{Asked, File, SavedText, ValuePlace};
 use super::terminal::{self, ReadingProgress, tell};
@@ -40,6 +41,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
             let threads = usize::from(args.connections());
             terminal::runtime(threads)?.block_on(checked(args, options))
         }
+        Asked::Explanation => terminal::runtime(1)?.block_on(inspect_explain::run(args)),
         Asked::Value { table, place, options } => {
             terminal::runtime(1)?.block_on(value(args, &table, &place, options))
         }

@@ -12,6 +12,7 @@ pub mod help;
 pub mod inspect;
 mod inspect_check;
 mod inspect_check_args;
+mod inspect_explain;
 mod inspect_output;
 mod inspect_request;
 mod inspect_run;

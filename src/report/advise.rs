@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::format::{Format, json};
 use super::table::{Grid, Head, Style, printable};
-use super::units::{counted, size};
+use super::units::{counted, nanoseconds, size};
 use super::{advise_csv, advise_plot};
 use crate::advise::estimate::Figure;
 use crate::advise::result::{CandidateReport, Report, Whole};
@@ -409,15 +409,4 @@ fn change(figure: &Figure, today: bool) -> String {
         return "same".into();
     }
     format!("{:+.1} % ±{half:.1}", estimate * 100.0)
-}
-
-/// `850 ns`, `12.3 µs`, `4.0 ms`.
-fn nanoseconds(ns: f64) -> String {
-    if ns < 1e3 {
-        format!("{ns:.0} ns")
-    } else if ns < 1e6 {
-        format!("{:.1} µs", ns / 1e3)
-    } else {
-        format!("{:.1} ms", ns / 1e6)
-    }
 }

@@ -16,6 +16,7 @@ mod advise_pluggable;
 pub mod anatomy;
 pub mod check;
 pub mod departure;
+pub mod explain;
 pub mod format;
 pub mod inspect;
 mod inspect_grids;

@@ -45,6 +45,17 @@ pub fn ratio(ratio: f64) -> String {
     format!("{ratio:.2}")
 }
 
+/// `850 ns`, `12.3 µs`, `4.0 ms`.
+pub fn nanoseconds(ns: f64) -> String {
+    if ns < 1e3 {
+        format!("{ns:.0} ns")
+    } else if ns < 1e6 {
+        format!("{:.1} µs", ns / 1e3)
+    } else {
+        format!("{:.1} ms", ns / 1e6)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

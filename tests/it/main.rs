@@ -20,6 +20,7 @@ mod connect;
 mod connect_cli;
 #[path = "../../benches/codec/corpora.rs"]
 mod corpora;
+mod explain;
 mod harness;
 mod holder;
 #[allow(dead_code, reason = "the tests of the codecs alone ask for more")]

@@ -23,6 +23,10 @@ const INSPECT: Manual = Manual {
             "A table of a terabyte in seconds, with confidence intervals",
             "toastctl inspect big --sample 1%",
         ),
+        (
+            "What a read and an UPDATE of each column cost today, and why",
+            "toastctl inspect orders --explain",
+        ),
         ("For a program", "toastctl inspect orders --format json"),
         ("Without a superuser's rights", "toastctl inspect orders --source functions"),
         (

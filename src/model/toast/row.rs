@@ -18,6 +18,16 @@ impl Table {
         max_align(TUPLE_HEADER_SIZE + bitmap)
     }
 
+    /// The length of a tuple of these values, one for each column, as they arrive: that by which the toaster is
+    /// called or not.
+    pub fn width(&self, values: &[Incoming]) -> u32 {
+        let data = self.columns.iter().zip(values).fold(0, |offset, (column, &value)| {
+            Slot::new(column.pack(value, Operation::Insert)).end(column, offset)
+        });
+        let length = self.header_size(values.contains(&Incoming::Null)) + data;
+        u32::try_from(length).unwrap_or(u32::MAX)
+    }
+
     /// Stores a row of these values, one for each column.
     pub fn toast(
         &self,

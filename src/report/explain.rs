@@ -1,0 +1,255 @@
+//! The report of `inspect --explain`: words and figures for each column, rows by width as a small histogram.
+
+use std::io::{self, Write};
+
+use super::format::{Format, json};
+use super::table::{Style, printable, wrapped};
+use super::units::{counted, nanoseconds, size};
+use crate::advise::explain::result::{
+    ColumnExplanation, Explanation, Figure, ValueRead, WidthRange,
+};
+
+/// The longest bar of the histogram.
+const BAR: usize = 30;
+
+/// Writes explanations as they come. JSON is held back until the end: one is a document of its own, several are
+/// an array.
+pub struct Writer<W: Write> {
+    out: W,
+    format: Format,
+    /// The terminal's.
+    width: Option<usize>,
+    written: u64,
+    held: Vec<Explanation>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Nothing is written before the first one. CSV has no place for it and is refused beforehand.
+    pub fn new(out: W, format: Format, width: Option<usize>) -> Writer<W> {
+        Writer { out, format, width, written: 0, held: Vec::new() }
+    }
+
+    /// Writes one, so that whoever reads has it at once.
+    pub fn explanation(&mut self, explanation: Explanation) -> io::Result<()> {
+        self.written += 1;
+        let style = match self.format {
+            Format::Json => {
+                self.held.push(explanation);
+                return Ok(());
+            }
+            Format::Jsonl => {
+                serde_json::to_writer(&mut self.out, &explanation)?;
+                writeln!(self.out)?;
+                return self.out.flush();
+            }
+            Format::Markdown => Style::Markdown,
+            Format::Table | Format::Csv => Style::Terminal(self.width),
+        };
+        if self.written > 1 {
+            writeln!(self.out)?;
+        }
+        one(&explanation, style, &mut self.out)?;
+        self.out.flush()
+    }
+
+    /// Ends the document; must be called once.
+    pub fn finish(mut self) -> io::Result<()> {
+        if self.format == Format::Json {
+            match &self.held[..] {
+                [explanation] => json(explanation, &mut self.out)?,
+                explanations => json(&explanations, &mut self.out)?,
+            }
+        }
+        self.out.flush()
+    }
+}
+
+fn one(explanation: &Explanation, style: Style, out: &mut impl Write) -> io::Result<()> {
+    let markdown = style == Style::Markdown;
+    let (title, fence) = if markdown { ("## ", "```\n") } else { ("", "") };
+    let width = if markdown { None } else { style.width() };
+    let sample = &explanation.sample;
+    let looked = if sample.complete {
+        counted(sample.total_blocks, "block")
+    } else {
+        format!("sample of {} of {}", sample.blocks, counted(sample.total_blocks, "block"))
+    };
+    let levels = match explanation.index_levels {
+        Some(levels) => format!("; TOAST index of {}", counted(levels, "level")),
+        None => "; no TOAST relation".to_owned(),
+    };
+    let head = format!(
+        "{title}{}: {}, {looked}{levels}",
+        printable(&explanation.relation),
+        several(&explanation.rows, "row")
+    );
+    writeln!(out, "{}", wrapped(&head, width, 2))?;
+    for column in &explanation.columns {
+        writeln!(out)?;
+        paragraphs(explanation, column, markdown, width, out)?;
+    }
+    if explanation.columns.is_empty() {
+        writeln!(out, "\nNo column that can be toasted has a value.")?;
+    }
+    writeln!(out)?;
+    let other = &explanation.update_other;
+    let line = format!(
+        "An UPDATE that changes no value out of line writes a row of {}, {} of WAL.",
+        bytes(&other.heap_bytes),
+        bytes(&other.wal_bytes)
+    );
+    writeln!(out, "{}", wrapped(&line, width, 0))?;
+    let line = format!(
+        "Rows by width before toasting; above {} bytes they are toasted, down to {} if possible:",
+        explanation.threshold, explanation.target
+    );
+    writeln!(out, "{}\n", wrapped(&line, width, 0))?;
+    write!(out, "{fence}{}{fence}", histogram(&explanation.widths))?;
+    let note = "Buffers are pages visited; CPU time is that which storage adds, with a warm cache. WAL is \
+                counted without full-page images and the table's own indexes, for a new row version on \
+                another page.";
+    writeln!(out, "\n{}", wrapped(note, width, 0))?;
+    if explanation.problem_count > 0 {
+        writeln!(out, "\n{}:", counted(explanation.problem_count, "problem"))?;
+        for problem in explanation.problems.iter().take(10) {
+            writeln!(out, "  {}", printable(problem))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is said of one column.
+fn paragraphs(
+    explanation: &Explanation,
+    column: &ColumnExplanation,
+    markdown: bool,
+    width: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let title = if markdown { "### " } else { "" };
+    let head =
+        format!("{title}column {} ({}, {})", column.column, column.type_name, column.storage);
+    writeln!(out, "{}", printable(&head))?;
+    if markdown {
+        writeln!(out)?;
+    }
+    let item = |name: &str| if markdown { format!("* {name}: ") } else { format!("  {name:<8}") };
+    let mut say = |name: &str, text: String| {
+        writeln!(out, "{}", wrapped(&format!("{}{text}", item(name)), width, 10))
+    };
+    say("values", values(column))?;
+    say("read", read(column))?;
+    say(
+        "scan",
+        format!(
+            "{} with the column, {} without",
+            several(&column.scan_buffers, "buffer"),
+            explanation.heap_blocks
+        ),
+    )?;
+    let update = &column.update;
+    let toast = match update.toast_bytes.0.estimate {
+        0.0 => String::new(),
+        _ => format!(" and {} of the TOAST relation", bytes(&update.toast_bytes)),
+    };
+    say(
+        "update",
+        format!(
+            "{} of the heap{toast}, {} of WAL",
+            bytes(&update.heap_bytes),
+            bytes(&update.wal_bytes)
+        ),
+    )
+}
+
+fn values(column: &ColumnExplanation) -> String {
+    let total = column.values.0.estimate;
+    let part = |figure: &Figure| match figure.0.estimate {
+        part if part <= 0.0 => "none".to_owned(),
+        part if part >= total => "all".to_owned(),
+        part => format!("{part:.0}"),
+    };
+    format!(
+        "{}; {} out of line, {} compressed",
+        several(&column.values, "value"),
+        part(&column.external_values),
+        part(&column.compressed_values)
+    )
+}
+
+fn read(column: &ColumnExplanation) -> String {
+    let mut text = match &column.read {
+        None => "nothing but the row".to_owned(),
+        Some(ValueRead { buffers, index_buffers, toast_buffers, chunks, bytes: stored }) => {
+            format!(
+                "{} for a value out of line, besides its row's: {} of the index, {} of the TOAST relation; {} \
+             with {}",
+                several(buffers, "buffer"),
+                number(index_buffers),
+                number(toast_buffers),
+                several(chunks, "chunk"),
+                bytes(stored)
+            )
+        }
+    };
+    if let Some(raw) = &column.decompressed_bytes {
+        text.push_str(&format!("; decompression to {}", bytes(raw)));
+    }
+    text.push_str(&format!("; {} of CPU time a value", nanoseconds(column.read_cpu_ns.0.estimate)));
+    text
+}
+
+/// Half the width of the interval, if there is one: ` ±12`.
+fn within(figure: &Figure, show: impl Fn(f64) -> String) -> String {
+    let half = (figure.0.high - figure.0.low) / 2.0;
+    if half > figure.0.estimate.abs() * 5e-4 { format!(" ±{}", show(half)) } else { String::new() }
+}
+
+fn plain(value: f64) -> String {
+    // whole numbers as such, averages of few with a digit
+    if value.fract() == 0.0 || value >= 1000.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.1}")
+    }
+}
+
+fn number(figure: &Figure) -> String {
+    format!("{}{}", plain(figure.0.estimate), within(figure, plain))
+}
+
+/// A number with its interval and its noun.
+fn several(figure: &Figure, noun: &str) -> String {
+    let ending = if plain(figure.0.estimate) == "1" { "" } else { "s" };
+    format!("{} {noun}{ending}", number(figure))
+}
+
+fn bytes(figure: &Figure) -> String {
+    let show = |value: f64| size(value.max(0.0).round() as u64);
+    format!("{}{}", show(figure.0.estimate), within(figure, show))
+}
+
+fn histogram(widths: &[WidthRange]) -> String {
+    let most = widths.iter().map(|range| range.share.0.estimate).fold(0.0, f64::max);
+    let bounds = widths.iter().map(|range| match range.to {
+        Some(to) => format!("{} - {to}", range.from),
+        None => format!("{} -", range.from),
+    });
+    let bounds: Vec<String> = bounds.collect();
+    let room = bounds.iter().map(String::len).max().unwrap_or_default();
+    let mut text = String::new();
+    let mut toasted = false;
+    for (range, bounds) in widths.iter().zip(&bounds) {
+        if range.toasted && !toasted {
+            text.push_str(&format!("  {}\n", "-".repeat(room + 9)));
+            toasted = true;
+        }
+        let share = range.share.0.estimate;
+        let length = if most > 0.0 { (share / most * BAR as f64).ceil() as usize } else { 0 };
+        let bar = "#".repeat(length.min(BAR));
+        let line = format!("  {bounds:<room$}  {:>5.1} %  {bar}", share * 100.0);
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,223 @@
+//! `inspect --explain` against what the server counts: EXPLAIN (ANALYZE, BUFFERS, WAL).
+
+use serde_json::Value;
+
+use crate::command::{run, toastctl};
+use crate::server::{self, Database, Options, Server};
+
+/// The document of 163 zeros that just fits the row, so that one more key moves it out.
+const JUST_FITS: &str = "
+    CREATE TABLE t (jb jsonb);
+    ALTER TABLE t ALTER jb SET STORAGE external;
+    INSERT INTO t SELECT jsonb_build_object('id', i, 'foo',
+        (SELECT jsonb_agg(0) FROM generate_series(1, 163))) FROM generate_series(1, 10000) AS i;";
+
+fn explain(database: &Database<'_>, arguments: &[&str]) -> Value {
+    let mut command = toastctl();
+    command.args(["inspect", "--explain", "-d", &database.conninfo(), "--format", "json"]);
+    let text = run(command.args(arguments)).ok();
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let schema = toastctl::advise::explain::result::JSON_SCHEMA;
+    let schema: Value = serde_json::from_str(schema).unwrap();
+    let errors: Vec<String> = jsonschema::validator_for(&schema)
+        .unwrap()
+        .iter_errors(&document)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{errors:?}: {text}");
+    document
+}
+
+/// Buffers that EXPLAIN counts for a query, once the session knows the relations.
+fn buffers(database: &Database<'_>, query: &str) -> f64 {
+    let explain = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}");
+    let plan = database.psql(&format!(
+        "SET max_parallel_workers_per_gather = 0; SET jit = off;
+         {query} LIMIT 1 \\g /dev/null
+         {explain}"
+    ));
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let number = |name: &str| plan[0]["Plan"][name].as_f64().unwrap();
+    number("Shared Hit Blocks") + number("Shared Read Blocks")
+}
+
+/// Bytes of WAL that a statement writes, and those that EXPLAIN counts, which leaves the padding of records out.
+fn wal(database: &Database<'_>, statement: &str) -> (f64, f64) {
+    let told = database.psql(&format!(
+        "SELECT pg_current_wal_insert_lsn() AS before \\gset
+         EXPLAIN (ANALYZE, WAL, FORMAT JSON) {statement};
+         SELECT pg_current_wal_insert_lsn() - :'before'::pg_lsn"
+    ));
+    let (plan, written) = told.trim_end().rsplit_once('\n').unwrap();
+    let plan: Value = serde_json::from_str(plan).unwrap();
+    (written.parse().unwrap(), plan[0]["Plan"]["WAL Bytes"].as_f64().unwrap())
+}
+
+fn estimate(figure: &Value) -> f64 {
+    figure["estimate"].as_f64().unwrap()
+}
+
+#[test]
+fn one_more_key_makes_a_scan_ten_times_as_long() {
+    let database = server::shared().create_database("explain");
+    database.psql(&format!("CREATE EXTENSION pageinspect; {JUST_FITS}"));
+    let key = "SELECT jb -> 'id' FROM t";
+    let fits = buffers(&database, key);
+    assert_eq!(fits, 2500.0);
+    let before = explain(&database, &["t", "--sample", "100%"]);
+    assert_eq!(estimate(&before["columns"][0]["scan_buffers"]), fits);
+    assert_eq!(before["columns"][0]["read"], Value::Null);
+    // rows are just below the threshold
+    let share = |document: &Value, from: u64| {
+        let ranges = document["widths"].as_array().unwrap();
+        estimate(&ranges.iter().find(|range| range["from"] == from).unwrap()["share"])
+    };
+    assert_eq!(share(&before, 1829), 1.0);
+
+    database.psql("UPDATE t SET jb = jb || '{\"bar\": \"baz\"}'");
+    database.psql("VACUUM FULL t");
+    let out_of_line = buffers(&database, key);
+    assert_eq!(out_of_line, 30_064.0);
+    let after = explain(&database, &["t", "--sample", "100%"]);
+    assert_eq!(share(&after, 2033), 1.0);
+    let column = &after["columns"][0];
+    let scan = estimate(&column["scan_buffers"]);
+    assert!((scan / out_of_line - 1.0).abs() < 0.005, "{scan}");
+    assert_eq!(after["heap_blocks"], 64);
+    assert_eq!(after["index_levels"], 2);
+    assert_eq!(estimate(&column["read"]["toast_buffers"]), 1.0);
+
+    let mut command = toastctl();
+    command.env("COLUMNS", "80").args(["inspect", "--explain", "t", "--sample", "100%"]);
+    let text = run(command.args(["-d", &database.conninfo()])).ok();
+    insta::assert_snapshot!("explain_one_more_key", text);
+}
+
+#[test]
+fn an_update_writes_what_the_server_writes() {
+    // Full-page images depend on checkpoints, not on what is stored.
+    let server = Server::start(&Options::default().set("full_page_writes", "off"));
+    let database = server.create_database("explain");
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (id int, hits int, jb jsonb);
+         INSERT INTO t SELECT i, 0, (SELECT jsonb_object_agg('key' || k, i * 1000 + k)
+             FROM generate_series(1, 1000) AS k) FROM generate_series(1, 2000) AS i",
+    );
+    database.psql("VACUUM FULL t");
+    let document = explain(&database, &["t", "--sample", "100%"]);
+    let beside = wal(&database, "UPDATE t SET hits = hits + 1");
+    database.psql("VACUUM FULL t");
+    let within = wal(&database, "UPDATE t SET jb = jb - 'key1000'");
+    let columns = document["columns"].as_array().unwrap();
+    let column = columns.iter().find(|c| c["column"] == "jb").unwrap();
+    for (foretold, (written, counted)) in
+        [(&document["update_other"], beside), (&column["update"], within)]
+    {
+        let foretold = estimate(&foretold["wal_bytes"]) * 2000.0;
+        assert!((foretold / written - 1.0).abs() < 0.02, "{foretold} {written}");
+        assert!((foretold / counted - 1.0).abs() < 0.07, "{foretold} {counted}");
+    }
+    // an integer beside the document, and a key within
+    assert!((120.0..200.0).contains(&(beside.0 / 2000.0)), "{beside:?}");
+    assert!(within.0 > 40.0 * beside.0, "{within:?}");
+    let bytes = estimate(&column["update"]["toast_bytes"]);
+    assert!(bytes > 4000.0 && bytes < within.0 / 2000.0, "{bytes}");
+}
+
+#[test]
+fn chunks_are_counted_where_they_stand_now() {
+    let database = server::shared().create_database("explain");
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (id int, v text, w bytea);
+         ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, repeat('x', 1990) || i, NULL FROM generate_series(1, 12000) AS i",
+    );
+    // rows of one chunk, toasted by force; half of them give way
+    database.psql("UPDATE t SET v = repeat('y', 2100)");
+    database.psql("DELETE FROM t WHERE id % 2 = 0");
+    database.psql("VACUUM t");
+    // their holes take the chunks of longer values, one here and one there
+    database
+        .psql("INSERT INTO t SELECT i, repeat('z', 7800), NULL FROM generate_series(1, 1500) AS i");
+    database.psql("VACUUM t");
+    let buffers = buffers(&database, "SELECT length(v || '') FROM t");
+    let document = explain(&database, &["t", "--sample", "100%"]);
+    let column = &document["columns"][0];
+    let scan = estimate(&column["scan_buffers"]);
+    assert!((scan / buffers - 1.0).abs() < 0.01, "{scan} {buffers}");
+    // more than the pages that fresh chunks would take
+    assert!(estimate(&column["read"]["toast_buffers"]) > 1.15, "{document:#}");
+    // a column without a value has nothing to be explained
+    assert_eq!(document["columns"].as_array().unwrap().len(), 1);
+
+    let mut held = 0;
+    for seed in 1..=10 {
+        let document = explain(&database, &["t", "--sample", "30%", "--seed", &seed.to_string()]);
+        assert_eq!(document["sample"]["complete"], false);
+        let figure = &document["columns"][0]["scan_buffers"];
+        let bound = |name: &str| figure[name].as_f64().unwrap();
+        held += u32::from(bound("low") <= scan && scan <= bound("high"));
+    }
+    assert!(held >= 8, "{held} of 10 intervals hold {scan}");
+}
+
+#[test]
+fn what_cannot_be_explained_is_said() {
+    let database = server::shared().create_database("explain");
+    database.psql("CREATE TABLE t (id int); CREATE TABLE u (v text); INSERT INTO u VALUES ('x')");
+    let refused = |arguments: &[&str]| {
+        let mut command = toastctl();
+        let done =
+            run(command.args(["inspect", "--explain", "-d", &database.conninfo()]).args(arguments));
+        (done.code, done.stderr)
+    };
+    let (code, message) = refused(&["u"]);
+    assert_eq!(code, Some(1), "{message}");
+    assert!(message.contains("pages cannot be read"), "{message}");
+    database.psql("CREATE EXTENSION pageinspect");
+    let (code, message) = refused(&["t"]);
+    assert_eq!(code, Some(2), "{message}");
+    assert!(message.contains("has no column that can be toasted"), "{message}");
+    // the other one is explained all the same
+    let (code, message) = refused(&["t", "u"]);
+    assert_eq!(code, Some(1), "{message}");
+    for (arguments, words) in [
+        (&["u", "--format", "csv"][..], "--explain is printed as"),
+        (&["u", "--source", "functions"][..], "--explain needs pages"),
+        (&[][..], "required"),
+    ] {
+        let (code, message) = refused(arguments);
+        assert_eq!(code, Some(2), "{message}");
+        assert!(message.contains(words), "{message}");
+    }
+    let document = explain(&database, &["u"]);
+    assert_eq!(document["columns"][0]["read"], Value::Null);
+}
+
+#[test]
+fn a_value_without_chunks_is_told_and_costs_nothing_else() {
+    let database = server::shared().create_database("explain");
+    database.psql(
+        "CREATE EXTENSION pageinspect; CREATE EXTENSION pg_surgery;
+         CREATE TABLE t (v text);
+         ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT repeat(i::text, 3000) FROM generate_series(1, 5) AS i",
+    );
+    let toast = database.psql("SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 't'");
+    let chunks = database.psql(&format!(
+        "SELECT array_agg(ctid) FROM {toast} WHERE chunk_id = (SELECT min(chunk_id) FROM {toast})"
+    ));
+    database.psql(&format!("SELECT heap_force_kill('{toast}', '{chunks}'::tid[])"));
+    let mut command = toastctl();
+    command.args(["inspect", "--explain", "t", "--format", "json", "-d", &database.conninfo()]);
+    let done = run(&mut command);
+    assert_eq!(done.code, Some(1), "{}", done.stderr);
+    let place = "error: public.t, block 0, item 1, column \"v\": there are no chunks of value";
+    assert!(done.stderr.contains(place), "{}", done.stderr);
+    let document: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(document["problem_count"], 1);
+    assert_eq!(estimate(&document["columns"][0]["external_values"]), 5.0);
+    assert_eq!(document["sample"]["values_looked_up"], 4);
+}
