@@ -8,6 +8,7 @@
 //! * [`heap`]: the walk from pages to tuples and values; samples of blocks.
 //! * [`offline`]: relation files and saved text as sources of pages and values.
 //! * [`server`]: a live server: connections, catalogs, snapshots, pages.
+//! * [`findings`]: what costs without need, with the command that acts on it.
 //! * [`inspect`]: the read-only report on what is stored.
 //! * [`check`]: whether every value can be read as it was written.
 //! * [`advise`]: what other settings would store and cost.
@@ -31,6 +32,8 @@ pub mod check;
 #[cfg(feature = "internals")]
 pub mod cli;
 #[cfg(feature = "internals")]
+pub mod findings;
+#[cfg(feature = "internals")]
 pub mod heap;
 #[cfg(feature = "internals")]
 pub mod inspect;
@@ -49,6 +52,8 @@ mod advise;
 mod check;
 #[cfg(not(feature = "internals"))]
 mod cli;
+#[cfg(not(feature = "internals"))]
+mod findings;
 #[cfg(not(feature = "internals"))]
 mod heap;
 #[cfg(not(feature = "internals"))]

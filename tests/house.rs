@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 10] = [
     &["heap"],
     &["offline"],
     &["server"],
-    &["retoast", "inspect", "advise"],
+    &["retoast", "inspect", "advise", "findings"],
     &["check"],
     &["report"],
     &["cli"],

@@ -11,7 +11,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use toastctl::cli::Cli;
 use toastctl::cli::manual::topics::{
-    EXIT_CODES, FINDINGS, FORMS, JSON, MANAGED, PERMISSIONS, POLICIES,
+    ADVICE, EXIT_CODES, FINDINGS, FORMS, JSON, MANAGED, PERMISSIONS, POLICIES,
 };
 use toastctl::cli::manual::verbs::{MANUALS, manual};
 use toastctl::cli::manual::{Item, Manual, Topic};
@@ -143,6 +143,7 @@ fn pages() -> BTreeMap<String, Vec<u8>> {
     let topics = vec![
         topic("POLICIES", &POLICIES),
         topic("FORMS AND TERMS", &FORMS),
+        topic("ADVICE", &ADVICE),
         topic("FINDINGS", &FINDINGS),
         topic("PERMISSIONS", &PERMISSIONS),
         topic("JSON", &JSON),

@@ -55,11 +55,9 @@ pub fn command(
     compaction: Option<&str>,
 ) -> String {
     let mut out = format!(
-        "toastctl retoast {} --column{}{}",
-        shell_quoted(&format!("{}.{}", pattern(target.schema), pattern(target.table))),
-        // what begins with a hyphen would be taken for an option
-        if target.column.starts_with('-') { '=' } else { ' ' },
-        shell_quoted(target.column)
+        "toastctl retoast {} {}",
+        table_words(target.schema, target.table),
+        column_words(target.column)
     );
     if wanted.is_stock() {
         let toaster = match (wanted.storage, wanted.method) {
@@ -82,6 +80,18 @@ pub fn command(
         out.push_str(option);
     }
     out
+}
+
+/// A table, as an argument.
+pub(crate) fn table_words(schema: &str, table: &str) -> String {
+    shell_quoted(&format!("{}.{}", pattern(schema), pattern(table)))
+}
+
+/// The option that names a column.
+pub(crate) fn column_words(column: &str) -> String {
+    // what begins with a hyphen would be taken for an option
+    let between = if column.starts_with('-') { '=' } else { ' ' };
+    format!("--column{between}{}", shell_quoted(column))
 }
 
 /// A name as psql's patterns take it: quoted unless plain.

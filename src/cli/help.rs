@@ -17,7 +17,7 @@ use crate::report::table::wrapped;
 /// Arguments of `help`.
 #[derive(Debug, Args)]
 pub struct HelpArgs {
-    /// A verb, or policies, forms, findings, exit-codes, permissions, json
+    /// A verb, or policies, forms, advice, findings, exit-codes, permissions, json
     #[arg(value_name = "VERB|TOPIC")]
     pub about: Option<String>,
 

@@ -72,7 +72,7 @@ pub enum Verb {
     AdviseThreshold(Box<advise::AdviseArgs>),
     /// Rewrite stored values with another compression or storage, online
     Retoast(Box<retoast::RetoastArgs>),
-    /// Show a verb's help with examples, or a topic: policies, forms, findings, exit-codes, permissions, json
+    /// Show a verb's help with examples, or a topic: policies, forms, advice, findings, exit-codes, permissions, json
     Help(help::HelpArgs),
     /// Print what bash, zsh or fish completes command lines by
     Completions(completions::CompletionsArgs),

@@ -103,6 +103,7 @@ impl Inspector {
             ..report.heap
         };
         report.not_available = not_available;
+        report.findings = self.findings(relation, None, &report).await?;
         Ok(report)
     }
 
@@ -127,6 +128,7 @@ impl Inspector {
         // a stock server leaves no chunks behind
         let mut references = known.is_some().then(|| References::new(self.server.page_size));
         let sampling = self.options.sampling;
+        let values_alone = rows.is_some();
         let scanned = self.scan(&heap, &moment, rows, sampling, references.as_mut()).await?;
         let ScanResult { stats, mut problems, total_blocks, blocks, unknown_defaults } = scanned;
         let unread = problems.count() > 0;
@@ -160,6 +162,10 @@ impl Inspector {
             }
             _ => None,
         };
+        let looked = match values_alone {
+            true => None,
+            false => self.look(&relation, &moment).await.map_err(live)?,
+        };
         for connection in &self.connections {
             snapshot::end(connection.client()).await.map_err(live)?;
         }
@@ -189,6 +195,9 @@ impl Inspector {
                 seed: sampling.seed,
             };
             estimates::fill(&mut report, &relation.desc, &stats, blocks, sample);
+        }
+        if !values_alone {
+            report.findings = self.findings(&relation, looked, &report).await.map_err(live)?;
         }
         Ok(report)
     }
@@ -250,6 +259,7 @@ impl Inspector {
             not_available: Vec::new(),
             problems: problem_reports(problems),
             problem_count: problems.count(),
+            findings: None,
             unknown_defaults: Vec::new(),
         }
     }

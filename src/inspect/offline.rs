@@ -189,6 +189,7 @@ pub fn relation_file(
         not_available,
         problems: problem_reports(&problems),
         problem_count: problems.count(),
+        findings: None,
         unknown_defaults,
     };
     if let (Some(sampled), Some(Sampling { seed, .. })) = (&sampled, target.sampling) {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::intervals::{
     ColumnEstimates, FormEstimates, SampleReport, SizeEstimates, WholeEstimate,
 };
+use crate::findings::finding::Findings;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.inspect/1";
@@ -86,6 +87,9 @@ pub struct RelationReport {
     pub problems: Vec<ProblemReport>,
     /// How many problems there are in all.
     pub problem_count: u64,
+    /// What costs without need. Only of tables of a server: it takes settings and indexes too.
+    #[serde(flatten)]
+    pub findings: Option<Findings>,
     /// Columns whose default for rows written before them is not known, where values are put together.
     #[serde(skip)]
     pub unknown_defaults: Vec<String>,

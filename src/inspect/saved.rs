@@ -93,6 +93,7 @@ pub fn saved_text(
         not_available: Vec::new(),
         problems: problem_reports(&problems),
         problem_count: problems.count(),
+        findings: None,
         unknown_defaults: Vec::new(),
     })
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use super::findings;
 use super::format::{Format, json_line};
 use super::inspect_grids::{column_grid, form_grid, policy_grid, toaster_grid};
 use super::inspect_largest::Largest;
@@ -175,6 +176,11 @@ fn one_relation(
             text.push_str(&missing.figure);
         }
         writeln!(out, "{}", wrapped(&text, width, 4))?;
+    }
+    if let Some(found) = &relation.findings {
+        // a list follows a list as its next item
+        let gap = if relation.not_available.is_empty() { "\n" } else { "" };
+        writeln!(out, "{gap}{}", findings::text(found, style))?;
     }
     if relation.problem_count > 0 {
         writeln!(out)?;

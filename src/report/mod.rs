@@ -17,6 +17,7 @@ pub mod anatomy;
 pub mod check;
 pub mod departure;
 pub mod explain;
+mod findings;
 pub mod format;
 pub mod inspect;
 mod inspect_grids;

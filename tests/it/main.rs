@@ -21,6 +21,7 @@ mod connect_cli;
 #[path = "../../benches/codec/corpora.rs"]
 mod corpora;
 mod explain;
+mod findings;
 mod harness;
 mod holder;
 #[allow(dead_code, reason = "the tests of the codecs alone ask for more")]

@@ -1,9 +1,10 @@
 //! The topics of `toastctl help`.
 
 use super::{Item, Topic};
+use crate::findings::code::MEANINGS;
 
 /// All topics.
-pub const TOPICS: [Topic; 6] = [POLICIES, FORMS, FINDINGS, EXIT_CODES, PERMISSIONS, JSON];
+pub const TOPICS: [Topic; 7] = [POLICIES, FORMS, ADVICE, FINDINGS, EXIT_CODES, PERMISSIONS, JSON];
 
 /// `toastctl help policies`.
 pub const POLICIES: Topic = Topic {
@@ -49,6 +50,18 @@ pub const FORMS: Topic = Topic {
         ("WAL/update", "Bytes of WAL for an UPDATE that changes the value."),
         ("Pareto front", "Settings that no other beats in size and in reading alike."),
     ],
+};
+
+/// `toastctl help advice`.
+pub const ADVICE: Topic = Topic {
+    name: "advice",
+    about: "the findings of inspect on a server, the worst first",
+    intro: &[
+        "Each has a command that acts on it. Under 1 MB, or 1000 rows, nothing is told, nor what a \
+              sample leaves in doubt. They are advice: the exit code stays 0. --format json says why \
+              each matters.",
+    ],
+    items: &MEANINGS,
 };
 
 /// `toastctl help findings`.

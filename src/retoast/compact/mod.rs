@@ -15,11 +15,11 @@
 
 mod chunks;
 mod pace;
-mod packing;
+pub(crate) mod packing;
 mod pages;
 mod part;
 pub mod result;
-mod room;
+pub(crate) mod room;
 mod rounds;
 mod rows;
 mod run;

@@ -9,7 +9,7 @@ const MOST: usize = 20_000;
 /// A sample of tuples, stored one after the other into empty pages: room that is left behind is used only once
 /// there are no empty pages any more.
 #[derive(Debug, Clone)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     filler: Filler,
     tuples: usize,
     bytes: u64,
@@ -17,13 +17,13 @@ pub(super) struct Sample {
 
 impl Sample {
     /// Of a relation with this fillfactor, in percent.
-    pub(super) fn new(page: PageSize, fillfactor: u32) -> Sample {
+    pub(crate) fn new(page: PageSize, fillfactor: u32) -> Sample {
         let fillfactor = u8::try_from(fillfactor).unwrap_or(100);
         Sample { filler: Filler::new(page, fillfactor, Fill::Append), tuples: 0, bytes: 0 }
     }
 
     /// Adds a tuple that takes so many bytes of a page, unless there are enough.
-    pub(super) fn add(&mut self, taken: u32) {
+    pub(crate) fn add(&mut self, taken: u32) {
         if self.tuples < MOST {
             self.filler.put((taken as usize).saturating_sub(LINE_POINTER_SIZE));
             self.tuples += 1;

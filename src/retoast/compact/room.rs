@@ -143,7 +143,7 @@ impl Room {
     }
 
     /// Has pages be filled as these tuples would fill them.
-    pub(super) fn fill_as(&mut self, sample: &Sample) {
+    pub(crate) fn fill_as(&mut self, sample: &Sample) {
         self.filled = sample.filled(self.usable);
     }
 

@@ -215,6 +215,24 @@ async fn look_at(
     Ok(told)
 }
 
+/// The valid indexes of a table and of its TOAST relation, each with what a fresh one would take if that is known,
+/// and whether it is bloated.
+///
+/// # Errors
+/// The server's.
+pub(crate) async fn looks(
+    connection: &Connection,
+    source: &ScanSource,
+    page: PageSize,
+    table: Oid,
+) -> Result<Vec<IndexReport>, LiveError> {
+    let mut looks = Vec::new();
+    for index in index::all(connection, table).await?.iter().filter(|index| index.valid) {
+        looks.push(look_at(connection, source, page, Reindex::Never, index).await?);
+    }
+    Ok(looks)
+}
+
 /// The indexes of a table and of its TOAST relation that are much larger than fresh ones and can be rebuilt.
 ///
 /// # Errors
@@ -225,10 +243,7 @@ pub(crate) async fn bloated(
     page: PageSize,
     table: Oid,
 ) -> Result<Vec<IndexReport>, LiveError> {
-    let mut bloated = Vec::new();
-    for index in index::all(connection, table).await?.iter().filter(|index| index.valid) {
-        let told = look_at(connection, source, page, Reindex::Never, index).await?;
-        bloated.extend((told.ended == IndexEnd::Bloated).then_some(told));
-    }
-    Ok(bloated)
+    let mut looks = looks(connection, source, page, table).await?;
+    looks.retain(|index| index.ended == IndexEnd::Bloated);
+    Ok(looks)
 }

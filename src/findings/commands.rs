@@ -1,0 +1,69 @@
+//! The commands that act on findings (pure).
+
+use crate::advise::commands::{column_words, table_words};
+use crate::disk::desc::Storage;
+use crate::server::sql::{quote_identifier, quote_qualified};
+
+/// A table as commands name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TableName {
+    pub(crate) schema: String,
+    pub(crate) name: String,
+}
+
+impl TableName {
+    /// `schema.name`, as reports show it.
+    pub(crate) fn shown(&self) -> String {
+        format!("{}.{}", self.schema, self.name)
+    }
+
+    fn words(&self) -> String {
+        table_words(&self.schema, &self.name)
+    }
+
+    fn sql(&self) -> String {
+        quote_qualified(&self.schema, &self.name)
+    }
+
+    /// Re-toasts a column as it is set.
+    pub(crate) fn retoast(&self, column: &str, storage: Storage) -> String {
+        let (table, column) = (self.words(), column_words(column));
+        format!("toastctl retoast {table} {column} --toaster {}", storage.name())
+    }
+
+    /// Leaves what compression hardly makes smaller uncompressed.
+    pub(crate) fn retoast_by_ratio(&self, column: &str, method: &str) -> String {
+        let (table, column) = (self.words(), column_words(column));
+        format!("toastctl retoast {table} {column} --policy ratio --method {method}")
+    }
+
+    /// Gives free space of a file back: `heap` or `toast`.
+    pub(crate) fn compact(&self, file: &str) -> String {
+        format!("toastctl retoast {} --compact={file}", self.words())
+    }
+
+    pub(crate) fn reindex(&self) -> String {
+        format!("toastctl retoast {} --reindex", self.words())
+    }
+
+    pub(crate) fn advise(&self, column: Option<&str>) -> String {
+        let column = column.map(|column| format!(" {}", column_words(column))).unwrap_or_default();
+        format!("toastctl advise-threshold {}{column}", self.words())
+    }
+
+    pub(crate) fn vacuum(&self) -> String {
+        format!("VACUUM {};", self.sql())
+    }
+
+    pub(crate) fn vacuum_full(&self) -> String {
+        format!("VACUUM FULL {};", self.sql())
+    }
+
+    pub(crate) fn alter(&self, action: &str) -> String {
+        format!("ALTER TABLE {} {action};", self.sql())
+    }
+
+    pub(crate) fn alter_column(&self, column: &str, action: &str) -> String {
+        self.alter(&format!("ALTER COLUMN {} {action}", quote_identifier(column)))
+    }
+}

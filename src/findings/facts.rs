@@ -1,0 +1,67 @@
+//! What is known of a table before rules are asked (pure).
+
+use super::commands::TableName;
+use super::files::FileFacts;
+use super::finding::LookedAt;
+use super::look::RowFacts;
+use crate::codec::Method;
+use crate::disk::desc::Storage;
+use crate::disk::layout::PageSize;
+use crate::model::estimate::Estimate;
+
+/// All that rules go by.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Facts {
+    pub(crate) table: TableName,
+    pub(crate) page: PageSize,
+    /// `toast_tuple_target`, if it is set.
+    pub(crate) target: Option<u32>,
+    /// Rows of the table.
+    pub(crate) rows: Estimate,
+    /// Values that stand compressed or out of line, where all rows were read.
+    pub(crate) toasted: Option<u64>,
+    /// Values in the TOAST relation.
+    pub(crate) out_of_line: Estimate,
+    /// Bytes of the table and of its TOAST relation.
+    pub(crate) bytes: u64,
+    pub(crate) columns: Vec<ColumnFacts>,
+    /// What a look at rows has shown, where pages can be read.
+    pub(crate) look: Option<RowFacts>,
+    pub(crate) heap: Option<FileFacts>,
+    pub(crate) toast: Option<FileFacts>,
+    /// Indexes of both that are much larger than fresh ones.
+    pub(crate) bloated: Vec<BloatedIndex>,
+    pub(crate) looked_at: LookedAt,
+}
+
+/// A column whose storage can be chosen.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ColumnFacts {
+    /// Its index from 0, dropped columns counted.
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    pub(crate) storage: Storage,
+    /// Its compression method, if it is set.
+    pub(crate) compression: Option<Method>,
+    /// The method that counts: its own, or the server's default.
+    pub(crate) method: Method,
+    /// Values compressed by the other method, as far as statements tell, and their stored bytes.
+    pub(crate) other_method: Option<(Estimate, Estimate)>,
+}
+
+/// An index that is much larger than a fresh one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BloatedIndex {
+    /// With its schema, quoted.
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    /// What a fresh one would take.
+    pub(crate) fresh: u64,
+}
+
+/// The `toast_tuple_target` or `fillfactor` among a table's options.
+pub(crate) fn option(options: &[String], name: &str) -> Option<u32> {
+    options
+        .iter()
+        .find_map(|option| option.strip_prefix(name)?.strip_prefix('=')?.trim().parse().ok())
+}

@@ -1,0 +1,96 @@
+//! One finding, as it is reported.
+
+use serde::Serialize;
+
+use super::code::Code;
+use crate::model::estimate::Estimate;
+
+/// What a figure counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    Bytes,
+    Rows,
+    Values,
+    Settings,
+}
+
+/// Something that costs without need.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// The kind: `older-setting` and so on.
+    pub code: &'static str,
+    /// `high`, `medium` or `low`.
+    pub severity: &'static str,
+    /// `schema.name` of the table.
+    pub relation: String,
+    /// The column, where it is one's.
+    pub column: Option<String>,
+    /// The index or file, where it is one's.
+    pub object: Option<String>,
+    /// How much of it there is.
+    pub value: u64,
+    /// The lower end of the 95 % confidence interval; `value` where all was read.
+    pub low: u64,
+    /// The upper end.
+    pub high: u64,
+    pub unit: Unit,
+    /// What was found, in words.
+    pub what: String,
+    /// Why it matters.
+    pub why: &'static str,
+    /// What acts on it: a command of a shell, or SQL, which ends with a semicolon.
+    pub command: String,
+}
+
+/// What was looked at before it is said that there is nothing, or nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct LookedAt {
+    /// Blocks of the table and how many of them were read; null without pages.
+    pub heap_blocks: Option<u64>,
+    pub heap_blocks_read: Option<u64>,
+    /// Those of the TOAST relation; null without one, and without pages.
+    pub toast_blocks: Option<u64>,
+    pub toast_blocks_read: Option<u64>,
+    /// Indexes of both whose fresh size is known.
+    pub indexes: u64,
+}
+
+/// What was found about one table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Findings {
+    /// The worst first.
+    pub findings: Vec<Finding>,
+    pub looked_at: LookedAt,
+}
+
+impl Finding {
+    /// Of a table. `value` is rounded towards less.
+    pub(crate) fn new(code: Code, relation: &str, value: Estimate, unit: Unit) -> Finding {
+        Finding {
+            code: code.name(),
+            severity: code.severity().name(),
+            relation: relation.to_owned(),
+            column: None,
+            object: None,
+            value: value.estimate.round() as u64,
+            low: value.low.floor().max(0.0) as u64,
+            high: value.high.ceil() as u64,
+            unit,
+            what: String::new(),
+            why: code.why(),
+            command: String::new(),
+        }
+    }
+}
+
+/// Puts the worst first: by severity, then by what is at stake, bytes before what has another unit.
+pub fn rank(findings: &mut [Finding]) {
+    let severity = |finding: &Finding| {
+        Code::all().find(|code| code.name() == finding.code).map(Code::severity)
+    };
+    findings.sort_by_key(|finding| {
+        let unit = finding.unit != Unit::Bytes;
+        (severity(finding), unit, std::cmp::Reverse(finding.value))
+    });
+}

@@ -1,0 +1,327 @@
+//! What the rows of a sample of blocks show (pure).
+
+use super::files::{FileFacts, FileLook};
+use super::tally::Tally;
+use crate::disk::BlockNumber;
+use crate::disk::custom::CustomFlavor;
+use crate::disk::desc::{Storage, TupleDesc};
+use crate::disk::tuple::HeapTuple;
+use crate::disk::walk::Walk;
+use crate::heap::scan::Judge;
+use crate::model::estimate::{Drawn, Estimate};
+use crate::model::policy::MethodChoice;
+use crate::model::stored::{Form, StoredValue};
+use crate::model::toast::Table;
+use crate::retoast::judge::stock::{Verdict, by_model};
+
+/// The part of the threshold that rows near to it are within.
+const NEAR: usize = 20;
+/// A value that compression leaves more than this part of is compressed for next to nothing: as the policy
+/// `ratio` has it by default.
+const IDLE: f64 = 0.95;
+/// A last chunk filled to less than one part in so many is nearly empty.
+const SHORT: u32 = 10;
+/// Bytes of headers of a value that is compressed in the row.
+const COMPRESSED_HEADER: u64 = 8;
+
+/// What is counted of a column. Bytes are as stored, unless said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Count {
+    Stored,
+    /// Without compression.
+    Raw,
+    /// Of compressed values, without compression.
+    CompressedRaw,
+    /// Of those that are hardly smaller for it, without compression.
+    IdleRaw,
+    IdleValues,
+    /// Stored otherwise than the column's settings say.
+    OlderBytes,
+    OlderValues,
+    /// Out of line, though the settings would keep them in the row.
+    FittingBytes,
+    FittingValues,
+    OutOfLineValues,
+    /// Out of line with a last chunk that is nearly empty.
+    ShortEnds,
+    /// In rows so long that they would be moved out but for storage main.
+    MainBytes,
+    /// Rows that are hardly too long for the value to stay in them.
+    JustAbove,
+    /// Rows that are hardly short enough for it.
+    JustBelow,
+    /// Rows nearly as long as can be, mostly for this value, which cannot be moved out.
+    NearPage,
+}
+
+const COUNTS: usize = Count::NearPage as usize + 1;
+
+/// The sums of one column.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts([Tally; COUNTS]);
+
+impl Counts {
+    fn add(&mut self, count: Count, amount: u64) {
+        if let Some(tally) = self.0.get_mut(count as usize) {
+            tally.add(amount);
+        }
+    }
+}
+
+/// What was counted of a column, for all blocks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Counted([Estimate; COUNTS]);
+
+impl Counted {
+    pub(crate) fn of(&self, count: Count) -> Estimate {
+        self.0.get(count as usize).copied().unwrap_or_default()
+    }
+}
+
+/// What rows show.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RowFacts {
+    pub(crate) rows: Estimate,
+    /// Bytes of values of dropped columns, in rows and out of line.
+    pub(crate) dropped: Estimate,
+    /// One for each attribute, dropped ones included.
+    pub(crate) columns: Vec<Counted>,
+}
+
+/// A look at the rows of a table.
+pub(crate) struct RowLook<'a> {
+    desc: &'a TupleDesc,
+    flavor: CustomFlavor,
+    /// The table as its toaster sees it.
+    model: &'a Table,
+    /// The columns whose storage can be chosen.
+    chosen: Vec<usize>,
+    columns: Vec<Counts>,
+    rows: Tally,
+    dropped: Tally,
+    values: Vec<StoredValue>,
+}
+
+/// A look at a table's own file and at the rows in it.
+pub(crate) struct HeapLook<'a> {
+    file: FileLook,
+    rows: RowLook<'a>,
+}
+
+impl<'a> HeapLook<'a> {
+    /// Nothing looked at yet.
+    pub(crate) fn new(
+        desc: &'a TupleDesc,
+        flavor: CustomFlavor,
+        model: &'a Table,
+        chosen: Vec<usize>,
+        fillfactor: u32,
+    ) -> HeapLook<'a> {
+        HeapLook {
+            file: FileLook::new(model.page, fillfactor),
+            rows: RowLook {
+                desc,
+                flavor,
+                model,
+                chosen,
+                columns: vec![Counts::default(); desc.attributes.len()],
+                rows: Tally::default(),
+                dropped: Tally::default(),
+                values: Vec::new(),
+            },
+        }
+    }
+
+    /// Takes a block.
+    pub(crate) fn block(&mut self, number: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+        let rows = &mut self.rows;
+        self.file.block(number, bytes, judge, |tuple, length| rows.row(tuple, length));
+        rows.end_block();
+    }
+
+    /// Of a table of so many blocks.
+    pub(crate) fn facts(&self, total: u64) -> (RowFacts, FileFacts) {
+        let drawn = Drawn { read: self.file.read(), total };
+        let of = |counts: &Counts| Counted(counts.0.map(|tally| tally.total(drawn)));
+        let rows = RowFacts {
+            rows: self.rows.rows.total(drawn),
+            dropped: self.rows.dropped.total(drawn),
+            columns: self.rows.columns.iter().map(of).collect(),
+        };
+        (rows, self.file.facts(total))
+    }
+}
+
+impl RowLook<'_> {
+    fn end_block(&mut self) {
+        self.rows.end_block();
+        self.dropped.end_block();
+        self.columns.iter_mut().flat_map(|counts| &mut counts.0).for_each(Tally::end_block);
+    }
+
+    /// Counts a row, unless it cannot be read to its end.
+    fn row(&mut self, tuple: &HeapTuple<'_>, length: u16) {
+        self.values.clear();
+        let mut dropped = 0;
+        for walked in Walk::with_flavor(tuple, self.desc, self.flavor) {
+            let Ok((column, datum)) = walked else { return };
+            let value = StoredValue::of(&datum, column, self.model.page);
+            if !column.dropped {
+                self.values.push(value);
+                continue;
+            }
+            // an UPDATE leaves NULL in its place
+            self.values.push(StoredValue::NULL);
+            if value.form != Form::Missing {
+                dropped += value.stored_size.unwrap_or(0) + value.pointer_size;
+            }
+        }
+        self.rows.add(1);
+        self.dropped.add(dropped);
+        let length = usize::from(length);
+        for at in 0..self.chosen.len() {
+            if let Some(&index) = self.chosen.get(at) {
+                self.value(index, length);
+            }
+        }
+        self.near_threshold(length);
+    }
+
+    fn value(&mut self, index: usize, length: usize) {
+        let (Some(value), Some(column), Some(counts)) =
+            (self.values.get(index), self.model.columns.get(index), self.columns.get_mut(index))
+        else {
+            return;
+        };
+        let (Some(stored), Some(raw)) = (value.stored_size, value.raw_size) else { return };
+        if matches!(value.form, Form::Missing | Form::Custom | Form::Unknown) {
+            return;
+        }
+        counts.add(Count::Stored, stored);
+        counts.add(Count::Raw, raw);
+        if matches!(value.form, Form::Compressed | Form::ExternalCompressed) {
+            counts.add(Count::CompressedRaw, raw);
+            if stored as f64 > raw as f64 * IDLE {
+                counts.add(Count::IdleRaw, raw);
+                counts.add(Count::IdleValues, 1);
+            }
+        }
+        if value.form.is_external() {
+            counts.add(Count::OutOfLineValues, 1);
+            if ends_short(self.model, stored) {
+                counts.add(Count::ShortEnds, 1);
+            }
+        }
+        let threshold = self.model.page.toast_tuple_threshold();
+        let in_row = matches!(value.form, Form::Plain | Form::Compressed);
+        if column.storage == Storage::Main && in_row && length > threshold {
+            counts.add(Count::MainBytes, stored);
+        }
+        let most = self.model.page.toast_tuple_target_main();
+        let is_most_of_it = stored as usize * 2 > length;
+        if column.storage == Storage::Plain && length * 4 > most * 3 && is_most_of_it {
+            counts.add(Count::NearPage, 1);
+        }
+        let as_arrived = matches!(value.form, Form::Short | Form::Plain);
+        if value.form == Form::Short || (as_arrived && length <= threshold) {
+            return;
+        }
+        match standing(self.model, index, &self.values) {
+            Standing::Older => {
+                counts.add(Count::OlderBytes, stored);
+                counts.add(Count::OlderValues, 1);
+            }
+            Standing::Fits => {
+                counts.add(Count::FittingBytes, stored);
+                counts.add(Count::FittingValues, 1);
+            }
+            Standing::AsSet => {}
+        }
+    }
+
+    /// Whether a few bytes decide where the row's longest value is.
+    fn near_threshold(&mut self, length: usize) {
+        let table = self.model;
+        let limit = table.page.toast_tuple_threshold().max(table.target.bytes());
+        let near = table.page.toast_tuple_threshold() / NEAR;
+        let moved = || {
+            let external =
+                |&index: &usize| self.values.get(index).filter(|value| value.form.is_external());
+            self.chosen.iter().filter(move |index| external(index).is_some())
+        };
+        let mut outside = moved();
+        let (count, index) = match (outside.next(), outside.next()) {
+            // the longest that could be moved out
+            (None, _) if length <= limit && length + near > limit => {
+                let movable = self.chosen.iter().filter(|&&index| self.leaves_when_longer(index));
+                let size = |index: &&usize| self.values.get(**index).and_then(|v| v.stored_size);
+                let Some(&index) = movable.max_by_key(size) else { return };
+                (Count::JustBelow, index)
+            }
+            (Some(&index), None) => {
+                let Some(value) = self.values.get(index) else { return };
+                let header = if value.method.is_some() { COMPRESSED_HEADER } else { 4 };
+                let inside = value.stored_size.unwrap_or(0) + header;
+                let whole = length + inside as usize - value.pointer_size as usize;
+                if whole <= limit || whole > limit + near {
+                    return;
+                }
+                (Count::JustAbove, index)
+            }
+            _ => return,
+        };
+        if let Some(counts) = self.columns.get_mut(index) {
+            counts.add(count, 1);
+        }
+    }
+
+    /// Whether the value would be moved out if the row were too long: what can still be compressed need not.
+    fn leaves_when_longer(&self, index: usize) -> bool {
+        let (Some(value), Some(column)) = (self.values.get(index), self.model.columns.get(index))
+        else {
+            return false;
+        };
+        match column.storage {
+            Storage::External => value.form == Form::Plain,
+            Storage::Extended => value.form == Form::Compressed,
+            Storage::Plain | Storage::Main => false,
+        }
+    }
+}
+
+/// Whether the last chunk of so many bytes is nearly empty, and not the only one.
+fn ends_short(table: &Table, stored: u64) -> bool {
+    let chunk = u64::from(table.page.toast_max_chunk_size());
+    stored > chunk && (1..chunk / u64::from(SHORT)).contains(&(stored % chunk))
+}
+
+/// How a value stands to the column's settings.
+enum Standing {
+    AsSet,
+    /// Stored as other settings would have it.
+    Older,
+    /// Out of line where it would stay in the row.
+    Fits,
+}
+
+/// What `retoast` would find of a value if it were asked to store the column as it is set. What may come of
+/// a choice value by value, such as compressed values of a column with storage external, is as set.
+fn standing(table: &Table, index: usize, values: &[StoredValue]) -> Standing {
+    let (Some(value), Some(column)) = (values.get(index), table.columns.get(index)) else {
+        return Standing::AsSet;
+    };
+    let compressed = matches!(value.form, Form::Compressed | Form::ExternalCompressed);
+    if compressed && column.storage == Storage::External {
+        return Standing::AsSet;
+    }
+    if by_model(table, &[index], &[], values, &|_| None) != Verdict::Differs {
+        return Standing::AsSet;
+    }
+    let other_method = compressed && value.method.map(MethodChoice::One) != Some(column.method);
+    let out_of_line = value.form.is_external();
+    if other_method || !out_of_line || column.storage == Storage::Plain {
+        Standing::Older
+    } else {
+        Standing::Fits
+    }
+}

@@ -1,0 +1,18 @@
+//! Findings: what a table's large values cost without need, each with the command that acts on it.
+//!
+//! Rules are pure: [`facts`] in, [`finding`]s out. Facts that only pages tell come from a look at a bounded
+//! sample of blocks, with intervals; a rule tells only what the interval's worse end still says.
+//!
+//! * [`code`]: the kinds of findings, with what is said of each; [`finding`]: one of them.
+//! * [`facts`]: what is known of a table; [`rules`]: what follows from that.
+//! * [`look`]: what rows on pages show; [`files`]: how full files are; [`tally`]: sums over a sample of blocks.
+//! * [`commands`]: the commands, with names quoted.
+
+pub mod code;
+pub(crate) mod commands;
+pub(crate) mod facts;
+pub(crate) mod files;
+pub mod finding;
+pub(crate) mod look;
+pub(crate) mod rules;
+pub(crate) mod tally;

@@ -1,0 +1,21 @@
+//! What follows from facts (pure): a file for each family.
+
+mod settings;
+mod space;
+mod values;
+
+use super::facts::Facts;
+use super::finding::{Findings, rank};
+
+/// All findings about a table, the worst first.
+pub(crate) fn findings(facts: &Facts) -> Findings {
+    let mut findings = Vec::new();
+    values::add(facts, &mut findings);
+    space::add(facts, &mut findings);
+    settings::add(facts, &mut findings);
+    rank(&mut findings);
+    Findings { findings, looked_at: facts.looked_at }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Settings that do nothing, and limits that come near.
+
+use crate::disk::desc::Storage;
+use crate::findings::code::Code;
+use crate::findings::facts::{ColumnFacts, Facts};
+use crate::findings::finding::{Finding, Unit};
+use crate::findings::look::Count;
+use crate::model::estimate::Estimate;
+
+/// Rows among which no long one says something.
+const LEAST_ROWS: f64 = 1000.0;
+/// The numbers that a TOAST relation has for values (OIDs).
+const VALUE_IDS: f64 = 4_294_967_296.0;
+/// The part of them from which on they are told.
+const TAKEN: f64 = 0.25;
+
+pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
+    let table = facts.table.shown();
+    if facts.out_of_line.low >= VALUE_IDS * TAKEN {
+        out.push(Finding {
+            what: "in the TOAST relation, which has numbers for 2^32".to_owned(),
+            command: facts.table.advise(None),
+            ..Finding::new(Code::ValueIds, &table, facts.out_of_line, Unit::Values)
+        });
+    }
+    let unused = |what: String, command| Finding {
+        what,
+        command,
+        ..Finding::new(Code::UnusedSetting, &table, Estimate::exact(1.0), Unit::Settings)
+    };
+    for column in &facts.columns {
+        let Some(method) = column.compression.filter(|_| compresses_nothing(facts, column)) else {
+            continue;
+        };
+        let (method, storage) = (method.name(), column.storage.name());
+        out.push(Finding {
+            column: Some(column.name.clone()),
+            ..unused(
+                format!("compression {method} is not used by storage {storage}"),
+                facts.table.alter_column(&column.name, "SET COMPRESSION default"),
+            )
+        });
+    }
+    if let Some(why) = facts.target.and_then(|target| idle_target(facts, target)) {
+        out.push(unused(why, facts.table.alter("RESET (toast_tuple_target)")));
+    }
+}
+
+/// Whether the column's compression method is never asked for. Where values that are compressed stand in a
+/// column with storage external, `retoast --policy` may go by it.
+fn compresses_nothing(facts: &Facts, column: &ColumnFacts) -> bool {
+    let compressed = facts
+        .look
+        .as_ref()
+        .and_then(|look| look.columns.get(column.index))
+        .map(|counted| counted.of(Count::CompressedRaw).high > 0.0);
+    match column.storage {
+        Storage::Plain => true,
+        Storage::External => compressed == Some(false),
+        Storage::Main | Storage::Extended => false,
+    }
+}
+
+/// Why a `toast_tuple_target` of so many bytes does nothing (`heap_toast_insert_or_update`, heaptoast.c: the
+/// target counts for rows over the threshold alone, and for columns that are not plain).
+fn idle_target(facts: &Facts, target: u32) -> Option<String> {
+    let threshold = facts.page.toast_tuple_threshold();
+    if facts.columns.iter().all(|column| column.storage == Storage::Plain) {
+        return Some(format!("toast_tuple_target {target}: no column could be toasted"));
+    }
+    if target as usize == threshold {
+        return Some(format!("toast_tuple_target {target} is what it would be anyway"));
+    }
+    let no_long_row = facts.toasted == Some(0) && facts.rows.low >= LEAST_ROWS;
+    ((target as usize) < threshold && no_long_row).then(|| {
+        format!("toast_tuple_target {target} does not count for rows of up to {threshold} bytes: none is toasted")
+    })
+}

@@ -1,0 +1,66 @@
+//! Space that holds nothing, or nothing that anybody can read.
+
+use crate::findings::code::{Code, WORTH};
+use crate::findings::facts::Facts;
+use crate::findings::files::FileFacts;
+use crate::findings::finding::{Finding, Unit};
+use crate::model::estimate::Estimate;
+
+/// The part of a file's tuples that has to be dead.
+const DEAD: f64 = 0.25;
+/// The part of a file that has to be to spare.
+const SPARE: f64 = 0.3;
+/// The part of table and TOAST relation that values of dropped columns have to take.
+const DROPPED: f64 = 0.05;
+
+pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
+    let table = facts.table.shown();
+    for (file, name) in [(facts.heap, "heap"), (facts.toast, "toast")] {
+        let Some(file) = file else { continue };
+        out.extend(dead(facts, &file, name));
+        out.extend(spare(facts, &file, name));
+    }
+    for index in &facts.bloated {
+        let spare = index.bytes.saturating_sub(index.fresh);
+        if spare < WORTH {
+            continue;
+        }
+        let bytes = Estimate::exact(spare as f64);
+        out.push(Finding {
+            object: Some(index.name.clone()),
+            what: format!("more than a fresh index {} takes", index.name),
+            command: facts.table.reindex(),
+            ..Finding::new(Code::BloatedIndex, &table, bytes, Unit::Bytes)
+        });
+    }
+    let dropped = facts.look.as_ref().map(|look| look.dropped).unwrap_or_default();
+    if dropped.low >= WORTH as f64 && dropped.low >= facts.bytes as f64 * DROPPED {
+        out.push(Finding {
+            what: "values of dropped columns".to_owned(),
+            command: facts.table.vacuum_full(),
+            ..Finding::new(Code::DroppedColumn, &table, dropped, Unit::Bytes)
+        });
+    }
+}
+
+fn dead(facts: &Facts, file: &FileFacts, name: &str) -> Option<Finding> {
+    let enough = file.dead_bytes.low >= WORTH as f64 && file.dead.low >= file.tuples.high * DEAD;
+    let what = if name == "heap" { "dead rows" } else { "dead chunks in the TOAST relation" };
+    enough.then(|| Finding {
+        object: Some(name.to_owned()),
+        what: what.to_owned(),
+        command: facts.table.vacuum(),
+        ..Finding::new(Code::DeadRows, &facts.table.shown(), file.dead_bytes, Unit::Bytes)
+    })
+}
+
+fn spare(facts: &Facts, file: &FileFacts, name: &str) -> Option<Finding> {
+    let enough = file.spare.low >= WORTH as f64 && file.spare.low >= file.bytes as f64 * SPARE;
+    let of = if name == "heap" { "the table's file" } else { "the TOAST relation's file" };
+    enough.then(|| Finding {
+        object: Some(name.to_owned()),
+        what: format!("free in {of}"),
+        command: facts.table.compact(name),
+        ..Finding::new(Code::FreeSpace, &facts.table.shown(), file.spare, Unit::Bytes)
+    })
+}

@@ -1,0 +1,101 @@
+use super::findings;
+use crate::codec::Method;
+use crate::disk::desc::Storage;
+use crate::disk::layout::PageSize;
+use crate::findings::commands::TableName;
+use crate::findings::facts::{BloatedIndex, ColumnFacts, Facts};
+use crate::findings::files::FileFacts;
+use crate::findings::finding::{Finding, LookedAt};
+use crate::model::estimate::{Drawn, Estimate};
+
+fn facts() -> Facts {
+    Facts {
+        table: TableName { schema: "public".into(), name: "t".into() },
+        page: PageSize::DEFAULT,
+        target: None,
+        rows: Estimate::exact(1e6),
+        toasted: None,
+        out_of_line: Estimate::default(),
+        bytes: 1 << 30,
+        columns: vec![ColumnFacts {
+            index: 0,
+            name: "v".into(),
+            storage: Storage::Extended,
+            compression: None,
+            method: Method::Pglz,
+            other_method: None,
+        }],
+        look: None,
+        heap: None,
+        toast: None,
+        bloated: Vec::new(),
+        looked_at: LookedAt::default(),
+    }
+}
+
+fn found(facts: &Facts) -> Vec<Finding> {
+    findings(facts).findings
+}
+
+fn codes(facts: &Facts) -> Vec<&'static str> {
+    found(facts).iter().map(|finding| finding.code).collect()
+}
+
+fn between(low: f64, high: f64) -> Estimate {
+    Estimate { estimate: (low + high) / 2.0, low, high }
+}
+
+#[test]
+fn value_ids_are_told_from_a_fourth_on() {
+    let of = |low: f64| Facts { out_of_line: between(low, low * 1.5), ..facts() };
+    assert_eq!(codes(&of(1e9)), [""; 0]);
+    let told = found(&of(1.1e9));
+    assert_eq!((told[0].code, told[0].severity), ("value-ids", "high"));
+    assert_eq!(told[0].command, "toastctl advise-threshold public.t");
+}
+
+#[test]
+fn what_a_sample_leaves_in_doubt_is_not_told() {
+    let file = |spare: Estimate| FileFacts {
+        bytes: 100 << 20,
+        drawn: Drawn { read: 256, total: 12_800 },
+        dead: Estimate::default(),
+        dead_bytes: Estimate::default(),
+        tuples: Estimate::exact(1e6),
+        spare,
+    };
+    let of = |low: u32, high: u32| Facts {
+        heap: Some(file(between(f64::from(low << 20), f64::from(high << 20)))),
+        ..facts()
+    };
+    assert_eq!(codes(&of(25, 80)), [""; 0]);
+    assert_eq!(codes(&of(35, 80)), ["free-space"]);
+    let dead = |low: f64| Facts {
+        toast: Some(FileFacts {
+            dead: between(low, 5e5),
+            dead_bytes: between(low * 1000.0, 5e8),
+            ..file(Estimate::default())
+        }),
+        ..facts()
+    };
+    assert_eq!(codes(&dead(2.4e5)), [""; 0]);
+    assert_eq!(codes(&dead(2.6e5)), ["dead-rows"]);
+}
+
+#[test]
+fn the_worst_comes_first_and_then_what_is_most() {
+    let index = |name: &str, bytes: u64| BloatedIndex { name: name.into(), bytes, fresh: 0 };
+    let mut facts = Facts { target: Some(2032), out_of_line: Estimate::exact(2e9), ..facts() };
+    facts.bloated = vec![index("small", 2 << 20), index("tiny", 1 << 19), index("large", 9 << 20)];
+    let told = found(&facts);
+    let told: Vec<_> = told.iter().map(|one| (one.code, one.object.as_deref())).collect();
+    assert_eq!(
+        told,
+        [
+            ("value-ids", None),
+            ("bloated-index", Some("large")),
+            ("bloated-index", Some("small")),
+            ("unused-setting", None),
+        ]
+    );
+}

@@ -1,0 +1,165 @@
+//! How values are stored: against the column's settings, and for nothing.
+
+use crate::disk::desc::Storage;
+use crate::findings::code::{Code, WORTH};
+use crate::findings::facts::{ColumnFacts, Facts};
+use crate::findings::finding::{Finding, Unit};
+use crate::findings::look::{Count, Counted};
+use crate::model::estimate::Estimate;
+
+/// A part of a column's bytes that is worth a word.
+const TOLD: f64 = 0.05;
+/// From this part of what is compressed on all of it is in vain.
+const NEARLY_ALL: f64 = 0.9;
+/// The fewest rows or values that are told of.
+const LEAST: f64 = 1000.0;
+/// The part of rows near the threshold from which on they are told.
+const NEAR: f64 = 0.2;
+/// The part of values out of line with a last chunk that is nearly empty.
+const SHORT_ENDS: f64 = 0.3;
+/// The part of the heap that storage main has to take.
+const WIDE: f64 = 0.5;
+
+pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
+    for column in &facts.columns {
+        let counted = facts.look.as_ref().and_then(|look| look.columns.get(column.index));
+        match counted {
+            Some(counted) => by_rows(facts, column, counted, out),
+            None => out.extend(
+                column.other_method.and_then(|(values, bytes)| older(facts, column, values, bytes)),
+            ),
+        }
+    }
+}
+
+fn by_rows(facts: &Facts, column: &ColumnFacts, counted: &Counted, out: &mut Vec<Finding>) {
+    let (values, bytes) = (counted.of(Count::OlderValues), counted.of(Count::OlderBytes));
+    out.extend(older(facts, column, values, bytes));
+    out.extend(idle(facts, column, counted));
+    out.extend(fitting(facts, column, counted));
+    // of a row just over the threshold the last chunk is always short
+    match near(facts, column, counted) {
+        Some(near) => out.push(near),
+        None => out.extend(short_ends(facts, column, counted)),
+    }
+    out.extend(wide(facts, column, counted));
+    out.extend(plain(facts, column, counted));
+}
+
+/// Whether so many bytes are worth a word, at the least that they may be.
+fn is_worth(bytes: Estimate) -> bool {
+    bytes.low >= WORTH as f64
+}
+
+fn finding(
+    facts: &Facts,
+    column: &ColumnFacts,
+    code: Code,
+    value: Estimate,
+    unit: Unit,
+    what: &str,
+    command: String,
+) -> Finding {
+    Finding {
+        column: Some(column.name.clone()),
+        what: what.to_owned(),
+        command,
+        ..Finding::new(code, &facts.table.shown(), value, unit)
+    }
+}
+
+fn older(
+    facts: &Facts,
+    column: &ColumnFacts,
+    values: Estimate,
+    bytes: Estimate,
+) -> Option<Finding> {
+    if !is_worth(bytes) || values.low < 1.0 {
+        return None;
+    }
+    let how = match column.storage {
+        Storage::Extended | Storage::Main => {
+            format!("{}, {}", column.storage.name(), column.method.name())
+        }
+        storage => storage.name().to_owned(),
+    };
+    let what = format!("stored otherwise than the column is set ({how})");
+    let command = facts.table.retoast(&column.name, column.storage);
+    Some(finding(facts, column, Code::OlderSetting, bytes, Unit::Bytes, &what, command))
+}
+
+fn idle(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
+    let (idle, raw) = (counted.of(Count::IdleRaw), counted.of(Count::Raw));
+    if !is_worth(idle) || idle.low < raw.estimate * TOLD {
+        return None;
+    }
+    let all = idle.low > counted.of(Count::CompressedRaw).estimate * NEARLY_ALL;
+    let command = if all {
+        facts.table.retoast(&column.name, Storage::External)
+    } else {
+        facts.table.retoast_by_ratio(&column.name, column.method.name())
+    };
+    let what = "compressed, and hardly smaller for it";
+    Some(finding(facts, column, Code::IdleCompression, idle, Unit::Bytes, what, command))
+}
+
+fn fitting(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
+    let (values, bytes) = (counted.of(Count::FittingValues), counted.of(Count::FittingBytes));
+    if !is_worth(bytes) || values.low < LEAST {
+        return None;
+    }
+    let what = "out of line, and would stay in the row";
+    let command = facts.table.retoast(&column.name, column.storage);
+    Some(finding(facts, column, Code::FitsTheRow, bytes, Unit::Bytes, what, command))
+}
+
+fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
+    let (above, below) = (counted.of(Count::JustAbove), counted.of(Count::JustBelow));
+    let rows = Estimate {
+        estimate: above.estimate + below.estimate,
+        low: above.low + below.low,
+        high: above.high + below.high,
+    };
+    if rows.low < LEAST || rows.low < facts.rows.high * NEAR {
+        return None;
+    }
+    let what = match (above.estimate > 0.0, below.estimate > 0.0) {
+        (true, true) => "a few bytes move the value out of the row, or back into it",
+        (true, false) => "a few bytes less would keep the value in the row",
+        (false, _) => "a few bytes more move the value out of the row",
+    };
+    let command = facts.table.advise(Some(&column.name));
+    Some(finding(facts, column, Code::NearThreshold, rows, Unit::Rows, what, command))
+}
+
+fn wide(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
+    let bytes = counted.of(Count::MainBytes);
+    let heap = facts.heap.map_or(0, |heap| heap.bytes);
+    if !is_worth(bytes) || bytes.low < heap as f64 * WIDE {
+        return None;
+    }
+    let what = "kept in long rows by storage main";
+    let command = facts.table.advise(Some(&column.name));
+    Some(finding(facts, column, Code::WideHeap, bytes, Unit::Bytes, what, command))
+}
+
+fn short_ends(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
+    let (ends, all) = (counted.of(Count::ShortEnds), counted.of(Count::OutOfLineValues));
+    if ends.low < LEAST || ends.low < all.high * SHORT_ENDS {
+        return None;
+    }
+    let what = "the last chunk is nearly empty";
+    let command = facts.table.advise(Some(&column.name));
+    Some(finding(facts, column, Code::ShortLastChunk, ends, Unit::Values, what, command))
+}
+
+fn plain(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
+    let rows = counted.of(Count::NearPage);
+    if rows.low < 1.0 {
+        return None;
+    }
+    let most = facts.page.toast_tuple_target_main();
+    let what = format!("over 3/4 of the {most} bytes that a row can have, with storage plain");
+    let command = facts.table.alter_column(&column.name, "SET STORAGE EXTENDED");
+    Some(finding(facts, column, Code::PlainLimit, rows, Unit::Rows, &what, command))
+}

@@ -1,0 +1,271 @@
+//! Findings about a table of a live server: facts are collected, rules are asked.
+
+use std::sync::Arc;
+
+use super::inspector::{Inspector, no_client};
+use super::intervals::WholeEstimate;
+use super::result::{ColumnReport, RelationReport, Source};
+use crate::codec::Method;
+use crate::disk::BlockNumber;
+use crate::disk::desc::Storage;
+use crate::disk::layout::PageSize;
+use crate::findings::commands::TableName;
+use crate::findings::facts::{BloatedIndex, ColumnFacts, Facts, option};
+use crate::findings::files::{FileFacts, FileLook};
+use crate::findings::finding::{Findings, LookedAt};
+use crate::findings::look::{HeapLook, RowFacts};
+use crate::findings::rules;
+use crate::heap::sample::{Sample, Sampling};
+use crate::model::cost::Prices;
+use crate::model::estimate::Estimate;
+use crate::model::settings::TupleTarget;
+use crate::model::toast::{Column, Table};
+use crate::retoast::reindex::result::{IndexEnd, IndexReport};
+use crate::retoast::reindex::run::looks;
+use crate::retoast::sweep::scan_source::ScanSource;
+use crate::server::LiveError;
+use crate::server::about::Compression;
+use crate::server::catalog::{Relation, RelationKind};
+use crate::server::pages::{PageReader, Pages};
+use crate::server::snapshot::Moment;
+use crate::server::sql::quote_qualified;
+
+/// Blocks of a file that are looked at: 2 MB of 8 kB pages.
+const BLOCKS: u32 = 256;
+/// The same blocks each time.
+const SEED: u64 = 1;
+
+/// What a look at pages has shown.
+pub(super) struct Looked {
+    /// `default_toast_compression`.
+    default: Method,
+    rows: RowFacts,
+    heap: FileFacts,
+    toast: Option<FileFacts>,
+}
+
+/// Whether findings about a relation are looked for: catalogs have settings that nobody can choose, and a
+/// materialized view is written anew by REFRESH.
+fn is_wanted(relation: &Relation) -> bool {
+    relation.kind == RelationKind::Table
+        && !matches!(relation.schema.as_str(), "pg_catalog" | "information_schema")
+}
+
+impl Inspector {
+    /// Looks at a sample of the blocks of a table and of its TOAST relation; where a sample was asked for, at
+    /// blocks of that alone.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn look(
+        &self,
+        relation: &Relation,
+        moment: &Moment,
+    ) -> Result<Option<Looked>, LiveError> {
+        if !is_wanted(relation) {
+            return Ok(None);
+        }
+        let page = self.server.page_size;
+        let leader = self.connections.first().ok_or_else(no_client)?;
+        let default = Compression::ask(leader.client()).await?.default;
+        let model = model(relation, default, page);
+        let fillfactor = option(&relation.options, "fillfactor").unwrap_or(100);
+        let chosen = relation.toastable().collect();
+        let mut look =
+            HeapLook::new(&relation.desc, self.options.flavor, &model, chosen, fillfactor);
+        let total = self
+            .look_at(&relation.quoted(), moment, self.options.sampling, |block, bytes, pages| {
+                look.block(block, bytes, pages);
+            })
+            .await?;
+        let (rows, heap) = look.facts(total);
+        let mut toast = None;
+        if let Some(relation) = relation.toast.as_ref().filter(|_| self.options.sampling.is_none())
+        {
+            // TOAST relations have no fillfactor
+            let mut look = FileLook::new(page, 100);
+            let quoted = quote_qualified("pg_toast", &relation.name);
+            let total = self
+                .look_at(&quoted, moment, None, |block, bytes, pages| {
+                    look.block(block, bytes, pages, |_, _| {});
+                })
+                .await?;
+            toast = Some(look.facts(total));
+        }
+        Ok(Some(Looked { default, rows, heap, toast }))
+    }
+
+    /// Gives the pages of a sample of blocks to `take`, one after the other, and how many blocks there are.
+    async fn look_at(
+        &self,
+        quoted: &str,
+        moment: &Moment,
+        sampling: Option<Sampling>,
+        mut take: impl FnMut(BlockNumber, &[u8], &Pages),
+    ) -> Result<u64, LiveError> {
+        let leader = self.connections.first().ok_or_else(no_client)?;
+        let pageinspect = self.server.pageinspect.as_ref();
+        let pageinspect =
+            pageinspect.ok_or_else(|| LiveError::Unexpected("pageinspect is gone".into()))?;
+        let mut reader = PageReader::new(
+            Arc::clone(leader),
+            pageinspect,
+            self.server.page_size,
+            quoted.to_owned(),
+            moment.snapshot.clone(),
+        )
+        .await?;
+        let total = reader.block_count().await?;
+        let sample = match sampling {
+            Some(sampling) => sampling.draw(total),
+            None => Sample::new(total, BLOCKS, SEED),
+        };
+        let step = sample.chosen().div_ceil(BLOCKS).max(1);
+        let blocks: Vec<BlockNumber> = sample.step_by(step as usize).collect();
+        reader
+            .read_each(&blocks, |pages| {
+                for (block, bytes) in pages.iter() {
+                    take(block, bytes, &pages);
+                }
+            })
+            .await?;
+        Ok(u64::from(total))
+    }
+
+    /// The findings about a relation, once the rest of its report is there; none about what is no table.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn findings(
+        &self,
+        relation: &Relation,
+        looked: Option<Looked>,
+        report: &RelationReport,
+    ) -> Result<Option<Findings>, LiveError> {
+        if !is_wanted(relation) {
+            return Ok(None);
+        }
+        let leader = self.connections.first().ok_or_else(no_client)?;
+        let source = match (&self.server.pageinspect, report.source) {
+            (Some(pageinspect), Source::Pageinspect) => ScanSource::Pages(pageinspect.clone()),
+            _ => ScanSource::Functions,
+        };
+        let default = match &looked {
+            Some(looked) => looked.default,
+            None => leader.reading(async || Compression::ask(leader.client()).await).await?.default,
+        };
+        let page = self.server.page_size;
+        let indexes = match self.options.sampling {
+            Some(_) => Vec::new(),
+            None => match looks(leader, &source, page, relation.oid).await {
+                // locked by others, or gone: then none was looked at
+                Err(LiveError::Server(error)) if error.as_db_error().is_some() => Vec::new(),
+                other => other?,
+            },
+        };
+        let (look, heap, toast) = match looked {
+            Some(looked) => (Some(looked.rows), Some(looked.heap), looked.toast),
+            None => (None, None, None),
+        };
+        let looked_at = LookedAt {
+            heap_blocks: heap.map(|file| file.drawn.total),
+            heap_blocks_read: heap.map(|file| file.drawn.read),
+            toast_blocks: toast.map(|file| file.drawn.total),
+            toast_blocks_read: toast.map(|file| file.drawn.read),
+            indexes: indexes.iter().filter(|index| index.expected.is_some()).count() as u64,
+        };
+        let facts = Facts {
+            table: TableName { schema: relation.schema.clone(), name: relation.name.clone() },
+            page,
+            target: option(&relation.options, "toast_tuple_target"),
+            rows: whole(report.tuples.live, report.tuples.live_estimate.as_ref()),
+            toasted: toasted(report),
+            out_of_line: report.toast.as_ref().map_or(Estimate::default(), |toast| {
+                whole(toast.values, toast.values_estimate.as_ref())
+            }),
+            bytes: relation.bytes + relation.toast.as_ref().map_or(0, |toast| toast.bytes),
+            columns: columns(relation, default, report),
+            look,
+            heap,
+            toast,
+            bloated: indexes.iter().filter_map(bloated).collect(),
+            looked_at,
+        };
+        Ok(Some(rules::findings(&facts)))
+    }
+}
+
+/// The table as its toaster sees it.
+fn model(relation: &Relation, default: Method, page: PageSize) -> Table {
+    let columns = relation.desc.attributes.iter();
+    Table {
+        columns: columns.map(|attribute| Column::of(attribute, default)).collect(),
+        target: option(&relation.options, "toast_tuple_target")
+            .and_then(|bytes| TupleTarget::new(bytes, page).ok())
+            .unwrap_or(TupleTarget::default_for(page)),
+        has_toast_relation: relation.toast.is_some(),
+        page,
+        prices: Prices::default(),
+    }
+}
+
+fn bloated(index: &IndexReport) -> Option<BloatedIndex> {
+    let fresh = index.expected.filter(|_| index.ended == IndexEnd::Bloated)?;
+    Some(BloatedIndex { name: index.index.clone(), bytes: index.before, fresh })
+}
+
+/// A figure of all rows, or the estimate where a sample was read.
+fn whole(plain: u64, estimate: Option<&WholeEstimate>) -> Estimate {
+    match estimate {
+        Some(e) => Estimate { estimate: e.estimate as f64, low: e.low as f64, high: e.high as f64 },
+        None => Estimate::exact(plain as f64),
+    }
+}
+
+/// Values that are compressed or out of line, where all rows were read.
+fn toasted(report: &RelationReport) -> Option<u64> {
+    let in_row = ["null", "missing", "short", "plain"];
+    let forms = report.columns.iter().flat_map(|column| &column.forms);
+    let others = forms.filter(|form| !in_row.contains(&form.form));
+    (report.sample.is_none() && report.source == Source::Pageinspect)
+        .then(|| others.map(|form| form.values).sum())
+}
+
+/// The columns whose storage can be chosen.
+fn columns(relation: &Relation, default: Method, report: &RelationReport) -> Vec<ColumnFacts> {
+    let fact = |index: usize| {
+        let attribute = relation.desc.attributes.get(index)?;
+        let method = attribute.compression.unwrap_or(default);
+        let report = report.columns.iter().find(|report| report.column == attribute.name);
+        Some(ColumnFacts {
+            index,
+            name: attribute.name.clone(),
+            storage: attribute.storage,
+            compression: attribute.compression,
+            method,
+            other_method: report
+                .filter(|_| matches!(attribute.storage, Storage::Extended | Storage::Main))
+                .map(|report| other_method(report, method)),
+        })
+    };
+    relation.toastable().filter_map(fact).collect()
+}
+
+/// Values that are compressed by another method, and their stored bytes.
+fn other_method(report: &ColumnReport, method: Method) -> (Estimate, Estimate) {
+    let (mut values, mut bytes) = (Estimate::default(), Estimate::default());
+    let others = report.forms.iter().filter(|form| form.method.is_some_and(|m| m != method.name()));
+    for form in others {
+        let estimates = form.estimates.as_ref();
+        add(&mut values, whole(form.values, estimates.and_then(|e| e.values.as_ref())));
+        let stored = estimates.and_then(|e| e.stored_bytes.as_ref());
+        add(&mut bytes, whole(form.stored_bytes.unwrap_or(0), stored));
+    }
+    (values, bytes)
+}
+
+fn add(sum: &mut Estimate, more: Estimate) {
+    sum.estimate += more.estimate;
+    sum.low += more.low;
+    sum.high += more.high;
+}

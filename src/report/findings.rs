@@ -1,0 +1,139 @@
+//! Findings for people: a line or two each, with the command below.
+
+use super::inspect_sample;
+use super::table::{Style, printable, wrapped};
+use super::units::counted;
+use crate::findings::finding::{Finding, Findings, LookedAt, Unit};
+use crate::inspect::intervals::WholeEstimate;
+
+/// All findings about a table, or that there are none, and what was looked at.
+pub(super) fn text(findings: &Findings, style: Style) -> String {
+    let (item, deeper) = match style {
+        Style::Markdown => ("* ", "  "),
+        Style::Terminal(_) => ("  ", "    "),
+    };
+    if findings.findings.is_empty() {
+        let text = format!("{item}findings: none ({})", looked_at(&findings.looked_at));
+        return wrapped(&text, style.width(), 4);
+    }
+    let mut lines = vec![format!("{item}findings (toastctl help advice):")];
+    for finding in &findings.findings {
+        lines.extend(of_one(finding, style).map(|line| format!("{deeper}{line}")));
+    }
+    lines.join("\n")
+}
+
+/// What was found, and what acts on it.
+pub(super) fn of_one(finding: &Finding, style: Style) -> [String; 2] {
+    let markdown = style == Style::Markdown;
+    let column = match &finding.column {
+        Some(column) => format!(" {}", printable(column)),
+        None => String::new(),
+    };
+    let text = format!("{}{column}: {}{}", finding.code, amount(finding), printable(&finding.what));
+    // the caller indents
+    let width = style.width().map(|width| width.saturating_sub(4));
+    let (tick, bullet) = if markdown { ("`", "* ") } else { ("", "") };
+    let command = format!("{tick}{}{tick}", printable(&finding.command));
+    [format!("{bullet}{}", wrapped(&text, width, 8)), format!("  {command}")]
+}
+
+fn amount(finding: &Finding) -> String {
+    let Finding { value, low, high, .. } = *finding;
+    let whole = WholeEstimate { estimate: value, low, high };
+    match finding.unit {
+        Unit::Bytes => format!("{} ", inspect_sample::bytes(&whole)),
+        Unit::Rows | Unit::Values if low == high => {
+            let noun = if finding.unit == Unit::Rows { "row" } else { "value" };
+            format!("{}: ", counted(value, noun))
+        }
+        Unit::Rows => format!("{} rows: ", inspect_sample::count(&whole)),
+        Unit::Values => format!("{} values: ", inspect_sample::count(&whole)),
+        Unit::Settings => String::new(),
+    }
+}
+
+/// What was looked at, in words.
+fn looked_at(looked_at: &LookedAt) -> String {
+    let mut parts = Vec::new();
+    let blocks = |read: Option<u64>, total: Option<u64>| match (read?, total?) {
+        (_, 0) => None,
+        (read, total) if read == total => Some(counted(total, "block")),
+        (read, total) => Some(format!("{read} of {}", counted(total, "block"))),
+    };
+    let LookedAt { heap_blocks, heap_blocks_read, toast_blocks, toast_blocks_read, indexes } =
+        *looked_at;
+    parts.extend(blocks(heap_blocks_read, heap_blocks));
+    let toast = blocks(toast_blocks_read, toast_blocks);
+    parts.extend(toast.map(|blocks| format!("{blocks} of the TOAST relation")));
+    if heap_blocks.is_none() {
+        parts.push("without pages".to_owned());
+    }
+    match indexes {
+        0 => {}
+        1 => parts.push("1 index".to_owned()),
+        n => parts.push(format!("{n} indexes")),
+    }
+    parts.push("settings".to_owned());
+    format!("looked at: {}", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::code::Code;
+    use crate::model::estimate::Estimate;
+
+    fn findings(findings: Vec<Finding>) -> Findings {
+        let looked_at = LookedAt {
+            heap_blocks: Some(12_345),
+            heap_blocks_read: Some(256),
+            toast_blocks: Some(90),
+            toast_blocks_read: Some(90),
+            indexes: 3,
+        };
+        Findings { findings, looked_at }
+    }
+
+    #[test]
+    fn what_was_found_and_the_command() {
+        let bytes = Estimate { estimate: 5e7, low: 4e7, high: 6e7 };
+        let older = Finding {
+            column: Some("doc".into()),
+            what: "stored otherwise than the column is set (extended, lz4)".into(),
+            command: "toastctl retoast public.orders --column doc --toaster extended".into(),
+            ..Finding::new(Code::OlderSetting, "public.orders", bytes, Unit::Bytes)
+        };
+        let setting = Finding {
+            what: "toast_tuple_target 256 does nothing".into(),
+            command: "ALTER TABLE \"public\".\"orders\" RESET (toast_tuple_target);".into(),
+            ..Finding::new(
+                Code::UnusedSetting,
+                "public.orders",
+                Estimate::exact(1.0),
+                Unit::Settings,
+            )
+        };
+        let some = findings(vec![older, setting]);
+        insta::assert_snapshot!(text(&some, Style::Terminal(Some(80))), @r#"
+  findings (toastctl help advice):
+    older-setting doc: ≈48 MB (38–57 MB) stored otherwise than the column is set
+        (extended, lz4)
+      toastctl retoast public.orders --column doc --toaster extended
+    unused-setting: toast_tuple_target 256 does nothing
+      ALTER TABLE "public"."orders" RESET (toast_tuple_target);
+"#);
+        insta::assert_snapshot!(text(&some, Style::Markdown), @r#"
+* findings (toastctl help advice):
+  * older-setting doc: ≈48 MB (38–57 MB) stored otherwise than the column is set (extended, lz4)
+    `toastctl retoast public.orders --column doc --toaster extended`
+  * unused-setting: toast_tuple_target 256 does nothing
+    `ALTER TABLE "public"."orders" RESET (toast_tuple_target);`
+"#);
+        let none = findings(Vec::new());
+        insta::assert_snapshot!(text(&none, Style::Terminal(Some(80))), @"
+  findings: none (looked at: 256 of 12345 blocks, 90 blocks of the TOAST
+    relation, 3 indexes, settings)
+");
+    }
+}

@@ -1,0 +1,442 @@
+//! Findings of `inspect`: found on a table with just that trouble, not on one without, and gone after the
+//! printed command.
+
+use serde_json::Value;
+
+use crate::command::{Run, run, toastctl};
+use crate::retoast::with_pageinspect;
+use crate::server::{self, Database, Options, Server};
+
+const NOISE: &str = "
+    CREATE FUNCTION noise(seed int, length int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+        $$SELECT left(string_agg(md5(seed || '/' || i), ''), length) FROM generate_series(0, length / 32) AS i$$;";
+
+fn prepared(prefix: &str) -> Database<'static> {
+    let database = with_pageinspect(prefix);
+    database.psql(NOISE);
+    database
+}
+
+fn inspect(database: &Database<'_>, more: &[&str]) -> Run {
+    run(toastctl().args(["inspect", "-d", &database.url()]).args(more))
+}
+
+fn relation(database: &Database<'_>, more: &[&str]) -> Value {
+    let run = inspect(database, &[&["--format", "json"], more].concat());
+    // advice does not change the exit code
+    let report: Value = serde_json::from_str(&run.ok()).unwrap();
+    report["relations"][0].clone()
+}
+
+fn findings(database: &Database<'_>, table: &str) -> Vec<Value> {
+    relation(database, &[table])["findings"].as_array().unwrap().clone()
+}
+
+fn codes(findings: &[Value]) -> Vec<&str> {
+    findings.iter().map(|finding| finding["code"].as_str().unwrap()).collect()
+}
+
+/// Runs what was printed: SQL, or a command of a shell.
+#[track_caller]
+fn act(database: &Database<'_>, command: &str) {
+    if command.ends_with(';') {
+        database.psql(command);
+        return;
+    }
+    let script = format!("set -- {command}; shift; printf '%s\\0' \"$@\"");
+    let words = run(std::process::Command::new("sh").args(["-c", &script])).ok();
+    let words: Vec<&str> = words.split_terminator('\0').collect();
+    run(toastctl().args(&words).args(["-d", &database.url()])).ok();
+}
+
+/// The table has this finding alone, and none after the command was run. Gives the finding.
+#[track_caller]
+fn mended(database: &Database<'_>, table: &str, code: &str) -> Value {
+    let found = findings(database, table);
+    assert_eq!(codes(&found), [code], "{found:#?}");
+    let finding = found[0].clone();
+    assert!(finding["low"].as_u64() <= finding["value"].as_u64(), "{finding}");
+    assert!(finding["value"].as_u64() <= finding["high"].as_u64(), "{finding}");
+    act(database, finding["command"].as_str().unwrap());
+    let left = findings(database, table);
+    assert!(!codes(&left).contains(&code), "{left:#?}");
+    finding
+}
+
+#[track_caller]
+fn clean(database: &Database<'_>, table: &str) {
+    let found = findings(database, table);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn values_stored_by_an_older_method() {
+    let database = prepared("older");
+    database.psql(
+        "CREATE TABLE t (id int, v text COMPRESSION pglz);
+         INSERT INTO t SELECT i, noise(i, 3000) || noise(i, 3000) FROM generate_series(1, 1500) i",
+    );
+    clean(&database, "t");
+    database.psql("ALTER TABLE t ALTER v SET COMPRESSION lz4");
+    let finding = mended(&database, "t", "older-setting");
+    assert_eq!(finding["column"], "v");
+    assert_eq!(finding["command"], "toastctl retoast public.t --column v --toaster extended");
+    let stored = database.psql("SELECT count(*) FROM t WHERE pg_column_compression(v) = 'lz4'");
+    assert_eq!(stored, "1500");
+    // values that arrive compressed stay so
+    database.psql(
+        "CREATE TABLE copy (id int, v text COMPRESSION pglz);
+         INSERT INTO copy SELECT * FROM t",
+    );
+    mended(&database, "copy", "older-setting");
+}
+
+#[test]
+fn an_owner_without_pages_is_told_of_older_methods_too() {
+    let database = prepared("owned");
+    database.psql(
+        "CREATE TABLE t (id int, v text COMPRESSION pglz);
+         INSERT INTO t SELECT i, noise(i, 3000) || noise(i, 3000) FROM generate_series(1, 1500) i;
+         ALTER TABLE t ALTER v SET COMPRESSION lz4",
+    );
+    let told = relation(&database, &["t", "--source", "functions"]);
+    assert_eq!(codes(told["findings"].as_array().unwrap()), ["older-setting"], "{told:#}");
+    assert_eq!(told["looked_at"]["heap_blocks"], Value::Null);
+    let by_pages = relation(&database, &["t"]);
+    let bytes = |report: &Value| report["findings"][0]["value"].as_u64().unwrap();
+    assert!(bytes(&told).abs_diff(bytes(&by_pages)) * 50 < bytes(&told), "{told:#} {by_pages:#}");
+}
+
+#[test]
+fn values_that_an_older_storage_or_target_has_left() {
+    let database = prepared("storage");
+    database.psql(
+        "CREATE TABLE t (id int, v text);
+         ALTER TABLE t ALTER v SET STORAGE main;
+         INSERT INTO t SELECT i, noise(i, 3000) FROM generate_series(1, 1500) i",
+    );
+    // what is in the row because of main is another trouble
+    let main = findings(&database, "t");
+    assert_eq!(codes(&main), ["wide-heap"], "{main:#?}");
+    database.psql("ALTER TABLE t ALTER v SET STORAGE external");
+    mended(&database, "t", "older-setting");
+    // an UPDATE of another column leaves the value where it is
+    database.psql(
+        "CREATE TABLE f (id int, pad text, v text);
+         ALTER TABLE f ALTER pad SET STORAGE plain; ALTER TABLE f ALTER v SET STORAGE external;
+         INSERT INTO f SELECT i, noise(-i, 600), noise(i, 1500) FROM generate_series(1, 2000) i",
+    );
+    clean(&database, "f");
+    database.psql("UPDATE f SET pad = ''");
+    act(&database, "toastctl retoast f --compact=heap");
+    let finding = mended(&database, "f", "fits-the-row");
+    assert_eq!(finding["command"], "toastctl retoast public.f --column v --toaster external");
+    assert_eq!(database.psql("SELECT count(*) FROM f WHERE pg_column_size(v) = 1504"), "2000");
+}
+
+#[test]
+fn compression_that_saves_nothing() {
+    let database = prepared("idle");
+    database.psql(
+        "CREATE TABLE t (id int, v text COMPRESSION lz4);
+         CREATE TABLE mixed (id int, v text COMPRESSION lz4);
+         CREATE TABLE good (id int, v text COMPRESSION lz4);
+         INSERT INTO t SELECT i, noise(i, 3200) || noise(i, 100) FROM generate_series(1, 1500) i;
+         INSERT INTO good SELECT i, noise(i, 3000) || noise(i, 3000) FROM generate_series(1, 1500) i;
+         INSERT INTO mixed SELECT * FROM t UNION ALL SELECT * FROM good",
+    );
+    clean(&database, "good");
+    let finding = mended(&database, "t", "idle-compression");
+    assert_eq!(finding["command"], "toastctl retoast public.t --column v --toaster external");
+    // the method is still set, and of no use now
+    mended(&database, "t", "unused-setting");
+    let finding = mended(&database, "mixed", "idle-compression");
+    assert_eq!(
+        finding["command"],
+        "toastctl retoast public.mixed --column v --policy ratio --method lz4"
+    );
+    // what a policy has left is not taken for older settings
+    let left = findings(&database, "mixed");
+    assert!(!codes(&left).contains(&"older-setting"), "{left:#?}");
+    let still = "SELECT count(*) FROM mixed WHERE pg_column_compression(v) = 'lz4'";
+    assert_eq!(database.psql(still), "1500");
+}
+
+#[test]
+fn rows_near_the_threshold() {
+    let database = prepared("near");
+    database.psql(
+        "CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE external;
+         CREATE TABLE far (LIKE t INCLUDING STORAGE);
+         INSERT INTO t SELECT i, noise(i, 1980) FROM generate_series(1, 2000) i;
+         INSERT INTO far SELECT i, noise(i, 1000) FROM generate_series(1, 2000) i
+             UNION ALL SELECT i, noise(i, 5000) FROM generate_series(1, 2000) i",
+    );
+    clean(&database, "far");
+    let found = findings(&database, "t");
+    assert_eq!(codes(&found), ["near-threshold"], "{found:#?}");
+    assert_eq!(found[0]["value"], 2000);
+    assert_eq!(found[0]["what"], "a few bytes more move the value out of the row");
+    assert_eq!(found[0]["command"], "toastctl advise-threshold public.t --column v");
+    act(&database, found[0]["command"].as_str().unwrap());
+    // a few bytes more, and they are out of line
+    database.psql("UPDATE t SET v = v || repeat('x', 60); VACUUM FULL t");
+    assert_eq!(database.psql("SELECT pg_relation_size('t') < 200000"), "t");
+    let found = findings(&database, "t");
+    assert_eq!(codes(&found), ["near-threshold"], "{found:#?}");
+    assert_eq!(found[0]["what"], "a few bytes less would keep the value in the row");
+    // with another target they are back in the row, far from it
+    act(&database, "toastctl retoast public.t --column v --toaster external --target 4080");
+    let left = findings(&database, "t");
+    assert!(!codes(&left).contains(&"near-threshold"), "{left:#?}");
+}
+
+#[test]
+fn main_in_long_rows() {
+    let database = prepared("wide");
+    database.psql(
+        "CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE main;
+         CREATE TABLE short (LIKE t INCLUDING STORAGE);
+         INSERT INTO t SELECT i, noise(i, 5000) FROM generate_series(1, 2000) i;
+         INSERT INTO short SELECT i, noise(i, 1000) FROM generate_series(1, 5000) i",
+    );
+    clean(&database, "short");
+    let found = findings(&database, "t");
+    assert_eq!(codes(&found), ["wide-heap"], "{found:#?}");
+    act(&database, found[0]["command"].as_str().unwrap());
+    act(&database, "toastctl retoast public.t --column v --toaster extended --compact=heap");
+    clean(&database, "t");
+}
+
+#[test]
+fn dead_rows_and_then_free_space() {
+    let database = prepared("dead");
+    database.psql(
+        "CREATE TABLE t (id int, v text);
+         INSERT INTO t SELECT i, noise(i, 200) FROM generate_series(1, 20000) i;
+         CREATE TABLE o (id int, v text); ALTER TABLE o ALTER v SET STORAGE external;
+         INSERT INTO o SELECT i, noise(i, 5500) FROM generate_series(1, 1000) i",
+    );
+    for (table, file) in [("t", "heap"), ("o", "toast")] {
+        clean(&database, table);
+        database.psql(&format!("DELETE FROM {table} WHERE id % 5 = 0"));
+        clean(&database, table);
+        database.psql(&format!("DELETE FROM {table} WHERE id % 2 = 0"));
+        let dead = mended(&database, table, "dead-rows");
+        assert_eq!(dead["object"], file);
+        assert_eq!(dead["command"], format!("VACUUM \"public\".\"{table}\";"));
+        let before = size(&database, table, file);
+        let free = mended(&database, table, "free-space");
+        assert_eq!(free["command"], format!("toastctl retoast public.{table} --compact={file}"));
+        // as much as was foretold, and hardly more
+        let given_back = before - size(&database, table, file);
+        let (low, high) = (free["low"].as_f64().unwrap(), free["high"].as_f64().unwrap());
+        assert!(given_back >= low * 0.9 && given_back <= high * 1.1, "{given_back} {free}");
+    }
+}
+
+fn size(database: &Database<'_>, table: &str, file: &str) -> f64 {
+    let of = if file == "heap" { "oid" } else { "reltoastrelid" };
+    let sql = format!("SELECT pg_relation_size({of}) FROM pg_class WHERE relname = '{table}'");
+    database.psql(&sql).parse().unwrap()
+}
+
+#[test]
+fn bloated_indexes() {
+    let database = prepared("index");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text) WITH (fillfactor = 100);
+         INSERT INTO t SELECT i, 'v' FROM generate_series(1, 150000) i",
+    );
+    clean(&database, "t");
+    database.psql("DELETE FROM t WHERE id % 3 <> 0; VACUUM t");
+    act(&database, "toastctl retoast t --compact=heap");
+    let finding = mended(&database, "t", "bloated-index");
+    assert_eq!(finding["object"], "public.t_pkey");
+    assert_eq!(finding["command"], "toastctl retoast public.t --reindex");
+    clean(&database, "t");
+}
+
+#[test]
+fn values_of_dropped_columns() {
+    let database = prepared("dropped");
+    database.psql(
+        "CREATE TABLE t (id int, gone text, v text);
+         INSERT INTO t SELECT i, noise(i, 500), 'v' FROM generate_series(1, 4000) i",
+    );
+    clean(&database, "t");
+    database.psql("ALTER TABLE t DROP gone");
+    mended(&database, "t", "dropped-column");
+    clean(&database, "t");
+    // out of line they count too
+    database.psql(
+        "CREATE TABLE o (id int, gone text, v text);
+         INSERT INTO o SELECT i, noise(i, 5000), 'v' FROM generate_series(1, 1000) i;
+         ALTER TABLE o DROP gone",
+    );
+    mended(&database, "o", "dropped-column");
+    assert_eq!(size(&database, "o", "toast"), 0.0);
+}
+
+#[test]
+fn last_chunks_that_are_nearly_empty() {
+    let database = prepared("chunks");
+    database.psql(
+        "CREATE TABLE t (id int, v text COMPRESSION lz4); ALTER TABLE t ALTER v SET STORAGE external;
+         CREATE TABLE full_ones (LIKE t INCLUDING STORAGE);
+         INSERT INTO t SELECT i, repeat(noise(i, 1000), 4) FROM generate_series(1, 1500) i;
+         INSERT INTO full_ones SELECT id, left(v, 3990) FROM t",
+    );
+    clean(&database, "full_ones");
+    let found = findings(&database, "t");
+    assert_eq!(codes(&found), ["short-last-chunk", "unused-setting"], "{found:#?}");
+    assert_eq!(found[0]["value"], 1500);
+    act(&database, found[0]["command"].as_str().unwrap());
+    act(&database, "toastctl retoast t --column v --toaster lz4 --compact");
+    clean(&database, "t");
+}
+
+#[test]
+fn storage_plain_near_its_limit() {
+    let database = prepared("plain");
+    database.psql(
+        "CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE plain;
+         INSERT INTO t SELECT i, noise(i, 3000) FROM generate_series(1, 100) i",
+    );
+    clean(&database, "t");
+    database.psql("INSERT INTO t VALUES (101, noise(101, 7000))");
+    let longer = "UPDATE t SET v = v || v WHERE id = 101";
+    let refused = database.try_psql(longer);
+    assert!(refused.stderr.contains("row is too big"), "{}", refused.stderr);
+    let finding = mended(&database, "t", "plain-limit");
+    assert_eq!(finding["severity"], "high");
+    database.psql(longer);
+    clean(&database, "t");
+}
+
+#[test]
+fn settings_that_do_nothing() {
+    let database = prepared("unused");
+    database.psql(
+        "CREATE TABLE m (id int, v text COMPRESSION lz4); ALTER TABLE m ALTER v SET STORAGE external;
+         CREATE TABLE p (id int, v text COMPRESSION lz4); ALTER TABLE p ALTER v SET STORAGE plain;
+         CREATE TABLE d (id int, v text) WITH (toast_tuple_target = 2032);
+         CREATE TABLE n (id int, n numeric) WITH (toast_tuple_target = 4080);
+         CREATE TABLE i (id int, n int) WITH (toast_tuple_target = 4080);
+         CREATE TABLE s (id int, v text) WITH (toast_tuple_target = 256);
+         INSERT INTO s SELECT i, noise(i, 1000) FROM generate_series(1, 2000) i;
+         CREATE TABLE \"Has Effect\" (id int, v text COMPRESSION lz4) WITH (toast_tuple_target = 256);
+         INSERT INTO \"Has Effect\" SELECT i, noise(i, 3000) FROM generate_series(1, 2000) i",
+    );
+    for table in ["m", "p", "d", "i", "s"] {
+        mended(&database, table, "unused-setting");
+        clean(&database, table);
+    }
+    clean(&database, "n");
+    clean(&database, "\"Has Effect\"");
+    // the very rows do not mind the target
+    let before = database.psql("SELECT sum(pg_column_size(v)) FROM s");
+    database.psql(
+        "ALTER TABLE s SET (toast_tuple_target = 256); UPDATE s SET v = v || ''; VACUUM FULL s",
+    );
+    assert_eq!(database.psql("SELECT sum(pg_column_size(v)) FROM s"), before);
+}
+
+#[test]
+fn names_are_quoted_in_commands() {
+    let database = prepared("quoted");
+    database.psql(
+        "CREATE SCHEMA \"Odd Schema\";
+         CREATE TABLE \"Odd Schema\".\"it's\" (id int, \"a \"\"b\"\"\" text COMPRESSION pglz);
+         INSERT INTO \"Odd Schema\".\"it's\" SELECT i, noise(i, 3000) || noise(i, 3000) FROM generate_series(1, 900) i;
+         ALTER TABLE \"Odd Schema\".\"it's\" ALTER \"a \"\"b\"\"\" SET COMPRESSION lz4",
+    );
+    mended(&database, "\"Odd Schema\".\"it's\"", "older-setting");
+}
+
+/// A sample leaves doubts: what is told holds for the whole table all the same.
+#[test]
+fn large_tables_are_looked_at_in_part() {
+    let database = prepared("large");
+    database.psql(
+        "CREATE TABLE t (id int, v text);
+         INSERT INTO t SELECT i, noise(i, 400) FROM generate_series(1, 60000) i;
+         DELETE FROM t WHERE id % 2 = 0",
+    );
+    let report = relation(&database, &["t"]);
+    assert_eq!(report["looked_at"]["heap_blocks_read"], 256, "{report:#}");
+    let found = report["findings"].as_array().unwrap();
+    assert_eq!(codes(found), ["dead-rows"], "{found:#?}");
+    let truth = report["tuples"]["dead"].as_u64().unwrap() * 440;
+    let (low, high) = (found[0]["low"].as_u64().unwrap(), found[0]["high"].as_u64().unwrap());
+    assert!(
+        low < high && (low * 95 / 100..=high * 105 / 100).contains(&truth),
+        "{truth} {found:#?}"
+    );
+    let text = inspect(&database, &["t"]).ok();
+    assert!(
+        text.contains("dead-rows: ≈") && text.contains("    VACUUM \"public\".\"t\";"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_healthy_table_is_all_clear_and_it_is_said_what_was_looked_at() {
+    let database = prepared("healthy");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text);
+         INSERT INTO t SELECT i, noise(i, 3000) FROM generate_series(1, 100) i;
+         CREATE MATERIALIZED VIEW view AS SELECT * FROM t",
+    );
+    let shown = |more: &[&str]| {
+        let mut command = toastctl();
+        command.args(["inspect", "-d", &database.url()]).args(more).env("COLUMNS", "80");
+        let text = run(&mut command).ok();
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        text
+    };
+    assert!(
+        shown(&["t"]).contains(
+            "\n\n  findings: none (looked at: 1 block, 50 blocks of the TOAST relation, 2\n    indexes, settings)\n"
+        ),
+        "{}",
+        shown(&["t"])
+    );
+    assert!(
+        shown(&["t", "--source", "functions"])
+            .contains("  findings: none (looked at: without pages, 2 indexes, settings)\n"),
+        "{}",
+        shown(&["t", "--source", "functions"])
+    );
+    // what a sample was asked of is what is looked at
+    let text = shown(&["t", "--sample", "1 block"]);
+    assert!(text.contains("\n\n  findings: none (looked at: 1 block, settings)\n"), "{text}");
+    for other in ["view", "pg_catalog.pg_proc"] {
+        assert_eq!(relation(&database, &[other])["findings"], Value::Null, "{other}");
+    }
+}
+
+#[test]
+fn on_every_major() {
+    for major in server::available_majors() {
+        if major == server::shared().major() {
+            continue;
+        }
+        let server = Server::start(&Options::major(major));
+        let database = server.create_database("findings");
+        database.psql("CREATE EXTENSION pageinspect");
+        database.psql(NOISE);
+        database.psql(
+            "CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz, gone text);
+             INSERT INTO t SELECT i, noise(i, 3000) || noise(i, 3000), noise(-i, 800) FROM generate_series(1, 2000) i",
+        );
+        clean(&database, "t");
+        database.psql("ALTER TABLE t DROP gone");
+        mended(&database, "t", "dropped-column");
+        database.psql("DELETE FROM t WHERE id % 2 = 0");
+        let found = findings(&database, "t");
+        assert_eq!(codes(&found), ["dead-rows"], "{found:#?}");
+        act(&database, found[0]["command"].as_str().unwrap());
+        mended(&database, "t", "free-space");
+    }
+}
