@@ -11,6 +11,7 @@ use crate::server::about::{Pageinspect, Server};
 use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
 use crate::server::sink::{Failed, Kind};
+use crate::server::sql::quote_identifier;
 
 /// Why there is no advice.
 #[derive(Debug, thiserror::Error)]
@@ -26,13 +27,13 @@ pub enum AdviseError {
     Column(#[from] ColumnError),
     #[error(transparent)]
     Candidate(#[from] CandidateError),
-    /// Pages cannot be read.
-    #[error("{relation}: pages cannot be read: {why}\nHINT:  {hint}")]
-    NoPages {
+    /// The relation's values cannot be read at all.
+    #[error("{relation}: {why}\nHINT:  {hint}")]
+    NoRows {
         relation: String,
         why: String,
         /// What would help.
-        hint: &'static str,
+        hint: String,
     },
     /// `--exact` where nothing can be written.
     #[error(
@@ -72,25 +73,111 @@ impl Advisor {
         self.connection.client()
     }
 
-    pub(super) fn pageinspect(&self, relation: &Relation) -> Result<&Pageinspect, AdviseError> {
-        let refused = |why: String, hint| AdviseError::NoPages {
-            relation: relation.display_name(),
-            why,
-            hint,
-        };
-        if !relation.is_heap {
-            let why = format!("the table's access method is {}, not heap", relation.access_method);
-            return Err(refused(why, "Only heap tables have TOAST settings."));
-        }
+    /// Why pages cannot be read, with what would help if that is in this user's power.
+    pub(super) fn why_no_pages(&self) -> Option<(&'static str, Option<&'static str>)> {
         if !self.server.superuser {
-            let hint = "Connect as a superuser, or advise on a restored backup.";
-            return Err(refused("pageinspect needs a superuser".into(), hint));
+            return Some(("pageinspect needs a superuser", None));
         }
-        self.server.pageinspect.as_ref().ok_or_else(|| {
-            refused(
-                "the extension pageinspect is not installed in this database".into(),
-                "CREATE EXTENSION pageinspect;",
-            )
-        })
+        let hint =
+            "CREATE EXTENSION pageinspect; lets toastctl read pages, without a temporary table.";
+        let why = "the extension pageinspect is not installed in this database";
+        self.server.pageinspect.is_none().then_some((why, Some(hint)))
     }
+
+    fn heap(relation: &Relation) -> Result<(), AdviseError> {
+        if relation.is_heap {
+            return Ok(());
+        }
+        let why = format!("the table's access method is {}, not heap", relation.access_method);
+        Err(refused(relation, why, "Only heap tables have TOAST settings."))
+    }
+
+    /// How pages of a relation are read, for what nothing else tells.
+    pub(super) fn pageinspect(&self, relation: &Relation) -> Result<&Pageinspect, AdviseError> {
+        Advisor::heap(relation)?;
+        match (self.why_no_pages(), &self.server.pageinspect) {
+            (None, Some(pageinspect)) => Ok(pageinspect),
+            (why, _) => {
+                let (why, hint) = why.unwrap_or_default();
+                let hint = match hint {
+                    Some(_) => "CREATE EXTENSION pageinspect;",
+                    None => "Connect as a superuser, or to a restored backup.",
+                };
+                Err(refused(relation, format!("pages cannot be read: {why}"), hint))
+            }
+        }
+    }
+
+    /// How the sample of a relation is read.
+    pub(super) async fn access(&self, relation: &Relation) -> Result<Access<'_>, AdviseError> {
+        let refused = |why: String, hint: String| refused(relation, why, &hint);
+        Advisor::heap(relation)?;
+        let why = match (self.why_no_pages(), &self.server.pageinspect) {
+            (None, Some(pageinspect)) => return Ok(Access::Pages(pageinspect)),
+            (why, _) => why.map_or("", |(why, _)| why),
+        };
+        if relation.row_security {
+            let why = "row security hides rows from this user, so that no sample stands for all";
+            let hint = "Run as the owner or a role with BYPASSRLS.";
+            return Err(refused(why.into(), hint.into()));
+        }
+        let no_copies = |what: String| format!("pages cannot be read: {why}; and {what}");
+        if self.server.in_recovery {
+            let what = "a standby has no temporary tables, in which values are compressed for the \
+                        advice otherwise";
+            let hint = "Connect to the primary, or as a superuser where pageinspect is installed.";
+            return Err(refused(no_copies(what.into()), hint.into()));
+        }
+        let ask = async || temporary(self.client()).await;
+        let (user, allowed) = self
+            .connection
+            .reading(ask)
+            .await
+            .map_err(|error| AdviseError::Live { relation: relation.display_name(), error })?;
+        if !allowed {
+            let database = &self.server.database;
+            let what = format!(
+                "user \"{user}\" may not make temporary tables, in which values are compressed for \
+                 the advice otherwise"
+            );
+            let hint = format!(
+                "GRANT TEMPORARY ON DATABASE {} TO {};",
+                quote_identifier(database),
+                quote_identifier(&user)
+            );
+            return Err(refused(no_copies(what), hint));
+        }
+        Ok(Access::Functions)
+    }
+}
+
+fn refused(relation: &Relation, why: String, hint: &str) -> AdviseError {
+    AdviseError::NoRows { relation: relation.display_name(), why, hint: hint.to_owned() }
+}
+
+/// How rows are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Access<'a> {
+    Pages(&'a Pageinspect),
+    /// By SQL functions, the server compressing the sample.
+    Functions,
+}
+
+impl Access<'_> {
+    /// As reports name it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Access::Pages(_) => "pageinspect",
+            Access::Functions => "functions",
+        }
+    }
+}
+
+/// The user, and whether it may make temporary tables in this database.
+async fn temporary(client: &Client) -> Result<(String, bool), LiveError> {
+    let sql = "SELECT current_user::pg_catalog.text, pg_catalog.has_database_privilege(\
+                   pg_catalog.current_database(), 'TEMPORARY')";
+    let rows = client.query_typed(sql, &[]).await?;
+    let row = rows.first().ok_or_else(|| LiveError::Unexpected("no row about the user".into()))?;
+    Ok((row.try_get(0)?, row.try_get(1)?))
 }

@@ -2,10 +2,11 @@
 
 use super::estimate::{Figure, Figures};
 use super::result::Files;
-use crate::disk::desc::Storage;
+use crate::disk::desc::{Length, Storage};
 use crate::disk::layout::PageSize;
 use crate::model::pages::{MIN_GAIN, least_gain};
 use crate::model::settings::Settings;
+use crate::server::catalog::Relation;
 
 /// Growth, as a part, from which on it is told.
 const TOLD: f64 = 0.1;
@@ -78,6 +79,25 @@ pub(super) fn of(
         caveats.push("values written later are not compressed, however well they could be".into());
     }
     caveats
+}
+
+/// What is not known of a relation whose pages were not read.
+pub(super) fn without_pages(relation: &Relation) -> String {
+    let columns = &relation.desc.attributes;
+    let mut unseen = vec!["dead rows", "free space"];
+    if columns.iter().any(|column| !column.dropped && column.missing.is_some()) {
+        unseen.push("whether a value that equals its column's default stands in the row");
+    }
+    if columns.iter().any(|column| column.dropped && column.length == Length::Varlena) {
+        unseen.push("what values of dropped columns take in the TOAST relation");
+    }
+    let last = unseen.pop().unwrap_or_default();
+    format!(
+        "Pages were not read, but rows by SQL functions, and the server compressed them in a \
+         temporary table. Sizes of today are those of the rows as their values are stored; not seen \
+         are {} and {last}.",
+        unseen.join(", ")
+    )
 }
 
 #[cfg(test)]

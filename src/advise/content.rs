@@ -195,7 +195,37 @@ fn row<'p>(
     Ok(row)
 }
 
+impl SampledRow<'static> {
+    /// A row of these values, whose content is not at hand: what compression makes of them is to be learned.
+    pub(super) fn told(
+        ctid: ItemPointer,
+        values: Vec<Incoming>,
+        tuple_length: u32,
+    ) -> SampledRow<'static> {
+        let told = |value: &Incoming| {
+            let mut known = Known::default();
+            match *value {
+                Incoming::Compressed { size, method: Some(method), .. } => {
+                    known.learn(method, Some(size));
+                }
+                Incoming::Kept { stored, method: Some(method), .. } => {
+                    known.learn(method, Some(stored.saturating_add(VARLENA_HEADER_SIZE)));
+                }
+                _ => {}
+            }
+            Value { content: Content::None, known, pointer: None }
+        };
+        let told = values.iter().map(told).collect();
+        SampledRow { ctid, facts: SampleRow { values, tuple_length }, values: told }
+    }
+}
+
 impl<'p> SampledRow<'p> {
+    /// Whether the size of a column's value, compressed by this method, is known.
+    pub(super) fn knows(&self, column: usize, method: Method) -> bool {
+        self.values.get(column).is_some_and(|value| value.known.has(method))
+    }
+
     /// The pointer of a value out of line of which a size with one of `methods` is not yet known, or
     /// the content is wanted.
     pub fn must_fetch(

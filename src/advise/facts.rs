@@ -3,6 +3,7 @@
 use tokio_postgres::types::Type;
 
 use super::statements::{Statement, Statements};
+use super::workload::Counted;
 use crate::codec::Method;
 use crate::server::LiveError;
 use crate::server::about::Compression;
@@ -10,8 +11,8 @@ use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 use crate::server::sql::{quote_literal, quote_qualified};
 
-/// Rows read and written from which on the statistics tell something.
-const LEAST_ACTIVITY: f64 = 1000.0;
+/// Buffers from which on the statistics tell something.
+const LEAST_BUFFERS: f64 = 1000.0;
 /// What the view shows in place of the text of another user's statement.
 const HIDDEN: &str = "<insufficient privilege>";
 
@@ -25,11 +26,8 @@ pub struct TableFacts {
     pub fillfactor: u8,
     /// The table's `toast_tuple_target`, if it is set.
     pub target: Option<u32>,
-    /// Rows read for each row updated or inserted beyond those that are there now (the load), if
-    /// the statistics tell.
-    pub reads_per_write: Option<f64>,
-    /// The part of the rows read that sequential scans read, if the statistics tell.
-    pub scanned: Option<f64>,
+    /// What was read and written, as the statistics have it.
+    pub counted: Counted,
     /// Part of the TOAST relation's buffers that were found in shared buffers, if any were needed.
     pub toast_hit_part: Option<f64>,
     /// Live rows, as the statistics have them.
@@ -42,8 +40,7 @@ pub struct TableFacts {
 pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, LiveError> {
     let row = client
         .query_typed(
-            "SELECT (coalesce(t.seq_tup_read, 0) + coalesce(t.idx_tup_fetch, 0)) \
-                        ::pg_catalog.float8, \
+            "SELECT (coalesce(t.idx_tup_fetch, 0))::pg_catalog.float8, \
                     (coalesce(t.n_tup_upd, 0) \
                         + greatest(coalesce(t.n_tup_ins - t.n_live_tup, 0), 0)) \
                         ::pg_catalog.float8, \
@@ -60,9 +57,9 @@ pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, Liv
         .pop()
         .ok_or_else(|| LiveError::Unexpected("no row about the table".into()))?;
     let compression = Compression::ask(client).await?;
-    let (reads, writes): (f64, f64) = (row.try_get(0)?, row.try_get(1)?);
     let (hit, read): (f64, f64) = (row.try_get(2)?, row.try_get(3)?);
-    let scanned: f64 = row.try_get(5)?;
+    let counted =
+        Counted { by_index: row.try_get(0)?, scanned: row.try_get(5)?, written: row.try_get(1)? };
     let option = |name: &str| {
         relation.options.iter().find_map(|option| {
             option.strip_prefix(name)?.strip_prefix('=')?.trim().parse::<u32>().ok()
@@ -73,10 +70,9 @@ pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, Liv
         default_method: compression.default,
         fillfactor: option("fillfactor").and_then(|f| u8::try_from(f).ok()).unwrap_or(100),
         target: option("toast_tuple_target"),
-        reads_per_write: (reads + writes >= LEAST_ACTIVITY).then(|| reads / writes.max(1.0)),
-        toast_hit_part: (hit + read >= LEAST_ACTIVITY).then(|| hit / (hit + read)),
+        counted,
+        toast_hit_part: (hit + read >= LEAST_BUFFERS).then(|| hit / (hit + read)),
         live_rows: row.try_get(4)?,
-        scanned: (reads >= LEAST_ACTIVITY).then(|| scanned / reads),
         statements: statements(client, relation).await?,
     })
 }

@@ -10,11 +10,14 @@
 //!   it comes true.
 //! * [`request`]: what is asked; [`report`]: the report made of all that; [`result`]: its type.
 //! * [`run`]: the tables of a server in turn; [`advisor`]: over which connection; `table`: one of them;
-//!   `plan`: how much of it is read; `reading`: its sample; [`facts`], [`fetch`]: what the server is asked for.
+//!   `plan`: how much of it is read; `probe`: what a few blocks tell beforehand; `reading`: the sample; `on_server`:
+//!   what the server makes of it; [`facts`], [`fetch`]: what the server is asked for.
+//! * `asked`: rows of which SQL functions tell forms and sizes, where pages are out of reach.
 //!
 //! All but the last item's modules are pure.
 
 pub mod advisor;
+mod asked;
 pub mod candidate;
 mod caveats;
 pub mod commands;
@@ -23,8 +26,10 @@ pub mod estimate;
 pub mod explain;
 pub mod facts;
 pub mod fetch;
+mod on_server;
 mod plan;
 pub mod pluggable;
+mod probe;
 mod reading;
 mod reasons;
 pub mod recommend;

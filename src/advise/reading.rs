@@ -1,6 +1,6 @@
 //! Reading a sample: blocks, values out of line, and what compression makes of them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,70 +8,53 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::advisor::{AdviseError, Advisor};
+use super::asked;
 use super::content::{SampledRow, rows_of_page};
 use super::fetch;
 use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
 use super::tally::Tally;
-use super::variant::{self, ColumnError, Variants};
+use super::variant::{TODAY, Variants};
 use crate::codec::datum;
-use crate::disk::BlockNumber;
+use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::sample::Sample;
 use crate::model::toast::Incoming;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::pages::{PageReader, Pages};
+use crate::server::sampled::{AskedRow, RowReader};
 use crate::server::trial::Trial;
 
 /// Bytes fetched from the TOAST relation at a time; a single value may be longer.
 const FETCH_BYTES: u64 = 8 << 20;
 /// Values fetched at a time.
 const FETCH_VALUES: usize = 2000;
-/// Blocks read beforehand to learn what the columns hold.
-const PROBE_BLOCKS: u32 = 16;
+/// Rows asked for at a time.
+const ASKED_ROWS: usize = 2000;
 
-/// What a few blocks tell of the columns.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Probe {
-    blocks: f64,
-    /// Stored bytes of each column.
-    stored: Vec<f64>,
-    /// Raw bytes of each column.
-    raw: Vec<f64>,
+/// Where a sample's rows come from.
+pub(super) enum Source<'a> {
+    Pages(PageReader),
+    Functions(RowReader<'a>),
 }
 
-/// Without `--column`: those that hold at least this part of the bytes.
-const LEAST_SHARE: f64 = 0.1;
-
-impl Probe {
-    pub(super) fn bytes_per_block(&self, columns: &[usize]) -> f64 {
-        let sum: f64 = columns.iter().filter_map(|&column| self.raw.get(column)).sum();
-        if self.blocks > 0.0 { sum / self.blocks } else { 0.0 }
-    }
-
-    pub(super) fn biggest(&self, relation: &Relation) -> Result<Vec<usize>, ColumnError> {
-        let toastable = variant::toastable_columns(relation)?;
-        let bytes = |column: usize| self.stored.get(column).copied().unwrap_or(0.0);
-        let total: f64 = self.stored.iter().sum();
-        let mut columns: Vec<usize> =
-            toastable.iter().copied().filter(|&c| bytes(c) >= total * LEAST_SHARE).collect();
-        columns.sort_by(|&a, &b| bytes(b).total_cmp(&bytes(a)));
-        if columns.is_empty() {
-            columns.extend(toastable.first());
-        }
-        Ok(columns)
-    }
+/// What was read of some blocks.
+pub(super) enum Read {
+    Pages(Pages),
+    /// The addresses of each block's rows, for which the server is asked then.
+    Addresses(Vec<Vec<ItemPointer>>),
 }
 
 /// Reads the sample of one relation.
 pub(super) struct Reading<'a> {
     pub(super) advisor: &'a Advisor,
     pub(super) relation: &'a Relation,
-    pub(super) reader: PageReader,
+    pub(super) source: Source<'a>,
     pub(super) compressor: datum::Compressor,
     /// In the order of the variants, where the server is to compress the sample.
     pub(super) trials: Vec<Trial>,
+    /// Those of other columns whose values a row's new form hangs on too, as they are needed.
+    pub(super) besides: BTreeMap<usize, Trial>,
     pub(super) problems: Problems,
     pub(super) done: Done,
     pub(super) fetched_bytes: u64,
@@ -80,19 +63,20 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn live(&self, error: LiveError) -> AdviseError {
+    pub(super) fn live(&self, error: LiveError) -> AdviseError {
         AdviseError::Live { relation: self.relation.display_name(), error }
     }
 
-    async fn read(&mut self, blocks: &[BlockNumber]) -> Result<Pages, AdviseError> {
-        self.reader
-            .read(blocks)
-            .await
-            .map_err(|error| AdviseError::Live { relation: self.relation.display_name(), error })
+    pub(super) async fn read(&mut self, blocks: &[BlockNumber]) -> Result<Read, AdviseError> {
+        let read = match &mut self.source {
+            Source::Pages(reader) => reader.read(blocks).await.map(Read::Pages),
+            Source::Functions(reader) => reader.addresses(blocks).await.map(Read::Addresses),
+        };
+        read.map_err(|error| self.live(error))
     }
 
     /// The live rows of each page.
-    fn rows<'p>(&mut self, pages: &'p Pages) -> Vec<Vec<SampledRow<'p>>> {
+    pub(super) fn rows<'p>(&mut self, pages: &'p Pages) -> Vec<Vec<SampledRow<'p>>> {
         let name = self.relation.display_name();
         let mut out = Vec::new();
         for (block, bytes) in pages.iter() {
@@ -112,33 +96,59 @@ impl Reading<'_> {
         out
     }
 
-    /// What the columns hold, from a few blocks.
-    pub(super) async fn probe(&mut self, total: u32) -> Result<Probe, AdviseError> {
-        let columns = self.relation.desc.attributes.len();
-        let mut probe = Probe { blocks: 0.0, stored: vec![0.0; columns], raw: vec![0.0; columns] };
-        let sample = Sample::new(total, PROBE_BLOCKS, self.advisor.options.seed);
-        let blocks: Vec<BlockNumber> = sample.collect();
-        if blocks.is_empty() {
-            return Ok(probe);
+    /// The reader where pages are out of reach.
+    pub(super) fn by_functions(&self) -> Option<&RowReader<'_>> {
+        match &self.source {
+            Source::Pages(_) => None,
+            Source::Functions(reader) => Some(reader),
         }
-        let pages = self.read(&blocks).await?;
-        for rows in self.rows(&pages) {
-            probe.blocks += 1.0;
-            for row in &rows {
-                for (index, value) in row.facts.values.iter().enumerate() {
-                    let (stored, raw) = sizes(*value);
-                    if let Some(sum) = probe.stored.get_mut(index) {
-                        *sum += stored;
-                    }
-                    if let Some(sum) = probe.raw.get_mut(index) {
-                        *sum += raw;
-                    }
-                }
-            }
+    }
+
+    /// Blocks of the relation.
+    pub(super) async fn block_count(&self) -> Result<u32, AdviseError> {
+        let count = match &self.source {
+            Source::Pages(reader) => reader.block_count().await,
+            Source::Functions(reader) => reader.block_count().await,
+        };
+        count.map_err(|error| self.live(error))
+    }
+
+    /// The rows at these addresses, as SQL functions tell them.
+    pub(super) async fn asked(
+        &self,
+        items: &[ItemPointer],
+        weighed: &[usize],
+        whole: bool,
+    ) -> Result<Vec<AskedRow>, AdviseError> {
+        let mut rows = Vec::with_capacity(items.len());
+        let Some(reader) = self.by_functions() else { return Ok(rows) };
+        for some in items.chunks(ASKED_ROWS) {
+            let asked = reader.rows(some, weighed, whole).await;
+            rows.extend(asked.map_err(|error| self.live(error))?);
         }
-        // They are read again with the sample.
-        self.problems = Problems::default();
-        Ok(probe)
+        Ok(rows)
+    }
+
+    /// As [`Reading::asked`], of each block, as rows of a sample.
+    async fn told(
+        &self,
+        found: &[Vec<ItemPointer>],
+        variants: &[Variants],
+    ) -> Result<Vec<Vec<SampledRow<'static>>>, AdviseError> {
+        let Some(table) = variants.first().and_then(|v| Some(&v.all.get(TODAY)?.table)) else {
+            return Ok(Vec::new());
+        };
+        let weighed: Vec<usize> = variants.iter().map(|v| v.column).collect();
+        let desc = &self.relation.desc;
+        let whole = desc.attributes.iter().any(|column| column.dropped);
+        let asked = self.asked(&found.concat(), &weighed, whole).await?;
+        let rows: HashMap<ItemPointer, &AskedRow> =
+            asked.iter().map(|row| (row.ctid, row)).collect();
+        let block = |items: &Vec<ItemPointer>| {
+            let rows = items.iter().filter_map(|ctid| rows.get(ctid));
+            rows.map(|row| asked::row(row, desc, table)).collect()
+        };
+        Ok(found.iter().map(block).collect())
     }
 
     /// Reads the sample and adds it up, for each column.
@@ -162,26 +172,31 @@ impl Reading<'_> {
                 break;
             }
             batch.sort_unstable();
-            let read = self.read(&batch).await?;
-            let mut pages = self.rows(&read);
-            let live: Vec<usize> = pages.iter().map(Vec::len).collect();
-            if plan.fraction < 1.0 {
-                for rows in &mut pages {
-                    let keep =
-                        ((rows.len() as f64 * plan.fraction).ceil() as usize).min(rows.len());
-                    let kept: HashSet<usize> =
-                        rand::seq::index::sample(&mut rng, rows.len(), keep).into_iter().collect();
-                    let mut index = 0;
-                    rows.retain(|_| {
-                        index += 1;
-                        kept.contains(&(index - 1))
-                    });
+            let pages_read;
+            let (mut pages, live) = match self.read(&batch).await? {
+                Read::Pages(read) => {
+                    pages_read = read;
+                    let mut pages = self.rows(&pages_read);
+                    let live: Vec<usize> = pages.iter().map(Vec::len).collect();
+                    pages.iter_mut().for_each(|rows| keep(rows, plan.fraction, &mut rng));
+                    (pages, live)
                 }
-            }
+                Read::Addresses(mut found) => {
+                    let live: Vec<usize> = found.iter().map(Vec::len).collect();
+                    found.iter_mut().for_each(|rows| keep(rows, plan.fraction, &mut rng));
+                    (self.told(&found, variants).await?, live)
+                }
+            };
             for (at, v) in variants.iter().enumerate() {
                 match self.trials.get(at).cloned() {
                     Some(trial) => self.compress_on_server(&mut pages, v, &trial).await?,
                     None => self.fetch(&mut pages, v).await?,
+                }
+            }
+            if self.by_functions().is_some() {
+                for v in variants {
+                    self.compress_besides(&mut pages, v).await?;
+                    self.fetched_bytes += out_of_line(&pages, v.column);
                 }
             }
             for (rows, live) in pages.iter_mut().zip(live) {
@@ -278,33 +293,35 @@ impl Reading<'_> {
         }
         Ok(())
     }
+}
 
-    /// Lets the server compress the column's values.
-    async fn compress_on_server(
-        &mut self,
-        pages: &mut [Vec<SampledRow<'_>>],
-        v: &Variants,
-        trial: &Trial,
-    ) -> Result<(), AdviseError> {
-        for rows in pages {
-            let items: Vec<_> = rows.iter().map(|row| row.ctid).collect();
-            let sizes = trial
-                .compress(self.advisor.client(), &items)
-                .await
-                .map_err(|error| self.live(error))?;
-            for row in rows.iter_mut() {
-                let Some(sizes) = sizes.get(&row.ctid) else { continue };
-                for &method in &v.methods {
-                    row.learn(v.column, method, sizes.get(method));
-                }
-            }
-        }
-        Ok(())
+/// Leaves a part of a list, at random.
+fn keep<T>(list: &mut Vec<T>, fraction: f64, rng: &mut ChaCha8Rng) {
+    if fraction >= 1.0 {
+        return;
     }
+    let count = ((list.len() as f64 * fraction).ceil() as usize).min(list.len());
+    let kept: HashSet<usize> =
+        rand::seq::index::sample(rng, list.len(), count).into_iter().collect();
+    let mut index = 0;
+    list.retain(|_| {
+        index += 1;
+        kept.contains(&(index - 1))
+    });
+}
+
+/// Bytes of a column's values out of line.
+fn out_of_line(pages: &[Vec<SampledRow<'_>>], column: usize) -> u64 {
+    let values = pages.iter().flatten().filter_map(|row| row.facts.values.get(column));
+    let bytes = values.map(|value| match value {
+        Incoming::Kept { stored, .. } => u64::from(*stored),
+        _ => 0,
+    });
+    bytes.sum()
 }
 
 /// Stored and raw bytes.
-fn sizes(value: Incoming) -> (f64, f64) {
+pub(super) fn sizes(value: Incoming) -> (f64, f64) {
     let (stored, raw) = match value {
         Incoming::Null => (0, 0),
         Incoming::Fixed { size } | Incoming::Opaque { size } => (size, size),

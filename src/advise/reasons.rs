@@ -1,7 +1,7 @@
 //! Why a candidate is recommended, in sentences.
 
 use super::recommend::{Entry, Recommendation};
-use super::workload::{Optimize, Workload, WorkloadSource};
+use super::workload::{Bound, Optimize, Workload, WorkloadSource};
 use crate::model::estimate::Estimate;
 
 /// `12 % less size`.
@@ -31,7 +31,14 @@ pub(super) fn reasons(
             let source: String = match workload.source {
                 WorkloadSource::Assumed => "assumed: the workload is not known".into(),
                 WorkloadSource::Given => "as given".into(),
-                WorkloadSource::Statistics => "as pg_stat_user_tables counted".into(),
+                WorkloadSource::Statistics(Bound::Least) => {
+                    "at least, by the rows read through indexes that pg_stat_user_tables counted".into()
+                }
+                WorkloadSource::Statistics(Bound::Most) => {
+                    "by all rows read and written that pg_stat_user_tables counted, those of toastctl \
+                     among them"
+                        .into()
+                }
                 WorkloadSource::Statements(1) => statement_source("one statement"),
                 WorkloadSource::Statements(n) => statement_source(&format!("{n} statements")),
             };
@@ -43,7 +50,7 @@ pub(super) fn reasons(
                  ({}); time is weighted for {ratio} {reads} per write ({source}).",
                 workload.scan_weight() / 0.5 * 100.0,
                 match workload.scanned {
-                    Some(_) => "by the rows that sequential scans read",
+                    Some(_) => "at most, by the rows that sequential scans read",
                     None => "assumed",
                 }
             )
@@ -136,7 +143,7 @@ mod tests {
         let names = ["today".to_owned(), "extended lz4".to_owned()];
         let workload = Workload {
             reads_per_write: Some(100.0),
-            source: WorkloadSource::Statistics,
+            source: WorkloadSource::Statistics(Bound::Least),
             scanned: Some(0.5),
         };
         let chosen = Recommendation { choice: 1, best: Some(1) };
@@ -145,8 +152,8 @@ mod tests {
         let texts = Workload { source: WorkloadSource::Statements(3), ..workload };
         let none = Recommendation { choice: 0, best: None };
         let r = reasons(&entries[..1], &names[..1], none, Optimize::Balanced, &texts);
-        insta::assert_snapshot!(r, @"Leave it as it is: no candidate is better. Size and time count equally, and scans that do not need the column 20 % as much (by the rows that sequential scans read); time is weighted for 100 reads per write (guessed from 3 statements in pg_stat_statements whose text names table and column, by the rows returned and changed; what aggregates looked at is not among them).");
+        insta::assert_snapshot!(r, @"Leave it as it is: no candidate is better. Size and time count equally, and scans that do not need the column 20 % as much (at most, by the rows that sequential scans read); time is weighted for 100 reads per write (guessed from 3 statements in pg_stat_statements whose text names table and column, by the rows returned and changed; what aggregates looked at is not among them).");
         let r = reasons(&entries[..1], &names[..1], none, Optimize::Balanced, &workload);
-        insta::assert_snapshot!(r, @"Leave it as it is: no candidate is better. Size and time count equally, and scans that do not need the column 20 % as much (by the rows that sequential scans read); time is weighted for 100 reads per write (as pg_stat_user_tables counted).");
+        insta::assert_snapshot!(r, @"Leave it as it is: no candidate is better. Size and time count equally, and scans that do not need the column 20 % as much (at most, by the rows that sequential scans read); time is weighted for 100 reads per write (at least, by the rows read through indexes that pg_stat_user_tables counted).");
     }
 }

@@ -56,6 +56,10 @@ pub struct Gathered<'a> {
     pub options: &'a Options,
     /// The page size.
     pub page: PageSize,
+    /// How rows were read: `pageinspect` or `functions`.
+    pub(super) source: &'static str,
+    /// Whether the server compressed the sample.
+    pub(super) on_server: bool,
 }
 
 /// A variant that is reported.
@@ -146,7 +150,8 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             }),
             seed: options.seed,
             complete,
-            exact: options.exact,
+            exact: gathered.on_server,
+            source: gathered.source,
         },
         files: gathered.files,
         optimize: optimize_name(options.optimize),
@@ -197,16 +202,17 @@ fn statements_verdict(gathered: &Gathered<'_>) -> Verdict {
 
 /// What is given, else what statements tell of the column, else what is counted of the table.
 fn workload(gathered: &Gathered<'_>, verdict: &Verdict) -> Workload {
+    let counted = &gathered.facts.counted;
     let (reads_per_write, source) =
-        match (gathered.options.reads_per_write, verdict, gathered.facts.reads_per_write) {
+        match (gathered.options.reads_per_write, verdict, counted.reads_per_write()) {
             (Some(given), ..) => (Some(given), WorkloadSource::Given),
             (None, Verdict::Told { reads, writes, statements }, _) => {
                 (Some(reads / writes.max(1.0)), WorkloadSource::Statements(*statements))
             }
-            (None, _, Some(counted)) => (Some(counted), WorkloadSource::Statistics),
+            (None, _, Some((ratio, bound))) => (Some(ratio), WorkloadSource::Statistics(bound)),
             (None, ..) => (None, WorkloadSource::Assumed),
         };
-    Workload { reads_per_write, source, scanned: gathered.facts.scanned }
+    Workload { reads_per_write, source, scanned: counted.scanned_part() }
 }
 
 /// Why `pg_stat_statements`, though there, is not used.
@@ -274,6 +280,9 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
          compacted (retoast --compact) or written anew (VACUUM FULL, pg_repack)."
             .to_owned(),
     );
+    if gathered.source == "functions" {
+        notes.push(caveats::without_pages(gathered.relation));
+    }
     if shown.get(PRESENT).is_some_and(|s| s.name.ends_with("(as set)")) {
         notes.push(
             "Some values are not stored as the column's settings would store them today: the settings \

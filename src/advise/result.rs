@@ -77,6 +77,8 @@ pub struct SampleReport {
     pub complete: bool,
     /// Whether the server compressed the sample.
     pub exact: bool,
+    /// How rows were read: `pageinspect`, or `functions` (of SQL).
+    pub source: &'static str,
 }
 
 /// Sizes of files.

@@ -27,7 +27,8 @@ pub(crate) async fn tables(
     let connections = slice::from_ref(&advisor.connection);
     let advice =
         async |relation: &Relation, columns: &[String]| advisor.relation(relation, columns).await;
-    until(interrupt, connections, all(advisor, tables, advice, output)).await
+    until(interrupt, connections, all(advisor, tables, advice, advisor.why_no_pages(), output))
+        .await
 }
 
 /// As [`tables`], but explains what today's storage costs.
@@ -44,14 +45,16 @@ pub(crate) async fn explained(
     let explanation = async |relation: &Relation, columns: &[String]| {
         advisor.explain(relation, columns).await.map(|one| vec![one])
     };
-    until(interrupt, connections, all(advisor, tables, explanation, output)).await
+    until(interrupt, connections, all(advisor, tables, explanation, None, output)).await
 }
 
-/// What `one` makes of each table and the columns that are asked for.
+/// What `one` makes of each table and the columns that are asked for; `by_functions`: why rows are read by SQL
+/// functions, if they are, and what would help, as the first table is told.
 async fn all<R>(
     advisor: &Advisor,
     tables: &[String],
     one: impl AsyncFn(&Relation, &[String]) -> Result<Vec<R>, AdviseError>,
+    mut by_functions: Option<(&str, Option<&str>)>,
     output: &mut dyn Sink<R>,
 ) -> Result<(), RunError> {
     let connection = &advisor.connection;
@@ -107,6 +110,9 @@ async fn all<R>(
             }
         };
         fitting += 1;
+        if let Some(by_functions) = by_functions.take() {
+            explain_functions(by_functions, output);
+        }
         match one(&relation, &columns).await {
             Ok(reports) => {
                 for report in reports {
@@ -125,6 +131,14 @@ async fn all<R>(
         return Err(Failed::new(Kind::Usage, format!("no table that is named has {what}")).into());
     }
     Ok(())
+}
+
+/// Says that rows are read by SQL functions, and why.
+fn explain_functions<R>((why, hint): (&str, Option<&str>), output: &mut dyn Sink<R>) {
+    output.notice(&format!("notice: using SQL functions and a temporary table: {why}"));
+    if let Some(hint) = hint {
+        output.notice(&format!("HINT:  {hint}"));
+    }
 }
 
 /// One table without advice keeps nobody from hearing about the others.
@@ -155,11 +169,11 @@ async fn refused<R>(
             go_on(at(advisor, place, relation.oid, error).await, output)
         }
         AdviseError::Column(_) => go_on(Failed::new(Kind::Usage, message), output),
-        AdviseError::NoPages { .. } if !relation.is_heap => {
+        AdviseError::NoRows { .. } if !relation.is_heap || relation.row_security => {
             go_on(Failed::new(Kind::Incomplete, message), output)
         }
         AdviseError::Candidate(_) => Err(Failed::new(Kind::Usage, message).into()),
-        AdviseError::NoPages { .. } | AdviseError::ExactOnStandby => {
+        AdviseError::NoRows { .. } | AdviseError::ExactOnStandby => {
             Err(Failed::new(Kind::Incomplete, message).into())
         }
     }

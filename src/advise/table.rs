@@ -1,13 +1,14 @@
 //! The advice on one table: its sample read, added up and turned into reports.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::advisor::{AdviseError, Advisor};
+use super::advisor::{Access, AdviseError, Advisor};
 use super::candidate::Abilities;
 use super::facts;
 use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
-use super::reading::Reading;
+use super::reading::{Reading, Source};
 use super::report::{Gathered, report};
 use super::request::Options;
 use super::result::{Files, Report};
@@ -15,11 +16,12 @@ use super::variant::{self, Variants};
 use crate::codec::datum;
 use crate::heap::problem::Problems;
 use crate::inspect::result::ServerReport;
-use crate::server::about::Pageinspect;
+use crate::model::visibility::Snapshot;
+use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::pages::PageReader;
+use crate::server::sampled::RowReader;
 use crate::server::snapshot;
-use crate::server::trial::Trial;
 
 impl Advisor {
     /// The named columns of one relation, or without any those that hold most, biggest first, each with its
@@ -29,22 +31,22 @@ impl Advisor {
         relation: &Relation,
         columns: &[String],
     ) -> Result<Vec<Report>, AdviseError> {
-        let pageinspect = self.pageinspect(relation)?;
+        let access = self.access(relation).await?;
         if self.options.exact && self.server.in_recovery {
             return Err(AdviseError::ExactOnStandby);
         }
-        let result = self.by_pages(relation, columns, pageinspect).await;
+        let result = self.read(relation, columns, access).await;
         // Temporary tables go with the transaction. If this fails the connection is gone, as the
         // next query will say.
         let _ = snapshot::abandon(self.client()).await;
         result
     }
 
-    async fn by_pages(
+    async fn read(
         &self,
         relation: &Relation,
         columns: &[String],
-        pageinspect: &Pageinspect,
+        access: Access<'_>,
     ) -> Result<Vec<Report>, AdviseError> {
         let name = relation.display_name();
         let live = |error| AdviseError::Live { relation: name.clone(), error };
@@ -52,36 +54,31 @@ impl Advisor {
         // a transaction of its own, for a statement of it may fail
         let ask = async || facts::ask(self.client(), relation).await;
         let facts = self.connection.reading(ask).await.map_err(live)?;
-        let moment = if self.options.exact {
+        // without its pages a value's content is not at hand
+        let on_server = self.options.exact || matches!(access, Access::Functions);
+        let moment = if on_server {
             snapshot::begin_writable(&self.connection).await
         } else {
             snapshot::begin(&self.connection).await
         }
         .map_err(live)?;
-        let reader = PageReader::new(
-            Arc::clone(&self.connection),
-            pageinspect,
-            self.server.page_size,
-            relation.quoted(),
-            moment.snapshot,
-        )
-        .await
-        .map_err(live)?;
         let mut run = Reading {
             advisor: self,
             relation,
-            reader,
+            source: self.source(relation, access, moment.snapshot).await.map_err(live)?,
             compressor: datum::Compressor::new(),
             trials: Vec::new(),
+            besides: BTreeMap::new(),
             problems: Problems::default(),
             done: Done::default(),
             fetched_bytes: 0,
             rows_examined: 0,
             pluggable: Vec::new(),
         };
-        let total = run.reader.block_count().await.map_err(live)?;
-        let probe = run.probe(total).await?;
+        let total = run.block_count().await?;
+        let mut probe = run.probe(total).await?;
         let columns = if named.is_empty() { probe.biggest(relation)? } else { named };
+        run.weigh(&mut probe, &columns).await?;
         let abilities = Abilities { lz4: facts.lz4, page: self.server.page_size };
         let mut variants = Vec::with_capacity(columns.len());
         for &column in &columns {
@@ -94,11 +91,9 @@ impl Advisor {
             )?);
         }
         let page = self.server.page_size;
-        if self.options.exact {
+        if on_server {
             for v in &variants {
-                let column = (v.column, v.name.as_str());
-                let trial = Trial::new(relation.quoted(), column, v.is_array, &v.methods, page);
-                trial.make(self.client()).await.map_err(live)?;
+                let trial = run.trial(v.column, &v.methods).await?;
                 run.trials.push(trial);
             }
         }
@@ -137,9 +132,31 @@ impl Advisor {
             problems: &run.problems,
             pluggable: &run.pluggable,
             options: &self.options,
-            page: self.server.page_size,
+            page,
+            source: access.name(),
+            on_server,
         };
         Ok(variants.iter().zip(&tallies).map(|(v, tally)| report(&gathered(tally, v))).collect())
+    }
+
+    /// Takes the relation's lock.
+    async fn source<'a>(
+        &self,
+        relation: &'a Relation,
+        access: Access<'_>,
+        snapshot: Snapshot,
+    ) -> Result<Source<'a>, LiveError> {
+        let connection = Arc::clone(&self.connection);
+        let page = self.server.page_size;
+        Ok(match access {
+            Access::Pages(pageinspect) => {
+                let name = relation.quoted();
+                Source::Pages(PageReader::new(connection, pageinspect, page, name, snapshot).await?)
+            }
+            Access::Functions => {
+                Source::Functions(RowReader::new(connection, &self.server, relation).await?)
+            }
+        })
     }
 }
 

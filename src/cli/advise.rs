@@ -54,7 +54,7 @@ pub struct AdviseArgs {
     pub seed: u64,
 
     /// Have the server compress the sample in a temporary table, in case its liblz4 differs from the
-    /// version that is imitated
+    /// version that is imitated; without pages it always does
     #[arg(long, help_heading = "Sample")]
     pub exact: bool,
 

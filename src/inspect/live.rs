@@ -102,6 +102,10 @@ impl Inspector {
             line_pointers_dead: None,
             ..report.heap
         };
+        if let Some(toast) = &mut report.toast {
+            let unplaced = groups.iter().filter(|group| group.unplaced).map(|group| group.count);
+            toast.unplaced_values = Some(unplaced.sum()).filter(|&values| values > 0);
+        }
         report.not_available = not_available;
         report.findings = self.findings(relation, None, &report).await?;
         Ok(report)
@@ -251,6 +255,7 @@ impl Inspector {
                 free_bytes: None,
                 values,
                 chunks,
+                unplaced_values: None,
                 values_estimate: None,
                 chunks_estimate: None,
                 orphans: None,

@@ -181,6 +181,7 @@ pub fn relation_file(
             free_bytes: Some(stats.tuples.free_bytes),
             values,
             chunks,
+            unplaced_values: None,
             values_estimate: None,
             chunks_estimate: None,
             orphans,

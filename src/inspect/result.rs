@@ -161,6 +161,9 @@ pub struct ToastReport {
     pub values: u64,
     /// Chunks that hold them.
     pub chunks: u64,
+    /// Values beside those that may be there or in their rows: without pages the server does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unplaced_values: Option<u64>,
     /// Values that the columns of all rows hold there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values_estimate: Option<WholeEstimate>,

@@ -185,11 +185,12 @@ fn one(
     };
     writeln!(
         out,
-        "{item}sample: {} of {}, {}{part}, {} read{}{}",
+        "{item}sample: {} of {}, {}{part}, {} read{}{}{}",
         sample.blocks,
         counted(sample.total_blocks, "block"),
         counted(sample.rows, "row"),
         size(sample.read_bytes),
+        if sample.source == "functions" { " by SQL functions" } else { "" },
         if sample.exact { ", compressed by the server" } else { "" },
         match sample.limit {
             Some(_) => "; --sample reads more",

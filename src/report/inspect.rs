@@ -275,8 +275,7 @@ fn toast_line(toast: &ToastReport) -> String {
             inspect_sample::count(values),
             inspect_sample::count(chunks)
         ),
-        _ if toast.values == 0 => "; no values".to_owned(),
-        _ => format!("; {} in {}", counted(toast.values, "value"), counted(toast.chunks, "chunk")),
+        _ => values_there(toast),
     });
     if let Some(orphans) = toast.orphans.filter(|orphans| orphans.values > 0) {
         line.push_str(&format!(
@@ -287,6 +286,17 @@ fn toast_line(toast: &ToastReport) -> String {
         ));
     }
     line
+}
+
+/// Values in the TOAST relation, and those of which that is not known.
+fn values_there(toast: &ToastReport) -> String {
+    let known = format!("{} in {}", counted(toast.values, "value"), counted(toast.chunks, "chunk"));
+    match (toast.values, toast.unplaced_values) {
+        (0, None) => "; no values".to_owned(),
+        (_, None) => format!("; {known}"),
+        (0, Some(open)) => format!("; up to {}, here or in their rows", counted(open, "value")),
+        (_, Some(open)) => format!("; {known}, and up to {open} more, here or in their rows"),
+    }
 }
 
 /// What each kind of custom pointer costs, unless that is told already.

@@ -9,7 +9,7 @@ use super::catalog::Relation;
 use super::chunks::parse_tid;
 use super::connect::Client;
 use super::plan;
-use super::probe::{Answer, Probe, Told};
+use super::probe::{Answer, Placement, Probe, Told};
 use crate::codec::Method;
 use crate::disk::ItemPointer;
 use crate::disk::desc::{Attribute, Length};
@@ -24,6 +24,8 @@ pub struct Group {
     pub value: StoredValue,
     /// How many.
     pub count: u64,
+    /// Whether it is open if they are out of line.
+    pub unplaced: bool,
 }
 
 /// Groups the values of all columns of a table by form and sizes, and counts its rows. Inside a
@@ -60,7 +62,9 @@ pub async fn groups(
         if first == Some(index) {
             live = live.saturating_add(count);
         }
-        groups.push(Group { index, value: probe.told(index, answer).value, count });
+        let told = probe.told(index, answer);
+        let unplaced = told.placement == Placement::Unknown;
+        groups.push(Group { index, value: told.value, count, unplaced });
     }
     Ok((live, groups))
 }
@@ -119,7 +123,7 @@ pub(crate) async fn rows(
     Ok(rows)
 }
 
-fn size(answer: Option<i32>) -> Option<u64> {
+pub(super) fn size(answer: Option<i32>) -> Option<u64> {
     answer.and_then(|size| u64::try_from(size).ok())
 }
 

@@ -14,7 +14,7 @@
 //! * [`trial`]: the temporary table in which the server compresses copies of values.
 //! * [`locks`]: who keeps a relation from being read.
 //! * [`sink`]: where a run over relations puts what it finds, and what its errors mean.
-//! * `probe`: what SQL functions tell of stored values; [`functions`]: asking them, where pages are out of
+//! * `probe`: what SQL functions tell of stored values; [`functions`], `sampled`: asking them, where pages are out of
 //!   reach.
 
 use connect::{Connection, StatementError, server_message};
@@ -32,6 +32,7 @@ pub mod pages;
 pub mod pattern;
 pub(crate) mod plan;
 pub(crate) mod probe;
+pub(crate) mod sampled;
 pub mod select;
 pub mod sink;
 pub mod snapshot;

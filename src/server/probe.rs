@@ -6,6 +6,10 @@
 //!   does not take, an uncompressed one too, unless its size tells;
 //! * for the latter, whether a value of at most 127 bytes has a header of 1 or 4 bytes;
 //! * whether a row is older than a column that has a default, so that the value is not in the row.
+//!
+//! `exact` asks on chosen rows in a way that leaves the last of these open alone, for which values are read.
+
+mod exact;
 
 use std::ops::Range;
 
@@ -282,14 +286,18 @@ impl<'a> Probe<'a> {
         Told { value, placement }
     }
 
+    /// Bytes of the longest value that a row can hold.
+    fn longest_in_row(&self) -> u64 {
+        (self.page.toast_tuple_target_main() - max_align(TUPLE_HEADER_SIZE)) as u64
+    }
+
     fn placement(&self, column: &Column<'_>, answer: &Answer, stored: u64) -> Placement {
-        let longest = self.page.toast_tuple_target_main() - max_align(TUPLE_HEADER_SIZE);
         let external = match (answer.external, answer.method, answer.raw) {
             _ if column.attribute.length != Length::Varlena => Some(false),
             (Some(external), ..) => Some(external),
             _ if self.toast_relation.is_none() => Some(false),
             // no row holds more than its page
-            _ if stored > longest as u64 => Some(true),
+            _ if stored > self.longest_in_row() => Some(true),
             // an uncompressed value shows in its size whether it has a header: only rows have
             (None, None, Some(raw)) => Some(raw == stored),
             _ if stored <= NEVER_MOVED => Some(false),

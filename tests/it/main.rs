@@ -4,6 +4,7 @@
 
 mod advise;
 mod advise_front;
+mod advise_owner;
 mod advise_statements;
 mod advise_wal;
 mod check_cases;

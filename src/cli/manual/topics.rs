@@ -164,7 +164,7 @@ pub const PERMISSIONS: Topic = Topic {
         ),
         (
             "advise-threshold",
-            "A superuser and CREATE EXTENSION pageinspect; elsewhere advise on a restored backup.",
+            "SELECT as above and GRANT TEMPORARY ON DATABASE shop TO dba; or pages, as above.",
         ),
         (
             "retoast",

@@ -112,11 +112,19 @@ const ADVISE: Manual = Manual {
         ),
     ],
     files: &[("FILE of --plot-file", "An SVG picture, written anew.")],
-    permissions: &[(
-        "pages",
-        "A superuser, and CREATE EXTENSION pageinspect in the database. Where there is no \
-         superuser, restore a backup on a server of your own and advise on that.",
-    )],
+    permissions: &[
+        (
+            "SQL functions",
+            "SELECT on the table, and TEMPORARY on the database, which PUBLIC has unless it was \
+             revoked: the server compresses the sample in a temporary table, so that a standby \
+             will not do. Row security must not hide rows.",
+        ),
+        (
+            "pages",
+            "A superuser, and CREATE EXTENSION pageinspect in the database: without a temporary \
+             table, on standbys too, damaged values passed over, and pluggable toasters estimated.",
+        ),
+    ],
 };
 
 const RETOAST: Manual = Manual {

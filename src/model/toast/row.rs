@@ -28,6 +28,17 @@ impl Table {
         u32::try_from(length).unwrap_or(u32::MAX)
     }
 
+    /// Bytes of the tuple that holds these values, one for each column, as they are.
+    pub fn length_of(&self, values: &[Incoming]) -> u32 {
+        let data = self
+            .columns
+            .iter()
+            .zip(values)
+            .fold(0, |offset, (column, &value)| Slot::new(value).end(column, offset));
+        let header = self.header_size(values.contains(&Incoming::Null));
+        u32::try_from(header + data).unwrap_or(u32::MAX)
+    }
+
     /// Stores a row of these values, one for each column.
     pub fn toast(
         &self,

@@ -12,6 +12,10 @@ use tracing::Level;
 /// What stands in place of a query that the user has given: it may hold what nobody else is to see.
 const OF_USER: &str = "(the user's own query)";
 
+/// Stands at the end of every statement of this program that brings rows, so that whoever sees it in
+/// `pg_stat_statements` or a log knows whose it is; `advise-threshold` leaves these out of the workload.
+pub(crate) const OWN: &str = "/* toastctl */";
+
 /// Sends statements over one connection.
 pub struct Client(tokio_postgres::Client);
 
@@ -36,7 +40,7 @@ impl Client {
         sql: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, Error> {
-        told(sql, self.0.query_typed(sql, parameters)).await
+        told(sql, self.0.query_typed(&signed(sql), parameters)).await
     }
 
     /// How many rows a statement has changed.
@@ -45,18 +49,18 @@ impl Client {
         sql: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<u64, Error> {
-        told(sql, self.0.execute_typed(sql, parameters)).await
+        told(sql, self.0.execute_typed(&signed(sql), parameters)).await
     }
 
     /// The rows of a statement, one by one. The time is that until the server begins to answer.
     pub async fn query_stream(&self, sql: &str) -> Result<RowStream, Error> {
         let none: [(&str, Type); 0] = [];
-        told(sql, self.0.query_typed_raw(sql, none)).await
+        told(sql, self.0.query_typed_raw(&signed(sql), none)).await
     }
 
     /// Has the server parse a statement.
     pub async fn prepare_typed(&self, sql: &str, types: &[Type]) -> Result<Statement, Error> {
-        let parsed = told_as("prepare ", sql, self.0.prepare_typed(sql, types)).await?;
+        let parsed = told_as("prepare ", sql, self.0.prepare_typed(&signed(sql), types)).await?;
         Ok(Statement { parsed, sql: sql.into() })
     }
 
@@ -103,6 +107,10 @@ impl Client {
     pub fn driver(&self) -> &tokio_postgres::Client {
         &self.0
     }
+}
+
+fn signed(sql: &str) -> String {
+    format!("{sql} {OWN}")
 }
 
 async fn told<T>(sql: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {

@@ -1,0 +1,124 @@
+//! Asking on a few rows so that form and raw size of each value are certain, at the price of reading what only
+//! the content tells.
+
+use super::{Column, LONGEST_SHORT, Probe, Questions};
+use crate::disk::desc::Length;
+use crate::disk::layout::TUPLE_HEADER_SIZE;
+use crate::disk::max_align;
+use crate::server::sql::quote_identifier;
+use crate::server::trial::{fresh, fresh_array};
+
+/// Stored bytes of the longest row whose values are fetched to learn what dropped columns take.
+const MOST_WHOLE: u32 = 100_000;
+
+impl Probe<'_> {
+    /// The rows at the addresses `$1`: address; as arrays over all columns ([`Probe::columns`]) sizes, methods,
+    /// lengths of the content, and whether values are out of line; and, if `whole` and it is not much, the bytes of
+    /// the whole row with its values fetched. Of the columns `weighed` the length of the content is told in any case, of the others
+    /// where the form hangs on it.
+    pub(crate) fn exact_rows(&self, weighed: &[usize], whole: bool) -> String {
+        let asked: Vec<Questions> = self
+            .columns()
+            .into_iter()
+            .map(|index| self.exact_questions(index, weighed.contains(&index)))
+            .collect();
+        let list = |question: fn(&Questions) -> &str| {
+            let list: Vec<&str> = asked.iter().map(question).collect();
+            list.join(", ")
+        };
+        format!(
+            "SELECT t.ctid::pg_catalog.text, ARRAY[{}]::pg_catalog.int4[], \
+             ARRAY[{}]::pg_catalog.text[], ARRAY[{}]::pg_catalog.int4[], \
+             ARRAY[{}]::pg_catalog.bool[], {} \
+             FROM ONLY {} AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
+            list(|q| &q.size),
+            list(|q| &q.method),
+            list(|q| &q.raw),
+            list(|q| &q.external),
+            if whole { whole_size(&asked) } else { "NULL::pg_catalog.int4".to_owned() },
+            self.table,
+        )
+    }
+
+    /// The addresses of the visible rows in the blocks `$1`, which may hold up to `$2` each. Rows that are asked for
+    /// by address are counted in no statistics of the table, as a scan's are.
+    pub(crate) fn addresses(&self) -> String {
+        format!(
+            "SELECT t.ctid::pg_catalog.text FROM ONLY {} AS t WHERE t.ctid = ANY (ARRAY(\
+             SELECT pg_catalog.format('(%s,%s)', b.n, i.n)::pg_catalog.tid \
+             FROM pg_catalog.unnest($1) AS b (n) \
+             CROSS JOIN pg_catalog.generate_series(1, $2) AS i (n)))",
+            self.table
+        )
+    }
+
+    /// The bytes of one column's values at the addresses `$1` as stored, and raw.
+    pub(crate) fn weight(&self, index: usize) -> Option<String> {
+        let column = self.column(index).filter(|column| !column.computed)?;
+        let value = format!("t.{}", quote_identifier(&column.attribute.name));
+        Some(format!(
+            "SELECT coalesce(pg_catalog.sum(pg_catalog.pg_column_size({value})), 0)\
+                 ::pg_catalog.float8, \
+             coalesce(pg_catalog.sum({}), 0)::pg_catalog.float8 \
+             FROM ONLY {} AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
+            raw_size(&column, &value),
+            self.table
+        ))
+    }
+
+    /// Whether the length of the content of a column's values is told without reading it.
+    pub(crate) fn tells_raw(&self, index: usize) -> bool {
+        self.column(index).is_none_or(|column| {
+            column.bytes_like || column.attribute.length != Length::Varlena || column.computed
+        })
+    }
+
+    fn exact_questions(&self, index: usize, weighed: bool) -> Questions {
+        let mut asked = self.questions(index);
+        let varlena = |column: &Column<'_>| column.attribute.length == Length::Varlena;
+        let Some(column) = self.column(index).filter(|column| !column.computed && varlena(column))
+        else {
+            return asked;
+        };
+        let value = format!("t.{}", quote_identifier(&column.attribute.name));
+        let Questions { size, method, .. } = self.questions(index);
+        let longest = self.longest_in_row();
+        if !column.bytes_like {
+            let raw = raw_size(&column, &value);
+            // an uncompressed value shows in its size whether it has a header, and which
+            let open = if self.has_chunk_id { LONGEST_SHORT } else { longest };
+            asked.raw = match weighed {
+                true => raw,
+                false => {
+                    format!("CASE WHEN {method} IS NULL AND {size} <= {open} THEN {raw} END")
+                }
+            };
+        }
+        if !self.has_chunk_id {
+            // a row constructor keeps a compressed datum of its row, but decompresses what it must fetch
+            let header = max_align(TUPLE_HEADER_SIZE);
+            asked.external = format!(
+                "CASE WHEN {method} IS NOT NULL AND {size} <= {longest} \
+                 THEN pg_catalog.pg_column_size(ROW({value})) <> {size} + {header} END"
+            );
+        }
+        asked
+    }
+}
+
+/// The bytes of a whole row, dropped columns included, where its values come to no more than [`MOST_WHOLE`].
+fn whole_size(asked: &[Questions]) -> String {
+    let sizes: Vec<String> = asked.iter().map(|q| format!("coalesce({}, 0)", q.size)).collect();
+    let sum = if sizes.is_empty() { "0".to_owned() } else { sizes.join(" + ") };
+    format!("CASE WHEN {sum} <= {MOST_WHOLE} THEN pg_catalog.pg_column_size(t.*) END")
+}
+
+/// The bytes of a value's content: of a fresh datum, less its header.
+fn raw_size(column: &Column<'_>, value: &str) -> String {
+    if column.bytes_like {
+        return format!("pg_catalog.octet_length({value})");
+    }
+    let is_array = column.attribute.type_name.ends_with("[]");
+    let datum = if is_array { fresh_array(value) } else { fresh(value) };
+    format!("pg_catalog.pg_column_size({datum}) - 4")
+}

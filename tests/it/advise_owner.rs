@@ -1,0 +1,444 @@
+//! `advise-threshold` by an ordinary owner, without pages: the figures that pages give, and what it says true.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::command::{Run, run, toastctl};
+use crate::server::{self, Database, Server};
+
+/// Tables of many types, storages and shapes, each with a column `v`. `noise(n, seed)` gives n characters that
+/// nothing compresses.
+const SHAPES: &str = r#"
+    CREATE FUNCTION noise(n int, seed int) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+        SELECT left(string_agg(translate(encode(sha256((seed * 1000 + k)::text::bytea), 'base64'),
+            E'\n', ''), ''), n) FROM generate_series(1, n / 40 + 1) AS k $$;
+    CREATE TABLE docs (id int, v jsonb);
+    INSERT INTO docs SELECT i, jsonb_build_object('id', i, 'body', noise(i % 23 * 97, i),
+        'more', repeat('ab', i % 700)) FROM generate_series(1, 1200) AS i;
+    CREATE TABLE lines (v text, other text, n bigint);
+    INSERT INTO lines SELECT repeat(noise(60, i), i % 90 + 1), noise(i % 300, i),
+        CASE WHEN i % 2 = 0 THEN i END FROM generate_series(1, 1200) AS i;
+    CREATE TABLE images (id int, v bytea);
+    INSERT INTO images SELECT i, convert_to(noise(i % 47 * 100, i), 'UTF8')
+    FROM generate_series(1, 800) AS i;
+    CREATE TABLE digits (id int, v numeric);
+    INSERT INTO digits SELECT i, repeat(left('31415926535897932384', i % 19 + 1), i % 500 + 1)::numeric
+    FROM generate_series(1, 800) AS i;
+    CREATE TABLE series (v int[], small int2);
+    INSERT INTO series SELECT ARRAY(SELECT generate_series(i, i + i % 1500)), 7
+    FROM generate_series(1, 600) AS i;
+    CREATE TABLE doubles (pad char, v float8[]);
+    INSERT INTO doubles SELECT 'x', ARRAY(SELECT sqrt(k + i) FROM generate_series(1, i % 400) AS k)
+    FROM generate_series(1, 600) AS i;
+    CREATE TABLE vectors (id int, v tsvector);
+    INSERT INTO vectors SELECT i, to_tsvector('simple', (SELECT string_agg('w' || k * i % 997, ' ')
+        FROM generate_series(1, i % 800) AS k)) FROM generate_series(1, 500) AS i;
+    CREATE TABLE mains (v text, w text);
+    ALTER TABLE mains ALTER v SET STORAGE main, ALTER w SET STORAGE main;
+    INSERT INTO mains SELECT noise(i % 31 * 150, i), repeat('xyz', i % 900)
+    FROM generate_series(1, 800) AS i;
+    CREATE TABLE outside (id int, v jsonb);
+    ALTER TABLE outside ALTER v SET STORAGE external;
+    INSERT INTO outside SELECT i, jsonb_build_object('k', repeat('value ', i % 800))
+    FROM generate_series(1, 800) AS i;
+    CREATE TABLE nulls (a int, v text, b text, c numeric);
+    INSERT INTO nulls SELECT i, CASE WHEN i % 3 = 0 THEN repeat(md5(i::text), i % 200) END,
+        CASE WHEN i % 2 = 0 THEN noise(900, i) END, i FROM generate_series(1, 1000) AS i;
+    CREATE TABLE dropped (id int, gone text, fixed timestamptz, v text);
+    INSERT INTO dropped SELECT i, repeat('gone', 20), now(), repeat(md5(i::text), i % 120)
+    FROM generate_series(1, 1500) AS i;
+    ALTER TABLE dropped DROP gone, DROP fixed;
+    INSERT INTO dropped SELECT i, repeat(md5(i::text), i % 120) FROM generate_series(1, 500) AS i;
+    CREATE TABLE wide (a text, v text, b text, c text, d jsonb);
+    INSERT INTO wide SELECT noise(400, i), noise(600 + i % 900, -i), repeat('b', 300), noise(500, i + 1),
+        jsonb_build_array(repeat('c', 400)) FROM generate_series(1, 700) AS i;
+    CREATE TABLE low (v text) WITH (toast_tuple_target = 256, fillfactor = 80);
+    INSERT INTO low SELECT repeat(noise(50, i), i % 60) FROM generate_series(1, 1000) AS i;
+    CREATE DOMAIN tag AS text CHECK (VALUE <> '');
+    CREATE TABLE "Odd ""one" ("a b" int, v tag);
+    INSERT INTO "Odd ""one" SELECT i, repeat(md5(i::text), 1 + i % 150) FROM generate_series(1, 800) AS i;
+    DELETE FROM lines WHERE n % 10 = 0; UPDATE docs SET id = -id WHERE id % 7 = 0;
+"#;
+
+const TABLES: [&str; 14] = [
+    "docs",
+    "lines",
+    "images",
+    "digits",
+    "series",
+    "doubles",
+    "vectors",
+    "mains",
+    "outside",
+    "nulls",
+    "dropped",
+    "wide",
+    "low",
+    "\"Odd \"\"one\"",
+];
+
+/// A database of its own with an ordinary owner of what `sql` makes.
+struct Owned<'a> {
+    database: Database<'a>,
+    role: String,
+}
+
+impl<'a> Owned<'a> {
+    fn new(server: &'a Server, sql: &str) -> Owned<'a> {
+        let database = server.create_database("owned");
+        let role = format!("owner_of_{}", database.name());
+        database.psql(&format!(
+            "CREATE EXTENSION pageinspect; CREATE ROLE {role} LOGIN;
+             GRANT CREATE, USAGE ON SCHEMA public TO {role}; SET ROLE {role}; {sql}"
+        ));
+        Owned { database, role }
+    }
+
+    /// `toastctl` with these words, as the owner.
+    fn owner(&self, words: &[&str]) -> Run {
+        self.as_user(&self.role, words)
+    }
+
+    fn superuser(&self, words: &[&str]) -> Run {
+        self.as_user(self.database.server().superuser(), words)
+    }
+
+    fn as_user(&self, user: &str, words: &[&str]) -> Run {
+        let server = self.database.server();
+        let mut command = toastctl();
+        command.env("PGHOST", server.socket_dir()).env("PGPORT", server.port().to_string());
+        command.env("PGUSER", user).env("PGDATABASE", self.database.name());
+        run(command.args(words))
+    }
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        let role = &self.role;
+        self.database.psql(&format!("DROP OWNED BY {role} CASCADE; DROP ROLE {role}"));
+    }
+}
+
+fn json(run: Run) -> Value {
+    serde_json::from_str(&run.ok()).unwrap()
+}
+
+/// The shared server, and one of each other major.
+fn each_server(mut test: impl FnMut(&Server, u32)) {
+    for major in server::available_majors() {
+        if major == server::shared().major() {
+            test(server::shared(), major);
+        } else {
+            test(&Server::start(&server::Options::major(major)), major);
+        }
+    }
+}
+
+const FIGURES: [&str; 6] = [
+    "heap_bytes",
+    "toast_bytes",
+    "toast_index_bytes",
+    "total_bytes",
+    "update_bytes_per_value",
+    "read_buffers_per_value",
+];
+
+/// Within 2 %, or two pages of what is that small.
+#[track_caller]
+fn close(told: &Value, pages: &Value, place: &str) {
+    let (told, pages) = (told.as_f64().unwrap(), pages.as_f64().unwrap());
+    let least = if pages < 10_000.0 { pages * 0.02 } else { 2.0 * 8192.0 };
+    assert!((told - pages).abs() <= (pages * 0.02).max(least), "{place}: {told}, by pages {pages}");
+}
+
+fn compare(owned: &Owned<'_>, major: u32, words: &[&str]) {
+    let words = [&["advise-threshold", "--format", "json", "-c", "v"], words].concat();
+    let (told, pages) = (json(owned.owner(&words)), json(owned.superuser(&words)));
+    let place = format!("PostgreSQL {major}, {words:?}");
+    assert_eq!(told["sample"]["source"], "functions", "{place}");
+    assert_eq!(pages["sample"]["source"], "pageinspect", "{place}");
+    assert_eq!(told["sample"]["exact"], true, "{place}");
+    for figure in ["blocks", "total_blocks", "rows", "rows_examined"] {
+        assert_eq!(told["sample"][figure], pages["sample"][figure], "{place}, {figure}");
+    }
+    assert_eq!(told["files"], pages["files"], "{place}");
+    let list = |report: &Value| report["candidates"].as_array().unwrap().clone();
+    let name = |candidate: &Value| candidate["name"].as_str().unwrap().to_owned();
+    let pages = list(&pages);
+    let told = list(&told);
+    assert_eq!(
+        told.iter().map(name).collect::<Vec<_>>(),
+        pages.iter().map(name).collect::<Vec<_>>()
+    );
+    for (told, pages) in told.iter().zip(&pages) {
+        let place = format!("{place}, {}", told["name"]);
+        for figure in FIGURES {
+            let place = format!("{place}, {figure}");
+            close(&told[figure]["estimate"], &pages[figure]["estimate"], &place);
+        }
+        assert_eq!(told["forms"], pages["forms"], "{place}");
+    }
+    let schema: Value = serde_json::from_str(toastctl::advise::result::JSON_SCHEMA).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    assert!(validator.is_valid(&json(owned.owner(&words))), "{place}");
+}
+
+#[test]
+fn an_owner_without_pages_gets_the_sizes_that_pages_give() {
+    each_server(|server, major| {
+        let owned = Owned::new(server, SHAPES);
+        for table in TABLES {
+            compare(&owned, major, &[table, "--sample", "100%"]);
+        }
+        for table in ["docs", "lines", "dropped"] {
+            compare(&owned, major, &[table, "--sample", "30 blocks", "--seed", "5"]);
+        }
+    });
+}
+
+#[test]
+fn an_owner_goes_the_whole_way_and_what_is_said_is_true() {
+    each_server(|server, major| {
+        let method = if major == server::shared().major() { "lz4" } else { "pglz" };
+        let owned = Owned::new(
+            server,
+            "CREATE TABLE t (id int PRIMARY KEY, v jsonb); ALTER TABLE t ALTER v SET STORAGE external;
+             INSERT INTO t SELECT i, jsonb_build_object('n', i, 'text', repeat(md5(i::text), 150))
+             FROM generate_series(1, 1500) AS i",
+        );
+        let sizes = || -> Vec<f64> {
+            let text = owned.database.psql(
+                "SELECT pg_relation_size(oid), pg_relation_size(reltoastrelid),
+                        pg_indexes_size(reltoastrelid) FROM pg_class WHERE oid = 't'::regclass",
+            );
+            text.split('|').map(|bytes| bytes.parse().unwrap()).collect()
+        };
+        let inspect = |user: &str| {
+            let report = json(owned.as_user(user, &["inspect", "t", "--format", "json"]));
+            report["relations"][0].clone()
+        };
+        let agree = || {
+            let (told, pages) = (inspect(&owned.role), inspect(server.superuser()));
+            assert_eq!(
+                (&told["source"], &pages["source"]),
+                (&"functions".into(), &"pageinspect".into())
+            );
+            for (told, pages) in
+                told["columns"].as_array().unwrap().iter().zip(pages["columns"].as_array().unwrap())
+            {
+                for figure in ["values", "nulls", "stored_bytes"] {
+                    assert_eq!(told[figure], pages[figure], "PostgreSQL {major}: {told}");
+                }
+            }
+            let unplaced = told["toast"]["unplaced_values"].as_u64().unwrap_or(0);
+            let (known, there) = (
+                told["toast"]["values"].as_u64().unwrap(),
+                pages["toast"]["values"].as_u64().unwrap(),
+            );
+            assert!(
+                known <= there && there <= known + unplaced,
+                "PostgreSQL {major}: {}",
+                told["toast"]
+            );
+            assert!(major < 17 || unplaced == 0, "{}", told["toast"]);
+        };
+        agree();
+        let words =
+            ["advise-threshold", "t", "--method", method, "--optimize", "size", "--format", "json"];
+        let report = json(owned.owner(&words));
+        let candidate = |report: &Value| {
+            let chosen = report["recommendation"]["candidate"].as_u64().unwrap() as usize;
+            report["candidates"][chosen].clone()
+        };
+        let chosen = candidate(&report);
+        assert_eq!(chosen["today"], false, "PostgreSQL {major}: {}", report["recommendation"]);
+        let command = report["recommendation"]["command"].as_str().unwrap();
+        let words: Vec<&str> =
+            command.split(' ').skip(1).filter(|word| !word.starts_with("--compact")).collect();
+        let swept = owned.owner(&words);
+        // before 17 nothing tells an owner where compressed values stand
+        assert!(swept.code == Some(0) || major < 17 && swept.code == Some(1), "{}", swept.stderr);
+        agree();
+        owned.database.psql("VACUUM FULL t");
+        let written: f64 = sizes().iter().sum();
+        let foretold = chosen["total_bytes"]["estimate"].as_f64().unwrap();
+        assert!(
+            (foretold / written - 1.0).abs() < 0.02,
+            "PostgreSQL {major}: {foretold}, {written}"
+        );
+        agree();
+        // and there is nothing more to do
+        let again = json(owned.owner(&[
+            "advise-threshold",
+            "t",
+            "--method",
+            method,
+            "--optimize",
+            "size",
+            "--format",
+            "json",
+        ]));
+        let today = &again["candidates"][0]["total_bytes"]["estimate"];
+        assert!((today.as_f64().unwrap() / written - 1.0).abs() < 0.02, "{today}, {written}");
+        assert_eq!(
+            candidate(&again)["today"],
+            true,
+            "PostgreSQL {major}: {}",
+            again["recommendation"]
+        );
+        let text = owned.owner(&["advise-threshold", "t", "--details"]);
+        assert!(
+            text.stderr
+                .contains("notice: using SQL functions and a temporary table: pageinspect needs")
+        );
+        assert!(
+            text.stdout.contains("read by SQL functions, compressed by the server\n"),
+            "{}",
+            text.stdout
+        );
+        assert!(text.stdout.contains("not seen are dead rows and free space"), "{}", text.stdout);
+    });
+}
+
+/// What the server has counted of the table's use, once the sessions that used it have ended.
+fn counted(database: &Database<'_>) -> String {
+    while database.psql(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+         AND pid <> pg_backend_pid()",
+    ) != "0"
+    {
+        std::thread::yield_now();
+    }
+    if database.server().major() < 15 {
+        // a process of its own counts there, some time later
+        std::thread::sleep(Duration::from_millis(1500));
+    }
+    database.psql(
+        "SELECT seq_scan, seq_tup_read, idx_scan, idx_tup_fetch, n_tup_ins, n_tup_upd, n_tup_del
+         FROM pg_stat_all_tables WHERE relid = 't'::regclass",
+    )
+}
+
+const PLAIN: &str = "CREATE TABLE t (id int PRIMARY KEY, v text);
+    INSERT INTO t SELECT i, repeat(md5(i::text), i % 200) FROM generate_series(1, 2000) AS i;";
+
+#[test]
+fn advice_is_no_workload_and_neither_are_scans_of_inspect() {
+    each_server(|server, major| {
+        let owned = Owned::new(server, PLAIN);
+        let advise = ["advise-threshold", "t", "-c", "v", "--format", "json"];
+        let before = counted(&owned.database);
+        let report = json(owned.owner(&advise));
+        assert_eq!(counted(&owned.database), before, "PostgreSQL {major}");
+        assert_eq!(report["workload"]["source"], "assumed");
+        // whole scans are counted, but make no ratio
+        for _ in 0..3 {
+            owned.owner(&["inspect", "t"]).ok();
+        }
+        let now = counted(&owned.database);
+        assert_ne!(now, before, "PostgreSQL {major}");
+        for report in [json(owned.owner(&advise)), json(owned.superuser(&advise))] {
+            let workload = &report["workload"];
+            assert_eq!(
+                (&workload["source"], &workload["reads_per_write"]),
+                (&"assumed".into(), &10.0.into())
+            );
+            assert_eq!(workload["scan_weight"], 0.1);
+        }
+        // what others read by index is
+        owned.database.psql(
+            "SET enable_seqscan = off; SET enable_bitmapscan = off;
+             SELECT count(v) FROM t WHERE id > 0; UPDATE t SET v = v || 'x' WHERE id = 1;",
+        );
+        counted(&owned.database);
+        let report = json(owned.owner(&advise));
+        assert_eq!(report["workload"]["source"], "pg_stat_user_tables", "PostgreSQL {major}");
+        assert!(
+            report["workload"]["reads_per_write"].as_f64() >= Some(2000.0),
+            "{}",
+            report["workload"]
+        );
+        let reasons = report["recommendation"]["reasons"].as_str().unwrap();
+        assert!(reasons.contains("at least, by the rows read through indexes"), "{reasons}");
+    });
+}
+
+#[test]
+fn statements_of_toastctl_are_nobodys_use() {
+    for major in server::available_majors() {
+        let options =
+            server::Options::major(major).set("shared_preload_libraries", "pg_stat_statements");
+        let server = Server::start(&options);
+        let owned = Owned::new(&server, PLAIN);
+        let grant = format!(
+            "CREATE EXTENSION pg_stat_statements; GRANT pg_read_all_stats TO {}",
+            owned.role
+        );
+        owned.database.psql(&grant);
+        owned.database.psql("SELECT pg_stat_statements_reset()");
+        let advise = ["advise-threshold", "t", "-c", "v", "--format", "json"];
+        owned.owner(&advise).ok();
+        owned.owner(&["inspect", "t"]).ok();
+        owned.owner(&["retoast", "t", "-c", "v", "--policy", "always", "--method", "pglz"]);
+        let own = "SELECT count(*) > 0 FROM pg_stat_statements WHERE query LIKE '%pg_column_size(t.\"v\")%'";
+        assert_eq!(owned.database.psql(own), "t", "PostgreSQL {major}");
+        let report = json(owned.owner(&advise));
+        assert_eq!(report["workload"]["source"], "assumed", "PostgreSQL {major}: {report:#}");
+        let notes = report["notes"].to_string();
+        assert!(notes.contains("The workload is not judged by pg_stat_statements"), "{notes}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_a_hint() {
+    let owned = Owned::new(server::shared(), PLAIN);
+    let (database, role) = (owned.database.name().to_owned(), owned.role.clone());
+    let refused = |run: Run| {
+        assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""), "{}", run.stderr);
+        let lines = run.stderr.lines().filter(|line| !line.contains("notice: "));
+        let said = lines.take(2).collect::<Vec<_>>().join("\n");
+        said.replace(&role, "app").replace(&database, "shop")
+    };
+    let advise = ["advise-threshold", "t"];
+    owned.database.psql(&format!("REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC"));
+    let temporary = refused(owned.owner(&advise));
+    owned.database.psql(&format!("GRANT TEMPORARY ON DATABASE {database} TO {role}"));
+    owned.owner(&advise).ok();
+    owned.database.psql("ALTER TABLE t ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY");
+    let hidden = refused(owned.owner(&advise));
+    owned.superuser(&advise).ok();
+    insta::assert_snapshot!([temporary, hidden].join("
+"), @r#"
+    toastctl: error: public.t: pages cannot be read: pageinspect needs a superuser; and user "app" may not make temporary tables, in which values are compressed for the advice otherwise
+    HINT:  GRANT TEMPORARY ON DATABASE "shop" TO "app";
+    toastctl: error: public.t: row security hides rows from this user, so that no sample stands for all
+    HINT:  Run as the owner or a role with BYPASSRLS.
+    "#);
+}
+
+#[test]
+fn a_standby_has_no_room_for_copies() {
+    let primary = Server::start(&server::Options::default());
+    let owned = Owned::new(&primary, PLAIN);
+    let standby = primary.start_standby();
+    let there = standby.database(owned.database.name());
+    let mut command = toastctl();
+    command.env("PGHOST", standby.socket_dir()).env("PGPORT", standby.port().to_string());
+    command.env("PGUSER", &owned.role).env("PGDATABASE", there.name());
+    let found = run(command.args(["advise-threshold", "t"]));
+    assert_eq!(found.code, Some(1), "{}", found.stderr);
+    assert!(found.stderr.contains("a standby has no temporary tables"), "{}", found.stderr);
+    assert!(found.stderr.contains("HINT:  Connect to the primary"), "{}", found.stderr);
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let owned = Owned::new(server::shared(), PLAIN);
+    let objects = "SELECT count(*) FROM pg_class WHERE relname LIKE 'toastctl%'";
+    owned.owner(&["advise-threshold", "t"]).ok();
+    owned.database.psql("ALTER TABLE t RENAME v TO gone");
+    let run = owned.owner(&["advise-threshold", "t", "-c", "v"]);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert_eq!(owned.database.psql(objects), "0");
+}
