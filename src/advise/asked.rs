@@ -125,7 +125,7 @@ mod tests {
             dropped,
             missing: None,
         });
-        TupleDesc { attributes: attributes.collect(), ..TupleDesc::default() }
+        TupleDesc { attributes: attributes.collect() }
     }
 
     fn table(desc: &TupleDesc) -> Table {

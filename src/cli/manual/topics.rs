@@ -164,7 +164,7 @@ pub const PERMISSIONS: Topic = Topic {
         ),
         (
             "advise-threshold",
-            "SELECT as above and GRANT TEMPORARY ON DATABASE shop TO dba; or pages, as above.",
+            "As above, and GRANT TEMPORARY ON DATABASE shop TO dba; or pages, as above.",
         ),
         (
             "retoast",

@@ -115,7 +115,7 @@ const ADVISE: Manual = Manual {
     permissions: &[
         (
             "SQL functions",
-            "SELECT on the table, and TEMPORARY on the database, which PUBLIC has unless it was \
+            "The right SELECT on the table, and TEMPORARY on the database, which PUBLIC has unless it was \
              revoked: the server compresses the sample in a temporary table, so that a standby \
              will not do. Row security must not hide rows.",
         ),
