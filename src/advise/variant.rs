@@ -137,8 +137,6 @@ pub struct Variants {
     pub name: String,
     /// Its type's name.
     pub type_name: String,
-    /// Whether its type is an array.
-    pub is_array: bool,
     /// Its settings now.
     pub present: Settings,
     /// As stored now, then what the present settings would store, then the candidates.
@@ -213,7 +211,6 @@ impl Variants {
             column,
             name: own.map(|a| a.name.clone()).unwrap_or_default(),
             type_name: own.map(|a| a.type_name.clone()).unwrap_or_default(),
-            is_array: own.is_some_and(|a| a.type_name.ends_with("[]")),
             present,
             all,
             methods,
