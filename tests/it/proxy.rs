@@ -13,9 +13,17 @@ pub(crate) struct Proxy {
     stalled: Arc<AtomicBool>,
 }
 
+/// What a cancel request begins with: its length and its code.
+const CANCEL_REQUEST: [u8; 8] = [0, 0, 0, 16, 0x04, 0xD2, 0x16, 0x2E];
+
 impl Proxy {
     /// Before the server at this port of 127.0.0.1.
     pub(crate) fn start(server: u16) -> Proxy {
+        Proxy::with_late_cancels(server, Duration::ZERO)
+    }
+
+    /// As [`Proxy::start`], but cancel requests arrive so much later.
+    pub(crate) fn with_late_cancels(server: u16, late: Duration) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let stalled = Arc::new(AtomicBool::new(false));
@@ -26,7 +34,7 @@ impl Proxy {
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                     let switch = Arc::clone(&switch);
-                    std::thread::spawn(move || pass_on(from, to, &switch));
+                    std::thread::spawn(move || pass_on(from, to, &switch, late));
                 }
             }
         });
@@ -39,9 +47,12 @@ impl Proxy {
     }
 }
 
-fn pass_on(mut from: TcpStream, mut to: TcpStream, stalled: &AtomicBool) {
+fn pass_on(mut from: TcpStream, mut to: TcpStream, stalled: &AtomicBool, late: Duration) {
     let mut bytes = vec![0; 65536];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
+        if bytes[..read].starts_with(&CANCEL_REQUEST) {
+            std::thread::sleep(late);
+        }
         while stalled.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -5,11 +5,28 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::command::toastctl;
-use crate::server;
+use crate::proxy::Proxy;
+use crate::server::{self, Database, Options, Server};
 
 #[test]
 fn a_vacuum_that_waits_for_a_pinned_page_is_said_and_given_up() {
     let database = server::shared().create_database("pinned");
+    pinned(&database, &database.conninfo());
+}
+
+/// The vacuum ends when it is to be stopped; what was to stop it comes late, and must not hit a batch.
+#[test]
+fn what_was_to_stop_a_vacuum_hits_nothing_else() {
+    let server = Server::start(&Options { tcp: true, ..Options::default() });
+    let proxy = Proxy::with_late_cancels(server.port(), Duration::from_millis(200));
+    let database = server.create_database("pinned");
+    let name = database.name();
+    let through = format!("host=127.0.0.1 port={} user=postgres dbname={name}", proxy.port);
+    pinned(&database, &through);
+}
+
+/// A sweep over this connection while somebody holds a page that its vacuum wants.
+fn pinned(database: &Database<'_>, conninfo: &str) {
     // slow enough that the sweep is under way when the page is taken
     database.psql(
         "CREATE EXTENSION pageinspect;
@@ -25,7 +42,7 @@ fn a_vacuum_that_waits_for_a_pinned_page_is_said_and_given_up() {
     let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut input = holder.stdin.take().unwrap();
     let mut command = toastctl();
-    command.args(["retoast", "-d", &database.conninfo(), "t", "-c", "a", "--toaster", "lz4"]);
+    command.args(["retoast", "-d", conninfo, "t", "-c", "a", "--toaster", "lz4"]);
     command.args(["--max-bloat", "1%", "--allow-triggers"]).stdout(Stdio::null());
     let mut sweep = command.stderr(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();

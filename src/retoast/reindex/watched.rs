@@ -52,7 +52,6 @@ impl Sweep<'_> {
         let pid = gauges::backend(client).await?;
         let set = |time| format!("SET lock_timeout = {}", millis(time));
         client.batch_execute(&set(BACKSTOP)).await?;
-        let canceller = connection.canceller();
         let (mut seen, mut why): (Seen, Option<String>) = (Seen::default(), None);
         let mut work = std::pin::pin!(client.batch_execute(sql));
         let done = loop {
@@ -73,8 +72,7 @@ impl Sweep<'_> {
                 }
             }
             if why.is_some() {
-                // it may have ended by itself
-                let _ = canceller.cancel().await;
+                self.cancel(connection, pid).await;
             }
         };
         let Err(error) = done else {
