@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::command::{Run, run, toastctl};
 use crate::server::{self, Database};
+use crate::table_files::seem_large;
 
 /// `toastctl advise-threshold` on this database.
 fn advise(database: &Database<'_>, arguments: &[&str]) -> Run {
@@ -169,28 +170,13 @@ fn the_cases_of_the_thread() {
 
 #[test]
 fn a_table_of_100_gb_is_answered_from_its_sample() {
-    use std::os::unix::fs::{MetadataExt, chown};
-    let server = server::shared();
-    let database = server.create_database("advise");
+    let database = server::shared().create_database("advise");
     database.psql(
         "CREATE EXTENSION pageinspect;
          CREATE TABLE big AS SELECT i AS id, repeat(md5(i::text), 50) AS v
-         FROM generate_series(1, 20000) AS i;
-         CHECKPOINT",
+         FROM generate_series(1, 20000) AS i",
     );
-    let path = database.psql("SELECT pg_relation_filepath('big')");
-    let first = server.data_dir().join(path);
-    let owner = std::fs::metadata(&first).unwrap();
-    for segment in 0..100 {
-        let path = if segment == 0 {
-            first.clone()
-        } else {
-            format!("{}.{segment}", first.display()).into()
-        };
-        let file = std::fs::File::options().create(true).append(true).open(&path).unwrap();
-        file.set_len(1 << 30).unwrap();
-        chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
-    }
+    seem_large(&database, "'big'", 100);
     // bounded memory: the address space is limited
     let mut command = Command::new("sh");
     crate::command::scrub(&mut command);

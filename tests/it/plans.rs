@@ -2,6 +2,7 @@
 
 use crate::command::{run, toastctl};
 use crate::server::{self, Database};
+use crate::table_files::seem_large;
 use serde_json::Value;
 
 /// 3000 values out of line in 3 chunks each.
@@ -113,6 +114,23 @@ fn a_sample_reads_the_chunks_of_its_values_alone() {
     let (_, read) = reads(&database, &["inspect", "--value", "t.v@(0,1)"]);
     assert!(read.toast_blocks <= 8, "{read:?}");
     assert_eq!((read.heap_scans, read.toast_scans), (0, 0));
+}
+
+#[test]
+fn a_toast_relation_of_over_1_gb_costs_a_sample_no_more() {
+    let database = make("plans");
+    let (_, small) = reads(&database, &["advise-threshold", "t", "-c", "v", "--format", "json"]);
+    seem_large(&database, "(SELECT reltoastrelid FROM pg_class WHERE oid = 't'::regclass)", 2);
+    let size = "SELECT pg_relation_size(reltoastrelid) >> 30 FROM pg_class WHERE relname = 't'
+                AND relnamespace = 'public'::regnamespace";
+    assert_eq!(database.psql(size), "2");
+    for verb in [&["advise-threshold", "t", "-c", "v"][..], &["inspect", "t", "--explain"]] {
+        let (_, large) = reads(&database, &[verb, &["--format", "json"][..]].concat());
+        assert_eq!((large.heap_scans, large.toast_scans), (0, 0), "{verb:?}");
+        // 9000 chunks on 2250 pages, and the index's
+        assert!(large.toast_blocks <= 9000, "{verb:?}: {large:?}");
+        assert!(large.toast_blocks <= small.toast_blocks, "{verb:?}: {large:?} {small:?}");
+    }
 }
 
 #[test]

@@ -15,6 +15,25 @@ use toastctl::offline::toastfile::ToastFile;
 /// What the servers of the tests are built with.
 pub(crate) const PAGE: PageSize = PageSize::DEFAULT;
 
+/// Lets a relation, given by an SQL expression, seem so large that it takes this many gigabytes: what is added are
+/// empty pages that take no room on disk.
+pub(crate) fn seem_large(database: &Database<'_>, relation: &str, gigabytes: u32) {
+    use std::os::unix::fs::{MetadataExt, chown};
+    let path = database.psql(&format!("CHECKPOINT; SELECT pg_relation_filepath({relation})"));
+    let first = database.server().data_dir().join(path);
+    let owner = std::fs::metadata(&first).unwrap();
+    for segment in 0..gigabytes {
+        let path = if segment == 0 {
+            first.clone()
+        } else {
+            format!("{}.{segment}", first.display()).into()
+        };
+        let file = std::fs::File::options().create(true).append(true).open(&path).unwrap();
+        file.set_len(1 << 30).unwrap();
+        chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
+    }
+}
+
 /// A table's files; the table must not change while they are read.
 #[derive(Debug)]
 pub(crate) struct TableFiles {
