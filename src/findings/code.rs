@@ -38,6 +38,7 @@ pub enum Code {
     DeadRows,
     FreeSpace,
     BloatedIndex,
+    Precompressed,
     DroppedColumn,
     ShortLastChunk,
     UnusedSetting,
@@ -64,7 +65,7 @@ const fn entry(
 }
 
 /// How many kinds there are.
-const KINDS: usize = 13;
+const KINDS: usize = 14;
 
 /// Less than this is lost on a small table, and is not told: 1 MB.
 pub(crate) const WORTH: u64 = 1 << 20;
@@ -142,6 +143,13 @@ const TABLE: [Entry; KINDS] = [
         Medium,
         "An index takes over 1.3 times what a fresh one would.",
         "A fresh index would have fewer pages to read, to cache and to write.",
+    ),
+    entry(
+        Code::Precompressed,
+        "precompressed",
+        Low,
+        "Over half are JPEG, PNG, gzip, zip and the like.",
+        "INSERT and UPDATE try to compress each of these values once more, in vain.",
     ),
     entry(
         Code::DroppedColumn,

@@ -47,6 +47,17 @@ pub(crate) struct ColumnFacts {
     pub(crate) method: Method,
     /// Values compressed by the other method, as far as statements tell, and their stored bytes.
     pub(crate) other_method: Option<(Estimate, Estimate)>,
+    /// What is in values that are out of line as they came.
+    pub(crate) contents: Contents,
+}
+
+/// Parts of the bytes of such values of a column; `None` where none was looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Contents {
+    /// Of formats that are compressed by themselves.
+    pub(crate) compressed: Option<Estimate>,
+    /// Of those up to [`LONGEST`](super::content::LONGEST) that the column's method would compress.
+    pub(crate) compressible: Option<Estimate>,
 }
 
 /// An index that is much larger than a fresh one.

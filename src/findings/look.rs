@@ -1,10 +1,12 @@
 //! What the rows of a sample of blocks show (pure).
 
+use super::content::{LONGEST, Spread};
 use super::files::{FileFacts, FileLook};
 use super::tally::Tally;
 use crate::disk::BlockNumber;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Storage, TupleDesc};
+use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
 use crate::heap::scan::Judge;
@@ -42,6 +44,10 @@ pub(crate) enum Count {
     FittingBytes,
     FittingValues,
     OutOfLineValues,
+    /// Out of line as they came, though the column compresses.
+    UncompressedBytes,
+    /// Those of them that are not too long for a look.
+    ShortUncompressedBytes,
     /// Out of line with a last chunk that is nearly empty.
     ShortEnds,
     /// In rows so long that they would be moved out but for storage main.
@@ -100,6 +106,8 @@ pub(crate) struct RowLook<'a> {
     rows: Tally,
     dropped: Tally,
     values: Vec<StoredValue>,
+    /// Some of the values that are out of line as they came, by column.
+    uncompressed: Vec<Spread<ToastPointer>>,
 }
 
 /// A look at a table's own file and at the rows in it.
@@ -128,6 +136,7 @@ impl<'a> HeapLook<'a> {
                 rows: Tally::default(),
                 dropped: Tally::default(),
                 values: Vec::new(),
+                uncompressed: vec![Spread::default(); desc.attributes.len()],
             },
         }
     }
@@ -137,6 +146,11 @@ impl<'a> HeapLook<'a> {
         let rows = &mut self.rows;
         self.file.block(number, bytes, judge, |tuple, length| rows.row(tuple, length));
         rows.end_block();
+    }
+
+    /// Some of a column's values that are out of line as they came, though the column compresses.
+    pub(crate) fn uncompressed(&self, index: usize) -> &[ToastPointer] {
+        self.rows.uncompressed.get(index).map(Spread::kept).unwrap_or_default()
     }
 
     /// Of a table of so many blocks.
@@ -210,6 +224,21 @@ impl RowLook<'_> {
             counts.add(Count::OutOfLineValues, 1);
             if ends_short(self.model, stored) {
                 counts.add(Count::ShortEnds, 1);
+            }
+        }
+        let compresses = matches!(column.storage, Storage::Main | Storage::Extended);
+        if let (true, Form::External, Some(location)) = (compresses, value.form, value.location) {
+            counts.add(Count::UncompressedBytes, stored);
+            if stored <= LONGEST {
+                counts.add(Count::ShortUncompressedBytes, stored);
+            }
+            if let Some(spread) = self.uncompressed.get_mut(index) {
+                spread.offer(ToastPointer {
+                    raw_size_with_header: i32::try_from(raw + 4).unwrap_or(i32::MAX),
+                    ext_info: u32::try_from(stored).unwrap_or(u32::MAX),
+                    value_id: location.value_id,
+                    toast_relation: location.toast_relation,
+                });
             }
         }
         let threshold = self.model.page.toast_tuple_threshold();

@@ -5,11 +5,12 @@
 //!
 //! * [`code`]: the kinds of findings, with what is said of each; [`finding`]: one of them.
 //! * [`facts`]: what is known of a table; [`rules`]: what follows from that.
-//! * [`look`]: what rows on pages show; [`files`]: how full files are; [`tally`]: sums over a sample of blocks.
+//! * [`look`]: what rows on pages show; [`content`]: what is in values; [`files`]: how full files are; [`tally`]: sums over a sample of blocks.
 //! * [`commands`]: the commands, with names quoted.
 
 pub mod code;
 pub(crate) mod commands;
+pub(crate) mod content;
 pub(crate) mod facts;
 pub(crate) mod files;
 pub mod finding;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::finding_values;
 use super::inspector::{Inspector, no_client};
 use super::intervals::WholeEstimate;
 use super::result::{ColumnReport, RelationReport, Source};
@@ -10,7 +11,7 @@ use crate::disk::BlockNumber;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::findings::commands::TableName;
-use crate::findings::facts::{BloatedIndex, ColumnFacts, Facts, option};
+use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts, option};
 use crate::findings::files::{FileFacts, FileLook};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{HeapLook, RowFacts};
@@ -18,6 +19,7 @@ use crate::findings::rules;
 use crate::heap::sample::{Sample, Sampling};
 use crate::model::cost::Prices;
 use crate::model::estimate::Estimate;
+use crate::model::policy::MethodChoice;
 use crate::model::settings::TupleTarget;
 use crate::model::toast::{Column, Table};
 use crate::retoast::reindex::result::{IndexEnd, IndexReport};
@@ -42,6 +44,8 @@ pub(super) struct Looked {
     rows: RowFacts,
     heap: FileFacts,
     toast: Option<FileFacts>,
+    /// One for each attribute.
+    contents: Vec<Contents>,
 }
 
 /// Whether findings about a relation are looked for: catalogs have settings that nobody can choose, and a
@@ -79,20 +83,42 @@ impl Inspector {
             })
             .await?;
         let (rows, heap) = look.facts(total);
+        let mut contents = vec![Contents::default(); relation.desc.attributes.len()];
         let mut toast = None;
         if let Some(relation) = relation.toast.as_ref().filter(|_| self.options.sampling.is_none())
         {
             // TOAST relations have no fillfactor
-            let mut look = FileLook::new(page, 100);
+            let mut file = FileLook::new(page, 100);
             let quoted = quote_qualified("pg_toast", &relation.name);
             let total = self
                 .look_at(&quoted, moment, None, |block, bytes, pages| {
-                    look.block(block, bytes, pages, |_, _| {});
+                    file.block(block, bytes, pages, |_, _| {});
                 })
                 .await?;
-            toast = Some(look.facts(total));
+            toast = Some(file.facts(total));
+            for (index, contents) in contents.iter_mut().enumerate() {
+                let mut pointers = look.uncompressed(index).to_vec();
+                pointers.retain(|pointer| pointer.toast_relation == relation.oid);
+                let method = model.columns.get(index).and_then(|column| match column.method {
+                    MethodChoice::One(method) => Some(method),
+                    MethodChoice::Either => None,
+                });
+                let Some(method) = method.filter(|_| !pointers.is_empty()) else { continue };
+                let read = finding_values::contents(
+                    leader.client(),
+                    &relation.name,
+                    method,
+                    &pointers,
+                    page,
+                );
+                match read.await {
+                    // damaged chunks: nothing more can be asked in this transaction
+                    Err(LiveError::Server(error)) if error.as_db_error().is_some() => break,
+                    read => *contents = read?,
+                }
+            }
         }
-        Ok(Some(Looked { default, rows, heap, toast }))
+        Ok(Some(Looked { default, rows, heap, toast, contents }))
     }
 
     /// Gives the pages of a sample of blocks to `take`, one after the other, and how many blocks there are.
@@ -163,9 +189,11 @@ impl Inspector {
                 other => other?,
             },
         };
-        let (look, heap, toast) = match looked {
-            Some(looked) => (Some(looked.rows), Some(looked.heap), looked.toast),
-            None => (None, None, None),
+        let (look, heap, toast, contents) = match looked {
+            Some(Looked { rows, heap, toast, contents, .. }) => {
+                (Some(rows), Some(heap), toast, contents)
+            }
+            None => (None, None, None, Vec::new()),
         };
         let looked_at = LookedAt {
             heap_blocks: heap.map(|file| file.drawn.total),
@@ -184,7 +212,7 @@ impl Inspector {
                 whole(toast.values, toast.values_estimate.as_ref())
             }),
             bytes: relation.bytes + relation.toast.as_ref().map_or(0, |toast| toast.bytes),
-            columns: columns(relation, default, report),
+            columns: columns(relation, default, &contents, report),
             look,
             heap,
             toast,
@@ -232,7 +260,12 @@ fn toasted(report: &RelationReport) -> Option<u64> {
 }
 
 /// The columns whose storage can be chosen.
-fn columns(relation: &Relation, default: Method, report: &RelationReport) -> Vec<ColumnFacts> {
+fn columns(
+    relation: &Relation,
+    default: Method,
+    contents: &[Contents],
+    report: &RelationReport,
+) -> Vec<ColumnFacts> {
     let fact = |index: usize| {
         let attribute = relation.desc.attributes.get(index)?;
         let method = attribute.compression.unwrap_or(default);
@@ -246,6 +279,7 @@ fn columns(relation: &Relation, default: Method, report: &RelationReport) -> Vec
             other_method: report
                 .filter(|_| matches!(attribute.storage, Storage::Extended | Storage::Main))
                 .map(|report| other_method(report, method)),
+            contents: contents.get(index).copied().unwrap_or_default(),
         })
     };
     relation.toastable().filter_map(fact).collect()

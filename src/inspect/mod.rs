@@ -7,13 +7,14 @@
 //! * [`result`]: what is reported; [`reports`]: made of what was counted; [`values`]: one line a value.
 //! * [`contents`]: what is in the values, `missing`: in those that stand in no row; [`anatomy`]: one value in
 //!   every detail.
-//! * `findings`: facts about a table for [`crate::findings`].
+//! * `findings`: facts about a table for [`crate::findings`]; `finding_values`: those of what is in values.
 //! * [`orphans`]: chunks that no row refers to.
 
 pub mod anatomy;
 pub mod blocks;
 pub mod contents;
 pub mod estimates;
+mod finding_values;
 mod findings;
 pub mod inspector;
 pub mod intervals;

@@ -135,6 +135,40 @@ fn values_that_an_older_storage_or_target_has_left() {
 }
 
 #[test]
+fn values_that_came_while_nothing_was_compressed() {
+    let database = prepared("came");
+    database.psql(
+        "CREATE TABLE t (id int, v text, w text); ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, noise(i, 4000) || noise(i, 4000), noise(-i, 3000) FROM generate_series(1, 600) i",
+    );
+    clean(&database, "t");
+    database.psql("ALTER TABLE t ALTER v SET STORAGE extended");
+    let finding = mended(&database, "t", "older-setting");
+    assert_eq!(finding["column"], "v");
+    assert_eq!(finding["command"], "toastctl retoast public.t --column v --toaster extended");
+    assert!(finding["low"].as_u64().unwrap() > 4_000_000, "{finding}");
+    assert!(finding["high"].as_u64() >= Some(4_800_000), "{finding}");
+}
+
+#[test]
+fn values_that_are_compressed_by_themselves() {
+    let database = prepared("pictures");
+    database.psql(
+        "CREATE FUNCTION bytes(seed int, n int) RETURNS bytea LANGUAGE sql IMMUTABLE AS
+             $$SELECT decode(noise(seed, n * 2), 'hex')$$;
+         CREATE TABLE t (id int, v bytea, part bytea);
+         INSERT INTO t SELECT i, '\\xffd8ffe000104a464946'::bytea || bytes(i, 5000),
+             CASE WHEN i % 3 = 0 THEN '\\x89504e470d0a1a0a'::bytea ELSE '\\x00' END || bytes(-i, 3000)
+         FROM generate_series(1, 600) i",
+    );
+    let finding = mended(&database, "t", "precompressed");
+    assert_eq!(finding["column"], "v");
+    let alter = "ALTER TABLE \"public\".\"t\" ALTER COLUMN \"v\" SET STORAGE EXTERNAL;";
+    assert_eq!(finding["command"], alter);
+    clean(&database, "t");
+}
+
+#[test]
 fn compression_that_saves_nothing() {
     let database = prepared("idle");
     database.psql(

@@ -3,7 +3,7 @@ use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::findings::commands::TableName;
-use crate::findings::facts::{BloatedIndex, ColumnFacts, Facts};
+use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::files::FileFacts;
 use crate::findings::finding::{Finding, LookedAt};
 use crate::model::estimate::{Drawn, Estimate};
@@ -24,6 +24,7 @@ fn facts() -> Facts {
             compression: None,
             method: Method::Pglz,
             other_method: None,
+            contents: Contents::default(),
         }],
         look: None,
         heap: None,

@@ -17,6 +17,8 @@ const LEAST: f64 = 1000.0;
 const NEAR: f64 = 0.2;
 /// The part of values out of line with a last chunk that is nearly empty.
 const SHORT_ENDS: f64 = 0.3;
+/// The part of values that has to be compressed by itself.
+const HALF: f64 = 0.5;
 /// The part of the heap that storage main has to take.
 const WIDE: f64 = 0.5;
 
@@ -34,7 +36,9 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
 
 fn by_rows(facts: &Facts, column: &ColumnFacts, counted: &Counted, out: &mut Vec<Finding>) {
     let (values, bytes) = (counted.of(Count::OlderValues), counted.of(Count::OlderBytes));
-    out.extend(older(facts, column, values, bytes));
+    let by_form = older(facts, column, values, bytes);
+    out.extend(by_form.or_else(|| compressible(facts, column, counted)));
+    out.extend(precompressed(facts, column, counted));
     out.extend(idle(facts, column, counted));
     out.extend(fitting(facts, column, counted));
     // of a row just over the threshold the last chunk is always short
@@ -86,6 +90,33 @@ fn older(
     let what = format!("stored otherwise than the column is set ({how})");
     let command = facts.table.retoast(&column.name, column.storage);
     Some(finding(facts, column, Code::OlderSetting, bytes, Unit::Bytes, &what, command))
+}
+
+/// A part of some bytes, neither of which is known for sure.
+fn part_of(bytes: Estimate, part: Estimate) -> Estimate {
+    Estimate {
+        estimate: bytes.estimate * part.estimate,
+        low: bytes.low * part.low,
+        high: bytes.high * part.high,
+    }
+}
+
+/// Values that the column would compress, had they come since it was set so.
+fn compressible(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
+    let part = column.contents.compressible?;
+    let bytes = part_of(counted.of(Count::ShortUncompressedBytes), part);
+    older(facts, column, Estimate::exact(1.0), bytes).filter(|_| part.low >= TOLD)
+}
+
+fn precompressed(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
+    let part = column.contents.compressed.filter(|_| column.storage == Storage::Extended)?;
+    let bytes = part_of(counted.of(Count::UncompressedBytes), part);
+    if part.low < HALF || !is_worth(bytes) {
+        return None;
+    }
+    let what = "in formats that are compressed already";
+    let command = facts.table.alter_column(&column.name, "SET STORAGE EXTERNAL");
+    Some(finding(facts, column, Code::Precompressed, bytes, Unit::Bytes, what, command))
 }
 
 fn idle(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {

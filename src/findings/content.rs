@@ -1,0 +1,176 @@
+//! What is in values that are stored out of line as they came (pure): whether they are compressed by themselves,
+//! and whether the column's method would compress them.
+
+use crate::codec::datum::Compressor;
+use crate::codec::{Method, datum};
+use crate::disk::layout::PageSize;
+use crate::model::estimate::Estimate;
+
+/// Items of a sample that is kept, at least, once there are so many.
+const KEPT: usize = 64;
+/// Longer values are not compressed for a look.
+pub(crate) const LONGEST: u64 = 256 << 10;
+/// Compression that leaves more than this part changes too little to tell what the column was set to.
+const SAVES: f64 = 0.95;
+
+/// First bytes of what is compressed already, each with its offset.
+const FORMATS: [(usize, &[u8]); 15] = [
+    (0, b"\xff\xd8\xff"),       // JPEG
+    (0, b"\x89PNG\r\n\x1a\n"),  // PNG
+    (0, b"GIF8"),               // GIF
+    (8, b"WEBP"),               // WebP, in RIFF
+    (4, b"ftyp"),               // MP4, HEIC, AVIF
+    (0, b"OggS"),               // Ogg
+    (0, b"ID3"),                // MP3
+    (0, b"\x1f\x8b\x08"),       // gzip (RFC 1952)
+    (0, b"PK\x03\x04"),         // zip, and so Office documents
+    (0, b"\x28\xb5\x2f\xfd"),   // zstd (RFC 8878)
+    (0, b"\xfd7zXZ\x00"),       // xz
+    (4, b"1AY&SY"),             // bzip2, behind BZh and a digit
+    (0, b"7z\xbc\xaf\x27\x1c"), // 7-Zip
+    (0, b"\x04\x22\x4d\x18"),   // lz4 frame
+    (0, b"\x78\x9c"),           // zlib (RFC 1950), as most write it
+];
+
+/// Whether a value that begins so is compressed by itself.
+pub(crate) fn is_compressed(first: &[u8]) -> bool {
+    FORMATS.iter().any(|&(at, magic)| first.get(at..).is_some_and(|rest| rest.starts_with(magic)))
+}
+
+/// Whether the server would store the value compressed, and clearly shorter: by chunks too.
+pub(crate) fn would_compress(
+    compressor: &mut Compressor,
+    method: Method,
+    raw: &[u8],
+    page: PageSize,
+) -> bool {
+    let Some(stream) = compressor.compress(method, raw) else { return false };
+    let chunks = |bytes: usize| page.chunks(u32::try_from(bytes).unwrap_or(u32::MAX));
+    let stored = stream.len() + datum::COMPRESSED_HEADER;
+    stored as f64 <= raw.len() as f64 * SAVES && chunks(stored) < chunks(raw.len())
+}
+
+/// Some of many, evenly spread over all that were offered: up to twice [`KEPT`].
+#[derive(Debug, Clone)]
+pub(crate) struct Spread<T> {
+    offered: u64,
+    stride: u64,
+    kept: Vec<T>,
+}
+
+impl<T> Default for Spread<T> {
+    fn default() -> Spread<T> {
+        Spread { offered: 0, stride: 1, kept: Vec::new() }
+    }
+}
+
+impl<T> Spread<T> {
+    pub(crate) fn offer(&mut self, item: T) {
+        if self.offered.is_multiple_of(self.stride) {
+            self.kept.push(item);
+            if self.kept.len() >= KEPT * 2 {
+                let mut odd = true;
+                self.kept.retain(|_| {
+                    odd = !odd;
+                    !odd
+                });
+                self.stride *= 2;
+            }
+        }
+        self.offered += 1;
+    }
+
+    pub(crate) fn kept(&self) -> &[T] {
+        &self.kept
+    }
+}
+
+/// A part of the bytes of some values, of which a sample was looked at: each with its bytes, and whether it counts.
+/// The interval is Wilson's, with as many values as weigh alike (Kish).
+pub(crate) fn part(sample: impl Iterator<Item = (u64, bool)>) -> Option<Estimate> {
+    const Z: f64 = 1.959_964;
+    let (mut sum, mut squares, mut counting) = (0.0, 0.0, 0.0);
+    for (bytes, counts) in sample {
+        let bytes = bytes as f64;
+        sum += bytes;
+        squares += bytes * bytes;
+        counting += if counts { bytes } else { 0.0 };
+    }
+    if sum <= 0.0 {
+        return None;
+    }
+    let (part, n) = (counting / sum, sum * sum / squares);
+    let middle = (part + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
+    let half = Z / (1.0 + Z * Z / n) * (part * (1.0 - part) / n + Z * Z / (4.0 * n * n)).sqrt();
+    let (low, high) = ((middle - half).max(0.0), (middle + half).min(1.0));
+    Some(Estimate { estimate: part, low: low.min(part), high: high.max(part) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_is_even_and_bounded() {
+        for offered in [1u64, 64, 127, 128, 129, 1000, 100_000] {
+            let mut spread = Spread::default();
+            (0..offered).for_each(|item| spread.offer(item));
+            let kept = spread.kept();
+            assert!(kept.len() < 2 * KEPT && kept.len() as u64 >= offered.min(KEPT as u64));
+            let steps: Vec<u64> = kept.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            assert!(steps.iter().all(|step| *step == spread.stride), "{offered}: {steps:?}");
+        }
+    }
+
+    #[test]
+    fn formats_are_known_by_their_first_bytes() {
+        for first in [
+            b"\xff\xd8\xff\xe0\x00\x10JFIF".as_slice(),
+            b"\x89PNG\r\n\x1a\n\x00",
+            b"RIFF\x10\x00\x00\x00WEBPVP8 ",
+            b"\x00\x00\x00\x20ftypisom",
+            b"\x1f\x8b\x08\x00",
+            b"BZh91AY&SY",
+        ] {
+            assert!(is_compressed(first), "{first:?}");
+        }
+        for first in
+            [b"".as_slice(), b"{\"a\": 1}", b"\x1f\x8b", b"%PDF-1.7", b"RIFF\x10\x00\x00\x00WAVE"]
+        {
+            assert!(!is_compressed(first), "{first:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_gets_clearly_shorter_would_be_compressed() {
+        let mut compressor = Compressor::new();
+        let mut would = |raw: &[u8]| {
+            [Method::Pglz, Method::Lz4]
+                .map(|method| would_compress(&mut compressor, method, raw, PageSize::DEFAULT))
+        };
+        assert_eq!(would(&b"to and fro, ".repeat(500)), [true; 2]);
+        let mut state = 1u32;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        })
+        .take(6000)
+        .collect();
+        assert_eq!(would(&noise), [false; 2]);
+        // shorter, but in as many chunks
+        assert_eq!(would(&b"x".repeat(1900)), [false; 2]);
+    }
+
+    #[test]
+    fn parts_of_few_values_are_uncertain() {
+        assert_eq!(part(std::iter::empty()), None);
+        let alike = |n: usize| part((0..n).map(|_| (3000, true))).unwrap();
+        assert!(alike(64).low > 0.9 && alike(64).high > 0.999);
+        assert!(alike(2).low < 0.4);
+        // one that outweighs the others counts as one
+        let uneven = part([(1_000_000, true), (10, true), (10, true)].into_iter()).unwrap();
+        assert!(uneven.low < 0.25, "{uneven:?}");
+        let none = part((0..64).map(|_| (3000, false))).unwrap();
+        assert!(none.low == 0.0 && none.estimate == 0.0 && none.high < 0.07);
+    }
+}
