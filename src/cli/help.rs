@@ -88,8 +88,9 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
     Ok(text)
 }
 
-const SCHEMAS: [(&str, &str); 5] = [
+const SCHEMAS: [(&str, &str); 6] = [
     ("inspect", include_str!("../inspect/inspect.schema.json")),
+    ("overview", include_str!("../inspect/overview/overview.schema.json")),
     ("advise-threshold", include_str!("../advise/advise.schema.json")),
     ("check", include_str!("../check/check.schema.json")),
     ("explain", include_str!("../advise/explain/explain.schema.json")),

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::inspect_check_args::CheckArgs;
+use super::inspect_overview_args::OverviewArgs;
 use crate::disk::custom::CustomFlavor;
 use crate::heap::sample::{SampleSize, Sampling};
 use crate::inspect::inspector::{Access, ScanToast};
@@ -152,13 +153,13 @@ pub struct InspectArgs {
           conflicts_with_all = ["values", "value", "check", "policy", "brief", "scan_toast", "flavor"])]
     pub explain: bool,
 
-    /// Name only the largest columns of all tables that are read
-    #[arg(long, help_heading = "Output", conflicts_with_all = ["values", "value", "datum", "check", "policy"])]
-    pub brief: bool,
-
     /// How to print
     #[arg(long, value_enum, default_value_t, help_heading = "Output")]
     pub format: Format,
+
+    /// What is shown of several tables
+    #[command(flatten)]
+    pub overview: OverviewArgs,
 
     /// What --check does
     #[command(flatten)]

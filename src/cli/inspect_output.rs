@@ -47,7 +47,7 @@ impl InspectOutput {
         }
         let width = terminal::output_width();
         let out = stdout_for_people(args.format);
-        let writer = Writer::new(out, args.format, width, server, args.brief);
+        let writer = Writer::new(out, args.format, width, server);
         InspectOutput { lines: Lines::Relations(writer), incomplete: false, found: false }
     }
 

@@ -94,8 +94,8 @@ impl Asked {
                 .map_err(|error| Failure::usage(format!("--datum: {error}")))?;
             return Ok(Asked::Datum { bytes, order: byte_order(args) });
         }
-        check_sample(args)?;
         if let Some(path) = &args.relation_file {
+            args.check_sample()?;
             return file(args, path);
         }
         if let Some(path) = &args.pageinspect {
@@ -109,23 +109,25 @@ impl Asked {
     }
 }
 
-/// What `--sample` cannot be combined with, beyond what clap knows.
-fn check_sample(args: &InspectArgs) -> Result<(), Failure> {
-    if args.sample.is_none() {
-        return Ok(());
+impl InspectArgs {
+    /// What `--sample` cannot be combined with in a full report, beyond what clap knows.
+    pub(super) fn check_sample(&self) -> Result<(), Failure> {
+        if self.sample.is_none() || self.overview.brief {
+            return Ok(());
+        }
+        if self.source == SourceArg::Functions {
+            return Err(Failure::usage(
+                "--sample needs pages: it cannot be used with --source functions",
+            ));
+        }
+        if self.format == Format::Csv {
+            return Err(Failure::usage(
+                "--sample cannot be printed as csv, which has no place for confidence intervals\n\
+                 HINT:  Use --format json.",
+            ));
+        }
+        Ok(())
     }
-    if args.source == SourceArg::Functions {
-        return Err(Failure::usage(
-            "--sample needs pages: it cannot be used with --source functions",
-        ));
-    }
-    if args.format == Format::Csv {
-        return Err(Failure::usage(
-            "--sample cannot be printed as csv, which has no place for confidence intervals\n\
-             HINT:  Use --format json.",
-        ));
-    }
-    Ok(())
 }
 
 fn file(args: &InspectArgs, path: &Path) -> Result<Asked, Failure> {
@@ -174,7 +176,6 @@ fn server(args: &InspectArgs) -> Result<Asked, Failure> {
         Some(_) => Err(Failure::usage("--value: give table.column@(block,item)")),
         None => {
             let request = Request {
-                tables: args.tables.clone(),
                 needs_pages: match args {
                     InspectArgs { values: true, .. } => Some("--values"),
                     InspectArgs { sample: Some(_), .. } => Some("--sample"),

@@ -8,6 +8,7 @@ use super::inspect::InspectArgs;
 use super::inspect_check;
 use super::inspect_explain;
 use super::inspect_output::InspectOutput;
+use super::inspect_overview::OverviewOutput;
 use super::inspect_request::{Asked, File, SavedText, ValuePlace};
 use super::terminal::{self, ReadingProgress, tell};
 use crate::disk::ByteOrder;
@@ -15,6 +16,8 @@ use crate::disk::desc::TupleDesc;
 use crate::inspect::anatomy::Anatomy;
 use crate::inspect::inspector::{InspectError, Inspector, Options};
 use crate::inspect::offline::{self, Contents, FileTarget, OfflineError};
+use crate::inspect::overview::{self, RelationLine};
+use crate::inspect::result::RelationReport;
 use crate::inspect::run::{self, Output};
 use crate::inspect::saved::saved_text;
 use crate::inspect::values::RowSink;
@@ -28,9 +31,6 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         Asked::Datum { bytes, order } => datum(args, &bytes, order),
         Asked::File { file, .. } if args.checking.check => {
             inspect_check::relation_file(args, &file)
-        }
-        _ if args.brief && !matches!(args.format, Format::Table | Format::Markdown) => {
-            Err(Failure::usage("--brief is for --format table and markdown".to_owned()))
         }
         Asked::Saved { text, desc, .. } if args.checking.check => {
             inspect_check::saved_pages(args, text, &desc)
@@ -69,9 +69,24 @@ async fn relations(
     options: Options,
 ) -> Result<Exit, Failure> {
     let inspector = inspector(args, args.connections(), options).await?;
-    let mut output = InspectOutput::new(args, Some(inspector.server_report()));
-    let interrupt = terminal::interrupted();
-    let ended = run::relations(&inspector, request, &mut output, interrupt).await;
+    let mut interrupt = std::pin::pin!(terminal::interrupted());
+    let found = run::find(&inspector, &args.tables, tell, interrupt.as_mut()).await;
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return InspectOutput::new(args, None).end(Err(error)),
+    };
+    let server = Some(inspector.server_report());
+    if args.wants_overview(&found) {
+        let mut output = OverviewOutput::new(args, server);
+        let terms = args.terms(request.explains_functions);
+        let all = args.tables.is_empty();
+        let ended =
+            overview::run::run(&inspector, &found, all, terms, &mut output, interrupt).await;
+        return output.end(ended);
+    }
+    args.check_sample()?;
+    let mut output = InspectOutput::new(args, server);
+    let ended = run::relations(&inspector, request, &found, &mut output, interrupt).await;
     output.end(ended)
 }
 
@@ -105,8 +120,12 @@ fn relation_file(
     if let Some(ValuePlace { column, ctid }) = value {
         return print_anatomy(args, &offline::value(&target, column, *ctid).map_err(unusable)?);
     }
-    let mut output = InspectOutput::new(args, None);
     let progress = ReadingProgress::default();
+    if args.overview.brief {
+        let report = offline::relation_file(&target, None, &progress).map_err(unusable)?;
+        return briefly(args, &report);
+    }
+    let mut output = InspectOutput::new(args, None);
     let ended = match offline::relation_file(&target, output.rows(), &progress) {
         Ok(report) => output.found(report).map_err(RunError::Output),
         Err(OfflineError::Inspect(InspectError::Output(error))) => Err(RunError::Output(error)),
@@ -123,6 +142,10 @@ fn saved(
 ) -> Result<Exit, Failure> {
     let SavedText { name, source } = text;
     let unreadable = |error: io::Error| SavedText::unreadable(&name, &error);
+    if args.overview.brief {
+        let report = saved_text(&name, source, desc, order, &mut ()).map_err(unreadable)?;
+        return briefly(args, &report);
+    }
     let mut output = InspectOutput::new(args, None);
     let mut unwritten = None;
     let report = match output.rows() {
@@ -140,6 +163,13 @@ fn saved(
         None => output.found(report),
     };
     output.end(ended.map_err(RunError::Output))
+}
+
+/// The overview of one report.
+fn briefly(args: &InspectArgs, report: &RelationReport) -> Result<Exit, Failure> {
+    let mut output = OverviewOutput::new(args, None);
+    let found = output.found(RelationLine::of(report, None, None));
+    output.end(found.map_err(RunError::Output))
 }
 
 fn datum(args: &InspectArgs, bytes: &[u8], order: ByteOrder) -> Result<Exit, Failure> {

@@ -14,6 +14,8 @@ mod inspect_check;
 mod inspect_check_args;
 mod inspect_explain;
 mod inspect_output;
+mod inspect_overview;
+mod inspect_overview_args;
 mod inspect_request;
 mod inspect_run;
 mod maintain;

@@ -140,7 +140,7 @@ fn lag(text: &str) -> Result<LagArg, String> {
 }
 
 /// A time.
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     a_time(text).ok_or_else(|| format!("\"{text}\" is no time: expected one such as 10s or 30min"))
 }
 

@@ -78,6 +78,7 @@ impl Estimator {
             pointer_bytes: self.bytes(&all.pointer_bytes),
             ratio: ratio.filter(|_| known).map(RatioEstimate::from),
             chunks: self.count(&all.chunks),
+            own_bytes: own.map(WholeEstimate::from),
             share: own
                 .zip(self.relation_bytes.filter(|&bytes| bytes > 0.0))
                 .map(|(own, bytes)| own.scaled(1.0 / bytes).into()),

@@ -16,7 +16,7 @@ pub struct SampleReport {
 }
 
 /// A whole number with its interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct WholeEstimate {
     /// The best guess.
     pub estimate: u64,
@@ -108,6 +108,9 @@ pub struct ColumnEstimates {
     /// `raw_bytes / stored_bytes`.
     pub ratio: Option<RatioEstimate>,
     pub chunks: Option<WholeEstimate>,
+    /// Stored bytes and pointers that are in the relation.
+    #[serde(skip)]
+    pub own_bytes: Option<WholeEstimate>,
     /// The part of the relation's bytes that is this column's.
     pub share: Option<RatioEstimate>,
 }

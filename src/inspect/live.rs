@@ -54,7 +54,7 @@ impl Inspector {
         }
     }
 
-    async fn by_functions(
+    pub(super) async fn by_functions(
         &self,
         relation: &Relation,
         why: String,
@@ -73,6 +73,21 @@ impl Inspector {
                 column.add(&group.value, group.count);
             }
         }
+        let unplaced = groups.iter().filter(|group| group.unplaced).map(|group| group.count).sum();
+        let mut report = self.functions_report(relation, &stats, unplaced, why);
+        report.findings = self.findings(relation, None, &report).await?;
+        Ok(report)
+    }
+
+    /// The report of what SQL functions have told, and why pages were not read. Of `unplaced` values it is not known
+    /// where they are.
+    pub(super) fn functions_report(
+        &self,
+        relation: &Relation,
+        stats: &RelationStats,
+        unplaced: u64,
+        why: String,
+    ) -> RelationReport {
         let mut not_available =
             vec![NotAvailable { figure: "everything that only pages show".into(), reason: why }];
         for (figure, reason) in functions::not_available(&self.server, relation) {
@@ -84,9 +99,8 @@ impl Inspector {
                 reason: "row security is active for this user".into(),
             });
         }
-        let mut report = self.report(relation, &stats, &Problems::default(), Source::Functions);
+        let mut report = self.report(relation, stats, &Problems::default(), Source::Functions);
         report.tuples = TuplesReport {
-            live,
             dead: None,
             unknown: None,
             hot_updated: None,
@@ -103,12 +117,10 @@ impl Inspector {
             ..report.heap
         };
         if let Some(toast) = &mut report.toast {
-            let unplaced = groups.iter().filter(|group| group.unplaced).map(|group| group.count);
-            toast.unplaced_values = Some(unplaced.sum()).filter(|&values| values > 0);
+            toast.unplaced_values = Some(unplaced).filter(|&values| values > 0);
         }
         report.not_available = not_available;
-        report.findings = self.findings(relation, None, &report).await?;
-        Ok(report)
+        report
     }
 
     async fn by_pages(
@@ -215,7 +227,7 @@ impl Inspector {
         }
     }
 
-    fn report(
+    pub(super) fn report(
         &self,
         relation: &Relation,
         stats: &RelationStats,

@@ -3,6 +3,7 @@
 //! * [`live`], [`offline`], [`saved`]: the runs, on a server, on files, on saved text; [`inspector`]: over which
 //!   connections; `scan`: blocks side by side; `live_values`: values put together.
 //! * [`run`]: relations of a server in turn, with what becomes of errors; [`policy`]: how far tables are from one.
+//! * [`overview`]: what the columns of many relations take, in one ranking.
 //! * [`blocks`], [`estimates`]: what a sample of blocks says of the relation, in [`intervals`].
 //! * [`result`]: what is reported; [`reports`]: made of what was counted; [`values`]: one line a value.
 //! * [`contents`]: what is in the values, `missing`: in those that stand in no row; [`anatomy`]: one value in
@@ -23,6 +24,7 @@ mod live_values;
 mod missing;
 pub mod offline;
 pub mod orphans;
+pub mod overview;
 pub mod policy;
 pub mod reports;
 pub mod result;

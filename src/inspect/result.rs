@@ -204,6 +204,9 @@ pub struct ColumnReport {
     pub stored_bytes: Option<u64>,
     /// TOAST pointers in the rows.
     pub pointer_bytes: u64,
+    /// Stored bytes and pointers that are in the relation, so without what is in the catalog.
+    #[serde(skip)]
+    pub own_bytes: u64,
     /// `raw_bytes / stored_bytes`: over 1 where compression saves.
     pub ratio: Option<f64>,
     /// Chunks in the TOAST relation.

@@ -18,7 +18,7 @@ use crate::server::LiveError;
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::{ConnectError, Connection};
 use crate::server::locks::{self, Names};
-use crate::server::select::{How, select};
+use crate::server::select::{Found, How, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 
 /// What is known of a relation for so long is asked again before it is read.
@@ -26,8 +26,6 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// What is asked of a server.
 pub(crate) struct Request {
-    /// Names and patterns, as psql takes them; none: all tables.
-    pub(crate) tables: Vec<String>,
     /// The option for which pages are needed, where SQL functions will not do.
     pub(crate) needs_pages: Option<&'static str>,
     /// Whether it is to be said why SQL functions are used where pages are out of reach.
@@ -59,18 +57,46 @@ pub(crate) async fn connections(
     Ok(connections)
 }
 
-/// Reads what is asked for until all is read, or `interrupt` comes.
+/// Finds the relations that are asked for, unless `interrupt` comes; `notice` is told of those that are left out.
+///
+/// # Errors
+/// Where one that is named does not exist, or the server cannot be asked.
+pub(crate) async fn find(
+    inspector: &Inspector,
+    tables: &[String],
+    mut notice: impl FnMut(&str),
+    interrupt: impl Future<Output = ()>,
+) -> Result<Vec<Found>, RunError> {
+    let database = &inspector.server.database;
+    let work = async {
+        let leader = inspector.leader()?;
+        let find = async || select(leader, database, tables).await;
+        let found: Result<_, LiveError> = leader.reading(find).await;
+        Ok(found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?)
+    };
+    let selection = until(interrupt, &inspector.connections, work).await?;
+    let left_out = selection.notices();
+    left_out.iter().for_each(|left_out| notice(&format!("notice: {left_out}")));
+    if selection.found.is_empty() && tables.is_empty() && left_out.is_empty() {
+        notice(&format!("notice: database \"{database}\" has no tables"));
+    }
+    Ok(selection.found)
+}
+
+/// Reads the relations that were found until all are read, or `interrupt` comes.
 ///
 /// # Errors
 /// What keeps everything else from being read too. What `output` was given stays.
 pub(crate) async fn relations(
     inspector: &Inspector,
     request: &Request,
+    found: &[Found],
     output: &mut dyn Output,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let run = Run { inspector, request, explained: Cell::new(false) };
-    let ended = until(interrupt, &inspector.connections, run.all(output)).await;
+    let found = found.iter().map(|found| found.oid).collect();
+    let ended = until(interrupt, &inspector.connections, run.all(found, output)).await;
     // tasks of their own read on otherwise
     inspector.stop.store(true, Ordering::Relaxed);
     ended
@@ -130,29 +156,17 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn all(&self, output: &mut dyn Output) -> Result<(), RunError> {
+    async fn all(&self, found: Vec<Oid>, output: &mut dyn Output) -> Result<(), RunError> {
         let in_order = output.rows().is_some();
         let leader = self.inspector.leader()?;
-        let find = async || {
-            let database = &self.inspector.server.database;
-            let found = select(leader, database, &self.request.tables).await?;
-            let names = locks::names(leader.client(), &found.oids()).await?;
+        let ask = async || {
+            let names = locks::names(leader.client(), &found).await?;
             let locked = locks::exclusive(leader.client()).await?;
-            Ok::<_, LiveError>((found, names, locked))
+            Ok::<_, LiveError>((names, locked))
         };
-        let found = leader.reading(find).await;
-        let (found, names, locked) =
-            found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
-        let left_out = found.notices();
-        let nothing_left_out = left_out.is_empty();
-        for left_out in left_out {
-            output.notice(&format!("notice: {left_out}"));
-        }
-        let found = found.oids();
-        if found.is_empty() && self.request.tables.is_empty() && nothing_left_out {
-            let database = &self.inspector.server.database;
-            output.notice(&format!("notice: database \"{database}\" has no tables"));
-        }
+        let asked = leader.reading(ask).await;
+        let (names, locked) =
+            asked.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
         let plan = if in_order {
             found.into_iter().map(Next::Named).collect()
         } else {
@@ -284,15 +298,20 @@ impl Run<'_> {
     /// Says why figures will be missing, and what would bring them.
     fn explain_functions(&self, relation: &Relation, output: &mut dyn Output) -> bool {
         let Some(why) = self.inspector.why_no_pages(relation) else { return false };
-        output.notice(&format!("notice: using SQL functions: {why}"));
-        let server = &self.inspector.server;
-        if server.superuser && server.pageinspect.is_none() {
-            output.notice(
-                "HINT:  CREATE EXTENSION pageinspect; lets toastctl read pages and report everything.",
-            );
-        }
+        functions_notices(self.inspector, &why).iter().for_each(|notice| output.notice(notice));
         true
     }
+}
+
+/// Lines on why figures will be missing, and what would bring them.
+pub(super) fn functions_notices(inspector: &Inspector, why: &str) -> Vec<String> {
+    let mut notices = vec![format!("notice: using SQL functions: {why}")];
+    if inspector.server.superuser && inspector.server.pageinspect.is_none() {
+        let hint =
+            "HINT:  CREATE EXTENSION pageinspect; lets toastctl read pages and report everything.";
+        notices.push(hint.into());
+    }
+    notices
 }
 
 /// As the report counts: without other indexes than the TOAST relation's.
@@ -301,7 +320,11 @@ fn bytes_of(relation: &Relation) -> u64 {
     relation.bytes.saturating_add(toast)
 }
 
-async fn failed(inspector: &Inspector, relation: &Relation, error: InspectError) -> Failed {
+pub(super) async fn failed(
+    inspector: &Inspector,
+    relation: &Relation,
+    error: InspectError,
+) -> Failed {
     match error {
         InspectError::Live { relation: place, error } => {
             Failed::at(&place, relation.oid, &error, &inspector.connections).await

@@ -25,7 +25,8 @@ use crate::server::pages::{PageReader, Pages};
 use crate::server::snapshot::Moment;
 
 /// Blocks read with one statement: 8 MB of 8 kB pages.
-const BATCH: usize = 1024;
+pub(super) const BATCH: usize = 1024;
+
 impl Judge for Pages {
     fn judge(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
         self.visibility(ctid, tuple)
@@ -199,7 +200,7 @@ impl ScanResult {
 }
 
 /// One connection's share of a scan.
-struct Worker {
+pub(super) struct Worker {
     reader: PageReader,
     queue: Arc<Queue>,
     /// Blocks of the relation.
@@ -210,19 +211,20 @@ struct Worker {
 }
 
 /// What a worker has found.
-struct Scan {
+#[derive(Clone)]
+pub(super) struct Scan {
     name: String,
     desc: Arc<TupleDesc>,
     page_size: PageSize,
     flavor: CustomFlavor,
-    stats: RelationStats,
+    pub(super) stats: RelationStats,
     /// If the blocks are a sample.
-    blocks: Option<BlockSums>,
-    problems: Problems,
+    pub(super) blocks: Option<BlockSums>,
+    pub(super) problems: Problems,
 }
 
 impl Worker {
-    async fn new(
+    pub(super) async fn new(
         inspector: &Inspector,
         target: &ScanTarget,
         moment: &Moment,
@@ -271,23 +273,48 @@ impl Worker {
             let read = if S::WANTS_VALUES {
                 // values are wanted in order
                 let pages = self.reader.read(&blocks).await;
-                pages.map(|pages| self.scan.decode(&pages, sink))
+                pages
+                    .map(|pages| self.scan.decode(&pages, sink))
+                    .map_err(|error| self.failed_at(&blocks, error))
             } else {
-                self.reader.read_each(&blocks, |pages| self.scan.decode(&pages, sink)).await
+                self.read(&blocks, sink).await
             };
-            read.map_err(|error| InspectError::Live {
-                relation: match blocks.first() {
-                    Some(first) => format!("{}, block {first}", self.scan.name),
-                    None => self.scan.name.clone(),
-                },
-                error,
-            })?;
+            read?;
             if self.stop.load(Ordering::Relaxed) {
                 return Err(InspectError::Stopped);
             }
             self.progress.advance(blocks.len() as u64);
         }
         Ok(())
+    }
+
+    /// Blocks of the relation at this moment.
+    pub(super) async fn block_count(&self) -> Result<u32, LiveError> {
+        self.reader.block_count().await
+    }
+
+    /// What was found, to be added to.
+    pub(super) fn found(&mut self) -> &mut Scan {
+        &mut self.scan
+    }
+
+    /// Reads and decodes these blocks, in any order.
+    pub(super) async fn read<S: ValueSink + Send>(
+        &mut self,
+        blocks: &[BlockNumber],
+        sink: &mut S,
+    ) -> Result<(), InspectError> {
+        let scan = &mut self.scan;
+        let read = self.reader.read_each(blocks, |pages| scan.decode(&pages, sink)).await;
+        read.map_err(|error| self.failed_at(blocks, error))
+    }
+
+    fn failed_at(&self, blocks: &[BlockNumber], error: LiveError) -> InspectError {
+        let relation = match blocks.first() {
+            Some(first) => format!("{}, block {first}", self.scan.name),
+            None => self.scan.name.clone(),
+        };
+        InspectError::Live { relation, error }
     }
 }
 

@@ -27,8 +27,6 @@ pub struct Writer<W: Write> {
     width: Option<usize>,
     server: Option<ServerReport>,
     written: u64,
-    /// Whether the largest columns are all that is written; of tables for people.
-    brief: bool,
     largest: Largest,
     /// Kinds of pointers whose costs are told.
     costs_told: Vec<&'static str>,
@@ -41,10 +39,9 @@ impl<W: Write> Writer<W> {
         format: Format,
         width: Option<usize>,
         server: Option<ServerReport>,
-        brief: bool,
     ) -> Writer<W> {
         let largest = Largest::default();
-        Writer { out, format, width, server, written: 0, brief, largest, costs_told: Vec::new() }
+        Writer { out, format, width, server, written: 0, largest, costs_told: Vec::new() }
     }
 
     /// Writes one relation, so that whoever reads has it at once.
@@ -59,9 +56,6 @@ impl<W: Write> Writer<W> {
         match self.format {
             Format::Table | Format::Markdown => {
                 self.largest.add(relation);
-                if self.brief {
-                    return Ok(());
-                }
                 if self.written > 0 {
                     writeln!(self.out)?;
                 }
@@ -84,14 +78,12 @@ impl<W: Write> Writer<W> {
         if self.written == 0 {
             self.head()?;
         }
-        if self.brief || self.largest.are_several() {
+        if self.largest.are_several() {
             let style = match self.format {
                 Format::Markdown => Style::Markdown,
                 _ => Style::Terminal(self.width),
             };
-            if self.written > 0 {
-                writeln!(self.out)?;
-            }
+            writeln!(self.out)?;
             writeln!(self.out, "{}\n", wrapped(&self.largest.title(), style.width(), 0))?;
             write!(self.out, "{}", self.largest.grid().draw(style).text)?;
             if let Some(rest) = self.largest.rest() {

@@ -3,7 +3,8 @@
 //! * [`format`]: the formats, and the output that they share.
 //! * [`table`]: tables fitted to the terminal; [`units`]: sizes for people.
 //! * [`inspect`]: the report of `inspect` in every format; [`values`]: its lines of values;
-//!   `inspect_largest`: the largest columns of several tables; [`anatomy`]: one value in every detail.
+//!   `inspect_largest`: the largest columns of several tables; `overview`: columns of many tables in one
+//!   ranking; [`anatomy`]: one value in every detail.
 //! * [`advise`]: the report of `advise-threshold`; `advise_csv`: its CSV; [`advise_plot`]: its charts.
 //! * [`retoast`]: the report of `retoast`; [`retoast_plan`]: what is expected;
 //!   `retoast_compact`, `retoast_indexes`: what became of files and indexes;
@@ -23,6 +24,7 @@ pub mod inspect;
 mod inspect_grids;
 mod inspect_largest;
 pub mod inspect_sample;
+pub(crate) mod overview;
 pub mod retoast;
 mod retoast_compact;
 mod retoast_indexes;

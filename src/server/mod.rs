@@ -4,7 +4,7 @@
 //! * [`about`]: what the server is and what this user may do there.
 //! * [`sql`]: how identifiers and literals are quoted.
 //! * [`select`]: which relations a command line means; [`suggest`]: what a misspelt name may have meant.
-//! * [`catalog`]: relations and their columns.
+//! * [`catalog`]: relations and their columns; `listing`: the files of many, and what they are parts of.
 //! * `owner_code`: code of others that an UPDATE of a table runs.
 //! * [`snapshot`]: one moment for everything that is read; `plan`: the plans that our statements have.
 //! * [`pages`]: pages through pageinspect, with visibility resolved.
@@ -26,6 +26,7 @@ pub mod chunk_rows;
 pub mod chunks;
 pub mod connect;
 pub mod functions;
+pub(crate) mod listing;
 pub mod locks;
 pub(crate) mod owner_code;
 pub mod pages;

@@ -258,8 +258,9 @@ fn every_kind_of_relation() {
         check(&database, &format!("pg_catalog.{catalog}"));
     }
     for (table, all) in [("whole", ["part1", "part2"]), ("parent", ["parent", "child"])] {
-        let both =
-            run(toastctl().args(["inspect", "-d", &database.url(), "--format", "jsonl", table]));
+        let both = run(toastctl()
+            .args(["inspect", "-d", &database.url(), "--details", "--format", "jsonl"])
+            .arg(table));
         let mut names: Vec<String> = Vec::new();
         for line in both.ok().lines() {
             let relation: Value = serde_json::from_str(line).unwrap();
@@ -292,7 +293,8 @@ fn no_table_named_means_all_user_tables_biggest_first() {
     database.psql(
         "CREATE SCHEMA \"S 2\"; CREATE TABLE \"S 2\".\"T\" (a text); CREATE VIEW w AS SELECT 1",
     );
-    let json = run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json"])).ok();
+    let details = ["inspect", "--details", "--format", "json", "-d", &database.url()];
+    let json = run(toastctl().args(details)).ok();
     let report: Value = serde_json::from_str(&json).unwrap();
     let names: Vec<&str> = report["relations"]
         .as_array()
@@ -484,7 +486,7 @@ fn the_json_report_has_the_documented_shape() {
     let validator = jsonschema::validator_for(&schema).unwrap();
     let database = with_pageinspect("shape");
     database.psql(MIXED);
-    for more in [&[][..], &["--source", "functions"], &["--scan-toast", "never"]] {
+    for more in [&["t"][..], &["--details", "--source", "functions"], &["--scan-toast", "never"]] {
         let json =
             run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json"]).args(more))
                 .ok();

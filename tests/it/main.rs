@@ -37,6 +37,7 @@ mod model;
 #[allow(dead_code, reason = "it is only asked whether it is there")]
 #[path = "../../benches/codec/oracle.rs"]
 mod oracle;
+mod overview;
 mod pattern;
 mod pgbouncer;
 mod plans;

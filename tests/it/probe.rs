@@ -142,7 +142,8 @@ fn without_pages_a_form_is_right_or_unknown() {
         ));
         let inspect = |user: &str| {
             let mut command = toastctl();
-            command.args(["inspect", "--format", "json", "-h"]).arg(server.socket_dir());
+            command.args(["inspect", "--details", "--format", "json", "-h"]);
+            command.arg(server.socket_dir());
             command.args(["-p", &server.port().to_string(), "-U", user, "-d", database.name()]);
             forms(&run(command.args(["c_*"])).ok())
         };

@@ -68,10 +68,14 @@ fn terminate(database: &Database<'_>) {
 fn relations(json: &str) -> Vec<String> {
     let report: Value =
         serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"));
-    assert_eq!(report["schema"], "toastctl.inspect/1");
+    assert_eq!(report["schema"], "toastctl.inspect/2");
     assert!(report["server"]["version_num"].as_u64().unwrap() >= 140_000);
-    let relations = report["relations"].as_array().unwrap();
-    relations.iter().map(|relation| relation["relation"].as_str().unwrap().to_owned()).collect()
+    let relations = report["relations"].as_array().unwrap().iter();
+    // as they are done
+    let mut names: Vec<String> =
+        relations.map(|relation| relation["relation"].as_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
 }
 
 #[test]
@@ -85,6 +89,11 @@ fn a_locked_table_is_named_with_who_holds_it_and_the_others_are_reported() {
         assert_eq!(found.code, Some(1), "{}", found.stderr);
         match format {
             "json" => assert_eq!(relations(&found.stdout), ["public.a", "public.c"]),
+            "table" => assert!(
+                found.stdout.contains("\n a ") && found.stdout.contains("\n c "),
+                "{}",
+                found.stdout
+            ),
             _ => assert!(
                 found.stdout.contains("public.a") && found.stdout.contains("public.c"),
                 "{}",
@@ -228,14 +237,18 @@ fn an_interrupt_keeps_what_is_finished() {
     let database = tables("kept_interrupt");
     let locker = Holder::of(&database, "LOCK TABLE b");
     for format in ["json", "jsonl"] {
-        let arguments = ["inspect", "--format", format, "a", "b"];
+        // one connection, so that `a` is done before `b` is waited for
+        let arguments = ["inspect", "--format", format, "--jobs", "1", "a", "b"];
         let found = in_the_middle(&database, &arguments, interrupt);
         assert_eq!((found.code, found.stderr.as_str()), (Some(4), "toastctl: error: stopped\n"));
         match format {
             "json" => assert_eq!(relations(&found.stdout), ["public.a"]),
             _ => {
-                let line: Value = serde_json::from_str(&found.stdout).unwrap();
-                assert_eq!(line["relation"], "public.a");
+                let lines: Vec<Value> =
+                    found.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+                assert_eq!(lines[0]["relation"], "public.a");
+                // what is known in the end is ranked
+                assert_eq!((lines.len(), &lines[1]["totals"]["read"]), (2, &Value::from(1)));
             }
         }
         // the server does not go on waiting for nobody
@@ -254,10 +267,10 @@ fn a_lost_connection_keeps_what_is_finished() {
     let database = tables("kept_lost");
     let locker = Holder::of(&database, "LOCK TABLE b");
     for arguments in [
-        ["inspect", "--format", "json", "a", "b"],
-        ["advise-threshold", "--format", "json", "a", "b"],
+        &["inspect", "--format", "json", "--jobs", "1", "a", "b"][..],
+        &["advise-threshold", "--format", "json", "a", "b"],
     ] {
-        let found = in_the_middle(&database, &arguments, |_| terminate(&database));
+        let found = in_the_middle(&database, arguments, |_| terminate(&database));
         assert_eq!(found.code, Some(3), "{}", found.stderr);
         assert!(
             found.stderr.starts_with("toastctl: error: public.b: FATAL:  terminating connection"),

@@ -44,7 +44,8 @@ pub const FORMS: Topic = Topic {
         ("unknown", "Compressed; before 17 only pages tell where."),
         ("Raw, Stored, Ratio", "Bytes uncompressed, bytes on disk, and the first by the second."),
         ("Chunks", "Pieces of up to 1996 bytes in the TOAST relation."),
-        ("Share", "Part of the table's files: heap, TOAST relation, indexes."),
+        ("Share", "Part of the table's files, of all tables part of the database's."),
+        ("Unused", "Free space and dead rows in the files of a table and its TOAST relation."),
         ("CPU/read", "Time to decompress and copy one value."),
         ("Buffers/read", "Pages of TOAST relation and index that one read visits."),
         ("WAL/update", "Bytes of WAL for an UPDATE that changes the value."),
@@ -183,10 +184,11 @@ pub const JSON: Topic = Topic {
               \"schema\" with name and version; fields are only ever added. Bytes are integers, \
               what is not known is null or absent."],
     items: &[
-        ("toastctl help json inspect", "The JSON Schema of inspect's documents."),
+        ("toastctl help json inspect", "The JSON Schema of inspect's report of one table."),
+        ("toastctl help json overview", "That of inspect's overview of several."),
         ("toastctl help json advise-threshold", "That of advise-threshold."),
         ("toastctl help json check", "That of inspect --check."),
         ("toastctl help json retoast", "That of retoast."),
-        ("toastctl inspect --format json | jq .tables", "Columns, sizes and forms of each table."),
+        ("toastctl inspect --format json | jq .columns", "All columns, the largest first."),
     ],
 };

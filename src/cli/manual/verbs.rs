@@ -13,8 +13,16 @@ pub const MANUALS: &[Manual] = &[INSPECT, ADVISE, RETOAST];
 const INSPECT: Manual = Manual {
     verb: "inspect",
     examples: &[
-        ("Which column eats the disk", "toastctl inspect --brief -d shop"),
-        ("All tables, the largest first", "toastctl inspect -d shop"),
+        ("Which columns eat the disk, in ten seconds", "toastctl inspect -d shop"),
+        (
+            "The same of a very large database, with the free space and dead rows of each table",
+            "toastctl inspect -d shop --sort unused --max-time 5min --precision 1%",
+        ),
+        (
+            "Each partition by itself, for a program",
+            "toastctl inspect events --parts --format json",
+        ),
+        ("The full report of every table, the largest first", "toastctl inspect -d shop --details"),
         (
             "One table, with the connection as psql takes it",
             "toastctl inspect -h db1 -U dba -d shop public.orders",

@@ -1,0 +1,258 @@
+//! The overview of many relations: what each of their columns takes, measured or estimated, in one ranking.
+//!
+//! * this file: what is reported of a relation and of a column, made of a relation's report (pure);
+//! * [`rank`]: lines added up over partitions and children, ranked (pure); [`sum`]: estimates added up (pure);
+//! * [`rounds`]: which blocks are read (pure); [`read`]: one relation; [`run`]: all of them, side by side.
+//!
+//! The JSON shape is `overview.schema.json` beside this file. Sizes are bytes. Each figure that a sample may have
+//! given carries its 95 % confidence interval; both ends are the figure itself where it was counted.
+
+pub(crate) mod rank;
+mod read;
+mod rounds;
+pub(crate) mod run;
+mod sum;
+
+use serde::Serialize;
+
+use super::intervals::{RatioEstimate, SampleReport, WholeEstimate};
+use super::result::{ColumnReport, NotAvailable, ProblemReport, RelationReport, Source};
+use sum::{exact, plus, ratio_of};
+
+/// Name and version of the JSON shape.
+pub(crate) const SCHEMA: &str = "toastctl.inspect/2";
+
+#[cfg(feature = "internals")]
+/// The JSON Schema (draft 2020-12) of the overview.
+pub const JSON_SCHEMA: &str = include_str!("overview.schema.json");
+
+/// What a chunk takes besides its data: the tuple's header (24), `chunk_id` and `chunk_seq` (8), the data's header
+/// (4), the line pointer (4), and what aligns it, half of 8.
+const CHUNK_OVERHEAD: u64 = 44;
+/// A page's header.
+const PAGE_HEADER: u64 = 24;
+
+/// One relation.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct RelationLine {
+    /// `schema.name`.
+    pub(crate) relation: String,
+    pub(crate) schema_name: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) oid: Option<u32>,
+    pub(crate) kind: Option<&'static str>,
+    /// The topmost of the tables that it is a partition or an inheritance child of, if it is reported as a part of
+    /// that.
+    pub(crate) part_of: Option<String>,
+    pub(crate) source: Source,
+    /// The blocks read, if not all.
+    pub(crate) sample: Option<SampleReport>,
+    pub(crate) heap_bytes: Option<u64>,
+    pub(crate) toast_bytes: Option<u64>,
+    pub(crate) toast_index_bytes: Option<u64>,
+    /// All indexes of the relation.
+    pub(crate) index_bytes: Option<u64>,
+    pub(crate) rows: Option<WholeEstimate>,
+    /// In heap and TOAST relation: free space and dead rows. Null where pages were not read.
+    pub(crate) unused_bytes: Option<WholeEstimate>,
+    pub(crate) columns: Vec<ColumnLine>,
+    pub(crate) not_available: Vec<NotAvailable>,
+    pub(crate) problems: Vec<ProblemReport>,
+    pub(crate) problem_count: u64,
+}
+
+/// One column, of a relation or of all parts of one.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct ColumnLine {
+    /// `schema.name`.
+    pub(crate) relation: String,
+    pub(crate) column: String,
+    /// As `\d` prints it; null if parts differ.
+    #[serde(rename = "type")]
+    pub(crate) type_name: Option<String>,
+    /// Null if parts differ.
+    pub(crate) storage: Option<&'static str>,
+    /// The column's compression method; null for the server's default, or if parts differ.
+    pub(crate) compression: Option<&'static str>,
+    /// How many relations are added up here.
+    pub(crate) parts: u64,
+    /// Values that are not NULL.
+    pub(crate) values: Option<WholeEstimate>,
+    /// In the relation's files: values as they are stored, and TOAST pointers.
+    pub(crate) stored_bytes: WholeEstimate,
+    /// Content without headers; null if not known of every value.
+    pub(crate) raw_bytes: Option<WholeEstimate>,
+    /// Raw size of the values by their size as `pg_column_size` counts.
+    pub(crate) ratio: Option<RatioEstimate>,
+    /// Stored in the TOAST relation; null if it is not known of every value where it is.
+    pub(crate) out_of_line_bytes: Option<WholeEstimate>,
+    /// `stored_bytes` as a part of the database's files.
+    pub(crate) share: Option<RatioEstimate>,
+    /// As `pg_column_size` counts.
+    #[serde(skip)]
+    measured: Option<WholeEstimate>,
+}
+
+/// A relation that was not read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct LeftOut {
+    /// `schema.name`.
+    pub(crate) relation: String,
+    /// Heap, TOAST relation and its index.
+    pub(crate) bytes: u64,
+    pub(crate) reason: String,
+}
+
+/// What is known before anything is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Relations that are meant.
+    pub(crate) relations: u64,
+    /// Their heaps, TOAST relations and indexes of these.
+    pub(crate) bytes: u64,
+    /// Files of the database; `None` where that is not known.
+    pub(crate) database_bytes: Option<u64>,
+}
+
+impl RelationLine {
+    /// Of a relation's report. The parts of a rolled-up relation name it as `part_of`.
+    pub(crate) fn of(
+        report: &RelationReport,
+        part_of: Option<String>,
+        database_bytes: Option<u64>,
+    ) -> RelationLine {
+        let columns: Vec<ColumnLine> = report
+            .columns
+            .iter()
+            .map(|column| ColumnLine::of(&report.relation, column, database_bytes))
+            .collect();
+        let rows = match report.sample {
+            Some(_) => report.tuples.live_estimate,
+            None => Some(exact(report.tuples.live)),
+        };
+        RelationLine {
+            part_of,
+            rows,
+            unused_bytes: unused(report, &columns),
+            heap_bytes: report.heap.bytes,
+            index_bytes: report.heap.index_bytes,
+            toast_bytes: report.toast.as_ref().and_then(|toast| toast.bytes),
+            toast_index_bytes: report.toast.as_ref().and_then(|toast| toast.index_bytes),
+            columns,
+            relation: report.relation.clone(),
+            schema_name: report.schema_name.clone(),
+            name: report.name.clone(),
+            oid: report.oid,
+            kind: report.kind,
+            source: report.source,
+            sample: report.sample,
+            not_available: report.not_available.clone(),
+            problems: report.problems.clone(),
+            problem_count: report.problem_count,
+        }
+    }
+
+    /// Heap, TOAST relation and its index.
+    pub(crate) fn bytes(&self) -> u64 {
+        [self.heap_bytes, self.toast_bytes, self.toast_index_bytes]
+            .into_iter()
+            .fold(0u64, |sum, bytes| sum.saturating_add(bytes.unwrap_or(0)))
+    }
+}
+
+impl ColumnLine {
+    fn of(relation: &str, report: &ColumnReport, database_bytes: Option<u64>) -> ColumnLine {
+        let out_of_line_bytes = out_of_line(report);
+        let (values, stored_bytes, raw_bytes, ratio, measured) = match &report.estimates {
+            Some(e) => {
+                (e.values, e.own_bytes.unwrap_or_default(), e.raw_bytes, e.ratio, e.stored_bytes)
+            }
+            None => (
+                Some(exact(report.values)),
+                exact(report.own_bytes),
+                report.raw_bytes.map(exact),
+                report.ratio.map(|ratio| RatioEstimate {
+                    estimate: ratio,
+                    low: ratio,
+                    high: ratio,
+                }),
+                report.stored_bytes.map(exact),
+            ),
+        };
+        ColumnLine {
+            relation: relation.to_owned(),
+            column: report.column.clone(),
+            type_name: Some(report.type_name.clone()),
+            storage: Some(report.storage),
+            compression: report.compression,
+            parts: 1,
+            values,
+            stored_bytes,
+            raw_bytes,
+            ratio,
+            out_of_line_bytes,
+            share: database_bytes.and_then(|whole| ratio_of(&stored_bytes, &exact(whole))),
+            measured,
+        }
+    }
+}
+
+/// Bytes of a column in the TOAST relation.
+fn out_of_line(report: &ColumnReport) -> Option<WholeEstimate> {
+    let mut sum = exact(0);
+    for form in &report.forms {
+        match form.form {
+            "external" | "external_compressed" | "custom" => {}
+            "unknown" if form.values > 0 => return None,
+            _ => continue,
+        }
+        let bytes = match &form.estimates {
+            Some(estimates) => estimates.stored_bytes,
+            None => form.stored_bytes.map(exact),
+        };
+        // values of one block have several forms, so what one has more the other may have too
+        sum = plus(&sum, &bytes?);
+    }
+    Some(sum)
+}
+
+/// What live rows and their chunks do not take of heap and TOAST relation.
+fn unused(report: &RelationReport, columns: &[ColumnLine]) -> Option<WholeEstimate> {
+    let tuples = &report.tuples;
+    let (free, live, dead) = match report.sample {
+        Some(_) => (
+            report.heap.free_bytes_estimate?,
+            tuples.live_estimate?.estimate,
+            tuples.dead_estimate?.estimate,
+        ),
+        None => (exact(report.heap.free_bytes?), tuples.live, tuples.dead?),
+    };
+    let headers = report.heap.blocks?.saturating_mul(PAGE_HEADER);
+    let used = report.heap.bytes?.saturating_sub(headers).saturating_sub(free.estimate);
+    let dead_bytes = match live.saturating_add(dead) {
+        0 => 0,
+        all => (used as f64 * (dead as f64 / all as f64)) as u64,
+    };
+    let heap = plus(&free, &exact(dead_bytes));
+    let Some(toast) = &report.toast else { return Some(heap) };
+    let chunks = match report.sample {
+        Some(_) => toast.chunks_estimate?,
+        None => exact(toast.chunks),
+    };
+    let mut live = WholeEstimate {
+        estimate: chunks.estimate.saturating_mul(CHUNK_OVERHEAD),
+        low: chunks.low.saturating_mul(CHUNK_OVERHEAD),
+        high: chunks.high.saturating_mul(CHUNK_OVERHEAD),
+    };
+    for column in columns {
+        live = plus(&live, &column.out_of_line_bytes?);
+    }
+    let pages = toast.bytes?;
+    let room = pages.saturating_sub(pages / report.page_size.max(1) * PAGE_HEADER);
+    let toast = WholeEstimate {
+        estimate: room.saturating_sub(live.estimate),
+        low: room.saturating_sub(live.high),
+        high: room.saturating_sub(live.low),
+    };
+    Some(plus(&heap, &toast))
+}

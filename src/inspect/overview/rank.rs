@@ -1,0 +1,362 @@
+//! Columns of many relations, added up over the parts of partitioned tables and of inheritance, and ranked (pure).
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::sum::{Sum, exact, ratio_of};
+use super::{ColumnLine, Extent, LeftOut, RelationLine};
+use crate::inspect::intervals::WholeEstimate;
+use crate::inspect::result::Source;
+
+/// By what columns are ranked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum SortBy {
+    /// What they take on disk.
+    #[default]
+    Stored,
+    /// Their content uncompressed; of unknown size last.
+    Raw,
+    /// What their relation's heap and TOAST relation have unused.
+    Unused,
+    /// Relation and column.
+    Name,
+}
+
+/// What all relations amount to.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Totals {
+    /// Relations that are meant.
+    pub(crate) relations: u64,
+    /// Those that were read, or of which a sample was.
+    pub(crate) read: u64,
+    /// Those of which a sample was read.
+    pub(crate) sampled: u64,
+    /// Those without pages.
+    pub(crate) by_functions: u64,
+    /// Blocks of the sampled relations.
+    pub(crate) sampled_blocks: u64,
+    /// Those of them that were read.
+    pub(crate) sampled_blocks_read: u64,
+    /// Heaps, TOAST relations and indexes of these, of all that are meant.
+    pub(crate) bytes: u64,
+    /// Those of relations that were left out.
+    pub(crate) left_out_bytes: u64,
+    /// Indexes of the relations that were read.
+    pub(crate) index_bytes: u64,
+    /// What the columns take of the relations that were read.
+    pub(crate) columns_bytes: WholeEstimate,
+    /// What is unused in heaps and TOAST relations; null where pages of some were not read.
+    pub(crate) unused_bytes: Option<WholeEstimate>,
+    /// The database's files; null where that is not known.
+    pub(crate) database_bytes: Option<u64>,
+}
+
+/// The ranking, as far as it is wanted.
+#[derive(Debug)]
+pub(crate) struct Ranked {
+    pub(crate) columns: Vec<ColumnLine>,
+    /// Of each of them: what its relation has unused.
+    pub(crate) unused: Vec<Option<WholeEstimate>>,
+    /// Columns beyond the limit.
+    pub(crate) more: u64,
+    /// What they take.
+    pub(crate) more_bytes: WholeEstimate,
+}
+
+/// Gathers the lines.
+#[derive(Debug, Default)]
+pub(crate) struct Ranking {
+    extent: Extent,
+    /// By relation, or what it is a part of, and column.
+    columns: BTreeMap<(String, String), Column>,
+    /// By relation, or what it is a part of.
+    unused: BTreeMap<String, Option<Sum>>,
+    pub(crate) left_out: Vec<LeftOut>,
+    counts: Counts,
+    columns_bytes: Sum,
+    unused_bytes: Option<Sum>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    read: u64,
+    sampled: u64,
+    by_functions: u64,
+    blocks: u64,
+    blocks_read: u64,
+    bytes: u64,
+    index_bytes: u64,
+}
+
+/// One column of all parts.
+#[derive(Debug)]
+struct Column {
+    /// The first part's, with what the others have in common with it.
+    line: ColumnLine,
+    values: Option<Sum>,
+    stored: Sum,
+    raw: Option<Sum>,
+    measured: Option<Sum>,
+    out_of_line: Option<Sum>,
+}
+
+/// Adds a figure, if all are known.
+fn add(sum: &mut Option<Sum>, figure: Option<&WholeEstimate>) {
+    match (sum.as_mut(), figure) {
+        (Some(sum), Some(figure)) => sum.add(figure),
+        _ => *sum = None,
+    }
+}
+
+impl Column {
+    fn new(line: ColumnLine) -> Column {
+        let known = || Some(Sum::default());
+        Column {
+            line,
+            values: known(),
+            stored: Sum::default(),
+            raw: known(),
+            measured: known(),
+            out_of_line: known(),
+        }
+    }
+
+    fn add(&mut self, part: &ColumnLine) {
+        self.line.parts += 1;
+        if self.line.type_name != part.type_name {
+            self.line.type_name = None;
+        }
+        if self.line.storage != part.storage {
+            self.line.storage = None;
+        }
+        if self.line.compression != part.compression {
+            self.line.compression = None;
+        }
+        self.stored.add(&part.stored_bytes);
+        add(&mut self.values, part.values.as_ref());
+        add(&mut self.raw, part.raw_bytes.as_ref());
+        add(&mut self.measured, part.measured.as_ref());
+        add(&mut self.out_of_line, part.out_of_line_bytes.as_ref());
+    }
+
+    fn line(self, database_bytes: Option<u64>) -> ColumnLine {
+        if self.line.parts == 1 {
+            return self.line;
+        }
+        let total = |sum: Option<Sum>| sum.map(|sum| sum.total());
+        let (stored, raw, measured) = (self.stored.total(), total(self.raw), total(self.measured));
+        ColumnLine {
+            values: total(self.values),
+            stored_bytes: stored,
+            raw_bytes: raw,
+            ratio: raw.zip(measured).and_then(|(raw, measured)| ratio_of(&raw, &measured)),
+            out_of_line_bytes: total(self.out_of_line),
+            share: database_bytes.and_then(|whole| ratio_of(&stored, &exact(whole))),
+            measured,
+            ..self.line
+        }
+    }
+}
+
+impl Ranking {
+    /// Nothing is read yet.
+    pub(crate) fn new(extent: Extent) -> Ranking {
+        Ranking { extent, unused_bytes: Some(Sum::default()), ..Ranking::default() }
+    }
+
+    /// Adds a relation.
+    pub(crate) fn add(&mut self, relation: &RelationLine) {
+        let counts = &mut self.counts;
+        counts.read += 1;
+        counts.by_functions += u64::from(relation.source == Source::Functions);
+        counts.bytes = counts.bytes.saturating_add(relation.bytes());
+        counts.index_bytes = counts.index_bytes.saturating_add(relation.index_bytes.unwrap_or(0));
+        if let Some(sample) = &relation.sample {
+            counts.sampled += u64::from(sample.blocks_read < sample.blocks);
+            counts.blocks += sample.blocks;
+            counts.blocks_read += sample.blocks_read;
+        }
+        let whole = relation.part_of.as_ref().unwrap_or(&relation.relation);
+        let unused = self.unused.entry(whole.clone()).or_insert_with(|| Some(Sum::default()));
+        add(unused, relation.unused_bytes.as_ref());
+        add(&mut self.unused_bytes, relation.unused_bytes.as_ref());
+        for column in &relation.columns {
+            self.columns_bytes.add(&column.stored_bytes);
+            let key = (whole.clone(), column.column.clone());
+            let sum = self.columns.entry(key).or_insert_with(|| {
+                Column::new(ColumnLine { relation: whole.clone(), parts: 0, ..column.clone() })
+            });
+            sum.add(column);
+        }
+    }
+
+    /// What all relations amount to.
+    pub(crate) fn totals(&self) -> Totals {
+        let Counts { read, sampled, by_functions, blocks, blocks_read, bytes, index_bytes } =
+            self.counts;
+        let left_out = &self.left_out;
+        let left_out_bytes =
+            left_out.iter().fold(0u64, |sum, relation| sum.saturating_add(relation.bytes));
+        Totals {
+            relations: self.extent.relations.max(read),
+            read,
+            sampled,
+            by_functions,
+            sampled_blocks: blocks,
+            sampled_blocks_read: blocks_read,
+            bytes: bytes.saturating_add(left_out_bytes),
+            left_out_bytes,
+            index_bytes,
+            columns_bytes: self.columns_bytes.total(),
+            unused_bytes: self.unused_bytes.filter(|_| read > 0).map(|sum| sum.total()),
+            database_bytes: self.extent.database_bytes,
+        }
+    }
+
+    /// The first `limit` columns, the rest added up.
+    pub(crate) fn ranked(self, by: SortBy, limit: usize) -> Ranked {
+        let database_bytes = self.extent.database_bytes;
+        let unused: BTreeMap<String, Option<WholeEstimate>> = self
+            .unused
+            .into_iter()
+            .map(|(relation, sum)| (relation, sum.map(|sum| sum.total())))
+            .collect();
+        let unused_of = |line: &ColumnLine| unused.get(&line.relation).copied().flatten();
+        let mut columns: Vec<ColumnLine> =
+            self.columns.into_values().map(|column| column.line(database_bytes)).collect();
+        // by name until here; what is equal stays so
+        let stored = |line: &ColumnLine| Reverse(line.stored_bytes.estimate);
+        match by {
+            SortBy::Stored => columns.sort_by_key(stored),
+            SortBy::Raw => columns.sort_by_key(|line| {
+                (Reverse(line.raw_bytes.map(|raw| raw.estimate)), stored(line))
+            }),
+            SortBy::Unused => columns.sort_by_key(|line| {
+                let unused = unused_of(line).map(|unused| unused.estimate);
+                (Reverse(unused), line.relation.clone(), stored(line))
+            }),
+            SortBy::Name => {}
+        }
+        let mut more_bytes = Sum::default();
+        let rest = columns.get(limit..).unwrap_or_default();
+        rest.iter().for_each(|line| more_bytes.add(&line.stored_bytes));
+        let more = rest.len() as u64;
+        columns.truncate(limit);
+        let unused = columns.iter().map(unused_of).collect();
+        Ranked { columns, unused, more, more_bytes: more_bytes.total() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(relation: &str, column: &str, stored: WholeEstimate, raw: Option<u64>) -> ColumnLine {
+        ColumnLine {
+            relation: relation.into(),
+            column: column.into(),
+            type_name: Some("text".into()),
+            storage: Some("extended"),
+            compression: None,
+            parts: 1,
+            values: Some(exact(1)),
+            stored_bytes: stored,
+            raw_bytes: raw.map(exact),
+            ratio: None,
+            out_of_line_bytes: Some(exact(0)),
+            share: None,
+            measured: Some(stored),
+        }
+    }
+
+    fn relation(
+        name: &str,
+        part_of: Option<&str>,
+        unused: Option<u64>,
+        columns: Vec<ColumnLine>,
+    ) -> RelationLine {
+        RelationLine {
+            relation: name.into(),
+            schema_name: None,
+            name: None,
+            oid: None,
+            kind: None,
+            part_of: part_of.map(str::to_owned),
+            source: Source::Pageinspect,
+            sample: None,
+            heap_bytes: Some(10_000),
+            toast_bytes: None,
+            toast_index_bytes: None,
+            index_bytes: Some(5),
+            rows: None,
+            unused_bytes: unused.map(exact),
+            columns,
+            not_available: Vec::new(),
+            problems: Vec::new(),
+            problem_count: 0,
+        }
+    }
+
+    fn ranking() -> Ranking {
+        let mut ranking =
+            Ranking::new(Extent { relations: 4, bytes: 0, database_bytes: Some(1_000_000) });
+        let between =
+            |estimate, by| WholeEstimate { estimate, low: estimate - by, high: estimate + by };
+        for line in [
+            relation(
+                "a",
+                None,
+                Some(7),
+                vec![column("a", "x", exact(500), Some(100)), column("a", "y", exact(40), None)],
+            ),
+            relation(
+                "p_1",
+                Some("p"),
+                Some(4),
+                vec![column("p_1", "v", between(300, 30), Some(900))],
+            ),
+            relation(
+                "p_2",
+                Some("p"),
+                Some(5),
+                vec![column("p_2", "v", between(400, 40), Some(800))],
+            ),
+            relation("z", None, None, vec![column("z", "v", exact(600), Some(600))]),
+        ] {
+            ranking.add(&line);
+        }
+        ranking
+    }
+
+    fn names(by: SortBy) -> Vec<String> {
+        let ranked = ranking().ranked(by, 9);
+        ranked.columns.iter().map(|line| format!("{}.{}", line.relation, line.column)).collect()
+    }
+
+    #[test]
+    fn every_order_is_what_it_says() {
+        assert_eq!(names(SortBy::Stored), ["p.v", "z.v", "a.x", "a.y"]);
+        assert_eq!(names(SortBy::Raw), ["p.v", "z.v", "a.x", "a.y"]);
+        assert_eq!(names(SortBy::Unused), ["p.v", "a.x", "a.y", "z.v"]);
+        assert_eq!(names(SortBy::Name), ["a.x", "a.y", "p.v", "z.v"]);
+    }
+
+    #[test]
+    fn parts_are_one_line_and_what_is_beyond_the_limit_is_added_up() {
+        let ranked = ranking().ranked(SortBy::Stored, 2);
+        let p = &ranked.columns[0];
+        assert_eq!((p.relation.as_str(), p.parts), ("p", 2));
+        assert_eq!(p.stored_bytes, WholeEstimate { estimate: 700, low: 650, high: 750 });
+        assert_eq!(p.raw_bytes, Some(exact(1700)));
+        let share = p.share.unwrap();
+        assert_eq!((share.low, share.estimate, share.high), (0.0007, 0.0007, 0.0008));
+        assert_eq!(ranked.unused[0], Some(exact(9)));
+        assert_eq!((ranked.more, ranked.more_bytes), (2, exact(540)));
+        let totals = ranking().totals();
+        assert_eq!((totals.read, totals.bytes, totals.index_bytes), (4, 40_000, 20));
+        assert_eq!(totals.columns_bytes.estimate, 1840);
+        assert!(totals.unused_bytes.is_none());
+    }
+}

@@ -1,0 +1,372 @@
+//! One relation for the overview: read whole if that is quick, else in rounds until it is known precisely enough
+//! or its time is up; by pages, or by SQL functions where pages are out of reach.
+
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::rounds::{Rounds, WHOLE, imprecision};
+use crate::disk::BlockNumber;
+use crate::heap::problem::Problems;
+use crate::heap::sample::Sampling;
+use crate::heap::stats::RelationStats;
+use crate::inspect::blocks::BlockSums;
+use crate::inspect::estimates;
+use crate::inspect::inspector::{Access, InspectError, Inspector, no_client};
+use crate::inspect::intervals::SampleReport;
+use crate::inspect::result::{RelationReport, Source};
+use crate::inspect::scan::{BATCH, ScanTarget, Worker};
+use crate::server::catalog::Relation;
+use crate::server::connect::Connection;
+use crate::server::probe::{Placement, Probe};
+use crate::server::{LiveError, functions, snapshot};
+
+/// How long a statement may take to be stopped when its time is up.
+pub(super) const CANCEL_PATIENCE: Duration = Duration::from_secs(2);
+/// Relations of other access methods than heap have no blocks to choose from: SQL functions read them whole, up to
+/// this size.
+const WHOLE_BYTES: u64 = 64 << 20;
+/// Neighbouring blocks that one statement asks SQL functions about.
+const RUN: u32 = 16;
+/// The seed of samples that nobody has asked for, to which each relation adds its OID.
+const SEED: u64 = 1;
+/// Such statements under way at a time.
+const UNDER_WAY: usize = 8;
+
+/// How much is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Effort {
+    /// What the user has chosen; else until the precision is reached.
+    pub(super) sampling: Option<Sampling>,
+    /// Half the width of the intervals of large columns, as a part of the estimate.
+    pub(super) precision: f64,
+    /// When the relation's time is up.
+    pub(super) until: Option<Instant>,
+}
+
+/// What was counted so far.
+#[derive(Clone)]
+struct Counted {
+    stats: RelationStats,
+    /// If not all blocks are read.
+    blocks: Option<BlockSums>,
+    problems: Problems,
+    /// Values of which it is not known whether they are out of line.
+    unplaced: u64,
+}
+
+/// Who reads blocks.
+enum Reader<'a> {
+    Pages(Box<Worker>),
+    Functions(Box<Asker<'a>>),
+}
+
+/// Asks SQL functions.
+struct Asker<'a> {
+    connection: &'a Connection,
+    probe: Probe<'a>,
+    columns: Vec<usize>,
+    name: String,
+    counted: Counted,
+}
+
+impl Inspector {
+    /// Reads as much of a relation as the overview needs. Uses the first connection alone.
+    pub(super) async fn glance(
+        &self,
+        relation: &Relation,
+        effort: Effort,
+    ) -> Result<RelationReport, InspectError> {
+        let name = relation.display_name();
+        let live = |error| InspectError::Live { relation: name.clone(), error };
+        let refusal = self.why_no_pages(relation);
+        let why = match (self.options.access, refusal) {
+            (Access::Pageinspect, Some(why)) => {
+                return Err(InspectError::NoPages { relation: name, why });
+            }
+            (Access::Functions, _) => Some("asked for".to_owned()),
+            (_, refusal) => refusal,
+        };
+        if !relation.is_heap {
+            if relation.bytes > WHOLE_BYTES {
+                return Err(live(LiveError::Unexpected(format!(
+                    "the access method {} has no blocks to sample: --details reads the whole table",
+                    relation.access_method
+                ))));
+            }
+            let why = why.unwrap_or_default();
+            return self.by_functions(relation, why).await.map_err(live);
+        }
+        let connection = self.connections.first().ok_or_else(no_client).map_err(live)?;
+        let read = self.by_blocks(connection, relation, why, effort).await;
+        // An error ends the transaction as well as success; if that fails the next statement will say so.
+        match read {
+            Ok(report) => {
+                snapshot::end(connection.client()).await.map_err(live)?;
+                Ok(report)
+            }
+            Err(error) => {
+                let _ = snapshot::abandon(connection.client()).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn by_blocks(
+        &self,
+        connection: &Arc<Connection>,
+        relation: &Relation,
+        why: Option<String>,
+        effort: Effort,
+    ) -> Result<RelationReport, InspectError> {
+        let name = relation.display_name();
+        let live = |error| InspectError::Live { relation: name.clone(), error };
+        let moment = snapshot::begin(connection).await.map_err(live)?;
+        let (mut reader, total) = if why.is_none() {
+            let target = ScanTarget {
+                name: name.clone(),
+                quoted: relation.quoted(),
+                desc: Arc::new(relation.desc.clone()),
+            };
+            let worker = Worker::new(self, &target, &moment, connection).await.map_err(live)?;
+            let total = worker.block_count().await.map_err(live)?;
+            (Reader::Pages(Box::new(worker)), total)
+        } else {
+            // the lock and the privileges that reading takes, also where there is nothing to read
+            let reads = format!("SELECT FROM ONLY {} LIMIT 0", relation.quoted());
+            connection.client().batch_execute(&reads).await.map_err(|e| live(e.into()))?;
+            let total = relation.bytes / self.server.page_size.bytes() as u64;
+            let asker = Asker::new(self, connection, relation);
+            (Reader::Functions(Box::new(asker)), u32::try_from(total).unwrap_or(u32::MAX))
+        };
+        let sampled = effort.sampling.is_some() || total > WHOLE;
+        if sampled {
+            *reader.blocks() = Some(BlockSums::new(relation.desc.attributes.len()));
+        }
+        let seed = match effort.sampling {
+            Some(sampling) => {
+                let blocks: Vec<BlockNumber> = sampling.draw(total).collect();
+                for batch in blocks.chunks(BATCH) {
+                    reader.read(batch).await?;
+                }
+                sampling.seed
+            }
+            None => {
+                if sampled {
+                    let rounds = Rounds::new(total, SEED.wrapping_add(u64::from(relation.oid.0)));
+                    self.in_rounds(connection, &mut reader, rounds, total, effort).await?;
+                } else {
+                    let blocks: Vec<BlockNumber> = (0..total).map(BlockNumber).collect();
+                    reader.read(&blocks).await?;
+                }
+                SEED
+            }
+        };
+        let Counted { stats, blocks, problems, unplaced } = reader.counted();
+        let mut report = match why {
+            Some(why) => self.functions_report(relation, &stats, unplaced, why),
+            None => self.report(relation, &stats, &problems, Source::Pageinspect),
+        };
+        if let Some(blocks) = &blocks {
+            let sample =
+                SampleReport { blocks: u64::from(total), blocks_read: blocks.blocks, seed };
+            estimates::fill(&mut report, &relation.desc, &stats, blocks, sample);
+            if report.source == Source::Functions {
+                // they are only known from pages
+                report.tuples.dead_estimate = None;
+                report.tuples.unknown_estimate = None;
+                report.heap.free_bytes_estimate = None;
+            }
+        }
+        Ok(report)
+    }
+
+    /// Reads round after round; one that time cuts short counts for nothing, unless it is the first.
+    async fn in_rounds(
+        &self,
+        connection: &Connection,
+        reader: &mut Reader<'_>,
+        mut rounds: Rounds,
+        total: u32,
+        effort: Effort,
+    ) -> Result<(), InspectError> {
+        let mut wanted = rounds.wanted(0.0, effort.precision);
+        loop {
+            let first = rounds.is_first();
+            let blocks = rounds.next(wanted);
+            if blocks.is_empty() {
+                return Ok(());
+            }
+            let began = Instant::now();
+            if first {
+                reader.read(&blocks).await?;
+            } else {
+                let before = reader.counted();
+                match ended_in_time(effort.until, reader.read(&blocks)).await {
+                    Some(read) => read?,
+                    None => {
+                        cancel(connection).await;
+                        reader.put_back(before);
+                        return Ok(());
+                    }
+                }
+            }
+            let imprecision =
+                reader.blocks().as_ref().map_or(0.0, |blocks| imprecision(blocks, total));
+            if imprecision <= effort.precision {
+                return Ok(());
+            }
+            wanted = rounds.wanted(imprecision, effort.precision);
+            if let Some(until) = effort.until {
+                let left = until.saturating_duration_since(Instant::now());
+                let each = began.elapsed().as_secs_f64() / blocks.len() as f64;
+                wanted = wanted.min((left.as_secs_f64() / each.max(1e-9)) as u32);
+            }
+            if wanted == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What comes of the work, if that is before the time is up.
+async fn ended_in_time<T>(until: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match until {
+        Some(until) => timeout_at(until, work).await.ok(),
+        None => Some(work.await),
+    }
+}
+
+/// Stops the statement that runs; one that cannot be stopped ends by itself.
+pub(super) async fn cancel(connection: &Connection) {
+    let canceller = connection.canceller();
+    let _ = timeout(CANCEL_PATIENCE, canceller.cancel()).await;
+}
+
+impl Reader<'_> {
+    async fn read(&mut self, blocks: &[BlockNumber]) -> Result<(), InspectError> {
+        match self {
+            Reader::Pages(worker) => {
+                for batch in blocks.chunks(BATCH) {
+                    worker.read(batch, &mut ()).await?;
+                }
+                Ok(())
+            }
+            Reader::Functions(asker) => asker
+                .read(blocks)
+                .await
+                .map_err(|error| InspectError::Live { relation: asker.name.clone(), error }),
+        }
+    }
+
+    fn blocks(&mut self) -> &mut Option<BlockSums> {
+        match self {
+            Reader::Pages(worker) => &mut worker.found().blocks,
+            Reader::Functions(asker) => &mut asker.counted.blocks,
+        }
+    }
+
+    fn counted(&mut self) -> Counted {
+        match self {
+            Reader::Pages(worker) => {
+                let found = worker.found();
+                Counted {
+                    stats: found.stats.clone(),
+                    blocks: found.blocks.clone(),
+                    problems: found.problems.clone(),
+                    unplaced: 0,
+                }
+            }
+            Reader::Functions(asker) => asker.counted.clone(),
+        }
+    }
+
+    fn put_back(&mut self, counted: Counted) {
+        match self {
+            Reader::Pages(worker) => {
+                let found = worker.found();
+                found.stats = counted.stats;
+                found.blocks = counted.blocks;
+                found.problems = counted.problems;
+            }
+            Reader::Functions(asker) => asker.counted = counted,
+        }
+    }
+}
+
+impl<'a> Asker<'a> {
+    fn new(inspector: &Inspector, connection: &'a Connection, relation: &'a Relation) -> Asker<'a> {
+        let probe = Probe::new(&inspector.server, relation);
+        Asker {
+            connection,
+            columns: probe.columns(),
+            probe,
+            name: relation.display_name(),
+            counted: Counted {
+                stats: RelationStats::new(relation.desc.attributes.len()),
+                blocks: None,
+                problems: Problems::default(),
+                unplaced: 0,
+            },
+        }
+    }
+
+    /// Asks about blocks in ascending order.
+    async fn read(&mut self, blocks: &[BlockNumber]) -> Result<(), LiveError> {
+        for some in runs(blocks).chunks(UNDER_WAY) {
+            let client = self.connection.client();
+            let asked =
+                some.iter().map(|run| functions::rows(client, &self.probe, &self.columns, run));
+            let answers = future::try_join_all(asked).await?;
+            for (run, mut rows) in some.iter().zip(answers) {
+                rows.sort_by_key(|row| (row.ctid.block.0, row.ctid.item));
+                let mut rows = rows.into_iter().peekable();
+                for block in run.clone() {
+                    while let Some(row) = rows.next_if(|row| row.ctid.block.0 <= block) {
+                        self.counted.stats.tuples.live += 1;
+                        for (&index, told) in self.columns.iter().zip(&row.values) {
+                            self.counted.unplaced +=
+                                u64::from(told.placement == Placement::Unknown);
+                            if let Some(column) = self.counted.stats.columns.get_mut(index) {
+                                column.add(&told.value, 1);
+                            }
+                        }
+                    }
+                    if let Some(blocks) = &mut self.counted.blocks {
+                        blocks.block(&self.counted.stats);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Neighbouring blocks as ranges.
+fn runs(blocks: &[BlockNumber]) -> Vec<Range<u32>> {
+    let mut runs: Vec<Range<u32>> = Vec::new();
+    for block in blocks {
+        match runs.last_mut() {
+            Some(run) if run.end == block.0 && run.len() < RUN as usize => run.end += 1,
+            _ => runs.push(block.0..block.0.saturating_add(1)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_asked_about_together() {
+        let blocks: Vec<BlockNumber> =
+            [1, 2, 3, 7].into_iter().chain(10..40).map(BlockNumber).collect();
+        assert_eq!(runs(&blocks), [1..4, 7..8, 10..26, 26..40]);
+        assert!(runs(&[]).is_empty());
+    }
+}

@@ -1,0 +1,392 @@
+//! The overview of a server's relations: each connection takes the next relation, the largest first, until none is
+//! left or time is up. What comes of one relation is reported at once, and costs the others nothing.
+
+use std::cmp::Reverse;
+use std::collections::{HashSet, VecDeque};
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::read::{CANCEL_PATIENCE, Effort, cancel};
+use super::{Extent, LeftOut, RelationLine};
+use crate::heap::sample::Sampling;
+use crate::inspect::inspector::{InspectError, Inspector};
+use crate::inspect::result::RelationReport;
+use crate::inspect::run::{failed, functions_notices};
+use crate::server::connect::Connection;
+use crate::server::listing::{self, Listed};
+use crate::server::select::{Found, How};
+use crate::server::sink::{Failed, Kind, RunError, Sink, until};
+use crate::server::{LiveError, catalog, locks, snapshot};
+
+/// What the time of a relation is to all that is left, as its bytes are to all that are left: the rest is for what
+/// reading takes besides.
+const PART_BY_BYTES: f64 = 0.5;
+/// How long after its end a relation's last statement may end.
+const GRACE: Duration = Duration::from_millis(300);
+/// Results under way to the output.
+const RESULTS: usize = 16;
+
+/// How much is read of each relation, and how they are told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// What the user has chosen; else until `precision` is reached.
+    pub(crate) sampling: Option<Sampling>,
+    /// Half the width of the intervals of large columns, as a part of the estimate.
+    pub(crate) precision: f64,
+    /// The time for everything; `None`: as long as it takes.
+    pub(crate) max_time: Option<Duration>,
+    /// Whether partitions and inheritance children are told one by one.
+    pub(crate) parts: bool,
+    /// Whether it is to be said why SQL functions are used where pages are out of reach.
+    pub(crate) explains_functions: bool,
+}
+
+/// Where the overview goes.
+pub(crate) trait Output: Sink<RelationLine> {
+    /// What is about to be read.
+    fn begin(&mut self, extent: Extent);
+    /// A relation is left out; why is told besides.
+    fn left_out(&mut self, relation: LeftOut);
+}
+
+/// Reads the relations that were found until all are read, time is up, or `interrupt` comes.
+///
+/// # Errors
+/// What keeps everything else from being read too. What `output` was given stays.
+pub(crate) async fn run(
+    inspector: &Inspector,
+    found: &[Found],
+    all: bool,
+    terms: Terms,
+    output: &mut dyn Output,
+    interrupt: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let began = Instant::now();
+    until(interrupt, &inspector.connections, overview(inspector, found, all, terms, began, output))
+        .await
+}
+
+/// What comes of a relation.
+enum Outcome {
+    Read(Box<RelationReport>),
+    /// It could not be read.
+    Failed(Failed),
+    /// Time was up; what is known of why it took so long.
+    TimeUp(String),
+    /// Nothing can be read any more.
+    Fatal(Failed),
+}
+
+/// What a worker tells.
+enum Told {
+    Notice(String),
+    Relation(Listed, Outcome),
+}
+
+async fn overview(
+    inspector: &Inspector,
+    found: &[Found],
+    all: bool,
+    terms: Terms,
+    began: Instant,
+    output: &mut dyn Output,
+) -> Result<(), RunError> {
+    let leader = inspector.leader()?;
+    let not_listed = |error: LiveError| Failed::new(Kind::Incomplete, error.to_string());
+    let oids: Vec<_> = found.iter().map(|found| found.oid).collect();
+    let mut listed = listing::list(leader, &oids).await.map_err(not_listed)?;
+    let database_bytes = listing::database_bytes(leader).await.map_err(not_listed)?;
+    roll_up(&mut listed, found, all && !terms.parts, terms.parts);
+    let relations = found.len() as u64;
+    let bytes = listed.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
+    output.begin(Extent { relations, bytes, database_bytes });
+    let known: HashSet<_> = listed.iter().map(|one| one.oid).collect();
+    for gone in oids.iter().filter(|oid| !known.contains(oid)) {
+        output.failed(Failed::new(
+            Kind::Incomplete,
+            format!("relation {gone} was dropped meanwhile"),
+        ));
+    }
+    // what somebody has locked comes last, so that the others need not wait for it
+    listed.sort_by_key(|one| (one.locked, Reverse(one.bytes)));
+    let deadline = terms.max_time.map(|time| began + time);
+    let queue = Arc::new(Queue::new(listed, inspector.connections.len(), deadline));
+    let explained = Arc::new(AtomicBool::new(!terms.explains_functions));
+    let (sender, mut told) = mpsc::channel(RESULTS);
+    let mut workers = JoinSet::new();
+    for connection in &inspector.connections {
+        let worker = Worker {
+            inspector: Inspector {
+                connections: vec![Arc::clone(connection)],
+                server: inspector.server.clone(),
+                options: inspector.options.clone(),
+                progress: Arc::new(()),
+                stop: Arc::clone(&inspector.stop),
+            },
+            queue: Arc::clone(&queue),
+            terms,
+            explained: Arc::clone(&explained),
+            told: sender.clone(),
+        };
+        workers.spawn(worker.run());
+    }
+    drop(sender);
+    let mut late: Vec<LeftOut> = Vec::new();
+    while let Some(told) = told.recv().await {
+        match told {
+            Told::Notice(text) => output.notice(&text),
+            Told::Relation(listed, outcome) => match outcome {
+                Outcome::Read(report) => {
+                    let root = listed.root.map(|(_, name)| name);
+                    let line = RelationLine::of(&report, root, database_bytes);
+                    output.found(line).map_err(RunError::Output)?;
+                }
+                Outcome::Failed(failed) => {
+                    let reason = first_line(&failed.message, &listed.name);
+                    output.failed(failed);
+                    let Listed { name: relation, bytes, .. } = listed;
+                    output.left_out(LeftOut { relation, bytes, reason });
+                }
+                Outcome::TimeUp(why) => {
+                    if !why.is_empty() {
+                        let message = format!("{}: time was up{why}", listed.name);
+                        output.failed(Failed::new(Kind::Incomplete, message));
+                    }
+                    late.push(left_out_by_time(listed));
+                }
+                Outcome::Fatal(failed) => return Err(failed.into()),
+            },
+        }
+    }
+    late.extend(queue.rest().into_iter().map(left_out_by_time));
+    if let (Some(first), Some(time)) = (late.first(), terms.max_time) {
+        let message = match late.len() {
+            1 => format!("{}: not read: --max-time {time:?} was up", first.relation),
+            many => format!(
+                "{many} of {relations} relations were not read: --max-time {time:?} was up; the largest is {}",
+                first.relation
+            ),
+        };
+        let hint = "HINT:  A longer --max-time or more --jobs reads them.";
+        output.failed(Failed::new(Kind::Incomplete, format!("{message}\n{hint}")));
+    }
+    late.into_iter().for_each(|relation| output.left_out(relation));
+    Ok(())
+}
+
+fn left_out_by_time(listed: Listed) -> LeftOut {
+    LeftOut { relation: listed.name, bytes: listed.bytes, reason: "time was up".into() }
+}
+
+/// A message's first line, without the relation in front.
+fn first_line(message: &str, relation: &str) -> String {
+    let line = message.lines().next().unwrap_or_default();
+    let rest = line.strip_prefix(relation).and_then(|rest| rest.strip_prefix(": "));
+    rest.unwrap_or(line).to_owned()
+}
+
+/// Leaves those relations a root that are told as parts of it: `every` one of all tables', else those whose parent
+/// was meant, and none that was named itself.
+fn roll_up(listed: &mut [Listed], found: &[Found], every: bool, none: bool) {
+    let inherited: HashSet<_> =
+        found.iter().filter(|found| found.how == How::Inherited).map(|found| found.oid).collect();
+    let named: HashSet<_> =
+        found.iter().filter(|found| found.how == How::Named).map(|found| found.oid).collect();
+    let roots: HashSet<_> = listed
+        .iter()
+        .filter(|one| inherited.contains(&one.oid))
+        .filter_map(|one| one.root.as_ref().map(|(oid, _)| *oid))
+        .collect();
+    for one in listed {
+        let meant = |(root, _): &(_, String)| every || roots.contains(root);
+        if none || named.contains(&one.oid) || !one.root.as_ref().is_some_and(meant) {
+            one.root = None;
+        }
+    }
+}
+
+/// The relations that nobody has taken yet.
+struct Queue {
+    left: Mutex<Left>,
+    workers: usize,
+    deadline: Option<Instant>,
+}
+
+struct Left {
+    relations: VecDeque<Listed>,
+    bytes: u64,
+}
+
+impl Queue {
+    fn new(relations: Vec<Listed>, workers: usize, deadline: Option<Instant>) -> Queue {
+        let bytes = relations.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
+        Queue { left: Mutex::new(Left { relations: relations.into(), bytes }), workers, deadline }
+    }
+
+    /// The next relation, and when its time is up.
+    fn take(&self) -> Option<(Listed, Option<Instant>)> {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            return None;
+        }
+        let part =
+            part(left.relations.front()?.bytes, left.bytes, left.relations.len(), self.workers);
+        let next = left.relations.pop_front()?;
+        left.bytes = left.bytes.saturating_sub(next.bytes);
+        let until = self
+            .deadline
+            .map(|deadline| now + deadline.saturating_duration_since(now).mul_f64(part));
+        Some((next, until))
+    }
+
+    /// Those that nobody took.
+    fn rest(&self) -> VecDeque<Listed> {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut left.relations)
+    }
+}
+
+/// Which part of the time that is left a relation of `bytes` may take, if it is one of `count` with `left` bytes.
+fn part(bytes: u64, left: u64, count: usize, workers: usize) -> f64 {
+    let by_bytes = bytes as f64 / left.max(1) as f64 * PART_BY_BYTES;
+    let by_count = 1.0 / count.max(1) as f64;
+    (by_bytes.max(by_count) * workers as f64).min(if count > workers { PART_BY_BYTES } else { 1.0 })
+}
+
+/// One connection's share of the work.
+struct Worker {
+    inspector: Inspector,
+    queue: Arc<Queue>,
+    terms: Terms,
+    /// Whether it is said why SQL functions are used.
+    explained: Arc<AtomicBool>,
+    told: mpsc::Sender<Told>,
+}
+
+impl Worker {
+    async fn run(self) {
+        let Some(connection) = self.inspector.connections.first().cloned() else { return };
+        while let Some((listed, until)) = self.queue.take() {
+            let work = self.one(&listed, until);
+            let outcome = match self.queue.deadline {
+                None => work.await,
+                Some(deadline) => match timeout_at(deadline + GRACE, work).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => time_up(&connection, &listed).await,
+                },
+            };
+            let is_last = matches!(outcome, Outcome::Fatal(_));
+            if self.told.send(Told::Relation(listed, outcome)).await.is_err() || is_last {
+                return;
+            }
+        }
+    }
+
+    async fn one(&self, listed: &Listed, until: Option<Instant>) -> Outcome {
+        let inspector = &self.inspector;
+        let Some(leader) = inspector.connections.first() else {
+            return Outcome::Fatal(Failed::new(Kind::Lost, "no connection"));
+        };
+        let describe = async || catalog::describe(leader.client(), listed.oid).await;
+        let relation = match leader.reading(describe).await {
+            Ok(Some(relation)) => relation,
+            Ok(None) => {
+                let message = format!("{} was dropped meanwhile", listed.name);
+                return Outcome::Failed(Failed::new(Kind::Incomplete, message));
+            }
+            Err(error) => {
+                let connections = &inspector.connections;
+                return sorted(Failed::at(&listed.name, listed.oid, &error, connections).await);
+            }
+        };
+        if let Some(why) = inspector.why_no_pages(&relation)
+            && !self.explained.swap(true, Ordering::Relaxed)
+        {
+            for notice in functions_notices(inspector, &why) {
+                if self.told.send(Told::Notice(notice)).await.is_err() {
+                    break;
+                }
+            }
+        }
+        let Terms { sampling, precision, .. } = self.terms;
+        match inspector.glance(&relation, Effort { sampling, precision, until }).await {
+            Ok(report) => Outcome::Read(Box::new(report)),
+            Err(error) => {
+                // what keeps pages of a heap from being read keeps all of them
+                let of_all = matches!(error, InspectError::NoPages { .. }) && relation.is_heap;
+                let failed = failed(inspector, &relation, error).await;
+                if of_all { Outcome::Fatal(failed) } else { sorted(failed) }
+            }
+        }
+    }
+}
+
+/// One relation that cannot be read keeps nobody from reading the others.
+fn sorted(failed: Failed) -> Outcome {
+    match failed.kind {
+        Kind::Incomplete => Outcome::Failed(failed),
+        Kind::Usage | Kind::Lost | Kind::Stopped => Outcome::Fatal(failed),
+    }
+}
+
+/// Ends what runs on the connection, and says who keeps the relation locked, if somebody does.
+async fn time_up(connection: &Connection, listed: &Listed) -> Outcome {
+    cancel(connection).await;
+    let why = async {
+        snapshot::abandon(connection.client()).await.ok()?;
+        Some(locks::explained(connection, listed.oid).await)
+    };
+    let why = timeout(CANCEL_PATIENCE, why).await.ok().flatten();
+    Outcome::TimeUp(why.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Oid;
+
+    fn one(oid: u32, root: Option<u32>) -> Listed {
+        Listed {
+            oid: Oid(oid),
+            name: format!("public.t{oid}"),
+            bytes: 10,
+            locked: false,
+            root: root.map(|root| (Oid(root), format!("public.t{root}"))),
+        }
+    }
+
+    fn roots(found: &[(u32, How)], every: bool, none: bool) -> Vec<Option<u32>> {
+        let mut listed = vec![one(1, None), one(2, Some(1)), one(3, Some(9)), one(4, Some(9))];
+        let found: Vec<Found> =
+            found.iter().map(|&(oid, how)| Found { oid: Oid(oid), how }).collect();
+        roll_up(&mut listed, &found, every, none);
+        listed.iter().map(|one| one.root.as_ref().map(|(oid, _)| oid.0)).collect()
+    }
+
+    #[test]
+    fn parts_are_told_as_parts_of_what_was_meant() {
+        let all = [(1, How::Matched), (2, How::Matched), (3, How::Matched), (4, How::Matched)];
+        assert_eq!(roots(&all, true, false), [None, Some(1), Some(9), Some(9)]);
+        // a pattern that matches parts alone means these
+        assert_eq!(roots(&all, false, false), [None; 4]);
+        assert_eq!(roots(&all, false, true), [None; 4]);
+        let parent = [(1, How::Named), (2, How::Inherited), (3, How::Inherited), (4, How::Named)];
+        assert_eq!(roots(&parent, false, false), [None, Some(1), Some(9), None]);
+    }
+
+    #[test]
+    fn a_large_relation_leaves_time_for_the_others_and_the_last_ones_take_it_all() {
+        assert_eq!(part(990, 1000, 600, 1), 0.495);
+        assert_eq!(part(990, 1000, 600, 2), 0.5);
+        assert_eq!(part(1, 1000, 500, 2), 0.004);
+        assert_eq!(part(10, 20, 2, 2), 1.0);
+        assert_eq!(part(0, 0, 1, 1), 1.0);
+    }
+}

@@ -1,0 +1,362 @@
+//! The overview of many relations in every format.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::format::{Format, json_line};
+use super::table::{Grid, Head, Style, printable, wrapped};
+use super::units::{counted, percent, ratio, size};
+use crate::inspect::intervals::{RatioEstimate, WholeEstimate};
+use crate::inspect::overview::rank::{Ranked, Ranking, SortBy, Totals};
+use crate::inspect::overview::{ColumnLine, Extent, LeftOut, RelationLine, SCHEMA};
+use crate::inspect::result::ServerReport;
+
+/// Columns that people are shown, unless they say how many.
+const SHOWN: usize = 15;
+/// Relations left out that are named; the rest is counted.
+const NAMED: usize = 3;
+
+/// What is written of the ranking.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct View {
+    pub(crate) sort: SortBy,
+    /// Columns that are named; `None`: all of them for programs, what a screen has room for to people.
+    pub(crate) limit: Option<usize>,
+}
+
+/// Writes relations as they come, where the format has a place for them, and in the end the ranking.
+pub(crate) struct Writer<W: Write> {
+    out: W,
+    format: Format,
+    /// The terminal's, for tables only.
+    width: Option<usize>,
+    server: Option<ServerReport>,
+    view: View,
+    ranking: Ranking,
+    written: u64,
+}
+
+/// What comes behind the relations.
+#[derive(Serialize)]
+struct Summary<'a> {
+    columns: &'a [ColumnLine],
+    left_out: &'a [LeftOut],
+    totals: &'a Totals,
+}
+
+impl<W: Write> Writer<W> {
+    /// Nothing is written before the first relation.
+    pub(crate) fn new(
+        out: W,
+        format: Format,
+        width: Option<usize>,
+        server: Option<ServerReport>,
+        view: View,
+    ) -> Writer<W> {
+        let ranking = Ranking::new(Extent::default());
+        Writer { out, format, width, server, view, ranking, written: 0 }
+    }
+
+    /// Takes note of what is about to be read.
+    pub(crate) fn begin(&mut self, extent: Extent) {
+        self.ranking = Ranking::new(extent);
+    }
+
+    /// Takes note of a relation that was not read.
+    pub(crate) fn left_out(&mut self, relation: LeftOut) {
+        self.ranking.left_out.push(relation);
+    }
+
+    /// Adds one relation, and writes it if the format has a place for it.
+    pub(crate) fn relation(&mut self, relation: &RelationLine) -> io::Result<()> {
+        match self.format {
+            Format::Json => {
+                if self.written == 0 {
+                    self.head()?;
+                }
+                let comma = if self.written > 0 { "," } else { "" };
+                let indented = serde_json::to_string_pretty(relation)?.replace('\n', "\n    ");
+                write!(self.out, "{comma}\n    {indented}")?;
+            }
+            Format::Jsonl => json_line(SCHEMA, relation, &mut self.out)?,
+            Format::Table | Format::Markdown | Format::Csv => {}
+        }
+        self.ranking.add(relation);
+        self.written += 1;
+        self.out.flush()
+    }
+
+    /// Ends the document with the ranking; must be called once.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        if self.format == Format::Json && self.written == 0 {
+            self.head()?;
+        }
+        let Writer { mut out, format, width, view, ranking, written, .. } = self;
+        let totals = ranking.totals();
+        let left_out = ranking.left_out.clone();
+        let people = matches!(format, Format::Table | Format::Markdown);
+        let limit = view.limit.unwrap_or(if people { SHOWN } else { usize::MAX });
+        let ranked = ranking.ranked(view.sort, limit);
+        let summary = Summary { columns: &ranked.columns, left_out: &left_out, totals: &totals };
+        match format {
+            Format::Json => {
+                let text = serde_json::to_string_pretty(&summary)?;
+                let body = text.strip_prefix('{').unwrap_or(&text);
+                let end = if written > 0 { "\n  ]" } else { "]" };
+                writeln!(out, "{end},{body}")?;
+            }
+            Format::Jsonl => json_line(SCHEMA, &summary, &mut out)?,
+            Format::Csv => csv_rows(&ranked.columns, &mut out)?,
+            Format::Table | Format::Markdown if written == 0 && left_out.is_empty() => {}
+            Format::Table => {
+                text(&ranked, &totals, &left_out, view.sort, Style::Terminal(width), &mut out)?;
+            }
+            Format::Markdown => {
+                text(&ranked, &totals, &left_out, view.sort, Style::Markdown, &mut out)?;
+            }
+        }
+        out.flush()
+    }
+
+    /// The JSON document up to where its relations stand.
+    fn head(&mut self) -> io::Result<()> {
+        let server = serde_json::to_string_pretty(&self.server)?.replace('\n', "\n  ");
+        write!(
+            self.out,
+            "{{\n  \"schema\": \"{SCHEMA}\",\n  \"server\": {server},\n  \"relations\": ["
+        )
+    }
+}
+
+fn text(
+    ranked: &Ranked,
+    totals: &Totals,
+    left_out: &[LeftOut],
+    sort: SortBy,
+    style: Style,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let width = style.width();
+    let mut line = |text: &str| writeln!(out, "{}", wrapped(text, width, 0));
+    line(&title(totals, sort))?;
+    line("")?;
+    let grid = grid(ranked, sort);
+    if !grid.is_empty() {
+        write!(out, "{}", grid.draw(style).text)?;
+        if style == Style::Markdown {
+            writeln!(out)?;
+        }
+    }
+    for note in notes(totals, left_out) {
+        writeln!(out, "{}", wrapped(&note, width, 0))?;
+    }
+    Ok(())
+}
+
+fn tables(number: u64) -> String {
+    counted(number, "table")
+}
+
+fn title(totals: &Totals, sort: SortBy) -> String {
+    let by = match sort {
+        SortBy::Stored => "stored size",
+        SortBy::Raw => "raw size",
+        SortBy::Unused => "unused space of their table",
+        SortBy::Name => "name",
+    };
+    let Totals { relations, bytes, index_bytes, .. } = totals;
+    let indexes = match index_bytes {
+        0 => String::new(),
+        bytes => format!(", other indexes {}", size(*bytes)),
+    };
+    format!("{}, {} with TOAST{indexes}; columns by {by}:", tables(*relations), size(*bytes))
+}
+
+fn grid(ranked: &Ranked, sort: SortBy) -> Grid {
+    let mut grid = Grid::new(&[
+        Head::text("Table", 0),
+        Head::text("Column", 0),
+        Head::text("Type", 5),
+        Head::number("Stored", 0),
+        Head::number("±", 2),
+        Head::number("Raw", 4),
+        Head::number("Ratio", 1),
+        Head::number("In TOAST", 3),
+        Head::number("Share", 0),
+        Head::number("Unused", 0),
+    ]);
+    let mut last = None;
+    for (line, unused) in ranked.columns.iter().zip(&ranked.unused) {
+        if line.stored_bytes.high == 0 {
+            continue;
+        }
+        // narrow terminals have no room for what says nothing
+        let mut table = line.relation.trim_start_matches("public.").to_owned();
+        if line.parts > 1 {
+            table.push_str(&format!(" ({} parts)", line.parts));
+        }
+        // the table's, so said once
+        let again = last == Some(&line.relation);
+        last = Some(&line.relation);
+        let unused = unused.as_ref().filter(|_| sort == SortBy::Unused && !again);
+        grid.row(vec![
+            table,
+            line.column.clone(),
+            line.type_name.clone().unwrap_or_else(|| "(differs)".into()),
+            about_size(&line.stored_bytes),
+            error_of(&line.stored_bytes),
+            cell(line.raw_bytes.as_ref(), about_size),
+            cell(line.ratio.as_ref(), about_ratio),
+            cell(line.out_of_line_bytes.as_ref().filter(|bytes| bytes.high > 0), about_size),
+            cell(line.share.as_ref(), |share| percent(share.estimate)),
+            cell(unused, about_size),
+        ]);
+    }
+    if ranked.more > 0 && ranked.more_bytes.high > 0 {
+        let bytes = &ranked.more_bytes;
+        let none = String::new;
+        let mut row = vec![format!("({} more)", ranked.more), none(), none(), about_size(bytes)];
+        row.push(error_of(bytes));
+        row.resize(10, none());
+        grid.row(row);
+    }
+    grid
+}
+
+fn notes(totals: &Totals, left_out: &[LeftOut]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let read = totals.bytes.saturating_sub(totals.left_out_bytes);
+    let held = totals.columns_bytes.estimate.min(read);
+    let rest = match &totals.unused_bytes {
+        Some(unused) if unused.estimate > 0 => {
+            format!("{} of the rest is free space and dead rows", about_size(unused))
+        }
+        Some(_) => "the rest is headers".into(),
+        None => "the rest is headers, free space and dead rows".into(),
+    };
+    if read > 0 {
+        let held = WholeEstimate { estimate: held, ..totals.columns_bytes };
+        notes.push(format!("Columns take {} of {}; {rest}.", about_size(&held), size(read)));
+    }
+    if let Some(bytes) = totals.database_bytes {
+        notes.push(format!("Share: of the database, {}.", size(bytes)));
+    }
+    if totals.sampled > 0 {
+        notes.push(format!(
+            "Sampled: {}, {} of {} blocks (± 95 %); --sample 100% reads all.",
+            tables(totals.sampled),
+            totals.sampled_blocks_read,
+            totals.sampled_blocks
+        ));
+    }
+    if totals.by_functions > 0 {
+        notes.push(format!(
+            "Without pages: {}, whose free space and dead rows are not known.",
+            tables(totals.by_functions)
+        ));
+    }
+    if !left_out.is_empty() {
+        let mut largest: Vec<&LeftOut> = left_out.iter().collect();
+        largest.sort_by_key(|relation| std::cmp::Reverse(relation.bytes));
+        let named: Vec<String> = largest
+            .iter()
+            .take(NAMED)
+            .map(|relation| printable(relation.relation.trim_start_matches("public.")))
+            .collect();
+        let more = match largest.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        notes.push(format!(
+            "Not read: {}, {}: {}{more}.",
+            tables(left_out.len() as u64),
+            size(totals.left_out_bytes),
+            named.join(", ")
+        ));
+    }
+    notes
+}
+
+fn cell<T>(figure: Option<&T>, text: impl Fn(&T) -> String) -> String {
+    figure.map(text).unwrap_or_default()
+}
+
+/// A sign before what is not known for sure.
+fn about(certain: bool) -> &'static str {
+    if certain { "" } else { "≈" }
+}
+
+fn about_size(e: &WholeEstimate) -> String {
+    format!("{}{}", about(e.low == e.high), size(e.estimate))
+}
+
+fn about_ratio(e: &RatioEstimate) -> String {
+    format!("{}{}", about(e.low == e.high), ratio(e.estimate))
+}
+
+/// How far the interval reaches to the wider side, as a part of the estimate.
+fn error_of(e: &WholeEstimate) -> String {
+    if e.low == e.high {
+        return String::new();
+    }
+    let by = (e.high.saturating_sub(e.estimate)).max(e.estimate.saturating_sub(e.low));
+    match by as f64 / e.estimate.max(1) as f64 * 100.0 {
+        percent if percent < 9.95 => format!("{percent:.1} %"),
+        percent if percent < 999.5 => format!("{percent:.0} %"),
+        _ => ">999 %".into(),
+    }
+}
+
+/// One row for each column; sizes are bytes, each with the ends of its interval.
+fn csv_rows(columns: &[ColumnLine], out: &mut impl Write) -> io::Result<()> {
+    let mut writer = csv::Writer::from_writer(out);
+    let mut head: Vec<String> =
+        ["relation", "column", "type", "storage", "compression", "parts"].map(str::to_owned).into();
+    for figure in ["values", "stored_bytes", "raw_bytes", "ratio", "out_of_line_bytes", "share"] {
+        head.extend([figure.to_owned(), format!("{figure}_low"), format!("{figure}_high")]);
+    }
+    writer.write_record(&head)?;
+    let whole = |e: Option<WholeEstimate>| match e {
+        Some(e) => [e.estimate, e.low, e.high].map(|n| n.to_string()),
+        None => Default::default(),
+    };
+    let part = |e: Option<RatioEstimate>| match e {
+        Some(e) => [e.estimate, e.low, e.high].map(|n| n.to_string()),
+        None => Default::default(),
+    };
+    for line in columns {
+        let mut row = vec![
+            line.relation.clone(),
+            line.column.clone(),
+            line.type_name.clone().unwrap_or_default(),
+            line.storage.unwrap_or_default().to_owned(),
+            line.compression.unwrap_or_default().to_owned(),
+            line.parts.to_string(),
+        ];
+        row.extend(whole(line.values));
+        row.extend(whole(Some(line.stored_bytes)));
+        row.extend(whole(line.raw_bytes));
+        row.extend(part(line.ratio));
+        row.extend(whole(line.out_of_line_bytes));
+        row.extend(part(line.share));
+        writer.write_record(&row)?;
+    }
+    writer.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_say_how_sure_they_are() {
+        let e = |estimate, low, high| WholeEstimate { estimate, low, high };
+        assert_eq!(error_of(&e(5000, 5000, 5000)), "");
+        assert_eq!(error_of(&e(5000, 4900, 5050)), "2.0 %");
+        assert_eq!(error_of(&e(5000, 4000, 6500)), "30 %");
+        assert_eq!(error_of(&e(5, 0, 6500)), ">999 %");
+        assert_eq!(about_size(&e(5000, 5000, 5000)), "5000 bytes");
+        assert_eq!(about_size(&e(5000, 4900, 5050)), "≈5000 bytes");
+    }
+}

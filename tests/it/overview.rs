@@ -1,0 +1,492 @@
+//! `inspect` of many tables: the overview, compared with what SQL and full reports say of the same tables.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::command::{Run, run, toastctl};
+use crate::holder::Holder;
+use crate::server::{self, Database, Options, Server};
+
+fn inspect(database: &Database<'_>, more: &[&str]) -> Run {
+    run(toastctl().args(["inspect", "-d", &database.url()]).args(more))
+}
+
+/// The overview's JSON, which has its documented shape.
+#[track_caller]
+fn document(text: &str) -> Value {
+    let schema: Value = serde_json::from_str(toastctl::inspect::overview::JSON_SCHEMA).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let report: Value =
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let errors: Vec<String> = validator.iter_errors(&report).map(|e| e.to_string()).collect();
+    assert_eq!(errors, [""; 0]);
+    report
+}
+
+#[track_caller]
+fn overview(database: &Database<'_>, more: &[&str]) -> Value {
+    document(&inspect(database, &[&["--format", "json"], more].concat()).ok())
+}
+
+/// `relation.column` of the ranking, without the schema `public`.
+fn columns(report: &Value) -> Vec<String> {
+    let columns = report["columns"].as_array().unwrap().iter();
+    let name = |column: &Value| {
+        format!("{}.{}", column["relation"].as_str().unwrap(), column["column"].as_str().unwrap())
+    };
+    columns.map(|column| name(column).trim_start_matches("public.").to_owned()).collect()
+}
+
+/// One column of the ranking.
+#[track_caller]
+fn column<'a>(report: &'a Value, relation: &str, column: &str) -> &'a Value {
+    let columns = report["columns"].as_array().unwrap().iter();
+    let mut found = columns.filter(|line| line["relation"] == relation && line["column"] == column);
+    let line = found.next().unwrap_or_else(|| panic!("no {relation}.{column}: {report}"));
+    assert!(found.next().is_none());
+    line
+}
+
+/// The truth is no farther away than twice the interval. What is drawn depends on OIDs, which differ from run to
+/// run, and one in twenty intervals need not hold.
+#[track_caller]
+fn holds(what: &str, estimate: &Value, truth: f64) {
+    let [low, guess, high] = ["low", "estimate", "high"].map(|end| estimate[end].as_f64().unwrap());
+    let inside = guess - 2.0 * (guess - low) <= truth && truth <= guess + 2.0 * (high - guess);
+    assert!(low <= guess && guess <= high && inside, "{what}: {truth} is not in {estimate}");
+}
+
+#[track_caller]
+fn is_exactly(estimate: &Value, truth: u64) {
+    for end in ["estimate", "low", "high"] {
+        assert_eq!(estimate[end], truth, "{estimate}");
+    }
+}
+
+fn number(database: &Database<'_>, sql: &str) -> f64 {
+    database.psql(sql).parse().unwrap()
+}
+
+fn with_pageinspect(prefix: &str) -> Database<'static> {
+    let database = server::shared().create_database(prefix);
+    database.psql("CREATE EXTENSION pageinspect");
+    database
+}
+
+/// What the pages say of values in a column: stored, pointers, out of line.
+fn stored(database: &Database<'_>, table: &str, column: &str) -> f64 {
+    number(database, &format!("SELECT sum(pg_column_size({column})) FROM {table}"))
+}
+
+#[test]
+fn six_hundred_tables_and_a_large_one_are_told_in_seconds_and_little_memory() {
+    let database = with_pageinspect("many");
+    database.psql(
+        "DO $$ BEGIN FOR i IN 1..600 LOOP
+           EXECUTE format('CREATE TABLE t%s AS SELECT g AS id, repeat(md5(g::text), g %% 90) AS v
+                           FROM generate_series(1, %s) AS g', i, i % 50 + 1);
+         END LOOP; END $$;
+         CREATE TABLE huge (id int, v text); ALTER TABLE huge ALTER v SET STORAGE external;
+         INSERT INTO huge SELECT i, repeat('toast', 400 + i % 401) FROM generate_series(1, 100000) AS i;",
+    );
+    let began = Instant::now();
+    let mut child = toastctl()
+        .args(["inspect", "-d", &database.url(), "--format", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut stdout = child.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut stdout, &mut text).unwrap();
+        text
+    });
+    let mut peak = 0;
+    while child.try_wait().unwrap().is_none() {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let now = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let now = now.and_then(|text| text.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        peak = peak.max(now.unwrap_or(0));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let took = began.elapsed();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    println!("{took:?}, {peak} kB");
+    assert!((1..150 * 1024).contains(&peak), "{peak} kB");
+    // the last statement of each connection may end later than the time, and is then stopped
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    let report = document(&reader.join().unwrap());
+    let read = report["totals"]["read"].as_u64().unwrap();
+    // a busy machine may not read every small table in the time, and then says so
+    assert_eq!(output.status.code(), Some(i32::from(read < 601)), "{read}: {stderr}");
+    let left_out = report["left_out"].as_array().unwrap().len() as u64;
+    assert_eq!(read + left_out, 601);
+    assert!(read > 100, "{read}: {stderr}");
+    let huge = column(&report, "public.huge", "v");
+    let pointers = 18.0 * 100_000.0;
+    let truth = stored(&database, "huge", "v");
+    holds("stored", &huge["stored_bytes"], truth + pointers);
+    holds("out of line", &huge["out_of_line_bytes"], truth);
+    holds("raw", &huge["raw_bytes"], number(&database, "SELECT sum(octet_length(v)) FROM huge"));
+    holds("values", &huge["values"], 100_000.0);
+    let [low, high] = ["low", "high"].map(|end| huge["stored_bytes"][end].as_f64().unwrap());
+    assert!(high - low < truth * 0.11 && low < high, "{huge}");
+    // the small ones are counted
+    let t49 = column(&report, "public.t49", "v");
+    is_exactly(&t49["stored_bytes"], stored(&database, "t49", "v") as u64);
+    // most of a large table stays unread
+    let sample = &report["relations"][0]["sample"];
+    if report["relations"][0]["name"] == "huge" {
+        assert!(sample["blocks_read"].as_u64() < Some(sample["blocks"].as_u64().unwrap() / 2));
+    }
+}
+
+/// A partitioned table of three parts, inheritance, and a table beside them.
+const PARTS: &str = "
+    CREATE TABLE whole (id int, v text) PARTITION BY RANGE (id);
+    CREATE TABLE part_1 PARTITION OF whole FOR VALUES FROM (0) TO (100);
+    CREATE TABLE part_2 PARTITION OF whole FOR VALUES FROM (100) TO (1000) PARTITION BY RANGE (id);
+    CREATE TABLE part_2a PARTITION OF part_2 FOR VALUES FROM (100) TO (500);
+    CREATE TABLE part_2b PARTITION OF part_2 FOR VALUES FROM (500) TO (1000);
+    CREATE TABLE parent (v text); CREATE TABLE child (extra text) INHERITS (parent);
+    CREATE TABLE beside (v text);
+    INSERT INTO whole SELECT i, repeat(md5(i::text), 20) FROM generate_series(1, 900) AS i;
+    INSERT INTO parent SELECT md5(i::text) FROM generate_series(1, 50) AS i;
+    INSERT INTO child SELECT md5(i::text), 'x' FROM generate_series(1, 70) AS i;
+    INSERT INTO beside VALUES ('x'); ";
+
+#[test]
+fn partitions_and_children_are_one_line_unless_they_are_asked_for() {
+    let database = with_pageinspect("parts");
+    database.psql(PARTS);
+    let all = overview(&database, &[]);
+    let expected = ["whole.v", "parent.v", "whole.id", "parent.extra", "beside.v"];
+    assert_eq!(columns(&all), expected);
+    let whole = column(&all, "public.whole", "v");
+    assert_eq!(whole["parts"], 3);
+    is_exactly(&whole["values"], 900);
+    is_exactly(&whole["stored_bytes"], stored(&database, "whole", "v") as u64);
+    assert_eq!(column(&all, "public.parent", "v")["parts"], 2);
+    assert_eq!(all["totals"]["read"], 6);
+    let parts: Vec<&Value> = all["relations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|r| r["part_of"] == "public.whole")
+        .collect();
+    assert_eq!(parts.len(), 3);
+    let text = inspect(&database, &[]).ok();
+    assert!(text.contains(" whole (3 parts)  | v "), "{text}");
+    // one by one
+    let parts = columns(&overview(&database, &["--parts"]));
+    for part in ["part_1.v", "part_2a.v", "part_2b.v", "child.extra", "parent.v", "child.v"] {
+        assert!(parts.contains(&part.to_owned()), "{parts:?}");
+    }
+    // a parent that is named, a part of a part, and a pattern that means parts alone
+    assert_eq!(columns(&overview(&database, &["whole"])), ["whole.v", "whole.id"]);
+    assert_eq!(columns(&overview(&database, &["part_2"])), ["whole.v", "whole.id"]);
+    let named = columns(&overview(&database, &["part_2a", "part_1", "--sort", "name"]));
+    assert_eq!(named, ["part_1.id", "part_1.v", "part_2a.id", "part_2a.v"]);
+    let matched = columns(&overview(&database, &["part_2?", "--sort", "name"]));
+    assert_eq!(matched[0], "part_2a.id");
+}
+
+#[test]
+fn every_order_and_the_limit_are_what_they_say() {
+    let database = with_pageinspect("orders");
+    database.psql(
+        "CREATE TABLE b (squeezed text); INSERT INTO b SELECT repeat('b', 100000) FROM generate_series(1, 20);
+         CREATE TABLE a (plain text); ALTER TABLE a ALTER plain SET STORAGE external;
+         INSERT INTO a SELECT repeat(md5(i::text), 63) FROM generate_series(1, 200) AS i;
+         CREATE TABLE c (holes text) WITH (autovacuum_enabled = off);
+         INSERT INTO c SELECT md5(i::text) FROM generate_series(1, 4000) AS i;
+         DELETE FROM c WHERE holes > '1'; VACUUM (TRUNCATE off) c",
+    );
+    let by = |order: &str| columns(&overview(&database, &["--sort", order]));
+    assert_eq!(by("stored"), ["a.plain", "b.squeezed", "c.holes"]);
+    assert_eq!(by("raw"), ["b.squeezed", "a.plain", "c.holes"]);
+    assert_eq!(by("unused"), ["c.holes", "a.plain", "b.squeezed"]);
+    assert_eq!(by("name"), ["a.plain", "b.squeezed", "c.holes"]);
+    let first = overview(&database, &["--limit", "1"]);
+    assert_eq!(columns(&first), ["a.plain"]);
+    let text = inspect(&database, &["--limit", "1"]).ok();
+    let more = stored(&database, "b", "squeezed") + stored(&database, "c", "holes");
+    let more = database.psql(&format!("SELECT pg_size_pretty({more}::int8)"));
+    let row = text.lines().find(|line| line.contains("(2 more)")).unwrap();
+    assert!(row.contains(&more), "{more}: {text}");
+    // what is unused, by the pages of heap and TOAST relation
+    let seen = overview(&database, &[]);
+    for relation in seen["relations"].as_array().unwrap() {
+        let name = relation["name"].as_str().unwrap();
+        let full = inspect(&database, &[name, "--format", "json"]).ok();
+        let full: Value = serde_json::from_str(&full).unwrap();
+        let full = &full["relations"][0];
+        let free = full["heap"]["free_bytes"].as_f64().unwrap()
+            + full["toast"]["free_bytes"].as_f64().unwrap();
+        let unused = relation["unused_bytes"]["estimate"].as_f64().unwrap();
+        // chunks are aligned, and their line pointers are rows' too
+        assert!((unused - free).abs() < free * 0.05 + 4096.0, "{name}: {unused}, {free}");
+    }
+}
+
+#[test]
+fn a_precision_is_reached_and_everything_is_no_estimate() {
+    let database = with_pageinspect("precise");
+    database.psql(
+        "CREATE TABLE t (v text); CREATE TABLE u (v text);
+         INSERT INTO t SELECT repeat(md5(i::text), (i::int8 * 7919 % 50)::int) FROM generate_series(1, 90000) AS i;
+         INSERT INTO u SELECT md5(i::text) FROM generate_series(1, 60000) AS i; VACUUM t, u",
+    );
+    let width = |report: &Value| {
+        let bytes = &column(report, "public.t", "v")["stored_bytes"];
+        let [low, guess, high] =
+            ["low", "estimate", "high"].map(|end| bytes[end].as_f64().unwrap());
+        (high - guess).max(guess - low) / guess
+    };
+    let read = |report: &Value| report["totals"]["sampled_blocks_read"].as_u64().unwrap();
+    let truth = stored(&database, "t", "v");
+    // no time limit that a busy machine could meet
+    let [rough, precise] = ["20%", "0.2%"]
+        .map(|part| overview(&database, &["--precision", part, "--max-time", "10min"]));
+    for report in [&rough, &precise] {
+        holds("stored", &column(report, "public.t", "v")["stored_bytes"], truth);
+    }
+    assert!(width(&rough) <= 0.2 && width(&precise) <= 0.002, "{rough}\n{precise}");
+    assert!(read(&rough) < read(&precise), "{rough}\n{precise}");
+    let all = overview(&database, &["--sample", "100%"]);
+    is_exactly(&column(&all, "public.t", "v")["stored_bytes"], truth as u64);
+    assert_eq!(all["totals"]["sampled"], 0);
+    let part = overview(&database, &["--sample", "50 blocks", "--seed", "7"]);
+    assert_eq!(read(&part), 100);
+    assert_eq!(part["relations"][0]["sample"]["seed"], 7);
+}
+
+#[test]
+fn only_a_sample_is_read_and_nothing_of_toast_relations() {
+    let database = with_pageinspect("read");
+    database.psql(
+        "CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, repeat('toast', 500) FROM generate_series(1, 60000) AS i;
+         VACUUM (FREEZE) t; SELECT pg_stat_force_next_flush()",
+    );
+    database.psql("SELECT pg_stat_reset()");
+    let report = overview(&database, &[]);
+    let read = report["relations"][0]["sample"]["blocks_read"].as_u64().unwrap();
+    assert!(read < 300, "{read}");
+    let started = Instant::now();
+    loop {
+        let counted = database.psql(
+            "SELECT heap_blks_read + heap_blks_hit, toast_blks_read + toast_blks_hit
+             FROM pg_statio_user_tables WHERE relname = 't'",
+        );
+        if counted == format!("{read}|0") {
+            break;
+        }
+        assert!(counted == "0|0" && started.elapsed().as_secs() < 30, "{counted}, {read}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_locked_table_costs_its_own_line_when_time_is_up() {
+    let database = with_pageinspect("held");
+    database.psql(
+        "CREATE TABLE a AS SELECT md5(i::text) AS v FROM generate_series(1, 400) AS i;
+         CREATE TABLE b AS SELECT * FROM a; CREATE TABLE c AS SELECT * FROM a",
+    );
+    let locker = Holder::of(&database, "LOCK TABLE b");
+    let began = Instant::now();
+    for tables in [&["a", "b", "c"][..], &[]] {
+        let found =
+            inspect(&database, &[tables, &["--max-time", "1500ms", "--format", "json"]].concat());
+        assert_eq!(found.code, Some(1), "{}", found.stderr);
+        let expected = format!(
+            "toastctl: error: public.b: time was up\n\
+             DETAIL:  Process {} (user \"postgres\", application \"psql\") holds an ACCESS EXCLUSIVE lock on it.\n",
+            locker.pid
+        );
+        assert!(found.stderr.starts_with(&expected), "{}", found.stderr);
+        let said = "toastctl: error: public.b: not read: --max-time 1.5s was up\n";
+        assert!(found.stderr.contains(said), "{}", found.stderr);
+        let report = document(&found.stdout);
+        assert_eq!(columns(&report), ["a.v", "c.v"]);
+        assert_eq!(report["left_out"][0]["relation"], "public.b");
+        assert_eq!(report["totals"]["relations"], 3);
+    }
+    assert!(began.elapsed() < Duration::from_secs(20));
+    // the lock timeout that the user has chosen comes first
+    let found = run(toastctl()
+        .args(["inspect", "-d", &database.url(), "--format", "jsonl"])
+        .env("PGOPTIONS", "-c lock_timeout=200ms"));
+    assert_eq!(found.code, Some(1));
+    let lines: Vec<Value> =
+        found.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3, "{}", found.stdout);
+    assert!(lines.iter().all(|line| line["schema"] == "toastctl.inspect/2"));
+    assert_eq!(columns(&lines[2]), ["a.v", "c.v"]);
+    let reason = &lines[2]["left_out"][0]["reason"];
+    assert_eq!(reason, "canceling statement due to lock timeout");
+    drop(locker);
+}
+
+#[test]
+fn what_is_not_looked_at_in_time_is_counted_and_named() {
+    let database = with_pageinspect("late");
+    database.psql(
+        "DO $$ BEGIN FOR i IN 1..300 LOOP
+           EXECUTE format('CREATE TABLE t%s AS SELECT 1 AS i', i); END LOOP; END $$",
+    );
+    let found = inspect(&database, &["--max-time", "20ms", "--format", "json"]);
+    // nothing may have been read at all, and nothing is printed then
+    assert_eq!(found.code, Some(1), "{}", found.stderr);
+    let said = " of 300 relations were not read: --max-time 20ms was up; the largest is public.t";
+    assert!(found.stderr.contains(said), "{}", found.stderr);
+    if !found.stdout.is_empty() {
+        let report = document(&found.stdout);
+        let read = report["totals"]["read"].as_u64().unwrap();
+        let left_out = report["left_out"].as_array().unwrap();
+        assert_eq!(left_out.len() as u64 + read, 300);
+        assert!(left_out.iter().all(|one| one["reason"] == "time was up"), "{left_out:?}");
+    }
+    let text = inspect(&database, &["--max-time", "300ms"]);
+    if text.code == Some(1) && !text.stdout.is_empty() {
+        assert!(text.stdout.contains("\nNot read: "), "{}", text.stdout);
+    }
+}
+
+#[test]
+fn without_pages_the_overview_says_the_same_and_what_it_cannot_say() {
+    for major in server::available_majors() {
+        let own;
+        let server = if major == server::shared().major() {
+            server::shared()
+        } else {
+            own = Server::start(&Options::major(major));
+            &own
+        };
+        let database = server.create_database("owner");
+        let role = format!("{}_owner", database.name());
+        database.psql(&format!(
+            "CREATE EXTENSION pageinspect; CREATE ROLE {role} LOGIN;
+             CREATE TABLE small (id int, v text); CREATE TABLE large (id int, v text, j jsonb);
+             ALTER TABLE large ALTER v SET STORAGE external;
+             INSERT INTO small SELECT i, repeat(md5(i::text), i % 60) FROM generate_series(1, 700) AS i;
+             INSERT INTO large SELECT i, repeat(md5(i::text), (i::int8 * 7919 % 90)::int), to_jsonb(i)
+               FROM generate_series(1, 50000) AS i;
+             ALTER TABLE small OWNER TO {role}; ALTER TABLE large OWNER TO {role};
+             CREATE TABLE secret (v text); INSERT INTO secret VALUES ('x')"
+        ));
+        let mut command = toastctl();
+        command.arg("inspect").arg("-h").arg(server.socket_dir());
+        command.args(["-p", &server.port().to_string(), "-U", &role, "-d", database.name()]);
+        let found = run(command.args(["--format", "json"]));
+        assert_eq!(found.code, Some(1), "{}", found.stderr);
+        let expected = "toastctl: notice: using SQL functions: pageinspect needs a superuser\n\
+                        toastctl: error: public.secret: permission denied for table secret\n";
+        assert_eq!(found.stderr, expected);
+        let report = document(&found.stdout);
+        assert_eq!(report["left_out"][0]["relation"], "public.secret");
+        assert_eq!(report["totals"]["unused_bytes"], Value::Null);
+        assert_eq!(report["totals"]["by_functions"], 2);
+        let small = column(&report, "public.small", "v");
+        is_exactly(&small["stored_bytes"], stored(&database, "small", "v") as u64);
+        is_exactly(
+            &small["raw_bytes"],
+            number(&database, "SELECT sum(octet_length(v)) FROM small") as u64,
+        );
+        let large = column(&report, "public.large", "v");
+        // without a header in front of it
+        let outside = "FROM large WHERE pg_column_size(v) = octet_length(v) AND v <> ''";
+        let out_of_line = number(&database, &format!("SELECT sum(pg_column_size(v)) {outside}"));
+        let pointers = 18.0 * number(&database, &format!("SELECT count(*) {outside}"));
+        holds("stored", &large["stored_bytes"], stored(&database, "large", "v") + pointers);
+        holds(
+            "raw",
+            &large["raw_bytes"],
+            number(&database, "SELECT sum(octet_length(v)) FROM large"),
+        );
+        holds("out of line", &large["out_of_line_bytes"], out_of_line);
+        // the same with pages
+        let pages = overview(&database, &["small", "large"]);
+        assert_eq!(pages["relations"][0]["source"], "pageinspect");
+        drop(database);
+        server.database("postgres").psql(&format!("DROP ROLE {role}"));
+    }
+}
+
+#[test]
+fn lines_are_those_of_the_document_and_the_last_is_the_ranking() {
+    let database = with_pageinspect("lines");
+    database.psql(PARTS);
+    for more in [&[][..], &["--source", "functions"], &["--sample", "5 blocks"]] {
+        let whole = overview(&database, &[more, &["--jobs", "1"]].concat());
+        let lines =
+            inspect(&database, &[more, &["--jobs", "1", "--format", "jsonl"]].concat()).ok();
+        let mut lines: Vec<Value> =
+            lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for line in &mut lines {
+            let schema = line.as_object_mut().unwrap().remove("schema").unwrap();
+            assert_eq!(schema, "toastctl.inspect/2");
+        }
+        let last = lines.pop().unwrap();
+        assert_eq!(Value::from(lines), whole["relations"]);
+        for field in ["columns", "left_out", "totals"] {
+            assert_eq!(last[field], whole[field]);
+        }
+        let csv = inspect(&database, &[more, &["--format", "csv"]].concat()).ok();
+        assert_eq!(csv.lines().count(), columns(&whole).len() + 1, "{csv}");
+        assert!(csv.contains("\npublic.beside,v,text,extended,,1,1,1,1,2,2,2,1,"), "{csv}");
+    }
+    // one table, with --details several, are what they were
+    for more in [&["beside"][..], &["--details"]] {
+        let report = inspect(&database, &[&["--format", "json"], more].concat()).ok();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(report["schema"], "toastctl.inspect/1");
+    }
+    // what is asked of the overview makes one
+    assert_eq!(columns(&overview(&database, &["beside", "--brief"])), ["beside.v"]);
+    for wrong in [
+        &["--details", "--sort", "raw"][..],
+        &["--limit", "0"],
+        &["--precision", "5"],
+        &["--precision", "5%", "--sample", "1%"],
+        &["--max-time", "0s"],
+        &["--parts", "--check"],
+    ] {
+        assert_eq!(inspect(&database, wrong).code, Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn damage_costs_its_own_blocks_and_the_exit_code_says_so() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("damaged");
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t AS SELECT i, md5(i::text) AS v FROM generate_series(1, 3000) AS i;
+         CREATE TABLE u AS SELECT * FROM t; CHECKPOINT",
+    );
+    let path = database.psql("SELECT pg_relation_filepath('t')");
+    server.stop();
+    let path = server.data_dir().join(path);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[3 * 8192..3 * 8192 + 24].fill(0xAB);
+    std::fs::write(&path, bytes).unwrap();
+    server.start_again();
+    let found = inspect(&database, &["--format", "json"]);
+    assert_eq!(found.code, Some(1));
+    assert!(
+        found.stderr.starts_with("toastctl: error: public.t, block 3: invalid page in block 3"),
+        "{}",
+        found.stderr
+    );
+    let report = document(&found.stdout);
+    is_exactly(&column(&report, "public.u", "v")["values"], 3000);
+    let t = column(&report, "public.t", "v")["values"]["estimate"].as_u64().unwrap();
+    assert!((2800..3000).contains(&t), "{t}");
+}
