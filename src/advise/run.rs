@@ -1,5 +1,6 @@
 //! `advise-threshold` over the tables of a server, and what becomes of errors.
 
+use std::cmp::Reverse;
 use std::future::Future;
 use std::slice;
 
@@ -14,7 +15,11 @@ use crate::server::locks;
 use crate::server::select::{Found, How, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 
-/// Advises on the tables that are named, in that order, until all is done or `interrupt` comes.
+/// Without a table: so many are advised on, the largest of the database.
+const LARGEST: usize = 5;
+
+/// Advises on the tables that are named, in that order, until all is done or `interrupt` comes. If none is, on the
+/// largest.
 ///
 /// # Errors
 /// What keeps everything else from being advised on too. What `output` was given stays.
@@ -69,6 +74,7 @@ async fn all<R>(
         output.notice(&format!("notice: {left_out}"));
     }
     let mut fitting = 0;
+    let mut waiting = Vec::new();
     for &Found { oid, how } in &found.found {
         let describe = async || catalog::describe(connection.client(), oid).await;
         let relation = match connection.reading(describe).await {
@@ -102,6 +108,7 @@ async fn all<R>(
             How::Matched | How::Inherited => {
                 match variant::fitting_columns(&relation, &advisor.options.columns) {
                     Ok(columns) => columns,
+                    Err(_) if tables.is_empty() => continue,
                     Err(why) => {
                         output.notice(&format!("notice: left out: {why}"));
                         continue;
@@ -113,14 +120,14 @@ async fn all<R>(
         if let Some(by_functions) = by_functions.take() {
             explain_functions(by_functions, output);
         }
-        match one(&relation, &columns).await {
-            Ok(reports) => {
-                for report in reports {
-                    output.found(report).map_err(RunError::Output)?;
-                }
-            }
-            Err(error) => refused(advisor, &relation, &error, output).await?,
+        if tables.is_empty() {
+            waiting.push((relation, columns));
+        } else {
+            found_of(advisor, &relation, one(&relation, &columns).await, output).await?;
         }
+    }
+    for (relation, columns) in largest(waiting, output) {
+        found_of(advisor, &relation, one(&relation, &columns).await, output).await?;
     }
     if fitting == 0 && found.found.iter().any(|found| found.how != How::Named) {
         let what = if advisor.options.columns.is_empty() {
@@ -131,6 +138,46 @@ async fn all<R>(
         return Err(Failed::new(Kind::Usage, format!("no table that is named has {what}")).into());
     }
     Ok(())
+}
+
+/// What was made of a table.
+async fn found_of<R>(
+    advisor: &Advisor,
+    relation: &Relation,
+    made: Result<Vec<R>, AdviseError>,
+    output: &mut dyn Sink<R>,
+) -> Result<(), RunError> {
+    match made {
+        Ok(reports) => reports
+            .into_iter()
+            .try_for_each(|report| output.found(report))
+            .map_err(RunError::Output),
+        Err(error) => refused(advisor, relation, &error, output).await,
+    }
+}
+
+/// The largest tables of these, and says how much of all of them that is.
+fn largest<R>(
+    mut tables: Vec<(Relation, Vec<String>)>,
+    output: &mut dyn Sink<R>,
+) -> Vec<(Relation, Vec<String>)> {
+    let bytes = |table: &Relation| {
+        table.bytes.saturating_add(table.toast.as_ref().map_or(0, |toast| toast.bytes))
+    };
+    tables.sort_by_key(|(table, _)| Reverse(bytes(table)));
+    let sum = |tables: &[(Relation, Vec<String>)]| -> u64 {
+        tables.iter().map(|(table, _)| bytes(table)).fold(0, u64::saturating_add)
+    };
+    let (count, all) = (tables.len(), sum(&tables));
+    tables.truncate(LARGEST);
+    if count > LARGEST {
+        output.notice(&format!(
+            "notice: these are the {LARGEST} largest of {count} tables, with {:.0} % of their bytes; others are \
+             advised on by name",
+            sum(&tables) as f64 / all.max(1) as f64 * 100.0
+        ));
+    }
+    tables
 }
 
 /// Says that rows are read by SQL functions, and why.

@@ -15,8 +15,9 @@ use crate::report::format::Format;
 /// Arguments of `advise-threshold`.
 #[derive(Debug, Args)]
 pub struct AdviseArgs {
-    /// Tables, as psql takes them: schema.name, "Quoted Name", patterns with * and ?
-    #[arg(value_name = "TABLE", required = true)]
+    /// Tables, as psql takes them: schema.name, "Quoted Name", patterns with * and ?; the five largest
+    /// of the database if none is named
+    #[arg(value_name = "TABLE")]
     pub tables: Vec<String>,
 
     /// A column; may be given several times. Without it those that hold at least a tenth of the

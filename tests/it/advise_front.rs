@@ -116,3 +116,26 @@ fn images_stay_out_of_a_heap_that_is_scanned_without_them() {
     assert!((compact / total - 1.0).abs() < 0.02, "{compact}, foretold {total}");
     assert!(compacted < compact * 1.1, "{compacted}, written anew {compact}");
 }
+
+#[test]
+fn without_a_table_the_largest_are_advised_on() {
+    let database = server::shared().create_database("advise");
+    database.psql("CREATE EXTENSION pageinspect; CREATE TABLE numbers AS SELECT generate_series(1, 100000) AS n");
+    for (table, rows) in
+        [("a", 100), ("b", 700), ("c", 200), ("d", 600), ("e", 300), ("f", 500), ("g", 400)]
+    {
+        database.psql(&format!(
+            "CREATE TABLE {table} AS SELECT i, repeat(md5(i::text), 20) AS v FROM generate_series(1, {rows}) AS i"
+        ));
+    }
+    let mut command = toastctl();
+    command.args(["advise-threshold", "-d", &database.conninfo(), "--format", "json"]);
+    let done = run(&mut command);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let reports: Vec<Value> = serde_json::from_str(&done.stdout).unwrap();
+    let names: Vec<&str> = reports.iter().map(|report| report["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["b", "d", "f", "g", "e"]);
+    let notice = "notice: these are the 5 largest of 7 tables, with ";
+    assert!(done.stderr.contains(notice), "{}", done.stderr);
+    assert!(!done.stderr.contains("left out"), "{}", done.stderr);
+}

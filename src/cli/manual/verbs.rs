@@ -94,6 +94,7 @@ const ADVISE: Manual = Manual {
     verb: "advise-threshold",
     examples: &[
         ("What other settings would store and cost", "toastctl advise-threshold orders"),
+        ("The same of the five largest tables", "toastctl advise-threshold -d shop"),
         (
             "One column, and size counts most",
             "toastctl advise-threshold orders --column doc --optimize size",
