@@ -88,7 +88,9 @@ pub(super) fn without_pages(relation: &Relation) -> String {
     if columns.iter().any(|column| !column.dropped && column.missing.is_some()) {
         unseen.push("whether a value that equals its column's default stands in the row");
     }
-    if columns.iter().any(|column| column.dropped && column.length == Length::Varlena) {
+    if columns.iter().any(|column| column.dropped) && relation.computed.contains(&true) {
+        unseen.push("what values of dropped columns take");
+    } else if columns.iter().any(|column| column.dropped && column.length == Length::Varlena) {
         unseen.push("what values of dropped columns take in the TOAST relation");
     }
     let last = unseen.pop().unwrap_or_default();

@@ -7,6 +7,7 @@ use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::problem::Problems;
 use crate::heap::sample::Sample;
 use crate::server::catalog::Relation;
+use crate::server::probe::Asked;
 
 /// Blocks read beforehand to learn what the columns hold.
 const PROBE_BLOCKS: u32 = 16;
@@ -89,8 +90,7 @@ impl Reading<'_> {
                 }
             }
             Read::Addresses(found) => {
-                let whole = false;
-                for row in self.asked(&found.concat(), &[], whole).await? {
+                for row in self.asked(&found.concat(), Asked::Sizes).await? {
                     let bytes = |size: Option<u64>| size.unwrap_or(0) as f64;
                     let stored = row.values.iter().map(|value| bytes(value.stored_size));
                     let raw = row.values.iter().map(|v| bytes(v.raw_size.or(v.stored_size)));

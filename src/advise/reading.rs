@@ -22,6 +22,7 @@ use crate::model::toast::Incoming;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::pages::{PageReader, Pages};
+use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader};
 use crate::server::trial::Trial;
 
@@ -117,13 +118,12 @@ impl Reading<'_> {
     pub(super) async fn asked(
         &self,
         items: &[ItemPointer],
-        weighed: &[usize],
-        whole: bool,
+        what: Asked<'_>,
     ) -> Result<Vec<AskedRow>, AdviseError> {
         let mut rows = Vec::with_capacity(items.len());
         let Some(reader) = self.by_functions() else { return Ok(rows) };
         for some in items.chunks(ASKED_ROWS) {
-            let asked = reader.rows(some, weighed, whole).await;
+            let asked = reader.rows(some, what).await;
             rows.extend(asked.map_err(|error| self.live(error))?);
         }
         Ok(rows)
@@ -140,8 +140,11 @@ impl Reading<'_> {
         };
         let weighed: Vec<usize> = variants.iter().map(|v| v.column).collect();
         let desc = &self.relation.desc;
-        let whole = desc.attributes.iter().any(|column| column.dropped);
-        let asked = self.asked(&found.concat(), &weighed, whole).await?;
+        // a row with computed columns is made anew, without the dropped ones
+        let whole = desc.attributes.iter().any(|column| column.dropped)
+            && !self.relation.computed.contains(&true);
+        let asked =
+            self.asked(&found.concat(), Asked::Exactly { weighed: &weighed, whole }).await?;
         let rows: HashMap<ItemPointer, &AskedRow> =
             asked.iter().map(|row| (row.ctid, row)).collect();
         let block = |items: &Vec<ItemPointer>| {

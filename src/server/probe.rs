@@ -11,6 +11,8 @@
 
 mod exact;
 
+pub(crate) use exact::Asked;
+
 use std::ops::Range;
 
 use super::about::Server;

@@ -11,7 +11,7 @@ use super::catalog::Relation;
 use super::chunks::parse_tid;
 use super::connect::{Client, Connection};
 use super::functions::size;
-use super::probe::{Answer, Probe};
+use super::probe::{Answer, Asked, Probe};
 use super::sql::quote_literal;
 use crate::codec::Method;
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize, TUPLE_HEADER_SIZE};
@@ -91,15 +91,13 @@ impl<'a> RowReader<'a> {
         Ok(blocks.iter().map(of).collect())
     }
 
-    /// The rows at these addresses, in their order. Of the columns `weighed` raw sizes are told in any case, of
-    /// others where that costs nothing; `whole`: the bytes of whole rows too.
+    /// The rows at these addresses, in their order.
     pub(crate) async fn rows(
         &self,
         items: &[ItemPointer],
-        weighed: &[usize],
-        whole: bool,
+        asked: Asked<'_>,
     ) -> Result<Vec<AskedRow>, LiveError> {
-        let sql = self.probe.exact_rows(weighed, whole);
+        let sql = self.probe.chosen_rows(asked);
         let items: Vec<String> = items.iter().map(ToString::to_string).collect();
         let columns = self.probe.columns();
         let likely = self.page.toast_tuple_threshold() as u64;

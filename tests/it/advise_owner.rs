@@ -61,6 +61,12 @@ const SHAPES: &str = r#"
     DELETE FROM lines WHERE n % 10 = 0; UPDATE docs SET id = -id WHERE id % 7 = 0;
 "#;
 
+/// Columns that are computed when they are read, beside dropped ones.
+const COMPUTED: &str = "
+    CREATE TABLE computed (id int, gone text, twice int GENERATED ALWAYS AS (id * 2) VIRTUAL, v text);
+    ALTER TABLE computed DROP gone;
+    INSERT INTO computed (id, v) SELECT i, repeat(md5(i::text), i % 150) FROM generate_series(1, 800) AS i;";
+
 const TABLES: [&str; 14] = [
     "docs",
     "lines",
@@ -190,6 +196,10 @@ fn an_owner_without_pages_gets_the_sizes_that_pages_give() {
         let owned = Owned::new(server, SHAPES);
         for table in TABLES {
             compare(&owned, major, &[table, "--sample", "100%"]);
+        }
+        if major >= 18 {
+            owned.database.psql(&format!("SET ROLE {}; {COMPUTED}", owned.role));
+            compare(&owned, major, &["computed", "--sample", "100%"]);
         }
         for table in ["docs", "lines", "dropped"] {
             compare(&owned, major, &[table, "--sample", "30 blocks", "--seed", "5"]);
@@ -430,6 +440,18 @@ fn a_standby_has_no_room_for_copies() {
     assert_eq!(found.code, Some(1), "{}", found.stderr);
     assert!(found.stderr.contains("a standby has no temporary tables"), "{}", found.stderr);
     assert!(found.stderr.contains("HINT:  Connect to the primary"), "{}", found.stderr);
+}
+
+#[test]
+fn a_superuser_is_told_what_brings_pages() {
+    let owned = Owned::new(server::shared(), PLAIN);
+    owned.database.psql("DROP EXTENSION pageinspect");
+    let run = owned.superuser(&["advise-threshold", "t", "--format", "json"]);
+    assert!(
+        run.stderr.contains("notice: using SQL functions and a temporary table: the extension")
+    );
+    assert!(run.stderr.contains("HINT:  CREATE EXTENSION pageinspect;"), "{}", run.stderr);
+    assert_eq!(json(run)["sample"]["source"], "functions");
 }
 
 #[test]

@@ -134,6 +134,32 @@ fn a_toast_relation_of_over_1_gb_costs_a_sample_no_more() {
 }
 
 #[test]
+fn a_sample_without_pages_reads_no_more() {
+    let database = make("plans");
+    database.psql("DROP EXTENSION pageinspect");
+    let sample = [
+        "advise-threshold",
+        "t",
+        "-c",
+        "v",
+        "--sample",
+        "1 block",
+        "--seed",
+        "2",
+        "--format",
+        "json",
+    ];
+    let (output, read) = reads(&database, &sample);
+    let report: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(report["sample"]["source"], "functions");
+    let rows = report["sample"]["rows"].as_u64().unwrap();
+    assert!((100..200).contains(&rows), "{rows}");
+    // each value is compressed by two methods
+    assert!((rows / 2..rows * 6).contains(&read.toast_blocks), "{rows} rows: {read:?}");
+    assert_eq!((read.heap_scans, read.toast_scans), (0, 0));
+}
+
+#[test]
 fn retoast_finds_rows_by_their_addresses() {
     let database = make("plans");
     for choice in [

@@ -11,17 +11,30 @@ use crate::server::trial::{fresh, fresh_array};
 /// Stored bytes of the longest row whose values are fetched to learn what dropped columns take.
 const MOST_WHOLE: u32 = 100_000;
 
+/// How much is asked of chosen rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asked<'a> {
+    /// What is told without reading values.
+    Sizes,
+    /// Forms and raw sizes: the latter of these columns in any case, of others where the form hangs on them.
+    Exactly {
+        weighed: &'a [usize],
+        /// Whether the bytes of whole rows are asked for too.
+        whole: bool,
+    },
+}
+
 impl Probe<'_> {
     /// The rows at the addresses `$1`: address; as arrays over all columns ([`Probe::columns`]) sizes, methods,
-    /// lengths of the content, and whether values are out of line; and, if `whole` and it is not much, the bytes of
-    /// the whole row with its values fetched. Of the columns `weighed` the length of the content is told in any case, of the others
-    /// where the form hangs on it.
-    pub(crate) fn exact_rows(&self, weighed: &[usize], whole: bool) -> String {
-        let asked: Vec<Questions> = self
-            .columns()
-            .into_iter()
-            .map(|index| self.exact_questions(index, weighed.contains(&index)))
-            .collect();
+    /// lengths of the content, and whether values are out of line; and, if it was asked for and is not much, the
+    /// bytes of the whole row with its values fetched.
+    pub(crate) fn chosen_rows(&self, asked: Asked<'_>) -> String {
+        let whole = matches!(asked, Asked::Exactly { whole: true, .. });
+        let questions = |index| match asked {
+            Asked::Sizes => self.questions(index),
+            Asked::Exactly { weighed, .. } => self.exact_questions(index, weighed.contains(&index)),
+        };
+        let asked: Vec<Questions> = self.columns().into_iter().map(questions).collect();
         let list = |question: fn(&Questions) -> &str| {
             let list: Vec<&str> = asked.iter().map(question).collect();
             list.join(", ")
