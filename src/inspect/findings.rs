@@ -56,8 +56,8 @@ fn is_wanted(relation: &Relation) -> bool {
 }
 
 impl Inspector {
-    /// Looks at a sample of the blocks of a table and of its TOAST relation; where a sample was asked for, at
-    /// blocks of that alone.
+    /// Looks at a sample of the blocks of a table and of its TOAST relation; with `sampling`, which the user has
+    /// asked for, at blocks of that sample alone.
     ///
     /// # Errors
     /// The server's.
@@ -65,6 +65,7 @@ impl Inspector {
         &self,
         relation: &Relation,
         moment: &Moment,
+        sampling: Option<Sampling>,
     ) -> Result<Option<Looked>, LiveError> {
         if !is_wanted(relation) {
             return Ok(None);
@@ -78,15 +79,14 @@ impl Inspector {
         let mut look =
             HeapLook::new(&relation.desc, self.options.flavor, &model, chosen, fillfactor);
         let total = self
-            .look_at(&relation.quoted(), moment, self.options.sampling, |block, bytes, pages| {
+            .look_at(&relation.quoted(), moment, sampling, |block, bytes, pages| {
                 look.block(block, bytes, pages);
             })
             .await?;
         let (rows, heap) = look.facts(total);
         let mut contents = vec![Contents::default(); relation.desc.attributes.len()];
         let mut toast = None;
-        if let Some(relation) = relation.toast.as_ref().filter(|_| self.options.sampling.is_none())
-        {
+        if let Some(relation) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
             // TOAST relations have no fillfactor
             let mut file = FileLook::new(page, 100);
             let quoted = quote_qualified("pg_toast", &relation.name);
@@ -158,7 +158,8 @@ impl Inspector {
         Ok(u64::from(total))
     }
 
-    /// The findings about a relation, once the rest of its report is there; none about what is no table.
+    /// The findings about a relation, once the rest of its report is there; none about what is no table. Without
+    /// `indexes` these are not looked at.
     ///
     /// # Errors
     /// The server's.
@@ -167,6 +168,7 @@ impl Inspector {
         relation: &Relation,
         looked: Option<Looked>,
         report: &RelationReport,
+        indexes: bool,
     ) -> Result<Option<Findings>, LiveError> {
         if !is_wanted(relation) {
             return Ok(None);
@@ -181,9 +183,9 @@ impl Inspector {
             None => leader.reading(async || Compression::ask(leader.client()).await).await?.default,
         };
         let page = self.server.page_size;
-        let indexes = match self.options.sampling {
-            Some(_) => Vec::new(),
-            None => match looks(leader, &source, page, relation.oid).await {
+        let indexes = match indexes {
+            false => Vec::new(),
+            true => match looks(leader, &source, page, relation.oid).await {
                 // locked by others, or gone: then none was looked at
                 Err(LiveError::Server(error)) if error.as_db_error().is_some() => Vec::new(),
                 other => other?,

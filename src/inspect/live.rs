@@ -75,7 +75,7 @@ impl Inspector {
         }
         let unplaced = groups.iter().filter(|group| group.unplaced).map(|group| group.count).sum();
         let mut report = self.functions_report(relation, &stats, unplaced, why);
-        report.findings = self.findings(relation, None, &report).await?;
+        report.findings = self.findings(relation, None, &report, true).await?;
         Ok(report)
     }
 
@@ -180,7 +180,7 @@ impl Inspector {
         };
         let looked = match values_alone {
             true => None,
-            false => self.look(&relation, &moment).await.map_err(live)?,
+            false => self.look(&relation, &moment, sampling).await.map_err(live)?,
         };
         for connection in &self.connections {
             snapshot::end(connection.client()).await.map_err(live)?;
@@ -213,7 +213,10 @@ impl Inspector {
             estimates::fill(&mut report, &relation.desc, &stats, blocks, sample);
         }
         if !values_alone {
-            report.findings = self.findings(&relation, looked, &report).await.map_err(live)?;
+            report.findings = self
+                .findings(&relation, looked, &report, sampling.is_none())
+                .await
+                .map_err(live)?;
         }
         Ok(report)
     }

@@ -2,9 +2,15 @@
 
 use super::inspect_sample;
 use super::table::{Style, printable, wrapped};
-use super::units::counted;
+use super::units::{counted, size};
 use crate::findings::finding::{Finding, Findings, LookedAt, Unit};
 use crate::inspect::intervals::WholeEstimate;
+
+/// Findings about many tables that people are shown, unless they say how many.
+const RANKED: usize = 3;
+
+/// Narrower terminals have no room for intervals.
+const NARROW: usize = 60;
 
 /// All findings about a table, or that there are none, and what was looked at.
 pub(super) fn text(findings: &Findings, style: Style) -> String {
@@ -18,28 +24,85 @@ pub(super) fn text(findings: &Findings, style: Style) -> String {
     }
     let mut lines = vec![format!("{item}findings (toastctl help advice):")];
     for finding in &findings.findings {
-        lines.extend(of_one(finding, style).map(|line| format!("{deeper}{line}")));
+        lines.extend(of_one(finding, None, style).map(|line| format!("{deeper}{line}")));
+    }
+    lines.join("\n")
+}
+
+/// The first of those about many tables, the worst first; `tables`: how many were looked at.
+pub(super) fn ranked(
+    findings: &[Finding],
+    tables: u64,
+    limit: Option<usize>,
+    style: Style,
+) -> String {
+    let mut lines = Vec::new();
+    if style == Style::Markdown {
+        lines.push(String::new());
+    }
+    if findings.is_empty() {
+        let of = counted(tables, "table");
+        let text = format!("Findings: none in {of} of 1 MB and more.");
+        lines.push(wrapped(&text, style.width(), 0));
+        return lines.join("\n");
+    }
+    let shown = limit.unwrap_or(RANKED).min(findings.len());
+    let more = match findings.len().saturating_sub(shown) {
+        0 => String::new(),
+        more => format!(", {more} more with --limit"),
+    };
+    let number = counted(findings.len() as u64, "finding");
+    let text = format!("{number}{more} (toastctl help advice):");
+    lines.push(wrapped(&text, style.width(), 0));
+    for finding in findings.iter().take(shown) {
+        let [text, command] = of_one(finding, Some(&finding.relation), style);
+        lines.extend([text, command].map(|line| format!("  {line}")));
     }
     lines.join("\n")
 }
 
 /// What was found, and what acts on it.
-pub(super) fn of_one(finding: &Finding, style: Style) -> [String; 2] {
+fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2] {
     let markdown = style == Style::Markdown;
-    let column = match &finding.column {
-        Some(column) => format!(" {}", printable(column)),
-        None => String::new(),
+    // narrow terminals have no room for what says nothing
+    let relation = relation.map(|relation| relation.trim_start_matches("public."));
+    let place = match (relation, &finding.column) {
+        (Some(relation), Some(column)) => format!(" {relation}.{column}"),
+        (Some(only), None) => format!(" {only}"),
+        (None, Some(only)) => format!(" {only}"),
+        (None, None) => String::new(),
     };
-    let text = format!("{}{column}: {}{}", finding.code, amount(finding), printable(&finding.what));
+    let place = printable(&place);
+    let text =
+        format!("{}{place}: {}{}", finding.code, amount(finding, style), printable(&finding.what));
     // the caller indents
     let width = style.width().map(|width| width.saturating_sub(4));
     let (tick, bullet) = if markdown { ("`", "* ") } else { ("", "") };
-    let command = format!("{tick}{}{tick}", printable(&finding.command));
-    [format!("{bullet}{}", wrapped(&text, width, 8)), format!("  {command}")]
+    let command = continued(&printable(&finding.command), width);
+    [format!("{bullet}{}", wrapped(&text, width, 8)), format!("  {tick}{command}{tick}")]
 }
 
-fn amount(finding: &Finding) -> String {
+/// A shell's command, broken before options where it has no room; nothing that is quoted is broken.
+fn continued(command: &str, width: Option<usize>) -> String {
+    let fits = width.is_none_or(|width| command.chars().count() + 2 <= width);
+    let plain = command.starts_with("toastctl ") && !command.contains(['\'', '"']);
+    if fits || !plain {
+        return command.to_owned();
+    }
+    command.replace(" --", " \\\n        --")
+}
+
+/// How much there is; on narrow terminals without the interval.
+fn amount(finding: &Finding, style: Style) -> String {
     let Finding { value, low, high, .. } = *finding;
+    if low < high && style.width().is_some_and(|width| width < NARROW) {
+        return match finding.unit {
+            Unit::Bytes => format!("≈{} ", size(value)),
+            Unit::Rows => format!("≈{value} rows: "),
+            Unit::Values => format!("≈{value} values: "),
+            Unit::Settings => String::new(),
+        };
+    }
     let whole = WholeEstimate { estimate: value, low, high };
     match finding.unit {
         Unit::Bytes => format!("{} ", inspect_sample::bytes(&whole)),
@@ -93,6 +156,20 @@ mod tests {
             indexes: 3,
         };
         Findings { findings, looked_at }
+    }
+
+    #[test]
+    fn only_plain_words_of_a_shell_are_broken() {
+        let plain = "toastctl retoast public.orders --column doc --compact=heap";
+        assert_eq!(continued(plain, Some(80)), plain);
+        let broken =
+            "toastctl retoast public.orders \\\n        --column doc \\\n        --compact=heap";
+        assert_eq!(continued(plain, Some(40)), broken);
+        for other in
+            ["toastctl retoast 'public.\"a --b\"' --compact=heap", "VACUUM FULL \"a\".\"b\";"]
+        {
+            assert_eq!(continued(other, Some(20)), other);
+        }
     }
 
     #[test]

@@ -4,9 +4,11 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::findings;
 use super::format::{Format, json_line};
 use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, percent, ratio, size};
+use crate::findings::finding::{Finding, rank};
 use crate::inspect::intervals::{RatioEstimate, WholeEstimate};
 use crate::inspect::overview::rank::{Ranked, Ranking, SortBy, Totals};
 use crate::inspect::overview::{ColumnLine, Extent, LeftOut, RelationLine, SCHEMA};
@@ -41,6 +43,7 @@ pub(crate) struct Writer<W: Write> {
 #[derive(Serialize)]
 struct Summary<'a> {
     columns: &'a [ColumnLine],
+    findings: &'a [Finding],
     left_out: &'a [LeftOut],
     totals: &'a Totals,
 }
@@ -95,10 +98,14 @@ impl<W: Write> Writer<W> {
         let Writer { mut out, format, width, view, ranking, written, .. } = self;
         let totals = ranking.totals();
         let left_out = ranking.left_out.clone();
+        let mut findings = ranking.findings.clone();
+        rank(&mut findings);
         let people = matches!(format, Format::Table | Format::Markdown);
         let limit = view.limit.unwrap_or(if people { SHOWN } else { usize::MAX });
         let ranked = ranking.ranked(view.sort, limit);
-        let summary = Summary { columns: &ranked.columns, left_out: &left_out, totals: &totals };
+        let columns = &ranked.columns;
+        let summary =
+            Summary { columns, findings: &findings, left_out: &left_out, totals: &totals };
         match format {
             Format::Json => {
                 let text = serde_json::to_string_pretty(&summary)?;
@@ -109,11 +116,14 @@ impl<W: Write> Writer<W> {
             Format::Jsonl => json_line(SCHEMA, &summary, &mut out)?,
             Format::Csv => csv_rows(&ranked.columns, &mut out)?,
             Format::Table | Format::Markdown if written == 0 && left_out.is_empty() => {}
-            Format::Table => {
-                text(&ranked, &totals, &left_out, view.sort, Style::Terminal(width), &mut out)?;
-            }
-            Format::Markdown => {
-                text(&ranked, &totals, &left_out, view.sort, Style::Markdown, &mut out)?;
+            Format::Table | Format::Markdown => {
+                let style = match format {
+                    Format::Markdown => Style::Markdown,
+                    _ => Style::Terminal(width),
+                };
+                text(&ranked, &totals, &left_out, view.sort, style, &mut out)?;
+                let told = findings::ranked(&findings, totals.looked_at, view.limit, style);
+                writeln!(out, "{told}")?;
             }
         }
         out.flush()

@@ -451,6 +451,61 @@ fn a_healthy_table_is_all_clear_and_it_is_said_what_was_looked_at() {
 }
 
 #[test]
+fn the_findings_of_all_tables_are_ranked() {
+    let database = prepared("ranked");
+    database.psql(
+        "CREATE TABLE dead (id int, v text);
+         INSERT INTO dead SELECT i, noise(i, 200) FROM generate_series(1, 20000) i;
+         DELETE FROM dead WHERE id % 2 = 0;
+         CREATE TABLE worst (id int, v text); ALTER TABLE worst ALTER v SET STORAGE plain;
+         INSERT INTO worst SELECT i, noise(i, 7000) FROM generate_series(1, 200) i;
+         CREATE TABLE unused (id int, v text COMPRESSION lz4); ALTER TABLE unused ALTER v SET STORAGE external;
+         INSERT INTO unused SELECT i, noise(i, 5000) FROM generate_series(1, 400) i;
+         CREATE TABLE small (id int, v text COMPRESSION lz4); ALTER TABLE small ALTER v SET STORAGE external;
+         CREATE TABLE older (id int, v text COMPRESSION pglz);
+         INSERT INTO older SELECT i, noise(i, 3000) || noise(i, 3000) FROM generate_series(1, 2000) i;
+         ALTER TABLE older ALTER v SET COMPRESSION lz4",
+    );
+    let report: Value =
+        serde_json::from_str(&inspect(&database, &["--format", "json"]).ok()).unwrap();
+    let found = report["findings"].as_array().unwrap();
+    let told = |finding: &Value| {
+        format!("{} {}", finding["code"].as_str().unwrap(), finding["relation"].as_str().unwrap())
+    };
+    let expected = [
+        "plain-limit public.worst",
+        "older-setting public.older",
+        "dead-rows public.dead",
+        "unused-setting public.unused",
+    ];
+    assert_eq!(found.iter().map(told).collect::<Vec<_>>(), expected, "{report:#}");
+    assert_eq!(report["totals"]["looked_at"], 4);
+    let shown = |more: &[&str]| {
+        let mut command = toastctl();
+        command.args(["inspect", "-d", &database.url()]).args(more).env("COLUMNS", "80");
+        run(&mut command).ok()
+    };
+    let text = shown(&[]);
+    assert!(
+        text.contains(
+            "4 findings, 1 more with --limit (toastctl help advice):\n  plain-limit worst.v: 200 rows: "
+        ) && text.contains("    ALTER TABLE \"public\".\"worst\" ALTER COLUMN \"v\" SET STORAGE EXTENDED;\n"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("unused-setting") && shown(&["--limit", "20"]).contains("unused-setting")
+    );
+    for finding in found {
+        act(&database, finding["command"].as_str().unwrap());
+    }
+    act(&database, "toastctl retoast dead --compact");
+    act(&database, "toastctl retoast worst --column v --toaster extended --compact");
+    act(&database, "toastctl retoast older --compact");
+    let text = shown(&[]);
+    assert!(text.ends_with("Findings: none in 4 tables of 1 MB and more.\n"), "{text}");
+}
+
+#[test]
 fn on_every_major() {
     for major in server::available_majors() {
         if major == server::shared().major() {

@@ -267,7 +267,7 @@ fn a_precision_is_reached_and_everything_is_no_estimate() {
 }
 
 #[test]
-fn only_a_sample_is_read_and_nothing_of_toast_relations() {
+fn only_a_sample_is_read_and_little_of_toast_relations() {
     let database = with_pageinspect("read");
     database.psql(
         "CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE external;
@@ -276,6 +276,7 @@ fn only_a_sample_is_read_and_nothing_of_toast_relations() {
     );
     database.psql("SELECT pg_stat_reset()");
     let report = overview(&database, &[]);
+    assert_eq!(report["totals"]["looked_at"], 1);
     let read = report["relations"][0]["sample"]["blocks_read"].as_u64().unwrap();
     assert!(read < 300, "{read}");
     let started = Instant::now();
@@ -284,7 +285,10 @@ fn only_a_sample_is_read_and_nothing_of_toast_relations() {
             "SELECT heap_blks_read + heap_blks_hit, toast_blks_read + toast_blks_hit
              FROM pg_statio_user_tables WHERE relname = 't'",
         );
-        if counted == format!("{read}|0") {
+        let (heap, toast) = counted.split_once('|').unwrap();
+        let (heap, toast): (u64, u64) = (heap.parse().unwrap(), toast.parse().unwrap());
+        // for findings as many blocks as there always are, whatever the size
+        if heap == read + 256 && toast == 256 {
             break;
         }
         assert!(counted == "0|0" && started.elapsed().as_secs() < 30, "{counted}, {read}");

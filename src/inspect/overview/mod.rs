@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::intervals::{RatioEstimate, SampleReport, WholeEstimate};
 use super::result::{ColumnReport, NotAvailable, ProblemReport, RelationReport, Source};
+use crate::findings::finding::Finding;
 use sum::{exact, plus, ratio_of};
 
 /// Name and version of the JSON shape.
@@ -59,6 +60,9 @@ pub(crate) struct RelationLine {
     pub(crate) not_available: Vec<NotAvailable>,
     pub(crate) problems: Vec<ProblemReport>,
     pub(crate) problem_count: u64,
+    /// What costs without need, if that was looked for; ranked with those of others.
+    #[serde(skip)]
+    pub(crate) findings: Option<Vec<Finding>>,
 }
 
 /// One column, of a relation or of all parts of one.
@@ -149,6 +153,7 @@ impl RelationLine {
             not_available: report.not_available.clone(),
             problems: report.problems.clone(),
             problem_count: report.problem_count,
+            findings: report.findings.as_ref().map(|found| found.findings.clone()),
         }
     }
 

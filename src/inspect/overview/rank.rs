@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::sum::{Sum, exact, ratio_of};
 use super::{ColumnLine, Extent, LeftOut, RelationLine};
+use crate::findings::finding::Finding;
 use crate::inspect::intervals::WholeEstimate;
 use crate::inspect::result::Source;
 
@@ -35,6 +36,8 @@ pub(crate) struct Totals {
     pub(crate) sampled: u64,
     /// Those without pages.
     pub(crate) by_functions: u64,
+    /// Those in which findings were looked for: the tables from 1 MB on, as far as there was time.
+    pub(crate) looked_at: u64,
     /// Blocks of the sampled relations.
     pub(crate) sampled_blocks: u64,
     /// Those of them that were read.
@@ -74,6 +77,8 @@ pub(crate) struct Ranking {
     /// By relation, or what it is a part of.
     unused: BTreeMap<String, Option<Sum>>,
     pub(crate) left_out: Vec<LeftOut>,
+    /// Of all relations, as they come.
+    pub(crate) findings: Vec<Finding>,
     counts: Counts,
     columns_bytes: Sum,
     unused_bytes: Option<Sum>,
@@ -88,6 +93,7 @@ struct Counts {
     blocks_read: u64,
     bytes: u64,
     index_bytes: u64,
+    looked_at: u64,
 }
 
 /// One column of all parts.
@@ -182,6 +188,10 @@ impl Ranking {
         let unused = self.unused.entry(whole.clone()).or_insert_with(|| Some(Sum::default()));
         add(unused, relation.unused_bytes.as_ref());
         add(&mut self.unused_bytes, relation.unused_bytes.as_ref());
+        if let Some(findings) = &relation.findings {
+            counts.looked_at += 1;
+            self.findings.extend(findings.iter().cloned());
+        }
         for column in &relation.columns {
             self.columns_bytes.add(&column.stored_bytes);
             let key = (whole.clone(), column.column.clone());
@@ -194,8 +204,9 @@ impl Ranking {
 
     /// What all relations amount to.
     pub(crate) fn totals(&self) -> Totals {
-        let Counts { read, sampled, by_functions, blocks, blocks_read, bytes, index_bytes } =
-            self.counts;
+        let counts = &self.counts;
+        let Counts { read, sampled, by_functions, blocks, blocks_read, bytes, index_bytes, .. } =
+            *counts;
         let left_out = &self.left_out;
         let left_out_bytes =
             left_out.iter().fold(0u64, |sum, relation| sum.saturating_add(relation.bytes));
@@ -204,6 +215,7 @@ impl Ranking {
             read,
             sampled,
             by_functions,
+            looked_at: counts.looked_at,
             sampled_blocks: blocks,
             sampled_blocks_read: blocks_read,
             bytes: bytes.saturating_add(left_out_bytes),
@@ -296,6 +308,7 @@ mod tests {
             not_available: Vec::new(),
             problems: Vec::new(),
             problem_count: 0,
+            findings: None,
         }
     }
 

@@ -11,11 +11,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::rounds::{Rounds, WHOLE, imprecision};
 use crate::disk::BlockNumber;
+use crate::findings::code::WORTH;
 use crate::heap::problem::Problems;
 use crate::heap::sample::Sampling;
 use crate::heap::stats::RelationStats;
 use crate::inspect::blocks::BlockSums;
 use crate::inspect::estimates;
+use crate::inspect::findings::Looked;
 use crate::inspect::inspector::{Access, InspectError, Inspector, no_client};
 use crate::inspect::intervals::SampleReport;
 use crate::inspect::result::{RelationReport, Source};
@@ -102,11 +104,23 @@ impl Inspector {
             return self.by_functions(relation, why).await.map_err(live);
         }
         let connection = self.connections.first().ok_or_else(no_client).map_err(live)?;
-        let read = self.by_blocks(connection, relation, why, effort).await;
+        let mut looked = None;
+        let read = self.by_blocks(connection, relation, why, effort, &mut looked).await;
         // An error ends the transaction as well as success; if that fails the next statement will say so.
         match read {
-            Ok(report) => {
+            Ok(mut report) => {
                 snapshot::end(connection.client()).await.map_err(live)?;
+                if is_worth_findings(relation) {
+                    let find = self.findings(relation, looked, &report, effort.sampling.is_none());
+                    report.findings = match ended_in_time(effort.until, find).await {
+                        Some(found) => found.map_err(live)?,
+                        None => {
+                            cancel(connection).await;
+                            snapshot::abandon(connection.client()).await.map_err(live)?;
+                            None
+                        }
+                    };
+                }
                 Ok(report)
             }
             Err(error) => {
@@ -122,6 +136,7 @@ impl Inspector {
         relation: &Relation,
         why: Option<String>,
         effort: Effort,
+        looked: &mut Option<Looked>,
     ) -> Result<RelationReport, InspectError> {
         let name = relation.display_name();
         let live = |error| InspectError::Live { relation: name.clone(), error };
@@ -134,6 +149,10 @@ impl Inspector {
             };
             let worker = Worker::new(self, &target, &moment, connection).await.map_err(live)?;
             let total = worker.block_count().await.map_err(live)?;
+            // first, since the rounds take what time there is
+            if is_worth_findings(relation) {
+                *looked = self.look(relation, &moment, effort.sampling).await.map_err(live)?;
+            }
             (Reader::Pages(Box::new(worker)), total)
         } else {
             // the lock and the privileges that reading takes, also where there is nothing to read
@@ -231,6 +250,12 @@ impl Inspector {
             }
         }
     }
+}
+
+/// Whether findings are looked for: nearly all tell of tables of some size.
+fn is_worth_findings(relation: &Relation) -> bool {
+    let toast = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
+    relation.bytes.saturating_add(toast).saturating_add(relation.index_bytes) >= WORTH
 }
 
 /// What comes of the work, if that is before the time is up.
