@@ -73,19 +73,24 @@ impl Inspector {
                 column.add(&group.value, group.count);
             }
         }
-        let unplaced = groups.iter().filter(|group| group.unplaced).map(|group| group.count).sum();
-        let mut report = self.functions_report(relation, &stats, unplaced, why);
+        let mut unplaced = vec![0; stats.columns.len()];
+        for group in groups.iter().filter(|group| group.unplaced) {
+            if let Some(values) = unplaced.get_mut(group.index) {
+                *values += group.count;
+            }
+        }
+        let mut report = self.functions_report(relation, &stats, &unplaced, why);
         report.findings = self.findings(relation, None, &report, true).await?;
         Ok(report)
     }
 
-    /// The report of what SQL functions have told, and why pages were not read. Of `unplaced` values it is not known
-    /// where they are.
+    /// The report of what SQL functions have told, and why pages were not read. Of `unplaced` values of each column it
+    /// is not known where they are.
     pub(super) fn functions_report(
         &self,
         relation: &Relation,
         stats: &RelationStats,
-        unplaced: u64,
+        unplaced: &[u64],
         why: String,
     ) -> RelationReport {
         let mut not_available =
@@ -117,7 +122,12 @@ impl Inspector {
             ..report.heap
         };
         if let Some(toast) = &mut report.toast {
-            toast.unplaced_values = Some(unplaced).filter(|&values| values > 0);
+            toast.unplaced_values = Some(unplaced.iter().sum()).filter(|&values| values > 0);
+        }
+        let columns = relation.desc.attributes.iter().zip(unplaced);
+        let columns = columns.filter(|(attribute, _)| !attribute.dropped);
+        for (column, (_, &unplaced)) in report.columns.iter_mut().zip(columns) {
+            column.unplaced_values = Some(unplaced);
         }
         report.not_available = not_available;
         report

@@ -155,6 +155,7 @@ pub fn column_report(
         stored_bytes,
         pointer_bytes: total.pointer_bytes,
         own_bytes: own,
+        unplaced_values: None,
         ratio: raw_bytes.zip(stored_bytes).and_then(|(raw, stored)| ratio(raw, stored)),
         chunks: total.chunks,
         share: relation_bytes.and_then(|whole| ratio(own, whole)),

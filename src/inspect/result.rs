@@ -207,6 +207,9 @@ pub struct ColumnReport {
     /// Stored bytes and pointers that are in the relation, so without what is in the catalog.
     #[serde(skip)]
     pub own_bytes: u64,
+    /// Values of which SQL functions do not tell whether they are out of line; `None` where they were not asked.
+    #[serde(skip)]
+    pub unplaced_values: Option<u64>,
     /// `raw_bytes / stored_bytes`: over 1 where compression saves.
     pub ratio: Option<f64>,
     /// Chunks in the TOAST relation.

@@ -25,6 +25,8 @@ pub(crate) struct Listed {
     /// Bytes of heap, TOAST relation and its index; where the files could not be looked at without waiting, those
     /// of the last VACUUM.
     pub(crate) bytes: u64,
+    /// Those of the heap alone.
+    pub(crate) heap_bytes: u64,
     /// Whether somebody has it, its TOAST relation or an index of theirs locked against readers.
     pub(crate) locked: bool,
     /// The topmost of the tables that it is a partition or an inheritance child of: OID and `schema.name`.
@@ -81,8 +83,8 @@ async fn ask(
            roots (oid, root) AS ( \
              SELECT DISTINCT ON (oid) oid, parent FROM up ORDER BY oid, depth DESC), \
            files AS MATERIALIZED ( \
-             SELECT c.oid, n.nspname, c.relname, t.oid AS toast, x.indexrelid AS toast_index, \
-                    c.relpages + coalesce(t.relpages, 0) + coalesce(xc.relpages, 0) AS pages, \
+             SELECT c.oid, n.nspname, c.relname, c.relpages, t.oid AS toast, x.indexrelid AS toast_index, \
+                    coalesce(t.relpages, 0) + coalesce(xc.relpages, 0) AS toast_pages, \
                     c.oid = ANY ($2) OR coalesce(t.oid = ANY ($2), false) \
                       OR coalesce(x.indexrelid = ANY ($2), false) \
                       OR EXISTS (SELECT FROM pg_catalog.pg_index AS ci \
@@ -95,12 +97,15 @@ async fn ask(
          SELECT f.oid, pg_catalog.concat(f.nspname, '.', f.relname)::pg_catalog.text, f.locked, \
                 CASE WHEN NOT f.locked AND $3 THEN \
                   coalesce(pg_catalog.pg_relation_size(f.oid), 0) \
-                  + coalesce(pg_catalog.pg_relation_size(f.toast), 0) \
+                ELSE f.relpages::pg_catalog.int8 * b.size END, \
+                CASE WHEN NOT f.locked AND $3 THEN \
+                  coalesce(pg_catalog.pg_relation_size(f.toast), 0) \
                   + coalesce(pg_catalog.pg_relation_size(f.toast_index), 0) \
-                ELSE f.pages::pg_catalog.int8 \
-                  * pg_catalog.current_setting('block_size')::pg_catalog.int8 END, \
+                ELSE f.toast_pages::pg_catalog.int8 * b.size END, \
                 r.root, pg_catalog.concat(rn.nspname, '.', rc.relname)::pg_catalog.text \
-         FROM files AS f LEFT JOIN roots AS r ON r.oid = f.oid \
+         FROM files AS f CROSS JOIN (SELECT pg_catalog.current_setting('block_size') \
+                                            ::pg_catalog.int8) AS b (size) \
+         LEFT JOIN roots AS r ON r.oid = f.oid \
          LEFT JOIN pg_catalog.pg_class AS rc ON rc.oid = r.root \
          LEFT JOIN pg_catalog.pg_namespace AS rn ON rn.oid = rc.relnamespace"
     );
@@ -120,13 +125,18 @@ async fn ask(
         if !seen.insert(oid) {
             continue;
         }
-        let root = row.try_get::<_, Option<PgOid>>(4)?;
+        let bytes = |index| -> Result<u64, LiveError> {
+            Ok(u64::try_from(row.try_get::<_, i64>(index)?).unwrap_or(0))
+        };
+        let heap_bytes = bytes(3)?;
+        let root = row.try_get::<_, Option<PgOid>>(5)?;
         listed.push(Listed {
             oid,
             name: row.try_get(1)?,
             locked: row.try_get(2)?,
-            bytes: u64::try_from(row.try_get::<_, i64>(3)?).unwrap_or(0),
-            root: root.map(|root| Ok::<_, LiveError>((Oid(root), row.try_get(5)?))).transpose()?,
+            bytes: heap_bytes.saturating_add(bytes(4)?),
+            heap_bytes,
+            root: root.map(|root| Ok::<_, LiveError>((Oid(root), row.try_get(6)?))).transpose()?,
         });
     }
     Ok(listed)

@@ -2,11 +2,13 @@
 //!
 //! * this file: what is reported of a relation and of a column, made of a relation's report (pure);
 //! * [`rank`]: lines added up over partitions and children, ranked (pure); [`sum`]: estimates added up (pure);
-//! * [`rounds`]: which blocks are read (pure); [`read`]: one relation; [`run`]: all of them, side by side.
+//! * [`rounds`]: which blocks are read (pure); [`read`]: one relation; `queue`: how the time is
+//!   shared out; [`run`]: all of them, side by side.
 //!
 //! The JSON shape is `overview.schema.json` beside this file. Sizes are bytes. Each figure that a sample may have
 //! given carries its 95 % confidence interval; both ends are the figure itself where it was counted.
 
+mod queue;
 pub(crate) mod rank;
 mod read;
 mod rounds;
@@ -208,7 +210,8 @@ fn out_of_line(report: &ColumnReport) -> Option<WholeEstimate> {
     for form in &report.forms {
         match form.form {
             "external" | "external_compressed" | "custom" => {}
-            "unknown" if form.values > 0 => return None,
+            // in the row, if it is known where they all are
+            "unknown" if form.values > 0 && report.unplaced_values != Some(0) => return None,
             _ => continue,
         }
         let bytes = match &form.estimates {

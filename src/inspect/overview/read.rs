@@ -57,8 +57,8 @@ struct Counted {
     /// If not all blocks are read.
     blocks: Option<BlockSums>,
     problems: Problems,
-    /// Values of which it is not known whether they are out of line.
-    unplaced: u64,
+    /// Of each column: values of which SQL functions do not tell whether they are out of line.
+    unplaced: Vec<u64>,
 }
 
 /// Who reads blocks.
@@ -171,6 +171,7 @@ impl Inspector {
                 let blocks: Vec<BlockNumber> = sampling.draw(total).collect();
                 for batch in blocks.chunks(BATCH) {
                     reader.read(batch).await?;
+                    self.progress.advance(batch.len() as u64);
                 }
                 sampling.seed
             }
@@ -187,7 +188,7 @@ impl Inspector {
         };
         let Counted { stats, blocks, problems, unplaced } = reader.counted();
         let mut report = match why {
-            Some(why) => self.functions_report(relation, &stats, unplaced, why),
+            Some(why) => self.functions_report(relation, &stats, &unplaced, why),
             None => self.report(relation, &stats, &problems, Source::Pageinspect),
         };
         if let Some(blocks) = &blocks {
@@ -303,7 +304,7 @@ impl Reader<'_> {
                     stats: found.stats.clone(),
                     blocks: found.blocks.clone(),
                     problems: found.problems.clone(),
-                    unplaced: 0,
+                    unplaced: Vec::new(),
                 }
             }
             Reader::Functions(asker) => asker.counted.clone(),
@@ -335,7 +336,7 @@ impl<'a> Asker<'a> {
                 stats: RelationStats::new(relation.desc.attributes.len()),
                 blocks: None,
                 problems: Problems::default(),
-                unplaced: 0,
+                unplaced: vec![0; relation.desc.attributes.len()],
             },
         }
     }
@@ -354,8 +355,11 @@ impl<'a> Asker<'a> {
                     while let Some(row) = rows.next_if(|row| row.ctid.block.0 <= block) {
                         self.counted.stats.tuples.live += 1;
                         for (&index, told) in self.columns.iter().zip(&row.values) {
-                            self.counted.unplaced +=
-                                u64::from(told.placement == Placement::Unknown);
+                            if let (Some(unplaced), Placement::Unknown) =
+                                (self.counted.unplaced.get_mut(index), told.placement)
+                            {
+                                *unplaced += 1;
+                            }
                             if let Some(column) = self.counted.stats.columns.get_mut(index) {
                                 column.add(&told.value, 1);
                             }

@@ -2,16 +2,17 @@
 //! left or time is up. What comes of one relation is reported at once, and costs the others nothing.
 
 use std::cmp::Reverse;
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::queue::Queue;
 use super::read::{CANCEL_PATIENCE, Effort, cancel};
 use super::{Extent, LeftOut, RelationLine};
 use crate::heap::sample::Sampling;
@@ -24,9 +25,8 @@ use crate::server::select::{Found, How};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, catalog, locks, snapshot};
 
-/// What the time of a relation is to all that is left, as its bytes are to all that are left: the rest is for what
-/// reading takes besides.
-const PART_BY_BYTES: f64 = 0.5;
+/// Part of the time in which the database's files may be counted.
+const PART_FOR_DATABASE: f64 = 0.25;
 /// How long after its end a relation's last statement may end.
 const GRACE: Duration = Duration::from_millis(300);
 /// Results under way to the output.
@@ -101,7 +101,7 @@ async fn overview(
     let not_listed = |error: LiveError| Failed::new(Kind::Incomplete, error.to_string());
     let oids: Vec<_> = found.iter().map(|found| found.oid).collect();
     let mut listed = listing::list(leader, &oids).await.map_err(not_listed)?;
-    let database_bytes = listing::database_bytes(leader).await.map_err(not_listed)?;
+    let database_bytes = database_bytes(leader, terms.max_time).await.map_err(not_listed)?;
     roll_up(&mut listed, found, all && !terms.parts, terms.parts);
     let relations = found.len() as u64;
     let bytes = listed.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
@@ -116,6 +116,12 @@ async fn overview(
     // what somebody has locked comes last, so that the others need not wait for it
     listed.sort_by_key(|one| (one.locked, Reverse(one.bytes)));
     let deadline = terms.max_time.map(|time| began + time);
+    if let Some(sampling) = terms.sampling {
+        let page = inspector.server.page_size.bytes() as u64;
+        let blocks = |one: &Listed| u32::try_from(one.heap_bytes / page).unwrap_or(u32::MAX);
+        let blocks = listed.iter().map(|one| u64::from(sampling.size.of(blocks(one)))).sum();
+        inspector.progress.begin(&inspector.server.database, blocks);
+    }
     let queue = Arc::new(Queue::new(listed, inspector.connections.len(), deadline));
     let explained = Arc::new(AtomicBool::new(!terms.explains_functions));
     let (sender, mut told) = mpsc::channel(RESULTS);
@@ -126,7 +132,7 @@ async fn overview(
                 connections: vec![Arc::clone(connection)],
                 server: inspector.server.clone(),
                 options: inspector.options.clone(),
-                progress: Arc::new(()),
+                progress: Arc::clone(&inspector.progress),
                 stop: Arc::clone(&inspector.stop),
             },
             queue: Arc::clone(&queue),
@@ -164,6 +170,7 @@ async fn overview(
             },
         }
     }
+    inspector.progress.end();
     late.extend(queue.rest().into_iter().map(left_out_by_time));
     if let (Some(first), Some(time)) = (late.first(), terms.max_time) {
         let message = match late.len() {
@@ -178,6 +185,23 @@ async fn overview(
     }
     late.into_iter().for_each(|relation| output.left_out(relation));
     Ok(())
+}
+
+/// Bytes of the database's files, unless counting them takes a notable part of the time.
+async fn database_bytes(
+    connection: &Connection,
+    max_time: Option<Duration>,
+) -> Result<Option<u64>, LiveError> {
+    let asked = listing::database_bytes(connection);
+    let Some(time) = max_time else { return asked.await };
+    match timeout(time.mul_f64(PART_FOR_DATABASE), asked).await {
+        Ok(bytes) => bytes,
+        Err(_) => {
+            cancel(connection).await;
+            snapshot::abandon(connection.client()).await?;
+            Ok(None)
+        }
+    }
 }
 
 fn left_out_by_time(listed: Listed) -> LeftOut {
@@ -211,55 +235,6 @@ fn roll_up(listed: &mut [Listed], found: &[Found], every: bool, none: bool) {
     }
 }
 
-/// The relations that nobody has taken yet.
-struct Queue {
-    left: Mutex<Left>,
-    workers: usize,
-    deadline: Option<Instant>,
-}
-
-struct Left {
-    relations: VecDeque<Listed>,
-    bytes: u64,
-}
-
-impl Queue {
-    fn new(relations: Vec<Listed>, workers: usize, deadline: Option<Instant>) -> Queue {
-        let bytes = relations.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
-        Queue { left: Mutex::new(Left { relations: relations.into(), bytes }), workers, deadline }
-    }
-
-    /// The next relation, and when its time is up.
-    fn take(&self) -> Option<(Listed, Option<Instant>)> {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        if self.deadline.is_some_and(|deadline| now >= deadline) {
-            return None;
-        }
-        let part =
-            part(left.relations.front()?.bytes, left.bytes, left.relations.len(), self.workers);
-        let next = left.relations.pop_front()?;
-        left.bytes = left.bytes.saturating_sub(next.bytes);
-        let until = self
-            .deadline
-            .map(|deadline| now + deadline.saturating_duration_since(now).mul_f64(part));
-        Some((next, until))
-    }
-
-    /// Those that nobody took.
-    fn rest(&self) -> VecDeque<Listed> {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut left.relations)
-    }
-}
-
-/// Which part of the time that is left a relation of `bytes` may take, if it is one of `count` with `left` bytes.
-fn part(bytes: u64, left: u64, count: usize, workers: usize) -> f64 {
-    let by_bytes = bytes as f64 / left.max(1) as f64 * PART_BY_BYTES;
-    let by_count = 1.0 / count.max(1) as f64;
-    (by_bytes.max(by_count) * workers as f64).min(if count > workers { PART_BY_BYTES } else { 1.0 })
-}
-
 /// One connection's share of the work.
 struct Worker {
     inspector: Inspector,
@@ -275,7 +250,7 @@ impl Worker {
         let Some(connection) = self.inspector.connections.first().cloned() else { return };
         while let Some((listed, until)) = self.queue.take() {
             let work = self.one(&listed, until);
-            let outcome = match self.queue.deadline {
+            let outcome = match self.queue.deadline() {
                 None => work.await,
                 Some(deadline) => match timeout_at(deadline + GRACE, work).await {
                     Ok(outcome) => outcome,
@@ -357,6 +332,7 @@ mod tests {
             oid: Oid(oid),
             name: format!("public.t{oid}"),
             bytes: 10,
+            heap_bytes: 10,
             locked: false,
             root: root.map(|root| (Oid(root), format!("public.t{root}"))),
         }
@@ -379,14 +355,5 @@ mod tests {
         assert_eq!(roots(&all, false, true), [None; 4]);
         let parent = [(1, How::Named), (2, How::Inherited), (3, How::Inherited), (4, How::Named)];
         assert_eq!(roots(&parent, false, false), [None, Some(1), Some(9), None]);
-    }
-
-    #[test]
-    fn a_large_relation_leaves_time_for_the_others_and_the_last_ones_take_it_all() {
-        assert_eq!(part(990, 1000, 600, 1), 0.495);
-        assert_eq!(part(990, 1000, 600, 2), 0.5);
-        assert_eq!(part(1, 1000, 500, 2), 0.004);
-        assert_eq!(part(10, 20, 2, 2), 1.0);
-        assert_eq!(part(0, 0, 1, 1), 1.0);
     }
 }
