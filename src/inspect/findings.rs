@@ -38,6 +38,7 @@ const BLOCKS: u32 = 256;
 const SEED: u64 = 1;
 
 /// What a look at pages has shown.
+#[derive(Debug, Clone)]
 pub(super) struct Looked {
     /// `default_toast_compression`.
     default: Method,

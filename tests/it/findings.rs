@@ -505,6 +505,20 @@ fn the_findings_of_all_tables_are_ranked() {
     assert!(text.ends_with("Findings: none in 4 tables of 1 MB and more.\n"), "{text}");
 }
 
+/// The overview reads on until time is up: what was looked at before is told all the same.
+#[test]
+fn time_that_is_up_costs_no_findings_about_rows() {
+    let database = prepared("hurried");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text);
+         INSERT INTO t SELECT i, noise(i, 100 + i % 700) FROM generate_series(1, 60000) i;
+         DELETE FROM t WHERE id % 2 = 0",
+    );
+    let more = ["--precision", "0.001%", "--max-time", "1s", "--format", "json"];
+    let report: Value = serde_json::from_str(&inspect(&database, &more).ok()).unwrap();
+    assert_eq!(codes(report["findings"].as_array().unwrap()), ["dead-rows"], "{report:#}");
+}
+
 #[test]
 fn on_every_major() {
     for major in server::available_majors() {

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::rounds::{Rounds, WHOLE, imprecision};
 use crate::disk::BlockNumber;
 use crate::findings::code::WORTH;
+use crate::findings::finding::Findings;
 use crate::heap::problem::Problems;
 use crate::heap::sample::Sampling;
 use crate::heap::stats::RelationStats;
@@ -111,15 +112,10 @@ impl Inspector {
             Ok(mut report) => {
                 snapshot::end(connection.client()).await.map_err(live)?;
                 if is_worth_findings(relation) {
-                    let find = self.findings(relation, looked, &report, effort.sampling.is_none());
-                    report.findings = match ended_in_time(effort.until, find).await {
-                        Some(found) => found.map_err(live)?,
-                        None => {
-                            cancel(connection).await;
-                            snapshot::abandon(connection.client()).await.map_err(live)?;
-                            None
-                        }
-                    };
+                    report.findings = self
+                        .findings_in_time(relation, looked, &report, effort)
+                        .await
+                        .map_err(live)?;
                 }
                 Ok(report)
             }
@@ -128,6 +124,25 @@ impl Inspector {
                 Err(error)
             }
         }
+    }
+
+    /// The findings; those about indexes if there is time to look at them.
+    async fn findings_in_time(
+        &self,
+        relation: &Relation,
+        looked: Option<Looked>,
+        report: &RelationReport,
+        effort: Effort,
+    ) -> Result<Option<Findings>, LiveError> {
+        let connection = self.connections.first().ok_or_else(no_client)?;
+        let indexes = effort.sampling.is_none();
+        let find = self.findings(relation, looked.clone(), report, indexes);
+        if let Some(found) = ended_in_time(effort.until, find).await {
+            return found;
+        }
+        cancel(connection).await;
+        snapshot::abandon(connection.client()).await?;
+        self.findings(relation, looked, report, false).await
     }
 
     async fn by_blocks(
