@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use tokio_postgres::types::Type;
+
 use super::LiveError;
 use super::about::Server;
 use super::catalog::Relation;
@@ -45,6 +47,7 @@ pub async fn groups(
     };
     let first = probe.columns().first().copied();
     let rows = client.query_typed(&sql, &[]).await?;
+    let probe = if has_no_chunks(client, relation).await? { probe.in_rows() } else { probe };
     let mut groups = Vec::with_capacity(rows.len());
     let mut live = 0u64;
     for row in &rows {
@@ -67,6 +70,17 @@ pub async fn groups(
         groups.push(Group { index, value: told.value, count, unplaced });
     }
     Ok((live, groups))
+}
+
+/// Whether the TOAST relation was empty before the values were asked for, and is so still: all are in their rows.
+async fn has_no_chunks(client: &Client, relation: &Relation) -> Result<bool, LiveError> {
+    let Some(toast) = relation.toast.as_ref().filter(|toast| toast.bytes == 0) else {
+        return Ok(false);
+    };
+    let sql = "SELECT coalesce(pg_catalog.pg_relation_size($1), 0)";
+    let rows = client.query_typed(sql, &[(&toast.oid.0, Type::OID)]).await?;
+    let bytes: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?;
+    Ok(bytes == Some(0))
 }
 
 /// What the functions tell of one row.

@@ -157,6 +157,11 @@ impl<'a> Probe<'a> {
         }
     }
 
+    /// Where nothing is out of line.
+    pub(super) fn in_rows(self) -> Probe<'a> {
+        Probe { toast_relation: None, ..self }
+    }
+
     /// The indexes of all columns that there are.
     pub(crate) fn columns(&self) -> Vec<usize> {
         let columns = self.columns.iter().enumerate();

@@ -443,6 +443,31 @@ fn a_standby_has_no_room_for_copies() {
 }
 
 #[test]
+fn values_of_a_table_without_chunks_are_in_their_rows() {
+    each_server(|server, major| {
+        let owned = Owned::new(
+            server,
+            "CREATE TABLE t (id int, v jsonb); INSERT INTO t SELECT i,
+                 jsonb_build_object('n', repeat(i::text, 20 * (i % 50))) FROM generate_series(1, 500) AS i",
+        );
+        let forms = |user: &str| {
+            let report = json(owned.as_user(user, &["inspect", "t", "--format", "json"]));
+            let relation = &report["relations"][0];
+            assert_eq!(relation["toast"]["bytes"], 0);
+            assert_eq!(relation["toast"]["unplaced_values"], Value::Null, "PostgreSQL {major}");
+            let forms = relation["columns"][1]["forms"].as_array().unwrap().clone();
+            let known =
+                |form: &&Value| ["compressed", "plain"].contains(&form["form"].as_str().unwrap());
+            let count = |form: &Value| (form["form"].to_string(), form["values"].as_u64());
+            forms.iter().filter(known).map(count).collect::<Vec<_>>()
+        };
+        assert_eq!(forms(&owned.role), forms(server.superuser()), "PostgreSQL {major}");
+        let said = owned.owner(&["inspect", "t"]).ok();
+        assert!(said.contains("; no values\n"), "PostgreSQL {major}: {said}");
+    });
+}
+
+#[test]
 fn a_superuser_is_told_what_brings_pages() {
     let owned = Owned::new(server::shared(), PLAIN);
     owned.database.psql("DROP EXTENSION pageinspect");
