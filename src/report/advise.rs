@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 
 use super::format::{Format, json};
-use super::table::{Grid, Head, Style, printable};
+use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, nanoseconds, size};
 use super::{advise_csv, advise_plot};
 use crate::advise::estimate::Figure;
@@ -183,8 +183,7 @@ fn one(
     } else {
         String::new()
     };
-    writeln!(
-        out,
+    let line = format!(
         "{item}sample: {} of {}, {}{part}, {} read{}{}{}",
         sample.blocks,
         counted(sample.total_blocks, "block"),
@@ -196,7 +195,8 @@ fn one(
             Some(_) => "; --sample reads more",
             None => "",
         }
-    )?;
+    );
+    writeln!(out, "{}", wrapped(&line, style.width(), 4))?;
     writeln!(out)?;
     let drawn = grid(report).draw(style);
     out.write_all(drawn.text.as_bytes())?;

@@ -88,6 +88,9 @@ fn one(explanation: &Explanation, style: Style, out: &mut impl Write) -> io::Res
         writeln!(out)?;
         paragraphs(explanation, column, markdown, width, out)?;
     }
+    if sample.rows == 0 {
+        return problems(explanation, out);
+    }
     if explanation.columns.is_empty() {
         writeln!(out, "\nNo column that can be toasted has a value.")?;
     }
@@ -109,6 +112,10 @@ fn one(explanation: &Explanation, style: Style, out: &mut impl Write) -> io::Res
                 counted without full-page images and the table's own indexes, for a new row version on \
                 another page.";
     writeln!(out, "\n{}", wrapped(note, width, 0))?;
+    problems(explanation, out)
+}
+
+fn problems(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
     if explanation.problem_count > 0 {
         writeln!(out, "\n{}:", counted(explanation.problem_count, "problem"))?;
         for problem in explanation.problems.iter().take(10) {

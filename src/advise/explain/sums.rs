@@ -244,11 +244,14 @@ impl Sums {
         Some(Figure(ratio(&above, &below, part, scope.complete)?.at_least_zero()))
     }
 
-    /// A sum's total in the whole table.
+    /// A sum's total in the whole table. Of a sample, a block more or less is allowed for: the last one is seldom
+    /// full and seldom drawn.
     fn total(&self, scope: &Scope, sum: impl Fn(&Cluster) -> f64) -> Figure {
         let each = self.ratio(scope, sum, |cluster| cluster.blocks);
         let each = each.map_or(Estimate::default(), |Figure(each)| each);
-        Figure(each.scaled(f64::from(scope.total_blocks)))
+        let block = if scope.complete { 0.0 } else { each.estimate };
+        let total = each.scaled(f64::from(scope.total_blocks)).widened(0.0, block);
+        Figure(total.at_least_zero())
     }
 
     /// Live rows of the table.
