@@ -170,6 +170,10 @@ async fn overview(
             },
         }
     }
+    // one that ended by itself has told everything
+    while let Some(ended) = workers.join_next().await {
+        ended.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+    }
     inspector.progress.end();
     late.extend(queue.rest().into_iter().map(left_out_by_time));
     if let (Some(first), Some(time)) = (late.first(), terms.max_time) {
