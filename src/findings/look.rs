@@ -343,7 +343,8 @@ fn standing(table: &Table, index: usize, values: &[StoredValue]) -> Standing {
     if compressed && column.storage == Storage::External {
         return Standing::AsSet;
     }
-    if by_model(table, &[index], &[], values, &|_| None) != Verdict::Differs {
+    // taken for incompressible: what can be compressed would not be left as it is either
+    if by_model(table, &[index], &[], values, &|_| Some(None)) != Verdict::Differs {
         return Standing::AsSet;
     }
     let other_method = compressed && value.method.map(MethodChoice::One) != Some(column.method);

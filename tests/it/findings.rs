@@ -120,6 +120,14 @@ fn values_that_an_older_storage_or_target_has_left() {
     assert_eq!(codes(&main), ["wide-heap"], "{main:#?}");
     database.psql("ALTER TABLE t ALTER v SET STORAGE external");
     mended(&database, "t", "older-setting");
+    // and the other way round: whether a value could be compressed need not be known
+    database.psql("VACUUM FULL t; ALTER TABLE t ALTER v SET STORAGE main");
+    let finding = mended(&database, "t", "fits-the-row");
+    assert_eq!(finding["command"], "toastctl retoast public.t --column v --toaster main");
+    database.psql("ALTER TABLE t ALTER v SET STORAGE extended");
+    act(&database, "toastctl retoast t --compact");
+    let finding = mended(&database, "t", "older-setting");
+    assert_eq!(finding["command"], "toastctl retoast public.t --column v --toaster extended");
     // an UPDATE of another column leaves the value where it is
     database.psql(
         "CREATE TABLE f (id int, pad text, v text);
