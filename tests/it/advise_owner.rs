@@ -270,6 +270,7 @@ fn an_owner_goes_the_whole_way_and_what_is_said_is_true() {
         // before 17 nothing tells an owner where compressed values stand
         assert!(swept.code == Some(0) || major < 17 && swept.code == Some(1), "{}", swept.stderr);
         agree();
+        owned.database.rests();
         owned.database.psql("VACUUM FULL t");
         let written: f64 = sizes().iter().sum();
         let foretold = chosen["total_bytes"]["estimate"].as_f64().unwrap();
@@ -313,13 +314,7 @@ fn an_owner_goes_the_whole_way_and_what_is_said_is_true() {
 
 /// What the server has counted of the table's use, once the sessions that used it have ended.
 fn counted(database: &Database<'_>) -> String {
-    while database.psql(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-         AND pid <> pg_backend_pid()",
-    ) != "0"
-    {
-        std::thread::yield_now();
-    }
+    database.rests();
     if database.server().major() < 15 {
         // a process of its own counts there, some time later
         std::thread::sleep(Duration::from_millis(1500));

@@ -18,7 +18,9 @@ fn prepared(prefix: &str) -> Database<'static> {
 }
 
 fn inspect(database: &Database<'_>, more: &[&str]) -> Run {
-    run(toastctl().args(["inspect", "-d", &database.url()]).args(more))
+    let run = run(toastctl().args(["inspect", "-d", &database.url()]).args(more));
+    database.rests();
+    run
 }
 
 fn relation(database: &Database<'_>, more: &[&str]) -> Value {
@@ -47,6 +49,7 @@ fn act(database: &Database<'_>, command: &str) {
     let words = run(std::process::Command::new("sh").args(["-c", &script])).ok();
     let words: Vec<&str> = words.split_terminator('\0').collect();
     run(toastctl().args(&words).args(["-d", &database.url()])).ok();
+    database.rests();
 }
 
 /// The table has this finding alone, and none after the command was run. Gives the finding.
@@ -222,7 +225,8 @@ fn rows_near_the_threshold() {
     assert_eq!(found[0]["command"], "toastctl advise-threshold public.t --column v");
     act(&database, found[0]["command"].as_str().unwrap());
     // a few bytes more, and they are out of line
-    database.psql("UPDATE t SET v = v || repeat('x', 60); VACUUM FULL t");
+    database
+        .psql("TRUNCATE t; INSERT INTO t SELECT i, noise(i, 2040) FROM generate_series(1, 2000) i");
     assert_eq!(database.psql("SELECT pg_relation_size('t') < 200000"), "t");
     let found = findings(&database, "t");
     assert_eq!(codes(&found), ["near-threshold"], "{found:#?}");

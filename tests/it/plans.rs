@@ -44,13 +44,7 @@ struct Read {
 }
 
 fn read(database: &Database<'_>) -> Read {
-    while database.psql(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-         AND pid <> pg_backend_pid()",
-    ) != "0"
-    {
-        std::thread::yield_now();
-    }
+    database.rests();
     let figures = database.psql(
         "SELECT pg_stat_get_numscans(c.oid), pg_stat_get_numscans(reltoastrelid),
                 toast_blks_read + toast_blks_hit

@@ -48,7 +48,8 @@ fn ended(child: Child) -> Run {
 fn changed_meanwhile(database: &Database<'_>, sql: &str, more: &[&str]) -> Run {
     database.psql(&format!("DROP TABLE IF EXISTS t; {TABLE}"));
     let pause = path(database, "pause");
-    let words = ["--batch-ms", "1", "--pause-file", pause.to_str().unwrap()];
+    // slow enough that it is not done before the file is there
+    let words = ["--batch-ms", "1", "--nice", "5", "--pause-file", pause.to_str().unwrap()];
     let child = spawn(database, &[&LZ4[..], &words, more].concat());
     until(database, "SELECT count(*) > 50 FROM t WHERE pg_column_compression(v) = 'lz4'");
     std::fs::write(&pause, "").unwrap();

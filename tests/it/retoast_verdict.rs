@@ -132,6 +132,7 @@ fn the_last_sentence_is_what_was_measured_and_vacuum_gives_that_back() {
         unnest(ARRAY[c.oid, c.reltoastrelid]) AS o WHERE c.oid = 't'::regclass";
     let files = || -> u64 { database.psql(files).parse().unwrap() };
     let then = files();
+    database.rests();
     database.psql("VACUUM (INDEX_CLEANUP ON) t");
     assert!(at_end > 2_000_000, "{table}");
     assert_eq!(then - files(), at_end, "{table}");

@@ -379,6 +379,18 @@ impl Database<'_> {
     /// returns what they print: unaligned, `|` between columns, no header, no last line end.
     ///
     /// # Panics
+    /// Waits until the sessions of commands that have ended are gone: a moment longer they keep dead rows from
+    /// being removed, and what they have counted from being seen.
+    pub(crate) fn rests(&self) {
+        const OTHERS: &str = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        let began = std::time::Instant::now();
+        while self.psql(OTHERS) != "0" {
+            assert!(began.elapsed().as_secs() < 60, "somebody else stays in {}", self.name);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
     /// With psql's message when a statement fails.
     #[track_caller]
     pub(crate) fn psql(&self, sql: &str) -> String {
