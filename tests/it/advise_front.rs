@@ -122,7 +122,7 @@ fn without_a_table_the_largest_are_advised_on() {
     let database = server::shared().create_database("advise");
     database.psql("CREATE EXTENSION pageinspect; CREATE TABLE numbers AS SELECT generate_series(1, 100000) AS n");
     for (table, rows) in
-        [("a", 100), ("b", 700), ("c", 200), ("d", 600), ("e", 300), ("f", 500), ("g", 400)]
+        [("a", 1000), ("b", 7000), ("c", 2000), ("d", 6000), ("e", 3000), ("f", 5000), ("g", 4000)]
     {
         database.psql(&format!(
             "CREATE TABLE {table} AS SELECT i, repeat(md5(i::text), 20) AS v FROM generate_series(1, {rows}) AS i"
