@@ -3,16 +3,12 @@
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
 
 use super::connect::{ConnectError, Connection};
 use super::{LiveError, locks};
 use crate::disk::Oid;
-
-/// How long a statement may take to be stopped when nobody waits for its result any more.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a failure means for the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +147,7 @@ pub(crate) async fn until<T>(
         // What cannot be stopped ends with its connection.
         let _ = connection.canceller().cancel().await;
     });
-    let _ = tokio::time::timeout(CANCEL_PATIENCE, futures_util::future::join_all(cancel)).await;
+    futures_util::future::join_all(cancel).await;
     Err(Failed::stopped().into())
 }
 

@@ -1,6 +1,7 @@
 //! Connections to real servers, by every way of saying whom, where and how.
 
 use crate::command::{Run, run, scrub};
+use crate::proxy::Proxy;
 use crate::server::{self, Auth, Options, Server};
 use std::collections::BTreeMap;
 use std::io;
@@ -375,6 +376,23 @@ fn a_statement_is_cancelled_and_a_lost_server_is_told_from_a_refusal() {
         let error = idle.client().batch_execute("SELECT 1").await.unwrap_err();
         assert!(matches!(idle.explain(&error).await, StatementError::Lost(_)));
         assert!(idle.is_lost());
+    });
+}
+
+/// What was to be cancelled may end by itself; a request that arrives late must not hit what comes next.
+#[test]
+fn a_cancelled_connection_goes_on_only_when_the_server_has_seen_to_it() {
+    let server = Server::start(&Options { tcp: true, ..Options::default() });
+    let proxy = Proxy::with_late_cancels(server.port(), Duration::from_millis(300));
+    block_on(async {
+        let through = format!("host=127.0.0.1 port={} user=postgres dbname=postgres", proxy.port);
+        let connection = open(&through, &[]).await.unwrap();
+        let canceller = connection.canceller();
+        for _ in 0..3 {
+            connection.client().batch_execute("SELECT 1").await.unwrap();
+            canceller.cancel().await.unwrap();
+            connection.client().batch_execute("SELECT pg_sleep(0.5)").await.unwrap();
+        }
     });
 }
 

@@ -4,10 +4,9 @@
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::rounds::{Rounds, WHOLE, imprecision};
 use crate::disk::BlockNumber;
@@ -28,8 +27,6 @@ use crate::server::connect::Connection;
 use crate::server::probe::{Placement, Probe};
 use crate::server::{LiveError, functions, snapshot};
 
-/// How long a statement may take to be stopped when its time is up.
-pub(super) const CANCEL_PATIENCE: Duration = Duration::from_secs(2);
 /// Relations of other access methods than heap have no blocks to choose from: SQL functions read them whole, up to
 /// this size.
 const WHOLE_BYTES: u64 = 64 << 20;
@@ -140,7 +137,7 @@ impl Inspector {
         if let Some(found) = ended_in_time(effort.until, find).await {
             return found;
         }
-        cancel(connection).await;
+        let _ = connection.canceller().cancel().await;
         snapshot::abandon(connection.client()).await?;
         self.findings(relation, looked, report, false).await
     }
@@ -244,7 +241,7 @@ impl Inspector {
                 match ended_in_time(effort.until, reader.read(&blocks)).await {
                     Some(read) => read?,
                     None => {
-                        cancel(connection).await;
+                        let _ = connection.canceller().cancel().await;
                         reader.put_back(before);
                         return Ok(());
                     }
@@ -280,12 +277,6 @@ async fn ended_in_time<T>(until: Option<Instant>, work: impl Future<Output = T>)
         Some(until) => timeout_at(until, work).await.ok(),
         None => Some(work.await),
     }
-}
-
-/// Stops the statement that runs; one that cannot be stopped ends by itself.
-pub(super) async fn cancel(connection: &Connection) {
-    let canceller = connection.canceller();
-    let _ = timeout(CANCEL_PATIENCE, canceller.cancel()).await;
 }
 
 impl Reader<'_> {

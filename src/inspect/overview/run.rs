@@ -13,13 +13,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::queue::Queue;
-use super::read::{CANCEL_PATIENCE, Effort, cancel};
+use super::read::Effort;
 use super::{Extent, LeftOut, RelationLine};
 use crate::heap::sample::Sampling;
 use crate::inspect::inspector::{InspectError, Inspector};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run::{failed, functions_notices};
-use crate::server::connect::Connection;
+use crate::server::connect::{CANCEL_PATIENCE, Connection};
 use crate::server::listing::{self, Listed};
 use crate::server::select::{Found, How};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
@@ -201,7 +201,7 @@ async fn database_bytes(
     match timeout(time.mul_f64(PART_FOR_DATABASE), asked).await {
         Ok(bytes) => bytes,
         Err(_) => {
-            cancel(connection).await;
+            let _ = connection.canceller().cancel().await;
             snapshot::abandon(connection.client()).await?;
             Ok(None)
         }
@@ -317,7 +317,7 @@ fn sorted(failed: Failed) -> Outcome {
 
 /// Ends what runs on the connection, and says who keeps the relation locked, if somebody does.
 async fn time_up(connection: &Connection, listed: &Listed) -> Outcome {
-    cancel(connection).await;
+    let _ = connection.canceller().cancel().await;
     let why = async {
         snapshot::abandon(connection.client()).await.ok()?;
         Some(locks::explained(connection, listed.oid).await)

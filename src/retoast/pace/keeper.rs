@@ -239,11 +239,6 @@ impl Keeper {
         self.measuring.read(ask).await
     }
 
-    /// Stops the statement of a server process of ours, if it has not ended.
-    pub(crate) async fn cancel(&self, pid: i32) -> Result<(), PaceError> {
-        self.measuring.read(async |connection| stuck::cancel(connection.client(), pid).await).await
-    }
-
     /// Whether other sessions were active of late, or might have been where that may not be seen.
     pub fn beside_others(&self) -> bool {
         let mut seen = None;

@@ -74,14 +74,6 @@ pub(crate) async fn kept_waiting(client: &Client, pid: i32) -> Result<Option<i32
     Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
 }
 
-/// Asks the server to stop the statement of its process `pid`, which may have ended by itself. Unlike with a cancel
-/// request of the protocol nothing of that is under way any more when this returns: it cannot hit the session's
-/// next statement.
-pub(crate) async fn cancel(client: &Client, pid: i32) -> Result<(), LiveError> {
-    client.query_typed("SELECT pg_catalog.pg_cancel_backend($1)", &[(&pid, Type::INT4)]).await?;
-    Ok(())
-}
-
 /// What to do about a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Advice {

@@ -52,6 +52,7 @@ impl Sweep<'_> {
         let pid = gauges::backend(client).await?;
         let set = |time| format!("SET lock_timeout = {}", millis(time));
         client.batch_execute(&set(BACKSTOP)).await?;
+        let canceller = connection.canceller();
         let (mut seen, mut why): (Seen, Option<String>) = (Seen::default(), None);
         let mut work = std::pin::pin!(client.batch_execute(sql));
         let done = loop {
@@ -72,7 +73,8 @@ impl Sweep<'_> {
                 }
             }
             if why.is_some() {
-                self.cancel(connection, pid).await;
+                // it may have ended by itself
+                let _ = canceller.cancel().await;
             }
         };
         let Err(error) = done else {

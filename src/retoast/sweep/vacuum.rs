@@ -7,7 +7,6 @@ use super::table::Sweep;
 use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::pace::stuck::{Advice, LOOK_EVERY, Stuck};
 use crate::retoast::sql;
-use crate::server::connect::Connection;
 
 impl Sweep<'_> {
     /// Whether the table was vacuumed. It never waits long: what is not done now is done later.
@@ -22,6 +21,7 @@ impl Sweep<'_> {
         sql: &str,
     ) -> Result<bool, RunError> {
         let connection = self.connection(job);
+        let canceller = connection.canceller();
         let client = connection.client();
         let rows = client.query_typed("SELECT pg_catalog.pg_backend_pid()", &[]).await?;
         let pid: i32 = match rows.first() {
@@ -42,7 +42,8 @@ impl Sweep<'_> {
                 }
             }
             cancelled = true;
-            self.cancel(connection, pid).await;
+            // it may have ended by itself
+            let _ = canceller.cancel().await;
         };
         match done {
             Ok(()) => Ok(true),
@@ -52,13 +53,6 @@ impl Sweep<'_> {
                 Ok(false)
             }
             Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Stops the statement that a session of process `pid` runs; it may have ended by itself.
-    pub(in crate::retoast) async fn cancel(&self, connection: &Connection, pid: i32) {
-        if self.keeper.cancel(pid).await.is_err() {
-            let _ = connection.canceller().cancel().await;
         }
     }
 

@@ -24,6 +24,7 @@ mod tls;
 mod verify;
 
 pub use attempt::connect;
+pub(crate) use canceller::CANCEL_PATIENCE;
 pub(crate) use client::OWN;
 pub use client::{Client, Statement};
 pub use conninfo::is_connection_string;

@@ -245,7 +245,9 @@ impl Connection {
 
     /// What stops the statement that runs on this connection.
     pub fn canceller(&self) -> Canceller {
-        Canceller::new(self.client.cancel_token(), self.tls.clone())
+        // the one that has let us in
+        let server = self.resolved.targets.first().cloned();
+        Canceller::new(self.client.cancel_token(), self.tls.clone(), server)
     }
 
     /// Whether the server is known to be gone.
