@@ -75,21 +75,15 @@ impl Advisor {
 
     /// Why pages cannot be read, with what would help if that is in this user's power.
     pub(super) fn why_no_pages(&self) -> Option<(&'static str, Option<&'static str>)> {
-        if !self.server.superuser {
-            return Some(("pageinspect needs a superuser", None));
-        }
-        let hint =
+        const HINT: &str =
             "CREATE EXTENSION pageinspect; lets toastctl read pages, without a temporary table.";
-        let why = "the extension pageinspect is not installed in this database";
-        self.server.pageinspect.is_none().then_some((why, Some(hint)))
+        let why = self.server.why_no_pages()?;
+        Some((why, self.server.superuser.then_some(HINT)))
     }
 
     fn heap(relation: &Relation) -> Result<(), AdviseError> {
-        if relation.is_heap {
-            return Ok(());
-        }
-        let why = format!("the table's access method is {}, not heap", relation.access_method);
-        Err(refused(relation, why, "Only heap tables have TOAST settings."))
+        let hint = "Only heap tables have TOAST settings.";
+        relation.why_no_heap().map_or(Ok(()), |why| Err(refused(relation, why, hint)))
     }
 
     /// How pages of a relation are read, for what nothing else tells.

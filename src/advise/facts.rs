@@ -22,10 +22,6 @@ pub struct TableFacts {
     /// Whether the server was built with lz4.
     pub lz4: bool,
     pub default_method: Method,
-    /// The table's fillfactor, in percent.
-    pub fillfactor: u8,
-    /// The table's `toast_tuple_target`, if it is set.
-    pub target: Option<u32>,
     /// What was read and written, as the statistics have it.
     pub counted: Counted,
     /// Part of the TOAST relation's buffers that were found in shared buffers, if any were needed.
@@ -60,16 +56,9 @@ pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, Liv
     let (hit, read): (f64, f64) = (row.try_get(2)?, row.try_get(3)?);
     let counted =
         Counted { by_index: row.try_get(0)?, scanned: row.try_get(5)?, written: row.try_get(1)? };
-    let option = |name: &str| {
-        relation.options.iter().find_map(|option| {
-            option.strip_prefix(name)?.strip_prefix('=')?.trim().parse::<u32>().ok()
-        })
-    };
     Ok(TableFacts {
         lz4: compression.lz4,
         default_method: compression.default,
-        fillfactor: option("fillfactor").and_then(|f| u8::try_from(f).ok()).unwrap_or(100),
-        target: option("toast_tuple_target"),
         counted,
         toast_hit_part: (hit + read >= LEAST_BUFFERS).then(|| hit / (hit + read)),
         live_rows: row.try_get(4)?,

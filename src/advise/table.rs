@@ -111,14 +111,9 @@ impl Advisor {
             plan.sample.chosen(),
             plan.fraction * 100.0
         );
-        let tallies = run.all(&plan, &variants, facts.fillfactor).await?;
+        let tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
         let gathered = |tally, variants| Gathered {
-            server: ServerReport {
-                version: self.server.version.clone(),
-                version_num: self.server.version_num,
-                database: self.server.database.clone(),
-                in_recovery: self.server.in_recovery,
-            },
+            server: ServerReport::from(&self.server),
             relation,
             facts: &facts,
             variants,

@@ -202,8 +202,7 @@ impl Tally {
         }
     }
 
-    /// The cluster of the next block: blocks of a random sample may be dealt out in turn, but not
-    /// by their position, so the turn is scrambled.
+    /// The cluster of the next block.
     fn cluster(&mut self) -> usize {
         let number = self.next;
         self.next += 1;
@@ -212,11 +211,8 @@ impl Tally {
             for tally in &mut self.tallies {
                 tally.clusters.push(Sums::default());
             }
-            return number;
         }
-        // Fibonacci hashing
-        let hash = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (hash >> 32) as usize % MAX_CLUSTERS
+        cluster_of(number, MAX_CLUSTERS)
     }
 
     /// The sums, in the same order.
@@ -311,6 +307,17 @@ impl VariantTally {
             }
         }
     }
+}
+
+/// The cluster of the block of this number, of so many: blocks of a random sample may be dealt out in turn, but not
+/// by their position, so the turn is scrambled.
+pub(super) fn cluster_of(number: usize, clusters: usize) -> usize {
+    if number < clusters {
+        return number;
+    }
+    // Fibonacci hashing
+    let hash = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (hash >> 32) as usize % clusters
 }
 
 /// The value as a freshly computed one.

@@ -5,10 +5,9 @@ use super::facts::TableFacts;
 use super::tally::Variant;
 use crate::codec::Method;
 use crate::disk::desc::{Length, Storage};
-use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
-use crate::model::settings::{Settings, TupleTarget};
-use crate::model::toast::{Column, Table};
+use crate::model::settings::Settings;
+use crate::model::toast::Table;
 use crate::server::catalog::{Relation, is_toastable};
 
 /// Why a column cannot be advised on.
@@ -160,34 +159,24 @@ impl Variants {
         abilities: Abilities,
     ) -> Result<Variants, CandidateError> {
         let page = abilities.page;
-        let target = facts
-            .target
-            .and_then(|bytes| TupleTarget::new(bytes, page).ok())
-            .unwrap_or(TupleTarget::default_for(page));
-        let columns: Vec<Column> = relation
-            .desc
-            .attributes
-            .iter()
-            .map(|attribute| Column::of(attribute, facts.default_method))
-            .collect();
+        let stored = relation.table(facts.default_method, page);
         let own = relation.desc.attributes.get(column);
         let storage = own.map_or(Storage::Extended, |a| a.storage);
         let method = own.and_then(|a| a.compression).unwrap_or(facts.default_method);
-        let present =
-            Settings { storage, method: MethodChoice::One(method), target, policy: Policy::Always };
+        let present = Settings {
+            storage,
+            method: MethodChoice::One(method),
+            target: stored.target,
+            policy: Policy::Always,
+        };
         let table = |settings: &Settings| {
-            let mut columns = columns.clone();
-            if let Some(own) = columns.get_mut(column) {
+            let mut table = Table { target: settings.target, ..stored.clone() };
+            if let Some(own) = table.columns.get_mut(column) {
                 *own = own.with(settings);
             }
-            Table {
-                columns,
-                target: settings.target,
-                // ALTER TABLE makes one where a column may need it.
-                has_toast_relation: relation.toast.is_some() || settings.storage != Storage::Plain,
-                page,
-                prices: Prices::default(),
-            }
+            // ALTER TABLE makes one where a column may need it.
+            table.has_toast_relation |= settings.storage != Storage::Plain;
+            table
         };
         let mut all = vec![
             Variant { column, settings: None, table: table(&present) },

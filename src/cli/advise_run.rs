@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::advise::AdviseArgs;
 use super::advise_output::AdviseOutput;
 use super::exit::{Exit, Failure};
-use super::terminal::{self, ReadingProgress, tell};
+use super::terminal::{self, ReadingProgress};
 use crate::advise::advisor::Advisor;
 use crate::advise::candidate::Narrowing;
 use crate::advise::request::Options;
@@ -25,9 +25,7 @@ pub(super) fn run(args: &AdviseArgs) -> Result<Exit, Failure> {
 
 async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
     let session = SessionOptions::read_only("advise-threshold");
-    let mut warn = |warning: &str| tell(&format!("warning: {warning}"));
-    let connection = args.connection.connect(&session, &mut warn).await;
-    let connection = connection.map_err(|error| Failure::from(&error))?;
+    let connection = terminal::connected(&args.connection, &session).await?;
     let progress = Arc::new(ReadingProgress::default());
     let advisor = Advisor::open(connection, options(args), progress).await?;
     let mut output = AdviseOutput::new(args);

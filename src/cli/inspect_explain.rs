@@ -21,9 +21,7 @@ const PROBLEMS_SHOWN: usize = 10;
 /// Does what the arguments say.
 pub(super) async fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     let session = SessionOptions::read_only("inspect");
-    let mut warn = |warning: &str| tell(&format!("warning: {warning}"));
-    let connection = args.connection.connect(&session, &mut warn).await;
-    let connection = connection.map_err(|error| Failure::from(&error))?;
+    let connection = terminal::connected(&args.connection, &session).await?;
     let options = Options { sample: args.sample, seed: args.seed, ..Options::default() };
     let advisor = Advisor::open(connection, options, Arc::new(ReadingProgress::default())).await?;
     let out = terminal::stdout_for_people(args.format);
@@ -45,18 +43,12 @@ struct Output {
 impl Output {
     /// Ends the document, and says how the run ended. Where nothing was found nothing is printed.
     fn end(self, ended: Result<(), RunError>) -> Result<Exit, Failure> {
-        if let Err(RunError::Output(error)) = ended {
-            return terminal::unwritable(&error);
-        }
-        let written = if self.found { self.writer.finish() } else { Ok(()) };
-        if let Err(RunError::Failed(failed)) = ended {
-            return Err(failed.into());
-        }
-        match (written, self.failed) {
-            (Err(error), _) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
-            (_, Some(exit)) => Ok(if self.found { Exit::Incomplete } else { exit }),
-            (_, None) => Ok(Exit::Ok),
-        }
+        let exit = match self.failed {
+            Some(_) if self.found => Exit::Incomplete,
+            Some(exit) => exit,
+            None => Exit::Ok,
+        };
+        terminal::end(ended, exit, |_| if self.found { self.writer.finish() } else { Ok(()) })
     }
 }
 

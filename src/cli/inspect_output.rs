@@ -60,23 +60,12 @@ impl InspectOutput {
 
     /// Ends the document, and says how the run ended. Where nothing could be read nothing is printed.
     pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Exit, Failure> {
-        if let Err(RunError::Output(error)) = ended {
-            return terminal::unwritable(&error);
-        }
-        let nothing = !self.found && (ended.is_err() || self.incomplete);
-        let written = match self.lines {
+        let exit = if self.incomplete { Exit::Incomplete } else { Exit::Ok };
+        terminal::end(ended, exit, |failed| match self.lines {
             Lines::Values(writer) => writer.finish().map(drop),
-            Lines::Relations(_) if nothing => Ok(()),
+            Lines::Relations(_) if !self.found && (failed || self.incomplete) => Ok(()),
             Lines::Relations(writer) => writer.finish(),
-        };
-        if let Err(RunError::Failed(failed)) = ended {
-            return Err(failed.into());
-        }
-        match written {
-            Err(error) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
-            _ if self.incomplete => Ok(Exit::Incomplete),
-            _ => Ok(Exit::Ok),
-        }
+        })
     }
 }
 

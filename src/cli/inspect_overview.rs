@@ -71,23 +71,15 @@ impl OverviewOutput {
 
     /// Ends the document, and says how the run ended. Where nothing could be read nothing is printed.
     pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Exit, Failure> {
-        if let Err(RunError::Output(error)) = ended {
-            return terminal::unwritable(&error);
-        }
-        let more = self.errors.saturating_sub(ERRORS_SHOWN);
-        if more > 0 {
-            tell(&format!("error: and {more} more; --format json names every table left out"));
-        }
-        let nothing = !self.found && (ended.is_err() || self.incomplete);
-        let written = if nothing { Ok(()) } else { self.writer.finish() };
-        if let Err(RunError::Failed(failed)) = ended {
-            return Err(failed.into());
-        }
-        match written {
-            Err(error) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
-            _ if self.incomplete => Ok(Exit::Incomplete),
-            _ => Ok(Exit::Ok),
-        }
+        let exit = if self.incomplete { Exit::Incomplete } else { Exit::Ok };
+        terminal::end(ended, exit, |failed| {
+            let more = self.errors.saturating_sub(ERRORS_SHOWN);
+            if more > 0 {
+                tell(&format!("error: and {more} more; --format json names every table left out"));
+            }
+            let nothing = !self.found && (failed || self.incomplete);
+            if nothing { Ok(()) } else { self.writer.finish() }
+        })
     }
 }
 

@@ -55,9 +55,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
 /// Connects as often as is read side by side.
 async fn inspector(args: &InspectArgs, count: u16, options: Options) -> Result<Inspector, Failure> {
     let session = SessionOptions::read_only("inspect");
-    let mut warn = |warning: &str| tell(&format!("warning: {warning}"));
-    let first = args.connection.connect(&session, &mut warn).await;
-    let first = first.map_err(|error| Failure::from(&error))?;
+    let first = terminal::connected(&args.connection, &session).await?;
     let connections =
         run::connections(first, count).await.map_err(|error| Failure::from(&error))?;
     Ok(Inspector::open(connections, options, Arc::new(ReadingProgress::default())).await?)

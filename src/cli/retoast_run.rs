@@ -11,7 +11,7 @@ use super::retoast_output::RetoastOutput;
 use super::retoast_progress::Progress;
 use super::retoast_request::request;
 use super::retoast_signals::listen;
-use super::terminal::{self, tell};
+use super::terminal;
 use crate::retoast::pace::control::Control;
 use crate::retoast::run::request::Request;
 use crate::retoast::run::tables;
@@ -50,9 +50,7 @@ async fn retoast(
     refused: Option<RefusedFile>,
 ) -> Result<Exit, Failure> {
     let session = SessionOptions::read_write("retoast");
-    let mut warn = |warning: &str| tell(&format!("warning: {warning}"));
-    let connection = args.connection.connect(&session, &mut warn).await;
-    let connection = connection.map_err(|error| Failure::from(&error))?;
+    let connection = terminal::connected(&args.connection, &session).await?;
     let watch = Progress::new(args.progress, refused);
     let mut output = RetoastOutput::new(args);
     let control = Arc::new(Control::new(args.manners.pause_file.clone()));

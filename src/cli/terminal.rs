@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::connect::ConnectionArgs;
 use super::exit::{Exit, Failure};
 use crate::heap::progress::Progress;
 use crate::report::format::Format;
+use crate::server::connect::{Connection, SessionOptions};
+use crate::server::sink::RunError;
 
 /// Width of tables in a file or a pipe, unless `COLUMNS` says otherwise.
 const PIPE_WIDTH: usize = 100;
@@ -103,10 +106,39 @@ pub(super) fn unwritable(error: &io::Error) -> Result<Exit, Failure> {
     Err(Failure::new(Exit::Incomplete, format!("could not write: {error}")))
 }
 
+/// Ends a document, and says how the run ended: with `exit` unless more is wrong. `finish` is told whether the run
+/// failed.
+pub(super) fn end(
+    ended: Result<(), RunError>,
+    exit: Exit,
+    finish: impl FnOnce(bool) -> io::Result<()>,
+) -> Result<Exit, Failure> {
+    let failed = match ended {
+        Ok(()) => None,
+        Err(RunError::Failed(failed)) => Some(failed),
+        Err(RunError::Output(error)) => return unwritable(&error),
+    };
+    let written = finish(failed.is_some());
+    match (failed, written) {
+        (Some(failed), _) => Err(failed.into()),
+        (None, Err(error)) if !is_closed_pipe(&error) => unwritable(&error),
+        (None, _) => Ok(exit),
+    }
+}
+
 /// One line on standard error.
 pub(super) fn tell(text: &str) {
     // Nobody to tell is no reason to stop.
     let _ = writeln!(io::stderr(), "toastctl: {text}");
+}
+
+/// Connects; warnings go to standard error.
+pub(super) async fn connected(
+    args: &ConnectionArgs,
+    session: &SessionOptions,
+) -> Result<Connection, Failure> {
+    let mut warn = |warning: &str| tell(&format!("warning: {warning}"));
+    args.connect(session, &mut warn).await.map_err(|error| Failure::from(&error))
 }
 
 /// What verbs that talk to servers run in.

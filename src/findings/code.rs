@@ -1,5 +1,7 @@
 //! Kinds of findings: names, stable for scripts, with what each means.
 
+use serde::{Serialize, Serializer};
+
 use Severity::{High, Low, Medium};
 
 /// How much a finding matters.
@@ -175,11 +177,6 @@ const TABLE: [Entry; KINDS] = [
 ];
 
 impl Code {
-    /// All codes, the worst first.
-    pub fn all() -> impl Iterator<Item = Code> {
-        TABLE.iter().map(|entry| entry.code)
-    }
-
     fn entry(self) -> &'static Entry {
         // every code has one, as a test holds
         TABLE.iter().find(|entry| entry.code == self).unwrap_or(&TABLE[0])
@@ -198,6 +195,12 @@ impl Code {
     /// Why it matters, in a sentence.
     pub fn why(self) -> &'static str {
         self.entry().why
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 
@@ -226,6 +229,6 @@ mod tests {
             assert!(entry.meaning.ends_with('.') && entry.why.ends_with('.'), "{}", entry.name);
         }
         assert!(TABLE.windows(2).all(|pair| pair[0].severity <= pair[1].severity));
-        assert_eq!(Code::all().count(), Code::UnusedSetting as usize + 1);
+        assert_eq!(TABLE.len(), Code::UnusedSetting as usize + 1);
     }
 }

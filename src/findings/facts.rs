@@ -69,10 +69,3 @@ pub(crate) struct BloatedIndex {
     /// What a fresh one would take.
     pub(crate) fresh: u64,
 }
-
-/// The `toast_tuple_target` or `fillfactor` among a table's options.
-pub(crate) fn option(options: &[String], name: &str) -> Option<u32> {
-    options
-        .iter()
-        .find_map(|option| option.strip_prefix(name)?.strip_prefix('=')?.trim().parse().ok())
-}

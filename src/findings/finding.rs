@@ -19,7 +19,7 @@ pub enum Unit {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     /// The kind: `older-setting` and so on.
-    pub code: &'static str,
+    pub code: Code,
     /// `high`, `medium` or `low`.
     pub severity: &'static str,
     /// `schema.name` of the table.
@@ -68,7 +68,7 @@ impl Finding {
     /// Of a table. `value` is rounded towards less.
     pub(crate) fn new(code: Code, relation: &str, value: Estimate, unit: Unit) -> Finding {
         Finding {
-            code: code.name(),
+            code,
             severity: code.severity().name(),
             relation: relation.to_owned(),
             column: None,
@@ -86,11 +86,8 @@ impl Finding {
 
 /// Puts the worst first: by severity, then by what is at stake, bytes before what has another unit.
 pub fn rank(findings: &mut [Finding]) {
-    let severity = |finding: &Finding| {
-        Code::all().find(|code| code.name() == finding.code).map(Code::severity)
-    };
     findings.sort_by_key(|finding| {
         let unit = finding.unit != Unit::Bytes;
-        (severity(finding), unit, std::cmp::Reverse(finding.value))
+        (finding.code.severity(), unit, std::cmp::Reverse(finding.value))
     });
 }

@@ -9,19 +9,15 @@ use super::result::{ColumnReport, RelationReport, Source};
 use crate::codec::Method;
 use crate::disk::BlockNumber;
 use crate::disk::desc::Storage;
-use crate::disk::layout::PageSize;
 use crate::findings::commands::TableName;
-use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts, option};
+use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::files::{FileFacts, FileLook};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{HeapLook, RowFacts};
 use crate::findings::rules;
 use crate::heap::sample::{Sample, Sampling};
-use crate::model::cost::Prices;
 use crate::model::estimate::Estimate;
 use crate::model::policy::MethodChoice;
-use crate::model::settings::TupleTarget;
-use crate::model::toast::{Column, Table};
 use crate::retoast::reindex::result::{IndexEnd, IndexReport};
 use crate::retoast::reindex::run::looks;
 use crate::retoast::sweep::scan_source::ScanSource;
@@ -74,8 +70,8 @@ impl Inspector {
         let page = self.server.page_size;
         let leader = self.connections.first().ok_or_else(no_client)?;
         let default = Compression::ask(leader.client()).await?.default;
-        let model = model(relation, default, page);
-        let fillfactor = option(&relation.options, "fillfactor").unwrap_or(100);
+        let model = relation.table(default, page);
+        let fillfactor = u32::from(relation.fillfactor());
         let chosen = relation.toastable().collect();
         let mut look =
             HeapLook::new(&relation.desc, self.options.flavor, &model, chosen, fillfactor);
@@ -208,7 +204,7 @@ impl Inspector {
         let facts = Facts {
             table: TableName { schema: relation.schema.clone(), name: relation.name.clone() },
             page,
-            target: option(&relation.options, "toast_tuple_target"),
+            target: relation.tuple_target(page).map(|target| target.bytes() as u32),
             rows: whole(report.tuples.live, report.tuples.live_estimate.as_ref()),
             toasted: toasted(report),
             out_of_line: report.toast.as_ref().map_or(Estimate::default(), |toast| {
@@ -223,20 +219,6 @@ impl Inspector {
             looked_at,
         };
         Ok(Some(rules::findings(&facts)))
-    }
-}
-
-/// The table as its toaster sees it.
-fn model(relation: &Relation, default: Method, page: PageSize) -> Table {
-    let columns = relation.desc.attributes.iter();
-    Table {
-        columns: columns.map(|attribute| Column::of(attribute, default)).collect(),
-        target: option(&relation.options, "toast_tuple_target")
-            .and_then(|bytes| TupleTarget::new(bytes, page).ok())
-            .unwrap_or(TupleTarget::default_for(page)),
-        has_toast_relation: relation.toast.is_some(),
-        page,
-        prices: Prices::default(),
     }
 }
 

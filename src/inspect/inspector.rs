@@ -118,25 +118,12 @@ impl Inspector {
 
     /// The server as the report shows it.
     pub fn server_report(&self) -> ServerReport {
-        ServerReport {
-            version: self.server.version.clone(),
-            version_num: self.server.version_num,
-            database: self.server.database.clone(),
-            in_recovery: self.server.in_recovery,
-        }
+        ServerReport::from(&self.server)
     }
 
     /// Why pages of `relation` cannot be read, `None` if they can.
     pub fn why_no_pages(&self, relation: &Relation) -> Option<String> {
-        if !relation.is_heap {
-            Some(format!("the table's access method is {}, not heap", relation.access_method))
-        } else if !self.server.superuser {
-            Some("pageinspect needs a superuser".to_owned())
-        } else if self.server.pageinspect.is_none() {
-            Some("the extension pageinspect is not installed in this database".to_owned())
-        } else {
-            None
-        }
+        relation.why_no_heap().or_else(|| self.server.why_no_pages().map(str::to_owned))
     }
 }
 

@@ -10,6 +10,7 @@ use super::intervals::{
     ColumnEstimates, FormEstimates, SampleReport, SizeEstimates, WholeEstimate,
 };
 use crate::findings::finding::Findings;
+use crate::server::about::Server;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.inspect/1";
@@ -36,6 +37,17 @@ pub struct ServerReport {
     pub database: String,
     /// Whether it is a standby.
     pub in_recovery: bool,
+}
+
+impl From<&Server> for ServerReport {
+    fn from(server: &Server) -> ServerReport {
+        ServerReport {
+            version: server.version.clone(),
+            version_num: server.version_num,
+            database: server.database.clone(),
+            in_recovery: server.in_recovery,
+        }
+    }
 }
 
 /// How a relation was read.

@@ -73,8 +73,12 @@ fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2
         (None, None) => String::new(),
     };
     let place = printable(&place);
-    let text =
-        format!("{}{place}: {}{}", finding.code, amount(finding, style), printable(&finding.what));
+    let text = format!(
+        "{}{place}: {}{}",
+        finding.code.name(),
+        amount(finding, style),
+        printable(&finding.what)
+    );
     // the caller indents
     let width = style.width().map(|width| width.saturating_sub(4));
     let (tick, bullet) = if markdown { ("`", "* ") } else { ("", "") };

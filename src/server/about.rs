@@ -62,6 +62,19 @@ impl Pageinspect {
     }
 }
 
+impl Server {
+    /// Why pages cannot be read here, `None` if they can.
+    pub(crate) fn why_no_pages(&self) -> Option<&'static str> {
+        if !self.superuser {
+            Some("pageinspect needs a superuser")
+        } else if self.pageinspect.is_none() {
+            Some("the extension pageinspect is not installed in this database")
+        } else {
+            None
+        }
+    }
+}
+
 /// The compression methods of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compression {

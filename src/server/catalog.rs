@@ -1,5 +1,7 @@
 //! Relations and their columns from the catalog.
 
+use std::str::FromStr;
+
 use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
@@ -9,7 +11,11 @@ use super::sql::{quote_literal, quote_qualified};
 use super::toasters::TOAST_RELATIONS;
 use crate::codec::Method;
 use crate::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
+use crate::disk::layout::PageSize;
 use crate::disk::{Oid, types};
+use crate::model::cost::Prices;
+use crate::model::settings::TupleTarget;
+use crate::model::toast::{Column, Table};
 
 /// `relkind` of a relation whose tuples can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +98,34 @@ impl Relation {
         format!("{}.{}", self.schema, self.name)
     }
 
+    /// Why its pages cannot be decoded, if that is so.
+    pub(crate) fn why_no_heap(&self) -> Option<String> {
+        let why = || format!("the table's access method is {}, not heap", self.access_method);
+        (!self.is_heap).then(why)
+    }
+
+    /// Its `fillfactor`, in percent.
+    pub(crate) fn fillfactor(&self) -> u8 {
+        fillfactor(&self.options)
+    }
+
+    /// Its own `toast_tuple_target`.
+    pub(crate) fn tuple_target(&self, page: PageSize) -> Option<TupleTarget> {
+        tuple_target(&self.options, page)
+    }
+
+    /// The table as its toaster sees it; `default` is `default_toast_compression`.
+    pub(crate) fn table(&self, default: Method, page: PageSize) -> Table {
+        let columns = self.desc.attributes.iter();
+        Table {
+            columns: columns.map(|attribute| Column::of(attribute, default)).collect(),
+            target: self.tuple_target(page).unwrap_or(TupleTarget::default_for(page)),
+            has_toast_relation: self.toast.is_some(),
+            page,
+            prices: Prices::default(),
+        }
+    }
+
     /// The indexes of the columns whose storage can be chosen.
     pub(crate) fn toastable(&self) -> impl Iterator<Item = usize> + use<'_> {
         self.desc.attributes.iter().enumerate().filter_map(|(index, column)| {
@@ -113,6 +147,21 @@ impl Relation {
             format!("Columns that can be toasted are {}.", names.join(", "))
         }
     }
+}
+
+/// One of a table's options; `None` where it is not set.
+fn option<T: FromStr>(options: &[String], name: &str) -> Option<T> {
+    options
+        .iter()
+        .find_map(|option| option.strip_prefix(name)?.strip_prefix('=')?.trim().parse().ok())
+}
+
+fn fillfactor(options: &[String]) -> u8 {
+    option(options, "fillfactor").unwrap_or(100)
+}
+
+fn tuple_target(options: &[String], page: PageSize) -> Option<TupleTarget> {
+    TupleTarget::new(option(options, "toast_tuple_target")?, page).ok()
 }
 
 /// Types with storage PLAIN of their own, such as `oidvector`, take no other.
@@ -300,4 +349,24 @@ async fn missing(
     let stored_size = size.and_then(|size| u32::try_from(size).ok());
     let raw_size = stored_size.map(|size| size.saturating_sub(4));
     Ok(MissingValue { raw_size, stored_size, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fillfactor_is_read_from_the_options() {
+        assert_eq!(fillfactor(&["toast_tuple_target=128".into(), "fillfactor=70".into()]), 70);
+        assert_eq!(fillfactor(&[]), 100);
+    }
+
+    #[test]
+    fn the_target_is_the_tables_if_it_is_set() {
+        let target =
+            |options: &[String]| tuple_target(options, PageSize::DEFAULT).map(TupleTarget::bytes);
+        assert_eq!(target(&[]), None);
+        assert_eq!(TupleTarget::default_for(PageSize::DEFAULT).bytes(), 2032);
+        assert_eq!(target(&["fillfactor=70".into(), "toast_tuple_target=4080".into()]), Some(4080));
+    }
 }

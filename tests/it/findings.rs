@@ -533,10 +533,7 @@ fn time_that_is_up_costs_no_findings_about_rows() {
 
 #[test]
 fn on_every_major() {
-    for major in server::available_majors() {
-        if major == server::shared().major() {
-            continue;
-        }
+    for major in server::other_majors() {
         let server = Server::start(&Options::major(major));
         let database = server.create_database("findings");
         database.psql("CREATE EXTENSION pageinspect");

@@ -24,6 +24,10 @@ const SETTINGS: [&str; 8] = [
     "parallel_tuple_cost = 0",
 ];
 
+/// Advice from one block.
+const ONE_BLOCK: [&str; 10] =
+    ["advise-threshold", "t", "-c", "v", "--sample", "1 block", "--seed", "2", "--format", "json"];
+
 fn make(prefix: &str) -> Database<'static> {
     let database = server::shared().create_database(prefix);
     database.psql(TABLE);
@@ -83,26 +87,14 @@ fn a_sample_reads_the_chunks_of_its_values_alone() {
          FROM pg_class WHERE relname = 't' \\gexec",
     );
     assert!(explained.contains("Seq Scan"), "{explained}");
-    let sample = [
-        "advise-threshold",
-        "t",
-        "-c",
-        "v",
-        "--sample",
-        "1 block",
-        "--seed",
-        "2",
-        "--format",
-        "json",
-    ];
-    let (output, read) = reads(&database, &sample);
+    let (output, read) = reads(&database, &ONE_BLOCK);
     let report: Value = serde_json::from_str(&output).unwrap();
     let rows = report["sample"]["rows"].as_u64().unwrap();
     assert!((100..200).contains(&rows), "{rows}");
     // three chunks each, four of them on a page that is mostly still at hand
     assert!((rows / 2..rows * 3).contains(&read.toast_blocks), "{rows} rows: {read:?}");
     assert_eq!((read.heap_scans, read.toast_scans), (0, 0));
-    let exact = [&sample[..], &["--exact"]].concat();
+    let exact = [&ONE_BLOCK[..], &["--exact"]].concat();
     let (_, read) = reads(&database, &exact);
     assert_eq!((read.heap_scans, read.toast_scans), (0, 0));
     let (_, read) = reads(&database, &["inspect", "--value", "t.v@(0,1)"]);
@@ -131,19 +123,7 @@ fn a_toast_relation_of_over_1_gb_costs_a_sample_no_more() {
 fn a_sample_without_pages_reads_no_more() {
     let database = make("plans");
     database.psql("DROP EXTENSION pageinspect");
-    let sample = [
-        "advise-threshold",
-        "t",
-        "-c",
-        "v",
-        "--sample",
-        "1 block",
-        "--seed",
-        "2",
-        "--format",
-        "json",
-    ];
-    let (output, read) = reads(&database, &sample);
+    let (output, read) = reads(&database, &ONE_BLOCK);
     let report: Value = serde_json::from_str(&output).unwrap();
     assert_eq!(report["sample"]["source"], "functions");
     let rows = report["sample"]["rows"].as_u64().unwrap();

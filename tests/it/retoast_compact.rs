@@ -234,10 +234,7 @@ fn who_may_not_read_the_toast_relation_is_told_what_helps() {
 
 #[test]
 fn on_every_major_and_without_pages_from_17_on() {
-    for major in server::available_majors() {
-        if major == server::shared().major() {
-            continue;
-        }
+    for major in server::other_majors() {
         let server = Server::start(&Options::major(major));
         let database = server.create_database("majors");
         database.psql(NOISE);

@@ -105,6 +105,13 @@ pub(crate) fn available_majors() -> Vec<u32> {
     install::all().keys().copied().collect()
 }
 
+/// Those besides the main one, which the shared server is of.
+pub(crate) fn other_majors() -> Vec<u32> {
+    let mut majors = available_majors();
+    majors.retain(|major| *major != shared().major());
+    majors
+}
+
 /// Whether there is a server of this major version; if not, a test that needs one does not run.
 /// `scripts/test` says which majors are absent.
 ///

@@ -1,8 +1,10 @@
 //! What the rows of a sample add up to, block by block, and the figures that follow (pure).
 
-use super::result::{Figure, ValueRead, Written};
+use super::result::{ColumnExplanation, Figure, ValueRead, Written};
 use super::widths::RANGES;
+use crate::advise::tally::cluster_of;
 use crate::codec::Method;
+use crate::disk::desc::Attribute;
 use crate::disk::layout::PageSize;
 use crate::model::btree::ToastIndex;
 use crate::model::cost::{Prices, ReadWork, UpdateWork};
@@ -208,15 +210,9 @@ impl Sums {
     /// Adds a block. Blocks come in random order, or all of them do.
     pub(super) fn block(&mut self, block: Cluster) {
         let block = Cluster { blocks: 1.0, ..block };
-        if self.added < self.most {
-            self.clusters.push(block);
-        } else {
-            // dealt out in turn, but not by their position (Fibonacci hashing)
-            let hash = (self.added as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let at = (hash >> 32) as usize % self.most;
-            if let Some(cluster) = self.clusters.get_mut(at) {
-                cluster.merge(&block);
-            }
+        match self.clusters.get_mut(cluster_of(self.added, self.most)) {
+            Some(cluster) => cluster.merge(&block),
+            None => self.clusters.push(block),
         }
         self.added += 1;
     }
@@ -285,7 +281,12 @@ impl Sums {
     }
 
     /// The figures of one column.
-    pub(super) fn column(&self, at: usize, scope: &Scope) -> ColumnFigures {
+    pub(super) fn column(
+        &self,
+        at: usize,
+        attribute: &Attribute,
+        scope: &Scope,
+    ) -> ColumnExplanation {
         let of = |sum: fn(&ColumnSums) -> f64| {
             move |cluster: &Cluster| cluster.columns.get(at).map_or(0.0, sum)
         };
@@ -325,7 +326,10 @@ impl Sums {
             let above = |c: &Cluster| c.columns.get(at).map_or(0.0, |sums| price(&sums.update()));
             self.ratio(scope, above, of(|s| s.values)).unwrap_or_else(nothing)
         };
-        ColumnFigures {
+        ColumnExplanation {
+            column: attribute.name.clone(),
+            type_name: attribute.type_name.clone(),
+            storage: attribute.storage.name(),
             values,
             external_values: self.total(scope, of(|s| s.external)),
             compressed_values: self.total(scope, of(|s| s.compressed)),
@@ -352,16 +356,4 @@ fn nothing() -> Figure {
 
 fn plus(Figure(Estimate { estimate, low, high }): Figure, more: f64) -> Figure {
     Figure(Estimate { estimate: estimate + more, low: low + more, high: high + more })
-}
-
-/// What is known of one column.
-pub(super) struct ColumnFigures {
-    pub(super) values: Figure,
-    pub(super) external_values: Figure,
-    pub(super) compressed_values: Figure,
-    pub(super) read: Option<ValueRead>,
-    pub(super) decompressed_bytes: Option<Figure>,
-    pub(super) read_cpu_ns: Figure,
-    pub(super) scan_buffers: Figure,
-    pub(super) update: Written,
 }

@@ -6,22 +6,20 @@ use std::time::Instant;
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use super::result::{ColumnExplanation, Explanation, Looked, SCHEMA, WidthRange};
-use super::sums::{Cluster, ColumnFigures, Index, Places, Scope, Sums};
+use super::result::{Explanation, Looked, SCHEMA, WidthRange};
+use super::sums::{Cluster, Index, Places, Scope, Sums};
 use super::widths::{self, Ranges};
 use crate::advise::advisor::{AdviseError, Advisor};
 use crate::advise::content::{SampledRow, rows_of_page};
-use crate::advise::facts;
 use crate::advise::plan::{Done, SamplePlan};
 use crate::advise::tally::{as_stored, fresh};
 use crate::advise::variant;
+use crate::codec::Method;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::{BlockNumber, Oid};
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::inspect::result::ServerReport;
-use crate::model::cost::Prices;
-use crate::model::settings::TupleTarget;
-use crate::model::toast::{Column, Table};
+use crate::model::toast::Table;
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::catalog::{Relation, ToastRelation};
@@ -51,10 +49,10 @@ impl Advisor {
             variant::named_columns(relation, columns)?
         };
         let live = |error| AdviseError::Live { relation: relation.display_name(), error };
-        let ask = async || facts::ask(self.client(), relation).await;
-        let facts = self.connection.reading(ask).await.map_err(live)?;
-        let reading = Reading { advisor: self, relation, pageinspect, columns };
-        let explained = reading.explain(facts.target).await.map_err(live);
+        // the method does not matter where nothing is compressed
+        let table = relation.table(Method::Pglz, self.server.page_size);
+        let reading = Reading { advisor: self, relation, pageinspect, columns, table };
+        let explained = reading.explain().await.map_err(live);
         // If this fails the connection is gone, as the next query will say.
         let _ = snapshot::abandon(self.client()).await;
         explained
@@ -68,6 +66,8 @@ struct Reading<'a> {
     pageinspect: &'a Pageinspect,
     /// Indexes of the columns that are explained.
     columns: Vec<usize>,
+    /// As its toaster sees it.
+    table: Table,
 }
 
 /// What was looked at.
@@ -79,7 +79,7 @@ struct Seen {
 }
 
 impl Reading<'_> {
-    async fn explain(&self, target: Option<u32>) -> Result<Explanation, LiveError> {
+    async fn explain(&self) -> Result<Explanation, LiveError> {
         let Reading { advisor, relation, pageinspect, .. } = *self;
         let page = advisor.server.page_size;
         let moment = snapshot::begin(&advisor.connection).await?;
@@ -111,12 +111,7 @@ impl Reading<'_> {
         let named = self.columns.iter().enumerate().filter(|&(at, _)| sums.has_values(at));
         Ok(Explanation {
             schema: SCHEMA,
-            server: ServerReport {
-                version: advisor.server.version.clone(),
-                version_num: advisor.server.version_num,
-                database: advisor.server.database.clone(),
-                in_recovery: advisor.server.in_recovery,
-            },
+            server: ServerReport::from(&advisor.server),
             relation: relation.display_name(),
             schema_name: relation.schema.clone(),
             name: relation.name.clone(),
@@ -133,31 +128,15 @@ impl Reading<'_> {
             rows: sums.live_rows(&scope),
             index_levels: levels,
             threshold,
-            target: widths::target(target, page),
+            target: self.table.target.bytes() as u64,
             widths: sums.widths(&scope).into_iter().enumerate().map(width).collect(),
             update_other: sums.update_other(&scope),
             columns: named
-                .filter_map(|(at, &index)| self.column(index, sums.column(at, &scope)))
+                .filter_map(|(at, &index)| Some((at, relation.desc.attributes.get(index)?)))
+                .map(|(at, attribute)| sums.column(at, attribute, &scope))
                 .collect(),
             problems: seen.problems.kept().iter().map(ToString::to_string).collect(),
             problem_count: seen.problems.count(),
-        })
-    }
-
-    fn column(&self, index: usize, figures: ColumnFigures) -> Option<ColumnExplanation> {
-        let column = self.relation.desc.attributes.get(index)?;
-        Some(ColumnExplanation {
-            column: column.name.clone(),
-            type_name: column.type_name.clone(),
-            storage: column.storage.name(),
-            values: figures.values,
-            external_values: figures.external_values,
-            compressed_values: figures.compressed_values,
-            read: figures.read,
-            decompressed_bytes: figures.decompressed_bytes,
-            read_cpu_ns: figures.read_cpu_ns,
-            scan_buffers: figures.scan_buffers,
-            update: figures.update,
         })
     }
 
@@ -283,12 +262,11 @@ impl Reading<'_> {
     ) -> Cluster {
         let page = self.advisor.server.page_size;
         let ranges = Ranges::of(page);
-        let table = self.untoasted();
         let mut cluster = Cluster::new(self.columns.len());
         for row in rows {
             let facts = &row.facts;
             let values: Vec<_> = facts.values.iter().map(|&value| fresh(value)).collect();
-            cluster.row(facts.tuple_length, ranges.at(table.width(&values)));
+            cluster.row(facts.tuple_length, ranges.at(self.table.width(&values)));
             let placed = as_stored(&facts.values, page);
             for (at, &column) in self.columns.iter().enumerate() {
                 let (Some(sums), Some(value)) = (cluster.column(at), placed.get(column)) else {
@@ -318,20 +296,6 @@ impl Reading<'_> {
         };
         let message = format!("there are no chunks of value {}", pointer.value_id);
         seen.problems.add(Problem { place, message });
-    }
-
-    /// The table, as far as its rows' widths depend on it.
-    fn untoasted(&self) -> Table {
-        let page = self.advisor.server.page_size;
-        let method = crate::codec::Method::Pglz;
-        let columns = self.relation.desc.attributes.iter();
-        Table {
-            columns: columns.map(|attribute| Column::of(attribute, method)).collect(),
-            target: TupleTarget::default_for(page),
-            has_toast_relation: self.relation.toast.is_some(),
-            page,
-            prices: Prices::default(),
-        }
     }
 }
 

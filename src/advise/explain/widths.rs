@@ -1,7 +1,6 @@
 //! How far rows are from the threshold: their widths before anything of them is toasted (pure).
 
 use crate::disk::layout::PageSize;
-use crate::model::settings::TupleTarget;
 
 /// Ends of the ranges below and above the threshold, in parts of it; the last range has none.
 const ENDS: [f64; 7] = [0.5, 0.9, 1.0, 1.1, 2.0, 4.0, 16.0];
@@ -19,12 +18,6 @@ pub(super) struct Ranges {
 /// A row's length above which the toaster is called (`TOAST_TUPLE_THRESHOLD`).
 pub(super) fn threshold(page: PageSize) -> u32 {
     u32::try_from(page.toast_tuple_threshold()).unwrap_or(u32::MAX)
-}
-
-/// What the toaster makes a row as short as (`toast_tuple_target`).
-pub(super) fn target(set: Option<u32>, page: PageSize) -> u64 {
-    let target = set.and_then(|bytes| TupleTarget::new(bytes, page).ok());
-    target.unwrap_or(TupleTarget::default_for(page)).bytes() as u64
 }
 
 impl Ranges {
@@ -64,11 +57,5 @@ mod tests {
             assert_eq!((at(from), at(to.unwrap_or(u32::MAX))), (range, range));
         }
         assert_eq!(ranges.bounds(2), (1829, Some(2032)));
-    }
-
-    #[test]
-    fn the_target_is_the_tables_or_the_servers() {
-        assert_eq!(target(None, PageSize::DEFAULT), 2032);
-        assert_eq!(target(Some(4080), PageSize::DEFAULT), 4080);
     }
 }

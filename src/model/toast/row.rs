@@ -21,11 +21,13 @@ impl Table {
     /// The length of a tuple of these values, one for each column, as they arrive: that by which the toaster is
     /// called or not.
     pub fn width(&self, values: &[Incoming]) -> u32 {
-        let data = self.columns.iter().zip(values).fold(0, |offset, (column, &value)| {
-            Slot::new(column.pack(value, Operation::Insert)).end(column, offset)
-        });
-        let length = self.header_size(values.contains(&Incoming::Null)) + data;
-        u32::try_from(length).unwrap_or(u32::MAX)
+        let packed: Vec<Incoming> = self
+            .columns
+            .iter()
+            .zip(values)
+            .map(|(column, &value)| column.pack(value, Operation::Insert))
+            .collect();
+        self.length_of(&packed)
     }
 
     /// Bytes of the tuple that holds these values, one for each column, as they are.

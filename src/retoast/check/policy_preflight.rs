@@ -3,7 +3,7 @@
 use super::owner;
 use super::ready::{FinalSettings, Ready};
 use super::refusal::Refusal;
-use super::seen::{model, table_target};
+use super::seen::model;
 use super::shapes;
 use crate::codec::Method;
 use crate::disk::desc::Storage;
@@ -70,7 +70,7 @@ pub(crate) async fn to_look_at(
             base: None,
         });
     }
-    let target = table_target(&relation, server.page_size);
+    let target = relation.tuple_target(server.page_size);
     let model = model(&relation, server, Toaster::External, &targets, default_method, target);
     let judge = Judge::Policy(rule_of(goal, &model, &targets));
     Ok(Ready {

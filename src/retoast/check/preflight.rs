@@ -8,7 +8,7 @@ use super::generated::generated;
 use super::kind::{kind, published};
 use super::ready::{Ready, TableRequest};
 use super::refusal::{Refusal, refused};
-use super::seen::{model, table_target};
+use super::seen::model;
 use super::triggers::{can_be_replica, triggers};
 use super::{longest, owner, policy_preflight, privileges};
 use crate::disk::Oid;
@@ -151,7 +151,7 @@ async fn look(
                 .map_err(|error| Refusal::Usage(error.to_string()))?,
         ),
     };
-    let has_target = table_target(&relation, server.page_size);
+    let has_target = relation.tuple_target(server.page_size);
     let current: Vec<(String, Current)> = targets
         .iter()
         .filter_map(|target| relation.desc.attributes.get(target.index))

@@ -1,7 +1,6 @@
 //! Whether scans see which values are out of line, and whether the choice is about that (pure).
 
 use super::ready::Ready;
-use super::seen::table_target;
 use crate::disk::desc::Storage;
 use crate::retoast::judge::Judge;
 use crate::server::about::Server;
@@ -29,7 +28,7 @@ pub(crate) fn are_chosen(ready: &Ready, server: &Server) -> bool {
     let was = |index: usize| ready.relation.desc.attributes.get(index).map(|column| column.storage);
     matches!(ready.judge, Judge::Policy(_))
         || ready.changes.target.is_some()
-        || table_target(&ready.relation, server.page_size).is_some()
+        || ready.relation.tuple_target(server.page_size).is_some()
         || in_row(ready.toaster.storage())
         || ready.targets.iter().any(|target| was(target.index).is_some_and(in_row))
 }

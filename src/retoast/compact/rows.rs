@@ -200,7 +200,7 @@ impl Sweep<'_> {
     pub(super) async fn heap_room(&self) -> Result<Option<Room>, RunError> {
         let Some(blocks) = self.blocks(self.ready.relation.oid).await? else { return Ok(None) };
         let page = self.server.page_size;
-        let fillfactor = fillfactor(&self.ready.relation.options);
+        let fillfactor = u32::from(self.ready.relation.fillfactor());
         let mut room = Room::new(page, blocks, fillfactor);
         let mut sample = Sample::new(page, fillfactor);
         for some in ranges(0..blocks, CHUNK) {
@@ -355,12 +355,6 @@ fn each_tuple(pages: &Pages, mut take: impl FnMut(ItemPointer, &HeapTuple<'_>, u
     }
 }
 
-/// The table's `fillfactor`, in percent.
-fn fillfactor(options: &[String]) -> u32 {
-    let given = options.iter().find_map(|option| option.strip_prefix("fillfactor=")?.parse().ok());
-    given.unwrap_or(100)
-}
-
 /// A row that stands at `row` with chunks up to this block.
 #[cfg(test)]
 pub(super) fn mover(block: u32, row: (u32, u16)) -> Mover {
@@ -390,11 +384,5 @@ mod tests {
         assert_eq!(in_row(5_004, vec![unknown(5_000)], 2032), 24 + 4 + 2 + 18);
         assert_eq!(in_row(5_004, vec![(5_000, Placement::InRow)], 2032), 5_030);
         assert_eq!(in_row(304, vec![(300, Placement::OutOfLine)], 2032), 24 + 4 + 2 + 18);
-    }
-
-    #[test]
-    fn the_fillfactor_is_read_from_the_options() {
-        assert_eq!(fillfactor(&["toast_tuple_target=128".into(), "fillfactor=70".into()]), 70);
-        assert_eq!(fillfactor(&[]), 100);
     }
 }
