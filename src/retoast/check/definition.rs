@@ -132,18 +132,23 @@ fn facts(pluggable: bool) -> String {
     )
 }
 
-/// A query of one row: a hash of all that decides how the table's values are stored. NULL once the table is
-/// gone.
+/// A query of one row: a hash of all that decides how the table's values are stored; of a table that
+/// is gone, that of nothing. Each batch asks this, and the server plans it each time: so it has few parts.
 fn hash(table: Oid, pluggable: bool) -> String {
+    let toaster = match pluggable {
+        true => ", pg_catalog.to_jsonb(a) OPERATOR(pg_catalog.->>) 'atttoaster'",
+        false => "",
+    };
     format!(
-        "SELECT pg_catalog.hashtextextended((pg_catalog.string_agg(pg_catalog.concat_ws(' ', f.attnum, \
-         f.name, f.type, f.modifier, f.dropped, f.storage, f.own, f.method, f.toaster), ',' \
-         ORDER BY f.attnum) || coalesce((SELECT o.o FROM pg_catalog.pg_class AS c, \
-         pg_catalog.unnest(c.reloptions) AS o (o) WHERE c.oid = {table} \
-         AND pg_catalog.starts_with(o.o, 'toast_tuple_target=')), '')) COLLATE \"C\", 0) \
-         FROM (SELECT {} FROM pg_catalog.pg_attribute AS a \
-         WHERE a.attrelid = {table} AND a.attnum > 0) AS f",
-        facts(pluggable),
+        "SELECT pg_catalog.hashtextextended(pg_catalog.concat_ws(';', \
+         pg_catalog.string_agg(pg_catalog.concat_ws(' ', a.attnum, a.attname, a.atttypid, a.atttypmod, \
+         a.attisdropped, a.attstorage, a.attcompression{toaster}), ',' ORDER BY a.attnum), \
+         (SELECT pg_catalog.substring(c.reloptions::pg_catalog.text, 'toast_tuple_target=[0-9]+') \
+         FROM pg_catalog.pg_class AS c WHERE c.oid = {table}), \
+         CASE WHEN pg_catalog.bool_or(a.attcompression = '' AND a.attlen = -1 AND NOT a.attisdropped \
+         AND a.attstorage NOT IN ('p', 'e')) \
+         THEN pg_catalog.current_setting('default_toast_compression') END) COLLATE \"C\", 0) \
+         FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = {table} AND a.attnum > 0",
         table = table.0,
     )
 }

@@ -54,6 +54,19 @@ pub(crate) fn kind(relation: &Relation) -> Result<(), Refusal> {
 /// of its updates (`CheckCmdReplicaIdentity`, execReplication.c). A partition is published with its
 /// partitioned tables too.
 pub(crate) async fn published(client: &Client, relation: &Relation) -> Result<(), Refusal> {
+    // the view of what is published is dear to plan
+    let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubupdate) \
+               AND CASE r.relreplident WHEN 'f' THEN false \
+                   WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
+                     WHERE i.indrelid = r.oid AND i.indisprimary AND i.indimmediate AND i.indisvalid) \
+                   WHEN 'i' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
+                     WHERE i.indrelid = r.oid AND i.indisreplident AND i.indisvalid) \
+                   ELSE true END \
+               FROM pg_catalog.pg_class AS r WHERE r.oid = $1";
+    let rows = client.query_typed(sql, &[(&relation.oid.0, Type::OID)]).await?;
+    if !rows.first().map_or(Ok(false), |row| row.try_get(0))? {
+        return Ok(());
+    }
     let rows = client
         .query_typed(
             "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(p.pubname), ', ') \
@@ -63,15 +76,7 @@ pub(crate) async fn published(client: &Client, relation: &Relation) -> Result<()
              JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
              JOIN pg_catalog.pg_publication_tables AS t \
                ON t.schemaname = n.nspname AND t.tablename = c.relname \
-             JOIN pg_catalog.pg_publication AS p ON p.pubname = t.pubname AND p.pubupdate \
-             WHERE (SELECT CASE r.relreplident WHEN 'f' THEN false \
-                           WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
-                             WHERE i.indrelid = r.oid AND i.indisprimary AND i.indimmediate \
-                             AND i.indisvalid) \
-                           WHEN 'i' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
-                             WHERE i.indrelid = r.oid AND i.indisreplident AND i.indisvalid) \
-                           ELSE true END \
-                    FROM pg_catalog.pg_class AS r WHERE r.oid = $1)",
+             JOIN pg_catalog.pg_publication AS p ON p.pubname = t.pubname AND p.pubupdate",
             &[(&relation.oid.0, Type::OID)],
         )
         .await?;
