@@ -11,7 +11,7 @@ use crate::server::connect::Connection;
 use crate::server::sql::quote_literal;
 
 /// Pages of an index that are looked at.
-const SAMPLE: u64 = 2048;
+const SAMPLE: u64 = 512;
 /// Of those, the ones whose entries are compared.
 const COMPARED: u64 = 64;
 /// So large a part of the entries may share their keys with others: they are stored together, and how many
