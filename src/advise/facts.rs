@@ -68,7 +68,10 @@ pub async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, Liv
 
 /// What `pg_stat_statements` shows in this database of statements that have the table's name in
 /// them. The last statement of a transaction: where its library is not loaded the view is an error.
-async fn statements(client: &Client, relation: &Relation) -> Result<Statements, LiveError> {
+pub(crate) async fn statements(
+    client: &Client,
+    relation: &Relation,
+) -> Result<Statements, LiveError> {
     let extension = client
         .query_typed(
             "SELECT n.nspname::pg_catalog.text, \

@@ -40,6 +40,8 @@ pub enum Code {
     DeadRows,
     FreeSpace,
     BloatedIndex,
+    ReadMostly,
+    WriteMostly,
     Precompressed,
     DroppedColumn,
     ShortLastChunk,
@@ -67,7 +69,7 @@ const fn entry(
 }
 
 /// How many kinds there are.
-const KINDS: usize = 14;
+const KINDS: usize = 16;
 
 /// Less than this is lost on a small table, and is not told: 1 MB.
 pub(crate) const WORTH: u64 = 1 << 20;
@@ -145,6 +147,20 @@ const TABLE: [Entry; KINDS] = [
         Medium,
         "An index takes over 1.3 times what a fresh one would.",
         "A fresh index would have fewer pages to read, to cache and to write.",
+    ),
+    entry(
+        Code::ReadMostly,
+        "read-mostly",
+        Medium,
+        "100 reads for each write of values compressed with pglz.",
+        "Every read decompresses the value, and pglz takes about three times as long for that as lz4.",
+    ),
+    entry(
+        Code::WriteMostly,
+        "write-mostly",
+        Medium,
+        "10 writes for each read of values compressed with pglz.",
+        "Every write compresses the value, and pglz takes several times as long for that as lz4.",
     ),
     entry(
         Code::Precompressed,

@@ -4,6 +4,7 @@ use super::commands::TableName;
 use super::files::FileFacts;
 use super::finding::LookedAt;
 use super::look::RowFacts;
+use super::usage::{Counters, Told};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
@@ -31,6 +32,10 @@ pub(crate) struct Facts {
     pub(crate) toast: Option<FileFacts>,
     /// Indexes of both that are much larger than fresh ones.
     pub(crate) bloated: Vec<BloatedIndex>,
+    /// Whether the server has lz4, as far as that was asked.
+    pub(crate) lz4: bool,
+    /// What was read and written, if that was asked.
+    pub(crate) counters: Option<Counters>,
     pub(crate) looked_at: LookedAt,
 }
 
@@ -49,6 +54,8 @@ pub(crate) struct ColumnFacts {
     pub(crate) other_method: Option<(Estimate, Estimate)>,
     /// What is in values that are out of line as they came.
     pub(crate) contents: Contents,
+    /// What statements have read and written of it, if they tell.
+    pub(crate) told: Option<Told>,
 }
 
 /// Parts of the bytes of such values of a column; `None` where none was looked at.

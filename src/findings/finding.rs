@@ -13,6 +13,8 @@ pub enum Unit {
     Rows,
     Values,
     Settings,
+    ReadsPerWrite,
+    WritesPerRead,
 }
 
 /// Something that costs without need.

@@ -3,6 +3,7 @@
 use super::content::{LONGEST, Spread};
 use super::files::{FileFacts, FileLook};
 use super::tally::Tally;
+use crate::codec::Method;
 use crate::disk::BlockNumber;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Storage, TupleDesc};
@@ -34,6 +35,8 @@ pub(crate) enum Count {
     Raw,
     /// Of compressed values, without compression.
     CompressedRaw,
+    /// Of values compressed with pglz, without compression.
+    PglzRaw,
     /// Of those that are hardly smaller for it, without compression.
     IdleRaw,
     IdleValues,
@@ -215,6 +218,9 @@ impl RowLook<'_> {
         counts.add(Count::Raw, raw);
         if matches!(value.form, Form::Compressed | Form::ExternalCompressed) {
             counts.add(Count::CompressedRaw, raw);
+            if value.method == Some(Method::Pglz) {
+                counts.add(Count::PglzRaw, raw);
+            }
             if stored as f64 > raw as f64 * IDLE {
                 counts.add(Count::IdleRaw, raw);
                 counts.add(Count::IdleValues, 1);

@@ -5,6 +5,7 @@
 //!
 //! * [`code`]: the kinds of findings, with what is said of each; [`finding`]: one of them.
 //! * [`facts`]: what is known of a table; [`rules`]: what follows from that.
+//! * [`usage`]: how values are used, by a server's statistics.
 //! * [`look`]: what rows on pages show; [`content`]: what is in values; [`files`]: how full files are; [`tally`]: sums over a sample of blocks.
 //! * [`commands`]: the commands, with names quoted.
 
@@ -17,3 +18,4 @@ pub mod finding;
 pub(crate) mod look;
 pub(crate) mod rules;
 pub(crate) mod tally;
+pub(crate) mod usage;

@@ -6,6 +6,7 @@ use super::finding_values;
 use super::inspector::{Inspector, no_client};
 use super::intervals::WholeEstimate;
 use super::result::{ColumnReport, RelationReport, Source};
+use super::usage::Used;
 use crate::codec::Method;
 use crate::disk::BlockNumber;
 use crate::disk::desc::Storage;
@@ -14,7 +15,7 @@ use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::files::{FileFacts, FileLook};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{HeapLook, RowFacts};
-use crate::findings::rules;
+use crate::findings::rules::{self, usage::is_worth};
 use crate::heap::sample::{Sample, Sampling};
 use crate::model::estimate::Estimate;
 use crate::model::policy::MethodChoice;
@@ -201,6 +202,18 @@ impl Inspector {
             toast_blocks_read: toast.map(|file| file.drawn.read),
             indexes: indexes.iter().filter(|index| index.expected.is_some()).count() as u64,
         };
+        let mut columns = columns(relation, default, &contents, report);
+        let mut slow: Vec<&mut ColumnFacts> = match &look {
+            Some(look) => columns
+                .iter_mut()
+                .filter(|column| column.method == Method::Pglz && is_worth(look, column))
+                .collect(),
+            None => Vec::new(),
+        };
+        let Used { lz4, counters } = match slow.is_empty() {
+            true => Used::default(),
+            false => self.used(relation, &mut slow).await?,
+        };
         let facts = Facts {
             table: TableName { schema: relation.schema.clone(), name: relation.name.clone() },
             page,
@@ -211,11 +224,13 @@ impl Inspector {
                 whole(toast.values, toast.values_estimate.as_ref())
             }),
             bytes: relation.bytes + relation.toast.as_ref().map_or(0, |toast| toast.bytes),
-            columns: columns(relation, default, &contents, report),
+            columns,
             look,
             heap,
             toast,
             bloated: indexes.iter().filter_map(bloated).collect(),
+            lz4,
+            counters,
             looked_at,
         };
         Ok(Some(rules::findings(&facts)))
@@ -265,6 +280,7 @@ fn columns(
                 .filter(|_| matches!(attribute.storage, Storage::Extended | Storage::Main))
                 .map(|report| other_method(report, method)),
             contents: contents.get(index).copied().unwrap_or_default(),
+            told: None,
         })
     };
     relation.toastable().filter_map(fact).collect()

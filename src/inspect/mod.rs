@@ -8,7 +8,8 @@
 //! * [`result`]: what is reported; [`reports`]: made of what was counted; [`values`]: one line a value.
 //! * [`contents`]: what is in the values, `missing`: in those that stand in no row; [`anatomy`]: one value in
 //!   every detail.
-//! * `findings`: facts about a table for [`crate::findings`]; `finding_values`: those of what is in values.
+//! * `findings`: facts about a table for [`crate::findings`]; `finding_values`: those of what is in values,
+//!   `usage`: of how it is used.
 //! * [`orphans`]: chunks that no row refers to.
 
 pub mod anatomy;
@@ -31,4 +32,5 @@ pub mod result;
 pub mod run;
 pub mod saved;
 mod scan;
+mod usage;
 pub mod values;

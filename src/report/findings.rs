@@ -105,6 +105,7 @@ fn amount(finding: &Finding, style: Style) -> String {
             Unit::Rows => format!("≈{value} rows: "),
             Unit::Values => format!("≈{value} values: "),
             Unit::Settings => String::new(),
+            Unit::ReadsPerWrite | Unit::WritesPerRead => per_other(finding),
         };
     }
     let whole = WholeEstimate { estimate: value, low, high };
@@ -117,6 +118,17 @@ fn amount(finding: &Finding, style: Style) -> String {
         Unit::Rows => format!("{} rows: ", inspect_sample::count(&whole)),
         Unit::Values => format!("{} values: ", inspect_sample::count(&whole)),
         Unit::Settings => String::new(),
+        Unit::ReadsPerWrite | Unit::WritesPerRead => per_other(finding),
+    }
+}
+
+/// How many reads there are for each write, or the reverse: at least, if more is not known.
+fn per_other(finding: &Finding) -> String {
+    let Finding { value, low, high, .. } = *finding;
+    let least = if low < high { "at least " } else { "" };
+    match finding.unit {
+        Unit::WritesPerRead => format!("{least}{value} writes for each read: "),
+        _ => format!("{least}{value} reads for each write: "),
     }
 }
 

@@ -59,6 +59,29 @@ fn statements_that_name_the_column_are_the_workload() {
     let schema: Value = serde_json::from_str(toastctl::advise::result::JSON_SCHEMA).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     assert!(validator.is_valid(&report));
+    // inspect finds what they say, of the column that they name
+    database.psql("SELECT pg_stat_statements_reset()");
+    let found = || {
+        let text = run(toastctl().args([
+            "inspect",
+            "docs",
+            "-d",
+            &database.conninfo(),
+            "--format",
+            "json",
+        ]));
+        let report: Value = serde_json::from_str(&text.ok()).unwrap();
+        let findings = report["relations"][0]["findings"].as_array().unwrap().clone();
+        findings.into_iter().find(|finding| finding["code"] == "read-mostly")
+    };
+    assert_eq!(found(), None);
+    for _ in 0..6 {
+        database.psql("SELECT body FROM public.docs");
+    }
+    let read = found().unwrap();
+    assert_eq!((&read["value"], &read["column"]), (&6000.into(), &"body".into()), "{read}");
+    database.psql("UPDATE public.docs SET body = body || 'y' WHERE id <= 200");
+    assert_eq!(found(), None);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod settings;
 mod space;
+pub(crate) mod usage;
 mod values;
 
 use super::facts::Facts;
@@ -12,6 +13,7 @@ pub(crate) fn findings(facts: &Facts) -> Findings {
     let mut findings = Vec::new();
     values::add(facts, &mut findings);
     space::add(facts, &mut findings);
+    usage::add(facts, &mut findings);
     settings::add(facts, &mut findings);
     rank(&mut findings);
     Findings { findings, looked_at: facts.looked_at }

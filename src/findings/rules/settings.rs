@@ -16,6 +16,8 @@ const TAKEN: f64 = 0.25;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     let table = facts.table.shown();
+    // no setting gives the numbers of values that stay out of line back: what keeps more of them in their rows is
+    // advised, beyond that the table has to be partitioned
     if facts.out_of_line.low >= VALUE_IDS * TAKEN {
         out.push(Finding {
             what: "in the TOAST relation, which has numbers for 2^32".to_owned(),

@@ -25,11 +25,14 @@ fn facts() -> Facts {
             method: Method::Pglz,
             other_method: None,
             contents: Contents::default(),
+            told: None,
         }],
         look: None,
         heap: None,
         toast: None,
         bloated: Vec::new(),
+        lz4: false,
+        counters: None,
         looked_at: LookedAt::default(),
     }
 }

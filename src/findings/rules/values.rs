@@ -5,6 +5,7 @@ use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
+use crate::model::btree::ToastIndex;
 use crate::model::estimate::Estimate;
 
 /// A part of a column's bytes that is worth a word.
@@ -144,6 +145,24 @@ fn fitting(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Fin
     Some(finding(facts, column, Code::FitsTheRow, bytes, Unit::Bytes, what, command))
 }
 
+/// Buffers that a read of a value takes more if it is out of line: the index of the TOAST relation from the root to
+/// a leaf, and a page of chunks. `below`: values that would come to those that are there.
+fn buffers_more(facts: &Facts, below: Estimate) -> u32 {
+    let values = facts.out_of_line.estimate + below.estimate;
+    ToastIndex::of(facts.page, values as u64).levels + 1
+}
+
+/// A target of half a page keeps such rows whole, as long as no value of them is compressed; else it would have
+/// values stored without compression that fit it so, at a price in bytes that only `advise-threshold` can tell.
+fn keeping(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> String {
+    let half = facts.page.max_bytes_per_tuple(2);
+    let target = facts.target.map_or(0, |target| target as usize);
+    if target >= half || counted.of(Count::CompressedRaw).high > 0.0 {
+        return facts.table.advise(Some(&column.name));
+    }
+    facts.table.retoast_with_target(&column.name, column.storage, half)
+}
+
 fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let (above, below) = (counted.of(Count::JustAbove), counted.of(Count::JustBelow));
     let rows = Estimate {
@@ -154,13 +173,20 @@ fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Findin
     if rows.low < LEAST || rows.low < facts.rows.high * NEAR {
         return None;
     }
+    let more = buffers_more(facts, below);
     let what = match (above.estimate > 0.0, below.estimate > 0.0) {
-        (true, true) => "a few bytes move the value out of the row, or back into it",
-        (true, false) => "a few bytes less would keep the value in the row",
-        (false, _) => "a few bytes more move the value out of the row",
+        (true, true) => format!(
+            "a few bytes move the value out of the row, where a read takes {more} buffers more, or back into it"
+        ),
+        (true, false) => format!(
+            "a few bytes less would keep the value in the row, and each read of it would take {more} buffers less"
+        ),
+        (false, _) => format!(
+            "one key more moves the value out of the row, and each read of it then takes {more} buffers more"
+        ),
     };
-    let command = facts.table.advise(Some(&column.name));
-    Some(finding(facts, column, Code::NearThreshold, rows, Unit::Rows, what, command))
+    let command = keeping(facts, column, counted);
+    Some(finding(facts, column, Code::NearThreshold, rows, Unit::Rows, &what, command))
 }
 
 fn wide(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
@@ -170,10 +196,12 @@ fn wide(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Findin
         return None;
     }
     let what = "kept in long rows by storage main";
-    let command = facts.table.advise(Some(&column.name));
+    let command = facts.table.retoast_and_compact(&column.name, Storage::Extended, "heap");
     Some(finding(facts, column, Code::WideHeap, bytes, Unit::Bytes, what, command))
 }
 
+/// Whether values get shorter by a chunk with another method or policy hangs on what is in them: there is no command
+/// that surely acts, and `advise-threshold` tries all.
 fn short_ends(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let (ends, all) = (counted.of(Count::ShortEnds), counted.of(Count::OutOfLineValues));
     if ends.low < LEAST || ends.low < all.high * SHORT_ENDS {
