@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio_postgres::error::SqlState;
+
 use super::finding_values;
 use super::inspector::{Inspector, no_client};
 use super::intervals::WholeEstimate;
@@ -55,15 +57,28 @@ fn is_wanted(relation: &Relation) -> bool {
 
 impl Inspector {
     /// Looks at a sample of the blocks of a table and of its TOAST relation; with `sampling`, which the user has
-    /// asked for, at blocks of that sample alone.
+    /// asked for, at blocks of that sample alone. What the server refuses goes to `failed`: nothing more can be asked
+    /// in the transaction then.
     ///
     /// # Errors
-    /// The server's.
+    /// What ends more than the transaction.
     pub(super) async fn look(
         &self,
         relation: &Relation,
         moment: &Moment,
         sampling: Option<Sampling>,
+        failed: &mut Option<LiveError>,
+    ) -> Result<Option<Looked>, LiveError> {
+        let looked = self.looked(relation, moment, sampling, failed).await;
+        Ok(noted(looked, failed)?.flatten())
+    }
+
+    async fn looked(
+        &self,
+        relation: &Relation,
+        moment: &Moment,
+        sampling: Option<Sampling>,
+        failed: &mut Option<LiveError>,
     ) -> Result<Option<Looked>, LiveError> {
         if !is_wanted(relation) {
             return Ok(None);
@@ -109,11 +124,9 @@ impl Inspector {
                     &pointers,
                     page,
                 );
-                match read.await {
-                    // damaged chunks: nothing more can be asked in this transaction
-                    Err(LiveError::Server(error)) if error.as_db_error().is_some() => break,
-                    read => *contents = read?,
-                }
+                // what was seen before damaged chunks is told all the same
+                let Some(read) = noted(read.await, failed)? else { break };
+                *contents = read;
             }
         }
         Ok(Some(Looked { default, rows, heap, toast, contents }))
@@ -157,16 +170,17 @@ impl Inspector {
     }
 
     /// The findings about a relation, once the rest of its report is there; none about what is no table. Without
-    /// `indexes` these are not looked at.
+    /// `indexes` these are not looked at. What the server refuses goes to `failed`.
     ///
     /// # Errors
-    /// The server's.
+    /// What ends more than a transaction.
     pub(super) async fn findings(
         &self,
         relation: &Relation,
         looked: Option<Looked>,
         report: &RelationReport,
         indexes: bool,
+        failed: &mut Option<LiveError>,
     ) -> Result<Option<Findings>, LiveError> {
         if !is_wanted(relation) {
             return Ok(None);
@@ -184,9 +198,8 @@ impl Inspector {
         let indexes = match indexes {
             false => Vec::new(),
             true => match looks(leader, &source, page, relation.oid).await {
-                // locked by others, or gone: then none was looked at
-                Err(LiveError::Server(error)) if error.as_db_error().is_some() => Vec::new(),
-                other => other?,
+                Err(LiveError::Server(error)) if is_out_of_reach(&error) => Vec::new(),
+                other => noted(other, failed)?.unwrap_or_default(),
             },
         };
         let (look, heap, toast, contents) = match looked {
@@ -212,7 +225,7 @@ impl Inspector {
         };
         let Used { lz4, counters } = match slow.is_empty() {
             true => Used::default(),
-            false => self.used(relation, &mut slow).await?,
+            false => noted(self.used(relation, &mut slow).await, failed)?.unwrap_or_default(),
         };
         let facts = Facts {
             table: TableName { schema: relation.schema.clone(), name: relation.name.clone() },
@@ -235,6 +248,27 @@ impl Inspector {
         };
         Ok(Some(rules::findings(&facts)))
     }
+}
+
+/// An answer, or `None` if it was an error of the server, of which the first is kept.
+fn noted<T>(
+    answer: Result<T, LiveError>,
+    failed: &mut Option<LiveError>,
+) -> Result<Option<T>, LiveError> {
+    match answer {
+        Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
+            failed.get_or_insert(error.into());
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
+}
+
+/// Whether an index is locked by others, or gone: then none was looked at.
+fn is_out_of_reach(error: &tokio_postgres::Error) -> bool {
+    let out_of_reach =
+        [SqlState::LOCK_NOT_AVAILABLE, SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_OBJECT];
+    error.code().is_some_and(|code| out_of_reach.contains(code))
 }
 
 fn bloated(index: &IndexReport) -> Option<BloatedIndex> {

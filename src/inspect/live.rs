@@ -6,7 +6,9 @@ use super::estimates;
 use super::inspector::{Access, InspectError, Inspector, ScanToast, no_client};
 use super::intervals::SampleReport;
 use super::orphans::References;
-use super::reports::{column_reports, name_toasters, out_of_line, problem_reports};
+use super::reports::{
+    column_reports, name_toasters, note_failed_findings, out_of_line, problem_reports,
+};
 use super::result::{
     HeapReport, NotAvailable, OrphanReport, RelationReport, Source, ToastReport, TuplesReport,
 };
@@ -80,7 +82,9 @@ impl Inspector {
             }
         }
         let mut report = self.functions_report(relation, &stats, &unplaced, why);
-        report.findings = self.findings(relation, None, &report, true).await?;
+        let mut failed = None;
+        report.findings = self.findings(relation, None, &report, true, &mut failed).await?;
+        note_failed_findings(&mut report, failed.as_ref());
         Ok(report)
     }
 
@@ -188,9 +192,10 @@ impl Inspector {
             }
             _ => None,
         };
+        let mut failed = None;
         let looked = match values_alone {
             true => None,
-            false => self.look(&relation, &moment, sampling).await.map_err(live)?,
+            false => self.look(&relation, &moment, sampling, &mut failed).await.map_err(live)?,
         };
         for connection in &self.connections {
             snapshot::end(connection.client()).await.map_err(live)?;
@@ -224,9 +229,10 @@ impl Inspector {
         }
         if !values_alone {
             report.findings = self
-                .findings(&relation, looked, &report, sampling.is_none())
+                .findings(&relation, looked, &report, sampling.is_none(), &mut failed)
                 .await
                 .map_err(live)?;
+            note_failed_findings(&mut report, failed.as_ref());
         }
         Ok(report)
     }

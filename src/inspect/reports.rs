@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::result::{
-    ColumnReport, FormReport, HeapReport, ProblemReport, SizeReport, ToasterReport, TuplesReport,
+    ColumnReport, FormReport, HeapReport, ProblemReport, RelationReport, SizeReport, ToasterReport,
+    TuplesReport,
 };
 use crate::codec::Method;
 use crate::disk::desc::{Attribute, TupleDesc};
-use crate::heap::problem::Problems;
+use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::sizes::Sizes;
 use crate::heap::stats::{ColumnStats, CustomKey, FormSums, RelationStats, TupleCounts};
 use crate::model::stored::Form;
 use crate::model::toaster::catalog::{Handler, Toasters};
+use crate::server::LiveError;
 
 impl From<&Sizes> for SizeReport {
     fn from(sizes: &Sizes) -> SizeReport {
@@ -211,4 +213,14 @@ pub fn problem_reports(problems: &Problems) -> Vec<ProblemReport> {
             text: problem.to_string(),
         })
         .collect()
+}
+
+/// Takes note of what the server refused to tell for findings, if it did.
+pub(super) fn note_failed_findings(report: &mut RelationReport, failed: Option<&LiveError>) {
+    let Some(error) = failed else { return };
+    let mut problems = Problems::default();
+    let place = Place::of(report.relation.as_str());
+    problems.add(Problem { place, message: format!("findings: {error}") });
+    report.problems.extend(problem_reports(&problems));
+    report.problem_count += 1;
 }

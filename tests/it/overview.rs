@@ -497,3 +497,41 @@ fn damage_costs_its_own_blocks_and_the_exit_code_says_so() {
     let t = column(&report, "public.t", "v")["values"]["estimate"].as_u64().unwrap();
     assert!((2800..3000).contains(&t), "{t}");
 }
+
+/// What is asked for findings alone costs the line nothing when it fails.
+#[test]
+fn damage_that_findings_meet_costs_their_table_no_line() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("damaged");
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t AS SELECT i, string_agg(md5(i || '/' || n), '') AS v
+             FROM generate_series(1, 600) AS i, generate_series(1, 100) AS n GROUP BY i;
+         CREATE TABLE u AS SELECT * FROM t; CHECKPOINT",
+    );
+    let path = database
+        .psql("SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 't'::regclass");
+    server.stop();
+    let path = server.data_dir().join(path);
+    let mut bytes = std::fs::read(&path).unwrap();
+    for page in bytes.chunks_mut(8192).step_by(2) {
+        page[..24].fill(0xAB);
+    }
+    std::fs::write(&path, bytes).unwrap();
+    server.start_again();
+    let found = inspect(&database, &["--format", "json"]);
+    assert_eq!(found.code, Some(1));
+    let told = "toastctl: error: public.t: findings: invalid page in block ";
+    assert!(found.stderr.starts_with(told), "{}", found.stderr);
+    let report = document(&found.stdout);
+    for table in ["public.t", "public.u"] {
+        is_exactly(&column(&report, table, "v")["values"], 600);
+    }
+    assert_eq!(report["totals"]["looked_at"], 2);
+    let whole = inspect(&database, &["t", "--format", "json", "--scan-toast", "never"]);
+    assert_eq!(whole.code, Some(1));
+    let whole: Value = serde_json::from_str(&whole.stdout).unwrap();
+    assert_eq!(whole["relations"][0]["columns"][1]["values"], 600);
+    let problem = whole["relations"][0]["problems"][0]["text"].as_str().unwrap();
+    assert!(problem.starts_with("public.t: findings: "), "{problem}");
+}

@@ -2,12 +2,13 @@
 //!
 //! * this file: what is reported of a relation and of a column, made of a relation's report (pure);
 //! * [`rank`]: lines added up over partitions and children, ranked (pure); [`sum`]: estimates added up (pure);
-//! * [`rounds`]: which blocks are read (pure); [`read`]: one relation; `queue`: how the time is
+//! * [`rounds`]: which blocks are read (pure); [`read`]: one relation, `asker`: without pages; `queue`: how the time is
 //!   shared out; [`run`]: all of them, side by side.
 //!
 //! The JSON shape is `overview.schema.json` beside this file. Sizes are bytes. Each figure that a sample may have
 //! given carries its 95 % confidence interval; both ends are the figure itself where it was counted.
 
+mod asker;
 mod queue;
 pub(crate) mod rank;
 mod read;

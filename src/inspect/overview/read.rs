@@ -2,40 +2,33 @@
 //! or its time is up; by pages, or by SQL functions where pages are out of reach.
 
 use std::future::Future;
-use std::ops::Range;
 use std::sync::Arc;
 
-use futures_util::future;
 use tokio::time::{Instant, timeout_at};
 
+use super::asker::{Asker, Counted};
 use super::rounds::{Rounds, WHOLE, imprecision};
 use crate::disk::BlockNumber;
 use crate::findings::code::WORTH;
 use crate::findings::finding::Findings;
-use crate::heap::problem::Problems;
 use crate::heap::sample::Sampling;
-use crate::heap::stats::RelationStats;
 use crate::inspect::blocks::BlockSums;
 use crate::inspect::estimates;
 use crate::inspect::findings::Looked;
 use crate::inspect::inspector::{Access, InspectError, Inspector, no_client};
 use crate::inspect::intervals::SampleReport;
+use crate::inspect::reports::note_failed_findings;
 use crate::inspect::result::{RelationReport, Source};
 use crate::inspect::scan::{BATCH, ScanTarget, Worker};
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
-use crate::server::probe::{Placement, Probe};
-use crate::server::{LiveError, functions, snapshot};
+use crate::server::{LiveError, snapshot};
 
 /// Relations of other access methods than heap have no blocks to choose from: SQL functions read them whole, up to
 /// this size.
 const WHOLE_BYTES: u64 = 64 << 20;
-/// Neighbouring blocks that one statement asks SQL functions about.
-const RUN: u32 = 16;
 /// The seed of samples that nobody has asked for, to which each relation adds its OID.
 const SEED: u64 = 1;
-/// Such statements under way at a time.
-const UNDER_WAY: usize = 8;
 
 /// How much is read.
 #[derive(Debug, Clone, Copy)]
@@ -48,30 +41,10 @@ pub(super) struct Effort {
     pub(super) until: Option<Instant>,
 }
 
-/// What was counted so far.
-#[derive(Clone)]
-struct Counted {
-    stats: RelationStats,
-    /// If not all blocks are read.
-    blocks: Option<BlockSums>,
-    problems: Problems,
-    /// Of each column: values of which SQL functions do not tell whether they are out of line.
-    unplaced: Vec<u64>,
-}
-
 /// Who reads blocks.
 enum Reader<'a> {
     Pages(Box<Worker>),
     Functions(Box<Asker<'a>>),
-}
-
-/// Asks SQL functions.
-struct Asker<'a> {
-    connection: &'a Connection,
-    probe: Probe<'a>,
-    columns: Vec<usize>,
-    name: String,
-    counted: Counted,
 }
 
 impl Inspector {
@@ -102,17 +75,19 @@ impl Inspector {
             return self.by_functions(relation, why).await.map_err(live);
         }
         let connection = self.connections.first().ok_or_else(no_client).map_err(live)?;
-        let mut looked = None;
-        let read = self.by_blocks(connection, relation, why, effort, &mut looked).await;
+        let (mut looked, mut failed) = (None, None);
+        let read =
+            self.by_blocks(connection, relation, why, effort, &mut looked, &mut failed).await;
         // An error ends the transaction as well as success; if that fails the next statement will say so.
         match read {
             Ok(mut report) => {
                 snapshot::end(connection.client()).await.map_err(live)?;
                 if is_worth_findings(relation) {
                     report.findings = self
-                        .findings_in_time(relation, looked, &report, effort)
+                        .findings_in_time(relation, looked, &report, effort, &mut failed)
                         .await
                         .map_err(live)?;
+                    note_failed_findings(&mut report, failed.as_ref());
                 }
                 Ok(report)
             }
@@ -130,16 +105,17 @@ impl Inspector {
         looked: Option<Looked>,
         report: &RelationReport,
         effort: Effort,
+        failed: &mut Option<LiveError>,
     ) -> Result<Option<Findings>, LiveError> {
         let connection = self.connections.first().ok_or_else(no_client)?;
         let indexes = effort.sampling.is_none();
-        let find = self.findings(relation, looked.clone(), report, indexes);
+        let find = self.findings(relation, looked.clone(), report, indexes, failed);
         if let Some(found) = ended_in_time(effort.until, find).await {
             return found;
         }
         let _ = connection.canceller().cancel().await;
         snapshot::abandon(connection.client()).await?;
-        self.findings(relation, looked, report, false).await
+        self.findings(relation, looked, report, false, failed).await
     }
 
     async fn by_blocks(
@@ -149,11 +125,21 @@ impl Inspector {
         why: Option<String>,
         effort: Effort,
         looked: &mut Option<Looked>,
+        failed: &mut Option<LiveError>,
     ) -> Result<RelationReport, InspectError> {
         let name = relation.display_name();
         let live = |error| InspectError::Live { relation: name.clone(), error };
-        let moment = snapshot::begin(connection).await.map_err(live)?;
+        let mut moment = snapshot::begin(connection).await.map_err(live)?;
         let (mut reader, total) = if why.is_none() {
+            // first, since the rounds take what time there is
+            if is_worth_findings(relation) {
+                *looked =
+                    self.look(relation, &moment, effort.sampling, failed).await.map_err(live)?;
+                if failed.is_some() {
+                    snapshot::abandon(connection.client()).await.map_err(live)?;
+                    moment = snapshot::begin(connection).await.map_err(live)?;
+                }
+            }
             let target = ScanTarget {
                 name: name.clone(),
                 quoted: relation.quoted(),
@@ -161,10 +147,6 @@ impl Inspector {
             };
             let worker = Worker::new(self, &target, &moment, connection).await.map_err(live)?;
             let total = worker.block_count().await.map_err(live)?;
-            // first, since the rounds take what time there is
-            if is_worth_findings(relation) {
-                *looked = self.look(relation, &moment, effort.sampling).await.map_err(live)?;
-            }
             (Reader::Pages(Box::new(worker)), total)
         } else {
             // the lock and the privileges that reading takes, also where there is nothing to read
@@ -327,81 +309,5 @@ impl Reader<'_> {
             }
             Reader::Functions(asker) => asker.counted = counted,
         }
-    }
-}
-
-impl<'a> Asker<'a> {
-    fn new(inspector: &Inspector, connection: &'a Connection, relation: &'a Relation) -> Asker<'a> {
-        let probe = Probe::new(&inspector.server, relation);
-        Asker {
-            connection,
-            columns: probe.columns(),
-            probe,
-            name: relation.display_name(),
-            counted: Counted {
-                stats: RelationStats::new(relation.desc.attributes.len()),
-                blocks: None,
-                problems: Problems::default(),
-                unplaced: vec![0; relation.desc.attributes.len()],
-            },
-        }
-    }
-
-    /// Asks about blocks in ascending order.
-    async fn read(&mut self, blocks: &[BlockNumber]) -> Result<(), LiveError> {
-        for some in runs(blocks).chunks(UNDER_WAY) {
-            let client = self.connection.client();
-            let asked =
-                some.iter().map(|run| functions::rows(client, &self.probe, &self.columns, run));
-            let answers = future::try_join_all(asked).await?;
-            for (run, mut rows) in some.iter().zip(answers) {
-                rows.sort_by_key(|row| (row.ctid.block.0, row.ctid.item));
-                let mut rows = rows.into_iter().peekable();
-                for block in run.clone() {
-                    while let Some(row) = rows.next_if(|row| row.ctid.block.0 <= block) {
-                        self.counted.stats.tuples.live += 1;
-                        for (&index, told) in self.columns.iter().zip(&row.values) {
-                            if let (Some(unplaced), Placement::Unknown) =
-                                (self.counted.unplaced.get_mut(index), told.placement)
-                            {
-                                *unplaced += 1;
-                            }
-                            if let Some(column) = self.counted.stats.columns.get_mut(index) {
-                                column.add(&told.value, 1);
-                            }
-                        }
-                    }
-                    if let Some(blocks) = &mut self.counted.blocks {
-                        blocks.block(&self.counted.stats);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Neighbouring blocks as ranges.
-fn runs(blocks: &[BlockNumber]) -> Vec<Range<u32>> {
-    let mut runs: Vec<Range<u32>> = Vec::new();
-    for block in blocks {
-        match runs.last_mut() {
-            Some(run) if run.end == block.0 && run.len() < RUN as usize => run.end += 1,
-            _ => runs.push(block.0..block.0.saturating_add(1)),
-        }
-    }
-    runs
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neighbours_are_asked_about_together() {
-        let blocks: Vec<BlockNumber> =
-            [1, 2, 3, 7].into_iter().chain(10..40).map(BlockNumber).collect();
-        assert_eq!(runs(&blocks), [1..4, 7..8, 10..26, 26..40]);
-        assert!(runs(&[]).is_empty());
     }
 }
