@@ -11,8 +11,9 @@
 //! ```
 
 use super::ByteOrder;
-use super::numeric::{Numeric, NumericError};
-use super::varlena::{Varlena, VarlenaError};
+pub use super::jsonb_error::{ContainerClass, JsonbError, JsonbErrorKind, MAX_DEPTH, MAX_TEXT};
+use super::numeric::Numeric;
+use super::varlena::Varlena;
 
 /// What a container is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,122 +51,6 @@ impl ContainerKind {
         !matches!(self, ContainerKind::Array | ContainerKind::Scalar)
     }
 }
-
-/// What is wrong with a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum JsonbErrorKind {
-    /// A container header is cut off.
-    #[error("jsonb container header needs 4 bytes, {got} are left")]
-    HeaderCut {
-        /// Bytes there are.
-        got: usize,
-    },
-    /// Type bits that no server writes.
-    #[error("invalid jsonb container header 0x{0:08x}")]
-    ContainerType(u32),
-    /// More entries than bytes.
-    #[error("jsonb container of {count} needs {need} bytes of entries, {got} are left")]
-    TooManyEntries {
-        /// The count in the header.
-        count: u32,
-        /// Bytes that entries and value map need.
-        need: u64,
-        /// Bytes there are.
-        got: usize,
-    },
-    /// A scalar's container with more or less than one element.
-    #[error("jsonb scalar with {0} elements")]
-    ScalarCount(u32),
-    /// An entry's type bits that no server writes.
-    #[error("invalid jsonb entry 0x{0:08x}")]
-    EntryType(u32),
-    /// An entry's end is before its start or behind the data.
-    #[error("jsonb entry from byte {start} to {end} of {length} bytes of data")]
-    EntryBounds {
-        /// Where the entry before ends.
-        start: u64,
-        /// Where it ends.
-        end: u64,
-        /// Bytes of data.
-        length: usize,
-    },
-    /// An object's key is no string.
-    #[error("jsonb key is not a string: entry 0x{0:08x}")]
-    Key(u32),
-    /// A value map leads to no value, or twice to the same.
-    #[error("jsonb value map leads to value {position} of {count}, or a second time")]
-    ValueMap {
-        /// The position read.
-        position: u32,
-        /// The number of values.
-        count: u32,
-    },
-    /// A numeric's or pointer's varlena is damaged.
-    #[error(transparent)]
-    Varlena(VarlenaError),
-    /// A numeric's varlena is not what it must be.
-    #[error("jsonb numeric of {length} bytes is no uncompressed varlena of that length")]
-    NumericVarlena {
-        /// Bytes of the entry.
-        length: usize,
-    },
-    /// A numeric is damaged.
-    #[error(transparent)]
-    Numeric(NumericError),
-    /// Deeper than any server can have written.
-    #[error("jsonb is nested deeper than {MAX_DEPTH} levels")]
-    TooDeep,
-    /// The text is longer than a server could make it.
-    #[error("text of jsonb is longer than {MAX_TEXT} bytes")]
-    TextTooLong,
-    /// A pointer to a container where there can be none.
-    #[error("pointer to a jsonb container outside a value of jsonb_toaster")]
-    Pointer,
-    /// What a pointer led to is not what its entry says.
-    #[error("pointer says {expected}, found {found}")]
-    FetchedContainer {
-        /// By the pointer's entry.
-        expected: ContainerClass,
-        /// What was fetched.
-        found: ContainerClass,
-    },
-    /// An array was expected, as in each chunk of a chunked array.
-    #[error("jsonb container is no array")]
-    NoArray,
-}
-
-/// Whether a container is an object or an array, and of how many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ContainerClass {
-    /// Object or array.
-    pub object: bool,
-    /// Pairs or elements.
-    pub count: u32,
-}
-
-impl std::fmt::Display for ContainerClass {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let class = if self.object { "object" } else { "array" };
-        write!(f, "jsonb {class} of {}", self.count)
-    }
-}
-
-/// A damaged container, and where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} (jsonb byte {byte})")]
-pub struct JsonbError {
-    /// Offset from the start of the outermost container.
-    pub byte: usize,
-    /// What is wrong.
-    pub kind: JsonbErrorKind,
-}
-
-/// Levels that are read. The server's parser recurses and ends at `max_stack_depth`, some ten
-/// thousand levels by default.
-pub const MAX_DEPTH: usize = 1 << 20;
-
-/// The longest text that a server can make of a value (`MaxAllocSize`).
-pub const MAX_TEXT: usize = 0x3FFF_FFFF;
 
 const COUNT_MASK: u32 = 0x0FFF_FFFF;
 const HAS_OFFSET: u32 = 0x8000_0000;
@@ -211,6 +96,21 @@ pub struct PointerEntry<'a> {
     pub byte: usize,
     /// Bytes from there to the entry's end.
     pub length: usize,
+}
+
+/// A value in a container with the bytes that it takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Placed<'a> {
+    /// Its key; `None` in an array.
+    pub key: Option<&'a [u8]>,
+    /// The value.
+    pub item: Item<'a>,
+    /// Its own bytes, without entry and padding.
+    pub bytes: &'a [u8],
+    /// Where they begin in the outermost container.
+    pub byte: usize,
+    /// Bytes before them that align them.
+    pub padding: usize,
 }
 
 impl<'a> Container<'a> {
@@ -263,6 +163,11 @@ impl<'a> Container<'a> {
         self.base
     }
 
+    /// Bytes that belong to none of its values: header and value map.
+    pub fn overhead(&self) -> usize {
+        4 + self.map.len()
+    }
+
     /// Object or array, and of how many.
     pub fn class(&self) -> ContainerClass {
         ContainerClass { object: self.kind.is_object(), count: self.count }
@@ -300,6 +205,25 @@ impl<'a> Container<'a> {
             return Err(self.entry_error(index, kind));
         }
         Ok(end)
+    }
+
+    /// The value of entry `index`, which stands at `start..end`, with what it takes.
+    fn placed(
+        &self,
+        key: Option<&'a [u8]>,
+        index: u32,
+        (start, end): (usize, usize),
+    ) -> Result<Placed<'a>, JsonbError> {
+        let item = self.item(index, start, end)?;
+        let padding = match item {
+            Item::Numeric(_) | Item::Container(_) | Item::Pointer(_) => {
+                (start.next_multiple_of(4) - start).min(end - start)
+            }
+            Item::String(_) | Item::Bool(_) | Item::Null => 0,
+        };
+        let from = start + padding;
+        let bytes = self.data.get(from..end).unwrap_or(&[]);
+        Ok(Placed { key, item, bytes, byte: self.position(from), padding })
     }
 
     /// The value of entry `index`, which stands at `start..end`.
@@ -368,6 +292,8 @@ pub struct Items<'a> {
     /// Where each value stands, in stored order, if that is not the order of the keys; taken
     /// values are gone.
     mapped: Option<Vec<Option<(usize, usize)>>>,
+    /// Where the last value ends, if they are mapped.
+    mapped_end: usize,
 }
 
 impl<'a> Items<'a> {
@@ -378,7 +304,7 @@ impl<'a> Items<'a> {
                 value_start = container.end(index, value_start)?;
             }
         }
-        let mut mapped = None;
+        let (mut mapped, mut mapped_end) = (None, 0);
         if container.kind == ContainerKind::MappedObject {
             let mut values = Vec::with_capacity(container.count as usize);
             let mut start = value_start;
@@ -387,9 +313,31 @@ impl<'a> Items<'a> {
                 values.push(Some((start, end)));
                 start = end;
             }
-            mapped = Some(values);
+            (mapped, mapped_end) = (Some(values), start);
         }
-        Ok(Items { container, next: 0, key_start: 0, value_start, mapped })
+        Ok(Items { container, next: 0, key_start: 0, value_start, mapped, mapped_end })
+    }
+
+    /// Bytes of data behind the last value, once all values were taken. No server writes any.
+    pub fn left_over(&self) -> usize {
+        let end = if self.mapped.is_some() { self.mapped_end } else { self.value_start };
+        self.container.data.len().saturating_sub(end)
+    }
+
+    /// As [`Iterator::next`], with what the value takes.
+    pub fn next_placed(&mut self) -> Option<Result<Placed<'a>, JsonbError>> {
+        let index = self.next;
+        if index >= self.container.count {
+            return None;
+        }
+        self.next += 1;
+        let key =
+            if self.container.kind.is_object() { self.key(index).map(Some) } else { Ok(None) };
+        let placed = key.and_then(|key| self.value(index, key));
+        if placed.is_err() {
+            self.next = self.container.count;
+        }
+        Some(placed)
     }
 
     /// The container.
@@ -409,14 +357,14 @@ impl<'a> Items<'a> {
         Ok(key)
     }
 
-    fn value(&mut self, index: u32) -> Result<Item<'a>, JsonbError> {
+    fn value(&mut self, index: u32, key: Option<&'a [u8]>) -> Result<Placed<'a>, JsonbError> {
         let container = &self.container;
         let count = container.count;
         let Some(values) = &mut self.mapped else {
             let entry = if container.kind.is_object() { count + index } else { index };
             let (start, end) = (self.value_start, container.end(entry, self.value_start)?);
             self.value_start = end;
-            return container.item(entry, start, end);
+            return container.placed(key, entry, (start, end));
         };
         let width = map_width(count);
         let at = index as usize * width;
@@ -431,7 +379,7 @@ impl<'a> Items<'a> {
                 byte: container.base + 4 + container.entries.len() + at,
                 kind: JsonbErrorKind::ValueMap { position, count },
             })?;
-        container.item(count + position, start, end)
+        container.placed(key, count + position, (start, end))
     }
 }
 
@@ -439,17 +387,7 @@ impl<'a> Iterator for Items<'a> {
     type Item = Result<(Option<&'a [u8]>, Item<'a>), JsonbError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let index = self.next;
-        if index >= self.container.count {
-            return None;
-        }
-        self.next += 1;
-        let key =
-            if self.container.kind.is_object() { self.key(index).map(Some) } else { Ok(None) };
-        let pair = key.and_then(|key| Ok((key, self.value(index)?)));
-        if pair.is_err() {
-            self.next = self.container.count;
-        }
-        Some(pair)
+        let placed = self.next_placed()?;
+        Some(placed.map(|placed| (placed.key, placed.item)))
     }
 }

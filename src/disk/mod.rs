@@ -4,7 +4,8 @@
 //! * [`tuple`]: heap tuple header and null bitmap; [`walk`]: its attributes one after the other.
 //! * [`varlena`]: variable-length values and their headers; [`pointer`]: TOAST pointers;
 //!   [`custom`]: pointers of pluggable toasters.
-//! * [`numeric`] and [`jsonb`]: the insides of those types; [`jsonb_text`]: their text.
+//! * [`numeric`] and [`jsonb`]: the insides of those types; [`jsonb_text`]: their text, [`jsonb_of_text`]: back from
+//!   it; [`jsonb_parts`]: what each key takes.
 //! * [`desc`]: what the catalog says of a relation's columns; [`types`]: the built-in types.
 //!
 //! Everything borrows from the bytes given and takes both byte orders. A value that is not
@@ -16,6 +17,9 @@ pub mod checksum;
 pub mod custom;
 pub mod desc;
 pub mod jsonb;
+mod jsonb_error;
+pub mod jsonb_of_text;
+pub mod jsonb_parts;
 pub mod jsonb_text;
 pub mod layout;
 pub mod numeric;

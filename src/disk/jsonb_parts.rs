@@ -1,0 +1,277 @@
+//! What each part of a `jsonb` document takes: every byte belongs to a key or an element, or to a container that
+//! holds them (`jsonb.h`).
+
+use super::ByteOrder;
+use super::jsonb::{Container, ContainerKind, Item, Items, JsonbError, Placed};
+
+/// Bytes of an entry (`JEntry`).
+const ENTRY: u64 = 4;
+/// Bytes of a value's varlena header and of a container's header.
+const HEADER: u64 = 4;
+
+/// How a part is reached from its container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step<'a> {
+    /// By a key of an object.
+    Key(&'a [u8]),
+    /// By its position in an array.
+    Element,
+    /// As the one value of a document that is no container.
+    Scalar,
+}
+
+/// A part's type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Boolean,
+    /// A numeric.
+    Number,
+    /// A string.
+    String,
+    /// An array.
+    Array,
+    /// An object.
+    Object,
+}
+
+impl Kind {
+    /// All of them, in their order.
+    pub const ALL: [Kind; 6] =
+        [Kind::Null, Kind::Boolean, Kind::Number, Kind::String, Kind::Array, Kind::Object];
+
+    /// As `jsonb_typeof` names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Null => "null",
+            Kind::Boolean => "boolean",
+            Kind::Number => "number",
+            Kind::String => "string",
+            Kind::Array => "array",
+            Kind::Object => "object",
+        }
+    }
+
+    fn of(item: &Item<'_>) -> Kind {
+        match item {
+            Item::Null => Kind::Null,
+            Item::Bool(_) => Kind::Boolean,
+            Item::Numeric(_) => Kind::Number,
+            Item::String(_) => Kind::String,
+            Item::Container(container) if container.kind().is_object() => Kind::Object,
+            Item::Container(_) => Kind::Array,
+            Item::Pointer(pointer) if pointer.class.object => Kind::Object,
+            Item::Pointer(_) => Kind::Array,
+        }
+    }
+}
+
+/// A part of a document.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    /// How it is reached.
+    pub step: Step<'a>,
+    /// Its type.
+    pub kind: Kind,
+    /// All that it takes in its container: entries, key text, padding, value.
+    pub bytes: u64,
+    /// The value alone.
+    pub value: &'a [u8],
+    /// Where the value begins in the document.
+    pub byte: usize,
+}
+
+impl<'a> Part<'a> {
+    fn of(placed: &Placed<'a>, scalar: bool) -> Part<'a> {
+        let Placed { key, item, bytes, byte, padding } = *placed;
+        let (step, own) = match key {
+            Some(key) => (Step::Key(key), 2 * ENTRY + key.len() as u64),
+            None if scalar => (Step::Scalar, ENTRY),
+            None => (Step::Element, ENTRY),
+        };
+        let bytes_all = own + (padding + bytes.len()) as u64;
+        Part { step, kind: Kind::of(&item), bytes: bytes_all, value: bytes, byte }
+    }
+
+    /// What a document of this value alone has as its content: `pg_column_size` of the extracted value, less the
+    /// varlena header of 4 bytes.
+    pub fn extracted(&self) -> u64 {
+        let own = match self.kind {
+            Kind::Array | Kind::Object => 0,
+            Kind::Null | Kind::Boolean | Kind::Number | Kind::String => HEADER + ENTRY,
+        };
+        own + self.value.len() as u64
+    }
+}
+
+/// Takes the parts of a document.
+pub trait Visit {
+    /// What the visitor knows a part by.
+    type At: Copy;
+
+    /// Takes a part of the container that `inside` stands for. The parts of this part follow if the result says
+    /// what it is known by.
+    fn part(&mut self, inside: Self::At, part: &Part<'_>) -> Option<Self::At>;
+}
+
+/// Nothing is done with the parts: the walk says whether they can be read.
+#[derive(Debug, Clone, Copy)]
+pub struct Validate;
+
+impl Visit for Validate {
+    type At = ();
+
+    fn part(&mut self, (): (), _: &Part<'_>) -> Option<()> {
+        Some(())
+    }
+}
+
+/// Gives all parts of the document down to `depth` levels, keys of the document itself being the first. Returns the
+/// bytes that belong to none of the first level's: `content` has as many as these and those.
+///
+/// # Errors
+/// Where the document is damaged; what was given till then was there.
+pub fn walk<V: Visit>(
+    content: &[u8],
+    order: ByteOrder,
+    depth: u8,
+    document: V::At,
+    visit: &mut V,
+) -> Result<u64, JsonbError> {
+    container(&Container::parse(content, order)?, depth, document, visit)
+}
+
+/// As [`walk`]. Recursion ends with `depth`.
+fn container<V: Visit>(
+    container_: &Container<'_>,
+    depth: u8,
+    inside: V::At,
+    visit: &mut V,
+) -> Result<u64, JsonbError> {
+    let scalar = container_.kind() == ContainerKind::Scalar;
+    let mut items: Items<'_> = container_.items()?;
+    while let Some(placed) = items.next_placed() {
+        let placed = placed?;
+        let known = visit.part(inside, &Part::of(&placed, scalar));
+        if let (Some(known), Item::Container(inner), 2..) = (known, &placed.item, depth) {
+            container(inner, depth - 1, known, visit)?;
+        }
+    }
+    Ok((container_.overhead() + items.left_over()) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::jsonb_of_text::jsonb;
+    use proptest::prelude::*;
+
+    /// Adds up what each level takes.
+    #[derive(Default)]
+    struct Sums {
+        by_level: Vec<u64>,
+        paths: Vec<String>,
+    }
+
+    impl Visit for Sums {
+        type At = usize;
+
+        fn part(&mut self, level: usize, part: &Part<'_>) -> Option<usize> {
+            self.by_level.resize(self.by_level.len().max(level + 1), 0);
+            self.by_level[level] += part.bytes;
+            let name = match part.step {
+                Step::Key(key) => String::from_utf8_lossy(key).into_owned(),
+                Step::Element => "[]".into(),
+                Step::Scalar => "$".into(),
+            };
+            self.paths.push(format!(
+                "{}{name}:{}:{}",
+                " ".repeat(level),
+                part.kind.name(),
+                part.bytes
+            ));
+            Some(level + 1)
+        }
+    }
+
+    fn sums(text: &str, depth: u8) -> (usize, u64, Sums) {
+        let content = jsonb(text.as_bytes()).unwrap();
+        let mut sums = Sums::default();
+        let own = walk(&content, ByteOrder::Little, depth, 0, &mut sums).unwrap();
+        (content.len(), own, sums)
+    }
+
+    #[test]
+    fn every_byte_belongs_to_a_key_or_to_the_container() {
+        let (length, own, sums) =
+            sums(r#"{"a": 1, "bb": "xyz", "ccc": [true, null, {"d": 1.5}]}"#, 3);
+        // 4 of the header; key text 6, 6 entries; 2 bytes to align, numeric 8; string 3; 1 to align, array
+        assert_eq!(own, 4);
+        assert_eq!(sums.by_level[0] + own, length as u64);
+        insta::assert_snapshot!(sums.paths.join("\n"), @r"
+        a:number:19
+        bb:string:13
+        ccc:array:54
+         []:boolean:4
+         []:null:4
+         []:object:30
+          d:number:22
+        ");
+    }
+
+    #[test]
+    fn a_document_that_is_a_scalar_is_one_part() {
+        for text in ["null", "true", "\"text\"", "12.50"] {
+            let (length, own, sums) = sums(text, 1);
+            assert_eq!(own + sums.by_level[0], length as u64);
+            assert!(sums.paths[0].starts_with("$:"));
+        }
+        let (length, own, sums) = sums("{}", 1);
+        assert_eq!((length, own, sums.by_level.len()), (4, 4, 0));
+    }
+
+    /// Any document as its text.
+    fn any_text() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof![
+            Just("null".to_owned()),
+            any::<bool>().prop_map(|b| b.to_string()),
+            any::<i64>().prop_map(|n| n.to_string()),
+            (any::<i32>(), 0u32..1_000_000).prop_map(|(a, b)| format!("{a}.{b:06}")),
+            ".{0,40}".prop_map(|s| serde_json::to_string(&s).unwrap()),
+        ];
+        leaf.prop_recursive(6, 200, 40, |inner| {
+            let pair = (".{0,9}", inner.clone()).prop_map(|(key, value)| {
+                format!("{}: {value}", serde_json::to_string(&key).unwrap())
+            });
+            prop_oneof![
+                proptest::collection::vec(inner, 0..40).prop_map(|v| format!("[{}]", v.join(", "))),
+                proptest::collection::vec(pair, 0..40)
+                    .prop_map(|v| format!("{{{}}}", v.join(", "))),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn parts_of_any_document_sum_to_its_size(text in any_text(), depth in 1u8..8) {
+            let (length, own, sums) = sums(&text, depth);
+            let first = sums.by_level.first().copied().unwrap_or(0);
+            prop_assert_eq!(own + first, length as u64);
+        }
+
+        #[test]
+        fn any_bytes_are_parts_or_an_error(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            kind in 0u8..8,
+            count in 0u8..9,
+        ) {
+            let mut bytes = bytes;
+            if let Some(header) = bytes.first_chunk_mut::<4>() {
+                *header = [count, 0, 0, kind << 4];
+            }
+            let _ = walk(&bytes, ByteOrder::Little, 64, (), &mut Validate);
+        }
+    }
+}
