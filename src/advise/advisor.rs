@@ -81,7 +81,8 @@ impl Advisor {
         Some((why, self.server.superuser.then_some(HINT)))
     }
 
-    fn heap(relation: &Relation) -> Result<(), AdviseError> {
+    /// Refuses what is no heap.
+    pub(super) fn heap(relation: &Relation) -> Result<(), AdviseError> {
         let hint = "Only heap tables have TOAST settings.";
         relation.why_no_heap().map_or(Ok(()), |why| Err(refused(relation, why, hint)))
     }

@@ -26,6 +26,7 @@ pub mod estimate;
 pub mod explain;
 pub mod facts;
 pub mod fetch;
+pub mod keys;
 mod on_server;
 mod plan;
 pub mod pluggable;

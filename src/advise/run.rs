@@ -6,9 +6,13 @@ use std::slice;
 
 use super::advisor::{AdviseError, Advisor};
 use super::explain::result::Explanation;
+use super::keys::gather::KeyRequest;
+use super::keys::jsonb_columns;
+use super::keys::result::KeysReport;
 use super::result::Report;
 use super::variant;
 use crate::disk::Oid;
+use crate::inspect::inspector::Access;
 use crate::server::LiveError;
 use crate::server::catalog::{self, Relation, RelationKind};
 use crate::server::locks;
@@ -32,8 +36,8 @@ pub(crate) async fn tables(
     let connections = slice::from_ref(&advisor.connection);
     let advice =
         async |relation: &Relation, columns: &[String]| advisor.relation(relation, columns).await;
-    until(interrupt, connections, all(advisor, tables, advice, advisor.why_no_pages(), output))
-        .await
+    let all = all(advisor, (tables, TOASTABLE), advice, advisor.why_no_pages(), output);
+    until(interrupt, connections, all).await
 }
 
 /// As [`tables`], but explains what today's storage costs.
@@ -50,14 +54,60 @@ pub(crate) async fn explained(
     let explanation = async |relation: &Relation, columns: &[String]| {
         advisor.explain(relation, columns).await.map(|one| vec![one])
     };
-    until(interrupt, connections, all(advisor, tables, explanation, None, output)).await
+    until(interrupt, connections, all(advisor, (tables, TOASTABLE), explanation, None, output))
+        .await
 }
+
+/// As [`tables`], but says what the keys of documents cost. At least one table is named.
+///
+/// # Errors
+/// As those of [`tables`].
+pub(crate) async fn keys(
+    advisor: &Advisor,
+    tables: &[String],
+    (request, access): (KeyRequest, Access),
+    output: &mut dyn Sink<KeysReport>,
+    interrupt: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let connections = slice::from_ref(&advisor.connection);
+    if let (Access::Auto, Some((why, hint))) = (access, advisor.why_no_pages()) {
+        output.notice(&format!("notice: using SQL functions: {why}"));
+        if hint.is_some() {
+            output.notice("HINT:  CREATE EXTENSION pageinspect; lets toastctl read pages.");
+        }
+    }
+    let keys = async |relation: &Relation, columns: &[String]| {
+        advisor.keys(relation, columns, (request, access)).await
+    };
+    until(interrupt, connections, all(advisor, (tables, DOCUMENTS), keys, None, output)).await
+}
+
+/// Which columns of relations that only a pattern or a parent means are meant.
+#[derive(Clone, Copy)]
+struct Meant {
+    /// Those of the named ones that fit; why there are none.
+    fitting: fn(&Relation, &[String]) -> Result<Vec<String>, String>,
+    what: &'static str,
+}
+
+const TOASTABLE: Meant =
+    Meant { fitting: variant::fitting_columns, what: "a column that can be toasted" };
+
+const DOCUMENTS: Meant = Meant {
+    fitting: |relation, names| {
+        let columns = jsonb_columns(&relation.display_name(), &relation.desc, names);
+        columns
+            .map(|_| names.to_vec())
+            .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
+    },
+    what: "a column of type jsonb",
+};
 
 /// What `one` makes of each table and the columns that are asked for; `by_functions`: why rows are read by SQL
 /// functions, if they are, and what would help, as the first table is told.
 async fn all<R>(
     advisor: &Advisor,
-    tables: &[String],
+    (tables, meant): (&[String], Meant),
     one: impl AsyncFn(&Relation, &[String]) -> Result<Vec<R>, AdviseError>,
     mut by_functions: Option<(&str, Option<&str>)>,
     output: &mut dyn Sink<R>,
@@ -106,7 +156,7 @@ async fn all<R>(
         let columns = match how {
             How::Named => advisor.options.columns.clone(),
             How::Matched | How::Inherited => {
-                match variant::fitting_columns(&relation, &advisor.options.columns) {
+                match (meant.fitting)(&relation, &advisor.options.columns) {
                     Ok(columns) => columns,
                     Err(_) if tables.is_empty() => continue,
                     Err(why) => {
@@ -130,11 +180,8 @@ async fn all<R>(
         found_of(advisor, &relation, one(&relation, &columns).await, output).await?;
     }
     if fitting == 0 && found.found.iter().any(|found| found.how != How::Named) {
-        let what = if advisor.options.columns.is_empty() {
-            "a column that can be toasted"
-        } else {
-            "one of these columns"
-        };
+        let what =
+            if advisor.options.columns.is_empty() { meant.what } else { "one of these columns" };
         return Err(Failed::new(Kind::Usage, format!("no table that is named has {what}")).into());
     }
     Ok(())

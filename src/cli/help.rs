@@ -88,12 +88,13 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
     Ok(text)
 }
 
-const SCHEMAS: [(&str, &str); 6] = [
+const SCHEMAS: [(&str, &str); 7] = [
     ("inspect", include_str!("../inspect/inspect.schema.json")),
     ("overview", include_str!("../inspect/overview/overview.schema.json")),
     ("advise-threshold", include_str!("../advise/advise.schema.json")),
     ("check", include_str!("../check/check.schema.json")),
     ("explain", include_str!("../advise/explain/explain.schema.json")),
+    ("keys", include_str!("../advise/keys/keys.schema.json")),
     ("retoast", include_str!("../retoast/retoast.schema.json")),
 ];
 

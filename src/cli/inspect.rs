@@ -153,6 +153,19 @@ pub struct InspectArgs {
           conflicts_with_all = ["values", "value", "check", "policy", "brief", "scan_toast", "flavor"])]
     pub explain: bool,
 
+    /// Show what each key of jsonb documents costs, of COLUMN or of all columns of that type: bytes,
+    /// where it stands, how often values repeat, and the buffers, CPU time and WAL to read and to change
+    /// it today and in a column of its own. From a sample as of advise-threshold
+    #[arg(long, value_name = "COLUMN", num_args = 0..=1, help_heading = "Output",
+          conflicts_with_all = ["values", "value", "check", "policy", "explain", "details", "brief",
+          "sort", "parts", "max_time", "precision", "scan_toast", "pageinspect", "datum", "jobs"])]
+    pub jsonb_keys: Option<Option<String>>,
+
+    /// Tell keys apart down to so many levels; the elements of an array are one
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "jsonb_keys", help_heading = "Output",
+          value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub depth: u8,
+
     /// How to print
     #[arg(long, value_enum, default_value_t, help_heading = "Output")]
     pub format: Format,

@@ -27,9 +27,11 @@ pub struct OverviewArgs {
           conflicts_with_all = NOT_OVERVIEW)]
     pub sort: Option<SortArg>,
 
-    /// Name so many columns and add the others up [default: 15; all in json, jsonl and csv]
+    /// Name so many columns, with --jsonb-keys so many keys, and add the others up [default: 15; all
+    /// in json, jsonl and csv]
     #[arg(long, value_name = "N", help_heading = "Overview of several tables",
-          value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = NOT_OVERVIEW)]
+          value_parser = clap::value_parser!(u32).range(1..),
+          conflicts_with_all = ["values", "value", "check", "policy", "scan_toast", "pageinspect", "datum"])]
     pub limit: Option<u32>,
 
     /// Tell partitions and inheritance children one by one instead of adding them up

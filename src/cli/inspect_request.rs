@@ -34,6 +34,8 @@ pub(super) enum Asked {
     Value { table: String, place: ValuePlace, options: Options },
     /// What the storage of these tables' columns costs.
     Explanation,
+    /// What the keys of these tables' documents cost.
+    Keys,
     /// Relations of a server.
     Relations { request: Request, options: Options },
 }
@@ -95,7 +97,14 @@ impl Asked {
             return Ok(Asked::Datum { bytes, order: byte_order(args) });
         }
         if let Some(path) = &args.relation_file {
-            args.check_sample()?;
+            if args.jsonb_keys.is_some() {
+                args.check_keys_format()?;
+            } else {
+                args.check_sample()?;
+                if args.overview.limit.is_some() {
+                    return Err(Failure::usage("--limit needs --jsonb-keys where a file is read"));
+                }
+            }
             return file(args, path);
         }
         if let Some(path) = &args.pageinspect {
@@ -110,6 +119,16 @@ impl Asked {
 }
 
 impl InspectArgs {
+    /// Whether keys can be printed so.
+    fn check_keys_format(&self) -> Result<(), Failure> {
+        if self.format == Format::Csv {
+            return Err(Failure::usage(
+                "--jsonb-keys is printed as a table, markdown, json or jsonl",
+            ));
+        }
+        Ok(())
+    }
+
     /// What `--sample` cannot be combined with in a full report, beyond what clap knows.
     pub(super) fn check_sample(&self) -> Result<(), Failure> {
         if self.sample.is_none() || self.overview.brief {
@@ -162,6 +181,9 @@ fn server(args: &InspectArgs) -> Result<Asked, Failure> {
     if args.explain {
         return explanation(args);
     }
+    if args.jsonb_keys.is_some() {
+        return keys(args);
+    }
     let options = Options {
         access: args.source.into(),
         scan_toast: args.scan_toast.into(),
@@ -199,6 +221,16 @@ fn explanation(args: &InspectArgs) -> Result<Asked, Failure> {
         return Err(Failure::usage("--explain is printed as a table, markdown, json or jsonl"));
     }
     Ok(Asked::Explanation)
+}
+
+fn keys(args: &InspectArgs) -> Result<Asked, Failure> {
+    if args.tables.is_empty() {
+        return Err(Failure::usage(
+            "--jsonb-keys needs a table\nHINT:  toastctl inspect TABLE --jsonb-keys [COLUMN]",
+        ));
+    }
+    args.check_keys_format()?;
+    Ok(Asked::Keys)
 }
 
 fn value_spec(args: &InspectArgs) -> Result<Option<ValueSpec>, Failure> {

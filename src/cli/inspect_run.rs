@@ -7,6 +7,7 @@ use super::exit::{Exit, Failure};
 use super::inspect::InspectArgs;
 use super::inspect_check;
 use super::inspect_explain;
+use super::inspect_keys;
 use super::inspect_output::InspectOutput;
 use super::inspect_overview::OverviewOutput;
 use super::inspect_request::{Asked, File, SavedText, ValuePlace};
@@ -35,6 +36,9 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         Asked::Saved { text, desc, .. } if args.checking.check => {
             inspect_check::saved_pages(args, text, &desc)
         }
+        Asked::File { file, .. } if args.jsonb_keys.is_some() => {
+            inspect_keys::relation_file(args, &file)
+        }
         Asked::File { file, value } => relation_file(args, &file, value.as_ref()),
         Asked::Saved { text, desc, order } => saved(args, text, &desc, order),
         Asked::Relations { options, .. } if args.checking.check => {
@@ -42,6 +46,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
             terminal::runtime(threads)?.block_on(checked(args, options))
         }
         Asked::Explanation => terminal::runtime(1)?.block_on(inspect_explain::run(args)),
+        Asked::Keys => terminal::runtime(1)?.block_on(inspect_keys::run(args)),
         Asked::Value { table, place, options } => {
             terminal::runtime(1)?.block_on(value(args, &table, &place, options))
         }

@@ -24,6 +24,7 @@ pub mod inspect;
 mod inspect_grids;
 mod inspect_largest;
 pub mod inspect_sample;
+pub mod keys;
 pub(crate) mod overview;
 pub mod retoast;
 mod retoast_compact;

@@ -126,6 +126,21 @@ impl<'a> RowReader<'a> {
         Ok(rows)
     }
 
+    /// The text of a column's values at these addresses that are not NULL, in the encoding of the database.
+    pub(crate) async fn texts(
+        &self,
+        column: usize,
+        items: &[ItemPointer],
+    ) -> Result<Vec<(ItemPointer, Vec<u8>)>, LiveError> {
+        let Some(sql) = self.probe.texts(column) else { return Ok(Vec::new()) };
+        let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+        let mut found = Vec::with_capacity(items.len());
+        for row in self.client().query_typed(&sql, &[(&items, Type::TEXT_ARRAY)]).await? {
+            found.push((address(row.try_get(0)?)?, row.try_get(1)?));
+        }
+        Ok(found)
+    }
+
     /// Whether raw sizes of a column's values are told without reading them.
     pub(crate) fn tells_raw(&self, column: usize) -> bool {
         self.probe.tells_raw(column)

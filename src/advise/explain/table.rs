@@ -301,7 +301,7 @@ impl Reading<'_> {
 
 /// Pages of the index of a TOAST relation from the root to a leaf, both included: what each search visits
 /// (`_bt_getroot` goes by the fast root).
-async fn levels(
+pub(in crate::advise) async fn levels(
     client: &Client,
     toast: &ToastRelation,
     pageinspect: &Pageinspect,

@@ -35,6 +35,14 @@ const INSPECT: Manual = Manual {
             "What a read and an UPDATE of each column cost today, and why",
             "toastctl inspect orders --explain",
         ),
+        (
+            "Which keys make the documents large, and what a small one would cost in a column of its own",
+            "toastctl inspect orders --jsonb-keys doc",
+        ),
+        (
+            "The same two levels deeper, of a backup's files",
+            "toastctl inspect --relation-file base/5/16384 --toast-file base/5/16387 --columns @columns.json --jsonb-keys --depth 3",
+        ),
         ("For a program", "toastctl inspect orders --format json"),
         ("Without a superuser's rights", "toastctl inspect orders --source functions"),
         (

@@ -79,6 +79,19 @@ impl Probe<'_> {
         ))
     }
 
+    /// Address and text of one column's values at the addresses `$1`, as bytes in the encoding of the database.
+    pub(crate) fn texts(&self, index: usize) -> Option<String> {
+        let column = self.column(index).filter(|column| !column.computed)?;
+        let value = format!("t.{}", quote_identifier(&column.attribute.name));
+        Some(format!(
+            "SELECT t.ctid::pg_catalog.text, pg_catalog.convert_to({value}::pg_catalog.text, \
+                 pg_catalog.getdatabaseencoding()) \
+             FROM ONLY {} AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
+             AND {value} IS NOT NULL",
+            self.table
+        ))
+    }
+
     /// Whether the length of the content of a column's values is told without reading it.
     pub(crate) fn tells_raw(&self, index: usize) -> bool {
         self.column(index).is_none_or(|column| {

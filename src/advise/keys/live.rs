@@ -1,0 +1,394 @@
+//! The keys of a table's documents on a server: by pages, or by SQL as any reader of the table may ask.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::chunks::Ahead;
+use super::cost::{Stored, Terms};
+use super::gather::{About, Gathering, KeyRequest};
+use super::result::KeysReport;
+use super::rows::{Document, Layout};
+use crate::advise::advisor::{AdviseError, Advisor};
+use crate::advise::asked;
+use crate::advise::explain::levels;
+use crate::advise::plan::SamplePlan;
+use crate::advise::variant::ColumnError;
+use crate::codec::Method;
+use crate::disk::desc::TupleDesc;
+use crate::disk::jsonb_of_text::jsonb;
+use crate::disk::layout::PageSize;
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
+use crate::heap::problem::{Place, Problem};
+use crate::inspect::inspector::Access;
+use crate::inspect::result::ServerReport;
+use crate::model::btree::ToastIndex;
+use crate::model::toaster::catalog::Toasters;
+use crate::model::toaster::chunks::ChunkStore;
+use crate::model::toaster::reassemble::Reassembler;
+use crate::server::LiveError;
+use crate::server::about::Pageinspect;
+use crate::server::catalog::Relation;
+use crate::server::chunks::LiveChunks;
+use crate::server::pages::PageReader;
+use crate::server::probe::Asked;
+use crate::server::sampled::{AskedRow, RowReader};
+use crate::server::{snapshot, toasters};
+
+/// Stored bytes fetched at a time, and documents; a single one may be longer.
+const FETCH_BYTES: u64 = 8 << 20;
+const FETCH_DOCUMENTS: usize = 2000;
+/// Compression is taken to save this part where the sample's size is foreseen.
+const FORESEEN_RATIO: f64 = 1.5;
+
+/// `jsonb`.
+pub(super) const JSONB: Oid = Oid(3802);
+
+/// The columns whose documents are taken apart: the named ones, or all of type `jsonb`.
+///
+/// # Errors
+/// Where a named one is not of this type, or there is none.
+pub(in crate::advise) fn jsonb_columns(
+    relation: &str,
+    desc: &TupleDesc,
+    names: &[String],
+) -> Result<Vec<usize>, ColumnError> {
+    let columns = || desc.attributes.iter().enumerate().filter(|(_, column)| !column.dropped);
+    let is_jsonb = |index: &usize| desc.attributes.get(*index).is_some_and(|c| c.type_oid == JSONB);
+    let all: Vec<usize> = columns().map(|(index, _)| index).filter(is_jsonb).collect();
+    let allowed = || {
+        let names: Vec<&str> = all
+            .iter()
+            .filter_map(|&index| desc.attributes.get(index))
+            .map(|column| column.name.as_str())
+            .collect();
+        match names[..] {
+            [] => "It has no column of type jsonb.".to_owned(),
+            _ => format!("Columns of type jsonb: {}.", names.join(", ")),
+        }
+    };
+    if names.is_empty() {
+        return match all[..] {
+            [] => Err(ColumnError::NoJsonb { relation: relation.to_owned() }),
+            _ => Ok(all),
+        };
+    }
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        let (relation, column, allowed) = (relation.to_owned(), name.clone(), allowed());
+        match columns().find(|(_, column)| column.name == *name) {
+            None => return Err(ColumnError::Unknown { column, relation, allowed }),
+            Some((index, _)) if is_jsonb(&index) => found.push(index),
+            Some((_, other)) => {
+                let type_name = other.type_name.clone();
+                return Err(ColumnError::NotJsonb { column, relation, type_name, allowed });
+            }
+        }
+    }
+    Ok(found)
+}
+
+impl Advisor {
+    /// What the keys of a relation's documents cost, column by column.
+    ///
+    /// # Errors
+    /// Where rows cannot be read, or a named column is not of type `jsonb`.
+    pub(in crate::advise) async fn keys(
+        &self,
+        relation: &Relation,
+        columns: &[String],
+        (request, access): (KeyRequest, Access),
+    ) -> Result<Vec<KeysReport>, AdviseError> {
+        let name = relation.display_name();
+        let columns = jsonb_columns(&name, &relation.desc, columns)?;
+        let pageinspect = match access {
+            Access::Functions => {
+                Advisor::heap(relation)?;
+                None
+            }
+            Access::Pageinspect => Some(self.pageinspect(relation)?),
+            Access::Auto if self.why_no_pages().is_none() => Some(self.pageinspect(relation)?),
+            Access::Auto => {
+                Advisor::heap(relation)?;
+                None
+            }
+        };
+        let reading = Reading { advisor: self, relation, columns, request };
+        let reports = match pageinspect {
+            Some(pageinspect) => reading.by_pages(pageinspect).await,
+            None => reading.by_functions().await,
+        };
+        // If this fails the connection is gone, as the next query will say.
+        let _ = snapshot::abandon(self.client()).await;
+        reports.map_err(|error| AdviseError::Live { relation: name, error })
+    }
+}
+
+/// One table.
+struct Reading<'a> {
+    advisor: &'a Advisor,
+    relation: &'a Relation,
+    /// Indexes of the columns.
+    columns: Vec<usize>,
+    request: KeyRequest,
+}
+
+impl Reading<'_> {
+    fn plan(&self, total: u32) -> SamplePlan {
+        let page = self.advisor.server.page_size.bytes() as f64;
+        let toast = self.relation.toast.as_ref().map_or(0, |toast| toast.bytes) as f64;
+        let each = page + toast / f64::from(total.max(1));
+        let options = &self.advisor.options;
+        SamplePlan::new(options.sample, options.seed, total, each * FORESEEN_RATIO)
+    }
+
+    fn gathering(&self, plan: &SamplePlan, levels: u32) -> Gathering {
+        let columns = self.columns.iter().filter_map(|&at| self.relation.desc.attributes.get(at));
+        let terms = Terms { page: self.advisor.server.page_size, levels };
+        let part = (plan.fraction, self.advisor.options.seed);
+        let columns = columns.map(|column| (column.name.clone(), column.type_name.clone()));
+        let name = self.relation.display_name();
+        Gathering::new(name, columns, self.request.depth, terms, part)
+    }
+
+    fn reports(
+        &self,
+        gathering: &Gathering,
+        source: &'static str,
+        (total_blocks, index_levels): (u32, u32),
+    ) -> Vec<KeysReport> {
+        let about = About {
+            schema_name: Some(self.relation.schema.clone()),
+            name: Some(self.relation.name.clone()),
+            oid: Some(self.relation.oid.0),
+            source,
+            total_blocks,
+            index_levels,
+        };
+        let mut reports = gathering.reports(&about, self.request);
+        for report in &mut reports {
+            report.server = Some(ServerReport::from(&self.advisor.server));
+        }
+        reports
+    }
+
+    async fn by_pages(&self, pageinspect: &Pageinspect) -> Result<Vec<KeysReport>, LiveError> {
+        let Reading { advisor, relation, .. } = *self;
+        let (client, page) = (advisor.client(), advisor.server.page_size);
+        let toasters = toasters::toasters(client, &advisor.server).await?;
+        let moment = snapshot::begin(&advisor.connection).await?;
+        let connection = Arc::clone(&advisor.connection);
+        let mut reader = PageReader::new(
+            Arc::clone(&connection),
+            pageinspect,
+            page,
+            relation.quoted(),
+            moment.snapshot,
+        )
+        .await?;
+        let levels = match &relation.toast {
+            Some(toast) => levels(client, toast, pageinspect).await?,
+            None => 0,
+        };
+        let total = reader.block_count().await?;
+        let plan = self.plan(total);
+        let mut gathering = self.gathering(&plan, levels);
+        let mut store = Ahead::new(LiveChunks::new(connection));
+        let name = relation.display_name();
+        let layout = Layout {
+            name: &name,
+            desc: &relation.desc,
+            columns: &self.columns,
+            page,
+            flavor: self.request.flavor,
+        };
+        let progress = Arc::clone(&advisor.progress);
+        progress.begin(&name, u64::from(plan.sample.chosen()));
+        let started = Instant::now();
+        let mut blocks = plan.blocks();
+        while plan.limit(&gathering.done).is_none() {
+            let mut batch: Vec<BlockNumber> = blocks.by_ref().take(plan.batch).collect();
+            if batch.is_empty() {
+                break;
+            }
+            batch.sort_unstable();
+            let pages = reader.read(&batch).await?;
+            for (block, message) in &pages.unreadable {
+                let place = Place { block: Some(*block), ..Place::of(name.as_str()) };
+                gathering.problems.add(Problem { place, message: message.clone() });
+                gathering.end_block(&vec![0; self.columns.len()]);
+            }
+            for page in pages.iter() {
+                let found = layout.documents(
+                    page,
+                    |ctid, tuple| pages.visibility(ctid, tuple),
+                    &mut gathering.problems,
+                );
+                self.block(&found, &mut store, &toasters, &mut gathering).await?;
+                gathering.done.read += page.1.len() as u64;
+                gathering.done.time = started.elapsed();
+            }
+            progress.advance(batch.len() as u64);
+        }
+        progress.end();
+        Ok(self.reports(&gathering, "pageinspect", (total, levels)))
+    }
+
+    /// Adds the documents of a block, as far as they are of the sample.
+    async fn block(
+        &self,
+        found: &[Document<'_>],
+        store: &mut Ahead<LiveChunks>,
+        toasters: &Toasters,
+        gathering: &mut Gathering,
+    ) -> Result<(), LiveError> {
+        let taken: Vec<&Document<'_>> =
+            found.iter().filter(|document| gathering.takes(document.ctid)).collect();
+        let mut taken = taken.as_slice();
+        while !taken.is_empty() {
+            let mut bytes = 0;
+            let fits = |document: &&&Document<'_>| {
+                bytes += document.pointer().map_or(0, |pointer| u64::from(pointer.stored_size()));
+                bytes <= FETCH_BYTES
+            };
+            let count = taken.iter().take(FETCH_DOCUMENTS).take_while(fits).count().max(1);
+            let (now, later) = taken.split_at(count);
+            taken = later;
+            if let Some(toast) = &self.relation.toast {
+                let pointers = now.iter().filter_map(|document| document.pointer());
+                store.read(self.advisor.client(), toast, pointers).await?;
+            }
+            for document in now {
+                add(document, store, toasters, self.advisor.server.page_size, gathering);
+            }
+        }
+        gathering.end_block(&counted(found.iter().map(|d| d.slot), self.columns.len()));
+        Ok(())
+    }
+
+    async fn by_functions(&self) -> Result<Vec<KeysReport>, LiveError> {
+        let Reading { advisor, relation, .. } = *self;
+        let page = advisor.server.page_size;
+        snapshot::begin(&advisor.connection).await?;
+        let connection = Arc::clone(&advisor.connection);
+        let reader = RowReader::new(connection, &advisor.server, relation).await?;
+        let total = reader.block_count().await?;
+        let toast = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
+        // as many chunks as the pages hold
+        let chunks = toast / page.bytes() as u64 * 4;
+        let levels = ToastIndex::of(page, chunks).levels;
+        let plan = self.plan(total);
+        let mut gathering = self.gathering(&plan, levels);
+        let progress = Arc::clone(&advisor.progress);
+        progress.begin(&relation.display_name(), u64::from(plan.sample.chosen()));
+        let started = Instant::now();
+        let mut blocks = plan.blocks();
+        while plan.limit(&gathering.done).is_none() {
+            let mut batch: Vec<BlockNumber> = blocks.by_ref().take(plan.batch).collect();
+            if batch.is_empty() {
+                break;
+            }
+            batch.sort_unstable();
+            for items in reader.addresses(&batch).await? {
+                self.rows(&items, &reader, &mut gathering).await?;
+                gathering.done.time = started.elapsed();
+            }
+            progress.advance(batch.len() as u64);
+        }
+        progress.end();
+        Ok(self.reports(&gathering, "functions", (total, levels)))
+    }
+
+    /// Adds the documents of a block's rows. Which rows have one is asked of all, so that all are counted.
+    async fn rows(
+        &self,
+        items: &[ItemPointer],
+        reader: &RowReader<'_>,
+        gathering: &mut Gathering,
+    ) -> Result<(), LiveError> {
+        let desc = &self.relation.desc;
+        let table = self.relation.table(Method::Pglz, self.advisor.server.page_size);
+        let rows = reader.rows(items, Asked::Sizes).await?;
+        let mut there = Vec::new();
+        for (slot, &column) in self.columns.iter().enumerate() {
+            let size = |row: &AskedRow| row.values.get(column).and_then(|value| value.stored_size);
+            let found = rows.iter().filter_map(|row| Some((row.ctid, size(row)?)));
+            let found: Vec<(ItemPointer, u64)> = found.collect();
+            there.extend(found.iter().map(|_| slot));
+            let taken: Vec<_> =
+                found.into_iter().filter(|&(ctid, _)| gathering.takes(ctid)).collect();
+            let mut taken = taken.as_slice();
+            while !taken.is_empty() {
+                let mut bytes = 0;
+                let fits = |(_, size): &&(ItemPointer, u64)| {
+                    bytes += size;
+                    bytes <= FETCH_BYTES / 4
+                };
+                let count = taken.iter().take(FETCH_DOCUMENTS).take_while(fits).count().max(1);
+                let (now, later) = taken.split_at(count);
+                taken = later;
+                let wanted: Vec<ItemPointer> = now.iter().map(|&(ctid, _)| ctid).collect();
+                // the documents are read in any case, so that their forms can be certain
+                let forms = Asked::Exactly { weighed: &[], whole: false };
+                let rows = reader.rows(&wanted, forms).await?;
+                let rows: HashMap<ItemPointer, &AskedRow> =
+                    rows.iter().map(|row| (row.ctid, row)).collect();
+                for (ctid, text) in reader.texts(column, &wanted).await? {
+                    gathering.done.read += text.len() as u64;
+                    let Some(&row) = rows.get(&ctid) else { continue };
+                    let Some(&value) = row.values.get(column) else { continue };
+                    match jsonb(&text) {
+                        Ok(content) => {
+                            let tuple = asked::row(row, desc, &table).facts.tuple_length;
+                            let raw = content.len() as u64;
+                            let stored = Stored { value, raw, tuple, visits: None };
+                            gathering.document(slot, ctid, (&content, ByteOrder::Little), &stored);
+                        }
+                        Err(error) => gathering.problem(slot, ctid, error.to_string()),
+                    }
+                }
+            }
+        }
+        gathering.end_block(&counted(there.into_iter(), self.columns.len()));
+        Ok(())
+    }
+}
+
+/// How many there are of each of so many slots.
+pub(super) fn counted(slots: impl Iterator<Item = usize>, columns: usize) -> Vec<u64> {
+    let mut counts = vec![0; columns];
+    for slot in slots {
+        if let Some(count) = counts.get_mut(slot) {
+            *count += 1;
+        }
+    }
+    counts
+}
+
+/// Adds a document, put together.
+pub(super) fn add<S: ChunkStore>(
+    document: &Document<'_>,
+    store: &mut Ahead<S>,
+    toasters: &Toasters,
+    page: PageSize,
+    gathering: &mut Gathering,
+) {
+    let Document { ctid, slot, stored, tuple, order, .. } = *document;
+    let mut reassembler = Reassembler { store, toasters, page, order };
+    let made = reassembler.value(&document.datum);
+    let visits = reassembler.store.visits();
+    let content = match &made {
+        Ok(logical) => {
+            logical.content().map_err(|error| format!("{error}; its keys are not counted"))
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    match content {
+        Ok(content) => {
+            gathering.done.read += stored.stored_size.unwrap_or(0);
+            let stored = Stored { value: stored, raw: content.len() as u64, tuple, visits };
+            gathering.document(slot, ctid, (content, order), &stored);
+        }
+        Err(message) => gathering.problem(slot, ctid, message),
+    }
+}

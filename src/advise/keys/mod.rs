@@ -1,0 +1,21 @@
+//! `inspect --jsonb-keys`: what each key of a column's `jsonb` documents costs, in the terms of `advise-threshold`.
+//!
+//! * `tree`: the paths of the documents in bounded memory; `node`, `sketch`: what is added up for one.
+//! * `cost`: what a document costs now, and a key in a column of its own.
+//! * `figures`: the whole table's figures; [`result`]: the report's type.
+//! * [`gather`]: documents added up, whatever their source; `rows`: those of a page; `chunks`: those out of line.
+//! * `live`: a table of a server, by pages or by SQL; [`files`]: a relation file.
+
+mod chunks;
+mod cost;
+mod figures;
+pub mod files;
+pub mod gather;
+mod live;
+mod node;
+pub mod result;
+mod rows;
+mod sketch;
+mod tree;
+
+pub(in crate::advise) use live::jsonb_columns;

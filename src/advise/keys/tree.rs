@@ -1,0 +1,356 @@
+//! The paths of a column's documents, in bounded memory (pure). Where there are more than can be kept, those with
+//! the least bytes give way (lossy counting): what they had is still counted, as that of others.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::cost::{Stored, Terms};
+use super::node::{Amounts, Figures, Of, Range, Sums, THOUSAND};
+use super::sketch::Different;
+use crate::disk::ByteOrder;
+use crate::disk::jsonb::JsonbError;
+use crate::disk::jsonb_parts::{Part, Step, Validate, Visit, walk};
+
+/// Paths that are kept; half of them give way at a time.
+pub(super) const MOST_PATHS: usize = 10_000;
+/// Keys with longer texts are counted as others.
+const LONGEST_KEY: usize = 1024;
+
+/// The document itself.
+pub(super) const DOCUMENT: usize = 0;
+
+/// How a path goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum OwnStep {
+    Key(Box<[u8]>),
+    Element,
+    Scalar,
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: usize,
+    /// `None` of the document itself, and of a place that is free.
+    step: Option<OwnStep>,
+    keys: HashMap<Box<[u8]>, usize>,
+    /// Where elements, or the scalar, are counted.
+    other: Option<usize>,
+    figures: Figures,
+    /// The last document that has it.
+    seen: u64,
+    /// The last block.
+    touched: u64,
+}
+
+impl Node {
+    fn new(parent: usize, step: Option<OwnStep>) -> Node {
+        Node {
+            parent,
+            step,
+            keys: HashMap::new(),
+            other: None,
+            figures: Figures::default(),
+            seen: 0,
+            touched: 0,
+        }
+    }
+
+    fn is_leaf(&self) -> bool {
+        self.keys.is_empty() && self.other.is_none()
+    }
+}
+
+/// What the documents of a sample add up to.
+#[derive(Debug)]
+pub(super) struct Tree {
+    depth: u8,
+    terms: Terms,
+    nodes: Vec<Node>,
+    free: Vec<usize>,
+    most: usize,
+    /// Nodes with something in the present block.
+    touched: Vec<usize>,
+    documents: u64,
+    blocks: u64,
+    /// What belongs to the documents' own containers.
+    container: Figures,
+    /// What is not kept of any path.
+    lost: Amounts,
+    /// At most so many bytes of a path that is kept are among the others.
+    missed: u64,
+    /// All paths that were ever kept.
+    different: Different<1024>,
+}
+
+impl Tree {
+    /// No documents yet; paths of up to `depth` steps.
+    pub(super) fn new(depth: u8, terms: Terms) -> Tree {
+        Tree::of_at_most(depth, terms, MOST_PATHS)
+    }
+
+    fn of_at_most(depth: u8, terms: Terms, most: usize) -> Tree {
+        Tree {
+            depth,
+            terms,
+            nodes: vec![Node::new(DOCUMENT, None)],
+            free: Vec::new(),
+            most,
+            touched: Vec::new(),
+            documents: 0,
+            blocks: 0,
+            container: Figures::default(),
+            lost: Amounts::default(),
+            missed: 0,
+            different: Different::default(),
+        }
+    }
+
+    /// Adds a document of the present block. A damaged one adds nothing.
+    ///
+    /// # Errors
+    /// Where it is damaged.
+    pub(super) fn document(
+        &mut self,
+        content: &[u8],
+        order: ByteOrder,
+        stored: &Stored,
+    ) -> Result<(), JsonbError> {
+        let own = walk(content, order, self.depth, (), &mut Validate)?;
+        self.documents += 1;
+        let now = stored.now(&self.terms);
+        let in_stored = stored.bytes() as f64 * THOUSAND / content.len().max(1) as f64;
+        let mut adding = Adding { in_stored, stored, now: Amounts::default(), tree: self };
+        adding.now.add_now(&now);
+        let mut whole = adding.now;
+        walk(content, order, adding.tree.depth, DOCUMENT, &mut adding)?;
+        whole.add(Of::Documents, 1);
+        whole.add(Of::Values, 1);
+        whole.add(Of::Bytes, content.len() as u64);
+        whole.add(Of::Stored, (in_stored * content.len() as f64) as u64);
+        if let Some(document) = self.nodes.get_mut(DOCUMENT) {
+            document.figures.block.merge(&whole);
+        }
+        self.container.block.add(Of::Documents, 1);
+        self.container.block.add(Of::Bytes, own);
+        self.container.block.add(Of::Stored, (in_stored * own as f64) as u64);
+        Ok(())
+    }
+
+    /// Ends a block, also one without documents.
+    pub(super) fn end_block(&mut self) {
+        self.blocks += 1;
+        let all = self.nodes.get(DOCUMENT).map(|node| node.figures.block).unwrap_or_default();
+        self.container.end_block(&all);
+        for id in std::mem::take(&mut self.touched) {
+            if let Some(node) = self.nodes.get_mut(id) {
+                node.figures.end_block(&all);
+            }
+        }
+        if let Some(document) = self.nodes.get_mut(DOCUMENT) {
+            document.figures.end_block(&all);
+        }
+    }
+
+    /// The documents as a whole.
+    pub(super) fn whole(&self) -> Option<&Figures> {
+        self.nodes.get(DOCUMENT).map(|node| &node.figures)
+    }
+
+    /// The sums of whole documents.
+    pub(super) fn all(&self) -> Sums {
+        self.whole().map(|figures| figures.sums).unwrap_or_default()
+    }
+
+    /// What belongs to the documents' own containers.
+    pub(super) fn container(&self) -> &Figures {
+        &self.container
+    }
+
+    /// What is not kept of any path, and how many bytes of one that is kept can be among it.
+    pub(super) fn lost(&self) -> (Amounts, u64) {
+        (self.lost, self.missed)
+    }
+
+    /// How many different paths there are.
+    pub(super) fn different(&self) -> (u64, bool) {
+        (self.different.estimate(), self.different.is_exact())
+    }
+
+    /// The paths that are kept, with their nodes' numbers.
+    pub(super) fn paths(&self) -> impl Iterator<Item = (usize, &Figures)> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.filter(|(_, node)| node.step.is_some()).map(|(id, node)| (id, &node.figures))
+    }
+
+    /// The steps that lead to a node.
+    pub(super) fn steps(&self, mut id: usize) -> Vec<&OwnStep> {
+        let mut steps = Vec::new();
+        while let Some((node, step)) = self.nodes.get(id).and_then(|n| Some((n, n.step.as_ref()?)))
+        {
+            steps.push(step);
+            id = node.parent;
+        }
+        steps.reverse();
+        steps
+    }
+
+    /// The node of a step below another; `None` if it is not kept.
+    fn below(&mut self, inside: usize, step: Step<'_>) -> Option<usize> {
+        let node = self.nodes.get(inside)?;
+        let found = match step {
+            Step::Key(key) => node.keys.get(key).copied(),
+            Step::Element | Step::Scalar => node.other,
+        };
+        if found.is_some() {
+            return found;
+        }
+        let own = match step {
+            Step::Key(key) if key.len() > LONGEST_KEY => return None,
+            Step::Key(key) => OwnStep::Key(key.into()),
+            Step::Element => OwnStep::Element,
+            Step::Scalar => OwnStep::Scalar,
+        };
+        let mut hasher = DefaultHasher::new();
+        self.steps(inside).hash(&mut hasher);
+        own.hash(&mut hasher);
+        self.different.add(hasher.finish());
+        if self.free.is_empty() && self.nodes.len() > self.most {
+            self.make_room(inside);
+        }
+        let node = Node::new(inside, Some(own));
+        let id = match self.free.pop() {
+            Some(id) => {
+                *self.nodes.get_mut(id)? = node;
+                id
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() - 1
+            }
+        };
+        let parent = self.nodes.get_mut(inside)?;
+        match step {
+            Step::Key(key) => {
+                parent.keys.insert(key.into(), id);
+            }
+            Step::Element | Step::Scalar => parent.other = Some(id),
+        }
+        Some(id)
+    }
+
+    /// Counts what a path has that is no longer kept; what went on below it was counted before.
+    fn lose(&mut self, figures: &Figures) {
+        let mut all = figures.total;
+        all.merge(&figures.block);
+        let bytes = all.get(Of::Bytes);
+        let own = bytes.saturating_sub(figures.below);
+        let stored = all.get(Of::Stored) as f64 * own as f64 / bytes.max(1) as f64;
+        self.lost.add(Of::Values, all.get(Of::Values));
+        self.lost.add(Of::Bytes, own);
+        self.lost.add(Of::Stored, stored as u64);
+    }
+
+    /// Takes the half with the least bytes away, of the paths that nothing goes on from; not the one that is being
+    /// walked.
+    fn make_room(&mut self, walked: usize) {
+        let bytes = |node: &Node| {
+            node.figures.total.get(Of::Bytes).saturating_add(node.figures.block.get(Of::Bytes))
+        };
+        let leaf = |(id, node): &(usize, &Node)| {
+            *id != DOCUMENT && *id != walked && node.step.is_some() && node.is_leaf()
+        };
+        let mut leaves: Vec<(u64, usize)> = self
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(leaf)
+            .map(|(id, node)| (bytes(node), id))
+            .collect();
+        leaves.sort_unstable();
+        leaves.truncate(leaves.len().div_ceil(2));
+        self.missed = self.missed.saturating_add(leaves.last().map_or(0, |&(bytes, _)| bytes));
+        for (_, id) in leaves {
+            let Some(node) = self.nodes.get_mut(id) else { continue };
+            let node = std::mem::replace(node, Node::new(DOCUMENT, None));
+            self.lose(&node.figures);
+            if let Some(parent) = self.nodes.get_mut(node.parent) {
+                match node.step {
+                    Some(OwnStep::Key(key)) => {
+                        parent.keys.remove(&key);
+                    }
+                    _ => parent.other = None,
+                }
+            }
+            self.free.push(id);
+        }
+        let nodes = &self.nodes;
+        self.touched.retain(|&id| nodes.get(id).is_some_and(|node| node.step.is_some()));
+    }
+}
+
+/// A document being added.
+struct Adding<'t, 'd> {
+    tree: &'t mut Tree,
+    stored: &'d Stored,
+    /// What the whole document costs.
+    now: Amounts,
+    /// Thousandths of a stored byte for each raw one.
+    in_stored: f64,
+}
+
+impl Visit for Adding<'_, '_> {
+    type At = usize;
+
+    fn part(&mut self, inside: usize, part: &Part<'_>) -> Option<usize> {
+        let Adding { tree, stored, now, in_stored } = self;
+        let (document, block, terms) = (tree.documents, tree.blocks + 1, tree.terms);
+        let in_stored = (*in_stored * part.bytes as f64) as u64;
+        let Some(id) = tree.below(inside, part.step) else {
+            // what is not kept below another path is that path's own
+            if inside == DOCUMENT {
+                tree.lost.add(Of::Values, 1);
+                tree.lost.add(Of::Bytes, part.bytes);
+                tree.lost.add(Of::Stored, in_stored);
+            }
+            return None;
+        };
+        if inside != DOCUMENT {
+            tree.nodes.get_mut(inside)?.figures.below += part.bytes;
+        }
+        let node = tree.nodes.get_mut(id)?;
+        if node.touched != block {
+            node.touched = block;
+            tree.touched.push(id);
+        }
+        let in_array = matches!(part.step, Step::Element);
+        let first = node.seen != document;
+        node.seen = document;
+        let figures = &mut node.figures;
+        let amounts = &mut figures.block;
+        amounts.add(Of::Values, 1);
+        amounts.add(Of::Bytes, part.bytes);
+        amounts.add(Of::Extracted, part.extracted() + 4);
+        amounts.add(Of::Stored, in_stored);
+        if first {
+            amounts.add(Of::Documents, 1);
+            amounts.merge(now);
+        }
+        if first && !in_array {
+            amounts.add_extracted(&stored.extracted(part, &terms));
+        }
+        if let Some(count) = figures.kinds.get_mut(part.kind as usize) {
+            *count += 1;
+        }
+        figures.sizes.add(part.bytes);
+        let mut hasher = DefaultHasher::new();
+        (part.kind, part.value).hash(&mut hasher);
+        figures.different.add(hasher.finish());
+        let byte = part.byte as u64;
+        figures.offsets = Range::with(figures.offsets, byte);
+        figures.offset_sum += u128::from(byte);
+        if let Some(chunk) = stored.chunk(byte, terms.page) {
+            figures.chunks = Range::with(figures.chunks, u64::from(chunk));
+        }
+        Some(id)
+    }
+}

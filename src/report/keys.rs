@@ -1,0 +1,290 @@
+//! The report of `inspect --jsonb-keys`: what keys are, their parts of the documents as bars, and what they cost.
+
+use std::io::{self, Write};
+
+use unicode_width::UnicodeWidthStr;
+
+use super::format::{Format, json};
+use super::table::{Grid, Head, Style, printable, wrapped};
+use super::units::{counted, nanoseconds, percent, size};
+use crate::advise::keys::result::{Key, KeysReport};
+use crate::inspect::intervals::{RatioEstimate, WholeEstimate};
+
+/// The longest bar, and the longest path before one.
+const BAR: usize = 40;
+const NAME: usize = 24;
+
+/// Writes reports as they come. JSON is held back until the end: one is a document of its own, several are an array.
+pub struct Writer<W: Write> {
+    out: W,
+    format: Format,
+    /// The terminal's.
+    width: Option<usize>,
+    written: u64,
+    held: Vec<KeysReport>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Nothing is written before the first one. CSV has no place for it and is refused beforehand.
+    pub fn new(out: W, format: Format, width: Option<usize>) -> Writer<W> {
+        Writer { out, format, width, written: 0, held: Vec::new() }
+    }
+
+    /// Writes one, so that whoever reads has it at once.
+    pub fn report(&mut self, report: KeysReport) -> io::Result<()> {
+        self.written += 1;
+        let style = match self.format {
+            Format::Json => {
+                self.held.push(report);
+                return Ok(());
+            }
+            Format::Jsonl => {
+                serde_json::to_writer(&mut self.out, &report)?;
+                writeln!(self.out)?;
+                return self.out.flush();
+            }
+            Format::Markdown => Style::Markdown,
+            Format::Table | Format::Csv => Style::Terminal(self.width),
+        };
+        if self.written > 1 {
+            writeln!(self.out)?;
+        }
+        one(&report, style, &mut self.out)?;
+        self.out.flush()
+    }
+
+    /// Ends the document; must be called once.
+    pub fn finish(mut self) -> io::Result<()> {
+        if self.format == Format::Json {
+            match &self.held[..] {
+                [report] => json(report, &mut self.out)?,
+                reports => json(&reports, &mut self.out)?,
+            }
+        }
+        self.out.flush()
+    }
+}
+
+fn one(report: &KeysReport, style: Style, out: &mut impl Write) -> io::Result<()> {
+    let markdown = style == Style::Markdown;
+    let (title, fence) = if markdown { ("## ", "```\n") } else { ("", "") };
+    let width = style.width();
+    writeln!(out, "{}", wrapped(&format!("{title}{}", head(report)), width, 2))?;
+    if report.sample.documents > 0 {
+        if report.map {
+            writeln!(out, "{}", wrapped(&map(report), width, 2))?;
+        }
+        writeln!(out, "\n{}", contents(report, style))?;
+        write!(out, "{fence}{}{fence}", bars(report))?;
+        writeln!(out, "\n{}", costs(report, style))?;
+        writeln!(out, "{}", wrapped(NOTE, width, 0))?;
+    }
+    if report.problem_count > 0 {
+        writeln!(out, "\n{}:", counted(report.problem_count, "problem"))?;
+        for problem in report.problems.iter().take(10) {
+            writeln!(out, "  {}", printable(problem))?;
+        }
+    }
+    Ok(())
+}
+
+const NOTE: &str = "Bytes are those of the raw documents, with key text, entries and alignment; stored bytes are in \
+                    proportion. Buffers and CPU time are what storage adds to the read of a row; WAL is that of an \
+                    UPDATE of one value, without full-page images and the table's own indexes. Apart: in a column of \
+                    its own, as jsonb.";
+
+fn head(report: &KeysReport) -> String {
+    let sample = &report.sample;
+    let looked = if sample.complete {
+        String::new()
+    } else {
+        format!(
+            "; sample of {} in {} of {}",
+            counted(sample.documents, "document"),
+            sample.blocks,
+            counted(sample.total_blocks, "block")
+        )
+    };
+    format!(
+        "{}, column {} ({}): {}, {} raw, {} stored{looked}",
+        printable(&report.relation),
+        printable(&report.column),
+        report.type_name,
+        several(&report.documents, "document"),
+        bytes(&report.raw_bytes),
+        bytes(&report.stored_bytes)
+    )
+}
+
+fn map(report: &KeysReport) -> String {
+    let about = if report.different_paths.exact { "" } else { "about " };
+    let mut text = format!(
+        "The documents are maps rather than records: {about}{} different keys in the sample.",
+        report.different_paths.estimate
+    );
+    if report.uncounted_bytes > 0 {
+        text.push_str(&format!(
+            " Not all could be kept: up to {} of a key named here are among the others.",
+            size(report.uncounted_bytes)
+        ));
+    }
+    text
+}
+
+/// What the keys are, one a line.
+fn contents(report: &KeysReport, style: Style) -> String {
+    let mut grid = Grid::new(&[
+        Head::text("Key", 0),
+        Head::text("Type", 0),
+        Head::number("Present", 0),
+        Head::number("Mean", 0),
+        Head::number("P95", 2),
+        Head::number("Stored", 1),
+        Head::number("Offset", 4),
+        Head::number("Distinct", 3),
+    ]);
+    for key in &report.keys {
+        let about = if key.distinct.exact { "" } else { "~" };
+        grid.row(vec![
+            indented(key),
+            types(key),
+            present(key),
+            plain(key.bytes.mean.estimate),
+            key.bytes.p95.to_string(),
+            size(key.stored_bytes.estimate),
+            key.offset.mean.to_string(),
+            format!("{about}{}", key.distinct.estimate),
+        ]);
+    }
+    let empty = String::new;
+    if let Some(others) = &report.others {
+        let stored = size(others.stored_bytes);
+        let name = format!("({})", counted(others.paths, "other"));
+        grid.row(vec![name, empty(), empty(), empty(), empty(), stored, empty(), empty()]);
+    }
+    let documents = report.documents.estimate.max(1) as f64;
+    let mean = plain(report.container.bytes.estimate as f64 / documents);
+    let stored = size(report.container.stored_bytes.estimate);
+    let (name, all) = ("(container)".into(), percent(1.0));
+    grid.row(vec![name, empty(), all, mean, empty(), stored, empty(), empty()]);
+    grid.draw(style).text
+}
+
+/// What reading and changing them costs.
+fn costs(report: &KeysReport, style: Style) -> String {
+    let mut grid = Grid::new(&[
+        Head::text("Key", 0),
+        Head::number("Chunk", 1),
+        Head::number("Buffers", 0),
+        Head::number("apart", 0),
+        Head::number("CPU", 2),
+        Head::number("apart", 3),
+        Head::number("WAL", 0),
+        Head::number("apart", 0),
+    ]);
+    for key in &report.keys {
+        let chunk = key.first_chunk.map_or(String::new(), |chunks| match chunks.min {
+            min if min == chunks.max => min.to_string(),
+            min => format!("{min}-{}", chunks.max),
+        });
+        let optional = |ratio: &Option<RatioEstimate>, show: fn(f64) -> String| {
+            ratio.as_ref().map_or(String::new(), |ratio| show(ratio.estimate))
+        };
+        grid.row(vec![
+            indented(key),
+            chunk,
+            plain(key.buffers_now.estimate),
+            optional(&key.buffers_extracted, plain),
+            nanoseconds(key.cpu_now_ns.estimate),
+            optional(&key.cpu_extracted_ns, nanoseconds),
+            size(key.wal_now.estimate.round() as u64),
+            optional(&key.wal_extracted, |wal| size(wal.round() as u64)),
+        ]);
+    }
+    if grid.is_empty() { String::new() } else { grid.draw(style).text }
+}
+
+/// The keys' parts of the raw documents.
+fn bars(report: &KeysReport) -> String {
+    let mut lines: Vec<(String, f64, String)> = Vec::new();
+    for key in &report.keys {
+        let half = (key.share.high - key.share.low) / 2.0;
+        let within = if half >= 5e-4 { format!(" ±{:.1}", half * 100.0) } else { String::new() };
+        lines.push((indented(key), key.share.estimate, within));
+    }
+    if let Some(others) = &report.others {
+        lines.push((format!("({})", counted(others.paths, "other")), others.share, String::new()));
+    }
+    lines.push(("(container)".into(), report.container.share.estimate, String::new()));
+    let shown: Vec<String> = lines.iter().map(|(name, _, _)| cut(&printable(name))).collect();
+    let room = shown.iter().map(|name| name.width()).max().unwrap_or_default();
+    let most = lines.iter().map(|(_, share, _)| *share).fold(0.0, f64::max);
+    let mut text = String::from("Share of the raw bytes:\n\n");
+    for ((_, share, within), name) in lines.iter().zip(&shown) {
+        let length = if most > 0.0 { (share / most * BAR as f64).ceil() as usize } else { 0 };
+        let pad = " ".repeat(room - name.width());
+        let figure = format!("{:.1}{within} %", share * 100.0);
+        let line = format!("  {name}{pad}  {figure:>11}  {}", "#".repeat(length.min(BAR)));
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// The path, with deeper ones moved to the right.
+fn indented(key: &Key) -> String {
+    format!("{}{}", " ".repeat(key.depth.saturating_sub(1)), key.path)
+}
+
+fn cut(name: &str) -> String {
+    let mut shown = String::new();
+    for c in name.chars() {
+        if shown.width() + 1 >= NAME {
+            shown.push('…');
+            break;
+        }
+        shown.push(c);
+    }
+    shown
+}
+
+/// The types of at least a twentieth of the values, the commonest first.
+fn types(key: &Key) -> String {
+    let all: u64 = key.types.values().sum();
+    let mut types: Vec<(&str, u64)> = key
+        .types
+        .iter()
+        .map(|(&name, &count)| (name, count))
+        .filter(|(_, n)| n * 20 >= all)
+        .collect();
+    types.sort_by_key(|&(name, count)| (std::cmp::Reverse(count), name));
+    let names: Vec<&str> = types.iter().map(|&(name, _)| name).collect();
+    names.join("/")
+}
+
+/// The part of the documents that has the key; of what is in an array the values of each.
+fn present(key: &Key) -> String {
+    percent(key.presence.estimate)
+}
+
+fn plain(value: f64) -> String {
+    if value.fract() == 0.0 || value >= 1000.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.1}")
+    }
+}
+
+fn within(estimate: &WholeEstimate, show: fn(u64) -> String) -> String {
+    let half = estimate.high.saturating_sub(estimate.low) / 2;
+    if half * 1000 > estimate.estimate { format!(" ±{}", show(half)) } else { String::new() }
+}
+
+fn several(estimate: &WholeEstimate, noun: &str) -> String {
+    let ending = if estimate.estimate == 1 { "" } else { "s" };
+    format!("{}{} {noun}{ending}", estimate.estimate, within(estimate, |half| half.to_string()))
+}
+
+fn bytes(estimate: &WholeEstimate) -> String {
+    format!("{}{}", size(estimate.estimate), within(estimate, size))
+}

@@ -1,0 +1,349 @@
+//! `inspect --jsonb-keys` against what the server counts: `pg_column_size` of each value, EXPLAIN (ANALYZE, BUFFERS),
+//! and the WAL that updates write.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::command::{Run, run, toastctl};
+use crate::server::{self, Database, Options, Server};
+
+fn keys_with(conninfo: &str, arguments: &[&str]) -> Run {
+    let mut command = toastctl();
+    command.args(["inspect", "-d", conninfo, "--sample", "100%"]);
+    run(command.args(arguments))
+}
+
+fn validated(text: &str) -> Value {
+    let document: Value = serde_json::from_str(text).unwrap();
+    let schema = toastctl::advise::keys::result::JSON_SCHEMA;
+    let schema: Value = serde_json::from_str(schema).unwrap();
+    let errors: Vec<String> = jsonschema::validator_for(&schema)
+        .unwrap()
+        .iter_errors(&document)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{errors:?}: {text}");
+    document
+}
+
+fn keys(database: &Database<'_>, table: &str, arguments: &[&str]) -> Value {
+    let arguments = [&[table, "--format", "json", "--jsonb-keys"], arguments].concat();
+    validated(&keys_with(&database.conninfo(), &arguments).ok())
+}
+
+fn estimate(figure: &Value) -> f64 {
+    figure["estimate"].as_f64().unwrap_or_else(|| panic!("no figure: {figure}"))
+}
+
+fn key<'d>(document: &'d Value, path: &str) -> &'d Value {
+    let keys = document["keys"].as_array().unwrap();
+    keys.iter().find(|key| key["path"] == path).unwrap_or_else(|| panic!("no {path}: {document:#}"))
+}
+
+/// What the parts of the documents sum to.
+fn counted(document: &Value) -> f64 {
+    let keys = document["keys"].as_array().unwrap();
+    let own: f64 = keys.iter().map(|key| estimate(&key["own_bytes"])).sum();
+    let others = document["others"]["bytes"].as_f64().unwrap_or(0.0);
+    own + others + estimate(&document["container"]["bytes"])
+}
+
+/// Buffers that EXPLAIN counts for a query, once the session knows the relations.
+fn buffers(database: &Database<'_>, query: &str) -> f64 {
+    let plan = database.psql(&format!(
+        "SET max_parallel_workers_per_gather = 0; SET jit = off;
+         {query} \\g /dev/null
+         EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}"
+    ));
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let number = |name: &str| plan[0]["Plan"][name].as_f64().unwrap();
+    number("Shared Hit Blocks") + number("Shared Read Blocks")
+}
+
+/// Bytes of WAL that a statement writes.
+fn wal(database: &Database<'_>, statement: &str) -> f64 {
+    let told = database.psql(&format!(
+        "SELECT pg_current_wal_insert_lsn() AS before \\gset
+         {statement};
+         SELECT pg_current_wal_insert_lsn() - :'before'::pg_lsn"
+    ));
+    told.parse().unwrap()
+}
+
+const SHAPES: &str = r#"
+    CREATE TABLE film (id int, js jsonb);
+    INSERT INTO film SELECT i, jsonb_build_object('id', i, 'title', 'Ä film ' || i, 'year', 1900 + i % 100,
+        'ratings', jsonb_build_object('avg', i / 7.0, 'votes', i * 1000), 'adult', i % 2 = 0, 'end', NULL,
+        'cast', (SELECT jsonb_agg(jsonb_build_object('name', md5(k::text), 'as', jsonb_build_array('x', k)))
+            FROM generate_series(1, i * 3) AS k)) FROM generate_series(1, 60) AS i;
+    CREATE TABLE small (js jsonb);
+    INSERT INTO small SELECT (SELECT jsonb_object_agg('key' || k, k * i) FROM generate_series(1, 1000) AS k)
+        FROM generate_series(1, 3) AS i;
+    CREATE TABLE huge (js jsonb);
+    INSERT INTO huge SELECT jsonb_build_object('n', i, 'a', (SELECT jsonb_agg(k * 1.5)
+        FROM generate_series(1, 5000) AS k)) FROM generate_series(1, 3) AS i;
+    CREATE TABLE nested (js jsonb);
+    INSERT INTO nested SELECT format('{"a": {"b": {"c": {"d": {"e": {"f": [1, {"g": %s}]}}}}}}', i)::jsonb
+        FROM generate_series(1, 20) AS i;
+    CREATE TABLE map (js jsonb);
+    INSERT INTO map SELECT (SELECT jsonb_object_agg(md5(k::text), k) FROM generate_series(1, 20000) AS k);
+    CREATE TABLE unicode (js jsonb);
+    INSERT INTO unicode VALUES ('{"数": 1e10, "zahl": -0.000001, "b c": 123456789012345678901234567890.5,
+        "s": "\u0001\t\"\\é😀", "": [], "o": {}, "z": 0, "t": 1.50}'), ('[1, "two", [3]]'), ('"scalar"'), ('17'),
+        ('null'), (NULL), ('{}'), ('1e-70'), ('-1e300');
+"#;
+
+#[test]
+fn bytes_of_keys_are_those_of_the_server_from_every_source() {
+    let database = server::shared().create_database("keys");
+    let role = format!("reader_{}", database.name());
+    database.psql(&format!(
+        "CREATE EXTENSION pageinspect; {SHAPES}
+         CREATE ROLE {role} LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}; CHECKPOINT"
+    ));
+    let owner = format!("{} user={role}", database.conninfo());
+    for table in ["film", "small", "huge", "nested", "map", "unicode"] {
+        let deep = keys(&database, table, &["--depth", "7"]);
+        let raw: f64 = database
+            .psql(&format!(
+                "SELECT sum(pg_column_size(js::text::jsonb) - 4) FROM {table} WHERE js IS NOT NULL"
+            ))
+            .parse()
+            .unwrap();
+        assert_eq!(estimate(&deep["raw_bytes"]), raw, "{table}");
+        assert_eq!(counted(&deep), raw, "{table}");
+        assert_eq!(deep["map"], table == "map", "{table}");
+        assert_eq!(deep["sample"]["complete"], true);
+        if table != "map" {
+            let told = database.psql(&format!(
+                "SELECT json_object_agg(key, ARRAY[count, bytes]) FROM (SELECT key, count(*), \
+                 sum(pg_column_size(js -> key)) AS bytes FROM {table}, jsonb_object_keys(js) AS key \
+                 WHERE jsonb_typeof(js) = 'object' GROUP BY key) AS k"
+            ));
+            let told: Value = serde_json::from_str(&told).unwrap();
+            for (name, figures) in told.as_object().unwrap() {
+                let plain = name.chars().all(char::is_alphanumeric) && !name.is_empty();
+                let path = if plain { name.clone() } else { format!("\"{name}\"") };
+                let key = key(&deep, &path);
+                let values = estimate(&key["values"]);
+                let bytes = (estimate(&key["extracted_bytes"]) * values).round();
+                assert_eq!(
+                    [values, bytes],
+                    [&figures[0], &figures[1]].map(|f| f.as_f64().unwrap())
+                );
+            }
+        }
+        // as a reader without pages, and from the files
+        let mut told = validated(
+            &keys_with(&owner, &[table, "--jsonb-keys", "js", "--depth", "7", "--format", "json"])
+                .ok(),
+        );
+        assert_eq!(told["source"], "functions");
+        let files = database.psql(&format!(
+            "SELECT pg_relation_filepath(oid) || ' ' || pg_relation_filepath(reltoastrelid) \
+             FROM pg_class WHERE oid = '{table}'::regclass"
+        ));
+        let (heap, toast) = files.split_once(' ').unwrap();
+        let data = database.server().data_dir();
+        let columns = if table == "film" { "id int, js jsonb" } else { "js jsonb" };
+        let mut command = toastctl();
+        command.arg("inspect").arg("--relation-file").arg(data.join(heap));
+        command.arg("--toast-file").arg(data.join(toast)).args(["--columns", columns]);
+        command.args(["--jsonb-keys", "--depth", "7", "--format", "json"]);
+        let mut read = validated(&run(&mut command).ok());
+        for (source, other) in [("functions", &mut told), ("file", &mut read)] {
+            for field in
+                ["documents", "raw_bytes", "stored_bytes", "container", "different_paths", "map"]
+            {
+                assert_eq!(other[field], deep[field], "{table}, {source}, {field}");
+            }
+            let (ours, theirs) =
+                (deep["keys"].as_array().unwrap(), other["keys"].as_array().unwrap());
+            assert_eq!(ours.len(), theirs.len());
+            for (ours, theirs) in ours.iter().zip(theirs) {
+                for field in [
+                    "path",
+                    "types",
+                    "values",
+                    "presence",
+                    "bytes",
+                    "own_bytes",
+                    "stored_bytes",
+                    "share",
+                    "offset",
+                    "first_chunk",
+                    "distinct",
+                    "extracted_bytes",
+                ] {
+                    assert_eq!(ours[field], theirs[field], "{table}, {source}, {}", ours["path"]);
+                }
+                // where chunks stand is not seen by SQL
+                let (now, then) =
+                    (estimate(&ours["buffers_now"]), estimate(&theirs["buffers_now"]));
+                assert!((now - then).abs() <= 0.1 * now + 1.0, "{table}, {source}: {now} {then}");
+            }
+        }
+    }
+}
+
+#[test]
+fn reads_and_updates_cost_what_was_foretold() {
+    // Full-page images depend on checkpoints, not on what is stored.
+    let server = Server::start(&Options::default().set("full_page_writes", "off"));
+    let database = server.create_database("keys");
+    // from some 300 bytes to 3 MB, long and short keys by turns
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (id int, js jsonb);
+         INSERT INTO t SELECT i, jsonb_build_object('key1', i,
+             'key2', (SELECT jsonb_agg(0) FROM generate_series(1, pow(10, 1 + 4.0 * i / 100)::int)),
+             'key3', i, 'key4', (SELECT jsonb_agg(0) FROM generate_series(1, pow(10, 1 + 4.0 * i / 100)::int)))
+         FROM generate_series(1, 100) AS i;
+         CREATE TABLE apart AS SELECT id, js->'key1' AS key1, js - 'key1' AS js FROM t;
+         CREATE TABLE long AS SELECT id, js->'key2' AS key2, js - 'key2' AS js FROM t;",
+    );
+    database.psql("VACUUM FULL t");
+    let document = keys(&database, "t", &[]);
+    let heap = |table: &str| buffers(&database, &format!("SELECT id FROM {table}"));
+    for path in ["key1", "key2", "key3", "key4"] {
+        let counted = buffers(&database, &format!("SELECT js -> '{path}' FROM t"));
+        let foretold = heap("t") + 100.0 * estimate(&key(&document, path)["buffers_now"]);
+        assert!((foretold / counted - 1.0).abs() < 0.01, "{path}: {foretold} {counted}");
+    }
+    // 24 bytes of a number behind its entries, in the first chunk; long keys behind them
+    assert_eq!(key(&document, "key1")["first_chunk"]["max"], 0);
+    assert!(key(&document, "key4")["first_chunk"]["max"].as_u64() > Some(0));
+    let order = ["key1", "key2", "key3", "key4"]
+        .map(|path| key(&document, path)["offset"]["mean"].as_u64());
+    assert!(order.is_sorted(), "{order:?}");
+
+    // the small key in a column of its own
+    assert_eq!(estimate(&key(&document, "key1")["buffers_extracted"]), 0.0);
+    assert_eq!(buffers(&database, "SELECT key1 -> 0 FROM apart"), heap("apart"));
+    // the long one has as many pages to itself as its part of the document had
+    let counted = buffers(&database, "SELECT key2 -> 0 FROM long");
+    let foretold = heap("long") + 100.0 * estimate(&key(&document, "key2")["buffers_extracted"]);
+    assert!((foretold / counted - 1.0).abs() < 0.1, "{foretold} {counted}");
+
+    for (statement, figure) in [
+        ("UPDATE t SET js = jsonb_set(js, '{key1}', '5')", "wal_now"),
+        ("UPDATE apart SET key1 = '5'", "wal_extracted"),
+    ] {
+        let written = wal(&database, statement);
+        let foretold = 100.0 * estimate(&key(&document, "key1")[figure]);
+        assert!((foretold / written - 1.0).abs() < 0.05, "{statement}: {foretold} {written}");
+    }
+}
+
+/// Rows whose documents stand in them, and some out of line.
+const ORDERS: &str = "
+    CREATE TABLE orders (id int, note text, doc jsonb);
+    ALTER TABLE orders ALTER doc SET STORAGE external;
+    INSERT INTO orders SELECT i, 'note', jsonb_build_object('id', i, 'state', (ARRAY['new', 'paid', 'sent'])[i % 3 + 1],
+        'lines', (SELECT jsonb_agg(jsonb_build_object('item', k, 'price', k * 1.25))
+            FROM generate_series(1, 10 + i % 90) AS k))
+        || CASE WHEN i % 10 = 0 THEN '{\"gift\": true}' ELSE '{}' END::jsonb
+    FROM generate_series(1, 400) AS i;";
+
+#[test]
+fn a_report_for_people_fits_80_columns() {
+    let database = server::shared().create_database("keys");
+    database.psql(&format!("CREATE EXTENSION pageinspect; {ORDERS}"));
+    let text = |arguments: &[&str]| {
+        let mut command = toastctl();
+        command.env("COLUMNS", "80").args(["inspect", "orders", "-d", &database.conninfo()]);
+        run(command.args(arguments)).ok()
+    };
+    let report = text(&["--jsonb-keys", "doc", "--depth", "3", "--limit", "6"]);
+    assert!(report.lines().all(|line| line.chars().count() <= 80), "{report}");
+    insta::assert_snapshot!("keys_80", report);
+    insta::assert_snapshot!("keys_markdown", text(&["--jsonb-keys", "--format", "markdown"]));
+}
+
+#[test]
+fn what_has_no_keys_is_refused_by_its_type() {
+    let database = server::shared().create_database("keys");
+    database.psql(
+        "CREATE EXTENSION pageinspect; CREATE EXTENSION hstore; CREATE DOMAIN doc AS jsonb;
+         CREATE TABLE t (a text, j json, h hstore, d doc, js jsonb); CREATE TABLE u (a text);
+         INSERT INTO t VALUES ('x', '{}', '', '{}', '{\"a\": 1}')",
+    );
+    let refused = |arguments: &[&str]| {
+        let done = keys_with(&database.conninfo(), arguments);
+        (done.code, done.stderr)
+    };
+    for (column, type_name) in
+        [("a", "text"), ("j", "json"), ("h", "public.hstore"), ("d", "public.doc")]
+    {
+        let (code, message) = refused(&["t", "--jsonb-keys", column]);
+        assert_eq!(code, Some(2), "{message}");
+        let why = format!(
+            "column \"{column}\" of relation \"public.t\" has type {type_name}: keys are known of jsonb"
+        );
+        assert!(message.contains(&why), "{message}");
+        assert!(message.contains("Columns of type jsonb: js."), "{message}");
+    }
+    for (arguments, code, words) in [
+        (&["u", "--jsonb-keys"][..], 2, "has no column of type jsonb"),
+        (
+            &["t", "--jsonb-keys", "none"],
+            2,
+            "column \"none\" of relation \"public.t\" does not exist",
+        ),
+        (&["--jsonb-keys", "t"], 2, "--jsonb-keys needs a table"),
+        (&["t", "--jsonb-keys", "--format", "csv"], 2, "is printed as a table"),
+        (&["t", "--jsonb-keys", "--explain"], 2, "cannot be used with"),
+        (&["t", "--depth", "2"], 2, "--jsonb-keys"),
+        (&["t", "--jsonb-keys", "--depth", "0"], 2, "--depth"),
+    ] {
+        let (got, message) = refused(arguments);
+        assert_eq!(got, Some(code), "{message}");
+        assert!(message.contains(words), "{message}");
+    }
+    // the others of a pattern are told all the same
+    let done = keys_with(&database.conninfo(), &["public.*", "--jsonb-keys", "--format", "json"]);
+    assert!(
+        done.stderr.contains("left out: relation \"public.u\" has no column of type jsonb"),
+        "{}",
+        done.stderr
+    );
+    assert_eq!(key(&validated(&done.ok()), "a")["type"], "number");
+}
+
+#[test]
+fn a_damaged_document_is_told_and_costs_nothing_else() {
+    let database = server::shared().create_database("keys");
+    database.psql(
+        "CREATE TABLE t (id int, js jsonb);
+         INSERT INTO t SELECT i, jsonb_build_object('marker', i, 'other', 'x')
+         FROM generate_series(1, 50) AS i; CHECKPOINT",
+    );
+    let path = database.psql("SELECT pg_relation_filepath('t')");
+    let mut bytes = std::fs::read(database.server().data_dir().join(path)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("t");
+    let of_file = |path: &Path, more: &[&str]| {
+        let mut command = toastctl();
+        command.arg("inspect").arg("--relation-file").arg(path);
+        command.args(["--columns", "id int, js jsonb", "--jsonb-keys", "--format", "json"]);
+        run(command.args(more))
+    };
+    // the container's header before four entries and a key
+    let at = bytes.windows(5).rposition(|found| found == b"other").unwrap() - 20;
+    bytes[at..at + 4].copy_from_slice(&[2, 0, 0, 0xF0]);
+    std::fs::write(&copy, &bytes).unwrap();
+    let done = of_file(&copy, &[]);
+    assert_eq!(done.code, Some(1), "{}", done.stderr);
+    let place =
+        "block 0, item 1, column \"js\": invalid jsonb container header 0xf0000002 (jsonb byte 0)";
+    assert!(done.stderr.contains(place), "{}", done.stderr);
+    let document = validated(&done.stdout);
+    assert_eq!(document["problem_count"], 1);
+    assert_eq!(estimate(&key(&document, "marker")["values"]), 49.0);
+    assert_eq!(counted(&document), estimate(&document["raw_bytes"]));
+    let done = of_file(&copy, &["--limit", "1"]);
+    let document = validated(&done.stdout);
+    assert_eq!(document["keys"].as_array().unwrap().len(), 1);
+    assert_eq!(document["others"]["paths"], 1);
+}
