@@ -24,7 +24,8 @@ pub struct TableFacts {
     pub default_method: Method,
     /// What was read and written, as the statistics have it.
     pub counted: Counted,
-    /// Part of the TOAST relation's buffers that were found in shared buffers, if any were needed.
+    /// Part of the TOAST relation's buffers that were found in shared buffers, if any were needed: by anybody, for
+    /// the server does not tell toastctl's own reads from others.
     pub toast_hit_part: Option<f64>,
     /// Live rows, as the statistics have them.
     pub live_rows: f64,

@@ -313,8 +313,8 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
     }
     if let Some(part) = facts.toast_hit_part.filter(|&part| part < 0.9) {
         notes.push(format!(
-            "Only {:.0} % of the TOAST relation's buffers were found in shared buffers: where they \
-             come from disk, buffers cost more than CPU time.",
+            "Only {:.0} % of the TOAST relation's buffers were found in shared buffers, toastctl's own \
+             reads among them: where they come from disk, buffers cost more than CPU time.",
             part * 100.0
         ));
     }

@@ -64,7 +64,13 @@ pub enum SortArg {
     /// By their content uncompressed
     Raw,
     /// By free space and dead rows in their table and its TOAST relation, which are shown
+    #[value(alias = "wasted")]
     Unused,
+    /// By rows of their table read through indexes, as the statistics count them: no scan, and
+    /// nothing of toastctl's own
+    Read,
+    /// By dead rows of their table and its TOAST relation, as the statistics count them
+    Dead,
     /// By table and column
     Name,
 }
@@ -75,6 +81,8 @@ impl From<SortArg> for SortBy {
             SortArg::Stored => SortBy::Stored,
             SortArg::Raw => SortBy::Raw,
             SortArg::Unused => SortBy::Unused,
+            SortArg::Read => SortBy::Read,
+            SortArg::Dead => SortBy::Dead,
             SortArg::Name => SortBy::Name,
         }
     }

@@ -173,6 +173,8 @@ fn title(totals: &Totals, sort: SortBy) -> String {
         SortBy::Stored => "stored size",
         SortBy::Raw => "raw size",
         SortBy::Unused => "unused space of their table",
+        SortBy::Read => "rows of their table read by index",
+        SortBy::Dead => "dead rows of their table and TOAST",
         SortBy::Name => "name",
     };
     let Totals { relations, bytes, index_bytes, .. } = totals;
@@ -184,6 +186,11 @@ fn title(totals: &Totals, sort: SortBy) -> String {
 }
 
 fn grid(ranked: &Ranked, sort: SortBy) -> Grid {
+    let whole = match sort {
+        SortBy::Read => "Read",
+        SortBy::Dead => "Dead",
+        SortBy::Unused | SortBy::Stored | SortBy::Raw | SortBy::Name => "Unused",
+    };
     let mut grid = Grid::new(&[
         Head::text("Table", 0),
         Head::text("Column", 0),
@@ -194,10 +201,10 @@ fn grid(ranked: &Ranked, sort: SortBy) -> Grid {
         Head::number("Ratio", 1),
         Head::number("In TOAST", 3),
         Head::number("Share", 0),
-        Head::number("Unused", 0),
+        Head::number(whole, 0),
     ]);
     let mut last = None;
-    for (line, unused) in ranked.columns.iter().zip(&ranked.unused) {
+    for (line, figure) in ranked.columns.iter().zip(&ranked.by_relation) {
         if line.stored_bytes.high == 0 {
             continue;
         }
@@ -209,7 +216,11 @@ fn grid(ranked: &Ranked, sort: SortBy) -> Grid {
         // the table's, so said once
         let again = last == Some(&line.relation);
         last = Some(&line.relation);
-        let unused = unused.as_ref().filter(|_| sort == SortBy::Unused && !again);
+        let figure = figure.as_ref().filter(|_| !again);
+        let shown = |e: &WholeEstimate| match sort {
+            SortBy::Unused => about_size(e),
+            _ => e.estimate.to_string(),
+        };
         grid.row(vec![
             table,
             line.column.clone(),
@@ -220,7 +231,7 @@ fn grid(ranked: &Ranked, sort: SortBy) -> Grid {
             cell(line.ratio.as_ref(), about_ratio),
             cell(line.out_of_line_bytes.as_ref().filter(|bytes| bytes.high > 0), about_size),
             cell(line.share.as_ref(), |share| percent(share.estimate)),
-            cell(unused, about_size),
+            cell(figure, shown),
         ]);
     }
     if ranked.more > 0 && ranked.more_bytes.high > 0 {

@@ -27,6 +27,10 @@ pub(crate) struct Listed {
     pub(crate) bytes: u64,
     /// Those of the heap alone.
     pub(crate) heap_bytes: u64,
+    /// Rows read through indexes, which toastctl never does, as the statistics have it.
+    pub(crate) rows_read: u64,
+    /// Dead rows of the heap and of the TOAST relation, as the statistics have it.
+    pub(crate) dead_rows: u64,
     /// Whether somebody has it, its TOAST relation or an index of theirs locked against readers.
     pub(crate) locked: bool,
     /// The topmost of the tables that it is a partition or an inheritance child of: OID and `schema.name`.
@@ -102,7 +106,12 @@ async fn ask(
                   coalesce(pg_catalog.pg_relation_size(f.toast), 0) \
                   + coalesce(pg_catalog.pg_relation_size(f.toast_index), 0) \
                 ELSE f.toast_pages::pg_catalog.int8 * b.size END, \
-                r.root, pg_catalog.concat(rn.nspname, '.', rc.relname)::pg_catalog.text \
+                r.root, pg_catalog.concat(rn.nspname, '.', rc.relname)::pg_catalog.text, \
+                (pg_catalog.pg_stat_get_tuples_fetched(f.oid) \
+                 + coalesce((SELECT pg_catalog.sum(pg_catalog.pg_stat_get_tuples_fetched(i.indexrelid)) \
+                             FROM pg_catalog.pg_index AS i WHERE i.indrelid = f.oid), 0))::pg_catalog.int8, \
+                coalesce(pg_catalog.pg_stat_get_dead_tuples(f.oid), 0) \
+                  + coalesce(pg_catalog.pg_stat_get_dead_tuples(f.toast), 0) \
          FROM files AS f CROSS JOIN (SELECT pg_catalog.current_setting('block_size') \
                                             ::pg_catalog.int8) AS b (size) \
          LEFT JOIN roots AS r ON r.oid = f.oid \
@@ -125,17 +134,19 @@ async fn ask(
         if !seen.insert(oid) {
             continue;
         }
-        let bytes = |index| -> Result<u64, LiveError> {
+        let number = |index| -> Result<u64, LiveError> {
             Ok(u64::try_from(row.try_get::<_, i64>(index)?).unwrap_or(0))
         };
-        let heap_bytes = bytes(3)?;
+        let heap_bytes = number(3)?;
         let root = row.try_get::<_, Option<PgOid>>(5)?;
         listed.push(Listed {
             oid,
             name: row.try_get(1)?,
             locked: row.try_get(2)?,
-            bytes: heap_bytes.saturating_add(bytes(4)?),
+            bytes: heap_bytes.saturating_add(number(4)?),
             heap_bytes,
+            rows_read: number(7)?,
+            dead_rows: number(8)?,
             root: root.map(|root| Ok::<_, LiveError>((Oid(root), row.try_get(6)?))).transpose()?,
         });
     }

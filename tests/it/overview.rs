@@ -212,6 +212,29 @@ fn every_order_and_the_limit_are_what_they_say() {
     assert_eq!(by("raw"), ["b.squeezed", "a.plain", "c.holes"]);
     assert_eq!(by("unused"), ["c.holes", "a.plain", "b.squeezed"]);
     assert_eq!(by("name"), ["a.plain", "b.squeezed", "c.holes"]);
+    assert_eq!(by("wasted"), by("unused"));
+    // what others have read by index, what is dead in heap and TOAST relation
+    database.psql(
+        "CREATE UNIQUE INDEX ON c (holes); CREATE INDEX ON b (length(squeezed)); VACUUM a, b, c;
+         SET enable_seqscan = off; SELECT count(*) FROM b WHERE length(squeezed) > 1;
+         SELECT holes, ctid FROM c WHERE holes < '0c'; UPDATE a SET plain = plain || 'x';
+         SELECT pg_stat_force_next_flush()",
+    );
+    let read = overview(&database, &["--sort", "read"]);
+    assert_eq!(columns(&read)[0], "c.holes");
+    let of = |report: &Value, table: &str, figure: &str| {
+        let relations = report["relations"].as_array().unwrap();
+        let found = relations.iter().find(|relation| relation["name"] == table).unwrap();
+        found[figure].as_f64().unwrap()
+    };
+    let rows = number(&database, "SELECT count(*) FROM c WHERE holes < '0c'");
+    assert_eq!(of(&read, "c", "rows_read"), rows);
+    assert_eq!(of(&read, "a", "rows_read"), 0.0);
+    assert_eq!(columns(&overview(&database, &["--sort", "dead"]))[0], "a.plain");
+    // 200 rows and their chunks
+    assert_eq!(of(&read, "a", "dead_rows"), 200.0 + 400.0);
+    let text = inspect(&database, &["--sort", "dead"]).ok();
+    assert!(text.contains("dead rows of their table and TOAST:") && text.contains("600"), "{text}");
     let first = overview(&database, &["--limit", "1"]);
     assert_eq!(columns(&first), ["a.plain"]);
     let text = inspect(&database, &["--limit", "1"]).ok();

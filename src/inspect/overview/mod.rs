@@ -59,6 +59,10 @@ pub(crate) struct RelationLine {
     pub(crate) rows: Option<WholeEstimate>,
     /// In heap and TOAST relation: free space and dead rows. Null where pages were not read.
     pub(crate) unused_bytes: Option<WholeEstimate>,
+    /// Rows read through indexes, as the statistics have it: toastctl reads none so. Null for files.
+    pub(crate) rows_read: Option<u64>,
+    /// Dead rows of heap and TOAST relation, as the statistics have it. Null for files.
+    pub(crate) dead_rows: Option<u64>,
     pub(crate) columns: Vec<ColumnLine>,
     pub(crate) not_available: Vec<NotAvailable>,
     pub(crate) problems: Vec<ProblemReport>,
@@ -145,6 +149,8 @@ impl RelationLine {
             index_bytes: report.heap.index_bytes,
             toast_bytes: report.toast.as_ref().and_then(|toast| toast.bytes),
             toast_index_bytes: report.toast.as_ref().and_then(|toast| toast.index_bytes),
+            rows_read: None,
+            dead_rows: None,
             columns,
             relation: report.relation.clone(),
             schema_name: report.schema_name.clone(),

@@ -21,6 +21,10 @@ pub(crate) enum SortBy {
     Raw,
     /// What their relation's heap and TOAST relation have unused.
     Unused,
+    /// The rows of their relation that were read through indexes.
+    Read,
+    /// The dead rows of their relation and of its TOAST relation.
+    Dead,
     /// Relation and column.
     Name,
 }
@@ -60,8 +64,9 @@ pub(crate) struct Totals {
 #[derive(Debug)]
 pub(crate) struct Ranked {
     pub(crate) columns: Vec<ColumnLine>,
-    /// Of each of them: what its relation has unused.
-    pub(crate) unused: Vec<Option<WholeEstimate>>,
+    /// Of each of them: what its relation has of what they are ranked by, if that is one of [`SortBy::Unused`],
+    /// [`SortBy::Read`], [`SortBy::Dead`].
+    pub(crate) by_relation: Vec<Option<WholeEstimate>>,
     /// Columns beyond the limit.
     pub(crate) more: u64,
     /// What they take.
@@ -75,13 +80,45 @@ pub(crate) struct Ranking {
     /// By relation, or what it is a part of, and column.
     columns: BTreeMap<(String, String), Column>,
     /// By relation, or what it is a part of.
-    unused: BTreeMap<String, Option<Sum>>,
+    whole: BTreeMap<String, Whole>,
     pub(crate) left_out: Vec<LeftOut>,
     /// Of all relations, as they come.
     pub(crate) findings: Vec<Finding>,
     counts: Counts,
     columns_bytes: Sum,
     unused_bytes: Option<Sum>,
+}
+
+/// What is known of relations and of all their parts, not of single columns.
+#[derive(Debug)]
+struct Whole {
+    unused: Option<Sum>,
+    rows_read: Option<Sum>,
+    dead_rows: Option<Sum>,
+}
+
+impl Whole {
+    fn new() -> Whole {
+        let known = || Some(Sum::default());
+        Whole { unused: known(), rows_read: known(), dead_rows: known() }
+    }
+
+    fn add(&mut self, part: &RelationLine) {
+        add(&mut self.unused, part.unused_bytes.as_ref());
+        add(&mut self.rows_read, part.rows_read.map(exact).as_ref());
+        add(&mut self.dead_rows, part.dead_rows.map(exact).as_ref());
+    }
+
+    /// What columns are ranked by.
+    fn of(&self, by: SortBy) -> Option<WholeEstimate> {
+        let sum = match by {
+            SortBy::Unused => self.unused,
+            SortBy::Read => self.rows_read,
+            SortBy::Dead => self.dead_rows,
+            SortBy::Stored | SortBy::Raw | SortBy::Name => None,
+        };
+        sum.map(|sum| sum.total())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -185,8 +222,7 @@ impl Ranking {
             counts.blocks_read += sample.blocks_read;
         }
         let whole = relation.part_of.as_ref().unwrap_or(&relation.relation);
-        let unused = self.unused.entry(whole.clone()).or_insert_with(|| Some(Sum::default()));
-        add(unused, relation.unused_bytes.as_ref());
+        self.whole.entry(whole.clone()).or_insert_with(Whole::new).add(relation);
         add(&mut self.unused_bytes, relation.unused_bytes.as_ref());
         if let Some(findings) = &relation.findings {
             counts.looked_at += 1;
@@ -230,12 +266,9 @@ impl Ranking {
     /// The first `limit` columns, the rest added up.
     pub(crate) fn ranked(self, by: SortBy, limit: usize) -> Ranked {
         let database_bytes = self.extent.database_bytes;
-        let unused: BTreeMap<String, Option<WholeEstimate>> = self
-            .unused
-            .into_iter()
-            .map(|(relation, sum)| (relation, sum.map(|sum| sum.total())))
-            .collect();
-        let unused_of = |line: &ColumnLine| unused.get(&line.relation).copied().flatten();
+        let whole: BTreeMap<String, Option<WholeEstimate>> =
+            self.whole.into_iter().map(|(relation, whole)| (relation, whole.of(by))).collect();
+        let whole_of = |line: &ColumnLine| whole.get(&line.relation).copied().flatten();
         let mut columns: Vec<ColumnLine> =
             self.columns.into_values().map(|column| column.line(database_bytes)).collect();
         // by name until here; what is equal stays so
@@ -245,9 +278,9 @@ impl Ranking {
             SortBy::Raw => columns.sort_by_key(|line| {
                 (Reverse(line.raw_bytes.map(|raw| raw.estimate)), stored(line))
             }),
-            SortBy::Unused => columns.sort_by_key(|line| {
-                let unused = unused_of(line).map(|unused| unused.estimate);
-                (Reverse(unused), line.relation.clone(), stored(line))
+            SortBy::Unused | SortBy::Read | SortBy::Dead => columns.sort_by_key(|line| {
+                let whole = whole_of(line).map(|figure| figure.estimate);
+                (Reverse(whole), line.relation.clone(), stored(line))
             }),
             SortBy::Name => {}
         }
@@ -256,8 +289,8 @@ impl Ranking {
         rest.iter().for_each(|line| more_bytes.add(&line.stored_bytes));
         let more = rest.len() as u64;
         columns.truncate(limit);
-        let unused = columns.iter().map(unused_of).collect();
-        Ranked { columns, unused, more, more_bytes: more_bytes.total() }
+        let by_relation = columns.iter().map(whole_of).collect();
+        Ranked { columns, by_relation, more, more_bytes: more_bytes.total() }
     }
 }
 
@@ -304,6 +337,8 @@ mod tests {
             index_bytes: Some(5),
             rows: None,
             unused_bytes: unused.map(exact),
+            rows_read: Some(name.len() as u64),
+            dead_rows: unused.map(|unused| 10 - unused),
             columns,
             not_available: Vec::new(),
             problems: Vec::new(),
@@ -353,6 +388,8 @@ mod tests {
         assert_eq!(names(SortBy::Stored), ["p.v", "z.v", "a.x", "a.y"]);
         assert_eq!(names(SortBy::Raw), ["p.v", "z.v", "a.x", "a.y"]);
         assert_eq!(names(SortBy::Unused), ["p.v", "a.x", "a.y", "z.v"]);
+        assert_eq!(names(SortBy::Read), ["p.v", "a.x", "a.y", "z.v"]);
+        assert_eq!(names(SortBy::Dead), ["p.v", "a.x", "a.y", "z.v"]);
         assert_eq!(names(SortBy::Name), ["a.x", "a.y", "p.v", "z.v"]);
     }
 
@@ -365,7 +402,10 @@ mod tests {
         assert_eq!(p.raw_bytes, Some(exact(1700)));
         let share = p.share.unwrap();
         assert_eq!((share.low, share.estimate, share.high), (0.0007, 0.0007, 0.0008));
-        assert_eq!(ranked.unused[0], Some(exact(9)));
+        assert_eq!(ranked.by_relation[0], None);
+        let first = |by| ranking().ranked(by, 1).by_relation[0];
+        assert_eq!(first(SortBy::Unused), Some(exact(9)));
+        assert_eq!((first(SortBy::Read), first(SortBy::Dead)), (Some(exact(6)), Some(exact(11))));
         assert_eq!((ranked.more, ranked.more_bytes), (2, exact(540)));
         let totals = ranking().totals();
         assert_eq!((totals.read, totals.bytes, totals.index_bytes), (4, 40_000, 20));

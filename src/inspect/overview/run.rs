@@ -150,7 +150,11 @@ async fn overview(
             Told::Relation(listed, outcome) => match outcome {
                 Outcome::Read(report) => {
                     let root = listed.root.map(|(_, name)| name);
-                    let line = RelationLine::of(&report, root, database_bytes);
+                    let line = RelationLine {
+                        rows_read: Some(listed.rows_read),
+                        dead_rows: Some(listed.dead_rows),
+                        ..RelationLine::of(&report, root, database_bytes)
+                    };
                     output.found(line).map_err(RunError::Output)?;
                 }
                 Outcome::Failed(failed) => {
@@ -337,6 +341,8 @@ mod tests {
             name: format!("public.t{oid}"),
             bytes: 10,
             heap_bytes: 10,
+            rows_read: 0,
+            dead_rows: 0,
             locked: false,
             root: root.map(|root| (Oid(root), format!("public.t{root}"))),
         }
