@@ -15,6 +15,7 @@ use super::terminal::{self, ReadingProgress, tell};
 use crate::disk::ByteOrder;
 use crate::disk::desc::TupleDesc;
 use crate::inspect::anatomy::Anatomy;
+use crate::inspect::file_value;
 use crate::inspect::inspector::{InspectError, Inspector, Options};
 use crate::inspect::offline::{self, Contents, FileTarget, OfflineError};
 use crate::inspect::overview::{self, RelationLine};
@@ -121,7 +122,7 @@ fn relation_file(
     };
     let unusable = |error: OfflineError| Failure::usage(error.to_string());
     if let Some(ValuePlace { column, ctid }) = value {
-        return print_anatomy(args, &offline::value(&target, column, *ctid).map_err(unusable)?);
+        return print_anatomy(args, &file_value::value(&target, column, *ctid).map_err(unusable)?);
     }
     let progress = ReadingProgress::default();
     if args.overview.brief {

@@ -4,25 +4,41 @@ use crate::advise::commands::{column_words, table_words};
 use crate::disk::desc::Storage;
 use crate::server::sql::{quote_identifier, quote_qualified};
 
+/// What stands in commands for a table of which only the file is known.
+const UNKNOWN: &str = "TABLE";
+
 /// A table as commands name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TableName {
-    pub(crate) schema: String,
-    pub(crate) name: String,
+pub(crate) enum TableName {
+    Known {
+        schema: String,
+        name: String,
+    },
+    /// The file or text that its pages were read from.
+    File(String),
 }
 
 impl TableName {
     /// `schema.name`, as reports show it.
     pub(crate) fn shown(&self) -> String {
-        format!("{}.{}", self.schema, self.name)
+        match self {
+            TableName::Known { schema, name } => format!("{schema}.{name}"),
+            TableName::File(file) => file.clone(),
+        }
     }
 
     fn words(&self) -> String {
-        table_words(&self.schema, &self.name)
+        match self {
+            TableName::Known { schema, name } => table_words(schema, name),
+            TableName::File(_) => UNKNOWN.to_owned(),
+        }
     }
 
     fn sql(&self) -> String {
-        quote_qualified(&self.schema, &self.name)
+        match self {
+            TableName::Known { schema, name } => quote_qualified(schema, name),
+            TableName::File(_) => UNKNOWN.to_owned(),
+        }
     }
 
     /// Re-toasts a column as it is set.

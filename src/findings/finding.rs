@@ -56,6 +56,8 @@ pub struct LookedAt {
     pub toast_blocks_read: Option<u64>,
     /// Indexes of both whose fresh size is known.
     pub indexes: u64,
+    /// Whether the table's settings are known; those of files are not.
+    pub settings: bool,
 }
 
 /// What was found about one table.

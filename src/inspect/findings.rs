@@ -214,6 +214,7 @@ impl Inspector {
             toast_blocks: toast.map(|file| file.drawn.total),
             toast_blocks_read: toast.map(|file| file.drawn.read),
             indexes: indexes.iter().filter(|index| index.expected.is_some()).count() as u64,
+            settings: true,
         };
         let mut columns = columns(relation, default, &contents, report);
         let mut slow: Vec<&mut ColumnFacts> = match &look {
@@ -228,7 +229,10 @@ impl Inspector {
             false => noted(self.used(relation, &mut slow).await, failed)?.unwrap_or_default(),
         };
         let facts = Facts {
-            table: TableName { schema: relation.schema.clone(), name: relation.name.clone() },
+            table: TableName::Known {
+                schema: relation.schema.clone(),
+                name: relation.name.clone(),
+            },
             page,
             target: relation.tuple_target(page).map(|target| target.bytes() as u32),
             rows: whole(report.tuples.live, report.tuples.live_estimate.as_ref()),

@@ -1,6 +1,6 @@
 //! The verb `inspect`: what is stored, and what it costs.
 //!
-//! * [`live`], [`offline`], [`saved`]: the runs, on a server, on files, on saved text; [`inspector`]: over which
+//! * [`live`], [`offline`], [`saved`]: the runs, on a server, on files, on saved text; [`file_value`]: one value of a file; [`inspector`]: over which
 //!   connections; `scan`: blocks side by side; `live_values`: values put together.
 //! * [`run`]: relations of a server in turn, with what becomes of errors; [`policy`]: how far tables are from one.
 //! * [`overview`]: what the columns of many relations take, in one ranking.
@@ -9,13 +9,15 @@
 //! * [`contents`]: what is in the values, `missing`: in those that stand in no row; [`anatomy`]: one value in
 //!   every detail.
 //! * `findings`: facts about a table for [`crate::findings`]; `finding_values`: those of what is in values,
-//!   `usage`: of how it is used.
+//!   `usage`: of how it is used; `file_findings`: those of files.
 //! * [`orphans`]: chunks that no row refers to.
 
 pub mod anatomy;
 pub mod blocks;
 pub mod contents;
 pub mod estimates;
+mod file_findings;
+pub mod file_value;
 mod finding_values;
 mod findings;
 pub mod inspector;

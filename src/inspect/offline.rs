@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
-use super::anatomy::{self, Anatomy, Wanted};
 use super::blocks::BlockSums;
 use super::contents::{ContentSink, create_dir};
 use super::estimates;
+use super::file_findings::{self, HeapPages};
 use super::inspector::InspectError;
 use super::intervals::SampleReport;
 use super::orphans::References;
@@ -19,7 +19,8 @@ use crate::disk::layout::PageSize;
 use crate::disk::page::wrong_checksum;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, VarlenaError};
-use crate::disk::{ByteOrder, ItemPointer};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
+use crate::findings::files::FileLook;
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, Sampling};
@@ -98,10 +99,20 @@ pub fn relation_file(
     let mut unknown_defaults = Vec::new();
     let mut store = store(target, &mut problems)?;
     let mut references = References::new(target.page_size);
-    let mut heap = Heap { target, references: &mut references, problems: &mut problems };
+    let model = file_findings::model(target.desc, target.page_size);
+    let mut pages = HeapPages::new(target.desc, target.flavor, &model);
+    // rows of values come without findings
+    let wants_findings = rows.is_none();
+    let mut look = |block, page: &[u8]| {
+        if wants_findings {
+            pages.page(block, page, &target.xact);
+        }
+    };
+    let mut heap =
+        Heap { target, references: &mut references, problems: &mut problems, look: &mut look };
     let Scanned { stats, total_blocks: blocks, blocks: sampled } = match rows {
         None if target.toast.is_none() => {
-            scan(target.heap, target, target.desc, &mut (), &mut problems, progress)?
+            scan(target.heap, target, target.desc, &mut (), &mut problems, progress, &mut look)?
         }
         None => heap.scan(&mut (), progress)?,
         Some(writer) if target.contents.is_some() => {
@@ -138,12 +149,16 @@ pub fn relation_file(
         }
     }
     let size = target.page_size.bytes() as u64;
+    let mut toast_pages = FileLook::new(target.page_size, 100);
     let toast = match target.toast {
         None => None,
         Some(path) => {
             let desc = TupleDesc::toast_relation();
             let mut damage = Problems::default();
-            let scanned = scan(path, target, &desc, &mut (), &mut damage, progress)?;
+            let mut look = |block, page: &[u8]| {
+                toast_pages.block(block, page, &target.xact, |_, _| {});
+            };
+            let scanned = scan(path, target, &desc, &mut (), &mut damage, progress, &mut look)?;
             if let Some(store) = &store {
                 add_unseen(&mut damage, store.problems());
             }
@@ -152,6 +167,7 @@ pub fn relation_file(
         }
     };
     let toast_bytes = toast.as_ref().map_or(0, |(_, _, blocks)| blocks * size);
+    let toast_facts = toast.as_ref().map(|(_, _, blocks)| toast_pages.facts(*blocks));
     let columns = column_reports(target.desc, &stats, Some(blocks * size + toast_bytes));
     let (values, chunks) = out_of_line(&columns);
     let mut report = RelationReport {
@@ -197,6 +213,7 @@ pub fn relation_file(
         let sample = SampleReport { blocks, blocks_read: sampled.blocks, seed };
         estimates::fill(&mut report, target.desc, &stats, sampled, sample);
     }
+    report.findings = pages.findings(blocks, toast_facts, &report);
     Ok(report)
 }
 
@@ -205,6 +222,7 @@ struct Heap<'h, 't> {
     target: &'h FileTarget<'t>,
     references: &'h mut References,
     problems: &'h mut Problems,
+    look: &'h mut dyn FnMut(BlockNumber, &[u8]),
 }
 
 impl Heap<'_, '_> {
@@ -213,9 +231,9 @@ impl Heap<'_, '_> {
         sink: &mut S,
         progress: &dyn Progress,
     ) -> Result<Scanned, OfflineError> {
-        let Heap { target, references, problems } = self;
+        let Heap { target, references, problems, look } = self;
         let mut sinks = (&mut **references, sink);
-        scan(target.heap, target, target.desc, &mut sinks, problems, progress)
+        scan(target.heap, target, target.desc, &mut sinks, problems, progress, look)
     }
 }
 
@@ -244,9 +262,12 @@ fn content_sink<'t, 'w>(
 }
 
 /// The TOAST relation's file, if there is one.
-type Store<'t> = Option<ToastFile<Option<&'t PgXact>>>;
+pub(super) type Store<'t> = Option<ToastFile<Option<&'t PgXact>>>;
 
-fn store<'t>(target: &FileTarget<'t>, problems: &mut Problems) -> Result<Store<'t>, OfflineError> {
+pub(super) fn store<'t>(
+    target: &FileTarget<'t>,
+    problems: &mut Problems,
+) -> Result<Store<'t>, OfflineError> {
     let Some(path) = target.toast else { return Ok(None) };
     let file = RelationFile::open(path, target.page_size)?;
     match ToastFile::open(file, target.page_size, None, target.xact) {
@@ -268,42 +289,6 @@ fn add_unseen(seen: &mut Problems, of_chunks: &Problems) {
             seen.add(problem.clone());
         }
     }
-}
-
-/// Takes one value of a relation file apart: that of `column` in the tuple at `ctid`, dead or alive.
-pub fn value(
-    target: &FileTarget<'_>,
-    column: &str,
-    ctid: ItemPointer,
-) -> Result<Anatomy, OfflineError> {
-    let relation = target.heap.display().to_string();
-    let missing = |what: String| OfflineError::NoValue(format!("{relation}: {what}"));
-    let mut problems = Problems::default();
-    let mut store = store(target, &mut problems)?;
-    let mut file = RelationFile::open(target.heap, target.page_size)?;
-    let mut page = vec![0; target.page_size.bytes()];
-    if !file.read(ctid.block, &mut page)? {
-        return Err(missing(format!("there is no block {}", ctid.block)));
-    }
-    let FileTarget { desc, flavor, .. } = *target;
-    let wanted = Wanted { relation: &relation, desc, flavor, column, ctid };
-    let found =
-        anatomy::on_page(&page, &wanted, &mut store, &Toasters::by_bytes(), target.page_size);
-    let mut anatomy = found.map_err(missing)?;
-    if target.verifies_checksums()
-        && let Some(wrong) = wrong_checksum(ctid.block, &page)
-    {
-        let place = Place { block: Some(ctid.block), ..Place::of(relation.as_str()) };
-        anatomy.problems.push(format!("{place}: {wrong}"));
-    }
-    // what is damaged elsewhere concerns a value that is whole as little as its neighbours
-    if !anatomy.problems.is_empty() {
-        if let Some(store) = &store {
-            problems.merge(store.problems().clone());
-        }
-        anatomy.problems.extend(problems.kept().iter().map(ToString::to_string));
-    }
-    Ok(anatomy)
 }
 
 /// Why a file or datum could not be inspected.
@@ -338,6 +323,7 @@ struct Scanned {
     blocks: Option<BlockSums>,
 }
 
+/// Reads a file. Some of its pages, evenly spread, go to `look` as well.
 fn scan(
     path: &Path,
     target: &FileTarget<'_>,
@@ -345,6 +331,7 @@ fn scan(
     sink: &mut impl ValueSink,
     problems: &mut Problems,
     progress: &dyn Progress,
+    look: &mut dyn FnMut(BlockNumber, &[u8]),
 ) -> Result<Scanned, OfflineError> {
     let name = path.display().to_string();
     let mut file = RelationFile::open(path, target.page_size)?;
@@ -357,6 +344,7 @@ fn scan(
     let sample = sampling.map_or_else(|| Sample::all(total), |sampling| sampling.draw(total));
     let mut blocks = sampling.map(|_| BlockSums::new(desc.attributes.len()));
     let checksums = target.verifies_checksums();
+    let step = sample.chosen().div_ceil(file_findings::PAGES).max(1) as usize;
     progress.begin(&name, u64::from(sample.chosen()));
     for (index, block) in sample.enumerate() {
         match file.read(block, &mut page) {
@@ -370,6 +358,9 @@ fn scan(
                     wrong.map(|wrong| Problem { place: place(), message: wrong.to_string() }),
                 );
                 relation.scan_page(block, &page, &target.xact, &mut stats, sink, problems);
+                if index.is_multiple_of(step) {
+                    look(block, &page);
+                }
                 if let Some(blocks) = &mut blocks {
                     blocks.block(&stats);
                 }

@@ -99,7 +99,7 @@ pub struct RelationReport {
     pub problems: Vec<ProblemReport>,
     /// How many problems there are in all.
     pub problem_count: u64,
-    /// What costs without need. Only of tables of a server: it takes settings and indexes too.
+    /// What costs without need, of tables; of files and whole pages as far as no server has to be asked.
     #[serde(flatten)]
     pub findings: Option<Findings>,
     /// Columns whose default for rows written before them is not known, where values are put together.

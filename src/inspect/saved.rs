@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 
+use super::file_findings::{self, HeapPages};
 use super::reports::{column_reports, problem_reports};
 use super::result::{HeapReport, RelationReport, Source};
 use super::values::RowSink;
@@ -54,7 +55,9 @@ pub fn saved_text(
     order: ByteOrder,
     sink: &mut impl BlockAware,
 ) -> io::Result<RelationReport> {
+    let model = file_findings::model(desc, PageSize::DEFAULT);
     let mut reader = Reader {
+        pages: HeapPages::new(desc, CustomFlavor::Auto, &model),
         relation: Relation {
             source: name,
             desc,
@@ -68,11 +71,11 @@ pub fn saved_text(
         sink,
     };
     saved::read(text, &mut reader)?;
-    let Reader { stats, problems, first_page_size: page_size, .. } = reader;
+    let Reader { stats, problems, first_page_size: page_size, pages, .. } = reader;
     let columns = column_reports(desc, &stats, None);
     let whole_pages = page_size.is_some();
     let heap = HeapReport::from(&stats.tuples);
-    Ok(RelationReport {
+    let mut report = RelationReport {
         relation: name.to_owned(),
         schema_name: None,
         name: None,
@@ -95,7 +98,10 @@ pub fn saved_text(
         problem_count: problems.count(),
         findings: None,
         unknown_defaults: Vec::new(),
-    })
+    };
+    // whole pages alone show how full they are, and they are all that is known
+    report.findings = pages.findings(pages.read(), None, &report);
+    Ok(report)
 }
 
 struct Reader<'a, S> {
@@ -105,6 +111,8 @@ struct Reader<'a, S> {
     order: ByteOrder,
     /// Bytes of the first page, if there was one.
     first_page_size: Option<u64>,
+    /// The first pages, as findings need them.
+    pages: HeapPages<'a>,
     sink: &'a mut S,
 }
 
@@ -119,6 +127,7 @@ impl<S: BlockAware> SavedSink for Reader<'_, S> {
         let size = page.bytes.len();
         self.first_page_size = self.first_page_size.or(Some(size as u64));
         let page_size = PageSize::new(size).unwrap_or_default();
+        self.pages.page(page.block.unwrap_or_default(), &page.bytes, &HintBits);
         Relation { page_size, ..self.relation }.scan_page(
             page.block.unwrap_or_default(),
             &page.bytes,

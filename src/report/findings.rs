@@ -140,8 +140,14 @@ fn looked_at(looked_at: &LookedAt) -> String {
         (read, total) if read == total => Some(counted(total, "block")),
         (read, total) => Some(format!("{read} of {}", counted(total, "block"))),
     };
-    let LookedAt { heap_blocks, heap_blocks_read, toast_blocks, toast_blocks_read, indexes } =
-        *looked_at;
+    let LookedAt {
+        heap_blocks,
+        heap_blocks_read,
+        toast_blocks,
+        toast_blocks_read,
+        indexes,
+        settings,
+    } = *looked_at;
     parts.extend(blocks(heap_blocks_read, heap_blocks));
     let toast = blocks(toast_blocks_read, toast_blocks);
     parts.extend(toast.map(|blocks| format!("{blocks} of the TOAST relation")));
@@ -153,7 +159,9 @@ fn looked_at(looked_at: &LookedAt) -> String {
         1 => parts.push("1 index".to_owned()),
         n => parts.push(format!("{n} indexes")),
     }
-    parts.push("settings".to_owned());
+    if settings {
+        parts.push("settings".to_owned());
+    }
     format!("looked at: {}", parts.join(", "))
 }
 
@@ -170,6 +178,7 @@ mod tests {
             toast_blocks: Some(90),
             toast_blocks_read: Some(90),
             indexes: 3,
+            settings: true,
         };
         Findings { findings, looked_at }
     }

@@ -650,3 +650,87 @@ fn on_every_major() {
         mended(&database, "t", "free-space");
     }
 }
+
+/// Files tell what takes no server, in the words of a server's report; saved pages too.
+#[test]
+fn files_have_findings_too() {
+    let database = prepared("files");
+    database.psql(
+        "CREATE TABLE dead (id int, v text); ALTER TABLE dead ALTER v SET STORAGE external;
+         INSERT INTO dead SELECT i, noise(i, 5500) FROM generate_series(1, 600) i;
+         CREATE TABLE idle (id int, v text COMPRESSION lz4);
+         INSERT INTO idle SELECT i, noise(i, 3200) || noise(i, 100) FROM generate_series(1, 1500) i;
+         CREATE TABLE short_ends (id int, v text);
+         INSERT INTO short_ends SELECT i, noise(i, 4000) FROM generate_series(1, 1500) i",
+    );
+    let relation = |table: &str, more: &[&str]| {
+        database.psql("CHECKPOINT");
+        let of = format!("FROM pg_class WHERE oid = '{table}'::regclass");
+        let path = |oid: &str| {
+            let path = database.psql(&format!("SELECT pg_relation_filepath({oid}) {of}"));
+            server::shared().data_dir().join(path)
+        };
+        let run = run(toastctl()
+            .args(["inspect", "--columns", "id int, v text", "--relation-file"])
+            .arg(path("oid"))
+            .arg("--toast-file")
+            .arg(path("reltoastrelid"))
+            .arg("--xact")
+            .arg(server::shared().data_dir().join("pg_xact"))
+            .args(more));
+        run.ok()
+    };
+    let found = |table: &str| {
+        let report: Value = serde_json::from_str(&relation(table, &["--format", "json"])).unwrap();
+        let schema: Value = serde_json::from_str(toastctl::inspect::result::JSON_SCHEMA).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        assert!(validator.is_valid(&report), "{report:#}");
+        report["relations"][0]["findings"].as_array().unwrap().clone()
+    };
+    let act_on = |table: &str, finding: &Value| {
+        act(&database, &finding["command"].as_str().unwrap().replacen("TABLE", table, 1));
+    };
+    assert_eq!(codes(&found("dead")), [""; 0]);
+    database.psql("DELETE FROM dead WHERE id % 2 = 0");
+    let dead = found("dead");
+    assert_eq!(codes(&dead), ["dead-rows"], "{dead:#?}");
+    assert_eq!(
+        (&dead[0]["object"], &dead[0]["command"]),
+        (&"toast".into(), &"VACUUM TABLE;".into())
+    );
+    act_on("dead", &dead[0]);
+    let free = found("dead");
+    assert_eq!(codes(&free), ["free-space"], "{free:#?}");
+    assert_eq!(free[0]["command"], "toastctl retoast TABLE --compact=toast");
+    act_on("dead", &free[0]);
+    let text = relation("dead", &[]);
+    let clear = text.lines().find(|line| line.contains("findings: none (looked at: ")).unwrap();
+    assert!(clear.contains(" of the TOAST relation)"), "{text}");
+    let idle = found("idle");
+    assert_eq!(codes(&idle), ["idle-compression"], "{idle:#?}");
+    act_on("idle", &idle[0]);
+    assert!(!codes(&found("idle")).contains(&"idle-compression"));
+    assert_eq!(codes(&found("short_ends")), ["short-last-chunk"]);
+    // pages that somebody has saved
+    database.psql(
+        "CREATE TABLE kept AS SELECT i, noise(i, 200) AS v FROM generate_series(1, 12000) i;
+         DELETE FROM kept WHERE i % 2 = 0",
+    );
+    database.psql("VACUUM (TRUNCATE off) kept");
+    let pages = database.psql(
+        "SELECT get_raw_page('kept', b::int) FROM generate_series(0, pg_relation_size('kept') / 8192 - 1) b",
+    );
+    let saved = std::env::temp_dir().join(format!("toastctl-pages-{}.txt", std::process::id()));
+    std::fs::write(&saved, format!("get_raw_page\n{pages}\n({} rows)\n", pages.lines().count()))
+        .unwrap();
+    let report = run(toastctl()
+        .args(["inspect", "--columns", "i int, v text", "--pageinspect"])
+        .arg(&saved))
+    .ok();
+    std::fs::remove_file(&saved).unwrap();
+    assert!(
+        report.contains("free-space: ")
+            && report.contains("    toastctl retoast TABLE --compact=heap\n"),
+        "{report}"
+    );
+}

@@ -213,6 +213,26 @@ fn every_order_and_the_limit_are_what_they_say() {
     assert_eq!(by("unused"), ["c.holes", "a.plain", "b.squeezed"]);
     assert_eq!(by("name"), ["a.plain", "b.squeezed", "c.holes"]);
     assert_eq!(by("wasted"), by("unused"));
+    let first = overview(&database, &["--limit", "1"]);
+    assert_eq!(columns(&first), ["a.plain"]);
+    let text = inspect(&database, &["--limit", "1"]).ok();
+    let more = stored(&database, "b", "squeezed") + stored(&database, "c", "holes");
+    let more = database.psql(&format!("SELECT pg_size_pretty({more}::int8)"));
+    let row = text.lines().find(|line| line.contains("(2 more)")).unwrap();
+    assert!(row.contains(&more), "{more}: {text}");
+    // what is unused, by the pages of heap and TOAST relation
+    let seen = overview(&database, &[]);
+    for relation in seen["relations"].as_array().unwrap() {
+        let name = relation["name"].as_str().unwrap();
+        let full = inspect(&database, &[name, "--format", "json"]).ok();
+        let full: Value = serde_json::from_str(&full).unwrap();
+        let full = &full["relations"][0];
+        let free = full["heap"]["free_bytes"].as_f64().unwrap()
+            + full["toast"]["free_bytes"].as_f64().unwrap();
+        let unused = relation["unused_bytes"]["estimate"].as_f64().unwrap();
+        // chunks are aligned, and their line pointers are rows' too
+        assert!((unused - free).abs() < free * 0.05 + 4096.0, "{name}: {unused}, {free}");
+    }
     // what others have read by index, what is dead in heap and TOAST relation
     database.psql(
         "CREATE UNIQUE INDEX ON c (holes); CREATE INDEX ON b (length(squeezed)); VACUUM a, b, c;
@@ -235,26 +255,6 @@ fn every_order_and_the_limit_are_what_they_say() {
     assert_eq!(of(&read, "a", "dead_rows"), 200.0 + 400.0);
     let text = inspect(&database, &["--sort", "dead"]).ok();
     assert!(text.contains("dead rows of their table and TOAST:") && text.contains("600"), "{text}");
-    let first = overview(&database, &["--limit", "1"]);
-    assert_eq!(columns(&first), ["a.plain"]);
-    let text = inspect(&database, &["--limit", "1"]).ok();
-    let more = stored(&database, "b", "squeezed") + stored(&database, "c", "holes");
-    let more = database.psql(&format!("SELECT pg_size_pretty({more}::int8)"));
-    let row = text.lines().find(|line| line.contains("(2 more)")).unwrap();
-    assert!(row.contains(&more), "{more}: {text}");
-    // what is unused, by the pages of heap and TOAST relation
-    let seen = overview(&database, &[]);
-    for relation in seen["relations"].as_array().unwrap() {
-        let name = relation["name"].as_str().unwrap();
-        let full = inspect(&database, &[name, "--format", "json"]).ok();
-        let full: Value = serde_json::from_str(&full).unwrap();
-        let full = &full["relations"][0];
-        let free = full["heap"]["free_bytes"].as_f64().unwrap()
-            + full["toast"]["free_bytes"].as_f64().unwrap();
-        let unused = relation["unused_bytes"]["estimate"].as_f64().unwrap();
-        // chunks are aligned, and their line pointers are rows' too
-        assert!((unused - free).abs() < free * 0.05 + 4096.0, "{name}: {unused}, {free}");
-    }
 }
 
 #[test]

@@ -19,5 +19,14 @@ pub(crate) fn findings(facts: &Facts) -> Findings {
     Findings { findings, looked_at: facts.looked_at }
 }
 
+/// Findings about files, for which neither a server nor settings are known.
+pub(crate) fn of_file(facts: &Facts) -> Findings {
+    let mut findings = Vec::new();
+    values::add_of_forms(facts, &mut findings);
+    space::add(facts, &mut findings);
+    rank(&mut findings);
+    Findings { findings, looked_at: facts.looked_at }
+}
+
 #[cfg(test)]
 mod tests;

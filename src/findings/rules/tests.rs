@@ -10,7 +10,7 @@ use crate::model::estimate::{Drawn, Estimate};
 
 fn facts() -> Facts {
     Facts {
-        table: TableName { schema: "public".into(), name: "t".into() },
+        table: TableName::Known { schema: "public".into(), name: "t".into() },
         page: PageSize::DEFAULT,
         target: None,
         rows: Estimate::exact(1e6),

@@ -35,6 +35,16 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     }
 }
 
+/// What follows from values' forms, whatever the settings are.
+pub(super) fn add_of_forms(facts: &Facts, out: &mut Vec<Finding>) {
+    for column in &facts.columns {
+        let counted = facts.look.as_ref().and_then(|look| look.columns.get(column.index));
+        let Some(counted) = counted else { continue };
+        out.extend(idle(facts, column, counted));
+        out.extend(short_ends(facts, column, counted));
+    }
+}
+
 fn by_rows(facts: &Facts, column: &ColumnFacts, counted: &Counted, out: &mut Vec<Finding>) {
     let (values, bytes) = (counted.of(Count::OlderValues), counted.of(Count::OlderBytes));
     let by_form = older(facts, column, values, bytes);

@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use super::intervals::{RatioEstimate, SampleReport, WholeEstimate};
 use super::result::{ColumnReport, NotAvailable, ProblemReport, RelationReport, Source};
+use crate::findings::code::WORTH;
 use crate::findings::finding::Finding;
 use sum::{exact, plus, ratio_of};
 
@@ -137,6 +138,9 @@ impl RelationLine {
             .iter()
             .map(|column| ColumnLine::of(&report.relation, column, database_bytes))
             .collect();
+        let toast_bytes = report.toast.as_ref().and_then(|toast| toast.bytes);
+        let file_bytes = report.heap.bytes.unwrap_or(0).saturating_add(toast_bytes.unwrap_or(0));
+        let of_server = matches!(report.source, Source::Pageinspect | Source::Functions);
         let rows = match report.sample {
             Some(_) => report.tuples.live_estimate,
             None => Some(exact(report.tuples.live)),
@@ -147,7 +151,7 @@ impl RelationLine {
             unused_bytes: unused(report, &columns),
             heap_bytes: report.heap.bytes,
             index_bytes: report.heap.index_bytes,
-            toast_bytes: report.toast.as_ref().and_then(|toast| toast.bytes),
+            toast_bytes,
             toast_index_bytes: report.toast.as_ref().and_then(|toast| toast.index_bytes),
             rows_read: None,
             dead_rows: None,
@@ -162,7 +166,11 @@ impl RelationLine {
             not_available: report.not_available.clone(),
             problems: report.problems.clone(),
             problem_count: report.problem_count,
-            findings: report.findings.as_ref().map(|found| found.findings.clone()),
+            findings: report
+                .findings
+                .as_ref()
+                .filter(|_| of_server || file_bytes >= WORTH)
+                .map(|found| found.findings.clone()),
         }
     }
 

@@ -1,0 +1,133 @@
+//! Findings about relation files and saved pages: what pages tell without a server.
+//!
+//! A file does not hold the settings of its table (`toast_tuple_target`, `fillfactor`, the server's default method),
+//! and hardly its columns'. What is told hangs on none of them: how full the files are, what dead rows and values of
+//! dropped columns take, compression for next to nothing, last chunks that are nearly empty.
+
+use super::result::RelationReport;
+use crate::codec::Method;
+use crate::disk::BlockNumber;
+use crate::disk::custom::CustomFlavor;
+use crate::disk::desc::{Attribute, Length, TupleDesc};
+use crate::disk::layout::PageSize;
+use crate::findings::commands::TableName;
+use crate::findings::facts::{ColumnFacts, Contents, Facts};
+use crate::findings::files::FileFacts;
+use crate::findings::finding::{Findings, LookedAt};
+use crate::findings::look::{Count, HeapLook, RowFacts};
+use crate::findings::rules;
+use crate::heap::scan::Judge;
+use crate::model::cost::Prices;
+use crate::model::estimate::Estimate;
+use crate::model::settings::TupleTarget;
+use crate::model::toast::{Column, Table};
+
+/// The most pages of a file that are looked at: 32 MB of 8 kB pages.
+pub(super) const PAGES: u32 = 4096;
+
+/// The table of a file as its toaster would see it by default.
+pub(super) fn model(desc: &TupleDesc, page: PageSize) -> Table {
+    let columns = desc.attributes.iter();
+    Table {
+        columns: columns.map(|attribute| Column::of(attribute, Method::Pglz)).collect(),
+        target: TupleTarget::default_for(page),
+        has_toast_relation: true,
+        page,
+        prices: Prices::default(),
+    }
+}
+
+/// A look at some of a heap's pages, as they are read.
+pub(super) struct HeapPages<'a> {
+    desc: &'a TupleDesc,
+    page: PageSize,
+    look: HeapLook<'a>,
+    read: u32,
+}
+
+impl<'a> HeapPages<'a> {
+    pub(super) fn new(
+        desc: &'a TupleDesc,
+        flavor: CustomFlavor,
+        model: &'a Table,
+    ) -> HeapPages<'a> {
+        let columns = (0..desc.attributes.len()).filter(|&index| {
+            desc.attributes.get(index).is_some_and(|a| !a.dropped && a.length == Length::Varlena)
+        });
+        let look = HeapLook::new(desc, flavor, model, columns.collect(), 100);
+        HeapPages { desc, page: model.page, look, read: 0 }
+    }
+
+    /// Takes a page, unless it is of another size or enough were seen.
+    pub(super) fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+        if self.read < PAGES && bytes.len() == self.page.bytes() {
+            self.look.block(block, bytes, judge);
+            self.read += 1;
+        }
+    }
+
+    /// Pages that were looked at.
+    pub(super) fn read(&self) -> u64 {
+        u64::from(self.read)
+    }
+
+    /// The findings of a table of so many blocks, of which those that were looked at stand for all; `None` if there
+    /// were none. `toast`: what its TOAST relation's file has shown.
+    pub(super) fn findings(
+        &self,
+        total: u64,
+        toast: Option<FileFacts>,
+        report: &RelationReport,
+    ) -> Option<Findings> {
+        if self.read == 0 {
+            return None;
+        }
+        let (rows, heap) = self.look.facts(total);
+        let looked_at = LookedAt {
+            heap_blocks: Some(heap.drawn.total),
+            heap_blocks_read: Some(heap.drawn.read),
+            toast_blocks: toast.map(|file| file.drawn.total),
+            toast_blocks_read: toast.map(|file| file.drawn.read),
+            indexes: 0,
+            settings: false,
+        };
+        let facts = Facts {
+            table: TableName::File(report.relation.clone()),
+            page: self.page,
+            target: None,
+            rows: rows.rows,
+            toasted: None,
+            out_of_line: Estimate::default(),
+            bytes: heap.bytes + toast.map_or(0, |file| file.bytes),
+            columns: self.columns(&rows),
+            look: Some(rows),
+            heap: Some(heap),
+            toast,
+            bloated: Vec::new(),
+            lz4: false,
+            counters: None,
+            looked_at,
+        };
+        Some(rules::of_file(&facts))
+    }
+
+    fn columns(&self, rows: &RowFacts) -> Vec<ColumnFacts> {
+        let attributes = self.desc.attributes.iter().enumerate();
+        let chosen = attributes.filter(|(_, a)| !a.dropped && a.length == Length::Varlena);
+        let fact = |(index, attribute): (usize, &Attribute)| {
+            let of = |count| rows.columns.get(index).map_or(0.0, |one| one.of(count).estimate);
+            let most_by_pglz = of(Count::PglzRaw) * 2.0 > of(Count::CompressedRaw);
+            ColumnFacts {
+                index,
+                name: attribute.name.clone(),
+                storage: attribute.storage,
+                compression: attribute.compression,
+                method: if most_by_pglz { Method::Pglz } else { Method::Lz4 },
+                other_method: None,
+                contents: Contents::default(),
+                told: None,
+            }
+        };
+        chosen.map(fact).collect()
+    }
+}
