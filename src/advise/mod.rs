@@ -5,7 +5,7 @@
 //! * [`tally`]: what a sample's rows add up to under each of them; [`estimate`]: the whole
 //!   table's figures from that, with confidence intervals.
 //! * [`pluggable`]: what the toasters of other servers would do.
-//! * [`statements`]: what `pg_stat_statements` says of the column's use.
+//! * [`statements`]: what `pg_stat_statements` says of the column's use; `tokens`: the words of SQL.
 //! * [`recommend`]: the Pareto front, the choice and its reasons; `caveats`: what else it brings; [`commands`]: how
 //!   it comes true.
 //! * [`request`]: what is asked; [`report`]: the report made of all that; [`result`]: its type.
@@ -41,5 +41,6 @@ pub mod run;
 pub mod statements;
 mod table;
 pub mod tally;
+mod tokens;
 pub mod variant;
 pub mod workload;

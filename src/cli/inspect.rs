@@ -155,7 +155,8 @@ pub struct InspectArgs {
 
     /// Show what each key of jsonb documents costs, of COLUMN or of all columns of that type: bytes,
     /// where it stands, how often values repeat, and the buffers, CPU time and WAL to read and to change
-    /// it today and in a column of its own. From a sample as of advise-threshold
+    /// it today and in a column of its own; and who uses it, as far as pg_stat_statements, indexes and
+    /// generated columns tell. From a sample as of advise-threshold
     #[arg(long, value_name = "COLUMN", num_args = 0..=1, help_heading = "Output",
           conflicts_with_all = ["values", "value", "check", "policy", "explain", "details", "brief",
           "sort", "parts", "max_time", "precision", "scan_toast", "pageinspect", "datum", "jobs"])]

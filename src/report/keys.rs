@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 use super::format::{Format, json};
 use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, nanoseconds, percent, size};
-use crate::advise::keys::result::{Key, KeysReport};
+use crate::advise::keys::result::{Key, KeysReport, Usage};
 use crate::inspect::intervals::{RatioEstimate, WholeEstimate};
 
 /// The longest bar, and the longest path before one.
@@ -77,6 +77,9 @@ fn one(report: &KeysReport, style: Style, out: &mut impl Write) -> io::Result<()
         writeln!(out, "\n{}", contents(report, style))?;
         write!(out, "{fence}{}{fence}", bars(report))?;
         writeln!(out, "\n{}", costs(report, style))?;
+        if let Some(usage) = &report.usage {
+            writeln!(out, "{}\n", wrapped(&used(report, usage), width, 0))?;
+        }
         writeln!(out, "{}", wrapped(NOTE, width, 0))?;
     }
     if report.problem_count > 0 {
@@ -181,6 +184,7 @@ fn costs(report: &KeysReport, style: Style) -> String {
         Head::number("apart", 3),
         Head::number("WAL", 0),
         Head::number("apart", 0),
+        Head::number("Calls", 1),
     ]);
     for key in &report.keys {
         let chunk = key.first_chunk.map_or(String::new(), |chunks| match chunks.min {
@@ -199,9 +203,57 @@ fn costs(report: &KeysReport, style: Style) -> String {
             optional(&key.cpu_extracted_ns, nanoseconds),
             size(key.wal_now.estimate.round() as u64),
             optional(&key.wal_extracted, |wal| size(wal.round() as u64)),
+            calls(key),
         ]);
     }
     if grid.is_empty() { String::new() } else { grid.draw(style).text }
+}
+
+/// Calls where a key is known to be used, or none is.
+fn calls(key: &Key) -> String {
+    key.calls.filter(|&calls| calls > 0).map_or(String::new(), |calls| calls.to_string())
+}
+
+/// What is known of the keys' use.
+fn used(report: &KeysReport, usage: &Usage) -> String {
+    let mut text = match &usage.why_not {
+        Some(why) => format!("Which keys statements use is not known: {}.", printable(why)),
+        None if usage.calls == 0 => "pg_stat_statements names no key of the column.".to_owned(),
+        None => format!(
+            "Calls are guessed by the texts in pg_stat_statements: {} of {} use keys of the column.",
+            counted(usage.calls, "call"),
+            counted(usage.statements, "statement")
+        ),
+    };
+    if usage.hidden_calls > 0 {
+        text.push_str(&format!(
+            " Of these, {} a parameter in the place of a key, which stays unknown.",
+            if usage.hidden_calls == 1 {
+                "1 has".to_owned()
+            } else {
+                format!("{} have", usage.hidden_calls)
+            }
+        ));
+    }
+    if usage.unseen_statements > 0 {
+        text.push_str(&format!(
+            " The texts of {} are hidden from this user, who is not a member of pg_read_all_stats.",
+            counted(usage.unseen_statements, "statement")
+        ));
+    }
+    let mut fixed = Vec::new();
+    for key in &report.keys {
+        let names = key.indexes.iter().map(|name| format!("index {name}"));
+        let columns = key.generated_columns.iter().map(|name| format!("generated column {name}"));
+        let names: Vec<String> = names.chain(columns).collect();
+        if !names.is_empty() {
+            fixed.push(format!("{} ({})", key.path, names.join(", ")));
+        }
+    }
+    if !fixed.is_empty() {
+        text.push_str(&format!(" In expressions: {}.", printable(&fixed.join(", "))));
+    }
+    text
 }
 
 /// The keys' parts of the raw documents.

@@ -262,6 +262,51 @@ fn a_report_for_people_fits_80_columns() {
 }
 
 #[test]
+fn statements_views_indexes_and_generated_columns_name_keys() {
+    let server =
+        Server::start(&Options::default().set("shared_preload_libraries", "pg_stat_statements"));
+    let database = server.create_database("keys");
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (id int, js jsonb, state text GENERATED ALWAYS AS (js ->> 'state') STORED);
+         INSERT INTO t (id, js) SELECT i, jsonb_build_object('a', i, 'b', jsonb_build_object('c', i), 'state', 'x',
+             'd', i) FROM generate_series(1, 50) AS i;
+         CREATE INDEX by_a ON t (((js -> 'a')::int)) WHERE js ? 'd';
+         CREATE VIEW shown AS SELECT id, js -> 'b' ->> 'c' AS c FROM t;",
+    );
+    let before = keys(&database, "t", &["--depth", "2"]);
+    let why = "the extension pg_stat_statements is not installed in this database";
+    assert_eq!(before["usage"]["why_not"], why);
+    assert_eq!(key(&before, "a")["calls"], Value::Null);
+    assert_eq!(key(&before, "a")["indexes"], serde_json::json!(["by_a"]));
+    assert_eq!(key(&before, "d")["indexes"], serde_json::json!(["by_a"]));
+    assert_eq!(key(&before, "state")["generated_columns"], serde_json::json!(["state"]));
+    assert_eq!(key(&before, "b")["indexes"], serde_json::json!([]));
+    database.psql(
+        "CREATE EXTENSION pg_stat_statements; SELECT pg_stat_statements_reset();
+         SELECT c FROM shown; SELECT c FROM shown WHERE id < 7; SELECT c FROM shown;
+         SELECT js -> 'a' FROM t; SELECT js -> 'd' FROM t; SELECT id FROM t;
+         COPY (SELECT js -> 'd' FROM t) TO STDOUT \\g /dev/null",
+    );
+    let after = keys(&database, "t", &["--depth", "2"]);
+    let calls = |path: &str| key(&after, path)["calls"].as_u64();
+    // a view's keys are known; of constants none but those of a utility statement
+    assert_eq!(["a", "b", "b.c", "d"].map(calls), [Some(0), Some(3), Some(3), Some(1)]);
+    let usage = serde_json::json!(
+        {"statements": 4, "calls": 6, "hidden_calls": 2, "unseen_statements": 0, "why_not": null});
+    assert_eq!(after["usage"], usage);
+    let text = keys_with(&database.conninfo(), &["t", "--jsonb-keys"]).ok();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        "6 calls of 4 statements use keys of the column. Of these, 2 have a parameter in the place of a key",
+        "state (generated column state)",
+        "a (index by_a)",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
 fn what_has_no_keys_is_refused_by_its_type() {
     let database = server::shared().create_database("keys");
     database.psql(

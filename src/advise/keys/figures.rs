@@ -266,6 +266,10 @@ impl<'t> Table<'t> {
             cpu_extracted_ns: apart(Of::CpuExtracted),
             wal_now: own(Of::WalNow),
             wal_extracted: apart(Of::WalExtracted),
+            calls: None,
+            indexes: Vec::new(),
+            generated_columns: Vec::new(),
+            steps: steps.iter().map(|step| step.key()).collect(),
         }
     }
 

@@ -166,6 +166,7 @@ impl Gathering {
             keys,
             others,
             container: table.container(),
+            usage: None,
             problems: self.problems.kept().iter().map(ToString::to_string).collect(),
             problem_count: self.problems.count(),
         }

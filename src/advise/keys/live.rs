@@ -9,6 +9,7 @@ use super::cost::{Stored, Terms};
 use super::gather::{About, Gathering, KeyRequest};
 use super::result::KeysReport;
 use super::rows::{Document, Layout};
+use super::used;
 use crate::advise::advisor::{AdviseError, Advisor};
 use crate::advise::asked;
 use crate::advise::explain::levels;
@@ -113,6 +114,8 @@ impl Advisor {
                 None
             }
         };
+        let live = |error| AdviseError::Live { relation: name.clone(), error };
+        let known = used::ask(&self.connection, relation).await.map_err(live)?;
         let reading = Reading { advisor: self, relation, columns, request };
         let reports = match pageinspect {
             Some(pageinspect) => reading.by_pages(pageinspect).await,
@@ -120,7 +123,9 @@ impl Advisor {
         };
         // If this fails the connection is gone, as the next query will say.
         let _ = snapshot::abandon(self.client()).await;
-        reports.map_err(|error| AdviseError::Live { relation: name, error })
+        let mut reports = reports.map_err(live)?;
+        reports.iter_mut().for_each(|report| known.tell(report));
+        Ok(reports)
     }
 }
 

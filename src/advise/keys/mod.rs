@@ -5,6 +5,7 @@
 //! * `figures`: the whole table's figures; [`result`]: the report's type.
 //! * [`gather`]: documents added up, whatever their source; `rows`: those of a page; `chunks`: those out of line.
 //! * `live`: a table of a server, by pages or by SQL; [`files`]: a relation file.
+//! * `uses`: which keys a text of SQL names; `used`: the texts that the server knows.
 
 mod chunks;
 mod cost;
@@ -17,5 +18,7 @@ pub mod result;
 mod rows;
 mod sketch;
 mod tree;
+mod used;
+mod uses;
 
 pub(in crate::advise) use live::jsonb_columns;

@@ -58,6 +58,8 @@ pub struct KeysReport {
     pub others: Option<Others>,
     /// What belongs to the documents themselves: the header of the container, no key's.
     pub container: Container,
+    /// What is known of the keys' use; `null` of a file.
+    pub usage: Option<Usage>,
     /// What could not be read.
     pub problems: Vec<String>,
     /// How many problems there are in all.
@@ -130,6 +132,29 @@ pub struct Key {
     /// WAL of an UPDATE of one value, without full-page images and the table's own indexes.
     pub wal_now: RatioEstimate,
     pub wal_extracted: Option<RatioEstimate>,
+    /// Calls of the statements whose text names it: a guess. `null` where they are not known.
+    pub calls: Option<u64>,
+    /// Indexes with it in their expressions or predicates.
+    pub indexes: Vec<String>,
+    /// Columns that are generated from it.
+    pub generated_columns: Vec<String>,
+    #[serde(skip)]
+    /// The keys that lead to it; an element of an array is `None`.
+    pub steps: Vec<Option<String>>,
+}
+
+/// What `pg_stat_statements` tells of the column's keys.
+#[derive(Debug, Clone, Serialize)]
+pub struct Usage {
+    /// Statements that use a key, by their text or by a view that they name.
+    pub statements: u64,
+    pub calls: u64,
+    /// Of these, calls of statements in which a parameter stands in the place of a key.
+    pub hidden_calls: u64,
+    /// Statements of the database whose text this user may not see.
+    pub unseen_statements: u64,
+    /// Why statements are not known.
+    pub why_not: Option<String>,
 }
 
 /// Raw bytes of a path.

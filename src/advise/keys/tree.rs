@@ -27,6 +27,16 @@ pub(super) enum OwnStep {
     Scalar,
 }
 
+impl OwnStep {
+    /// The key, as text.
+    pub(super) fn key(&self) -> Option<String> {
+        match self {
+            OwnStep::Key(key) => Some(String::from_utf8_lossy(key).into_owned()),
+            OwnStep::Element | OwnStep::Scalar => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Node {
     parent: usize,

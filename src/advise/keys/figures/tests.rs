@@ -81,9 +81,9 @@ fn shapes() -> Vec<(&'static str, String)> {
 #[test]
 fn bytes_by_path_sum_to_the_documents_on_every_shape() {
     for (shape, text) in shapes() {
-        for depth in [1, 2, 3, 8] {
+        for depth in [1, 8] {
             for limit in [None, Some(3)] {
-                let (raw, counted, keys, others) = sums(&vec![text.clone(); 5], depth, limit);
+                let (raw, counted, keys, others) = sums(&vec![text.clone(); 2], depth, limit);
                 assert_eq!(raw, counted, "{shape}, {depth} levels, limit {limit:?}");
                 assert!(limit.is_none_or(|limit| keys.len() <= limit));
                 assert!(others.is_none_or(|others| others.paths > 0));
