@@ -63,6 +63,7 @@ mod retoast_kill;
 mod retoast_lost;
 mod retoast_maintain;
 mod retoast_manners;
+mod retoast_old_entries;
 mod retoast_owner;
 mod retoast_policy;
 mod retoast_pooler;

@@ -21,6 +21,7 @@ use crate::retoast::pace::keeper::Keeper;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
 use crate::retoast::sink::Results;
 use crate::retoast::sweep::error::RunError;
+use crate::retoast::sweep::old_entries::OldEntries;
 use crate::retoast::sweep::options::Options;
 use crate::retoast::sweep::policy_state::SeenRows;
 use crate::retoast::sweep::scan_source::ScanSource;
@@ -200,6 +201,7 @@ impl DepartureRun<'_, '_> {
             since: None,
             doubt: None,
             watched: Watched::default(),
+            old_entries: OldEntries::default(),
         };
         let (report, ended) = sweep.run().await;
         let skipped = report.as_ref().and_then(|report| {

@@ -20,6 +20,7 @@ use crate::retoast::reindex::wish::Reindex;
 use crate::retoast::result::{Outcome, TableReport};
 use crate::retoast::sink::Results;
 use crate::retoast::sweep::error::RunError;
+use crate::retoast::sweep::old_entries::OldEntries;
 use crate::retoast::sweep::options::Options;
 use crate::retoast::sweep::policy_state::SeenRows;
 use crate::retoast::sweep::scan_source::ScanSource;
@@ -291,6 +292,7 @@ impl Tables<'_, '_> {
                 since,
                 doubt: doubt.clone(),
                 watched,
+                old_entries: OldEntries::default(),
             };
             let (mut report, ended) = match task {
                 Task::Sweep => sweep.run().await,

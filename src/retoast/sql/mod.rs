@@ -3,6 +3,7 @@
 pub mod by_policy;
 pub(crate) mod compact;
 pub mod forcing;
+pub(crate) mod old_entries;
 pub mod row_judge;
 
 use super::goal::toaster::{Changes, Toaster, ToasterChange};

@@ -31,6 +31,8 @@ struct Statements {
     /// By a policy: locks the rows and tells which versions they are.
     lock: Option<Statement>,
     update: Statement,
+    /// Looks for old index entries, if that helps.
+    look: Option<Statement>,
 }
 
 impl Sweep<'_> {
@@ -44,7 +46,7 @@ impl Sweep<'_> {
     ) -> Result<Done, RunError> {
         let tried = match insist_on {
             Some(condition) => self.insist(job, rows, verify, condition).await,
-            None => self.try_batch(job, rows, verify).await,
+            None => self.try_marking(job, async || self.try_batch(job, rows, verify).await).await,
         };
         // a commit that was sent already has rolled it back
         let open = insist_on.is_some() || !self.goes_at_once(verify);
@@ -102,7 +104,7 @@ impl Sweep<'_> {
         // What is joined is sent together, without waiting for answers: after an error in the transaction
         // the server skips the rest, the commit too, and an update without its beginning finds no row.
         let range: [&(dyn ToSql + Sync); 2] = [&first, &end];
-        let prune = client.query(&statements.prune, &range);
+        let prune = self.make_room(client, &statements, &range);
         let all: [&(dyn ToSql + Sync); 1] = [&addresses];
         let (stored, before) = match (&self.ready.judge, &statements.lock) {
             (Judge::Policy(rule), Some(lock)) => {
@@ -129,7 +131,7 @@ impl Sweep<'_> {
                 pruned?;
                 let stored = Stored::read(&stored?)?;
                 committed?;
-                return Ok(self.done(rows, &stored, 0));
+                return Ok(self.moved(rows, &stored, 0));
             }
             _ => {
                 let (locked, pruned) = join(self.begin_batch(client), prune).await;
@@ -144,12 +146,33 @@ impl Sweep<'_> {
             self.compare(client, &stored, &ctids, hashes).await?;
         }
         client.batch_execute("COMMIT").await?;
-        Ok(self.done(rows, &stored, if verify { stored.rows } else { 0 }))
+        Ok(self.moved(rows, &stored, if verify { stored.rows } else { 0 }))
     }
 
     /// Whether a batch is sent whole, to its commit, since nothing in it is looked at on the way.
     pub(super) fn goes_at_once(&self, verify: bool) -> bool {
         !verify && !self.ready.judge.needs_copies()
+    }
+
+    /// What a batch does before it takes rows: makes room on their pages, and in indexes for what batches before
+    /// it have moved.
+    async fn make_room(
+        &self,
+        client: &Client,
+        statements: &Statements,
+        range: &[&(dyn ToSql + Sync); 2],
+    ) -> Result<(), RunError> {
+        let prune = client.query(&statements.prune, range);
+        let mark = self.mark_old_entries(client, statements.look.as_ref());
+        let (pruned, marked) = join(prune, mark).await;
+        pruned?;
+        marked
+    }
+
+    /// As [`Sweep::done`], with the rows' old index entries to be marked later.
+    fn moved(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
+        self.old_entries.note(rows.iter().map(|row| row.ctid.block.0), &stored.ctids);
+        self.done(rows, stored, verified)
     }
 
     pub(super) fn done(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
@@ -187,6 +210,7 @@ impl Sweep<'_> {
                 vec![Type::INT2_ARRAY; targets.len()],
             ),
         };
+        let look = self.old_entries.look();
         let parse = async || -> Result<Statements, RunError> {
             Ok(Statements {
                 prune: connection.prepared(&prune, &[Type::TEXT, Type::TEXT]).await?,
@@ -195,9 +219,14 @@ impl Sweep<'_> {
                     None => None,
                 },
                 update: connection.prepared(&update, &parameters).await?,
+                look: match &look {
+                    Some(look) => Some(connection.prepared(look, &[Type::TEXT_ARRAY]).await?),
+                    None => None,
+                },
             })
         };
-        let mut texts = [Some(&prune), lock.as_ref(), Some(&update)].into_iter().flatten();
+        let mut texts =
+            [Some(&prune), lock.as_ref(), Some(&update), look.as_ref()].into_iter().flatten();
         if texts.all(|sql| connection.knows(sql)) {
             return parse().await;
         }

@@ -254,6 +254,7 @@ impl Sweep<'_> {
                     // by a policy there is one job
                     if !std::mem::replace(&mut prepared, true) {
                         self.prepare_batches().await?;
+                        self.learn_indexes().await?;
                     }
                     let verify = self.verifies(report.batches);
                     let insist_on = insists.then(|| keys.condition(&rows));

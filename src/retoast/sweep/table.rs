@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::error::RunError;
+use super::old_entries::OldEntries;
 use super::options::Options;
 use super::policy_state::SeenRows;
 use super::scan_source::ScanSource;
@@ -57,6 +58,8 @@ pub struct Sweep<'a> {
     pub doubt: Option<Doubt>,
     /// What the table is known to be set to.
     pub watched: Watched,
+    /// Which index entries are to be marked dead.
+    pub old_entries: OldEntries,
 }
 
 impl Sweep<'_> {

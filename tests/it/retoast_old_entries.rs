@@ -1,0 +1,85 @@
+//! Entries of old row versions in indexes are marked dead on the way, so that the indexes do not grow.
+
+use serde_json::Value;
+
+use crate::command::{run, toastctl};
+use crate::retoast::{contents, done, retoast, with_pageinspect};
+use crate::server::{self, Database, Options, Server};
+
+/// Rows of about 600 bytes: of those that an update moves, an index in the rows' order gets new entries in leaves
+/// that are full.
+const WIDE: &str = r#"CREATE SCHEMA "o d";
+    CREATE TABLE "o d"."T 1" (id int PRIMARY KEY, "n n" int, twice int, pad text, v text);
+    ALTER TABLE "o d"."T 1" ALTER pad SET STORAGE plain, ALTER v SET STORAGE external;
+    INSERT INTO "o d"."T 1" SELECT i, i % 100, i * 2, repeat('x', 560), repeat(md5(i::text), 66)
+        FROM generate_series(1, 6000) i;
+    CREATE INDEX expression ON "o d"."T 1" ((- id));
+    CREATE UNIQUE INDEX two ON "o d"."T 1" (((id / 100)), "n n");
+    CREATE INDEX partial ON "o d"."T 1" (twice) WHERE id > 300;
+    CREATE INDEX few ON "o d"."T 1" ("n n");
+    CREATE INDEX words ON "o d"."T 1" USING gin ((ARRAY["n n"]));
+    VACUUM (ANALYZE, FREEZE) "o d"."T 1""#;
+
+const TABLE: &str = r#""o d"."T 1""#;
+
+/// Name and pages of each btree index.
+fn pages(database: &Database<'_>) -> Vec<(String, u64)> {
+    let all = database.psql(
+        "SELECT c.relname || '=' || pg_relation_size(c.oid) / 8192 FROM pg_index JOIN pg_class AS c ON c.oid = indexrelid
+         WHERE indrelid = '\"o d\".\"T 1\"'::regclass AND relam = (SELECT oid FROM pg_am WHERE amname = 'btree') ORDER BY 1",
+    );
+    let one = |line: &str| {
+        let (name, pages) = line.split_once('=').unwrap();
+        (name.to_owned(), pages.parse().unwrap())
+    };
+    all.lines().map(one).collect()
+}
+
+fn grows_little(database: &Database<'_>, what: &str) -> Value {
+    database.psql(WIDE);
+    let (before, rows) = (pages(database), contents(database, TABLE));
+    assert_eq!(before.len(), 5, "{before:?}");
+    let table = done(&retoast(database, &[TABLE, "-c", "v", "--toaster", "pglz"]));
+    for ((name, then), (_, now)) in before.iter().zip(pages(database)) {
+        assert!(now <= then + 1 + then / 20, "{what}: {name}: {then} pages became {now}");
+    }
+    assert_eq!(contents(database, TABLE), rows);
+    table
+}
+
+#[test]
+fn btree_indexes_grow_by_little_where_rows_move() {
+    let table = grows_little(&with_pageinspect("old_entries"), "main");
+    assert_eq!(table["outcome"], "complete");
+}
+
+#[test]
+fn they_do_so_on_the_newest_major_too() {
+    let Some(major) = server::other_majors().into_iter().max() else { return };
+    let server = Server::start(&Options::major(major));
+    let database = server.create_database("newest");
+    database.psql("CREATE EXTENSION pageinspect");
+    grows_little(&database, &major.to_string());
+}
+
+#[test]
+fn an_expression_that_cannot_be_looked_for_ends_the_marking_and_nothing_else() {
+    let database = with_pageinspect("old_entries_error");
+    database.psql(
+        "CREATE FUNCTION odd(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$BEGIN
+            IF current_query() LIKE '%toastctl_moved%' THEN RAISE 'not here'; END IF; RETURN i; END$$;
+         CREATE TABLE t (id int, pad text, v text);
+         ALTER TABLE t ALTER pad SET STORAGE plain, ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, repeat('x', 560), repeat(md5(i::text), 66) FROM generate_series(1, 1000) i;
+         CREATE INDEX odd ON t (odd(id)); VACUUM ANALYZE t",
+    );
+    let rows = contents(&database, "t");
+    let mut command = toastctl();
+    command.args(["-v", "retoast", "t", "-c", "v", "--toaster", "pglz", "--format", "json"]);
+    let swept = run(command.args(["-d", &database.url()]));
+    let said = "public.t: old index entries are no longer marked: not here";
+    assert_eq!(swept.stderr.matches(said).count(), 1, "{}", swept.stderr);
+    let table = done(&swept);
+    assert_eq!((&table["outcome"], &table["rows_refused"]), (&"complete".into(), &0.into()));
+    assert_eq!(contents(&database, "t"), rows);
+}
