@@ -88,8 +88,7 @@ impl File for HeapFile<'_, '_> {
     }
 
     async fn move_pieces(&self, pieces: &[FullPage], verify: bool) -> Result<Done, RunError> {
-        let batch = async || self.try_batch(pieces, verify).await;
-        let tried = self.sweep.try_marking(0, batch).await;
+        let tried = self.try_batch(pieces, verify).await;
         self.sweep.settled(0, tried, true).await
     }
 }
@@ -104,9 +103,7 @@ impl HeapFile<'_, '_> {
         let (from, to) = (format!("({first},0)"), format!("({end},0)"));
         let shift = compact::shift(&table, &self.touch);
         let shift = sweep.prepared_in_batch(&shift, &[Type::TEXT, Type::TEXT]).await?;
-        let look = sweep.look_for_old_entries().await?;
         sweep.begin_batch(client).await?;
-        sweep.mark_old_entries(client, look.as_ref()).await?;
         let before = match verify {
             true => {
                 let rows = client
@@ -144,7 +141,6 @@ impl HeapFile<'_, '_> {
             together = (together * 2).min(TOGETHER);
         }
         let moved = gone.len() as u64;
-        let new = gone.clone();
         let mut verified = 0;
         if let Some((ctids, hashes)) = before {
             let all: Vec<String> = gone.into_iter().chain(staying).collect();
@@ -153,7 +149,6 @@ impl HeapFile<'_, '_> {
             verified = stored.rows;
         }
         client.batch_execute("COMMIT").await?;
-        sweep.old_entries.note(std::iter::empty(), &new);
         Ok(Done::Stored { rows: moved, verified, xid })
     }
 }

@@ -67,9 +67,6 @@ impl Sweep<'_> {
             Err(Refusal::Live(error)) => return Err(error.into()),
             Err(other) => return Err(RunError::Pace(other.to_string())),
         };
-        if !self.options.dry_run {
-            self.learn_indexes().await?;
-        }
         if let Some(toast) = relation.toast.as_ref().filter(|_| wish.files.toast()) {
             let file = ToastFile {
                 sweep: self,

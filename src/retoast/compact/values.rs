@@ -114,8 +114,7 @@ impl ToastFile<'_, '_> {
             self.make_copies().await?;
             self.has_copies.set(true);
         }
-        let batch = async || self.try_batch(rows, by_copy, verify).await;
-        let tried = sweep.try_marking(0, batch).await;
+        let tried = self.try_batch(rows, by_copy, verify).await;
         sweep.settled(0, tried, true).await
     }
 
@@ -127,9 +126,7 @@ impl ToastFile<'_, '_> {
     ) -> Result<Done, RunError> {
         let (sweep, client) = (self.sweep, self.sweep.connection(0).client());
         let statement = self.statement(by_copy).await?;
-        let look = sweep.look_for_old_entries().await?;
         sweep.begin_batch(client).await?;
-        sweep.mark_old_entries(client, look.as_ref()).await?;
         self.prune(client, rows).await?;
         let mut lists = self.lists(rows);
         let mut before = None;
@@ -156,7 +153,6 @@ impl ToastFile<'_, '_> {
             verified = stored.rows;
         }
         client.batch_execute("COMMIT").await?;
-        sweep.old_entries.note(rows.iter().map(|row| row.ctid.block.0), &stored.ctids);
         Ok(Done::Stored { rows: stored.rows, verified, xid: stored.xid })
     }
 
@@ -221,14 +217,6 @@ impl ToastFile<'_, '_> {
 }
 
 impl Sweep<'_> {
-    /// The statement that looks for old index entries, if that helps.
-    pub(super) async fn look_for_old_entries(&self) -> Result<Option<Statement>, RunError> {
-        Ok(match self.old_entries.look() {
-            Some(look) => Some(self.prepared_in_batch(&look, &[Type::TEXT_ARRAY]).await?),
-            None => None,
-        })
-    }
-
     /// A statement of batches, parsed once: where the table's lock is held, since the server takes one to parse
     /// it and here waits no longer than it should.
     pub(super) async fn prepared_in_batch(

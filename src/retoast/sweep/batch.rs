@@ -175,6 +175,20 @@ impl Sweep<'_> {
         self.done(rows, stored, verified)
     }
 
+    /// Tries a batch, and once more if it was marking old entries that has failed.
+    async fn try_marking(
+        &self,
+        job: usize,
+        batch: impl AsyncFn() -> Result<Done, RunError>,
+    ) -> Result<Done, RunError> {
+        let tried = batch().await;
+        if tried.is_err() && self.old_entries.has_failed() {
+            self.rollback(job).await?;
+            return batch().await;
+        }
+        tried
+    }
+
     pub(super) fn done(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
         self.seen_rows.forget(rows);
         Done::Stored { rows: stored.rows, verified, xid: stored.xid }

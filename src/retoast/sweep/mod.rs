@@ -11,7 +11,7 @@
 //! * [`policy_scan`], [`policy_batch`]: scans and batches by a policy; [`policy_state`]: what they
 //!   remember; `policy_proof`: what they answer for; `policy_copies`: what the server compresses
 //!   values to.
-//! * [`old_entries`]: room in indexes for the new versions of rows.
+//! * `marking`: room in indexes for the new versions of rows; [`old_entries`]: which have left entries behind.
 //! * `marks`: what columns were set to before, for the run after a kill.
 //! * [`settings`]: what the table is set to meanwhile; [`fit`]: whether the choice can be stored at all.
 //! * `foresee`: what a plan is made of; `refused`: what the server said of a row.
@@ -26,6 +26,7 @@ mod judges;
 mod keys;
 pub mod lock;
 pub mod machine;
+mod marking;
 mod marks;
 pub(crate) mod old_entries;
 pub mod options;

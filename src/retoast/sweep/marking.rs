@@ -1,0 +1,181 @@
+//! Index entries of the row versions that batches leave behind: the batch that follows has them marked dead, so that
+//! there is room for its own new ones.
+//!
+//! Only what nobody can see any more is marked, so a later transaction has to do it. Without that
+//! new entries split leaves that are full of old ones: bottom-up deletion (heapam.c `index_delete_sort`) looks at the
+//! pages with the most candidates first, and where rows are moved together those are the new versions'.
+
+use serde_json::Value;
+use tokio_postgres::SimpleQueryMessage;
+use tokio_postgres::types::Type;
+
+use super::error::RunError;
+use super::table::Sweep;
+use crate::retoast::pace::lock_tries::{Kind, kind};
+use crate::retoast::sql::old_entries::{ANY_COVERED, Addresses, BTREES, Btree, look};
+use crate::server::LiveError;
+use crate::server::connect::{Client, Statement};
+
+/// Rows with one key at the most, as the planner knows them: with more, looking for a row's entry is reading the
+/// others'.
+const MOST_ROWS: f64 = 20.0;
+/// What the server answers to statements that were sent behind one that failed.
+const BEHIND_AN_ERROR: &str = "25P02";
+
+impl Sweep<'_> {
+    /// Looks which indexes marking would help. Their plans are tried, since a statement that an index does not
+    /// serve would read the table for every row.
+    pub(super) async fn learn_indexes(&self) -> Result<(), RunError> {
+        if self.old_entries.is_known() {
+            return Ok(());
+        }
+        let client = self.connection(0).client();
+        let learned = async {
+            self.begin_batch(client).await?;
+            self.usable_indexes(client).await
+        };
+        let learned = learned.await;
+        let ended = client.batch_execute("ROLLBACK").await;
+        let (indexes, all) = match learned {
+            Ok(learned) => learned,
+            Err(RunError::Live(LiveError::Server(error))) if kind(&error) != Kind::Fatal => {
+                tracing::debug!("{}: old index entries are not marked: {error}", self.name());
+                (Vec::new(), false)
+            }
+            Err(error) => return Err(error),
+        };
+        ended?;
+        let table = self.ready.relation.quoted();
+        let look = (!indexes.is_empty()).then(|| look(&table, &indexes, Addresses::Parameter));
+        self.old_entries.know(look, all);
+        Ok(())
+    }
+
+    async fn usable_indexes(&self, client: &Client) -> Result<(Vec<Btree>, bool), RunError> {
+        let (oid, table) = (self.ready.relation.oid.0, self.ready.relation.quoted());
+        let mut usable = Vec::new();
+        for row in client.query_typed(BTREES, &[(&oid, Type::OID)]).await? {
+            let (keys, operators): (Vec<String>, Vec<String>) = (row.try_get(3)?, row.try_get(4)?);
+            let has_all = keys.len() == operators.len();
+            let index = Btree {
+                oid: row.try_get(0)?,
+                name: row.try_get(1)?,
+                unique: row.try_get(2)?,
+                keys: keys.into_iter().zip(operators).collect(),
+                predicate: row.try_get(5)?,
+            };
+            let one = std::slice::from_ref(&index);
+            let explain = format!("EXPLAIN (FORMAT JSON) {}", look(&table, one, Addresses::Any));
+            if has_all && is_served(&told(&client.simple_query(&explain).await?), &index.name) {
+                usable.push(index);
+            } else {
+                let name = self.name();
+                tracing::debug!("{name}: old entries of index \"{}\" are not marked", index.name);
+            }
+        }
+        let columns: Vec<i16> = self
+            .ready
+            .targets
+            .iter()
+            .filter_map(|target| i16::try_from(target.index + 1).ok())
+            .collect();
+        let covered = client
+            .query_typed(ANY_COVERED, &[(&oid, Type::OID), (&columns, Type::INT2_ARRAY)])
+            .await?;
+        let all = covered.first().is_some_and(|row| row.try_get(0).unwrap_or(false));
+        Ok((usable, all))
+    }
+
+    /// In a batch that has begun: marks the old entries of rows that batches before it have moved.
+    pub(super) async fn mark_old_entries(
+        &self,
+        client: &Client,
+        look: Option<&Statement>,
+    ) -> Result<(), RunError> {
+        let Some(look) = look else { return Ok(()) };
+        let due = self.old_entries.due(self.others.len() + 1);
+        if due.is_empty() {
+            return Ok(());
+        }
+        let Err(error) = client.query(look, &[&due]).await else { return Ok(()) };
+        let is_first =
+            error.as_db_error().is_some_and(|error| error.code().code() != BEHIND_AN_ERROR);
+        let fails = is_first && !matches!(kind(&error), Kind::Fatal | Kind::Busy);
+        let error = LiveError::from(error);
+        if fails {
+            tracing::debug!("{}: old index entries are no longer marked: {error}", self.name());
+            self.old_entries.fail();
+        }
+        Err(error.into())
+    }
+}
+
+/// What a statement has answered, line by line.
+fn told(messages: &[SimpleQueryMessage]) -> String {
+    let mut text = String::new();
+    for message in messages {
+        if let SimpleQueryMessage::Row(row) = message {
+            text.push_str(row.get(0).unwrap_or_default());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Whether this plan, as `EXPLAIN (FORMAT JSON)` tells it, finds few rows and all of them by that index alone.
+fn is_served(plan: &str, index: &str) -> bool {
+    let Ok(plan) = serde_json::from_str::<Value>(plan) else { return false };
+    let mut scans = 0;
+    let mut rest = vec![&plan];
+    while let Some(value) = rest.pop() {
+        match value {
+            Value::Array(values) => rest.extend(values),
+            Value::Object(fields) => {
+                let text = |name: &str| fields.get(name).and_then(Value::as_str);
+                match text("Node Type") {
+                    Some("Index Scan") => {
+                        let rows = fields.get("Plan Rows").and_then(Value::as_f64);
+                        if text("Index Name") != Some(index)
+                            || fields.contains_key("Filter")
+                            || rows.is_none_or(|rows| rows > MOST_ROWS)
+                        {
+                            return false;
+                        }
+                        scans += 1;
+                    }
+                    Some(
+                        "Aggregate" | "Tid Scan" | "Limit" | "Result" | "Subquery Scan"
+                        | "Function Scan",
+                    )
+                    | None => {}
+                    Some(_) => return false,
+                }
+                rest.extend(fields.values());
+            }
+            _ => {}
+        }
+    }
+    scans == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_serves_that_finds_few_rows_by_the_index_alone() {
+        let plan = |inner: &str| {
+            format!(
+                r#"[{{"Plan": {{"Node Type": "Aggregate", "Plans": [{{"Node Type": "Tid Scan"}}, {inner}]}}}}]"#
+            )
+        };
+        let scan = r#"{"Node Type": "Index Scan", "Index Name": "i", "Plan Rows": 1}"#;
+        assert!(is_served(&plan(scan), "i"));
+        assert!(!is_served(&plan(scan), "j"));
+        assert!(!is_served(&plan(&format!("{scan}, {scan}")), "i"));
+        assert!(!is_served(&plan(&scan.replace("1}", "3000}")), "i"));
+        assert!(!is_served(&plan(&scan.replace("1}", "1, \"Filter\": \"f\"}")), "i"));
+        assert!(!is_served(&plan(r#"{"Node Type": "Seq Scan"}"#), "i"));
+        assert!(!is_served("", "i"));
+    }
+}
