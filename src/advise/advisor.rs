@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::candidate::CandidateError;
+use super::extract::target::ExtractError;
 use super::request::Options;
 use super::variant::ColumnError;
 use crate::heap::progress::Progress;
@@ -27,6 +28,8 @@ pub enum AdviseError {
     Column(#[from] ColumnError),
     #[error(transparent)]
     Candidate(#[from] CandidateError),
+    #[error(transparent)]
+    Extract(#[from] ExtractError),
     /// The relation's values cannot be read at all.
     #[error("{relation}: {why}\nHINT:  {hint}")]
     NoRows {

@@ -294,6 +294,24 @@ impl<'p> SampledRow<'p> {
         (facts, move |column, method| values.get_mut(column)?.compressed_size(method, compressor))
     }
 
+    /// Shows the content of a value that stands in the row, decompressed.
+    ///
+    /// # Errors
+    /// Where it cannot be decompressed.
+    pub(super) fn show_inline(
+        &self,
+        column: usize,
+        look: impl FnOnce(&[u8]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        match self.values.get(column).map(|value| value.content) {
+            Some(Content::Raw(raw)) => look(raw),
+            Some(Content::Stream { method, raw_size, stream }) => {
+                look(&datum::decompress(method, raw_size, stream).map_err(|e| e.to_string())?)
+            }
+            Some(Content::None) | None => Ok(()),
+        }
+    }
+
     /// Where a value is, if it is out of line.
     pub(super) fn pointer(&self, column: usize) -> Option<ToastPointer> {
         self.values.get(column)?.pointer
@@ -343,7 +361,13 @@ impl Value<'_> {
     }
 }
 
-fn compressed_size(compressor: &mut datum::Compressor, method: Method, raw: &[u8]) -> Option<u32> {
+/// Bytes of the datum into which the server compresses a value, its 8 bytes of headers included; `None` where it
+/// keeps it as it is.
+pub(super) fn compressed_size(
+    compressor: &mut datum::Compressor,
+    method: Method,
+    raw: &[u8],
+) -> Option<u32> {
     let length = match method {
         Method::Pglz => compressor.compress(method, raw)?.len(),
         Method::Lz4 => Some(lz4_size::compressed_size(raw))

@@ -4,11 +4,12 @@
 //! * [`content`]: the sample's values and what compression makes of them.
 //! * [`tally`]: what a sample's rows add up to under each of them; [`estimate`]: the whole
 //!   table's figures from that, with confidence intervals.
+//! * [`extract`]: the table with keys of a document in columns of their own, and the way there.
 //! * [`pluggable`]: what the toasters of other servers would do.
 //! * [`statements`]: what `pg_stat_statements` says of the column's use; `tokens`: the words of SQL.
 //! * [`recommend`]: the Pareto front, the choice and its reasons; `caveats`: what else it brings; [`commands`]: how
 //!   it comes true.
-//! * [`request`]: what is asked; [`report`]: the report made of all that; [`result`]: its type.
+//! * [`request`]: what is asked; [`report`]: the report made of all that; [`result`]: its type, `rounded` its figures.
 //! * [`run`]: the tables of a server in turn; [`advisor`]: over which connection; `table`: one of them;
 //!   `plan`: how much of it is read; `probe`: what a few blocks tell beforehand; `reading`: the sample; `on_server`:
 //!   what the server makes of it; [`facts`], [`fetch`]: what the server is asked for.
@@ -24,6 +25,7 @@ pub mod commands;
 pub mod content;
 pub mod estimate;
 pub mod explain;
+pub mod extract;
 pub mod facts;
 pub mod fetch;
 pub mod keys;
@@ -37,6 +39,7 @@ pub mod recommend;
 pub mod report;
 pub mod request;
 pub mod result;
+mod rounded;
 pub mod run;
 pub mod statements;
 mod table;

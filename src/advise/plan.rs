@@ -90,6 +90,11 @@ impl SamplePlan {
         }
     }
 
+    /// Whether this is every row.
+    pub(super) fn is_complete(&self, done: &Done) -> bool {
+        self.sample.is_all() && self.limit(done).is_none() && self.fraction >= 1.0
+    }
+
     /// Whether this is enough, though not all was read.
     pub(super) fn limit(&self, done: &Done) -> Option<Limit> {
         if self.shuffled.is_none() || done.blocks >= self.sample.chosen() {

@@ -10,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use super::advisor::{AdviseError, Advisor};
 use super::asked;
 use super::content::{SampledRow, rows_of_page};
+use super::extract::rows::Extraction;
 use super::fetch;
 use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
@@ -61,6 +62,7 @@ pub(super) struct Reading<'a> {
     pub(super) fetched_bytes: u64,
     pub(super) rows_examined: u64,
     pub(super) pluggable: Vec<Pluggable>,
+    pub(super) extraction: Option<Extraction>,
 }
 
 impl Reading<'_> {
@@ -154,6 +156,15 @@ impl Reading<'_> {
         Ok(found.iter().map(block).collect())
     }
 
+    /// As if nothing had been read of the sample.
+    pub(super) fn begin_again(&mut self, extraction: Extraction, pluggable: Vec<Pluggable>) {
+        self.extraction = Some(extraction);
+        self.pluggable = pluggable;
+        self.problems = Problems::default();
+        self.done = Done::default();
+        (self.fetched_bytes, self.rows_examined) = (0, 0);
+    }
+
     /// Reads the sample and adds it up, for each column.
     pub(super) async fn all(
         &mut self,
@@ -202,6 +213,7 @@ impl Reading<'_> {
                     self.fetched_bytes += out_of_line(&pages, v.column);
                 }
             }
+            self.take_apart(&pages);
             for (rows, live) in pages.iter_mut().zip(live) {
                 self.rows_examined += rows.len() as u64;
                 for v in variants.iter().filter(|v| !v.methods.is_empty()) {
@@ -215,6 +227,17 @@ impl Reading<'_> {
                     }
                     tally.end_block(rows.len(), live);
                 }
+                if let Some(extraction) = &mut self.extraction {
+                    for row in rows.iter_mut() {
+                        let ctid = row.ctid;
+                        let (facts, compressed) = row.parts(&mut self.compressor);
+                        extraction.row(ctid, facts, compressed);
+                    }
+                    extraction.end_block(rows.len(), live);
+                }
+            }
+            if let Some(extraction) = &mut self.extraction {
+                extraction.end_rows();
             }
             self.done.blocks += batch.len() as u32;
             let pages = u64::from(self.done.blocks) * page.bytes() as u64;
@@ -235,7 +258,8 @@ impl Reading<'_> {
     ) -> Result<(), AdviseError> {
         let Some(toast) = self.relation.toast.as_ref() else { return Ok(()) };
         // what another toaster would make of a value is told by its content alone
-        let content = self.pluggable.iter().any(|p| p.is_for(v.column));
+        let content = self.pluggable.iter().any(|p| p.is_for(v.column))
+            || self.extraction.as_ref().is_some_and(|extraction| extraction.is_for(v.column));
         let mut wanted = Vec::new();
         for (page, rows) in pages.iter().enumerate() {
             for (row, values) in rows.iter().enumerate() {
@@ -270,12 +294,23 @@ impl Reading<'_> {
                     Some(bytes) => {
                         self.fetched_bytes += bytes.len() as u64;
                         let mut toasters = self.pluggable.iter_mut().find(|p| p.is_for(v.column));
-                        let tuple = row.facts.tuple_length;
+                        let mut extraction =
+                            self.extraction.as_mut().filter(|e| e.is_for(v.column));
+                        let (ctid, tuple) = (row.ctid, row.facts.tuple_length);
+                        let values = match extraction {
+                            Some(_) => row.facts.values.clone(),
+                            None => Vec::new(),
+                        };
+                        let mut apart = Ok(());
                         row.fetched(v.column, bytes, &v.methods, &mut self.compressor, &mut |raw| {
                             if let Some(toasters) = &mut toasters {
                                 toasters.external(raw, pointer.stored_size(), tuple);
                             }
+                            if let Some(extraction) = &mut extraction {
+                                apart = extraction.document(ctid, &values, raw);
+                            }
                         })
+                        .and(apart)
                     }
                     None => Err(format!(
                         "chunks of value {} do not give its {} bytes",
@@ -284,17 +319,38 @@ impl Reading<'_> {
                     )),
                 };
                 if let Err(message) = result {
-                    let place = Place {
-                        block: Some(row.ctid.block),
-                        item: Some(row.ctid.item),
-                        column: Some(v.name.clone()),
-                        ..Place::of(self.relation.display_name())
-                    };
+                    let place = self.place(row.ctid, &v.name);
                     self.problems.add(Problem { place, message });
                 }
             }
         }
         Ok(())
+    }
+
+    /// Takes the documents apart that stand in their rows; the others were when they were fetched.
+    fn take_apart(&mut self, pages: &[Vec<SampledRow<'_>>]) {
+        let Some(mut extraction) = self.extraction.take() else { return };
+        let (column, name) = extraction.column();
+        for row in pages.iter().flatten() {
+            let apart = row.show_inline(column, |content| {
+                extraction.document(row.ctid, &row.facts.values, content)
+            });
+            if let Err(message) = apart {
+                let place = self.place(row.ctid, &name);
+                self.problems.add(Problem { place, message });
+            }
+        }
+        extraction.begin_rows();
+        self.extraction = Some(extraction);
+    }
+
+    fn place(&self, ctid: ItemPointer, column: &str) -> Place {
+        Place {
+            block: Some(ctid.block),
+            item: Some(ctid.item),
+            column: Some(column.to_owned()),
+            ..Place::of(self.relation.display_name())
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::caveats;
 use super::commands::{self, CommandTarget};
 use super::estimate::{Figures, Scope, figures};
+use super::extract::rows::Extraction;
 use super::facts::TableFacts;
 use super::plan::{Done, Limit, SamplePlan};
 use super::pluggable::Pluggable;
@@ -52,6 +53,8 @@ pub struct Gathered<'a> {
     pub problems: &'a Problems,
     /// What other toasters would do, by column.
     pub pluggable: &'a [Pluggable],
+    /// Keys in columns of their own, where that is asked.
+    pub(super) extraction: Option<&'a Extraction>,
     /// What was asked.
     pub options: &'a Options,
     /// The page size.
@@ -74,7 +77,7 @@ struct Shown<'a> {
 pub fn report(gathered: &Gathered<'_>) -> Report {
     let Gathered { relation, variants, tally, plan, done, options, .. } = gathered;
     let (sample, page) = (&plan.sample, gathered.page);
-    let complete = sample.is_all() && gathered.limit.is_none() && plan.fraction >= 1.0;
+    let complete = plan.is_complete(done);
     let scope = Scope { total_blocks: sample.total(), complete, page: gathered.page };
     let all = figures(tally, &scope, &Prices::default());
     let shown = shown(gathered, &all);
@@ -161,6 +164,11 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             scan_weight: workload.scan_weight(),
         },
         candidates,
+        extraction: gathered.extraction.and_then(|extraction| {
+            let present = &variants.present;
+            let command = commands::command(target, present, present, Some("--compact"));
+            extraction.report(relation, &scope, &command)
+        }),
         pluggable: gathered
             .pluggable
             .iter()

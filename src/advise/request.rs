@@ -1,6 +1,7 @@
 //! What is asked of `advise-threshold`.
 
 use super::candidate::Narrowing;
+use super::extract::keys::Keys;
 use super::workload::Optimize;
 use crate::heap::sample::SampleSize;
 
@@ -11,6 +12,8 @@ pub struct Options {
     pub columns: Vec<String>,
     /// What to compare.
     pub narrowing: Narrowing,
+    /// Keys of a document to price in columns of their own.
+    pub extract: Option<Keys>,
     /// How much to read; `None`: enough for a good estimate in a short time.
     pub sample: Option<SampleSize>,
     /// The seed of the sample.

@@ -4,13 +4,13 @@
 //! documented shape. Sizes are bytes.
 
 use serde::Serialize;
-use serde::ser::{SerializeStruct, Serializer};
 
 use super::estimate::{Figure, Figures};
+use super::extract::result::ExtractionReport;
+pub use super::rounded::{Fraction, Whole};
 use super::tally::Forms;
 use crate::disk::layout::PageSize;
 use crate::inspect::result::ServerReport;
-use crate::model::estimate::Estimate;
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
 
@@ -44,6 +44,8 @@ pub struct Report {
     pub workload: WorkloadReport,
     /// Today's settings first, as the values are stored now, then the others.
     pub candidates: Vec<CandidateReport>,
+    /// The table with keys in columns of their own, where that was asked.
+    pub extraction: Option<ExtractionReport>,
     /// What other toasters would do, on a server that has them.
     pub pluggable: Vec<PluggableReport>,
     /// What to do.
@@ -123,58 +125,6 @@ impl From<&Settings> for SettingsReport {
             target: settings.target.bytes() as u64,
             policy: settings.policy.to_string(),
         }
-    }
-}
-
-/// A figure in bytes (or another whole number), with its change against today.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Whole(pub Figure);
-
-/// A figure with two digits, with its change against today.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fraction(pub Figure);
-
-/// A change, as a part.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Change(Estimate);
-
-fn rounded(value: f64, digits: i32) -> f64 {
-    let unit = 10f64.powi(digits);
-    let rounded = (value * unit).round() / unit;
-    if rounded == 0.0 { 0.0 } else { rounded }
-}
-
-impl Serialize for Change {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut s = serializer.serialize_struct("Change", 3)?;
-        s.serialize_field("estimate", &rounded(self.0.estimate, 4))?;
-        s.serialize_field("low", &rounded(self.0.low, 4))?;
-        s.serialize_field("high", &rounded(self.0.high, 4))?;
-        s.end()
-    }
-}
-
-impl Serialize for Whole {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Estimate { estimate, low, high } = self.0.value;
-        let mut s = serializer.serialize_struct("Figure", 4)?;
-        s.serialize_field("estimate", &(estimate.round() as u64))?;
-        s.serialize_field("low", &(low.floor() as u64))?;
-        s.serialize_field("high", &(high.ceil() as u64))?;
-        s.serialize_field("change", &self.0.change.map(Change))?;
-        s.end()
-    }
-}
-
-impl Serialize for Fraction {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Estimate { estimate, low, high } = self.0.value;
-        let mut s = serializer.serialize_struct("Figure", 4)?;
-        s.serialize_field("estimate", &rounded(estimate, 3))?;
-        s.serialize_field("low", &rounded(low, 3))?;
-        s.serialize_field("high", &rounded(high, 3))?;
-        s.serialize_field("change", &self.0.change.map(Change))?;
-        s.end()
     }
 }
 

@@ -262,7 +262,9 @@ async fn refused<R>(
         AdviseError::Live { relation: place, error } => {
             go_on(at(advisor, place, relation.oid, error).await, output)
         }
-        AdviseError::Column(_) => go_on(Failed::new(Kind::Usage, message), output),
+        AdviseError::Column(_) | AdviseError::Extract(_) => {
+            go_on(Failed::new(Kind::Usage, message), output)
+        }
         AdviseError::NoRows { .. } if !relation.is_heap || relation.row_security => {
             go_on(Failed::new(Kind::Incomplete, message), output)
         }

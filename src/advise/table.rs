@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use super::advisor::{Access, AdviseError, Advisor};
 use super::candidate::Abilities;
+use super::extract::rows::{Extraction, Stored};
+use super::extract::target;
 use super::facts;
 use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
@@ -22,6 +24,10 @@ use crate::server::catalog::Relation;
 use crate::server::pages::PageReader;
 use crate::server::sampled::RowReader;
 use crate::server::snapshot;
+
+/// The sample is read again so often at most because values do not fit the types that others have: integer,
+/// bigint, numeric, jsonb.
+const WIDENED: usize = 4;
 
 impl Advisor {
     /// The named columns of one relation, or without any those that hold most, biggest first, each with its
@@ -50,10 +56,23 @@ impl Advisor {
     ) -> Result<Vec<Report>, AdviseError> {
         let name = relation.display_name();
         let live = |error| AdviseError::Live { relation: name.clone(), error };
-        let named = variant::named_columns(relation, columns)?;
+        let mut named = variant::named_columns(relation, columns)?;
+        if self.options.extract.is_some() {
+            // documents are taken apart here, not by the server
+            self.pageinspect(relation)?;
+            named = vec![target::column(relation, &named)?];
+        }
         // a transaction of its own, for a statement of it may fail
         let ask = async || facts::ask(self.client(), relation).await;
         let facts = self.connection.reading(ask).await.map_err(live)?;
+        let target = match (&self.options.extract, &named[..]) {
+            (Some(keys), &[column]) => {
+                let ask = async || target::ask(self.client(), relation, column, keys).await;
+                let asked = self.connection.reading(ask).await.map_err(live)?;
+                Some(target::target(relation, column, keys, asked)?)
+            }
+            _ => None,
+        };
         // without its pages a value's content is not at hand
         let on_server = self.options.exact || matches!(access, Access::Functions);
         let moment = if on_server {
@@ -74,6 +93,7 @@ impl Advisor {
             fetched_bytes: 0,
             rows_examined: 0,
             pluggable: Vec::new(),
+            extraction: None,
         };
         let total = run.block_count().await?;
         let mut probe = run.probe(total).await?;
@@ -97,10 +117,21 @@ impl Advisor {
                 run.trials.push(trial);
             }
         }
-        run.pluggable = variants
-            .iter()
-            .filter_map(|v| Pluggable::of(v.column, &v.type_name, page, v.present.target))
-            .collect();
+        let pluggable = || {
+            let toaster =
+                |v: &Variants| Pluggable::of(v.column, &v.type_name, page, v.present.target);
+            variants.iter().filter_map(toaster).collect()
+        };
+        run.pluggable = pluggable();
+        run.extraction = target.zip(variants.first()).map(|(target, v)| {
+            let stored = Stored {
+                table: relation.table(facts.default_method, page),
+                settings: v.present,
+                default_method: facts.default_method,
+                fillfactor: relation.fillfactor(),
+            };
+            Extraction::new(target, stored)
+        });
         let Options { sample, seed, .. } = self.options;
         let compressed = variants.iter().filter(|v| !v.methods.is_empty()).map(|v| v.column);
         let bytes = probe.bytes_per_block(&compressed.collect::<Vec<_>>());
@@ -111,7 +142,16 @@ impl Advisor {
             plan.sample.chosen(),
             plan.fraction * 100.0
         );
-        let tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
+        let mut tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
+        // a later block may have had what the types of the first ones do not hold
+        for _ in 0..WIDENED {
+            let Some(again) = run.extraction.as_ref().and_then(Extraction::widened) else { break };
+            run.begin_again(again, pluggable());
+            tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
+        }
+        if let Some(extraction) = &run.extraction {
+            extraction.check(plan.is_complete(&run.done))?;
+        }
         let gathered = |tally, variants| Gathered {
             server: ServerReport::from(&self.server),
             relation,
@@ -126,6 +166,7 @@ impl Advisor {
             files: files(relation, total, self.server.page_size.bytes() as u64),
             problems: &run.problems,
             pluggable: &run.pluggable,
+            extraction: run.extraction.as_ref(),
             options: &self.options,
             page,
             source: access.name(),

@@ -112,6 +112,8 @@ pub struct SampleRow {
 pub struct Variant {
     /// The column's index from 0.
     pub column: usize,
+    /// The columns whose values are read and replaced together for one value of it.
+    pub reads: Vec<usize>,
     /// `None`: as stored now.
     pub settings: Option<Settings>,
     /// The table under these settings.
@@ -173,7 +175,18 @@ impl Tally {
     /// Adds a row of the block that [`Tally::end_block`] ends. Sizes of values that must be compressed come from
     /// `compressor`.
     pub fn row(&mut self, row: &SampleRow, compressor: &mut impl Compressor) {
+        self.row_made_of(row, row, compressor);
+    }
+
+    /// As [`Tally::row`], of a row that has other columns under all variants but that which is stored now.
+    pub(super) fn row_made_of(
+        &mut self,
+        stored: &SampleRow,
+        made: &SampleRow,
+        compressor: &mut impl Compressor,
+    ) {
         for (variant, tally) in self.variants.iter().zip(&mut self.tallies) {
+            let row = if variant.settings.is_none() { stored } else { made };
             tally.add(variant, row, self.page, compressor);
         }
     }
@@ -281,15 +294,16 @@ impl VariantTally {
             let bytes = if external { chunk_bytes(page, value.stored_size) as f64 } else { 0.0 };
             self.block.add(Sum::ToastBytes, bytes);
             self.block.add(Sum::Chunks, f64::from(value.chunks));
-            if index != variant.column {
+            if index == variant.column {
+                self.block_forms.add(value, 1.0);
+                if value.form != Form::Null {
+                    self.block.add(Sum::Values, 1.0);
+                    self.block.add(Sum::ValueHeapBytes, heap_bytes);
+                }
+            }
+            if !variant.reads.contains(&index) {
                 continue;
             }
-            self.block_forms.add(value, 1.0);
-            if matches!(value.form, Form::Null) {
-                continue;
-            }
-            self.block.add(Sum::Values, 1.0);
-            self.block.add(Sum::ValueHeapBytes, heap_bytes);
             if external {
                 self.block.add(Sum::Lookups, 1.0);
                 self.block.add(Sum::Visits, f64::from(visits));

@@ -194,12 +194,18 @@ impl Variants {
             table
         };
         let mut all = vec![
-            Variant { column, settings: None, table: table(&present) },
-            Variant { column, settings: Some(present), table: table(&present) },
+            Variant { column, reads: vec![column], settings: None, table: table(&present) },
+            Variant {
+                column,
+                reads: vec![column],
+                settings: Some(present),
+                table: table(&present),
+            },
         ];
         let wanted = candidate::candidates(present, narrowing, abilities)?;
         all.extend(wanted.iter().map(|settings| Variant {
             column,
+            reads: vec![column],
             settings: Some(*settings),
             table: table(settings),
         }));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::connect::{ConnectionArgs, HelpFlag};
+use crate::advise::extract::keys::Keys;
 use crate::advise::workload::Optimize;
 use crate::disk::desc::Storage;
 use crate::heap::sample::SampleSize;
@@ -44,6 +45,12 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "POLICY", help_heading = "What is compared")]
     pub policy: Vec<Policy>,
 
+    /// Price the table with these keys of a jsonb column, at the root of its documents, in columns of their
+    /// own; a key with a comma in double quotes. With --emit sql print the migration, as a script for psql
+    #[arg(long, value_name = "KEY[,KEY...]", help_heading = "What is compared")]
+    #[arg(conflicts_with = "exact")]
+    pub extract: Option<Keys>,
+
     /// How much to read: 1%, "5000 blocks", 100%. Without it 1 %, but at least 200 and at most 3000
     /// blocks, of their rows as many as can be compressed in seconds, and no more than about 100 MB or
     /// 3 s; the report says what was read
@@ -68,7 +75,8 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "NUMBER", value_parser = reads_per_write, allow_negative_numbers = true, help_heading = "Recommendation")]
     pub reads_per_write: Option<f64>,
 
-    /// Print only the statements or the command that carry out the recommendation
+    /// Print only the statements or the command that carry out the recommendation, or the migration that
+    /// --extract prices
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
     pub emit: Option<Emit>,
 
@@ -100,7 +108,7 @@ pub struct AdviseArgs {
 /// `--emit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Emit {
-    /// ALTER TABLE statements
+    /// ALTER TABLE statements; with --extract the migration
     Sql,
     /// The retoast command
     Command,

@@ -112,6 +112,10 @@ impl Sink<Report> for AdviseOutput {
 }
 
 fn emitted(emit: Emit, report: &Report, out: &mut impl Write) -> io::Result<()> {
+    if let Some(extraction) = &report.extraction {
+        out.write_all(extraction.script.as_bytes())?;
+        return out.flush();
+    }
     let recommendation = &report.recommendation;
     match (emit, &recommendation.command) {
         (_, None) => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::advise::AdviseArgs;
+use super::advise::{AdviseArgs, Emit};
 use super::advise_output::AdviseOutput;
 use super::exit::{Exit, Failure};
 use super::terminal::{self, ReadingProgress};
@@ -20,7 +20,24 @@ pub(super) fn run(args: &AdviseArgs) -> Result<Exit, Failure> {
             "--details is for --format table; the other formats have all of it".to_owned(),
         ));
     }
+    if args.extract.is_some() {
+        extraction(args).map_err(|message| Failure::usage(message.to_owned()))?;
+    }
     terminal::runtime(1)?.block_on(tables(args))
+}
+
+/// Whether the other arguments go with `--extract`.
+fn extraction(args: &AdviseArgs) -> Result<(), &'static str> {
+    if args.tables.len() != 1 {
+        return Err("--extract is for one table\nHINT:  Name the table.");
+    }
+    if args.emit == Some(Emit::Command) {
+        return Err("--extract has no command\nHINT:  --emit sql prints its migration.");
+    }
+    if args.format == Format::Csv {
+        return Err("--extract has no form in CSV\nHINT:  --format json has all of it.");
+    }
+    Ok(())
 }
 
 async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
@@ -43,6 +60,7 @@ fn options(args: &AdviseArgs) -> Options {
             targets: args.target.clone(),
             policies: args.policy.clone(),
         },
+        extract: args.extract.clone(),
         sample: args.sample,
         seed: args.seed,
         exact: args.exact,

@@ -15,6 +15,8 @@ pub use super::jsonb_error::{ContainerClass, JsonbError, JsonbErrorKind, MAX_DEP
 use super::numeric::Numeric;
 use super::varlena::Varlena;
 
+pub mod split;
+
 /// What a container is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContainerKind {

@@ -3,13 +3,12 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 
+use super::advise_parts::{change, paragraph};
 use super::format::{Format, json};
 use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, nanoseconds, size};
-use super::{advise_csv, advise_plot};
-use crate::advise::estimate::Figure;
+use super::{advise_csv, advise_extract, advise_plot};
 use crate::advise::result::{CandidateReport, Report, Whole};
-use crate::model::estimate::Estimate;
 
 /// What the table is accompanied by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,12 +234,18 @@ fn one(
         for note in &notes {
             paragraph(&format!("{}{note}", if markdown { "* " } else { "- " }), style, out)?;
         }
+    } else {
+        briefly(report, style, out)?;
+    }
+    if let Some(extraction) = &report.extraction {
+        writeln!(out)?;
+        advise_extract::write(report, extraction, style, out)?;
+    }
+    if details || report.extraction.is_some() {
         for p in &report.pluggable {
             writeln!(out)?;
             paragraph(&super::advise_pluggable::text(p), style, out)?;
         }
-    } else {
-        briefly(report, style, out)?;
     }
     if report.problem_count > 0 {
         writeln!(out)?;
@@ -250,30 +255,6 @@ fn one(
         }
     }
     Ok(())
-}
-
-/// Text broken into lines that fit the terminal.
-fn paragraph(text: &str, style: Style, out: &mut impl Write) -> io::Result<()> {
-    let width = match style {
-        Style::Terminal(width) => width.unwrap_or(80).clamp(40, 100),
-        Style::Markdown => usize::MAX,
-    };
-    let mut line = String::new();
-    for word in printable(text).split(' ') {
-        let more = unicode_width::UnicodeWidthStr::width(word) + usize::from(!line.is_empty());
-        if unicode_width::UnicodeWidthStr::width(line.as_str()) + more > width {
-            writeln!(out, "{line}")?;
-            line.clear();
-            if text.starts_with("- ") {
-                line.push(' ');
-            }
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    writeln!(out, "{line}")
 }
 
 fn grid(report: &Report) -> Grid {
@@ -398,16 +379,4 @@ fn cells(c: &CandidateReport) -> Vec<String> {
         change(&c.update_wal_bytes_per_value.0, c.today),
         c.refusal.as_ref().map(|_| counted(c.refused_rows, "row")).unwrap_or_default(),
     ]
-}
-
-/// `-12.3 % ±0.4`.
-fn change(figure: &Figure, today: bool) -> String {
-    let Some(Estimate { estimate, low, high }) = figure.change.filter(|_| !today) else {
-        return String::new();
-    };
-    let half = (high - low) / 2.0 * 100.0;
-    if estimate == 0.0 && half == 0.0 {
-        return "same".into();
-    }
-    format!("{:+.1} % ±{half:.1}", estimate * 100.0)
 }

@@ -5,13 +5,16 @@
 //! * [`inspect`]: the report of `inspect` in every format; [`values`]: its lines of values;
 //!   `inspect_largest`: the largest columns of several tables; `overview`: columns of many tables in one
 //!   ranking; [`anatomy`]: one value in every detail.
-//! * [`advise`]: the report of `advise-threshold`; `advise_csv`: its CSV; [`advise_plot`]: its charts.
+//! * [`advise`]: the report of `advise-threshold`; `advise_csv`: its CSV; `advise_extract`: keys in
+//!   columns of their own; `advise_parts`: what these share; [`advise_plot`]: its charts.
 //! * [`retoast`]: the report of `retoast`; [`retoast_plan`]: what is expected;
 //!   `retoast_compact`, `retoast_indexes`: what became of files and indexes;
 //!   [`retoast_progress`]: how far it is.
 
 pub mod advise;
 mod advise_csv;
+mod advise_extract;
+mod advise_parts;
 pub mod advise_plot;
 mod advise_pluggable;
 pub mod anatomy;

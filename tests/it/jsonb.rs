@@ -16,7 +16,7 @@ use toastctl::offline::columns::parse_list;
 use toastctl::offline::toastfile::ToastFile;
 
 /// Calls `each` with the second column of every tuple, put together, and the first, an `int4`.
-fn read_table(
+pub(crate) fn read_table(
     files: &TableFiles,
     desc: &TupleDesc,
     mut each: impl FnMut(i32, &Logical<'_>, &mut Reassembler<'_, ToastFile<HintBits>>),
@@ -74,7 +74,7 @@ fn number(random: &mut StdRng, out: &mut String) {
 }
 
 /// A random JSON string of all that a string can hold, control characters and quotes escaped.
-fn string(random: &mut StdRng, out: &mut String) {
+pub(crate) fn string(random: &mut StdRng, out: &mut String) {
     out.push('"');
     let length = match random.random_range(0..200) {
         0 => random.random_range(200..4000),
@@ -99,7 +99,7 @@ fn string(random: &mut StdRng, out: &mut String) {
     out.push('"');
 }
 
-fn value(random: &mut StdRng, depth: usize, out: &mut String) {
+pub(crate) fn value(random: &mut StdRng, depth: usize, out: &mut String) {
     let kinds = if depth == 0 { 6 } else { 10 };
     match random.random_range(0..kinds) {
         0 => out.push_str("null"),

@@ -22,6 +22,7 @@ mod connect_cli;
 #[path = "../../benches/codec/corpora.rs"]
 mod corpora;
 mod explain;
+mod extract;
 mod findings;
 mod harness;
 mod holder;

@@ -124,6 +124,14 @@ const ADVISE: Manual = Manual {
         ("The statements alone, for a migration", "toastctl advise-threshold orders --emit sql"),
         ("The command alone, for a script", "toastctl advise-threshold orders --emit command"),
         (
+            "What would it give to move two keys of the documents to columns of their own",
+            "toastctl advise-threshold orders --column doc --extract status,customer",
+        ),
+        (
+            "The script that moves them, to be read before it is run",
+            "toastctl advise-threshold orders --column doc --extract status,customer --emit sql",
+        ),
+        (
             "Size against cost as a picture",
             "toastctl advise-threshold orders --plot-file orders.svg",
         ),
@@ -139,7 +147,8 @@ const ADVISE: Manual = Manual {
         (
             "pages",
             "A superuser, and CREATE EXTENSION pageinspect in the database: without a temporary \
-             table, on standbys too, damaged values passed over, and pluggable toasters estimated.",
+             table, on standbys too, damaged values passed over, and pluggable toasters estimated; --extract \
+             needs them.",
         ),
     ],
 };

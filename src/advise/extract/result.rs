@@ -1,0 +1,67 @@
+//! What is reported of an extraction; part of `advise.schema.json`.
+
+use serde::Serialize;
+
+use super::super::rounded::{Fraction, Whole};
+
+/// The table with some keys of its documents in columns of their own.
+#[derive(Debug, Clone, Serialize)]
+pub struct ExtractionReport {
+    pub keys: Vec<KeyReport>,
+    /// Documents that have one of them at least.
+    pub documents: u64,
+    /// Bytes of the heap, freshly written.
+    pub heap_bytes: Whole,
+    /// Bytes of the TOAST relation, freshly written.
+    pub toast_bytes: Whole,
+    /// Bytes of its index, freshly built.
+    pub toast_index_bytes: Whole,
+    /// The three together.
+    pub total_bytes: Whole,
+    /// Rows that are given to the toaster today, for they are wider than its threshold.
+    pub wide_rows_today: u64,
+    /// Rows that would be.
+    pub wide_rows: u64,
+    /// Documents in the TOAST relation today.
+    pub external_today: u64,
+    /// Documents that would be there.
+    pub external: u64,
+    /// Reading or changing anything of a document today.
+    pub today: AccessReport,
+    /// The document without these keys.
+    pub rest: AccessReport,
+    /// The document and these keys.
+    pub whole: AccessReport,
+    /// Rows that the server would refuse.
+    pub refused_rows: u64,
+    /// The migration as a script for psql.
+    pub script: String,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct KeyReport {
+    pub key: String,
+    /// The column that it would move to.
+    pub column: String,
+    /// That column's type: one that every value of the sample fits.
+    #[serde(rename = "type")]
+    pub type_name: &'static str,
+    /// Documents that have it.
+    pub values: u64,
+    pub access: AccessReport,
+}
+
+/// What reading and changing costs, for each document.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct AccessReport {
+    /// Buffers that a scan of the whole table visits.
+    pub scan_buffers: Whole,
+    /// Buffers that such a scan visits for one document.
+    pub read_buffers: Fraction,
+    /// CPU time that storage adds to one read, warm cache.
+    pub read_cpu_ns: Whole,
+    /// Bytes written by one change.
+    pub update_bytes: Whole,
+    /// WAL of one change, without full-page images.
+    pub update_wal_bytes: Whole,
+}

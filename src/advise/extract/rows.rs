@@ -1,0 +1,330 @@
+//! Rows of the sample with keys in columns of their own, as the server would store them, added up.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::super::content::compressed_size;
+use super::super::tally::{SampleRow, Tally, Variant, fresh};
+use super::kind::{KeyType, KeyValue, own};
+use super::target::Target;
+use crate::codec::{Method, datum};
+use crate::disk::jsonb::split::{Value, root_keys, without};
+use crate::disk::{ByteOrder, ItemPointer};
+use crate::model::policy::MethodChoice;
+use crate::model::settings::Settings;
+use crate::model::toast::{Incoming, Table};
+
+/// Variants of the tally: as stored now, the rest of the document, it and all keys; then one for each key.
+pub(super) const TODAY: usize = 0;
+pub(super) const REST: usize = 1;
+pub(super) const WHOLE: usize = 2;
+pub(super) const KEYS: usize = 3;
+
+/// Keys that are named where those asked for are not found, and documents that are looked at for them.
+const NAMED: usize = 8;
+const LOOKED_AT: u32 = 100;
+/// Pages of live servers are read by machines of their byte order.
+const ORDER: ByteOrder = ByteOrder::Little;
+
+/// A document of the sample taken apart.
+#[derive(Debug)]
+struct Apart {
+    /// Bytes that are left of it, the header left out.
+    rest: u32,
+    /// What the server compresses them to, if it was tried.
+    rest_compressed: Option<u32>,
+    values: Vec<Option<KeyValue>>,
+}
+
+/// Counts of rows.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counts {
+    /// Documents with one of the keys.
+    pub documents: f64,
+    pub wide_today: f64,
+    pub wide: f64,
+    /// Documents with each key.
+    pub values: Vec<f64>,
+}
+
+impl Counts {
+    fn of(keys: usize) -> Counts {
+        Counts { values: vec![0.0; keys], ..Counts::default() }
+    }
+
+    fn add(&mut self, other: &Counts, weight: f64) {
+        self.documents += other.documents * weight;
+        self.wide_today += other.wide_today * weight;
+        self.wide += other.wide * weight;
+        for (sum, more) in self.values.iter_mut().zip(&other.values) {
+            *sum += more * weight;
+        }
+    }
+}
+
+/// The table as it is, and how its columns are set.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    pub table: Table,
+    /// The document column's settings.
+    pub settings: Settings,
+    pub default_method: Method,
+    pub fillfactor: u8,
+}
+
+/// An extraction over a sample.
+#[derive(Debug)]
+pub(crate) struct Extraction {
+    pub(super) target: Target,
+    pub(super) stored: Stored,
+    /// The table with all keys as `jsonb`, in which no row is shorter.
+    widest: Table,
+    /// The columns' types by which rows are added up; from the first blocks.
+    pub(super) types: Option<Vec<KeyType>>,
+    /// The types of what was seen.
+    seen: Vec<Option<KeyType>>,
+    /// Some other keys that documents have.
+    pub(super) others: BTreeSet<String>,
+    looked_at: u32,
+    /// The documents of the blocks at hand.
+    apart: HashMap<ItemPointer, Apart>,
+    compressor: datum::Compressor,
+    pub(super) tally: Tally,
+    wide_table: Table,
+    block: Counts,
+    pub(super) counts: Counts,
+}
+
+impl Extraction {
+    pub(crate) fn new(target: Target, stored: Stored) -> Extraction {
+        let keys = target.keys.len();
+        let widest = wider(&stored, &vec![KeyType::Jsonb; keys]);
+        Extraction {
+            seen: vec![None; keys],
+            types: None,
+            others: BTreeSet::new(),
+            looked_at: 0,
+            apart: HashMap::new(),
+            compressor: datum::Compressor::new(),
+            tally: Tally::new(widest.page, stored.fillfactor, Vec::new()),
+            wide_table: widest.clone(),
+            block: Counts::of(keys),
+            counts: Counts::of(keys),
+            widest,
+            target,
+            stored,
+        }
+    }
+
+    pub(crate) fn is_for(&self, column: usize) -> bool {
+        self.target.column == column
+    }
+
+    /// The document column's index from 0, and its name.
+    pub(crate) fn column(&self) -> (usize, String) {
+        (self.target.column, self.target.column_name.clone())
+    }
+
+    /// The same from the beginning, with types that hold all that was seen; `None` where the types already do.
+    pub(crate) fn widened(&self) -> Option<Extraction> {
+        let types = self.seen_types();
+        if self.types.as_ref().is_none_or(|assumed| *assumed == types) {
+            return None;
+        }
+        let mut again = Extraction::new(self.target.clone(), self.stored.clone());
+        again.seen.clone_from(&self.seen);
+        again.begin(types);
+        Some(again)
+    }
+
+    fn seen_types(&self) -> Vec<KeyType> {
+        self.seen.iter().map(|seen| seen.unwrap_or(KeyType::Jsonb)).collect()
+    }
+
+    fn begin(&mut self, types: Vec<KeyType>) {
+        let column = self.target.column;
+        let wide = wider(&self.stored, &types);
+        let first = self.stored.table.columns.len();
+        let added = first..wide.columns.len();
+        let made = |reads: Vec<usize>| Variant {
+            column,
+            reads,
+            settings: Some(self.stored.settings),
+            table: wide.clone(),
+        };
+        let today = Variant {
+            column,
+            reads: vec![column],
+            settings: None,
+            table: self.stored.table.clone(),
+        };
+        let whole = std::iter::once(column).chain(added.clone()).collect();
+        let mut variants = vec![today, made(vec![column]), made(whole)];
+        variants.extend(added.map(|key| made(vec![key])));
+        self.tally = Tally::new(wide.page, self.stored.fillfactor, variants);
+        self.wide_table = wide;
+        self.types = Some(types);
+    }
+
+    /// Takes a document apart.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn document(
+        &mut self,
+        ctid: ItemPointer,
+        row: &[Incoming],
+        content: &[u8],
+    ) -> Result<(), String> {
+        let keys = &self.target.keys;
+        let names: Vec<&[u8]> = keys.iter().map(|key| &key.bytes[..]).collect();
+        let Some(split) = without(content, ORDER, &names).map_err(|error| error.to_string())?
+        else {
+            return Ok(());
+        };
+        self.name_others(content)?;
+        if split.values.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let mut apart = Apart {
+            rest: u32::try_from(split.rest.len()).unwrap_or(u32::MAX),
+            rest_compressed: None,
+            values: split.values.iter().map(|v| v.as_ref().map(KeyValue::of)).collect(),
+        };
+        for (seen, value) in self.seen.iter_mut().zip(&split.values) {
+            if let Some(value) = value {
+                let kind = KeyType::of(value, ORDER);
+                *seen = Some(seen.map_or(kind, |seen| seen.or(kind)));
+            }
+        }
+        if self.may_be_toasted(row, &apart) {
+            let column = self.stored.table.columns.get(self.target.column);
+            if let Some(MethodChoice::One(method)) = column.map(|column| column.method) {
+                apart.rest_compressed = compressed_size(&mut self.compressor, method, &split.rest);
+            }
+            for (kept, value) in apart.values.iter_mut().zip(&split.values) {
+                if let (Some(kept), Some(value)) = (kept, value) {
+                    self.compress(kept, value);
+                }
+            }
+        }
+        self.apart.insert(ctid, apart);
+        Ok(())
+    }
+
+    fn compress(&mut self, kept: &mut KeyValue, value: &Value<'_>) {
+        let method = self.stored.default_method;
+        kept.own_compressed = compressed_size(&mut self.compressor, method, own(value));
+        kept.jsonb_compressed = compressed_size(&mut self.compressor, method, &value.jsonb());
+    }
+
+    /// Whether the row with this document may be so wide that something of it is compressed.
+    fn may_be_toasted(&self, row: &[Incoming], apart: &Apart) -> bool {
+        let values = self.values(row, Some(apart), &vec![KeyType::Jsonb; apart.values.len()]);
+        let page = self.widest.page;
+        let limit = page.toast_tuple_threshold().min(self.widest.target.bytes());
+        // other types are aligned otherwise
+        self.widest.width(&values) as usize + 8 * apart.values.len() > limit
+    }
+
+    fn name_others(&mut self, content: &[u8]) -> Result<(), String> {
+        if self.looked_at < LOOKED_AT && self.others.len() < NAMED {
+            self.looked_at += 1;
+            let keys = root_keys(content, ORDER).map_err(|error| error.to_string())?;
+            let asked = |key: &[u8]| self.target.keys.iter().any(|asked| asked.bytes == key);
+            for (key, _) in keys.iter().filter(|(key, _)| key.len() <= 64 && !asked(key)) {
+                if self.others.len() < NAMED {
+                    self.others.insert(String::from_utf8_lossy(key).into_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The row's values with the keys behind them, as an UPDATE would bring them.
+    fn values(&self, row: &[Incoming], apart: Option<&Apart>, types: &[KeyType]) -> Vec<Incoming> {
+        let mut values = row.to_vec();
+        match apart {
+            Some(apart) => {
+                if let Some(document) = values.get_mut(self.target.column) {
+                    *document = Incoming::Plain { raw: apart.rest };
+                }
+                values.extend(apart.values.iter().zip(types).map(|(value, kind)| {
+                    value.as_ref().map_or(Incoming::Null, |value| kind.incoming(value))
+                }));
+            }
+            None => values.extend(types.iter().map(|_| Incoming::Null)),
+        }
+        values
+    }
+
+    /// The documents of some blocks are taken apart; their rows follow.
+    pub(crate) fn begin_rows(&mut self) {
+        if self.types.is_none() {
+            self.begin(self.seen_types());
+        }
+    }
+
+    /// Adds a row; sizes of other columns' values, compressed, come from `compressed`.
+    pub(crate) fn row(
+        &mut self,
+        ctid: ItemPointer,
+        row: &SampleRow,
+        mut compressed: impl FnMut(usize, Method) -> Option<u32>,
+    ) {
+        let Some(types) = &self.types else { return };
+        let apart = self.apart.get(&ctid);
+        let made = SampleRow {
+            values: self.values(&row.values, apart, types),
+            tuple_length: row.tuple_length,
+        };
+        let (column, first) = (self.target.column, row.values.len());
+        let mut sizes = |index: usize, method: Method| match (apart, index.checked_sub(first)) {
+            (Some(apart), None) if index == column => apart.rest_compressed,
+            (_, None) => compressed(index, method),
+            (Some(apart), Some(key)) => {
+                let value = apart.values.get(key).copied().flatten()?;
+                match types.get(key) {
+                    Some(kind) if kind.is_own() => value.own_compressed,
+                    _ => value.jsonb_compressed,
+                }
+            }
+            (None, Some(_)) => None,
+        };
+        self.tally.row_made_of(row, &made, &mut sizes);
+        let limit = self.widest.page.toast_tuple_threshold();
+        let wide = |table: &Table, values: &[Incoming]| {
+            let values: Vec<Incoming> = values.iter().map(|&value| fresh(value)).collect();
+            f64::from(u8::from(table.width(&values) as usize > limit))
+        };
+        self.block.wide_today += wide(&self.stored.table, &row.values);
+        self.block.wide += wide(&self.wide_table, &made.values);
+        if let Some(apart) = apart {
+            self.block.documents += 1.0;
+            for (sum, value) in self.block.values.iter_mut().zip(&apart.values) {
+                *sum += f64::from(u8::from(value.is_some()));
+            }
+        }
+    }
+
+    /// Ends a block: so many of its rows were added, of so many live ones.
+    pub(crate) fn end_block(&mut self, rows: usize, live_rows: usize) {
+        let weight = if rows == 0 { 0.0 } else { live_rows as f64 / rows as f64 };
+        self.tally.end_block(rows, live_rows);
+        self.counts.add(&self.block, weight);
+        self.block = Counts::of(self.target.keys.len());
+    }
+
+    /// The rows of these blocks are added.
+    pub(crate) fn end_rows(&mut self) {
+        self.apart.clear();
+    }
+}
+
+/// The table with columns of these types added.
+fn wider(stored: &Stored, types: &[KeyType]) -> Table {
+    let mut table = stored.table.clone();
+    table.columns.extend(types.iter().map(|kind| kind.column(stored.default_method)));
+    // text and jsonb may need one; it is made with the column
+    table.has_toast_relation |= types.iter().any(|kind| kind.is_own() || *kind == KeyType::Jsonb);
+    table
+}

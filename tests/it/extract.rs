@@ -1,0 +1,459 @@
+//! `advise-threshold --extract` against tables that were migrated with the script that it emits.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::Value;
+use toastctl::disk::ByteOrder;
+use toastctl::disk::jsonb::split::without;
+use toastctl::offline::columns::parse_list;
+
+use crate::command::{Run, run, toastctl};
+use crate::jsonb::{read_table, string, value};
+use crate::server::{self, Database, Options, Server};
+use crate::table_files::TableFiles;
+
+fn advise(database: &Database<'_>, arguments: &[&str]) -> Run {
+    let mut command = toastctl();
+    command.arg("advise-threshold").args(["-d", &database.conninfo()]).args(arguments);
+    run(&mut command)
+}
+
+/// The extraction in the report, which has its documented shape.
+fn extraction(database: &Database<'_>, arguments: &[&str]) -> Value {
+    let all = [arguments, &["--sample", "100%", "--format", "json"]].concat();
+    let report: Value = serde_json::from_str(&advise(database, &all).ok()).unwrap();
+    let schema: Value = serde_json::from_str(toastctl::advise::result::JSON_SCHEMA).unwrap();
+    let errors: Vec<String> = jsonschema::validator_for(&schema)
+        .unwrap()
+        .iter_errors(&report)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{errors:?}: {report:#}");
+    report["extraction"].clone()
+}
+
+fn estimate(figure: &Value) -> f64 {
+    figure["estimate"].as_f64().unwrap()
+}
+
+/// A migration as it is emitted.
+struct Script {
+    text: String,
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Script {
+    fn emitted(database: &Database<'_>, arguments: &[&str]) -> Script {
+        let text = advise(database, &[arguments, &["--emit", "sql"]].concat()).ok();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("migration.sql");
+        std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        Script { text, _dir: dir, path }
+    }
+
+    fn try_run(&self, database: &Database<'_>, part: Option<&str>) -> Run {
+        let mut psql = database.psql_command();
+        psql.arg("-q");
+        if let Some(part) = part {
+            psql.args(["-v", &format!("{part}=1")]);
+        }
+        run(psql.arg("-f").arg(&self.path))
+    }
+
+    #[track_caller]
+    fn run(&self, database: &Database<'_>, part: Option<&str>) {
+        self.try_run(database, part).ok();
+    }
+
+    /// The expression that puts a document together again, as a comment has it.
+    fn together(&self) -> String {
+        let (_, behind) = self.text.split_once("put together again").unwrap();
+        let lines = behind.lines().skip(1).map_while(|line| line.strip_prefix("--   "));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Buffers that EXPLAIN counts for a query, once the session knows the relations.
+fn buffers(database: &Database<'_>, query: &str) -> f64 {
+    let plan = database.psql(&format!(
+        "SET max_parallel_workers_per_gather = 0; SET jit = off;
+         {query} LIMIT 1 \\g /dev/null
+         EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}"
+    ));
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let number = |name: &str| plan[0]["Plan"][name].as_f64().unwrap();
+    number("Shared Hit Blocks") + number("Shared Read Blocks")
+}
+
+/// Bytes of a table's heap and TOAST relation.
+fn sizes(database: &Database<'_>, table: &str) -> [f64; 2] {
+    let text = database.psql(&format!(
+        "SELECT pg_relation_size(oid), pg_relation_size(reltoastrelid)
+         FROM pg_class WHERE oid = '{table}'::regclass"
+    ));
+    let (heap, toast) = text.split_once('|').unwrap();
+    [heap.parse().unwrap(), toast.parse().unwrap()]
+}
+
+#[track_caller]
+fn near(what: &str, predicted: f64, measured: f64, part: f64) {
+    let off = (predicted - measured).abs();
+    assert!(off <= part * measured + 1.0, "{what}: {predicted} predicted, {measured} measured");
+}
+
+#[test]
+fn documents_without_keys_have_the_servers_bytes() {
+    const KEYS: [&str; 6] = ["id", "a", "größe", "", "a longer key, with more", "k\"$'\\"];
+    const DOCUMENTS: usize = 3000;
+    let mut random = StdRng::seed_from_u64(15);
+    let mut script =
+        String::from("CREATE TABLE whole (id int, js jsonb);\nCOPY whole FROM STDIN;\n");
+    for id in 0..DOCUMENTS {
+        let mut document = String::from("{");
+        // more than one stride of entries as well
+        let count = match random.random_range(0..10) {
+            0 => random.random_range(20..200),
+            _ => random.random_range(0..8),
+        };
+        for index in 0..count {
+            document.push_str(if index == 0 { "" } else { "," });
+            match random.random_range(0..3) {
+                0 => {
+                    let key = KEYS[random.random_range(0..KEYS.len())];
+                    document.push_str(&serde_json::to_string(key).unwrap());
+                }
+                _ => string(&mut random, &mut document),
+            }
+            document.push(':');
+            let depth = random.random_range(0..3);
+            value(&mut random, depth, &mut document);
+        }
+        document.push('}');
+        if id % 50 == 0 {
+            document.clear();
+            value(&mut random, 1, &mut document);
+        }
+        writeln!(script, "{id}\t{}", document.replace('\\', "\\\\")).unwrap();
+    }
+    let array = KEYS.map(|key| format!("'{}'", key.replace('\'', "''"))).join(", ");
+    script.push_str("\\.\nDELETE FROM whole WHERE jsonb_typeof(js) NOT IN ('object', 'array');");
+    write!(
+        script,
+        "CREATE TABLE rest AS SELECT id, js - ARRAY[{array}] AS js FROM whole
+         WHERE jsonb_typeof(js) = 'object';"
+    )
+    .unwrap();
+    for (number, key) in KEYS.iter().enumerate() {
+        let key = key.replace('\'', "''");
+        write!(script, "CREATE TABLE held{number} AS SELECT id, js -> '{key}' AS js FROM whole WHERE js -> '{key}' IS NOT NULL;").unwrap();
+    }
+    let database = server::shared().create_database("split");
+    database.psql(&script);
+    let desc = parse_list("id int4, js jsonb").unwrap();
+    let contents = |table: &str| {
+        let mut found = HashMap::new();
+        read_table(&TableFiles::of(&database, table), &desc, |id, value, _| {
+            found.insert(id, value.content().unwrap().to_vec());
+        });
+        found
+    };
+    let (whole, rest) = (contents("whole"), contents("rest"));
+    let held: Vec<_> = (0..KEYS.len()).map(|number| contents(&format!("held{number}"))).collect();
+    let mut found = 0;
+    for (id, content) in &whole {
+        let Some(split) = without(content, ByteOrder::Little, &KEYS).unwrap() else {
+            assert!(!rest.contains_key(id));
+            continue;
+        };
+        assert!(split.rest == rest[id], "document {id}");
+        for ((value, held), key) in split.values.iter().zip(&held).zip(KEYS) {
+            let value = value.map(|value| value.jsonb());
+            assert!(value.as_ref() == held.get(id), "document {id}, key {key:?}");
+            found += usize::from(value.is_some());
+        }
+    }
+    assert!(rest.len() > DOCUMENTS * 9 / 10 && found > DOCUMENTS, "{} {found}", rest.len());
+}
+
+#[test]
+fn rows_just_over_the_threshold_fall_below_it_without_a_key() {
+    let database = server::shared().create_database("extract");
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (jb jsonb);
+         ALTER TABLE t ALTER jb SET STORAGE external;
+         INSERT INTO t SELECT jsonb_build_object('id', i, 'foo',
+             (SELECT jsonb_agg(0) FROM generate_series(1, 163))) || '{\"bar\": \"baz\"}'
+         FROM generate_series(1, 10000) AS i",
+    );
+    let now = buffers(&database, "SELECT jb -> 'id' FROM t");
+    assert_eq!(now, 30_064.0);
+    let told = extraction(&database, &["t", "--extract", "id"]);
+    near("today", estimate(&told["today"]["scan_buffers"]), now, 0.003);
+    assert_eq!(told["keys"][0]["type"], "integer");
+    assert_eq!((&told["wide_rows_today"], &told["wide_rows"]), (&10_000.into(), &0.into()));
+    let text = advise(&database, &["t", "--sample", "100%", "--extract", "id"]).ok();
+    insta::assert_snapshot!("extract_table", &text[text.find("With 1 key").unwrap()..]);
+    let script = Script::emitted(&database, &["t", "--extract", "id"]);
+    insta::assert_snapshot!("extract_script", script.text);
+    script.run(&database, Some("remove"));
+    database.psql("VACUUM FULL t");
+    let [heap, toast] = sizes(&database, "t");
+    near("heap", estimate(&told["heap_bytes"]), heap, 0.01);
+    near("TOAST", estimate(&told["toast_bytes"]), toast, 0.01);
+    for (query, access) in [
+        ("SELECT id FROM t", &told["keys"][0]["access"]),
+        ("SELECT jb -> 'bar' FROM t", &told["rest"]),
+    ] {
+        let measured = buffers(&database, query);
+        near(query, estimate(&access["scan_buffers"]), measured, 0.03);
+        assert!(measured < 3000.0, "{measured}");
+    }
+}
+
+/// Documents of 1 to 8 kB with keys of all types; arrays, scalars, nothing, and a document without any of them.
+const DOCS: &str = r#"
+    CREATE EXTENSION pageinspect;
+    CREATE TABLE docs (id int PRIMARY KEY, doc jsonb, note text);
+    INSERT INTO docs SELECT i, jsonb_build_object('id', i, 'big', i::bigint * 7000000000,
+            'price', (i % 900)::numeric / 100 + 0.10, 'name', 'name of ' || i, 'on', i % 2 = 0,
+            'tags', jsonb_build_array(i, 'x', NULL), 'odd "key'',$toastctl$\', md5(i::text), 'text',
+            (SELECT string_agg(md5((i * j)::text), ' ') FROM generate_series(1, 30 + i % 200) AS j))
+        || CASE i % 3 WHEN 0 THEN '{}' WHEN 1 THEN '{"maybe": null}' ELSE '{"maybe": "so"}' END::jsonb,
+        'n' || i FROM generate_series(1, 1300) AS i;
+    INSERT INTO docs VALUES (2001, NULL, NULL), (2002, '[1, "id"]', 'x'), (2003, '"id"', 'x'), (2004, '{}', 'x');
+    CREATE TABLE original AS TABLE docs"#;
+const KEYS: &str = r#"id,big,price,name,on,tags,maybe,"odd ""key',$toastctl$\""#;
+
+/// A migration from its beginning to its end and back.
+fn migrates(database: &Database<'_>) {
+    database.psql(DOCS);
+    let arguments = ["docs", "--extract", KEYS];
+    let told = extraction(database, &arguments);
+    let columns: Vec<(&str, &str)> = told["keys"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|key| (key["column"].as_str().unwrap(), key["type"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        columns,
+        [
+            ("doc_id", "integer"),
+            ("big", "bigint"),
+            ("price", "numeric"),
+            ("name", "text"),
+            ("on", "boolean"),
+            ("tags", "jsonb"),
+            ("maybe", "jsonb"),
+            ("odd \"key',$toastctl$\\", "text"),
+        ]
+    );
+    let script = Script::emitted(database, &arguments);
+    assert_eq!(Value::from(script.text.as_str()), told["script"]);
+    let count = |condition: &str| -> u32 {
+        let sql = format!("SELECT count(*) FROM docs WHERE {condition}");
+        database.psql(&sql).parse().unwrap()
+    };
+    let differing = |document: &str| {
+        database.psql(&format!(
+            "SELECT count(*) FROM original LEFT JOIN docs USING (id)
+             WHERE ({}) IS DISTINCT FROM original.doc::text",
+            format!("({document})::text").replace("\"doc\"", "docs.\"doc\"")
+        ))
+    };
+
+    // interrupted between two batches; what is done stays, and is not done again
+    let fails = "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS
+                     'BEGIN IF NEW.id = 1290 THEN RAISE EXCEPTION ''no''; END IF; RETURN NEW; END';
+                 CREATE TRIGGER z BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION fails()";
+    let again = "DROP TRIGGER z ON docs; DROP FUNCTION fails()";
+    database.psql(fails);
+    assert_eq!(script.try_run(database, None).code, Some(3));
+    let filled = count("doc_id IS NOT NULL");
+    assert!(filled > 300 && filled < 1300, "{filled}");
+    database.psql(again);
+    script.run(database, None);
+    assert_eq!(count("doc_id IS NOT NULL"), 1300);
+    let newest = "SELECT max(xmin::text::int) FROM docs";
+    let before = database.psql(newest);
+    script.run(database, None);
+    assert_eq!(database.psql(newest), before);
+    assert_eq!(differing("\"doc\""), "0");
+
+    // documents count
+    let row = |sql: &str| {
+        database.psql(&format!("{sql}; SELECT doc, doc_id, name, maybe FROM docs WHERE id = 3000"))
+    };
+    assert_eq!(
+        row(r#"INSERT INTO docs VALUES (3000, '{"id": 7, "name": null}')"#),
+        r#"{"id": 7, "name": null}|7||"#
+    );
+    assert_eq!(
+        row(r#"UPDATE docs SET doc = '{"id": 8.0, "name": "x", "maybe": null}' WHERE id = 3000"#),
+        r#"{"id": 8.0, "name": "x", "maybe": null}||x|null"#
+    );
+    assert_eq!(row("UPDATE docs SET name = 'y' WHERE id = 3000").split('|').nth(2), Some("x"));
+    assert_eq!(row(r#"UPDATE docs SET doc = '{"id": 9}' WHERE id = 3000"#), r#"{"id": 9}|9||"#);
+
+    // the same while the keys leave the documents
+    database.psql(fails);
+    assert_eq!(script.try_run(database, Some("remove")).code, Some(3));
+    let held = count("doc -> 'id' IS NOT NULL");
+    assert!(held > 0 && held < 1000, "{held}");
+    // a column that is set meanwhile stays as it is
+    database.psql("UPDATE docs SET doc_id = -5 WHERE id = 1300 AND doc -> 'id' IS NOT NULL");
+    database.psql(again);
+    script.run(database, Some("remove"));
+    assert_eq!(count("doc -> 'id' IS NOT NULL"), 0);
+    assert_eq!(count("id = 1300 AND doc_id = -5"), 1);
+    database.psql("UPDATE docs SET doc_id = 1300 WHERE id = 1300");
+    let before = database.psql(newest);
+    script.run(database, Some("remove"));
+    script.run(database, None);
+    assert_eq!(database.psql(newest), before);
+    assert_eq!(differing(&script.together()), "0");
+
+    // columns count
+    assert_eq!(row("SELECT"), "{}|9||");
+    assert_eq!(
+        row(r#"UPDATE docs SET doc = '{"id": 10, "name": null, "x": 1}' WHERE id = 3000"#),
+        r#"{"x": 1, "name": null}|10||"#
+    );
+    assert_eq!(row("UPDATE docs SET name = 'z' WHERE id = 3000"), r#"{"x": 1}|10|z|"#);
+    assert_eq!(row("UPDATE docs SET doc_id = NULL WHERE id = 3000"), r#"{"x": 1}||z|"#);
+    assert_eq!(
+        row(r#"DELETE FROM docs WHERE id = 3000; INSERT INTO docs (id, doc, doc_id)
+               VALUES (3000, '{"id": 11, "name": "n", "maybe": null}', 12)"#),
+        "{}|12|n|null"
+    );
+    database.psql("DELETE FROM docs WHERE id = 3000");
+
+    database.psql("VACUUM FULL docs");
+    let files = |table| sizes(database, table).iter().sum();
+    let predicted = estimate(&told["heap_bytes"]) + estimate(&told["toast_bytes"]);
+    // which fills no gaps on pages that it has left
+    near("VACUUM FULL", predicted, files("docs"), 0.04);
+    // freshly written in the order of the rows that were looked at
+    database
+        .psql("CREATE TABLE fresh (LIKE docs); INSERT INTO fresh SELECT * FROM docs ORDER BY id");
+    let [heap, toast] = sizes(database, "fresh");
+    near("heap", estimate(&told["heap_bytes"]), heap, 0.01);
+    near("TOAST", estimate(&told["toast_bytes"]), toast, 0.01);
+    for (query, access) in [
+        ("SELECT doc_id FROM fresh", &told["keys"][0]["access"]),
+        ("SELECT tags -> 0 FROM fresh", &told["keys"][5]["access"]),
+        ("SELECT doc -> 'text' FROM fresh", &told["rest"]),
+        (&format!("SELECT {} FROM fresh", script.together()), &told["whole"]),
+    ] {
+        near(query, estimate(&access["scan_buffers"]), buffers(database, query), 0.03);
+    }
+
+    // and back; what a document cannot take is not lost
+    database.psql("UPDATE docs SET doc_id = 1 WHERE id = 2001");
+    let refused = script.try_run(database, Some("undo"));
+    assert!(refused.stderr.contains("1 rows hold a value"), "{}", refused.stderr);
+    database.psql("UPDATE docs SET doc_id = NULL WHERE id = 2001");
+    script.run(database, Some("undo"));
+    assert_eq!(differing("\"doc\""), "0");
+    let left = "SELECT (SELECT count(*) FROM pg_attribute WHERE attrelid = 'docs'::regclass AND attnum > 0
+                        AND NOT attisdropped), (SELECT count(*) FROM pg_proc WHERE proname ~ '^toastctl')";
+    assert_eq!(database.psql(left), "3|0");
+
+    // columns that are generated beside keys that stay
+    script.run(database, Some("stay"));
+    assert_eq!(count("doc_id = id AND tags = doc -> 'tags' AND big = id * 7000000000"), 1300);
+    script.run(database, Some("undo"));
+    assert_eq!(database.psql(left), "3|0");
+
+    // a column that somebody else has added is nobody's to overwrite
+    database.psql("ALTER TABLE docs ADD COLUMN name text");
+    let refused = script.try_run(database, None);
+    assert_eq!(refused.code, Some(3));
+    assert!(refused.stderr.contains("added by somebody else"), "{}", refused.stderr);
+}
+
+#[test]
+fn migrated_tables_are_what_was_foretold() {
+    std::thread::scope(|scope| {
+        for major in [14, 18] {
+            scope.spawn(move || {
+                if server::has_major(major) {
+                    let server = Server::start(&Options::major(major));
+                    migrates(&server.create_database("extract"));
+                }
+            });
+        }
+        migrates(&server::shared().create_database("extract"));
+    });
+}
+
+#[test]
+fn a_type_is_one_that_all_values_fit() {
+    let database = server::shared().create_database("extract");
+    // the odd ones stand in later blocks than those that are read first
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (doc jsonb);
+         INSERT INTO t SELECT jsonb_build_object('n', i, 'b', i, 'm', i, 's', 'x', 'v', true, 'fill', repeat('x', 700))
+         FROM generate_series(1, 2000) AS i;
+         INSERT INTO t VALUES ('{\"n\": 1.5, \"b\": 1000000000, \"m\": \"1\", \"s\": null, \"v\": true}')",
+    );
+    let told = extraction(&database, &["t", "--extract", "n,b,m,s,v"]);
+    let types: Vec<&str> =
+        told["keys"].as_array().unwrap().iter().map(|key| key["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["numeric", "bigint", "jsonb", "jsonb", "boolean"]);
+    let script = Script::emitted(&database, &["t", "--sample", "100%", "--extract", "n,b,m,s,v"]);
+    script.run(&database, Some("remove"));
+    database.psql("VACUUM FULL t");
+    let [heap, _] = sizes(&database, "t");
+    near("heap", estimate(&told["heap_bytes"]), heap, 0.01);
+}
+
+#[test]
+fn what_cannot_be_extracted_is_said() {
+    let database = server::shared().create_database("extract");
+    database.psql(
+        "CREATE TABLE t (id int, doc jsonb, v text, doc_id int);
+         INSERT INTO t VALUES (1, '{\"a\": 1, \"id\": 2}', 'x');
+         CREATE TABLE two (a jsonb, b jsonb);
+         CREATE TABLE none (v text);
+         CREATE TABLE part (a jsonb) PARTITION BY LIST ((a -> 'x'));
+         CREATE TABLE part1 PARTITION OF part DEFAULT;
+         CREATE TABLE made (v text, doc jsonb GENERATED ALWAYS AS (v::jsonb) STORED);
+         CREATE MATERIALIZED VIEW seen AS SELECT doc FROM t;
+         CREATE TABLE empty (doc jsonb)",
+    );
+    let refused = |arguments: &[&str], code: i32, words: &str| {
+        let done = advise(&database, arguments);
+        assert_eq!(done.code, Some(code), "{arguments:?}: {}", done.stderr);
+        assert!(done.stderr.contains(words), "{arguments:?}: {}", done.stderr);
+        assert_eq!(done.stdout, "", "{arguments:?}");
+    };
+    refused(&["t", "--extract", "a"], 1, "pages cannot be read");
+    database.psql("CREATE EXTENSION pageinspect");
+    refused(&["t", "--extract", "b"], 2, "no document of column \"doc\" has the key \"b\"");
+    refused(&["t", "--extract", "a,b"], 2, "HINT:  There are, among others: \"id\".");
+    refused(&["t", "--extract", "id"], 2, "has \"id\" and \"doc_id\" already");
+    refused(&["t", "-c", "v", "--extract", "a"], 2, "has type text; keys are extracted from jsonb");
+    refused(&["t", "-c", "doc", "-c", "v", "--extract", "a"], 2, "Name one column with --column");
+    refused(&["two", "--extract", "a"], 2, "several jsonb columns: a, b");
+    refused(&["none", "--extract", "a"], 2, "has no jsonb column");
+    refused(&["part1", "--extract", "a"], 2, "is a partition");
+    refused(&["made", "--extract", "a"], 2, "is generated");
+    refused(&["seen", "--extract", "a"], 2, "is a materialized view");
+    refused(&["empty", "--extract", "a"], 2, "has the key \"a\"");
+    refused(&["--extract", "a"], 2, "--extract is for one table");
+    refused(&["t", "two", "--extract", "a"], 2, "--extract is for one table");
+    refused(&["t", "--extract", "a,a"], 2, "named twice");
+    refused(&["t", "--extract", ""], 2, "expected keys");
+    refused(&["t", "--extract", "a", "--emit", "command"], 2, "--emit sql prints its migration");
+    refused(&["t", "--extract", "a", "--format", "csv"], 2, "--format json has all of it");
+    refused(&["t", "--extract", "a", "--exact"], 2, "cannot be used with");
+}
