@@ -11,7 +11,7 @@
 //!   it comes true.
 //! * [`request`]: what is asked; [`report`]: the report made of all that; [`result`]: its type, `rounded` its figures.
 //! * [`run`]: the tables of a server in turn; [`advisor`]: over which connection; `table`: one of them;
-//!   `plan`: how much of it is read; `probe`: what a few blocks tell beforehand; `reading`: the sample; `on_server`:
+//!   `plan`: how much of it is read; `probe`: what a few blocks tell beforehand; `reading`: the sample; `extracting`: keys taken out of its documents; `on_server`:
 //!   what the server makes of it; [`facts`], [`fetch`]: what the server is asked for.
 //! * `asked`: rows of which SQL functions tell forms and sizes, where pages are out of reach.
 //!
@@ -26,6 +26,7 @@ pub mod content;
 pub mod estimate;
 pub mod explain;
 pub mod extract;
+mod extracting;
 pub mod facts;
 pub mod fetch;
 pub mod keys;

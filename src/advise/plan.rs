@@ -20,6 +20,10 @@ const MOST_BYTES: u64 = 100_000_000;
 const MOST_TIME: Duration = Duration::from_secs(3);
 const ENOUGH_BLOCKS: u32 = 40;
 
+/// What is looked at to choose keys.
+const FEW_BLOCKS: u32 = 32;
+const FEW_BYTES: f64 = 8e6;
+
 /// Blocks read at a time,
 const BATCH: usize = 64;
 /// fewer where their values, decompressed, have more bytes than this.
@@ -80,6 +84,16 @@ impl SamplePlan {
         shuffled.shuffle(&mut ChaCha8Rng::seed_from_u64(seed ^ 0x6F72_6465));
         let batch = batch(bytes_per_block * fraction);
         SamplePlan { sample, fraction, batch, shuffled: Some(shuffled) }
+    }
+
+    /// A few blocks, and of their rows no more than come to a few megabytes.
+    pub(super) fn few(seed: u64, total: u32, bytes_per_block: f64) -> SamplePlan {
+        let sample = Sample::new(total, FEW_BLOCKS, seed);
+        let bytes = bytes_per_block * f64::from(sample.chosen());
+        let fraction = if bytes > FEW_BYTES { FEW_BYTES / bytes } else { 1.0 };
+        let blocks = sample.clone().collect();
+        let batch = batch(bytes_per_block * fraction);
+        SamplePlan { sample, fraction, batch, shuffled: Some(blocks) }
     }
 
     /// The blocks in the order in which they are read.

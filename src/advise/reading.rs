@@ -10,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use super::advisor::{AdviseError, Advisor};
 use super::asked;
 use super::content::{SampledRow, rows_of_page};
+use super::extract::auto::Scout;
 use super::extract::rows::Extraction;
 use super::fetch;
 use super::plan::{Done, SamplePlan};
@@ -62,7 +63,10 @@ pub(super) struct Reading<'a> {
     pub(super) fetched_bytes: u64,
     pub(super) rows_examined: u64,
     pub(super) pluggable: Vec<Pluggable>,
-    pub(super) extraction: Option<Extraction>,
+    /// Keys in columns of their own; several sets of them while one is chosen.
+    pub(super) extractions: Vec<Extraction>,
+    /// Looks at the keys of a column's documents.
+    pub(super) scout: Option<(usize, Scout)>,
 }
 
 impl Reading<'_> {
@@ -157,9 +161,7 @@ impl Reading<'_> {
     }
 
     /// As if nothing had been read of the sample.
-    pub(super) fn begin_again(&mut self, extraction: Extraction, pluggable: Vec<Pluggable>) {
-        self.extraction = Some(extraction);
-        self.pluggable = pluggable;
+    pub(super) fn forget(&mut self) {
         self.problems = Problems::default();
         self.done = Done::default();
         (self.fetched_bytes, self.rows_examined) = (0, 0);
@@ -227,7 +229,7 @@ impl Reading<'_> {
                     }
                     tally.end_block(rows.len(), live);
                 }
-                if let Some(extraction) = &mut self.extraction {
+                for extraction in &mut self.extractions {
                     for row in rows.iter_mut() {
                         let ctid = row.ctid;
                         let (facts, compressed) = row.parts(&mut self.compressor);
@@ -236,7 +238,7 @@ impl Reading<'_> {
                     extraction.end_block(rows.len(), live);
                 }
             }
-            if let Some(extraction) = &mut self.extraction {
+            for extraction in &mut self.extractions {
                 extraction.end_rows();
             }
             self.done.blocks += batch.len() as u32;
@@ -259,7 +261,8 @@ impl Reading<'_> {
         let Some(toast) = self.relation.toast.as_ref() else { return Ok(()) };
         // what another toaster would make of a value is told by its content alone
         let content = self.pluggable.iter().any(|p| p.is_for(v.column))
-            || self.extraction.as_ref().is_some_and(|extraction| extraction.is_for(v.column));
+            || self.extractions.iter().any(|extraction| extraction.is_for(v.column))
+            || self.scout.as_ref().is_some_and(|(column, _)| *column == v.column);
         let mut wanted = Vec::new();
         for (page, rows) in pages.iter().enumerate() {
             for (row, values) in rows.iter().enumerate() {
@@ -294,20 +297,30 @@ impl Reading<'_> {
                     Some(bytes) => {
                         self.fetched_bytes += bytes.len() as u64;
                         let mut toasters = self.pluggable.iter_mut().find(|p| p.is_for(v.column));
-                        let mut extraction =
-                            self.extraction.as_mut().filter(|e| e.is_for(v.column));
                         let (ctid, tuple) = (row.ctid, row.facts.tuple_length);
-                        let values = match extraction {
-                            Some(_) => row.facts.values.clone(),
-                            None => Vec::new(),
+                        let extractions = &mut self.extractions;
+                        let scout = self.scout.as_mut().filter(|(column, _)| *column == v.column);
+                        let mut scout = scout.map(|(_, scout)| scout);
+                        let values = match extractions[..] {
+                            [] => Vec::new(),
+                            _ => row.facts.values.clone(),
                         };
                         let mut apart = Ok(());
                         row.fetched(v.column, bytes, &v.methods, &mut self.compressor, &mut |raw| {
                             if let Some(toasters) = &mut toasters {
                                 toasters.external(raw, pointer.stored_size(), tuple);
                             }
-                            if let Some(extraction) = &mut extraction {
-                                apart = extraction.document(ctid, &values, raw);
+                            let mut take = |taken: Result<(), String>| {
+                                if apart.is_ok() {
+                                    apart = taken;
+                                }
+                            };
+                            for extraction in extractions.iter_mut().filter(|e| e.is_for(v.column))
+                            {
+                                take(extraction.document(ctid, &values, raw));
+                            }
+                            if let Some(scout) = &mut scout {
+                                take(scout.document(raw));
                             }
                         })
                         .and(apart)
@@ -329,19 +342,33 @@ impl Reading<'_> {
 
     /// Takes the documents apart that stand in their rows; the others were when they were fetched.
     fn take_apart(&mut self, pages: &[Vec<SampledRow<'_>>]) {
-        let Some(mut extraction) = self.extraction.take() else { return };
-        let (column, name) = extraction.column();
-        for row in pages.iter().flatten() {
-            let apart = row.show_inline(column, |content| {
-                extraction.document(row.ctid, &row.facts.values, content)
-            });
-            if let Err(message) = apart {
-                let place = self.place(row.ctid, &name);
-                self.problems.add(Problem { place, message });
+        let mut extractions = std::mem::take(&mut self.extractions);
+        for extraction in &mut extractions {
+            let column = extraction.column();
+            for row in pages.iter().flatten() {
+                let apart = row.show_inline(column, |content| {
+                    extraction.document(row.ctid, &row.facts.values, content)
+                });
+                self.note(row, column, apart);
             }
+            extraction.begin_rows();
         }
-        extraction.begin_rows();
-        self.extraction = Some(extraction);
+        self.extractions = extractions;
+        if let Some((column, mut scout)) = self.scout.take() {
+            for row in pages.iter().flatten() {
+                let looked = row.show_inline(column, |content| scout.document(content));
+                self.note(row, column, looked);
+            }
+            self.scout = Some((column, scout));
+        }
+    }
+
+    fn note(&mut self, row: &SampledRow<'_>, column: usize, done: Result<(), String>) {
+        if let Err(message) = done {
+            let attribute = self.relation.desc.attributes.get(column);
+            let place = self.place(row.ctid, attribute.map_or("", |a| a.name.as_str()));
+            self.problems.add(Problem { place, message });
+        }
     }
 
     fn place(&self, ctid: ItemPointer, column: &str) -> Place {

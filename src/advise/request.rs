@@ -1,7 +1,7 @@
 //! What is asked of `advise-threshold`.
 
 use super::candidate::Narrowing;
-use super::extract::keys::Keys;
+use super::extract::keys::Extract;
 use super::workload::Optimize;
 use crate::heap::sample::SampleSize;
 
@@ -13,7 +13,7 @@ pub struct Options {
     /// What to compare.
     pub narrowing: Narrowing,
     /// Keys of a document to price in columns of their own.
-    pub extract: Option<Keys>,
+    pub extract: Option<Extract>,
     /// How much to read; `None`: enough for a good estimate in a short time.
     pub sample: Option<SampleSize>,
     /// The seed of the sample.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::advisor::{Access, AdviseError, Advisor};
 use super::candidate::Abilities;
-use super::extract::rows::{Extraction, Stored};
 use super::extract::target;
+use super::extracting::Beforehand;
 use super::facts;
 use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
@@ -24,10 +24,6 @@ use crate::server::catalog::Relation;
 use crate::server::pages::PageReader;
 use crate::server::sampled::RowReader;
 use crate::server::snapshot;
-
-/// The sample is read again so often at most because values do not fit the types that others have: integer,
-/// bigint, numeric, jsonb.
-const WIDENED: usize = 4;
 
 impl Advisor {
     /// The named columns of one relation, or without any those that hold most, biggest first, each with its
@@ -65,14 +61,6 @@ impl Advisor {
         // a transaction of its own, for a statement of it may fail
         let ask = async || facts::ask(self.client(), relation).await;
         let facts = self.connection.reading(ask).await.map_err(live)?;
-        let target = match (&self.options.extract, &named[..]) {
-            (Some(keys), &[column]) => {
-                let ask = async || target::ask(self.client(), relation, column, keys).await;
-                let asked = self.connection.reading(ask).await.map_err(live)?;
-                Some(target::target(relation, column, keys, asked)?)
-            }
-            _ => None,
-        };
         // without its pages a value's content is not at hand
         let on_server = self.options.exact || matches!(access, Access::Functions);
         let moment = if on_server {
@@ -93,7 +81,8 @@ impl Advisor {
             fetched_bytes: 0,
             rows_examined: 0,
             pluggable: Vec::new(),
-            extraction: None,
+            extractions: Vec::new(),
+            scout: None,
         };
         let total = run.block_count().await?;
         let mut probe = run.probe(total).await?;
@@ -122,19 +111,16 @@ impl Advisor {
                 |v: &Variants| Pluggable::of(v.column, &v.type_name, page, v.present.target);
             variants.iter().filter_map(toaster).collect()
         };
-        run.pluggable = pluggable();
-        run.extraction = target.zip(variants.first()).map(|(target, v)| {
-            let stored = Stored {
-                table: relation.table(facts.default_method, page),
-                settings: v.present,
-                default_method: facts.default_method,
-                fillfactor: relation.fillfactor(),
-            };
-            Extraction::new(target, stored)
-        });
         let Options { sample, seed, .. } = self.options;
-        let compressed = variants.iter().filter(|v| !v.methods.is_empty()).map(|v| v.column);
-        let bytes = probe.bytes_per_block(&compressed.collect::<Vec<_>>());
+        let extract = self.options.extract.as_ref().zip(variants.first());
+        let looked_into = |v: &&Variants| !v.methods.is_empty() || extract.is_some();
+        let looked_into = variants.iter().filter(looked_into).map(|v| v.column);
+        let bytes = probe.bytes_per_block(&looked_into.collect::<Vec<_>>());
+        if let Some((what, v)) = extract {
+            let beforehand = Beforehand { facts: &facts, total, bytes_per_block: bytes };
+            run.extract(what, v, &beforehand).await?;
+        }
+        run.pluggable = pluggable();
         let plan = SamplePlan::new(sample, seed, total, bytes);
         tracing::debug!(
             "{name}: {} columns; {} of {total} blocks, {:.1} % of their rows, {bytes:.0} bytes a block to fetch",
@@ -143,13 +129,13 @@ impl Advisor {
             plan.fraction * 100.0
         );
         let mut tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
-        // a later block may have had what the types of the first ones do not hold
-        for _ in 0..WIDENED {
-            let Some(again) = run.extraction.as_ref().and_then(Extraction::widened) else { break };
-            run.begin_again(again, pluggable());
+        let mut passes = 1;
+        while run.widen(passes) {
+            run.pluggable = pluggable();
             tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
+            passes += 1;
         }
-        if let Some(extraction) = &run.extraction {
+        if let Some(extraction) = run.extractions.first() {
             extraction.check(plan.is_complete(&run.done))?;
         }
         let gathered = |tally, variants| Gathered {
@@ -166,7 +152,7 @@ impl Advisor {
             files: files(relation, total, self.server.page_size.bytes() as u64),
             problems: &run.problems,
             pluggable: &run.pluggable,
-            extraction: run.extraction.as_ref(),
+            extraction: run.extractions.first(),
             options: &self.options,
             page,
             source: access.name(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::connect::{ConnectionArgs, HelpFlag};
-use crate::advise::extract::keys::Keys;
+use crate::advise::extract::keys::Extract;
 use crate::advise::workload::Optimize;
 use crate::disk::desc::Storage;
 use crate::heap::sample::SampleSize;
@@ -46,10 +46,11 @@ pub struct AdviseArgs {
     pub policy: Vec<Policy>,
 
     /// Price the table with these keys of a jsonb column, at the root of its documents, in columns of their
-    /// own; a key with a comma in double quotes. With --emit sql print the migration, as a script for psql
-    #[arg(long, value_name = "KEY[,KEY...]", help_heading = "What is compared")]
+    /// own; a key with a comma in double quotes; auto takes those that pay most if every key is used as often
+    /// as every other. With --emit sql print the migration, as a script for psql
+    #[arg(long, value_name = "KEY[,KEY...]|auto", help_heading = "What is compared")]
     #[arg(conflicts_with = "exact")]
-    pub extract: Option<Keys>,
+    pub extract: Option<Extract>,
 
     /// How much to read: 1%, "5000 blocks", 100%. Without it 1 %, but at least 200 and at most 3000
     /// blocks, of their rows as many as can be compressed in seconds, and no more than about 100 MB or

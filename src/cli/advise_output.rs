@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::advise::{AdviseArgs, Emit};
 use super::exit::{Exit, Failure};
 use super::terminal::{self, Plain, tell};
+use crate::advise::extract::keys::Extract;
 use crate::advise::result::Report;
 use crate::report::advise::{Shown, Writer};
 use crate::report::advise_plot;
@@ -24,6 +25,8 @@ pub(super) struct AdviseOutput {
     problems_shown: usize,
     /// The exit code if nothing is found, once something could not be done.
     failed: Option<Exit>,
+    /// Whether keys were to be extracted that pay.
+    auto: bool,
 }
 
 enum Lines {
@@ -47,7 +50,14 @@ impl AdviseOutput {
             }
         };
         let plot = args.plot_file.clone().map(|path| (path, Vec::new()));
-        AdviseOutput { lines, plot, found: false, problems_shown: 0, failed: None }
+        AdviseOutput {
+            lines,
+            plot,
+            found: false,
+            problems_shown: 0,
+            failed: None,
+            auto: args.extract == Some(Extract::Auto),
+        }
     }
 
     /// Ends the document, and says how the run ended. Where nothing was found nothing is printed.
@@ -86,6 +96,13 @@ impl Sink<Report> for AdviseOutput {
         self.found = true;
         if report.problem_count > 0 {
             self.failed.get_or_insert(Exit::Incomplete);
+        }
+        if self.auto && report.extraction.is_none() {
+            let place = format!("{}, column {}", report.relation, report.column);
+            tell(&format!("notice: {}: no keys pay in columns of their own", printable(&place)));
+            if matches!(self.lines, Lines::Emitted(..)) {
+                return Ok(());
+            }
         }
         let room = PROBLEMS_SHOWN.saturating_sub(self.problems_shown);
         for problem in report.problems.iter().take(room) {

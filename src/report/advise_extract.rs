@@ -27,6 +27,10 @@ pub(super) fn write(
         out.write_all(grid.draw(style).text.as_bytes())?;
         writeln!(out)?;
     }
+    if extraction.auto {
+        let why = "These keys pay most if every key of a document is used as often as every other.";
+        paragraph(why, style, out)?;
+    }
     if extraction.refused_rows > 0 {
         let rows = counted(extraction.refused_rows, "row");
         let refused = format!("The server would refuse {rows}, which would be too big for a page.");

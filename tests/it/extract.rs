@@ -50,7 +50,15 @@ struct Script {
 
 impl Script {
     fn emitted(database: &Database<'_>, arguments: &[&str]) -> Script {
-        let text = advise(database, &[arguments, &["--emit", "sql"]].concat()).ok();
+        Script::of(advise(database, &[arguments, &["--emit", "sql"]].concat()).ok())
+    }
+
+    /// That of an extraction in a report.
+    fn told(extraction: &Value) -> Script {
+        Script::of(extraction["script"].as_str().unwrap().to_owned())
+    }
+
+    fn of(text: String) -> Script {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("migration.sql");
         std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
@@ -200,7 +208,7 @@ fn rows_just_over_the_threshold_fall_below_it_without_a_key() {
     assert_eq!((&told["wide_rows_today"], &told["wide_rows"]), (&10_000.into(), &0.into()));
     let text = advise(&database, &["t", "--sample", "100%", "--extract", "id"]).ok();
     insta::assert_snapshot!("extract_table", &text[text.find("With 1 key").unwrap()..]);
-    let script = Script::emitted(&database, &["t", "--extract", "id"]);
+    let script = Script::told(&told);
     insta::assert_snapshot!("extract_script", script.text);
     script.run(&database, Some("remove"));
     database.psql("VACUUM FULL t");
@@ -409,7 +417,7 @@ fn a_type_is_one_that_all_values_fit() {
     let types: Vec<&str> =
         told["keys"].as_array().unwrap().iter().map(|key| key["type"].as_str().unwrap()).collect();
     assert_eq!(types, ["numeric", "bigint", "jsonb", "jsonb", "boolean"]);
-    let script = Script::emitted(&database, &["t", "--sample", "100%", "--extract", "n,b,m,s,v"]);
+    let script = Script::told(&told);
     script.run(&database, Some("remove"));
     database.psql("VACUUM FULL t");
     let [heap, _] = sizes(&database, "t");
@@ -456,4 +464,41 @@ fn what_cannot_be_extracted_is_said() {
     refused(&["t", "--extract", "a", "--emit", "command"], 2, "--emit sql prints its migration");
     refused(&["t", "--extract", "a", "--format", "csv"], 2, "--format json has all of it");
     refused(&["t", "--extract", "a", "--exact"], 2, "cannot be used with");
+}
+
+#[test]
+fn auto_takes_the_keys_that_pay() {
+    let database = server::shared().create_database("extract");
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (doc jsonb);
+         INSERT INTO t SELECT jsonb_build_object('id', i, 'state', 'new', 'rare', CASE WHEN i % 3 = 0 THEN 1 END,
+             'list', (SELECT jsonb_agg(md5((i * j)::text)) FROM generate_series(1, 150) AS j))
+             - CASE WHEN i % 3 = 0 THEN 'x' ELSE 'rare' END FROM generate_series(1, 400) AS i;
+         CREATE TABLE small (doc jsonb);
+         INSERT INTO small SELECT jsonb_build_object('a', i, 'b', i) FROM generate_series(1, 1000) AS i",
+    );
+    let told = extraction(&database, &["t", "--extract", "auto"]);
+    let mut keys: Vec<&str> =
+        told["keys"].as_array().unwrap().iter().map(|key| key["key"].as_str().unwrap()).collect();
+    keys.sort_unstable();
+    assert_eq!((keys, &told["auto"]), (vec!["id", "state"], &Value::Bool(true)));
+    // as if they had been named
+    let named = extraction(&database, &["t", "--extract", "id,state"]);
+    assert_eq!(named["auto"], false);
+    for figure in ["heap_bytes", "toast_bytes", "total_bytes", "rest", "documents"] {
+        assert_eq!(told[figure], named[figure], "{figure}");
+    }
+    let script = Script::told(&told);
+    script.run(&database, Some("remove"));
+    assert_eq!(database.psql("SELECT count(*) FROM t WHERE id > 0 AND state = 'new'"), "400");
+
+    let shown = advise(&database, &["small", "--extract", "auto"]);
+    assert!(shown.stderr.contains("no keys pay"), "{}", shown.stderr);
+    assert!(shown.ok().contains("public.small, column doc"));
+    let emitted = advise(&database, &["small", "--extract", "auto", "--emit", "sql"]);
+    assert!(emitted.stderr.contains("no keys pay"), "{}", emitted.stderr);
+    assert_eq!(emitted.ok(), "");
+    let none = advise(&database, &["small", "--extract", "\"auto\""]);
+    assert!(none.stderr.contains("has the key \"auto\""), "{}", none.stderr);
 }

@@ -70,6 +70,7 @@ impl Extraction {
         let (today, rest) = (all.get(TODAY)?, all.get(REST)?);
         let made = tallies.get(REST)?;
         Some(ExtractionReport {
+            auto: self.auto,
             keys: keys()
                 .zip(&self.counts.values)
                 .zip(all.get(KEYS..)?)

@@ -5,9 +5,28 @@ use std::str::FromStr;
 /// More columns than this are not added at once.
 const MOST: usize = 100;
 
+/// `--extract`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Extract {
+    Keys(Keys),
+    /// Those that pay most.
+    Auto,
+}
+
+impl FromStr for Extract {
+    type Err = KeysError;
+
+    fn from_str(text: &str) -> Result<Extract, KeysError> {
+        match text {
+            "auto" => Ok(Extract::Auto),
+            keys => keys.parse().map(Extract::Keys),
+        }
+    }
+}
+
 /// Keys at the root of a document, each once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keys(pub(super) Vec<String>);
+pub struct Keys(pub(in crate::advise) Vec<String>);
 
 /// Why a list of keys cannot be taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +121,8 @@ mod tests {
             assert_eq!(keys(odd), Err(KeysError::Quotes), "{odd}");
         }
         assert_eq!(keys("a,b,a"), Err(KeysError::Twice("a".into())));
+        assert_eq!("auto".parse(), Ok(Extract::Auto));
+        assert_eq!("\"auto\"".parse(), Ok(Extract::Keys(Keys(vec!["auto".into()]))));
         let many: Vec<String> = (0..101).map(|n| n.to_string()).collect();
         assert_eq!(keys(&many.join(",")), Err(KeysError::TooMany(101)));
     }

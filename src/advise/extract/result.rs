@@ -7,6 +7,8 @@ use super::super::rounded::{Fraction, Whole};
 /// The table with some keys of its documents in columns of their own.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExtractionReport {
+    /// Whether the keys were chosen: those that pay most where each is used as often as every other.
+    pub auto: bool,
     pub keys: Vec<KeyReport>,
     /// Documents that have one of them at least.
     pub documents: u64,

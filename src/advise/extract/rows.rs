@@ -23,7 +23,7 @@ pub(super) const KEYS: usize = 3;
 const NAMED: usize = 8;
 const LOOKED_AT: u32 = 100;
 /// Pages of live servers are read by machines of their byte order.
-const ORDER: ByteOrder = ByteOrder::Little;
+pub(super) const ORDER: ByteOrder = ByteOrder::Little;
 
 /// A document of the sample taken apart.
 #[derive(Debug)]
@@ -76,6 +76,8 @@ pub(crate) struct Stored {
 pub(crate) struct Extraction {
     pub(super) target: Target,
     pub(super) stored: Stored,
+    /// Whether the keys were chosen, not named.
+    pub(super) auto: bool,
     /// The table with all keys as `jsonb`, in which no row is shorter.
     widest: Table,
     /// The columns' types by which rows are added up; from the first blocks.
@@ -95,7 +97,7 @@ pub(crate) struct Extraction {
 }
 
 impl Extraction {
-    pub(crate) fn new(target: Target, stored: Stored) -> Extraction {
+    pub(crate) fn new(target: Target, stored: Stored, auto: bool) -> Extraction {
         let keys = target.keys.len();
         let widest = wider(&stored, &vec![KeyType::Jsonb; keys]);
         Extraction {
@@ -112,6 +114,7 @@ impl Extraction {
             widest,
             target,
             stored,
+            auto,
         }
     }
 
@@ -119,9 +122,14 @@ impl Extraction {
         self.target.column == column
     }
 
-    /// The document column's index from 0, and its name.
-    pub(crate) fn column(&self) -> (usize, String) {
-        (self.target.column, self.target.column_name.clone())
+    /// The document column's index from 0.
+    pub(crate) fn column(&self) -> usize {
+        self.target.column
+    }
+
+    /// The same from the beginning.
+    pub(crate) fn again(&self) -> Extraction {
+        Extraction::new(self.target.clone(), self.stored.clone(), self.auto)
     }
 
     /// The same from the beginning, with types that hold all that was seen; `None` where the types already do.
@@ -130,7 +138,7 @@ impl Extraction {
         if self.types.as_ref().is_none_or(|assumed| *assumed == types) {
             return None;
         }
-        let mut again = Extraction::new(self.target.clone(), self.stored.clone());
+        let mut again = self.again();
         again.seen.clone_from(&self.seen);
         again.begin(types);
         Some(again)

@@ -105,12 +105,30 @@ fn is_jsonb(attribute: &Attribute) -> bool {
 }
 
 /// What the catalog says of the table.
+#[derive(Debug, Clone)]
 pub(crate) struct Asked {
     /// Why no column can be added to it.
     refused: Option<&'static str>,
     generated: bool,
     /// The keys in the database's encoding.
     keys: Vec<Vec<u8>>,
+}
+
+impl Asked {
+    /// Those of the keys that have these bytes in the database, and find names for their columns.
+    pub(crate) fn usable(self, relation: &Relation, column: usize, keys: Keys) -> (Keys, Asked) {
+        let (mut usable, mut left) = (Keys(Vec::new()), Asked { keys: Vec::new(), ..self });
+        for (key, bytes) in keys.0.into_iter().zip(self.keys) {
+            let is_same = bytes == key.as_bytes();
+            usable.0.push(key);
+            left.keys.push(bytes);
+            if !is_same || target(relation, column, &usable, &left).is_err() {
+                usable.0.pop();
+                left.keys.pop();
+            }
+        }
+        (usable, left)
+    }
 }
 
 /// Asks the server.
@@ -160,7 +178,7 @@ pub(crate) fn target(
     relation: &Relation,
     column: usize,
     keys: &Keys,
-    asked: Asked,
+    asked: &Asked,
 ) -> Result<Target, ExtractError> {
     let attributes = &relation.desc.attributes;
     let name = relation.display_name();
@@ -178,7 +196,7 @@ pub(crate) fn target(
         attributes.iter().filter(|a| !a.dropped).map(|a| a.name.clone()).collect();
     taken.extend(SYSTEM.map(str::to_owned));
     let mut named = Vec::with_capacity(keys.0.len());
-    for (key, bytes) in keys.0.iter().zip(asked.keys) {
+    for (key, bytes) in keys.0.iter().zip(&asked.keys) {
         let own = cut(key);
         let other = cut(&format!("{column_name}_{key}"));
         let free =
@@ -188,7 +206,7 @@ pub(crate) fn target(
             return Err(ExtractError::Collision { relation: name, key, name: own, other });
         };
         taken.push(free.clone());
-        named.push(TargetKey { key: key.clone(), bytes, name: free });
+        named.push(TargetKey { key: key.clone(), bytes: bytes.clone(), name: free });
     }
     Ok(Target { column, column_name, keys: named })
 }

@@ -128,6 +128,10 @@ const ADVISE: Manual = Manual {
             "toastctl advise-threshold orders --column doc --extract status,customer",
         ),
         (
+            "Which keys would that pay most for",
+            "toastctl advise-threshold orders --column doc --extract auto",
+        ),
+        (
             "The script that moves them, to be read before it is run",
             "toastctl advise-threshold orders --column doc --extract status,customer --emit sql",
         ),
