@@ -2,6 +2,7 @@
 //! nothing but the text is to be had. Keys come in their stored order, each once (`convertToJsonb`, jsonb_util.c).
 
 use super::jsonb::MAX_DEPTH;
+use super::varlena::VARLENA_HEADER_SIZE;
 
 /// Each so many entries one has an offset instead of a length (`JB_OFFSET_STRIDE`).
 const OFFSET_STRIDE: usize = 32;
@@ -290,6 +291,21 @@ impl Reader<'_> {
         self.at += 4;
         Ok(unit)
     }
+}
+
+/// The content of the `numeric` with this text, little-endian, without varlena header; `None` for a text that no
+/// server prints.
+pub(crate) fn numeric_content(text: &[u8]) -> Option<Vec<u8>> {
+    let special = |header: u16| Some(header.to_le_bytes().to_vec());
+    match text {
+        b"NaN" => return special(0xC000),
+        b"Infinity" => return special(0xD000),
+        b"-Infinity" => return special(0xF000),
+        _ => {}
+    }
+    let mut stored = Vec::new();
+    numeric(text, &mut stored)?;
+    Some(stored.split_off(VARLENA_HEADER_SIZE as usize))
 }
 
 /// Appends the numeric with this text, with a varlena header of 4 bytes (`make_result`, numeric.c). `None` for a
