@@ -1,7 +1,8 @@
 //! What else a choice brings with it (pure).
 
+use super::commands::table_words;
 use super::estimate::{Figure, Figures};
-use super::result::Files;
+use super::result::{CompactionReport, Files};
 use crate::disk::desc::{Length, Storage};
 use crate::disk::layout::PageSize;
 use crate::model::pages::{MIN_GAIN, least_gain};
@@ -34,6 +35,26 @@ pub(super) fn compaction(figures: &Figures, files: &Files, page: PageSize) -> Op
         (false, true) => Some("--compact=toast"),
         (false, false) => None,
     }
+}
+
+/// What compaction alone would give back, whatever the settings, if that is worth it. `today`: what the rows
+/// take as they are stored now.
+pub(super) fn gain(
+    today: &Figures,
+    files: &Files,
+    page: PageSize,
+    relation: &Relation,
+) -> Option<CompactionReport> {
+    let option = compaction(today, files, page)?;
+    let of = |figure: &Figure, now: u64, is_in: bool| {
+        if is_in { now.saturating_sub(figure.value.estimate.round() as u64) } else { 0 }
+    };
+    let words = table_words(&relation.schema, &relation.name);
+    Some(CompactionReport {
+        heap_bytes: of(&today.heap_bytes, files.heap_bytes, !option.ends_with("toast")),
+        toast_bytes: of(&today.toast_bytes, files.toast_bytes, !option.ends_with("heap")),
+        command: format!("toastctl retoast {words} {option}"),
+    })
 }
 
 /// What to know before a column is brought from `present` to `wanted`.

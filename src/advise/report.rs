@@ -11,8 +11,8 @@ use super::reasons::reasons;
 use super::recommend::{Entry, pareto, recommend};
 use super::request::Options;
 use super::result::{
-    CandidateReport, Files, FormCounts, RecommendationReport, Report, SCHEMA, SampleReport,
-    WorkloadReport,
+    CandidateReport, CompactionReport, Files, FormCounts, RecommendationReport, Report, SCHEMA,
+    SampleReport, WorkloadReport,
 };
 use super::statements::{Named, Statements, Verdict, verdict};
 use super::tally::{Tally, VariantTally};
@@ -157,6 +157,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             source: gathered.source,
         },
         files: gathered.files,
+        compaction: gain(gathered, &shown),
         optimize: optimize_name(options.optimize),
         workload: WorkloadReport {
             reads_per_write: workload.ratio(),
@@ -279,6 +280,12 @@ fn rank(settings: &Settings) -> u8 {
     }
 }
 
+/// What compaction alone would give back.
+fn gain(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Option<CompactionReport> {
+    let today = &shown.get(TODAY)?.figures;
+    caveats::gain(today, &gathered.files, gathered.page, gathered.relation)
+}
+
 fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String> {
     let Gathered { facts, files, .. } = gathered;
     let mut notes = Vec::new();
@@ -315,9 +322,18 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
     if packed > 0.0 && files.total_bytes as f64 > packed * 1.1 {
         notes.push(format!(
             "The files hold {} more than the live rows need: dead rows and free space, which no \
-             setting changes; retoast --compact gives back what is free.",
+             setting changes.",
             size(files.total_bytes.saturating_sub(packed as u64))
         ));
+    }
+    if let Some(gain) = gain(gathered, shown) {
+        let parts = [(gain.heap_bytes, "the heap"), (gain.toast_bytes, "the TOAST relation")];
+        let parts: Vec<String> = parts
+            .iter()
+            .filter(|(bytes, _)| *bytes > 0)
+            .map(|(bytes, part)| format!("about {} of {part}", size(*bytes)))
+            .collect();
+        notes.push(format!("{} would give back {}.", gain.command, parts.join(" and ")));
     }
     if let Some(part) = facts.toast_hit_part.filter(|&part| part < 0.9) {
         notes.push(format!(

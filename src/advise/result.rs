@@ -38,6 +38,8 @@ pub struct Report {
     pub sample: SampleReport,
     /// Sizes of the relation's files at this moment, with dead rows and free space.
     pub files: Files,
+    /// What compaction alone would give back.
+    pub compaction: Option<CompactionReport>,
     /// What the recommendation is for.
     pub optimize: &'static str,
     /// How the table is used.
@@ -93,6 +95,17 @@ pub struct Files {
     pub toast_index_bytes: u64,
     /// The three together.
     pub total_bytes: u64,
+}
+
+/// What compaction would give back of files as they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CompactionReport {
+    /// Of the heap; 0 if that is not worth it.
+    pub heap_bytes: u64,
+    /// Of the TOAST relation.
+    pub toast_bytes: u64,
+    /// The command that does it.
+    pub command: String,
 }
 
 #[derive(Debug, Clone, Serialize)]

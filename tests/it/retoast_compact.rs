@@ -362,6 +362,53 @@ fn beside_writers_nothing_is_lost_and_it_ends() {
 }
 
 #[test]
+fn advise_threshold_says_what_it_would_give_back() {
+    let database = with_pageinspect("compact_advised");
+    database.psql(NOISE);
+    database.psql(&table(2000, "noise(i, 200)"));
+    database.psql("DELETE FROM t WHERE hashint4(id) % 2 = 0; VACUUM t");
+    let advised = || {
+        let mut command = toastctl();
+        command.args(["advise-threshold", "-d", &database.conninfo(), "t", "--column", "v"]);
+        let told = run(command.args(["--format", "json"])).ok();
+        serde_json::from_str::<Value>(&told).unwrap()
+    };
+    let report = advised();
+    let said = &report["compaction"];
+    assert_eq!(said["command"], "toastctl retoast public.t --compact=toast");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("--compact=toast would give back about "), "{notes}");
+    let table = done(&retoast(&database, &["t", "--compact=toast"]));
+    let gave = bytes(&table, "before", "toast") - bytes(&table, "after", "toast");
+    let said = said["toast_bytes"].as_f64().unwrap();
+    assert!((said / gave as f64 - 1.0).abs() < 0.05, "{said} said, {table}");
+    assert_eq!(advised()["compaction"], Value::Null);
+}
+
+#[test]
+fn rows_that_found_no_room_in_front_are_moved_again_into_what_was_emptied() {
+    let make = "CREATE TABLE t (id int PRIMARY KEY, a text, v text);
+        ALTER TABLE t ALTER a SET STORAGE plain, ALTER v SET STORAGE external;
+        INSERT INTO t SELECT i, repeat('x', 560), noise(i, 70 + i % 40) FROM generate_series(1, 8000) i;";
+    let database = with_pageinspect("compact_room");
+    database.psql(NOISE);
+    database.psql(make);
+    database.psql("UPDATE t SET v = NULL WHERE hashint4(id) % 2 = 0; VACUUM t");
+    let before = contents(&database, "t");
+    let compacted = retoast(&database, &["t", "--compact"]);
+    let report: Value = serde_json::from_str(&compacted.stdout).unwrap();
+    let now = bytes(&report["tables"][0], "after", "heap");
+    let (heap, _) = fresh(&database);
+    assert!(now as f64 <= heap as f64 * 1.1, "{now} of {heap}: {report}");
+    assert_eq!(contents(&database, "t"), before);
+}
+
+/// How often runs are killed: 6 times, or as TOASTCTL_KILLS says.
+pub(crate) fn kills() -> u32 {
+    std::env::var("TOASTCTL_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(6)
+}
+
+#[test]
 fn killed_at_random_moments_it_leaves_nothing_behind_and_the_next_run_finishes() {
     let server = Server::start(&Options::default());
     let database = server.create_database("kills");
@@ -374,7 +421,7 @@ fn killed_at_random_moments_it_leaves_nothing_behind_and_the_next_run_finishes()
     let seed: u64 = rand::rng().random();
     eprintln!("seed {seed}");
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    for way in 0..6 {
+    for way in 0..kills() {
         let mut child = spawn(&database, &["t", "--compact", "--batch-ms", "2", "--nice", "1"]);
         std::thread::sleep(Duration::from_millis(random.random_range(60..500)));
         match way % 3 {

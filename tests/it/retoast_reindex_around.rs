@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::command::{Run, Signal, signal};
 use crate::retoast::{contents, done, retoast, spawn, with_pageinspect};
 use crate::retoast_around::valid;
+use crate::retoast_compact::kills;
 use crate::retoast_reindex::{BLOATED, INVALID, index, table};
 use crate::server::{self, Database, Options, Server};
 
@@ -226,7 +227,7 @@ fn killed_in_every_way_nothing_is_left_behind_after_the_next_run() {
     let backends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE application_name LIKE 'toastctl%'";
     let mut left = Vec::new();
-    for way in 0..6 {
+    for way in 0..kills() {
         let mut child = spawn(&database, &arguments);
         until(&database, BUILDING, |n| n == "1");
         std::thread::sleep(Duration::from_millis(random.random_range(0..2500)));

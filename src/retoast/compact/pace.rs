@@ -19,6 +19,10 @@ pub(crate) trait Piece {
     fn bytes(&self) -> u64;
     /// Bytes of old row versions that it leaves in the table.
     fn versions(&self) -> u64;
+    /// Whether one transaction may move it after this one.
+    fn follows(&self, _before: &Self) -> bool {
+        true
+    }
 }
 
 /// How fast it goes.
@@ -55,12 +59,14 @@ impl Pace {
             most *= BESIDE_OTHERS;
         }
         let (mut costs, mut bytes) = (0u64, 0u64);
-        let fits = |piece: &&P| {
+        let before = std::iter::once(None).chain(pieces.iter().map(Some));
+        let fits = |(piece, before): &(&P, Option<&P>)| {
+            let follows = before.is_none_or(|before| piece.follows(before));
             costs = costs.saturating_add(cost(*piece));
             bytes = bytes.saturating_add(piece.bytes());
-            costs as f64 <= most && bytes <= self.most_bytes
+            follows && costs as f64 <= most && bytes <= self.most_bytes
         };
-        pieces.iter().take(10_000).take_while(fits).count().max(1).min(pieces.len())
+        pieces.iter().zip(before).take(10_000).take_while(fits).count().max(1).min(pieces.len())
     }
 
     /// These took so long.

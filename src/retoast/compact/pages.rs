@@ -25,6 +25,10 @@ const MOST_TURNS: usize = 1200;
 /// Updates sent together at the most.
 const TOGETHER: usize = 32;
 
+/// Pages that are further from each other are not emptied in one transaction: what lands between them is not to be
+/// moved on.
+const NEAR: u32 = 32;
+
 /// A page with rows that are to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FullPage {
@@ -46,6 +50,9 @@ impl Piece for FullPage {
     }
     fn versions(&self) -> u64 {
         self.bytes
+    }
+    fn follows(&self, before: &FullPage) -> bool {
+        self.block.abs_diff(before.block) <= NEAR
     }
 }
 
@@ -150,5 +157,19 @@ impl HeapFile<'_, '_> {
         }
         client.batch_execute("COMMIT").await?;
         Ok(Done::Stored { rows: moved, verified, xid })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_far_from_each_other_are_emptied_one_after_the_other() {
+        let page = |block| FullPage { block, rows: 13, bytes: 8192 };
+        let pace = super::super::pace::Pace::new(std::time::Duration::from_secs(1), 16 << 20);
+        let pages: Vec<FullPage> = [939, 938, 930, 612, 611].map(page).to_vec();
+        assert_eq!(pace.share(&pages), 3);
+        assert_eq!(pace.share(&pages[3..]), 2);
     }
 }
