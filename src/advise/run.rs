@@ -6,8 +6,8 @@ use std::slice;
 
 use super::advisor::{AdviseError, Advisor};
 use super::explain::result::Explanation;
+use super::keys::document_columns;
 use super::keys::gather::KeyRequest;
-use super::keys::jsonb_columns;
 use super::keys::result::KeysReport;
 use super::result::Report;
 use super::variant;
@@ -95,12 +95,12 @@ const TOASTABLE: Meant =
 
 const DOCUMENTS: Meant = Meant {
     fitting: |relation, names| {
-        let columns = jsonb_columns(&relation.display_name(), &relation.desc, names);
+        let columns = document_columns(&relation.display_name(), &relation.desc, names);
         columns
             .map(|_| names.to_vec())
             .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
     },
-    what: "a column of type jsonb",
+    what: "a column of type jsonb or json",
 };
 
 /// What `one` makes of each table and the columns that are asked for; `by_functions`: why rows are read by SQL

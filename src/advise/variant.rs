@@ -46,21 +46,21 @@ pub enum ColumnError {
         /// Which columns there are to choose from.
         allowed: String,
     },
-    /// Not of the type whose keys are asked for.
+    /// Not of a type that has keys.
     #[error(
-        "column \"{column}\" of relation \"{relation}\" has type {type_name}: keys are known of jsonb alone\n\
+        "column \"{column}\" of relation \"{relation}\" has type {type_name}: keys are known of jsonb and json alone\n\
          HINT:  {allowed}"
     )]
-    NotJsonb {
+    NotDocuments {
         column: String,
         relation: String,
         type_name: String,
         /// Which columns there are to choose from.
         allowed: String,
     },
-    /// No column of that type.
-    #[error("relation \"{relation}\" has no column of type jsonb")]
-    NoJsonb { relation: String },
+    /// No column of such types.
+    #[error("relation \"{relation}\" has no column of type jsonb or json")]
+    NoDocuments { relation: String },
     /// No column at all.
     #[error("relation \"{relation}\" has no column that can be toasted")]
     NoColumns { relation: String },

@@ -153,7 +153,7 @@ pub struct InspectArgs {
           conflicts_with_all = ["values", "value", "check", "policy", "brief", "scan_toast", "flavor"])]
     pub explain: bool,
 
-    /// Show what each key of jsonb documents costs, of COLUMN or of all columns of that type: bytes,
+    /// Show what each key of jsonb or json documents costs, of COLUMN or of all of these types: bytes,
     /// where it stands, how often values repeat, and the buffers, CPU time and WAL to read and to change
     /// it today and in a column of its own; and who uses it, as far as pg_stat_statements, indexes and
     /// generated columns tell. From a sample as of advise-threshold

@@ -6,7 +6,7 @@ use super::jsonb::{Container, ContainerKind, Item, Items, JsonbError, Placed};
 
 /// Bytes of an entry (`JEntry`).
 const ENTRY: u64 = 4;
-/// Bytes of a value's varlena header and of a container's header.
+/// Bytes of a container's header.
 const HEADER: u64 = 4;
 
 /// How a part is reached from its container.
@@ -81,6 +81,9 @@ pub struct Part<'a> {
     pub value: &'a [u8],
     /// Where the value begins in the document.
     pub byte: usize,
+    /// What a document of this value alone has as its content: `pg_column_size` of the extracted value, less the
+    /// varlena header of 4 bytes.
+    pub extracted: u64,
 }
 
 impl<'a> Part<'a> {
@@ -91,18 +94,15 @@ impl<'a> Part<'a> {
             None if scalar => (Step::Scalar, ENTRY),
             None => (Step::Element, ENTRY),
         };
-        let bytes_all = own + (padding + bytes.len()) as u64;
-        Part { step, kind: Kind::of(&item), bytes: bytes_all, value: bytes, byte }
-    }
-
-    /// What a document of this value alone has as its content: `pg_column_size` of the extracted value, less the
-    /// varlena header of 4 bytes.
-    pub fn extracted(&self) -> u64 {
-        let own = match self.kind {
+        let kind = Kind::of(&item);
+        // a scalar is put into an array
+        let around = match kind {
             Kind::Array | Kind::Object => 0,
             Kind::Null | Kind::Boolean | Kind::Number | Kind::String => HEADER + ENTRY,
         };
-        own + self.value.len() as u64
+        let bytes_all = own + (padding + bytes.len()) as u64;
+        let extracted = around + bytes.len() as u64;
+        Part { step, kind, bytes: bytes_all, value: bytes, byte, extracted }
     }
 }
 

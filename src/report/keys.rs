@@ -91,10 +91,10 @@ fn one(report: &KeysReport, style: Style, out: &mut impl Write) -> io::Result<()
     Ok(())
 }
 
-const NOTE: &str = "Bytes are those of the raw documents, with key text, entries and alignment; stored bytes are in \
+const NOTE: &str = "Bytes are those of the raw documents, with all that belongs to a key; stored bytes are in \
                     proportion. Buffers and CPU time are what storage adds to the read of a row; WAL is that of an \
                     UPDATE of one value, without full-page images and the table's own indexes. Apart: in a column of \
-                    its own, as jsonb.";
+                    its own, of the same type.";
 
 fn head(report: &KeysReport) -> String {
     let sample = &report.sample;

@@ -92,6 +92,9 @@ const SHAPES: &str = r#"
     INSERT INTO unicode VALUES ('{"数": 1e10, "zahl": -0.000001, "b c": 123456789012345678901234567890.5,
         "s": "\u0001\t\"\\é😀", "": [], "o": {}, "z": 0, "t": 1.50}'), ('[1, "two", [3]]'), ('"scalar"'), ('17'),
         ('null'), (NULL), ('{}'), ('1e-70'), ('-1e300');
+    CREATE TABLE texts (js json);
+    INSERT INTO texts SELECT replace(js::text, ': ', E' :\n ')::json FROM film;
+    INSERT INTO texts VALUES ('[1, "two"]'), (' null '), (NULL);
 "#;
 
 #[test]
@@ -103,11 +106,13 @@ fn bytes_of_keys_are_those_of_the_server_from_every_source() {
          CREATE ROLE {role} LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}; CHECKPOINT"
     ));
     let owner = format!("{} user={role}", database.conninfo());
-    for table in ["film", "small", "huge", "nested", "map", "unicode"] {
+    for table in ["film", "small", "huge", "nested", "map", "unicode", "texts"] {
+        let json = if table == "texts" { "json" } else { "jsonb" };
         let deep = keys(&database, table, &["--depth", "7"]);
         let raw: f64 = database
             .psql(&format!(
-                "SELECT sum(pg_column_size(js::text::jsonb) - 4) FROM {table} WHERE js IS NOT NULL"
+                "SELECT sum(pg_column_size(js::text::{}) - 4) FROM {table} WHERE js IS NOT NULL",
+                if json == "json" { "text" } else { json }
             ))
             .parse()
             .unwrap();
@@ -118,8 +123,8 @@ fn bytes_of_keys_are_those_of_the_server_from_every_source() {
         if table != "map" {
             let told = database.psql(&format!(
                 "SELECT json_object_agg(key, ARRAY[count, bytes]) FROM (SELECT key, count(*), \
-                 sum(pg_column_size(js -> key)) AS bytes FROM {table}, jsonb_object_keys(js) AS key \
-                 WHERE jsonb_typeof(js) = 'object' GROUP BY key) AS k"
+                 sum(pg_column_size(js -> key)) AS bytes FROM {table}, {json}_object_keys(js) AS key \
+                 WHERE {json}_typeof(js) = 'object' GROUP BY key) AS k"
             ));
             let told: Value = serde_json::from_str(&told).unwrap();
             for (name, figures) in told.as_object().unwrap() {
@@ -146,10 +151,11 @@ fn bytes_of_keys_are_those_of_the_server_from_every_source() {
         ));
         let (heap, toast) = files.split_once(' ').unwrap();
         let data = database.server().data_dir();
-        let columns = if table == "film" { "id int, js jsonb" } else { "js jsonb" };
+        let columns =
+            if table == "film" { "id int, js jsonb".into() } else { format!("js {json}") };
         let mut command = toastctl();
         command.arg("inspect").arg("--relation-file").arg(data.join(heap));
-        command.arg("--toast-file").arg(data.join(toast)).args(["--columns", columns]);
+        command.arg("--toast-file").arg(data.join(toast)).args(["--columns", &columns]);
         command.args(["--jsonb-keys", "--depth", "7", "--format", "json"]);
         let mut read = validated(&run(&mut command).ok());
         for (source, other) in [("functions", &mut told), ("file", &mut read)] {
@@ -311,26 +317,24 @@ fn what_has_no_keys_is_refused_by_its_type() {
     let database = server::shared().create_database("keys");
     database.psql(
         "CREATE EXTENSION pageinspect; CREATE EXTENSION hstore; CREATE DOMAIN doc AS jsonb;
-         CREATE TABLE t (a text, j json, h hstore, d doc, js jsonb); CREATE TABLE u (a text);
-         INSERT INTO t VALUES ('x', '{}', '', '{}', '{\"a\": 1}')",
+         CREATE TABLE t (a text, h hstore, d doc, js jsonb); CREATE TABLE u (a text);
+         INSERT INTO t VALUES ('x', '', '{}', '{\"a\": 1}')",
     );
     let refused = |arguments: &[&str]| {
         let done = keys_with(&database.conninfo(), arguments);
         (done.code, done.stderr)
     };
-    for (column, type_name) in
-        [("a", "text"), ("j", "json"), ("h", "public.hstore"), ("d", "public.doc")]
-    {
+    for (column, type_name) in [("a", "text"), ("h", "public.hstore"), ("d", "public.doc")] {
         let (code, message) = refused(&["t", "--jsonb-keys", column]);
         assert_eq!(code, Some(2), "{message}");
         let why = format!(
-            "column \"{column}\" of relation \"public.t\" has type {type_name}: keys are known of jsonb"
+            "column \"{column}\" of relation \"public.t\" has type {type_name}: keys are known of jsonb and json alone"
         );
         assert!(message.contains(&why), "{message}");
-        assert!(message.contains("Columns of type jsonb: js."), "{message}");
+        assert!(message.contains("Columns of type jsonb or json: js."), "{message}");
     }
     for (arguments, code, words) in [
-        (&["u", "--jsonb-keys"][..], 2, "has no column of type jsonb"),
+        (&["u", "--jsonb-keys"][..], 2, "has no column of type jsonb or json"),
         (
             &["t", "--jsonb-keys", "none"],
             2,
@@ -349,7 +353,7 @@ fn what_has_no_keys_is_refused_by_its_type() {
     // the others of a pattern are told all the same
     let done = keys_with(&database.conninfo(), &["public.*", "--jsonb-keys", "--format", "json"]);
     assert!(
-        done.stderr.contains("left out: relation \"public.u\" has no column of type jsonb"),
+        done.stderr.contains("left out: relation \"public.u\" has no column of type jsonb or json"),
         "{}",
         done.stderr
     );

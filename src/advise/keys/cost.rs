@@ -98,10 +98,10 @@ impl Stored {
         cost(terms, u64::from(self.tuple), out, compressed)
     }
 
-    /// The same of the value of a part, if it stood in a column of its own as `jsonb` and the document without it.
+    /// The same of the value of a part, if it stood in a column of its own, of the document's type, and the document without it.
     /// How far it can be compressed is taken from the document.
     pub(super) fn extracted(&self, part: &Part<'_>, terms: &Terms) -> Cost {
-        let content = part.extracted();
+        let content = part.extracted;
         let datum = |content: u64| {
             content + if content <= LONGEST_SHORT { 1 } else { u64::from(VARLENA_HEADER_SIZE) }
         };
@@ -184,7 +184,9 @@ mod tests {
 
     fn text(bytes: &[u8]) -> Part<'_> {
         let own = 8 + 3 + bytes.len() as u64;
-        Part { step: Step::Key(b"key"), kind: Kind::String, bytes: own, value: bytes, byte: 0 }
+        let extracted = 8 + bytes.len() as u64;
+        let (step, kind) = (Step::Key(b"key"), Kind::String);
+        Part { step, kind, bytes: own, value: bytes, byte: 0, extracted }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::chunks::Ahead;
 use super::cost::Terms;
 use super::gather::{About, Gathering, KeyRequest};
-use super::live::{add, counted, jsonb_columns};
+use super::live::{add, counted, document_columns};
 use super::result::KeysReport;
 use super::rows::Layout;
 use crate::advise::plan::SamplePlan;
@@ -35,7 +35,7 @@ pub enum KeysError {
 /// relation's file.
 ///
 /// # Errors
-/// Where a file cannot be opened, or a named column is not of type `jsonb`.
+/// Where a file cannot be opened, or a named column has no keys.
 pub fn relation_file(
     target: &FileTarget<'_>,
     columns: &[String],
@@ -44,7 +44,7 @@ pub fn relation_file(
     progress: &dyn Progress,
 ) -> Result<Vec<KeysReport>, KeysError> {
     let name = target.heap.display().to_string();
-    let columns = jsonb_columns(&name, target.desc, columns)?;
+    let columns = document_columns(&name, target.desc, columns)?;
     let page = target.page_size;
     let opened = |error| KeysError::Offline(OfflineError::File(error));
     let mut heap = RelationFile::open(target.heap, page).map_err(opened)?;
@@ -64,7 +64,6 @@ pub fn relation_file(
     let total = u32::try_from(heap.blocks()).unwrap_or(u32::MAX);
     let plan = SamplePlan::new(sample, seed, total, page.bytes() as f64);
     let named = columns.iter().filter_map(|&at| target.desc.attributes.get(at));
-    let named = named.map(|column| (column.name.clone(), column.type_name.clone()));
     let terms = Terms { page, levels };
     let mut gathering =
         Gathering::new(name.clone(), named, request.depth, terms, (plan.fraction, seed));

@@ -2,12 +2,14 @@
 
 use super::cost::{Stored, Terms};
 use super::figures::{Scope, Table};
+use super::language::Language;
 use super::result::{KeysReport, Looked, SCHEMA};
 use super::tree::Tree;
 use crate::advise::plan::Done;
 use crate::disk::ByteOrder;
 use crate::disk::ItemPointer;
 use crate::disk::custom::CustomFlavor;
+use crate::disk::desc::Attribute;
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::model::estimate::PowerSums;
 
@@ -52,23 +54,22 @@ pub(super) struct About {
 }
 
 impl Gathering {
-    /// For a relation and its columns, by name and type.
-    pub(super) fn new(
+    /// For a relation and its columns with documents.
+    pub(super) fn new<'c>(
         relation: String,
-        columns: impl Iterator<Item = (String, String)>,
+        columns: impl Iterator<Item = &'c Attribute>,
         depth: u8,
         terms: Terms,
         (documents_part, seed): (f64, u64),
     ) -> Gathering {
-        let column = |(name, type_name)| Column {
-            name,
-            type_name,
-            tree: Tree::new(depth, terms),
-            in_blocks: PowerSums::default(),
+        let column = |column: &Attribute| {
+            let tree = Tree::new(Language::of(column.type_oid)?, depth, terms);
+            let (name, type_name) = (column.name.clone(), column.type_name.clone());
+            Some(Column { name, type_name, tree, in_blocks: PowerSums::default() })
         };
         Gathering {
             relation,
-            columns: columns.map(column).collect(),
+            columns: columns.filter_map(column).collect(),
             problems: Problems::default(),
             done: Done::default(),
             documents_part,
@@ -100,7 +101,7 @@ impl Gathering {
         self.done.raw += content.len() as u64;
         let Some(column) = self.columns.get_mut(slot) else { return };
         if let Err(error) = column.tree.document(content, order, stored) {
-            self.problem(slot, ctid, error.to_string());
+            self.problem(slot, ctid, error);
         }
     }
 

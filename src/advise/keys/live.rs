@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::chunks::Ahead;
 use super::cost::{Stored, Terms};
 use super::gather::{About, Gathering, KeyRequest};
+use super::language::Language;
 use super::result::KeysReport;
 use super::rows::{Document, Layout};
 use super::used;
@@ -17,9 +18,8 @@ use crate::advise::plan::SamplePlan;
 use crate::advise::variant::ColumnError;
 use crate::codec::Method;
 use crate::disk::desc::TupleDesc;
-use crate::disk::jsonb_of_text::jsonb;
 use crate::disk::layout::PageSize;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
 use crate::heap::problem::{Place, Problem};
 use crate::inspect::inspector::Access;
 use crate::inspect::result::ServerReport;
@@ -42,21 +42,19 @@ const FETCH_DOCUMENTS: usize = 2000;
 /// Compression is taken to save this part where the sample's size is foreseen.
 const FORESEEN_RATIO: f64 = 1.5;
 
-/// `jsonb`.
-pub(super) const JSONB: Oid = Oid(3802);
-
-/// The columns whose documents are taken apart: the named ones, or all of type `jsonb`.
+/// The columns whose documents are taken apart: the named ones, or all of types that have keys.
 ///
 /// # Errors
-/// Where a named one is not of this type, or there is none.
-pub(in crate::advise) fn jsonb_columns(
+/// Where a named one is of another type, or there is none.
+pub(in crate::advise) fn document_columns(
     relation: &str,
     desc: &TupleDesc,
     names: &[String],
 ) -> Result<Vec<usize>, ColumnError> {
     let columns = || desc.attributes.iter().enumerate().filter(|(_, column)| !column.dropped);
-    let is_jsonb = |index: &usize| desc.attributes.get(*index).is_some_and(|c| c.type_oid == JSONB);
-    let all: Vec<usize> = columns().map(|(index, _)| index).filter(is_jsonb).collect();
+    let language = |index: usize| Language::of(desc.attributes.get(index)?.type_oid);
+    let has_keys = |index: &usize| language(*index).is_some();
+    let all: Vec<usize> = columns().map(|(index, _)| index).filter(has_keys).collect();
     let allowed = || {
         let names: Vec<&str> = all
             .iter()
@@ -64,13 +62,13 @@ pub(in crate::advise) fn jsonb_columns(
             .map(|column| column.name.as_str())
             .collect();
         match names[..] {
-            [] => "It has no column of type jsonb.".to_owned(),
-            _ => format!("Columns of type jsonb: {}.", names.join(", ")),
+            [] => "It has no column of type jsonb or json.".to_owned(),
+            _ => format!("Columns of type jsonb or json: {}.", names.join(", ")),
         }
     };
     if names.is_empty() {
         return match all[..] {
-            [] => Err(ColumnError::NoJsonb { relation: relation.to_owned() }),
+            [] => Err(ColumnError::NoDocuments { relation: relation.to_owned() }),
             _ => Ok(all),
         };
     }
@@ -79,10 +77,10 @@ pub(in crate::advise) fn jsonb_columns(
         let (relation, column, allowed) = (relation.to_owned(), name.clone(), allowed());
         match columns().find(|(_, column)| column.name == *name) {
             None => return Err(ColumnError::Unknown { column, relation, allowed }),
-            Some((index, _)) if is_jsonb(&index) => found.push(index),
+            Some((index, _)) if has_keys(&index) => found.push(index),
             Some((_, other)) => {
                 let type_name = other.type_name.clone();
-                return Err(ColumnError::NotJsonb { column, relation, type_name, allowed });
+                return Err(ColumnError::NotDocuments { column, relation, type_name, allowed });
             }
         }
     }
@@ -93,7 +91,7 @@ impl Advisor {
     /// What the keys of a relation's documents cost, column by column.
     ///
     /// # Errors
-    /// Where rows cannot be read, or a named column is not of type `jsonb`.
+    /// Where rows cannot be read, or a named column has no keys.
     pub(in crate::advise) async fn keys(
         &self,
         relation: &Relation,
@@ -101,7 +99,7 @@ impl Advisor {
         (request, access): (KeyRequest, Access),
     ) -> Result<Vec<KeysReport>, AdviseError> {
         let name = relation.display_name();
-        let columns = jsonb_columns(&name, &relation.desc, columns)?;
+        let columns = document_columns(&name, &relation.desc, columns)?;
         let pageinspect = match access {
             Access::Functions => {
                 Advisor::heap(relation)?;
@@ -151,7 +149,6 @@ impl Reading<'_> {
         let columns = self.columns.iter().filter_map(|&at| self.relation.desc.attributes.get(at));
         let terms = Terms { page: self.advisor.server.page_size, levels };
         let part = (plan.fraction, self.advisor.options.seed);
-        let columns = columns.map(|column| (column.name.clone(), column.type_name.clone()));
         let name = self.relation.display_name();
         Gathering::new(name, columns, self.request.depth, terms, part)
     }
@@ -316,6 +313,10 @@ impl Reading<'_> {
         let rows = reader.rows(items, Asked::Sizes).await?;
         let mut there = Vec::new();
         for (slot, &column) in self.columns.iter().enumerate() {
+            let Some(language) = desc.attributes.get(column).and_then(|c| Language::of(c.type_oid))
+            else {
+                continue;
+            };
             let size = |row: &AskedRow| row.values.get(column).and_then(|value| value.stored_size);
             let found = rows.iter().filter_map(|row| Some((row.ctid, size(row)?)));
             let found: Vec<(ItemPointer, u64)> = found.collect();
@@ -342,14 +343,14 @@ impl Reading<'_> {
                     gathering.done.read += text.len() as u64;
                     let Some(&row) = rows.get(&ctid) else { continue };
                     let Some(&value) = row.values.get(column) else { continue };
-                    match jsonb(&text) {
+                    match language.stored(&text) {
                         Ok(content) => {
                             let tuple = asked::row(row, desc, &table).facts.tuple_length;
                             let raw = content.len() as u64;
                             let stored = Stored { value, raw, tuple, visits: None };
                             gathering.document(slot, ctid, (&content, ByteOrder::Little), &stored);
                         }
-                        Err(error) => gathering.problem(slot, ctid, error.to_string()),
+                        Err(error) => gathering.problem(slot, ctid, error),
                     }
                 }
             }

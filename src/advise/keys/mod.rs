@@ -1,6 +1,7 @@
-//! `inspect --jsonb-keys`: what each key of a column's `jsonb` documents costs, in the terms of `advise-threshold`.
+//! `inspect --jsonb-keys`: what each key of a column's `jsonb` or `json` documents costs, in the terms of `advise-threshold`.
 //!
-//! * `tree`: the paths of the documents in bounded memory; `node`, `sketch`: what is added up for one.
+//! * `tree`: the paths of the documents in bounded memory; `node`, `sketch`: what is added up for one;
+//!   `language`: the types that have keys.
 //! * `cost`: what a document costs now, and a key in a column of its own.
 //! * `figures`: the whole table's figures; [`result`]: the report's type.
 //! * [`gather`]: documents added up, whatever their source; `rows`: those of a page; `chunks`: those out of line.
@@ -12,6 +13,7 @@ mod cost;
 mod figures;
 pub mod files;
 pub mod gather;
+mod language;
 mod live;
 mod node;
 pub mod result;
@@ -21,4 +23,4 @@ mod tree;
 mod used;
 mod uses;
 
-pub(in crate::advise) use live::jsonb_columns;
+pub(in crate::advise) use live::document_columns;

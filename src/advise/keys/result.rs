@@ -1,7 +1,8 @@
 //! What `inspect --jsonb-keys` reports: the one type that every output format is made from.
 //!
 //! The JSON form is the serialization of [`KeysReport`]; `keys.schema.json` beside this file is its documented
-//! shape. Sizes are bytes; those of keys count the raw document, with the key's text, its entries and alignment.
+//! shape. Sizes are bytes; those of keys count the raw document: of `jsonb` with the key's text, its entries and
+//! alignment, of `json` its text up to the next key.
 
 use std::collections::BTreeMap;
 

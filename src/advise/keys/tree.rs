@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::cost::{Stored, Terms};
+use super::language::Language;
 use super::node::{Amounts, Figures, Of, Range, Sums, THOUSAND};
 use super::sketch::Different;
 use crate::disk::ByteOrder;
-use crate::disk::jsonb::JsonbError;
-use crate::disk::jsonb_parts::{Part, Step, Validate, Visit, walk};
+use crate::disk::jsonb_parts::{Part, Step, Validate, Visit};
 
 /// Paths that are kept; half of them give way at a time.
 pub(super) const MOST_PATHS: usize = 10_000;
@@ -73,11 +73,11 @@ impl Node {
 /// What the documents of a sample add up to.
 #[derive(Debug)]
 pub(super) struct Tree {
+    language: Language,
     depth: u8,
     terms: Terms,
     nodes: Vec<Node>,
     free: Vec<usize>,
-    most: usize,
     /// Nodes with something in the present block.
     touched: Vec<usize>,
     documents: u64,
@@ -94,17 +94,13 @@ pub(super) struct Tree {
 
 impl Tree {
     /// No documents yet; paths of up to `depth` steps.
-    pub(super) fn new(depth: u8, terms: Terms) -> Tree {
-        Tree::of_at_most(depth, terms, MOST_PATHS)
-    }
-
-    fn of_at_most(depth: u8, terms: Terms, most: usize) -> Tree {
+    pub(super) fn new(language: Language, depth: u8, terms: Terms) -> Tree {
         Tree {
+            language,
             depth,
             terms,
             nodes: vec![Node::new(DOCUMENT, None)],
             free: Vec::new(),
-            most,
             touched: Vec::new(),
             documents: 0,
             blocks: 0,
@@ -124,15 +120,16 @@ impl Tree {
         content: &[u8],
         order: ByteOrder,
         stored: &Stored,
-    ) -> Result<(), JsonbError> {
-        let own = walk(content, order, self.depth, (), &mut Validate)?;
+    ) -> Result<(), String> {
+        let (language, depth) = (self.language, self.depth);
+        let own = language.walk((content, order), depth, (), &mut Validate)?;
         self.documents += 1;
         let now = stored.now(&self.terms);
         let in_stored = stored.bytes() as f64 * THOUSAND / content.len().max(1) as f64;
         let mut adding = Adding { in_stored, stored, now: Amounts::default(), tree: self };
         adding.now.add_now(&now);
         let mut whole = adding.now;
-        walk(content, order, adding.tree.depth, DOCUMENT, &mut adding)?;
+        language.walk((content, order), depth, DOCUMENT, &mut adding)?;
         whole.add(Of::Documents, 1);
         whole.add(Of::Values, 1);
         whole.add(Of::Bytes, content.len() as u64);
@@ -224,7 +221,7 @@ impl Tree {
         self.steps(inside).hash(&mut hasher);
         own.hash(&mut hasher);
         self.different.add(hasher.finish());
-        if self.free.is_empty() && self.nodes.len() > self.most {
+        if self.free.is_empty() && self.nodes.len() > MOST_PATHS {
             self.make_room(inside);
         }
         let node = Node::new(inside, Some(own));
@@ -339,7 +336,7 @@ impl Visit for Adding<'_, '_> {
         let amounts = &mut figures.block;
         amounts.add(Of::Values, 1);
         amounts.add(Of::Bytes, part.bytes);
-        amounts.add(Of::Extracted, part.extracted() + 4);
+        amounts.add(Of::Extracted, part.extracted + 4);
         amounts.add(Of::Stored, in_stored);
         if first {
             amounts.add(Of::Documents, 1);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::advise::keys::cost::{Stored, Terms};
+use crate::advise::keys::language::Language;
 use crate::disk::ByteOrder;
 use crate::disk::jsonb_of_text::jsonb;
 use crate::disk::layout::PageSize;
@@ -21,7 +22,7 @@ fn looked(blocks: u32, total: u32, documents: u64, part: f64) -> Looked {
 
 /// A tree of documents, four in a block, and its scope.
 fn read(texts: &[String], depth: u8) -> (Tree, Scope) {
-    let mut tree = Tree::new(depth, TERMS);
+    let mut tree = Tree::new(Language::Jsonb, depth, TERMS);
     let mut in_blocks = PowerSums::default();
     let mut blocks = 0;
     for block in texts.chunks(4) {
