@@ -162,11 +162,16 @@ impl Sweep<'_> {
         statements: &Statements,
         range: &[&(dyn ToSql + Sync); 2],
     ) -> Result<(), RunError> {
-        let prune = client.query(&statements.prune, range);
+        let prune = async { (client.query(&statements.prune, range).await, Instant::now()) };
         let mark = self.mark_old_entries(client, statements.look.as_ref());
-        let (pruned, marked) = join(prune, mark).await;
+        let mark = async { (mark.await, Instant::now()) };
+        // the answers come one after the other
+        let ((pruned, then), (marked, now)) = join(prune, mark).await;
         pruned?;
-        marked
+        if marked? {
+            self.marking_took(now.saturating_duration_since(then));
+        }
+        Ok(())
     }
 
     /// As [`Sweep::done`], with the rows' old index entries to be marked later.

@@ -5,6 +5,8 @@
 //! new entries split leaves that are full of old ones: bottom-up deletion (heapam.c `index_delete_sort`) looks at the
 //! pages with the most candidates first, and where rows are moved together those are the new versions'.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::types::Type;
@@ -86,18 +88,19 @@ impl Sweep<'_> {
         Ok((usable, all))
     }
 
-    /// In a batch that has begun: marks the old entries of rows that batches before it have moved.
+    /// In a batch that has begun: marks the old entries of rows that batches before it have moved. Whether there
+    /// were any.
     pub(super) async fn mark_old_entries(
         &self,
         client: &Client,
         look: Option<&Statement>,
-    ) -> Result<(), RunError> {
-        let Some(look) = look else { return Ok(()) };
+    ) -> Result<bool, RunError> {
+        let Some(look) = look else { return Ok(false) };
         let due = self.old_entries.due(self.others.len() + 1);
         if due.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
-        let Err(error) = client.query(look, &[&due]).await else { return Ok(()) };
+        let Err(error) = client.query(look, &[&due]).await else { return Ok(true) };
         let is_first =
             error.as_db_error().is_some_and(|error| error.code().code() != BEHIND_AN_ERROR);
         let fails = is_first && !matches!(kind(&error), Kind::Fatal | Kind::Busy);
@@ -107,6 +110,14 @@ impl Sweep<'_> {
             self.old_entries.fail();
         }
         Err(error.into())
+    }
+
+    /// Takes down how long that has taken.
+    pub(super) fn marking_took(&self, time: Duration) {
+        if self.old_entries.took(time) {
+            let name = self.name();
+            tracing::debug!("{name}: old index entries are no longer marked: it takes {time:.1?}");
+        }
     }
 }
 

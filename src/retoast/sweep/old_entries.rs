@@ -2,11 +2,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::server::chunks::parse_tid;
 
 /// So many rows are looked for together: for fewer a statement is not sent, and leaves have room for as many.
 const FEWEST: usize = 8;
+/// A look that takes longer finds many entries which cannot be marked yet, for somebody may still see what they lead
+/// to: many rows have one key, and an old transaction goes on.
+const LONG: Duration = Duration::from_millis(200);
+/// After so many of them in a row there are no more looks.
+const MOST_LONG: u32 = 2;
 
 /// What is to be marked, and how.
 #[derive(Debug, Default)]
@@ -24,6 +30,8 @@ struct State {
     moved: VecDeque<Vec<String>>,
     /// Whether the last look has failed.
     failed: bool,
+    /// How many of the last looks have taken long, one after the other.
+    long: u32,
 }
 
 impl OldEntries {
@@ -79,6 +87,17 @@ impl OldEntries {
             return Vec::new();
         }
         state.moved.drain(..due).flatten().collect()
+    }
+
+    /// Takes down how long a look has taken. Whether there are no more of them for that.
+    pub(super) fn took(&self, time: Duration) -> bool {
+        let mut state = self.state();
+        state.long = if time > LONG { state.long + 1 } else { 0 };
+        let ends = state.long >= MOST_LONG;
+        if ends {
+            *state = State { is_known: true, ..State::default() };
+        }
+        ends
     }
 
     /// There are no more looks.
@@ -140,6 +159,19 @@ mod tests {
         assert_eq!((due.len(), due[0].as_str(), due[7].as_str()), (8, "(1,1)", "(2,4)"));
         assert!(old.due(2).is_empty());
         assert_eq!(old.due(1).len(), 8);
+    }
+
+    #[test]
+    fn what_takes_long_again_and_again_is_left() {
+        let old = known(false);
+        let (long, short) = (Duration::from_secs(1), Duration::from_millis(5));
+        assert!(!old.took(long) && !old.took(short) && !old.took(long));
+        assert!(old.look().is_some());
+        assert!(old.took(long));
+        old.note(std::iter::empty(), &vec!["(1,1)".to_owned(); 20]);
+        assert!(old.look().is_none() && old.due(1).is_empty() && old.is_known());
+        // that is no error, after which a batch is tried again
+        assert!(!old.has_failed());
     }
 
     #[test]
