@@ -104,6 +104,20 @@ impl SamplePlan {
         }
     }
 
+    /// The blocks that are read next, in their order; `None` at the end, or when this is enough.
+    pub(super) fn next_batch(
+        &self,
+        blocks: &mut impl Iterator<Item = BlockNumber>,
+        done: &Done,
+    ) -> Option<Vec<BlockNumber>> {
+        if self.limit(done).is_some() {
+            return None;
+        }
+        let mut batch: Vec<BlockNumber> = blocks.take(self.batch).collect();
+        batch.sort_unstable();
+        (!batch.is_empty()).then_some(batch)
+    }
+
     /// Whether this is every row.
     pub(super) fn is_complete(&self, done: &Done) -> bool {
         self.sample.is_all() && self.limit(done).is_none() && self.fraction >= 1.0

@@ -182,12 +182,7 @@ impl Reading<'_> {
         let started = Instant::now();
         let mut rng = ChaCha8Rng::seed_from_u64(self.advisor.options.seed ^ 0x726F_7773);
         let mut blocks = plan.blocks();
-        while plan.limit(&self.done).is_none() {
-            let mut batch: Vec<BlockNumber> = blocks.by_ref().take(plan.batch).collect();
-            if batch.is_empty() {
-                break;
-            }
-            batch.sort_unstable();
+        while let Some(batch) = plan.next_batch(&mut blocks, &self.done) {
             let pages_read;
             let (mut pages, live) = match self.read(&batch).await? {
                 Read::Pages(read) => {

@@ -13,6 +13,7 @@ pub mod inspect;
 mod inspect_check;
 mod inspect_check_args;
 mod inspect_explain;
+mod inspect_in_turn;
 mod inspect_keys;
 mod inspect_output;
 mod inspect_overview;

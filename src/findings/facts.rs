@@ -32,7 +32,7 @@ pub(crate) struct Facts {
     pub(crate) toast: Option<FileFacts>,
     /// Indexes of both that are much larger than fresh ones.
     pub(crate) bloated: Vec<BloatedIndex>,
-    /// Whether the server has lz4, as far as that was asked.
+    /// Whether the server has lz4.
     pub(crate) lz4: bool,
     /// What was read and written, if that was asked.
     pub(crate) counters: Option<Counters>,

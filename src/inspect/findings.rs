@@ -8,7 +8,6 @@ use super::finding_values;
 use super::inspector::{Inspector, no_client};
 use super::intervals::WholeEstimate;
 use super::result::{ColumnReport, RelationReport, Source};
-use super::usage::Used;
 use crate::codec::Method;
 use crate::disk::BlockNumber;
 use crate::disk::desc::Storage;
@@ -39,8 +38,7 @@ const SEED: u64 = 1;
 /// What a look at pages has shown.
 #[derive(Debug, Clone)]
 pub(super) struct Looked {
-    /// `default_toast_compression`.
-    default: Method,
+    compression: Compression,
     rows: RowFacts,
     heap: FileFacts,
     toast: Option<FileFacts>,
@@ -85,8 +83,8 @@ impl Inspector {
         }
         let page = self.server.page_size;
         let leader = self.connections.first().ok_or_else(no_client)?;
-        let default = Compression::ask(leader.client()).await?.default;
-        let model = relation.table(default, page);
+        let compression = Compression::ask(leader.client()).await?;
+        let model = relation.table(compression.default, page);
         let fillfactor = u32::from(relation.fillfactor());
         let chosen = relation.toastable().collect();
         let mut look =
@@ -129,7 +127,7 @@ impl Inspector {
                 *contents = read;
             }
         }
-        Ok(Some(Looked { default, rows, heap, toast, contents }))
+        Ok(Some(Looked { compression, rows, heap, toast, contents }))
     }
 
     /// Gives the pages of a sample of blocks to `take`, one after the other, and how many blocks there are.
@@ -190,9 +188,9 @@ impl Inspector {
             (Some(pageinspect), Source::Pageinspect) => ScanSource::Pages(pageinspect.clone()),
             _ => ScanSource::Functions,
         };
-        let default = match &looked {
-            Some(looked) => looked.default,
-            None => leader.reading(async || Compression::ask(leader.client()).await).await?.default,
+        let Compression { lz4, default } = match &looked {
+            Some(looked) => looked.compression,
+            None => leader.reading(async || Compression::ask(leader.client()).await).await?,
         };
         let page = self.server.page_size;
         let indexes = match indexes {
@@ -224,9 +222,9 @@ impl Inspector {
                 .collect(),
             None => Vec::new(),
         };
-        let Used { lz4, counters } = match slow.is_empty() {
-            true => Used::default(),
-            false => noted(self.used(relation, &mut slow).await, failed)?.unwrap_or_default(),
+        let counters = match lz4 && !slow.is_empty() {
+            true => noted(self.used(relation, &mut slow).await, failed)?,
+            false => None,
         };
         let facts = Facts {
             table: TableName::Known {

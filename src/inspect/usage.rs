@@ -8,20 +8,11 @@ use crate::advise::statements::{Named, Statements, Verdict, verdict};
 use crate::findings::facts::ColumnFacts;
 use crate::findings::usage::{Chunks, Counters, Told};
 use crate::server::LiveError;
-use crate::server::about::Compression;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 
-/// What was asked of a table whose use matters.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Used {
-    /// Whether the server has lz4.
-    pub(super) lz4: bool,
-    pub(super) counters: Option<Counters>,
-}
-
 impl Inspector {
-    /// How a relation is used; what statements say of these columns goes to them.
+    /// How a relation is used, on a server with lz4; what statements say of these columns goes to them.
     ///
     /// # Errors
     /// The server's.
@@ -29,20 +20,19 @@ impl Inspector {
         &self,
         relation: &Relation,
         columns: &mut [&mut ColumnFacts],
-    ) -> Result<Used, LiveError> {
+    ) -> Result<Counters, LiveError> {
         let leader = self.connections.first().ok_or_else(no_client)?;
         let ask = async || {
             let client = leader.client();
-            let Compression { lz4, .. } = Compression::ask(client).await?;
             let counters = counters(client, relation).await?;
             // nobody's texts are read for a table that nobody uses
-            let statements = match counters.is_busy() && lz4 {
+            let statements = match counters.is_busy() {
                 true => statements(client, relation).await?,
                 false => Statements::NotInstalled,
             };
-            Ok::<_, LiveError>((lz4, counters, statements))
+            Ok::<_, LiveError>((counters, statements))
         };
-        let (lz4, counters, statements) = leader.reading(ask).await?;
+        let (counters, statements) = leader.reading(ask).await?;
         let unique_name = matches!(statements, Statements::Read { unique_name: true, .. });
         for column in columns {
             let named = Named {
@@ -56,7 +46,7 @@ impl Inspector {
                 column.told = Some(Told { reads, writes });
             }
         }
-        Ok(Used { lz4, counters: Some(counters) })
+        Ok(counters)
     }
 }
 

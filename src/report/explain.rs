@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::format::{Format, json};
+use super::in_turn::Printed;
 use super::table::{Style, printable, wrapped};
 use super::units::{counted, nanoseconds, size};
 use crate::advise::explain::result::{
@@ -12,55 +12,13 @@ use crate::advise::explain::result::{
 /// The longest bar of the histogram.
 const BAR: usize = 30;
 
-/// Writes explanations as they come. JSON is held back until the end: one is a document of its own, several are
-/// an array.
-pub struct Writer<W: Write> {
-    out: W,
-    format: Format,
-    /// The terminal's.
-    width: Option<usize>,
-    written: u64,
-    held: Vec<Explanation>,
-}
-
-impl<W: Write> Writer<W> {
-    /// Nothing is written before the first one. CSV has no place for it and is refused beforehand.
-    pub fn new(out: W, format: Format, width: Option<usize>) -> Writer<W> {
-        Writer { out, format, width, written: 0, held: Vec::new() }
+impl Printed for Explanation {
+    fn print(&self, style: Style, out: &mut impl Write) -> io::Result<()> {
+        one(self, style, out)
     }
 
-    /// Writes one, so that whoever reads has it at once.
-    pub fn explanation(&mut self, explanation: Explanation) -> io::Result<()> {
-        self.written += 1;
-        let style = match self.format {
-            Format::Json => {
-                self.held.push(explanation);
-                return Ok(());
-            }
-            Format::Jsonl => {
-                serde_json::to_writer(&mut self.out, &explanation)?;
-                writeln!(self.out)?;
-                return self.out.flush();
-            }
-            Format::Markdown => Style::Markdown,
-            Format::Table | Format::Csv => Style::Terminal(self.width),
-        };
-        if self.written > 1 {
-            writeln!(self.out)?;
-        }
-        one(&explanation, style, &mut self.out)?;
-        self.out.flush()
-    }
-
-    /// Ends the document; must be called once.
-    pub fn finish(mut self) -> io::Result<()> {
-        if self.format == Format::Json {
-            match &self.held[..] {
-                [explanation] => json(explanation, &mut self.out)?,
-                explanations => json(&explanations, &mut self.out)?,
-            }
-        }
-        self.out.flush()
+    fn problems(&self) -> (&[String], u64) {
+        (&self.problems, self.problem_count)
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::format::{Format, json};
+use super::in_turn::Printed;
 use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, nanoseconds, percent, size};
 use crate::advise::keys::result::{Key, KeysReport, Usage};
@@ -14,54 +14,13 @@ use crate::inspect::intervals::{RatioEstimate, WholeEstimate};
 const BAR: usize = 40;
 const NAME: usize = 24;
 
-/// Writes reports as they come. JSON is held back until the end: one is a document of its own, several are an array.
-pub struct Writer<W: Write> {
-    out: W,
-    format: Format,
-    /// The terminal's.
-    width: Option<usize>,
-    written: u64,
-    held: Vec<KeysReport>,
-}
-
-impl<W: Write> Writer<W> {
-    /// Nothing is written before the first one. CSV has no place for it and is refused beforehand.
-    pub fn new(out: W, format: Format, width: Option<usize>) -> Writer<W> {
-        Writer { out, format, width, written: 0, held: Vec::new() }
+impl Printed for KeysReport {
+    fn print(&self, style: Style, out: &mut impl Write) -> io::Result<()> {
+        one(self, style, out)
     }
 
-    /// Writes one, so that whoever reads has it at once.
-    pub fn report(&mut self, report: KeysReport) -> io::Result<()> {
-        self.written += 1;
-        let style = match self.format {
-            Format::Json => {
-                self.held.push(report);
-                return Ok(());
-            }
-            Format::Jsonl => {
-                serde_json::to_writer(&mut self.out, &report)?;
-                writeln!(self.out)?;
-                return self.out.flush();
-            }
-            Format::Markdown => Style::Markdown,
-            Format::Table | Format::Csv => Style::Terminal(self.width),
-        };
-        if self.written > 1 {
-            writeln!(self.out)?;
-        }
-        one(&report, style, &mut self.out)?;
-        self.out.flush()
-    }
-
-    /// Ends the document; must be called once.
-    pub fn finish(mut self) -> io::Result<()> {
-        if self.format == Format::Json {
-            match &self.held[..] {
-                [report] => json(report, &mut self.out)?,
-                reports => json(&reports, &mut self.out)?,
-            }
-        }
-        self.out.flush()
+    fn problems(&self) -> (&[String], u64) {
+        (&self.problems, self.problem_count)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Results as text and data.
 //!
-//! * [`format`]: the formats, and the output that they share.
+//! * [`format`]: the formats, and the output that they share; `in_turn`: reports printed as they come.
 //! * [`table`]: tables fitted to the terminal; [`units`]: sizes for people.
 //! * [`inspect`]: the report of `inspect` in every format; [`values`]: its lines of values;
 //!   `inspect_largest`: the largest columns of several tables; `overview`: columns of many tables in one
@@ -23,6 +23,7 @@ pub mod departure;
 pub mod explain;
 mod findings;
 pub mod format;
+pub(crate) mod in_turn;
 pub mod inspect;
 mod inspect_grids;
 mod inspect_largest;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::command::{run, toastctl};
+use crate::measured::{buffers, valid};
 use crate::server::{self, Database, Options, Server};
 
 /// The document of 163 zeros that just fits the row, so that one more key moves it out.
@@ -16,29 +17,7 @@ fn explain(database: &Database<'_>, arguments: &[&str]) -> Value {
     let mut command = toastctl();
     command.args(["inspect", "--explain", "-d", &database.conninfo(), "--format", "json"]);
     let text = run(command.args(arguments)).ok();
-    let document: Value = serde_json::from_str(&text).unwrap();
-    let schema = toastctl::advise::explain::result::JSON_SCHEMA;
-    let schema: Value = serde_json::from_str(schema).unwrap();
-    let errors: Vec<String> = jsonschema::validator_for(&schema)
-        .unwrap()
-        .iter_errors(&document)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{errors:?}: {text}");
-    document
-}
-
-/// Buffers that EXPLAIN counts for a query, once the session knows the relations.
-fn buffers(database: &Database<'_>, query: &str) -> f64 {
-    let explain = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}");
-    let plan = database.psql(&format!(
-        "SET max_parallel_workers_per_gather = 0; SET jit = off;
-         {query} LIMIT 1 \\g /dev/null
-         {explain}"
-    ));
-    let plan: Value = serde_json::from_str(&plan).unwrap();
-    let number = |name: &str| plan[0]["Plan"][name].as_f64().unwrap();
-    number("Shared Hit Blocks") + number("Shared Read Blocks")
+    valid(&text, toastctl::advise::explain::result::JSON_SCHEMA)
 }
 
 /// Bytes of WAL that a statement writes, and those that EXPLAIN counts, which leaves the padding of records out.

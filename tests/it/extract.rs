@@ -14,6 +14,7 @@ use toastctl::offline::columns::parse_list;
 
 use crate::command::{Run, run, toastctl};
 use crate::jsonb::{read_table, string, value};
+use crate::measured::{buffers, valid};
 use crate::server::{self, Database, Options, Server};
 use crate::table_files::TableFiles;
 
@@ -26,14 +27,7 @@ fn advise(database: &Database<'_>, arguments: &[&str]) -> Run {
 /// The extraction in the report, which has its documented shape.
 fn extraction(database: &Database<'_>, arguments: &[&str]) -> Value {
     let all = [arguments, &["--sample", "100%", "--format", "json"]].concat();
-    let report: Value = serde_json::from_str(&advise(database, &all).ok()).unwrap();
-    let schema: Value = serde_json::from_str(toastctl::advise::result::JSON_SCHEMA).unwrap();
-    let errors: Vec<String> = jsonschema::validator_for(&schema)
-        .unwrap()
-        .iter_errors(&report)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{errors:?}: {report:#}");
+    let report = valid(&advise(database, &all).ok(), toastctl::advise::result::JSON_SCHEMA);
     report["extraction"].clone()
 }
 
@@ -85,18 +79,6 @@ impl Script {
         let lines = behind.lines().skip(1).map_while(|line| line.strip_prefix("--   "));
         lines.collect::<Vec<_>>().join("\n")
     }
-}
-
-/// Buffers that EXPLAIN counts for a query, once the session knows the relations.
-fn buffers(database: &Database<'_>, query: &str) -> f64 {
-    let plan = database.psql(&format!(
-        "SET max_parallel_workers_per_gather = 0; SET jit = off;
-         {query} LIMIT 1 \\g /dev/null
-         EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}"
-    ));
-    let plan: Value = serde_json::from_str(&plan).unwrap();
-    let number = |name: &str| plan[0]["Plan"][name].as_f64().unwrap();
-    number("Shared Hit Blocks") + number("Shared Read Blocks")
 }
 
 /// Bytes of a table's heap and TOAST relation.

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::command::{Run, run, toastctl};
+use crate::measured::{buffers, valid};
 use crate::server::{self, Database, Options, Server};
 
 fn keys_with(conninfo: &str, arguments: &[&str]) -> Run {
@@ -15,16 +16,7 @@ fn keys_with(conninfo: &str, arguments: &[&str]) -> Run {
 }
 
 fn validated(text: &str) -> Value {
-    let document: Value = serde_json::from_str(text).unwrap();
-    let schema = toastctl::advise::keys::result::JSON_SCHEMA;
-    let schema: Value = serde_json::from_str(schema).unwrap();
-    let errors: Vec<String> = jsonschema::validator_for(&schema)
-        .unwrap()
-        .iter_errors(&document)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{errors:?}: {text}");
-    document
+    valid(text, toastctl::advise::keys::result::JSON_SCHEMA)
 }
 
 fn keys(database: &Database<'_>, table: &str, arguments: &[&str]) -> Value {
@@ -47,18 +39,6 @@ fn counted(document: &Value) -> f64 {
     let own: f64 = keys.iter().map(|key| estimate(&key["own_bytes"])).sum();
     let others = document["others"]["bytes"].as_f64().unwrap_or(0.0);
     own + others + estimate(&document["container"]["bytes"])
-}
-
-/// Buffers that EXPLAIN counts for a query, once the session knows the relations.
-fn buffers(database: &Database<'_>, query: &str) -> f64 {
-    let plan = database.psql(&format!(
-        "SET max_parallel_workers_per_gather = 0; SET jit = off;
-         {query} \\g /dev/null
-         EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}"
-    ));
-    let plan: Value = serde_json::from_str(&plan).unwrap();
-    let number = |name: &str| plan[0]["Plan"][name].as_f64().unwrap();
-    number("Shared Hit Blocks") + number("Shared Read Blocks")
 }
 
 /// Bytes of WAL that a statement writes.

@@ -35,6 +35,7 @@ mod inspect_sample;
 mod install;
 mod jsonb;
 mod keys;
+mod measured;
 mod model;
 #[allow(dead_code, reason = "it is only asked whether it is there")]
 #[path = "../../benches/codec/oracle.rs"]

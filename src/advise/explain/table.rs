@@ -15,8 +15,8 @@ use crate::advise::plan::{Done, SamplePlan};
 use crate::advise::tally::{as_stored, fresh};
 use crate::advise::variant;
 use crate::codec::Method;
+use crate::disk::Oid;
 use crate::disk::pointer::ToastPointer;
-use crate::disk::{BlockNumber, Oid};
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::inspect::result::ServerReport;
 use crate::model::toast::Table;
@@ -153,12 +153,7 @@ impl Reading<'_> {
         let mut sums = Sums::new(self.columns.len());
         let started = Instant::now();
         let mut blocks = plan.blocks();
-        while plan.limit(&seen.done).is_none() {
-            let mut batch: Vec<BlockNumber> = blocks.by_ref().take(plan.batch).collect();
-            if batch.is_empty() {
-                break;
-            }
-            batch.sort_unstable();
+        while let Some(batch) = plan.next_batch(&mut blocks, &seen.done) {
             let pages = reader.read(&batch).await?;
             let rows = self.rows(&pages, seen);
             let mut rows = rows.as_slice();

@@ -19,7 +19,7 @@ use crate::advise::variant::ColumnError;
 use crate::codec::Method;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
+use crate::disk::{ByteOrder, ItemPointer};
 use crate::heap::problem::{Place, Problem};
 use crate::inspect::inspector::Access;
 use crate::inspect::result::ServerReport;
@@ -208,12 +208,7 @@ impl Reading<'_> {
         progress.begin(&name, u64::from(plan.sample.chosen()));
         let started = Instant::now();
         let mut blocks = plan.blocks();
-        while plan.limit(&gathering.done).is_none() {
-            let mut batch: Vec<BlockNumber> = blocks.by_ref().take(plan.batch).collect();
-            if batch.is_empty() {
-                break;
-            }
-            batch.sort_unstable();
+        while let Some(batch) = plan.next_batch(&mut blocks, &gathering.done) {
             let pages = reader.read(&batch).await?;
             for (block, message) in &pages.unreadable {
                 let place = Place { block: Some(*block), ..Place::of(name.as_str()) };
@@ -248,13 +243,10 @@ impl Reading<'_> {
             found.iter().filter(|document| gathering.takes(document.ctid)).collect();
         let mut taken = taken.as_slice();
         while !taken.is_empty() {
-            let mut bytes = 0;
-            let fits = |document: &&&Document<'_>| {
-                bytes += document.pointer().map_or(0, |pointer| u64::from(pointer.stored_size()));
-                bytes <= FETCH_BYTES
+            let size = |document: &&Document<'_>| {
+                document.pointer().map_or(0, |pointer| u64::from(pointer.stored_size()))
             };
-            let count = taken.iter().take(FETCH_DOCUMENTS).take_while(fits).count().max(1);
-            let (now, later) = taken.split_at(count);
+            let (now, later) = taken.split_at(at_a_time(taken, FETCH_BYTES, size));
             taken = later;
             if let Some(toast) = &self.relation.toast {
                 let pointers = now.iter().filter_map(|document| document.pointer());
@@ -285,12 +277,7 @@ impl Reading<'_> {
         progress.begin(&relation.display_name(), u64::from(plan.sample.chosen()));
         let started = Instant::now();
         let mut blocks = plan.blocks();
-        while plan.limit(&gathering.done).is_none() {
-            let mut batch: Vec<BlockNumber> = blocks.by_ref().take(plan.batch).collect();
-            if batch.is_empty() {
-                break;
-            }
-            batch.sort_unstable();
+        while let Some(batch) = plan.next_batch(&mut blocks, &gathering.done) {
             for items in reader.addresses(&batch).await? {
                 self.rows(&items, &reader, &mut gathering).await?;
                 gathering.done.time = started.elapsed();
@@ -325,12 +312,7 @@ impl Reading<'_> {
                 found.into_iter().filter(|&(ctid, _)| gathering.takes(ctid)).collect();
             let mut taken = taken.as_slice();
             while !taken.is_empty() {
-                let mut bytes = 0;
-                let fits = |(_, size): &&(ItemPointer, u64)| {
-                    bytes += size;
-                    bytes <= FETCH_BYTES / 4
-                };
-                let count = taken.iter().take(FETCH_DOCUMENTS).take_while(fits).count().max(1);
+                let count = at_a_time(taken, FETCH_BYTES / 4, |&(_, size)| size);
                 let (now, later) = taken.split_at(count);
                 taken = later;
                 let wanted: Vec<ItemPointer> = now.iter().map(|&(ctid, _)| ctid).collect();
@@ -358,6 +340,16 @@ impl Reading<'_> {
         gathering.end_block(&counted(there.into_iter(), self.columns.len()));
         Ok(())
     }
+}
+
+/// How many of these are fetched together: at least one, for there are some.
+fn at_a_time<T>(taken: &[T], most: u64, size: impl Fn(&T) -> u64) -> usize {
+    let mut bytes = 0u64;
+    let fits = |one: &&T| {
+        bytes = bytes.saturating_add(size(one));
+        bytes <= most
+    };
+    taken.iter().take(FETCH_DOCUMENTS).take_while(fits).count().max(1).min(taken.len())
 }
 
 /// How many there are of each of so many slots.
