@@ -10,7 +10,7 @@ use crate::heap::walk::{self, Item};
 use crate::model::estimate::{Drawn, Estimate};
 use crate::model::visibility::Visibility;
 use crate::retoast::compact::packing::Sample;
-use crate::retoast::compact::room::{Block, Room, taken};
+use crate::retoast::compact::room::{Room, taken};
 
 /// What is known of a file once a sample of its blocks was read.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,8 +32,8 @@ pub(crate) struct FileFacts {
 pub(crate) struct FileLook {
     page: PageSize,
     fillfactor: u32,
-    blocks: Vec<Block>,
-    now: Block,
+    /// Bytes taken of each block that was read.
+    blocks: Vec<u32>,
     packing: Sample,
     dead: Tally,
     dead_bytes: Tally,
@@ -48,8 +48,7 @@ impl FileLook {
             page,
             fillfactor,
             blocks: Vec::new(),
-            now: Block::default(),
-            packing: Sample::new(page, fillfactor),
+            packing: Sample::default(),
             dead: Tally::default(),
             dead_bytes: Tally::default(),
             tuples: Tally::default(),
@@ -65,6 +64,8 @@ impl FileLook {
         judge: &impl Judge,
         mut live: impl FnMut(&HeapTuple<'p>, u16),
     ) {
+        let at = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
+        let mut of_block = 0u32;
         if let Ok(PageState::Used(page)) = Page::parse(bytes) {
             let all_visible = judge.sees_all_of(&page);
             for (ctid, item) in walk::items(number, &page) {
@@ -73,8 +74,8 @@ impl FileLook {
                 let taken = taken(usize::from(length));
                 self.tuples.add(1);
                 self.bytes.add(u64::from(taken));
-                self.packing.add(taken);
-                self.now.add(self.page, taken);
+                self.packing.add(at, [taken]);
+                of_block = of_block.saturating_add(taken);
                 match seen {
                     Visibility::Live => live(&tuple, length),
                     Visibility::Dead => {
@@ -85,7 +86,7 @@ impl FileLook {
                 }
             }
         }
-        self.blocks.push(std::mem::take(&mut self.now));
+        self.blocks.push(of_block);
         for tally in [&mut self.dead, &mut self.dead_bytes, &mut self.tuples, &mut self.bytes] {
             tally.end_block();
         }
@@ -114,12 +115,12 @@ impl FileLook {
     fn spare(&self, drawn: Drawn) -> Estimate {
         let count = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
         let mut room = Room::new(self.page, count, self.fillfactor);
-        for (number, block) in (0..count).zip(&self.blocks) {
-            room.set(number, *block);
+        for (number, &taken) in (0..count).zip(&self.blocks) {
+            room.set(number, taken);
         }
-        room.fill_as(&self.packing);
+        room.holds(self.packing.clone());
         let total = drawn.total as f64;
-        let needed = f64::from(room.expected()) / f64::from(count.max(1)) * total;
+        let needed = f64::from(room.layout().end) / f64::from(count.max(1)) * total;
         let bytes = self.bytes.total(drawn);
         // what is needed is as uncertain as the bytes that there are
         let part = |end: f64| if bytes.estimate > 0.0 { end / bytes.estimate } else { 1.0 };

@@ -74,6 +74,24 @@ impl Filler {
         }
     }
 
+    /// A relation whose pages have so many bytes free, which its free space map knows, to be filled through that.
+    pub(crate) fn of(page: PageSize, fillfactor: u8, free: Vec<u16>) -> Filler {
+        let mut filler = Filler::new(page, fillfactor, Fill::Insert);
+        filler.pages = free.len() as u64;
+        filler.free = free;
+        let known = (0..filler.pages).map(|at| filler.free_of(at)).collect::<Vec<_>>();
+        filler.map = FreeSpaceMap::of(page, &known);
+        filler
+    }
+
+    /// Puts a tuple of `length` bytes where there is room, and says whether there was.
+    pub(crate) fn put_in_hole(&mut self, length: usize) -> bool {
+        let length = max_align(length);
+        let Some(target) = self.find(self.need(length)) else { return false };
+        self.take(target, length);
+        true
+    }
+
     /// Pages so far (`relpages`).
     pub fn pages(&self) -> u64 {
         self.pages
@@ -99,17 +117,26 @@ impl Filler {
     /// Puts a tuple of `length` bytes somewhere and says on which page.
     pub fn put(&mut self, length: usize) -> u64 {
         let length = max_align(length);
+        let target = self.find(self.need(length)).unwrap_or_else(|| self.extend());
+        self.take(target, length);
+        target
+    }
+
+    /// Bytes that have to be free on a page for a tuple of `length` bytes to go there.
+    fn need(&self, length: usize) -> usize {
         let max_tuple = self.page.toast_tuple_target_main();
         // MaxHeapTuplesPerPage / 8 line pointers: such a page counts as empty
         let max_tuples = (self.page.bytes() - PAGE_HEADER_SIZE)
             / (max_align(TUPLE_HEADER_SIZE) + LINE_POINTER_SIZE);
         let nearly_empty = max_tuple - max_tuples / 8 * LINE_POINTER_SIZE;
-        let need = if length + self.save > nearly_empty {
+        if length + self.save > nearly_empty {
             length.max(nearly_empty)
         } else {
             length + self.save
-        };
-        let target = self.find(need).unwrap_or_else(|| self.extend());
+        }
+    }
+
+    fn take(&mut self, target: u64, length: usize) {
         self.target = target;
         if let Some(free) = target
             .checked_sub(self.window)
@@ -118,7 +145,6 @@ impl Filler {
         {
             *free = free.saturating_sub((length + LINE_POINTER_SIZE) as u16);
         }
-        target
     }
 
     fn find(&mut self, need: usize) -> Option<u64> {
@@ -158,7 +184,7 @@ impl Filler {
     }
 }
 
-/// One leaf page of the free space map: a tree of maxima over its slots (`fsmpage.c`).
+/// One leaf page of the free space map, or as much as one of any size: a tree of maxima over its slots (`fsmpage.c`).
 #[derive(Debug, Clone)]
 struct FreeSpaceMap {
     /// Root at 0, children of n at 2n + 1 and 2n + 2.
@@ -179,6 +205,18 @@ impl FreeSpaceMap {
             next_slot: 0,
             step: page.bytes() / 256,
         }
+    }
+
+    /// Of pages with so many free bytes, as if all had one leaf.
+    fn of(page: PageSize, free: &[usize]) -> FreeSpaceMap {
+        let inner = free.len().next_power_of_two().max(2) - 1;
+        let step = page.bytes() / 256;
+        let mut map =
+            FreeSpaceMap { nodes: vec![0; inner + free.len()], inner, next_slot: 0, step };
+        for (slot, &free) in free.iter().enumerate() {
+            map.set(slot, map.available(free));
+        }
+        map
     }
 
     fn slots(&self) -> usize {
@@ -335,6 +373,21 @@ mod tests {
         };
         let (insert, append) = (fill(Fill::Insert), fill(Fill::Append));
         assert!(insert < append, "{insert} {append}");
+    }
+
+    #[test]
+    fn holes_are_filled_and_no_pages_are_added() {
+        let fill = |fillfactor, free: &[u16], length| {
+            let mut filler = Filler::of(PAGE, fillfactor, free.to_vec());
+            let put = (0..).take_while(|_| filler.put_in_hole(length)).count();
+            assert_eq!(filler.pages(), free.len() as u64);
+            put
+        };
+        assert_eq!(fill(100, &[], 100), 0);
+        // the second page's rest is shorter than a chunk
+        assert_eq!(fill(100, &[8168, 2000, 2060, 0, 4096], 2032), 4 + 1 + 2);
+        assert_eq!(fill(50, &[8168, 4100], 1000), 4);
+        assert_eq!(fill(100, &[2060; 9000], 2032), 9000);
     }
 
     #[test]

@@ -1,7 +1,6 @@
-//! `retoast --compact`: files get as short as a fresh copy's, contents and forms stay, and nothing grows meanwhile.
+//! `retoast --compact`: contents and forms stay, beside writers and after kills too, and nothing is left behind.
 
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rand::{RngExt, SeedableRng};
@@ -11,14 +10,15 @@ use serde_json::Value;
 use crate::command::{run, toastctl};
 use crate::retoast::{contents, done, forms, refused, retoast, spawn, with_pageinspect};
 use crate::retoast_around::valid;
+use crate::retoast_compact_sizes::{Copied, fresh};
 use crate::server::{self, Database, Options, Server};
 
-const NOISE: &str =
+pub(crate) const NOISE: &str =
     "CREATE FUNCTION noise(seed int, n int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
     $$SELECT string_agg(md5(seed || '/' || i), '') FROM generate_series(1, n) AS i$$;";
 
 /// A table of which half is out of line, by the expression for its value.
-fn table(rows: u32, value: &str) -> String {
+pub(crate) fn table(rows: u32, value: &str) -> String {
     format!(
         "CREATE TABLE t (id int PRIMARY KEY, v text, w text, n int);
          ALTER TABLE t ALTER v SET STORAGE external;
@@ -26,113 +26,12 @@ fn table(rows: u32, value: &str) -> String {
     )
 }
 
-fn bytes(report: &Value, when: &str, part: &str) -> u64 {
+pub(crate) fn bytes(report: &Value, when: &str, part: &str) -> u64 {
     report[when][part].as_u64().unwrap()
 }
 
 fn total(report: &Value, when: &str) -> u64 {
     ["heap", "toast", "indexes"].iter().map(|part| bytes(report, when, part)).sum()
-}
-
-/// Sizes of heap and TOAST relation of a copy made row by row in the order of `id`.
-fn fresh(database: &Database<'_>) -> (u64, u64) {
-    let sizes = database.psql(
-        "CREATE TABLE fresh (LIKE t INCLUDING STORAGE INCLUDING COMPRESSION INCLUDING GENERATED);
-         INSERT INTO fresh SELECT * FROM t ORDER BY id;
-         SELECT pg_relation_size('fresh'), coalesce(pg_relation_size(nullif(reltoastrelid, 0)), 0)
-         FROM pg_class WHERE oid = 'fresh'::regclass; DROP TABLE fresh",
-    );
-    let (heap, toast) = sizes.split_once('|').unwrap();
-    (heap.parse().unwrap(), toast.parse().unwrap())
-}
-
-/// Runs it while another session samples the table's total size; the report, and the largest size.
-fn sampled(database: &Database<'_>, arguments: &[&str]) -> (Value, u64) {
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let sampler = scope.spawn(|| {
-            let mut most = 0;
-            while !stop.load(Ordering::Relaxed) {
-                let now = database.psql("SELECT pg_table_size('t')");
-                most = most.max(now.parse().unwrap());
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            most
-        });
-        let run = retoast(database, arguments);
-        stop.store(true, Ordering::Relaxed);
-        (done(&run), sampler.join().unwrap())
-    })
-}
-
-/// Makes the table, damages it, and compacts it: the file that matters gets about as short as a fresh one.
-#[track_caller]
-fn compacts(name: &str, make: &str, damage: &str) {
-    let database = with_pageinspect(name);
-    database.psql(NOISE);
-    database.psql(make);
-    database.psql(damage);
-    let before = contents(&database, "t");
-    let size: u64 = database.psql("SELECT pg_table_size('t')").parse().unwrap();
-    let planned = retoast(&database, &["t", "--compact", "--dry-run"]);
-    let planned: Value = serde_json::from_str(&planned.ok()).unwrap();
-    valid(&planned);
-    assert_eq!(database.psql("SELECT pg_table_size('t')"), size.to_string(), "{name}");
-    let (table, most) = sampled(&database, &["t", "--compact", "--verify", "full"]);
-    assert_eq!(contents(&database, "t"), before, "{name}");
-    assert!(most as f64 <= size as f64 * 1.03, "{name}: {size} grew to {most}");
-    let (heap, toast) = fresh(&database);
-    let page = 8192.0;
-    for (file, fresh) in [("heap", heap), ("toast", toast)] {
-        let (was, now) =
-            (bytes(&table, "before", file) as f64, bytes(&table, "after", file) as f64);
-        // VACUUM does not truncate a small file for less than a 16th of it, nor is it worth 8 pages
-        let limit = (fresh as f64 * 1.06).max(fresh as f64 / 0.9375 + 8.0 * page);
-        assert!(now <= limit, "{name}: {file} of {was} is {now}, a fresh one {fresh}: {table}");
-    }
-    let of = |report: &Value, field: &str| -> f64 {
-        report["compaction"].as_array().unwrap().iter().map(|f| f[field].as_f64().unwrap()).sum()
-    };
-    let planned = of(&planned["tables"][0], "expected");
-    let after = of(&table, "after");
-    assert!((planned / after - 1.0).abs() < 0.08, "{name}: planned {planned}, {table}");
-    let again = done(&retoast(&database, &["t", "--compact"]));
-    assert_eq!((&again["rows_stored"], &again["vacuums"]), (&0.into(), &0.into()), "{name}");
-    assert_eq!(again["after"], again["before"], "{name}");
-}
-
-#[test]
-fn half_deleted_at_random_in_a_range_updated_and_mixed_files_get_as_short_as_fresh_ones() {
-    let random = "DELETE FROM t WHERE hashint4(id) % 2 = 0; VACUUM t";
-    compacts("random", &table(3000, "noise(i, 200)"), random);
-    compacts("range", &table(2500, "noise(i, 150 + i % 90)"), "DELETE FROM t WHERE id <= 1250");
-    let updates: String = (0..6).map(|n| format!("UPDATE t SET v = v || '{n}';")).collect();
-    compacts("updated", &table(500, "noise(i, 60 + i % 200)"), &updates);
-    let large = "CASE WHEN i % 200 = 0 THEN noise(i, 60000) ELSE noise(i, 100 + i % 100) END";
-    compacts("large", &table(1600, large), random);
-}
-
-#[test]
-fn the_heap_alone_gets_as_short_as_a_fresh_one() {
-    let make = "CREATE TABLE t (id int, a text, n int);
-        INSERT INTO t SELECT i, noise(i, 1 + i % 6), i FROM generate_series(1, 30000) i;";
-    compacts("heap_random", make, "DELETE FROM t WHERE hashint4(id) % 2 = 0; VACUUM t");
-    compacts("heap_range", make, "DELETE FROM t WHERE id <= 15000");
-    let columns: Vec<String> = (0..300).map(|n| format!("c{n} text")).collect();
-    let values: Vec<String> = (0..300)
-        .map(|n| {
-            format!(
-                "CASE WHEN (i + {n}) % 20 = 0 THEN noise(i + {n}, 70)
-        WHEN i % 3 = 0 THEN NULL ELSE 'short' END"
-            )
-        })
-        .collect();
-    let wide = format!(
-        "CREATE TABLE t (id int, {}); INSERT INTO t SELECT i, {} FROM generate_series(1, 400) i",
-        columns.join(", "),
-        values.join(", ")
-    );
-    compacts("wide", &wide, "DELETE FROM t WHERE id % 2 = 0; VACUUM t");
 }
 
 #[test]
@@ -385,24 +284,6 @@ fn advise_threshold_says_what_it_would_give_back() {
     assert_eq!(advised()["compaction"], Value::Null);
 }
 
-#[test]
-fn rows_that_found_no_room_in_front_are_moved_again_into_what_was_emptied() {
-    let make = "CREATE TABLE t (id int PRIMARY KEY, a text, v text);
-        ALTER TABLE t ALTER a SET STORAGE plain, ALTER v SET STORAGE external;
-        INSERT INTO t SELECT i, repeat('x', 560), noise(i, 70 + i % 40) FROM generate_series(1, 8000) i;";
-    let database = with_pageinspect("compact_room");
-    database.psql(NOISE);
-    database.psql(make);
-    database.psql("UPDATE t SET v = NULL WHERE hashint4(id) % 2 = 0; VACUUM t");
-    let before = contents(&database, "t");
-    let compacted = retoast(&database, &["t", "--compact"]);
-    let report: Value = serde_json::from_str(&compacted.stdout).unwrap();
-    let now = bytes(&report["tables"][0], "after", "heap");
-    let (heap, _) = fresh(&database);
-    assert!(now as f64 <= heap as f64 * 1.1, "{now} of {heap}: {report}");
-    assert_eq!(contents(&database, "t"), before);
-}
-
 /// How often runs are killed: 6 times, or as TOASTCTL_KILLS says.
 pub(crate) fn kills() -> u32 {
     std::env::var("TOASTCTL_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(6)
@@ -437,7 +318,7 @@ fn killed_at_random_moments_it_leaves_nothing_behind_and_the_next_run_finishes()
     done(&retoast(&database, &["t", "--compact"]));
     assert_eq!(contents(&database, "t"), before);
     assert_eq!(database.psql("SELECT count(*) FROM pg_class WHERE relname LIKE 'toastctl%'"), "0");
-    let (heap, toast) = fresh(&database);
+    let [heap, toast, _] = fresh(&database, Copied::Inserted);
     let now: u64 = database
         .psql("SELECT pg_relation_size('t') + pg_relation_size(reltoastrelid) FROM pg_class WHERE relname = 't'")
         .parse()

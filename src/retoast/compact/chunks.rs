@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::packing::Sample;
-use super::room::{Block, Room, taken};
+use super::room::{Room, taken};
 use crate::disk::Oid;
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::VARLENA_HEADER_SIZE;
@@ -21,6 +21,8 @@ use crate::server::snapshot::{self, Moment};
 const SOME: u32 = 4096;
 /// Values that are moved in one round at the most, for they are kept in memory.
 const MOST_VALUES: usize = 2_000_000;
+/// Places of the file at which values are looked at for their sizes.
+const SAMPLES: u32 = 16;
 
 /// Values with chunks behind the end, by their number in the TOAST relation.
 #[derive(Debug, Clone, Default)]
@@ -45,15 +47,18 @@ pub(super) fn ranges(blocks: Range<u32>, of: u32) -> Vec<Range<u32>> {
     all
 }
 
-/// Some ranges of so many blocks, evenly spread.
-fn samples(blocks: u32) -> Vec<Range<u32>> {
-    const RANGES: u32 = 8;
-    const OF: u32 = 256;
-    let step = (blocks / RANGES).max(OF);
-    ranges(0..blocks, step)
-        .into_iter()
-        .map(|range| range.start..range.end.min(range.start.saturating_add(OF)))
-        .collect()
+/// Ranges about these blocks, which are in their order, of a relation of so many.
+fn around(blocks: &[u32], of: u32) -> Vec<Range<u32>> {
+    const HALF: u32 = 64;
+    let mut all: Vec<Range<u32>> = Vec::new();
+    for &block in blocks {
+        let from = all.last().map_or(0, |last| last.end).max(block.saturating_sub(HALF));
+        let to = block.saturating_add(HALF).min(of);
+        if from < to {
+            all.push(from..to);
+        }
+    }
+    all
 }
 
 /// The chunks of a value of so many bytes, by what each takes of a page.
@@ -83,7 +88,7 @@ impl Sweep<'_> {
         for some in ranges(0..blocks, SOME) {
             let sql = compact::chunks(name, &some);
             let Some(rows) = self.look(&sql).await? else { return Ok(None) };
-            let mut found: HashMap<u32, Block> = HashMap::new();
+            let mut found: HashMap<u32, u32> = HashMap::new();
             for row in &rows {
                 let (block, size, count): (i64, i32, i64) =
                     (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
@@ -91,28 +96,29 @@ impl Sweep<'_> {
                 let header = VARLENA_HEADER_SIZE as usize;
                 let tuple = CHUNK_OVERHEAD - header + usize::try_from(size).unwrap_or(0);
                 let block = found.entry(unsigned(block)).or_default();
-                block.add_some(page, taken(tuple), unsigned(count));
+                *block = block.saturating_add(taken(tuple).saturating_mul(unsigned(count)));
             }
-            for (number, block) in found {
-                room.set(number, block);
+            for (number, taken) in found {
+                room.set(number, taken);
             }
         }
         let mut sizes = Vec::new();
-        for some in samples(blocks) {
+        for some in around(&room.spread(SAMPLES), blocks) {
             let Some(rows) = self.look(&compact::values(name, &some)).await? else {
                 return Ok(None);
             };
             for row in &rows {
-                let (value, bytes): (u32, i64) = (row.try_get(0)?, row.try_get(3)?);
-                sizes.push((value, u64::try_from(bytes).unwrap_or(0)));
+                let (value, block, bytes): (u32, i64, i64) =
+                    (row.try_get(0)?, row.try_get(1)?, row.try_get(3)?);
+                sizes.push((value, unsigned(block), u64::try_from(bytes).unwrap_or(0)));
             }
         }
         sizes.sort_unstable();
-        let mut sample = Sample::new(page, 100);
-        for (_, bytes) in sizes {
-            chunks_of(page, bytes).for_each(|chunk| sample.add(chunk));
+        let mut sample = Sample::default();
+        for (_, block, bytes) in sizes {
+            sample.add(block, chunks_of(page, bytes));
         }
-        room.fill_as(&sample);
+        room.holds(sample);
         Ok(Some(room))
     }
 
@@ -217,11 +223,9 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_spread() {
-        assert_eq!(samples(100).first(), Some(&(0..100)));
-        assert_eq!(samples(300), [0..256, 256..300]);
-        let spread = samples(80_000);
-        assert_eq!((spread.len(), spread[7].clone()), (8, 70_000..70_256));
+    fn samples_do_not_overlap() {
+        assert_eq!(around(&[10, 40, 300], 320), [0..74, 74..104, 236..320]);
+        assert!(around(&[], 100).is_empty() && around(&[200], 100).is_empty());
     }
 
     #[test]

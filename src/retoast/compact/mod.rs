@@ -6,7 +6,7 @@
 //! for room from the front on (`fsm_vacuum_page`, freespace.c), so that one always comes before.
 //!
 //! * [`wish`]: what is wanted.
-//! * [`room`]: how full blocks are, and where the file's end would be; [`packing`]: how full they get (pure).
+//! * [`room`]: how full blocks are, and where the file's end would be; [`packing`]: what finds room there (pure).
 //! * [`rounds`]: what to do next (pure); [`pace`]: how much one transaction moves (pure).
 //! * [`chunks`]: what a look at the TOAST relation finds; [`rows`]: what one at the table finds.
 //! * [`values`]: one transaction that moves values; [`pages`]: one that moves rows off pages.

@@ -1,42 +1,92 @@
-//! How full pages get where tuples are stored one after the other (pure).
+//! Tuples that are moved into the room that others leave (pure).
 
 use crate::disk::layout::{LINE_POINTER_SIZE, PageSize};
-use crate::model::pages::{Fill, Filler};
+use crate::model::pages::Filler;
 
 /// Tuples of a sample at the most.
 const MOST: usize = 20_000;
 
-/// A sample of tuples, stored one after the other into empty pages: room that is left behind is used only once
-/// there are no empty pages any more.
+/// A sample of a relation's tuples, in groups that are stored together: of a TOAST relation the chunks of a value, of a
+/// table single rows.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
-    filler: Filler,
-    tuples: usize,
-    bytes: u64,
+    tuples: Vec<Tuple>,
+    /// Groups met, and which of them are kept.
+    groups: u64,
+    every: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Tuple {
+    group: u64,
+    /// Where it stands.
+    block: u32,
+    /// Bytes that it takes of a page.
+    taken: u32,
+}
+
+impl Default for Sample {
+    fn default() -> Sample {
+        Sample { tuples: Vec::new(), groups: 0, every: 1 }
+    }
 }
 
 impl Sample {
-    /// Of a relation with this fillfactor, in percent.
-    pub(crate) fn new(page: PageSize, fillfactor: u32) -> Sample {
-        let fillfactor = u8::try_from(fillfactor).unwrap_or(100);
-        Sample { filler: Filler::new(page, fillfactor, Fill::Append), tuples: 0, bytes: 0 }
-    }
-
-    /// Adds a tuple that takes so many bytes of a page, unless there are enough.
-    pub(crate) fn add(&mut self, taken: u32) {
-        if self.tuples < MOST {
-            self.filler.put((taken as usize).saturating_sub(LINE_POINTER_SIZE));
-            self.tuples += 1;
-            self.bytes += u64::from(taken);
+    /// Adds tuples that are stored one after the other and stand up to this block, each with the bytes that it takes
+    /// of a page. Where there are many, an even part of the groups is kept.
+    pub(crate) fn add(&mut self, block: u32, taken: impl IntoIterator<Item = u32>) {
+        let group = self.groups;
+        self.groups += 1;
+        if !group.is_multiple_of(self.every) {
+            return;
+        }
+        self.tuples.extend(taken.into_iter().map(|taken| Tuple { group, block, taken }));
+        while self.tuples.len() > MOST && self.groups > self.every {
+            self.every *= 2;
+            let every = self.every;
+            self.tuples.retain(|tuple| tuple.group.is_multiple_of(every));
         }
     }
 
-    /// The part of a page that is filled, of which so many bytes can be.
-    pub(super) fn filled(&self, usable: u32) -> f64 {
-        if self.filler.pages() < 2 {
-            return 1.0;
+    /// What those behind a block take, the last ones first; all of them if these are few.
+    fn behind(&self, block: u32) -> Vec<u32> {
+        const FEW: usize = 100;
+        let behind = |from: u32| {
+            let mut of: Vec<Tuple> =
+                self.tuples.iter().filter(|tuple| tuple.block >= from).copied().collect();
+            // the tuples of a group stay in their order
+            of.sort_by_key(|tuple| std::cmp::Reverse(tuple.block));
+            of.iter().map(|tuple| tuple.taken).collect::<Vec<u32>>()
+        };
+        let some = behind(block);
+        if some.len() < FEW { behind(0) } else { some }
+    }
+
+    /// Whether so many bytes of tuples like those behind a block find room on pages with so many bytes free.
+    pub(super) fn fits(
+        &self,
+        page: PageSize,
+        fillfactor: u8,
+        free: Vec<u16>,
+        block: u32,
+        bytes: f64,
+    ) -> bool {
+        let all = free.iter().map(|&free| f64::from(free)).sum::<f64>();
+        if bytes <= 0.0 || all < bytes {
+            return bytes <= 0.0;
         }
-        self.bytes as f64 / (self.filler.filled_pages() * f64::from(usable)).max(1.0)
+        let mut filler = Filler::of(page, fillfactor, free);
+        let mut placed = 0.0;
+        for taken in self.behind(block).into_iter().filter(|&taken| taken > 0).cycle() {
+            if placed >= bytes {
+                break;
+            }
+            if !filler.put_in_hole((taken as usize).saturating_sub(LINE_POINTER_SIZE)) {
+                return false;
+            }
+            placed += f64::from(taken);
+        }
+        true
     }
 }
 
@@ -44,34 +94,41 @@ impl Sample {
 mod tests {
     use super::*;
 
-    const USABLE: u32 = 8168;
-
-    fn filled(usable: u32, tuples: &[u32]) -> f64 {
-        let mut sample = Sample::new(PageSize::DEFAULT, 100);
-        tuples.iter().for_each(|&taken| sample.add(taken));
-        sample.filled(usable)
+    fn fits(tuples: &[u32], free: Vec<u16>, bytes: f64) -> bool {
+        let mut sample = Sample::default();
+        sample.add(0, tuples.iter().copied());
+        sample.fits(PageSize::DEFAULT, 100, free, 0, bytes)
     }
 
     #[test]
-    fn four_full_chunks_fill_a_page_and_rows_of_just_over_half_of_one_do_not() {
-        assert!(filled(USABLE, &[2036; 400]) > 0.99);
-        assert!((filled(USABLE, &[4200; 400]) - 0.515).abs() < 0.005);
-        assert!(filled(USABLE, &[100; 400]) > 0.98);
-        assert!((filled(USABLE, &[]) - 1.0).abs() < f64::EPSILON);
+    fn tuples_go_where_there_is_room_for_whole_ones() {
+        assert!(fits(&[2036], vec![8168; 100], 400.0 * 2036.0));
+        assert!(!fits(&[2036], vec![8168; 100], 401.0 * 2036.0));
+        assert!(fits(&[4200], vec![8168; 100], 100.0 * 4200.0));
+        assert!(!fits(&[4200], vec![8168; 100], 101.0 * 4200.0));
+        assert!(!fits(&[2036], vec![2000; 100], 2036.0));
+        assert!(fits(&[2036], vec![0], 0.0));
     }
 
     #[test]
-    fn values_of_three_full_chunks_and_a_rest_have_a_page_each() {
-        let value = [2036, 2036, 2036, 452];
-        let tuples: Vec<u32> = value.into_iter().cycle().take(4_000).collect();
-        assert!((filled(USABLE, &tuples) - 0.803).abs() < 0.002);
+    fn the_rests_of_values_take_the_room_of_whole_chunks() {
+        let value = [2036, 2036, 2036, 2036, 60];
+        assert!(fits(&value, vec![8168; 100], 60.0 * 8204.0));
+        assert!(!fits(&value, vec![8168; 100], 90.0 * 8204.0));
     }
 
     #[test]
-    fn a_sample_has_an_end() {
-        let mut sample = Sample::new(PageSize::DEFAULT, 100);
-        (0..30_000).for_each(|_| sample.add(2036));
-        assert_eq!(sample.tuples, MOST);
-        assert!(sample.filled(USABLE) > 0.99);
+    fn what_stands_behind_counts_and_a_sample_has_an_end() {
+        let mut sample = Sample::default();
+        for number in 0..100_000 {
+            sample.add(number, [if number < 50_000 { 100 } else { 2036 }]);
+        }
+        assert!((MOST / 2..=MOST).contains(&sample.tuples.len()));
+        assert!(sample.behind(50_000).iter().all(|&taken| taken == 2036));
+        assert_eq!(sample.behind(99_999).len(), sample.tuples.len());
+        let first = sample.behind(0);
+        assert_eq!((first[0], first[first.len() - 1]), (2036, 100));
+        sample.add(0, (0..1_000_000).map(|_| 50));
+        assert!(sample.tuples.len() <= 1_000_000);
     }
 }

@@ -98,7 +98,7 @@ impl Sweep<'_> {
         let bytes = |blocks: u32| u64::from(blocks) * page;
         if told.before == 0 && told.live == 0 {
             (told.before, told.live) = (bytes(layout.blocks), room.live());
-            told.expected = bytes(room.expected());
+            told.expected = bytes(layout.end);
         }
         told.after = bytes(layout.blocks);
         told.spare = bytes(layout.spare());

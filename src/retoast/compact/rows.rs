@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::chunks::{Behind, ranges};
 use super::pace::Piece;
 use super::packing::Sample;
-use super::room::{Block, Room, taken};
+use super::room::{Room, taken};
 use crate::codec::Method;
 use crate::disk::desc::{Attribute, Length, Storage};
 use crate::disk::page::{Page, PageState};
@@ -202,33 +202,30 @@ impl Sweep<'_> {
         let page = self.server.page_size;
         let fillfactor = u32::from(self.ready.relation.fillfactor());
         let mut room = Room::new(page, blocks, fillfactor);
-        let mut sample = Sample::new(page, fillfactor);
+        let mut sample = Sample::default();
         for some in ranges(0..blocks, CHUNK) {
-            let mut found: HashMap<u32, Block> = HashMap::new();
+            let mut found: HashMap<u32, u32> = HashMap::new();
+            let mut take = |ctid: ItemPointer, length: usize| {
+                let (block, bytes) = (ctid.block.0, taken(length));
+                sample.add(block, [bytes]);
+                let of_block = found.entry(block).or_default();
+                *of_block = of_block.saturating_add(bytes);
+            };
             match &self.source {
                 ScanSource::Pages(_) => {
                     let Some(pages) = self.heap_pages(&some).await? else { return Ok(None) };
-                    each_tuple(&pages, |ctid, _, length| {
-                        let block = found.entry(ctid.block.0).or_default();
-                        let bytes = taken(usize::from(length));
-                        sample.add(bytes);
-                        block.add(page, bytes);
-                    });
+                    each_tuple(&pages, |ctid, _, length| take(ctid, usize::from(length)));
                 }
                 ScanSource::Functions => {
                     let Some(rows) = self.told_rows(&some).await? else { return Ok(None) };
-                    for (ctid, length) in rows {
-                        let bytes = taken(length);
-                        sample.add(bytes);
-                        found.entry(ctid.block.0).or_default().add(page, bytes);
-                    }
+                    rows.into_iter().for_each(|(ctid, length)| take(ctid, length));
                 }
             }
-            for (number, block) in found {
-                room.set(number, block);
+            for (number, taken) in found {
+                room.set(number, taken);
             }
         }
-        room.fill_as(&sample);
+        room.holds(sample);
         Ok(Some(room))
     }
 

@@ -1,0 +1,172 @@
+//! `retoast --compact`: files get as short as a fresh copy's and as foretold, and nothing grows meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::retoast::{contents, done, retoast, with_pageinspect};
+use crate::retoast_around::valid;
+use crate::retoast_compact::{NOISE, bytes, table};
+use crate::server::Database;
+
+const PAGE: u64 = 8192;
+const PARTS: [&str; 3] = ["heap", "toast", "indexes"];
+
+/// How a fresh copy is made, row by row. Where pages are filled badly, `INSERT` goes back to the room that it has left.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Copied {
+    Inserted,
+    Clustered,
+}
+
+/// Sizes of heap, TOAST relation and indexes of a copy made row by row in the order of `id`.
+pub(crate) fn fresh(database: &Database<'_>, copied: Copied) -> [u64; 3] {
+    database.psql(
+        "CREATE TABLE fresh (LIKE t INCLUDING ALL); INSERT INTO fresh SELECT * FROM t ORDER BY id",
+    );
+    database.psql(match copied {
+        Copied::Inserted => "REINDEX TABLE fresh",
+        Copied::Clustered => "CLUSTER fresh USING fresh_pkey",
+    });
+    let sizes = database.psql(
+        "SELECT pg_relation_size(c.oid), coalesce(pg_relation_size(toast), 0),
+            pg_indexes_size(c.oid) + coalesce(pg_indexes_size(toast), 0)
+         FROM pg_class AS c, nullif(c.reltoastrelid, 0) AS toast WHERE c.oid = 'fresh'::regclass; DROP TABLE fresh",
+    );
+    let sizes: Vec<u64> = sizes.split('|').map(|size| size.parse().unwrap()).collect();
+    sizes.try_into().unwrap()
+}
+
+/// Runs it while another session samples the table's total size; the report, and the largest size.
+fn sampled(database: &Database<'_>, arguments: &[&str]) -> (Value, u64) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            let mut most = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let now = database.psql("SELECT pg_table_size('t')");
+                most = most.max(now.parse().unwrap());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            most
+        });
+        let run = retoast(database, arguments);
+        stop.store(true, Ordering::Relaxed);
+        (done(&run), sampler.join().unwrap())
+    })
+}
+
+/// Makes the table, damages it, and compacts it: its files get about as short as fresh ones, and as foretold.
+#[track_caller]
+fn compacts(name: &str, copied: Copied, make: &str, damage: &str) {
+    let database = with_pageinspect(name);
+    database.psql(NOISE);
+    database.psql(make);
+    database.psql(damage);
+    database.psql("VACUUM t");
+    let before = contents(&database, "t");
+    let size: u64 = database.psql("SELECT pg_table_size('t')").parse().unwrap();
+    let planned = retoast(&database, &["t", "--compact", "--dry-run"]);
+    let planned: Value = serde_json::from_str(&planned.ok()).unwrap();
+    valid(&planned);
+    assert_eq!(database.psql("SELECT pg_table_size('t')"), size.to_string(), "{name}");
+    let arguments = ["t", "--compact", "--reindex=all", "--verify", "full"];
+    let (table, most) = sampled(&database, &arguments);
+    assert_eq!(contents(&database, "t"), before, "{name}");
+    assert!(most as f64 <= size as f64 * 1.03, "{name}: {size} grew to {most}");
+    for (part, fresh) in PARTS.into_iter().zip(fresh(&database, copied)) {
+        let now = bytes(&table, "after", part);
+        eprintln!("{name}: {part}: {} became {now}, fresh {fresh}", bytes(&table, "before", part));
+        // 8 pages are not worth a round
+        let limit = (fresh as f64 * 1.06).max((fresh + 8 * PAGE) as f64);
+        assert!(now as f64 <= limit, "{name}: {part} is {now}, a fresh one {fresh}: {table}");
+    }
+    let of = |report: &Value| report["compaction"].as_array().unwrap().clone();
+    for (then, now) in of(&planned["tables"][0]).iter().zip(of(&table)) {
+        let (then, now) = (then["expected"].as_u64().unwrap(), now["after"].as_u64().unwrap());
+        let limit = (now as f64 * 0.05).max((8 * PAGE) as f64);
+        assert!(then.abs_diff(now) as f64 <= limit, "{name}: {then} foretold: {table}");
+    }
+    let again = done(&retoast(&database, &["t", "--compact"]));
+    assert_eq!((&again["rows_stored"], &again["vacuums"]), (&0.into(), &0.into()), "{name}");
+    assert_eq!(again["after"], again["before"], "{name}");
+}
+
+const RANDOM: &str = "DELETE FROM t WHERE hashint4(id) % 2 = 0";
+
+#[test]
+fn files_of_values_get_as_short_as_fresh_ones_and_as_foretold() {
+    let compacts = |name: &str, make: &str, damage: &str| {
+        compacts(name, Copied::Inserted, make, damage);
+    };
+    compacts("random", &table(3000, "noise(i, 200)"), RANDOM);
+    compacts("range", &table(2500, "noise(i, 150 + i % 90)"), "DELETE FROM t WHERE id <= 1250");
+    let updates: String = (0..10).map(|n| format!("UPDATE t SET v = v || '{n}';")).collect();
+    compacts("updated", &table(500, "noise(i, 60 + i % 200)"), &updates);
+    let large = "CASE WHEN i % 200 = 0 THEN noise(i, 60000) ELSE noise(i, 100 + i % 100) END";
+    compacts("large", &table(1600, large), RANDOM);
+    let huge = "CASE WHEN i % 500 = 1 THEN repeat(noise(i, 16384), 100) ELSE noise(i, 100) END";
+    compacts("huge", &table(501, huge), "DELETE FROM t WHERE id = 1");
+    let mixed = "CASE WHEN i % 4 = 0 THEN noise(i, 66 + i % 300) ELSE noise(i, 5 + i % 55) END";
+    compacts("mixed", &table(4000, mixed), RANDOM);
+    compacts("mixed_range", &table(4000, mixed), "DELETE FROM t WHERE id <= 2000");
+}
+
+#[test]
+fn files_of_rows_get_as_short_as_fresh_ones_and_as_foretold() {
+    let compacts = |name: &str, make: &str, damage: &str| {
+        compacts(name, Copied::Inserted, make, damage);
+    };
+    let make = "CREATE TABLE t (id int PRIMARY KEY, a text, n int);
+        INSERT INTO t SELECT i, noise(i, 1 + i % 6), i FROM generate_series(1, 30000) i;";
+    compacts("heap_random", make, RANDOM);
+    compacts("heap_range", make, "DELETE FROM t WHERE id <= 15000");
+    let columns: Vec<String> = (0..300).map(|n| format!("c{n} text")).collect();
+    let values: Vec<String> = (0..300)
+        .map(|n| {
+            format!(
+                "CASE WHEN (i + {n}) % 20 = 0 THEN noise(i + {n}, 70)
+        WHEN i % 3 = 0 THEN NULL ELSE 'short' END"
+            )
+        })
+        .collect();
+    let wide = format!(
+        "CREATE TABLE t (id int, {}); INSERT INTO t SELECT i, {} FROM generate_series(1, 400) i",
+        columns.join(", "),
+        values.join(", ")
+    );
+    compacts("columns", &wide, "DELETE FROM t WHERE id % 2 = 0");
+}
+
+#[test]
+fn rows_and_values_that_fill_pages_badly_get_as_short_as_cluster_makes_them() {
+    let compacts = |name: &str, make: &str, damage: &str| {
+        compacts(name, Copied::Clustered, make, damage);
+    };
+    let wide = "CREATE TABLE t (id int PRIMARY KEY, v text); ALTER TABLE t ALTER v SET STORAGE plain;
+        INSERT INTO t SELECT i, noise(i, 78 + (hashint4(i) & 1023) % 79) FROM generate_series(1, 4000) i";
+    compacts("wide_random", wide, RANDOM);
+    compacts("wide_range", wide, "DELETE FROM t WHERE id <= 2000");
+    // 4 full chunks and 16 bytes: those take a full one's room
+    compacts("rests_random", &table(3000, "noise(i, 250)"), RANDOM);
+    compacts("rests_range", &table(3000, "noise(i, 250)"), "DELETE FROM t WHERE id <= 1500");
+}
+
+#[test]
+fn rows_that_found_no_room_in_front_are_moved_again_into_what_was_emptied() {
+    let make = "CREATE TABLE t (id int PRIMARY KEY, a text, v text);
+        ALTER TABLE t ALTER a SET STORAGE plain, ALTER v SET STORAGE external;
+        INSERT INTO t SELECT i, repeat('x', 560), noise(i, 70 + i % 40) FROM generate_series(1, 8000) i;";
+    let database = with_pageinspect("compact_room");
+    database.psql(NOISE);
+    database.psql(make);
+    database.psql("UPDATE t SET v = NULL WHERE hashint4(id) % 2 = 0; VACUUM t");
+    let before = contents(&database, "t");
+    let compacted = retoast(&database, &["t", "--compact"]);
+    let report: Value = serde_json::from_str(&compacted.stdout).unwrap();
+    let now = bytes(&report["tables"][0], "after", "heap");
+    let [heap, ..] = fresh(&database, Copied::Inserted);
+    assert!(now as f64 <= heap as f64 * 1.06, "{now} of {heap}: {report}");
+    assert_eq!(contents(&database, "t"), before);
+}
