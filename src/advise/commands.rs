@@ -102,7 +102,7 @@ fn pattern(name: &str) -> String {
 }
 
 /// A word for a POSIX shell.
-fn shell_quoted(word: &str) -> String {
+pub(crate) fn shell_quoted(word: &str) -> String {
     let plain = !word.is_empty()
         && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./=".contains(&b));
     if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }

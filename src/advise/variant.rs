@@ -48,7 +48,7 @@ pub enum ColumnError {
     },
     /// Not of a type that has keys.
     #[error(
-        "column \"{column}\" of relation \"{relation}\" has type {type_name}: keys are known of jsonb and json alone\n\
+        "column \"{column}\" of relation \"{relation}\" has type {type_name}: keys are known of jsonb, json and hstore alone\n\
          HINT:  {allowed}"
     )]
     NotDocuments {
@@ -59,7 +59,7 @@ pub enum ColumnError {
         allowed: String,
     },
     /// No column of such types.
-    #[error("relation \"{relation}\" has no column of type jsonb or json")]
+    #[error("relation \"{relation}\" has no column of type jsonb, json or hstore")]
     NoDocuments { relation: String },
     /// No column at all.
     #[error("relation \"{relation}\" has no column that can be toasted")]

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::jsonb_parts::{Kind, Part, Step, Visit};
+use super::jsonb_parts::{Extracted, Kind, Part, Step, Visit};
 
 /// A text that is no JSON, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
         'a: 'p,
     {
         let bytes = self.slice(value, value_end);
-        let extracted = bytes.len() as u64;
+        let extracted = Extracted::Varlena(bytes.len() as u64);
         Part { step, kind, bytes: (end - from) as u64, value: bytes, byte: value, extracted }
     }
 

@@ -68,6 +68,25 @@ impl Kind {
     }
 }
 
+/// A part's value once it is taken out of its document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extracted {
+    /// NULL.
+    Null,
+    /// So many bytes of content, as a varlena.
+    Varlena(u64),
+}
+
+impl Extracted {
+    /// What `pg_column_size` says of it: of a varlena with a header of 4 bytes.
+    pub fn size(self) -> u64 {
+        match self {
+            Extracted::Null => 0,
+            Extracted::Varlena(content) => content + 4,
+        }
+    }
+}
+
 /// A part of a document.
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a> {
@@ -81,9 +100,8 @@ pub struct Part<'a> {
     pub value: &'a [u8],
     /// Where the value begins in the document.
     pub byte: usize,
-    /// What a document of this value alone has as its content: `pg_column_size` of the extracted value, less the
-    /// varlena header of 4 bytes.
-    pub extracted: u64,
+    /// What it is by itself.
+    pub extracted: Extracted,
 }
 
 impl<'a> Part<'a> {
@@ -101,7 +119,7 @@ impl<'a> Part<'a> {
             Kind::Null | Kind::Boolean | Kind::Number | Kind::String => HEADER + ENTRY,
         };
         let bytes_all = own + (padding + bytes.len()) as u64;
-        let extracted = around + bytes.len() as u64;
+        let extracted = Extracted::Varlena(around + bytes.len() as u64);
         Part { step, kind, bytes: bytes_all, value: bytes, byte, extracted }
     }
 }

@@ -42,6 +42,7 @@ pub enum Code {
     BloatedIndex,
     ReadMostly,
     WriteMostly,
+    HotKeys,
     Precompressed,
     DroppedColumn,
     ShortLastChunk,
@@ -69,7 +70,7 @@ const fn entry(
 }
 
 /// How many kinds there are.
-const KINDS: usize = 16;
+const KINDS: usize = 17;
 
 /// Less than this is lost on a small table, and is not told: 1 MB.
 pub(crate) const WORTH: u64 = 1 << 20;
@@ -161,6 +162,14 @@ const TABLE: [Entry; KINDS] = [
         Medium,
         "10 writes for each read of values compressed with pglz.",
         "Every write compresses the value, and pglz takes several times as long for that as lz4.",
+    ),
+    entry(
+        Code::HotKeys,
+        "hot-keys",
+        Medium,
+        "Small keys in use, in jsonb documents out of line.",
+        "A read of any key fetches and decompresses all of its document, and a change of any writes all of it again: \
+         in a column of its own, a small one is read with its row.",
     ),
     entry(
         Code::Precompressed,

@@ -1,6 +1,7 @@
 //! The commands that act on findings (pure).
 
-use crate::advise::commands::{column_words, table_words};
+use crate::advise::commands::{column_words, shell_quoted, table_words};
+use crate::advise::extract::keys::key_word;
 use crate::disk::desc::Storage;
 use crate::server::sql::{quote_identifier, quote_qualified};
 
@@ -85,6 +86,17 @@ impl TableName {
     pub(crate) fn advise(&self, column: Option<&str>) -> String {
         let column = column.map(|column| format!(" {}", column_words(column))).unwrap_or_default();
         format!("toastctl advise-threshold {}{column}", self.words())
+    }
+
+    /// Prints the migration that gives keys of a column's documents columns of their own.
+    pub(crate) fn extract(&self, column: &str, keys: &[&str]) -> String {
+        let keys: Vec<String> = keys.iter().map(|key| key_word(key)).collect();
+        // what begins with a hyphen would be taken for an option
+        format!(
+            "{} --extract={} --emit sql",
+            self.advise(Some(column)),
+            shell_quoted(&keys.join(","))
+        )
     }
 
     pub(crate) fn vacuum(&self) -> String {

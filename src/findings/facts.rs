@@ -5,6 +5,7 @@ use super::files::FileFacts;
 use super::finding::LookedAt;
 use super::look::RowFacts;
 use super::usage::{Counters, Told};
+use crate::advise::keys::hot::UsedKeys;
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
@@ -56,6 +57,8 @@ pub(crate) struct ColumnFacts {
     pub(crate) contents: Contents,
     /// What statements have read and written of it, if they tell.
     pub(crate) told: Option<Told>,
+    /// Which keys of its documents are used, if that is known.
+    pub(crate) keys: Option<UsedKeys>,
 }
 
 /// Parts of the bytes of such values of a column; `None` where none was looked at.

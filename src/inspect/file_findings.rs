@@ -126,6 +126,7 @@ impl<'a> HeapPages<'a> {
                 other_method: None,
                 contents: Contents::default(),
                 told: None,
+                keys: None,
             }
         };
         chosen.map(fact).collect()

@@ -16,7 +16,7 @@ use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::files::{FileFacts, FileLook};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{HeapLook, RowFacts};
-use crate::findings::rules::{self, usage::is_worth};
+use crate::findings::rules::{self, keys as hot_keys, usage::is_worth};
 use crate::heap::sample::{Sample, Sampling};
 use crate::model::estimate::Estimate;
 use crate::model::policy::MethodChoice;
@@ -226,6 +226,18 @@ impl Inspector {
             true => noted(self.used(relation, &mut slow).await, failed)?,
             false => None,
         };
+        if let Some(look) = &look {
+            let is_worth = |column: &&mut ColumnFacts| {
+                let attribute = relation.desc.attributes.get(column.index);
+                let is_jsonb = attribute.is_some_and(|attribute| attribute.type_name == "jsonb");
+                is_jsonb && hot_keys::is_worth(look, column)
+            };
+            let mut documents: Vec<&mut ColumnFacts> =
+                columns.iter_mut().filter(is_worth).collect();
+            if !documents.is_empty() {
+                noted(self.used_keys(relation, &mut documents).await, failed)?;
+            }
+        }
         let facts = Facts {
             table: TableName::Known {
                 schema: relation.schema.clone(),
@@ -317,6 +329,7 @@ fn columns(
                 .map(|report| other_method(report, method)),
             contents: contents.get(index).copied().unwrap_or_default(),
             told: None,
+            keys: None,
         })
     };
     relation.toastable().filter_map(fact).collect()

@@ -9,7 +9,7 @@
 //! * [`contents`]: what is in the values, `missing`: in those that stand in no row; [`anatomy`]: one value in
 //!   every detail.
 //! * `findings`: facts about a table for [`crate::findings`]; `finding_values`: those of what is in values,
-//!   `usage`: of how it is used; `file_findings`: those of files.
+//!   `usage`: of how it is used, `finding_keys`: which keys are; `file_findings`: those of files.
 //! * [`orphans`]: chunks that no row refers to.
 
 pub mod anatomy;
@@ -18,6 +18,7 @@ pub mod contents;
 pub mod estimates;
 mod file_findings;
 pub mod file_value;
+mod finding_keys;
 mod finding_values;
 mod findings;
 pub mod inspector;

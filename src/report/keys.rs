@@ -114,7 +114,7 @@ fn contents(report: &KeysReport, style: Style) -> String {
             plain(key.bytes.mean.estimate),
             key.bytes.p95.to_string(),
             size(key.stored_bytes.estimate),
-            key.offset.mean.to_string(),
+            format!("{:.0}", key.offset.mean.estimate),
             format!("{about}{}", key.distinct.estimate),
         ]);
     }
@@ -200,17 +200,18 @@ fn used(report: &KeysReport, usage: &Usage) -> String {
             counted(usage.unseen_statements, "statement")
         ));
     }
-    let mut fixed = Vec::new();
+    let mut named_in = Vec::new();
     for key in &report.keys {
-        let names = key.indexes.iter().map(|name| format!("index {name}"));
-        let columns = key.generated_columns.iter().map(|name| format!("generated column {name}"));
-        let names: Vec<String> = names.chain(columns).collect();
+        let named = key.named_in.iter().map(ToString::to_string);
+        let sessions = key.sessions.filter(|&sessions| sessions > 0);
+        let running = sessions.map(|sessions| format!("last of {}", counted(sessions, "session")));
+        let names: Vec<String> = named.chain(running).collect();
         if !names.is_empty() {
-            fixed.push(format!("{} ({})", key.path, names.join(", ")));
+            named_in.push(format!("{} ({})", key.path, names.join(", ")));
         }
     }
-    if !fixed.is_empty() {
-        text.push_str(&format!(" In expressions: {}.", printable(&fixed.join(", "))));
+    if !named_in.is_empty() {
+        text.push_str(&format!(" Named in: {}.", printable(&named_in.join(", "))));
     }
     text
 }

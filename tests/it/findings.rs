@@ -11,7 +11,7 @@ const NOISE: &str = "
     CREATE FUNCTION noise(seed int, length int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
         $$SELECT left(string_agg(md5(seed || '/' || i), ''), length) FROM generate_series(0, length / 32) AS i$$;";
 
-fn prepared(prefix: &str) -> Database<'static> {
+pub(crate) fn prepared(prefix: &str) -> Database<'static> {
     let database = with_pageinspect(prefix);
     database.psql(NOISE);
     database
@@ -30,11 +30,11 @@ fn relation(database: &Database<'_>, more: &[&str]) -> Value {
     report["relations"][0].clone()
 }
 
-fn findings(database: &Database<'_>, table: &str) -> Vec<Value> {
+pub(crate) fn findings(database: &Database<'_>, table: &str) -> Vec<Value> {
     relation(database, &[table])["findings"].as_array().unwrap().clone()
 }
 
-fn codes(findings: &[Value]) -> Vec<&str> {
+pub(crate) fn codes(findings: &[Value]) -> Vec<&str> {
     findings.iter().map(|finding| finding["code"].as_str().unwrap()).collect()
 }
 

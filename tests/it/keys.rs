@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::command::{Run, run, toastctl};
+use crate::holder::Holder;
 use crate::measured::{buffers, valid};
 use crate::server::{self, Database, Options, Server};
 
@@ -174,6 +175,71 @@ fn bytes_of_keys_are_those_of_the_server_from_every_source() {
 }
 
 #[test]
+fn pairs_of_hstore_are_those_of_the_server_from_every_source() {
+    let database = server::shared().create_database("keys");
+    let role = format!("reader_{}", database.name());
+    database.psql(&format!(
+        r#"CREATE EXTENSION pageinspect; CREATE SCHEMA "of"; CREATE EXTENSION hstore SCHEMA "of";
+        SET search_path = public, "of";
+        CREATE TABLE t (id int, js hstore);
+        INSERT INTO t SELECT i, hstore('id', i::text) || hstore('long', repeat(md5(i::text), i))
+            || hstore('none', NULL) || hstore(E'odd "\\ =>, \n数', 'x') FROM generate_series(1, 100) AS i;
+        INSERT INTO t SELECT i, hstore(array_agg('k' || k), array_agg(k::text)) FROM generate_series(101, 103) AS i,
+            generate_series(1, 1000) AS k GROUP BY i;
+        INSERT INTO t VALUES (104, ''), (105, NULL);
+        CREATE ROLE {role} LOGIN; GRANT SELECT ON t TO {role}; GRANT USAGE ON SCHEMA "of" TO {role}; CHECKPOINT"#
+    ));
+    let all = keys(&database, "t", &[]);
+    assert_eq!(all["type"], "of.hstore");
+    let raw = database.psql(
+        "SET search_path = public, of; SELECT sum(pg_column_size((js::text)::hstore) - 4) FROM t WHERE js IS NOT NULL",
+    );
+    assert_eq!(estimate(&all["raw_bytes"]).to_string(), raw);
+    assert_eq!(counted(&all), estimate(&all["raw_bytes"]));
+    let told = database.psql(
+        "SET search_path = public, of;
+         SELECT json_object_agg(key, ARRAY[count, bytes]) FROM (SELECT key, count(*), \
+         COALESCE(sum(pg_column_size(js -> key)), 0) AS bytes FROM t, skeys(js) AS key GROUP BY key) AS k",
+    );
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(all["keys"].as_array().unwrap().len(), told.as_object().unwrap().len());
+    for (name, figures) in told.as_object().unwrap() {
+        let plain = name.chars().all(char::is_alphanumeric);
+        let path = if plain { name.clone() } else { serde_json::to_string(name).unwrap() };
+        let key = key(&all, &path);
+        let values = estimate(&key["values"]);
+        let bytes = (estimate(&key["extracted_bytes"]) * values).round();
+        assert_eq!([values, bytes], [&figures[0], &figures[1]].map(|f| f.as_f64().unwrap()));
+    }
+    assert_eq!(key(&all, "none")["type"], "null");
+    let heap = database.psql("SELECT pg_relation_filepath('t')");
+    let toast = database
+        .psql("SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 't'::regclass");
+    let data = database.server().data_dir();
+    let mut command = toastctl();
+    command.arg("inspect").arg("--relation-file").arg(data.join(heap));
+    command.arg("--toast-file").arg(data.join(toast)).args(["--columns", "id int, js hstore"]);
+    let of_file = run(command.args(["--jsonb-keys", "--format", "json"])).ok();
+    let owner = format!("{} user={role}", database.conninfo());
+    let of_reader = keys_with(&owner, &["t", "--jsonb-keys", "--format", "json"]).ok();
+    for (source, told) in [("functions", of_reader), ("relation_file", of_file)] {
+        let told = validated(&told);
+        assert_eq!(told["source"], source);
+        for field in ["raw_bytes", "stored_bytes", "container", "different_paths", "documents"] {
+            assert_eq!(told[field], all[field], "{source}, {field}");
+        }
+        let both = [&told, &all].map(|document| document["keys"].as_array().unwrap());
+        for (theirs, ours) in both[0].iter().zip(both[1]) {
+            for field in
+                ["path", "types", "bytes", "own_bytes", "offset", "distinct", "extracted_bytes"]
+            {
+                assert_eq!(theirs[field], ours[field], "{source}, {}", ours["path"]);
+            }
+        }
+    }
+}
+
+#[test]
 fn reads_and_updates_cost_what_was_foretold() {
     // Full-page images depend on checkpoints, not on what is stored.
     let server = Server::start(&Options::default().set("full_page_writes", "off"));
@@ -201,7 +267,7 @@ fn reads_and_updates_cost_what_was_foretold() {
     assert_eq!(key(&document, "key1")["first_chunk"]["max"], 0);
     assert!(key(&document, "key4")["first_chunk"]["max"].as_u64() > Some(0));
     let order = ["key1", "key2", "key3", "key4"]
-        .map(|path| key(&document, path)["offset"]["mean"].as_u64());
+        .map(|path| estimate(&key(&document, path)["offset"]["mean"]));
     assert!(order.is_sorted(), "{order:?}");
 
     // the small key in a column of its own
@@ -258,16 +324,34 @@ fn statements_views_indexes_and_generated_columns_name_keys() {
          INSERT INTO t (id, js) SELECT i, jsonb_build_object('a', i, 'b', jsonb_build_object('c', i), 'state', 'x',
              'd', i) FROM generate_series(1, 50) AS i;
          CREATE INDEX by_a ON t (((js -> 'a')::int)) WHERE js ? 'd';
-         CREATE VIEW shown AS SELECT id, js -> 'b' ->> 'c' AS c FROM t;",
+         CREATE VIEW shown AS SELECT id, js -> 'b' ->> 'c' AS c FROM t;
+         ALTER TABLE t ADD CONSTRAINT has_d CHECK (js ? 'd');
+         CREATE POLICY of_state ON t USING (js ->> 'state' = current_user);
+         CREATE FUNCTION count_d() RETURNS bigint LANGUAGE sql AS $$SELECT count(*) FROM t WHERE js -> 'd' = '1'$$;
+         CREATE FUNCTION other() RETURNS bigint LANGUAGE sql AS $$SELECT count(js -> 'b') FROM (SELECT NULL::jsonb AS js) AS u$$;
+         CREATE FUNCTION by_trigger() RETURNS trigger LANGUAGE plpgsql AS
+             $$BEGIN IF NEW.js ->> 'a' = '0' THEN RAISE 'no'; END IF; RETURN NEW; END$$;
+         CREATE TRIGGER by_trigger BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION by_trigger();",
     );
     let before = keys(&database, "t", &["--depth", "2"]);
     let why = "the extension pg_stat_statements is not installed in this database";
     assert_eq!(before["usage"]["why_not"], why);
     assert_eq!(key(&before, "a")["calls"], Value::Null);
-    assert_eq!(key(&before, "a")["indexes"], serde_json::json!(["by_a"]));
-    assert_eq!(key(&before, "d")["indexes"], serde_json::json!(["by_a"]));
-    assert_eq!(key(&before, "state")["generated_columns"], serde_json::json!(["state"]));
-    assert_eq!(key(&before, "b")["indexes"], serde_json::json!([]));
+    let named = |document: &Value, path: &str| -> Vec<String> {
+        let named = key(document, path)["named_in"].as_array().unwrap();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        named.iter().map(|n| format!("{} {}", text(&n["kind"]), text(&n["name"]))).collect()
+    };
+    assert_eq!(named(&before, "a"), ["index by_a", "trigger_function by_trigger"]);
+    assert_eq!(named(&before, "d"), ["index by_a", "check_constraint has_d", "function count_d"]);
+    assert_eq!(named(&before, "state"), ["generated_column state", "policy of_state"]);
+    assert_eq!(named(&before, "b"), ["view shown"]);
+    // a session whose last statement this is
+    let holder = Holder::of(&database, "DECLARE c CURSOR FOR SELECT js -> 'b' -> 'c' FROM t \\");
+    let during = keys(&database, "t", &["--depth", "2"]);
+    let sessions = |path: &str| key(&during, path)["sessions"].as_u64();
+    assert_eq!(["b", "b.c", "a"].map(sessions), [Some(1), Some(1), Some(0)]);
+    drop(holder);
     database.psql(
         "CREATE EXTENSION pg_stat_statements; SELECT pg_stat_statements_reset();
          SELECT c FROM shown; SELECT c FROM shown WHERE id < 7; SELECT c FROM shown;
@@ -281,12 +365,28 @@ fn statements_views_indexes_and_generated_columns_name_keys() {
     let usage = serde_json::json!(
         {"statements": 4, "calls": 6, "hidden_calls": 2, "unseen_statements": 0, "why_not": null});
     assert_eq!(after["usage"], usage);
+    // often enough to be a finding, by the texts alone
+    let copies = "COPY (SELECT doc ->> 'state' FROM docs WHERE id = 1) TO STDOUT \\g /dev/null\n";
+    database.psql(&format!(
+        "CREATE TABLE docs (id int, doc jsonb); ALTER TABLE docs ALTER doc SET STORAGE external;
+         INSERT INTO docs SELECT i, jsonb_build_object('state', 'new', 'body', repeat(md5(i::text), 150))
+         FROM generate_series(1, 1100) AS i; VACUUM docs;\n{}",
+        copies.repeat(100)
+    ));
+    let mut command = toastctl();
+    command.args(["inspect", "docs", "-d", &database.conninfo(), "--format", "json"]);
+    let report: Value = serde_json::from_str(&run(&mut command).ok()).unwrap();
+    let finding = &report["relations"][0]["findings"][0];
+    assert_eq!(finding["code"], "hot-keys", "{finding}");
+    let what = finding["what"].as_str().unwrap();
+    assert!(what.contains("key \"state\" (100 calls, by texts), 0.3 % of its document"), "{what}");
+
     let text = keys_with(&database.conninfo(), &["t", "--jsonb-keys"]).ok();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for words in [
         "6 calls of 4 statements use keys of the column. Of these, 2 have a parameter in the place of a key",
-        "state (generated column state)",
-        "a (index by_a)",
+        "state (generated column state, policy of_state)",
+        "a (index by_a, trigger function by_trigger)",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
@@ -297,24 +397,24 @@ fn what_has_no_keys_is_refused_by_its_type() {
     let database = server::shared().create_database("keys");
     database.psql(
         "CREATE EXTENSION pageinspect; CREATE EXTENSION hstore; CREATE DOMAIN doc AS jsonb;
-         CREATE TABLE t (a text, h hstore, d doc, js jsonb); CREATE TABLE u (a text);
-         INSERT INTO t VALUES ('x', '', '{}', '{\"a\": 1}')",
+         CREATE TABLE t (a text, l int[], d doc, h hstore, js jsonb); CREATE TABLE u (a text);
+         INSERT INTO t VALUES ('x', '{}', '{}', '', '{\"a\": 1}')",
     );
     let refused = |arguments: &[&str]| {
         let done = keys_with(&database.conninfo(), arguments);
         (done.code, done.stderr)
     };
-    for (column, type_name) in [("a", "text"), ("h", "public.hstore"), ("d", "public.doc")] {
+    for (column, type_name) in [("a", "text"), ("l", "integer[]"), ("d", "public.doc")] {
         let (code, message) = refused(&["t", "--jsonb-keys", column]);
         assert_eq!(code, Some(2), "{message}");
         let why = format!(
-            "column \"{column}\" of relation \"public.t\" has type {type_name}: keys are known of jsonb and json alone"
+            "column \"{column}\" of relation \"public.t\" has type {type_name}: keys are known of jsonb, json and hstore alone"
         );
         assert!(message.contains(&why), "{message}");
-        assert!(message.contains("Columns of type jsonb or json: js."), "{message}");
+        assert!(message.contains("Columns of type jsonb, json or hstore: h, js."), "{message}");
     }
     for (arguments, code, words) in [
-        (&["u", "--jsonb-keys"][..], 2, "has no column of type jsonb or json"),
+        (&["u", "--jsonb-keys"][..], 2, "has no column of type jsonb, json or hstore"),
         (
             &["t", "--jsonb-keys", "none"],
             2,
@@ -333,11 +433,15 @@ fn what_has_no_keys_is_refused_by_its_type() {
     // the others of a pattern are told all the same
     let done = keys_with(&database.conninfo(), &["public.*", "--jsonb-keys", "--format", "json"]);
     assert!(
-        done.stderr.contains("left out: relation \"public.u\" has no column of type jsonb or json"),
+        done.stderr.contains(
+            "left out: relation \"public.u\" has no column of type jsonb, json or hstore"
+        ),
         "{}",
         done.stderr
     );
-    assert_eq!(key(&validated(&done.ok()), "a")["type"], "number");
+    let both: Value = serde_json::from_str(&done.ok()).unwrap();
+    assert_eq!([&both[0]["column"], &both[1]["column"]], ["h", "js"]);
+    assert_eq!(key(&both[1], "a")["type"], "number");
 }
 
 #[test]

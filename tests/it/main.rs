@@ -24,6 +24,7 @@ mod corpora;
 mod explain;
 mod extract;
 mod findings;
+mod findings_keys;
 mod harness;
 mod holder;
 #[allow(dead_code, reason = "the tests of the codecs alone ask for more")]

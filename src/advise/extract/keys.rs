@@ -58,6 +58,12 @@ impl FromStr for Keys {
     }
 }
 
+/// A key as the option names it.
+pub(crate) fn key_word(key: &str) -> String {
+    let plain = !key.is_empty() && key != "auto" && !key.contains([',', '"']);
+    if plain { key.to_owned() } else { format!("\"{}\"", key.replace('"', "\"\"")) }
+}
+
 /// What stands between commas; in double quotes a comma is one of a key, and two double quotes are one.
 fn parts(text: &str) -> Result<Vec<String>, KeysError> {
     let mut keys = Vec::new();
@@ -121,6 +127,9 @@ mod tests {
             assert_eq!(keys(odd), Err(KeysError::Quotes), "{odd}");
         }
         assert_eq!(keys("a,b,a"), Err(KeysError::Twice("a".into())));
+        for key in ["a,b", "c", "say \"x\"", "", "auto"] {
+            assert_eq!(key_word(key).parse(), Ok(Extract::Keys(Keys(vec![key.into()]))));
+        }
         assert_eq!("auto".parse(), Ok(Extract::Auto));
         assert_eq!("\"auto\"".parse(), Ok(Extract::Keys(Keys(vec!["auto".into()]))));
         let many: Vec<String> = (0..101).map(|n| n.to_string()).collect();

@@ -2,7 +2,7 @@
 //! column of its own (pure), in the terms of [`crate::model::cost`].
 
 use crate::codec::Method;
-use crate::disk::jsonb_parts::Part;
+use crate::disk::jsonb_parts::{Extracted, Part};
 use crate::disk::layout::PageSize;
 use crate::model::btree::ToastIndex;
 use crate::model::cost::{Prices, ReadWork, UpdateWork};
@@ -101,24 +101,27 @@ impl Stored {
     /// The same of the value of a part, if it stood in a column of its own, of the document's type, and the document without it.
     /// How far it can be compressed is taken from the document.
     pub(super) fn extracted(&self, part: &Part<'_>, terms: &Terms) -> Cost {
-        let content = part.extracted;
-        let datum = |content: u64| {
+        let in_row = |content: u64| {
             content + if content <= LONGEST_SHORT { 1 } else { u64::from(VARLENA_HEADER_SIZE) }
+        };
+        let (content, datum) = match part.extracted {
+            Extracted::Null => (0, 0),
+            Extracted::Varlena(content) => (content, in_row(content)),
         };
         let share = self.bytes() as f64 / self.raw.max(1) as f64;
         // a document in its row gets shorter
         let gone = if self.value.form.is_external() { 0.0 } else { part.bytes as f64 * share };
         let rest = u64::from(self.tuple).saturating_sub(gone as u64);
         let longest = terms.page.toast_tuple_threshold() as u64;
-        if rest + datum(content) <= longest {
-            return cost(terms, rest + datum(content), None, None);
+        if rest + datum <= longest {
+            return cost(terms, rest + datum, None, None);
         }
         let method = self.method().filter(|_| share < 1.0);
         let small = method.map_or(content, |_| (content as f64 * share).ceil() as u64);
         let compressed = method.map(|method| (method, content));
-        let in_row = small + u64::from(COMPRESSED_HEADER_SIZE);
-        if method.is_some() && rest + in_row <= longest {
-            return cost(terms, rest + in_row, None, compressed);
+        let squeezed = small + u64::from(COMPRESSED_HEADER_SIZE);
+        if method.is_some() && rest + squeezed <= longest {
+            return cost(terms, rest + squeezed, None, compressed);
         }
         let stored = u32::try_from(small).unwrap_or(u32::MAX);
         let chunks = terms.page.chunks(stored);
@@ -184,7 +187,7 @@ mod tests {
 
     fn text(bytes: &[u8]) -> Part<'_> {
         let own = 8 + 3 + bytes.len() as u64;
-        let extracted = 8 + bytes.len() as u64;
+        let extracted = Extracted::Varlena(8 + bytes.len() as u64);
         let (step, kind) = (Step::Key(b"key"), Kind::String);
         Part { step, kind, bytes: own, value: bytes, byte: 0, extracted }
     }

@@ -96,14 +96,12 @@ impl<'t> Table<'t> {
         each.unwrap_or_default()
     }
 
-    /// Something counted for each document that has the path, of those.
+    /// The average of an amount over the path's values, or over the documents that have it.
     fn per_own(&self, figures: &Figures, of: Of) -> Estimate {
         let sums = &figures.sums;
-        let below = match of {
-            Of::Bytes | Of::Extracted => Of::Values,
-            _ => Of::Documents,
-        };
-        sums.get(of).ratio(&sums.get(below), sums.by_own(of), self.drawn).unwrap_or_default()
+        sums.get(of)
+            .ratio(&sums.get(Of::below(of as usize)), sums.by_own(of), self.drawn)
+            .unwrap_or_default()
     }
 
     fn share(&self, figures: &Figures) -> Estimate {
@@ -230,7 +228,6 @@ impl<'t> Table<'t> {
             bytes.scaled(own_part)
         };
         let Range { least, most } = figures.offsets.unwrap_or(Range { least: 0, most: 0 });
-        let mean = figures.offset_sum / u128::from(values.max(1));
         Key {
             path: path(steps),
             depth: steps.len(),
@@ -250,10 +247,12 @@ impl<'t> Table<'t> {
             own_bytes: own_bytes.into(),
             stored_bytes: self.stored(figures).into(),
             share: self.share(figures).into(),
-            offset: Offset { min: least, mean: u64::try_from(mean).unwrap_or(u64::MAX), max: most },
-            first_chunk: figures
-                .chunks
-                .map(|Range { least, most }| Chunks { min: least, max: most }),
+            offset: Offset { min: least, mean: own(Of::Offset), max: most },
+            first_chunk: figures.chunks.map(|Range { least, most }| Chunks {
+                min: least,
+                mean: own(Of::Chunk),
+                max: most,
+            }),
             distinct: Different {
                 estimate: figures.different.estimate().min(values),
                 exact: figures.different.is_exact(),
@@ -267,8 +266,8 @@ impl<'t> Table<'t> {
             wal_now: own(Of::WalNow),
             wal_extracted: apart(Of::WalExtracted),
             calls: None,
-            indexes: Vec::new(),
-            generated_columns: Vec::new(),
+            sessions: None,
+            named_in: Vec::new(),
             steps: steps.iter().map(|step| step.key()).collect(),
         }
     }

@@ -63,7 +63,7 @@ impl Gathering {
         (documents_part, seed): (f64, u64),
     ) -> Gathering {
         let column = |column: &Attribute| {
-            let tree = Tree::new(Language::of(column.type_oid)?, depth, terms);
+            let tree = Tree::new(Language::of(column)?, depth, terms);
             let (name, type_name) = (column.name.clone(), column.type_name.clone());
             Some(Column { name, type_name, tree, in_blocks: PowerSums::default() })
         };

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 
+use crate::disk::desc::Attribute;
+use crate::disk::hstore_parts::{self, hstore};
 use crate::disk::jsonb_of_text::jsonb;
 use crate::disk::jsonb_parts::Visit;
-use crate::disk::{ByteOrder, Oid, json_parts, jsonb_parts};
+use crate::disk::{ByteOrder, json_parts, jsonb_parts};
 
 /// A type of documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,14 +14,22 @@ pub(super) enum Language {
     Jsonb,
     /// Its text.
     Json,
+    /// Of the extension `hstore`, whose OID differs from database to database.
+    Hstore,
 }
 
+/// The types, as messages name them.
+pub(in crate::advise) const TYPES: &str = "jsonb, json or hstore";
+
 impl Language {
-    /// That of a type, if its documents have keys that are known here.
-    pub(super) fn of(type_oid: Oid) -> Option<Language> {
-        match type_oid.0 {
+    /// That of a column, if its documents have keys that are known here.
+    pub(super) fn of(column: &Attribute) -> Option<Language> {
+        match column.type_oid.0 {
             3802 => Some(Language::Jsonb),
             114 => Some(Language::Json),
+            _ if column.type_name == "hstore" || column.type_name.ends_with(".hstore") => {
+                Some(Language::Hstore)
+            }
             _ => None,
         }
     }
@@ -41,6 +51,8 @@ impl Language {
             Language::Json => {
                 json_parts::walk(content, depth, document, visit).map_err(|error| error.to_string())
             }
+            Language::Hstore => hstore_parts::walk(content, order, document, visit)
+                .map_err(|error| error.to_string()),
         }
     }
 
@@ -52,6 +64,7 @@ impl Language {
         match self {
             Language::Jsonb => jsonb(text).map(Cow::Owned).map_err(|error| error.to_string()),
             Language::Json => Ok(Cow::Borrowed(text)),
+            Language::Hstore => hstore(text).map(Cow::Owned).map_err(|error| error.to_string()),
         }
     }
 }

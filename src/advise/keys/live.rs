@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::chunks::Ahead;
 use super::cost::{Stored, Terms};
 use super::gather::{About, Gathering, KeyRequest};
-use super::language::Language;
+use super::language::{Language, TYPES};
 use super::result::KeysReport;
 use super::rows::{Document, Layout};
 use super::used;
@@ -52,7 +52,7 @@ pub(in crate::advise) fn document_columns(
     names: &[String],
 ) -> Result<Vec<usize>, ColumnError> {
     let columns = || desc.attributes.iter().enumerate().filter(|(_, column)| !column.dropped);
-    let language = |index: usize| Language::of(desc.attributes.get(index)?.type_oid);
+    let language = |index: usize| Language::of(desc.attributes.get(index)?);
     let has_keys = |index: &usize| language(*index).is_some();
     let all: Vec<usize> = columns().map(|(index, _)| index).filter(has_keys).collect();
     let allowed = || {
@@ -62,8 +62,8 @@ pub(in crate::advise) fn document_columns(
             .map(|column| column.name.as_str())
             .collect();
         match names[..] {
-            [] => "It has no column of type jsonb or json.".to_owned(),
-            _ => format!("Columns of type jsonb or json: {}.", names.join(", ")),
+            [] => format!("It has no column of type {TYPES}."),
+            _ => format!("Columns of type {TYPES}: {}.", names.join(", ")),
         }
     };
     if names.is_empty() {
@@ -300,8 +300,7 @@ impl Reading<'_> {
         let rows = reader.rows(items, Asked::Sizes).await?;
         let mut there = Vec::new();
         for (slot, &column) in self.columns.iter().enumerate() {
-            let Some(language) = desc.attributes.get(column).and_then(|c| Language::of(c.type_oid))
-            else {
+            let Some(language) = desc.attributes.get(column).and_then(Language::of) else {
                 continue;
             };
             let size = |row: &AskedRow| row.values.get(column).and_then(|value| value.stored_size);

@@ -6,13 +6,14 @@
 //! * `figures`: the whole table's figures; [`result`]: the report's type.
 //! * [`gather`]: documents added up, whatever their source; `rows`: those of a page; `chunks`: those out of line.
 //! * `live`: a table of a server, by pages or by SQL; [`files`]: a relation file.
-//! * `uses`: which keys a text of SQL names; `used`: the texts that the server knows.
+//! * `uses`: which keys a text of SQL names; `used`: the texts that the server knows; [`hot`]: how small used keys are.
 
 mod chunks;
 mod cost;
 mod figures;
 pub mod files;
 pub mod gather;
+pub(crate) mod hot;
 mod language;
 mod live;
 mod node;
@@ -20,7 +21,7 @@ pub mod result;
 mod rows;
 mod sketch;
 mod tree;
-mod used;
-mod uses;
+pub(crate) mod used;
+pub(crate) mod uses;
 
 pub(in crate::advise) use live::document_columns;

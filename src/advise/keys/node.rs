@@ -14,8 +14,13 @@ pub(super) enum Of {
     Documents,
     /// Raw bytes, with key text, entries and padding.
     Bytes,
-    /// Bytes of the values as `jsonb` of their own.
+    /// Bytes of the values taken out.
     Extracted,
+    /// Where values begin in the raw documents.
+    Offset,
+    /// Values in documents out of line, and the chunks in which they begin.
+    OutOfLine,
+    Chunk,
     /// Its part of the stored bytes.
     Stored,
     /// Of each document that has it: what a read and an UPDATE cost now, and would in a column of its own.
@@ -27,8 +32,19 @@ pub(super) enum Of {
     WalExtracted,
 }
 
+impl Of {
+    /// What the average of an amount is the average of.
+    pub(super) fn below(index: usize) -> Of {
+        const OF_VALUES: [Of; 3] = [Of::Bytes, Of::Extracted, Of::Offset];
+        if OF_VALUES.iter().any(|of| *of as usize == index) {
+            return Of::Values;
+        }
+        if index == Of::Chunk as usize { Of::OutOfLine } else { Of::Documents }
+    }
+}
+
 /// How many are counted.
-const COUNTED: usize = 11;
+const COUNTED: usize = 14;
 pub(super) const THOUSAND: f64 = 1000.0;
 
 /// Amounts of everything that is counted.
@@ -77,7 +93,7 @@ pub(super) struct Sums {
     of: [PowerSums; COUNTED],
     /// Of each amount times the documents of the block, of bytes times its raw bytes.
     by_all: [u128; COUNTED],
-    /// Of each amount times the documents of the block that have it, of bytes times its values.
+    /// Of each amount times what it is divided by ([`Of::below`]).
     by_own: [u128; COUNTED],
 }
 
@@ -88,12 +104,9 @@ impl Sums {
         for (index, sums) in self.of.iter_mut().enumerate() {
             let amount = own.0.get(index).copied().unwrap_or(0);
             sums.add(amount);
-            let is_bytes = index == Of::Bytes as usize || index == Of::Extracted as usize;
-            let (by_all, by_own) = if is_bytes {
-                (all.get(Of::Bytes), own.get(Of::Values))
-            } else {
-                (all.get(Of::Documents), own.get(Of::Documents))
-            };
+            let by_all =
+                all.get(if index == Of::Bytes as usize { Of::Bytes } else { Of::Documents });
+            let by_own = own.get(Of::below(index));
             for (products, by) in [(&mut self.by_all, by_all), (&mut self.by_own, by_own)] {
                 if let Some(sum) = products.get_mut(index) {
                     *sum = sum.saturating_add(times(amount, by));
@@ -144,8 +157,6 @@ pub(super) struct Figures {
     pub(super) sizes: Spread,
     pub(super) different: Different,
     pub(super) offsets: Option<Range>,
-    /// The sum of the offsets, for their mean.
-    pub(super) offset_sum: u128,
     pub(super) chunks: Option<Range>,
 }
 

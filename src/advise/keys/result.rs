@@ -135,13 +135,57 @@ pub struct Key {
     pub wal_extracted: Option<RatioEstimate>,
     /// Calls of the statements whose text names it: a guess. `null` where they are not known.
     pub calls: Option<u64>,
-    /// Indexes with it in their expressions or predicates.
-    pub indexes: Vec<String>,
-    /// Columns that are generated from it.
-    pub generated_columns: Vec<String>,
+    /// Sessions whose present or last statement names it: a guess. `null` of a file.
+    pub sessions: Option<u64>,
+    /// What names it in the catalog.
+    pub named_in: Vec<Named>,
     #[serde(skip)]
     /// The keys that lead to it; an element of an array is `None`.
     pub steps: Vec<Option<String>>,
+}
+
+/// Something in the catalog whose text names a key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Named {
+    pub kind: NamedIn,
+    pub name: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NamedIn {
+    /// In an expression or a predicate.
+    Index,
+    GeneratedColumn,
+    View,
+    Policy,
+    CheckConstraint,
+    /// Of one of the table's triggers, in PL/pgSQL.
+    TriggerFunction,
+    /// In SQL or PL/pgSQL, with the table's name in its text.
+    Function,
+}
+
+impl std::fmt::Display for Named {
+    /// `index by_state`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.kind.words(), self.name)
+    }
+}
+
+impl NamedIn {
+    /// The words for it.
+    pub fn words(self) -> &'static str {
+        match self {
+            NamedIn::Index => "index",
+            NamedIn::GeneratedColumn => "generated column",
+            NamedIn::View => "view",
+            NamedIn::Policy => "policy",
+            NamedIn::CheckConstraint => "check constraint",
+            NamedIn::TriggerFunction => "trigger function",
+            NamedIn::Function => "function",
+        }
+    }
 }
 
 /// What `pg_stat_statements` tells of the column's keys.
@@ -171,14 +215,17 @@ pub struct KeyBytes {
 
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Offset {
+    /// In the sample.
     pub min: u64,
-    pub mean: u64,
+    pub mean: RatioEstimate,
     pub max: u64,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Chunks {
+    /// In the sample.
     pub min: u64,
+    pub mean: RatioEstimate,
     pub max: u64,
 }
 

@@ -336,7 +336,8 @@ impl Visit for Adding<'_, '_> {
         let amounts = &mut figures.block;
         amounts.add(Of::Values, 1);
         amounts.add(Of::Bytes, part.bytes);
-        amounts.add(Of::Extracted, part.extracted + 4);
+        amounts.add(Of::Extracted, part.extracted.size());
+        amounts.add(Of::Offset, part.byte as u64);
         amounts.add(Of::Stored, in_stored);
         if first {
             amounts.add(Of::Documents, 1);
@@ -354,9 +355,10 @@ impl Visit for Adding<'_, '_> {
         figures.different.add(hasher.finish());
         let byte = part.byte as u64;
         figures.offsets = Range::with(figures.offsets, byte);
-        figures.offset_sum += u128::from(byte);
         if let Some(chunk) = stored.chunk(byte, terms.page) {
             figures.chunks = Range::with(figures.chunks, u64::from(chunk));
+            figures.block.add(Of::OutOfLine, 1);
+            figures.block.add(Of::Chunk, u64::from(chunk));
         }
         Some(id)
     }

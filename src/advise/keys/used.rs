@@ -1,11 +1,12 @@
-//! What the server knows of the use of keys: statements that were counted, views that statements name, index
-//! expressions and generated columns.
+//! What the server knows of the use of keys: statements that were counted, those that sessions run now or ran last,
+//! and what names keys in its catalog: views, expressions of indexes and generated columns, policies, check
+//! constraints and functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tokio_postgres::types::Type;
 
-use super::result::{KeysReport, Usage};
+use super::result::{KeysReport, Named, NamedIn, Usage};
 use super::uses::{Path, Uses, uses};
 use crate::advise::tokens::{Token, tokens};
 use crate::server::LiveError;
@@ -16,7 +17,7 @@ use crate::server::sql::{quote_literal, quote_qualified};
 /// Statements, views and expressions that are read at the most, and characters of each.
 const MOST_TEXTS: i64 = 5000;
 const LONGEST_TEXT: i64 = 20_000;
-/// What the view shows in place of the text of another user's statement.
+/// What the views show in place of the text of another user's statement.
 const HIDDEN: &str = "<insufficient privilege>";
 
 /// A text and how often it was run.
@@ -28,25 +29,25 @@ struct Counted {
 
 /// What is read for one table.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     /// Why statements are not known.
     why_not: Option<String>,
     statements: Vec<Counted>,
     /// Statements of this database whose text this user may not see.
     unseen: u64,
-    /// Names and definitions.
-    views: Vec<(String, String)>,
-    indexes: Vec<(String, String)>,
-    generated: Vec<(String, String)>,
+    /// The statement that each session runs or ran last.
+    sessions: Vec<String>,
+    /// What the catalog has, with its text.
+    named: Vec<(Named, String)>,
     table: String,
 }
 
 /// Asks the server. Nothing that fails here keeps the keys from being told.
-pub(super) async fn ask(connection: &Connection, relation: &Relation) -> Result<Known, LiveError> {
+pub(crate) async fn ask(connection: &Connection, relation: &Relation) -> Result<Known, LiveError> {
     let ask = async || known(connection.client(), relation).await;
     let mut known = connection.reading(ask).await?;
     // a transaction of its own, for it may fail
-    let ask = async || statements(connection.client(), relation, &known.views).await;
+    let ask = async || statements(connection.client(), relation, &known.named).await;
     match connection.reading(ask).await? {
         Ok((statements, unseen)) => (known.statements, known.unseen) = (statements, unseen),
         Err(why) => known.why_not = Some(why),
@@ -54,38 +55,100 @@ pub(super) async fn ask(connection: &Connection, relation: &Relation) -> Result<
     Ok(known)
 }
 
-async fn known(client: &Client, relation: &Relation) -> Result<Known, LiveError> {
-    let pairs = async |sql: &str| -> Result<Vec<(String, String)>, LiveError> {
-        let sql = format!("{sql} LIMIT {MOST_TEXTS}");
-        let rows = client.query_typed(&sql, &[(&relation.oid.0, Type::OID)]).await?;
-        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
-    };
+/// Where the catalog has texts that name columns of the table with the OID `$1`: names and texts.
+fn catalog() -> [(NamedIn, String); 7] {
+    let text = |text: &str| format!("pg_catalog.left({text}, {LONGEST_TEXT})");
     let views = format!(
-        "SELECT DISTINCT v.relname::pg_catalog.text, \
-                pg_catalog.left(pg_catalog.pg_get_viewdef(v.oid), {LONGEST_TEXT}) \
+        "SELECT DISTINCT v.relname::pg_catalog.text, {} \
          FROM pg_catalog.pg_depend AS d \
          JOIN pg_catalog.pg_rewrite AS r ON r.oid = d.objid \
          JOIN pg_catalog.pg_class AS v ON v.oid = r.ev_class AND v.relkind IN ('v', 'm') \
          WHERE d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass \
          AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass \
-         AND d.refobjid = $1 AND v.oid <> $1"
+         AND d.refobjid = $1 AND v.oid <> $1",
+        text("pg_catalog.pg_get_viewdef(v.oid)")
     );
-    let indexes = "SELECT c.relname::pg_catalog.text, \
-                pg_catalog.concat_ws(' ', pg_catalog.pg_get_expr(i.indexprs, i.indrelid), \
-                                     pg_catalog.pg_get_expr(i.indpred, i.indrelid)) \
+    let indexes = format!(
+        "SELECT c.relname::pg_catalog.text, {} \
          FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid \
-         WHERE i.indrelid = $1 AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)";
-    let generated = "SELECT a.attname::pg_catalog.text, pg_catalog.pg_get_expr(d.adbin, d.adrelid) \
-         FROM pg_catalog.pg_attribute AS a \
+         WHERE i.indrelid = $1 AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)",
+        text(
+            "pg_catalog.concat_ws(' ', pg_catalog.pg_get_expr(i.indexprs, i.indrelid), \
+             pg_catalog.pg_get_expr(i.indpred, i.indrelid))"
+        )
+    );
+    let generated = format!(
+        "SELECT a.attname::pg_catalog.text, {} FROM pg_catalog.pg_attribute AS a \
          JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
-         WHERE a.attrelid = $1 AND a.attgenerated <> '' AND NOT a.attisdropped";
-    Ok(Known {
-        views: pairs(&views).await?,
-        indexes: pairs(indexes).await?,
-        generated: pairs(generated).await?,
-        table: relation.name.clone(),
-        ..Known::default()
-    })
+         WHERE a.attrelid = $1 AND a.attgenerated <> '' AND NOT a.attisdropped",
+        text("pg_catalog.pg_get_expr(d.adbin, d.adrelid)")
+    );
+    let policies = format!(
+        "SELECT p.polname::pg_catalog.text, {} FROM pg_catalog.pg_policy AS p WHERE p.polrelid = $1",
+        text(
+            "pg_catalog.concat_ws(' ', pg_catalog.pg_get_expr(p.polqual, p.polrelid), \
+             pg_catalog.pg_get_expr(p.polwithcheck, p.polrelid))"
+        )
+    );
+    let constraints = format!(
+        "SELECT c.conname::pg_catalog.text, {} FROM pg_catalog.pg_constraint AS c \
+         WHERE c.conrelid = $1 AND c.contype = 'c'",
+        text("pg_catalog.pg_get_expr(c.conbin, c.conrelid)")
+    );
+    let functions = |which: &str| {
+        format!(
+            "SELECT f.name, f.source FROM (\
+               SELECT p.oid, p.proname::pg_catalog.text AS name, {} AS source \
+               FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang \
+               WHERE l.lanname IN ('sql', 'plpgsql') AND p.pronamespace NOT IN \
+                 ('pg_catalog'::pg_catalog.regnamespace, 'information_schema'::pg_catalog.regnamespace)\
+             ) AS f WHERE {which}",
+            text("COALESCE(pg_catalog.pg_get_function_sqlbody(p.oid), p.prosrc)")
+        )
+    };
+    let of_trigger =
+        "EXISTS (SELECT FROM pg_catalog.pg_trigger AS t WHERE t.tgfoid = f.oid AND t.tgrelid = $1)";
+    let by_name = "EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = $1 \
+                   AND pg_catalog.strpos(pg_catalog.lower(f.source), pg_catalog.lower(c.relname)) > 0)";
+    [
+        (NamedIn::View, views),
+        (NamedIn::Index, indexes),
+        (NamedIn::GeneratedColumn, generated),
+        (NamedIn::Policy, policies),
+        (NamedIn::CheckConstraint, constraints),
+        (NamedIn::TriggerFunction, functions(of_trigger)),
+        (NamedIn::Function, functions(&format!("NOT {of_trigger} AND {by_name}"))),
+    ]
+}
+
+async fn known(client: &Client, relation: &Relation) -> Result<Known, LiveError> {
+    let mut named = Vec::new();
+    for (kind, sql) in catalog() {
+        let sql = format!("{sql} LIMIT {MOST_TEXTS}");
+        for row in client.query_typed(&sql, &[(&relation.oid.0, Type::OID)]).await? {
+            let name = row.try_get(0)?;
+            let text: Option<String> = row.try_get(1)?;
+            named.extend(text.map(|text| (Named { kind, name }, text)));
+        }
+    }
+    let sql = format!(
+        "SELECT pg_catalog.left(a.query, {LONGEST_TEXT}) FROM pg_catalog.pg_stat_activity AS a \
+         WHERE a.datname = pg_catalog.current_database() AND a.pid <> pg_catalog.pg_backend_pid() \
+         AND a.backend_type = 'client backend' AND a.query <> '' LIMIT {MOST_TEXTS}"
+    );
+    let sessions = client.query_typed(&sql, &[]).await?;
+    let sessions: Result<Vec<String>, _> = sessions.iter().map(|row| row.try_get(0)).collect();
+    let mut sessions = sessions?;
+    sessions.retain(|text| text != HIDDEN && !text.contains(OWN));
+    Ok(Known { named, sessions, table: relation.name.clone(), ..Known::default() })
+}
+
+/// The views among what is known, with their definitions.
+fn views(named: &[(Named, String)]) -> impl Iterator<Item = (&str, &str)> {
+    named
+        .iter()
+        .filter(|(named, _)| named.kind == NamedIn::View)
+        .map(|(named, text)| (named.name.as_str(), text.as_str()))
 }
 
 /// Statements with the table's or a view's name in them, the most often run first; how many more there are whose
@@ -93,7 +156,7 @@ async fn known(client: &Client, relation: &Relation) -> Result<Known, LiveError>
 async fn statements(
     client: &Client,
     relation: &Relation,
-    views: &[(String, String)],
+    named: &[(Named, String)],
 ) -> Result<Result<(Vec<Counted>, u64), String>, LiveError> {
     let extension = client
         .query_typed(
@@ -110,7 +173,7 @@ async fn statements(
         );
     };
     let schema: String = extension.try_get(0)?;
-    let mut names: Vec<String> = views.iter().map(|(name, _)| name.to_lowercase()).collect();
+    let mut names: Vec<String> = views(named).map(|(name, _)| name.to_lowercase()).collect();
     names.push(relation.name.to_lowercase());
     let hidden = quote_literal(HIDDEN);
     let sql = format!(
@@ -146,12 +209,15 @@ async fn statements(
     Ok(Ok((list, unseen)))
 }
 
-/// Calls and expressions by path.
-#[derive(Debug, Default)]
-struct ByPath {
-    calls: BTreeMap<Path, u64>,
-    indexes: BTreeMap<Path, BTreeSet<String>>,
-    generated: BTreeMap<Path, BTreeSet<String>>,
+/// What is known of one path's use.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Used {
+    /// Calls of statements that name it.
+    pub(crate) calls: u64,
+    /// Sessions whose present or last statement does.
+    pub(crate) sessions: u64,
+    /// What names it in the catalog.
+    pub(crate) named: BTreeSet<Named>,
 }
 
 /// A path and all that it passes through.
@@ -159,10 +225,28 @@ fn ways(path: &Path) -> impl Iterator<Item = Path> + '_ {
     (1..=path.len()).filter_map(|end| path.get(..end).map(<[_]>::to_vec))
 }
 
+/// All ways of some paths, each once.
+fn all_ways(uses: &Uses) -> BTreeSet<Path> {
+    uses.paths.iter().flat_map(ways).collect()
+}
+
 impl Known {
     /// Says in a report on a column which of its keys are used.
     pub(super) fn tell(&self, report: &mut KeysReport) {
-        let mut by_path = ByPath::default();
+        let (usage, by_path) = self.of_column(&report.column);
+        let known = usage.why_not.is_none();
+        for key in &mut report.keys {
+            let used = by_path.get(&key.steps).cloned().unwrap_or_default();
+            key.calls = known.then_some(used.calls);
+            key.sessions = Some(used.sessions);
+            key.named_in = used.named.into_iter().collect();
+        }
+        report.usage = Some(usage);
+    }
+
+    /// What is known of the use of a column's paths.
+    pub(crate) fn of_column(&self, column: &str) -> (Usage, BTreeMap<Path, Used>) {
+        let mut by_path: BTreeMap<Path, Used> = BTreeMap::new();
         let mut usage = Usage {
             statements: 0,
             calls: 0,
@@ -170,14 +254,12 @@ impl Known {
             unseen_statements: self.unseen,
             why_not: self.why_not.clone(),
         };
-        let of_views: Vec<(&String, Uses)> = self
-            .views
-            .iter()
-            .map(|(name, definition)| (name, uses(definition, &report.column)))
+        let of_views: Vec<(&str, Uses)> = views(&self.named)
+            .map(|(name, definition)| (name, uses(definition, column)))
             .filter(|(_, uses)| !uses.paths.is_empty())
             .collect();
         for Counted { text, calls } in &self.statements {
-            let found = self.uses_of(text, &report.column, &of_views);
+            let found = self.uses_of(text, column, &of_views);
             if found.paths.is_empty() && !found.hidden {
                 continue;
             }
@@ -186,35 +268,30 @@ impl Known {
             if found.hidden {
                 usage.hidden_calls = usage.hidden_calls.saturating_add(*calls);
             }
-            let paths: BTreeSet<Path> = found.paths.iter().flat_map(ways).collect();
-            for path in paths {
-                let sum = by_path.calls.entry(path).or_default();
-                *sum = sum.saturating_add(*calls);
+            for path in all_ways(&found) {
+                let used = by_path.entry(path).or_default();
+                used.calls = used.calls.saturating_add(*calls);
             }
         }
-        for (texts, by_path) in
-            [(&self.indexes, &mut by_path.indexes), (&self.generated, &mut by_path.generated)]
-        {
-            for (name, text) in texts {
-                for path in uses(text, &report.column).paths.iter().flat_map(ways) {
-                    by_path.entry(path).or_default().insert(name.clone());
-                }
+        for text in &self.sessions {
+            for path in all_ways(&self.uses_of(text, column, &of_views)) {
+                by_path.entry(path).or_default().sessions += 1;
             }
         }
-        let known = usage.why_not.is_none();
-        for key in &mut report.keys {
-            key.calls = known.then(|| by_path.calls.get(&key.steps).copied().unwrap_or(0));
-            let names = |of: &BTreeMap<Path, BTreeSet<String>>| -> Vec<String> {
-                of.get(&key.steps).into_iter().flatten().cloned().collect()
+        for (named, text) in &self.named {
+            let uses = match named.kind {
+                NamedIn::Function => self.uses_of(text, column, &of_views),
+                _ => uses(text, column),
             };
-            (key.indexes, key.generated_columns) =
-                (names(&by_path.indexes), names(&by_path.generated));
+            for path in all_ways(&uses) {
+                by_path.entry(path).or_default().named.insert(named.clone());
+            }
         }
-        report.usage = Some(usage);
+        (usage, by_path)
     }
 
     /// Those of a statement that names the table, and of the views that it names.
-    fn uses_of(&self, text: &str, column: &str, views: &[(&String, Uses)]) -> Uses {
+    fn uses_of(&self, text: &str, column: &str, views: &[(&str, Uses)]) -> Uses {
         let words = tokens(text);
         let names = |name: &str| words.iter().any(|token: &Token| token.is_name(name));
         let mut found = if names(&self.table) { uses(text, column) } else { Uses::default() };

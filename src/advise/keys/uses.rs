@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::advise::tokens::{Token, tokens};
 
 /// A path of keys; elements of arrays are `None`.
-pub(super) type Path = Vec<Option<String>>;
+pub(crate) type Path = Vec<Option<String>>;
 
 /// What a text says of a column.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -95,8 +95,9 @@ fn chain(tokens: &[Token], mut at: usize, found: &mut Uses) {
                 return;
             }
             ("@>", Some(Token::Text(text))) => {
-                if let Ok(value) = serde_json::from_str(text) {
-                    contained(&value, &path, found);
+                match serde_json::from_str(text) {
+                    Ok(value) => contained(&value, &path, found),
+                    Err(_) => pairs(text, &path, found),
                 }
                 return;
             }
@@ -143,6 +144,9 @@ fn argument(tokens: &[Token], at: usize, found: &mut Uses) {
                 }
             }
             end(path, hidden, found);
+        }
+        ("exist" | "defined" | "fetchval", Some(Token::Text(key))) => {
+            end(vec![Some(key.clone())], false, found);
         }
         ("jsonb_set" | "jsonb_insert" | "jsonb_set_lax", Some(Token::Text(text))) => {
             end(list(text), false, found);
@@ -250,6 +254,17 @@ fn contained(value: &serde_json::Value, before: &[Option<String>], found: &mut U
     }
 }
 
+/// The keys of an `hstore` that must be contained: `a=>1, "b"=>"2"`.
+fn pairs(text: &str, before: &[Option<String>], found: &mut Uses) {
+    for pair in text.split(',') {
+        if let Some((key, _)) = pair.split_once("=>") {
+            let mut path = before.to_vec();
+            path.push(Some(key.trim().trim_matches('"').to_owned()));
+            end(path, false, found);
+        }
+    }
+}
+
 /// The paths that begin with `$` in a text of jsonpath; those of `@` go on from where the filter stands.
 fn jsonpath(text: &str, before: &[Option<String>], found: &mut Uses) {
     let mut rest = text;
@@ -321,6 +336,8 @@ mod tests {
             ("SELECT jsonb_path_query(t.js, '$.\"a b\".c.size()') FROM t", "a b.c"),
             ("SELECT jsonb_extract_path_text(js, 'a', 'b') FROM t", "a.b"),
             ("UPDATE t SET js = jsonb_set(js, '{a,b}', '1')", "a.b"),
+            // hstore
+            ("SELECT exist(js, 'a') FROM t WHERE js @> 'b=>1, \"c d\"=>\"2\"'", "a b c d"),
             // as the server prints expressions
             ("((js -> 'a'::text) ->> 'b'::text)", "a.b"),
             ("(((js ->> 'n'::text))::integer)", "n"),

@@ -1,5 +1,6 @@
 //! What follows from facts (pure): a file for each family.
 
+pub(crate) mod keys;
 mod settings;
 mod space;
 pub(crate) mod usage;
@@ -14,6 +15,7 @@ pub(crate) fn findings(facts: &Facts) -> Findings {
     values::add(facts, &mut findings);
     space::add(facts, &mut findings);
     usage::add(facts, &mut findings);
+    keys::add(facts, &mut findings);
     settings::add(facts, &mut findings);
     rank(&mut findings);
     Findings { findings, looked_at: facts.looked_at }

@@ -26,6 +26,7 @@ fn facts() -> Facts {
             other_method: None,
             contents: Contents::default(),
             told: None,
+            keys: None,
         }],
         look: None,
         heap: None,
