@@ -58,10 +58,10 @@ pub const ADVICE: Topic = Topic {
     name: "advice",
     about: "the findings of inspect, the worst first",
     intro: &[
-        "Each has a command that acts on it. Under 1 MB, or 1000 rows, nothing is told, nor what a \
-              sample leaves in doubt. They are advice: the exit code stays 0. --format json says why \
-              each matters. Of relation files and whole pages those are told that take no settings: \
-              idle-compression, dead-rows, free-space, dropped-column, short-last-chunk.",
+        "Each has a command that acts on it, and none changes the exit code. Under 1 MB, or 1000 rows, \
+              nothing is told, nor what a sample leaves in doubt. --format json says why each matters. Files \
+              and whole pages have those that take no settings: idle-compression, dead-rows, free-space, \
+              dropped-column, short-last-chunk.",
     ],
     items: &MEANINGS,
 };
