@@ -91,6 +91,34 @@ fn a_setting_changed_by_somebody_else_ends_the_sweep_and_is_named() {
     assert_eq!((&table["rows_left"], not_lz4(&database).as_str()), (&0.into(), "0"));
 }
 
+/// What is written in the catalogs and decides nothing about how values are stored ends nothing, and nothing is
+/// done twice for it.
+#[test]
+fn privileges_and_statistics_may_be_set_while_a_table_is_swept() {
+    let database = with_pageinspect("written");
+    let sql = "GRANT SELECT ON t TO PUBLIC; ALTER TABLE t ALTER v SET STATISTICS 7, ALTER n SET DEFAULT 1;
+               ALTER TABLE t SET (autovacuum_enabled = off); VACUUM ANALYZE t";
+    let run = changed_meanwhile(&database, sql, &["--jobs", "2", "-v"]);
+    let table = done(&run);
+    assert_eq!((&table["rows_left"], not_lz4(&database).as_str()), (&0.into(), "0"));
+    let rows: u64 = table["rows_stored"].as_u64().unwrap();
+    assert_eq!((rows, &table["scans"]), (1500, &2.into()), "{table}");
+    assert!(!run.stderr.contains("set right"), "{}", run.stderr);
+    // giving space back looks at the same
+    database.psql("UPDATE t SET v = v || 'x'; VACUUM t");
+    let pause = path(&database, "compact");
+    std::fs::write(&pause, "").unwrap();
+    let words = ["t", "--compact", "--pause-file", pause.to_str().unwrap()];
+    let child = spawn(&database, &words);
+    until(
+        &database,
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name LIKE 'toastctl%')",
+    );
+    database.psql("REVOKE SELECT ON t FROM PUBLIC; ALTER TABLE t ALTER v SET STATISTICS 8");
+    std::fs::remove_file(&pause).unwrap();
+    done(&ended(child));
+}
+
 #[test]
 fn with_enforce_a_changed_setting_is_set_right_and_complete_is_true() {
     let database = with_pageinspect("enforced");

@@ -11,7 +11,7 @@ use crate::disk::desc::{Attribute, Storage, TupleDesc};
 use crate::retoast::goal::toaster::{Changes, ToasterChange};
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use crate::server::sql::quote_identifier;
+use crate::server::sql::{quote_identifier, quote_literal};
 
 /// What decides how values of a column are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +44,20 @@ pub(crate) struct Settings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Definition {
     settings: Settings,
-    /// A hash of all of it, as the server computes it.
-    hash: i64,
+    /// Of which rows in the catalogs.
+    versions: Versions,
+}
+
+/// Which versions of a table's rows in the catalogs were read: whoever changes one writes another, which bears
+/// the number of the transaction that did it. Others may be written without a change of what is here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Versions {
+    /// `xmin` in `pg_class`.
+    class: u32,
+    /// Those in `pg_attribute`, in order, each once.
+    attributes: Vec<u32>,
+    /// How many rows it has there.
+    columns: usize,
 }
 
 /// What is known of a column that is compared with one that was read.
@@ -132,25 +144,26 @@ fn facts(pluggable: bool) -> String {
     )
 }
 
-/// A query of one row: a hash of all that decides how the table's values are stored; of a table that
-/// is gone, that of nothing. Each batch asks this, and the server plans it each time: so it has few parts.
-fn hash(table: Oid, pluggable: bool) -> String {
-    let toaster = match pluggable {
-        true => ", pg_catalog.to_jsonb(a) OPERATOR(pg_catalog.->>) 'atttoaster'",
-        false => "",
-    };
-    format!(
-        "SELECT pg_catalog.hashtextextended(pg_catalog.concat_ws(';', \
-         pg_catalog.string_agg(pg_catalog.concat_ws(' ', a.attnum, a.attname, a.atttypid, a.atttypmod, \
-         a.attisdropped, a.attstorage, a.attcompression{toaster}), ',' ORDER BY a.attnum), \
-         (SELECT pg_catalog.substring(c.reloptions::pg_catalog.text, 'toast_tuple_target=[0-9]+') \
-         FROM pg_catalog.pg_class AS c WHERE c.oid = {table}), \
-         CASE WHEN pg_catalog.bool_or(a.attcompression = '' AND a.attlen = -1 AND NOT a.attisdropped \
-         AND a.attstorage NOT IN ('p', 'e')) \
-         THEN pg_catalog.current_setting('default_toast_compression') END) COLLATE \"C\", 0) \
-         FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = {table} AND a.attnum > 0",
-        table = table.0,
-    )
+impl Versions {
+    /// A condition that holds while the table's rows in the catalogs are these, with this method by default if
+    /// that decides anything. Each batch asks for it, and the server plans it each time: so it has few parts.
+    fn condition(&self, table: Oid, default_method: Option<Method>) -> String {
+        let Versions { class, attributes, columns } = self;
+        let table = table.0;
+        let xids: Vec<String> = attributes.iter().map(u32::to_string).collect();
+        let mut sql = format!(
+            "(SELECT c.xmin FROM pg_catalog.pg_class AS c WHERE c.oid = {table}) = '{class}'::pg_catalog.xid \
+             AND (SELECT pg_catalog.count(*) = {columns} \
+             AND pg_catalog.bool_and(a.xmin = ANY ('{{{}}}'::pg_catalog.xid[])) \
+             FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = {table} AND a.attnum > 0)",
+            xids.join(",")
+        );
+        if let Some(method) = default_method {
+            sql.push_str(" AND pg_catalog.current_setting('default_toast_compression') = ");
+            sql.push_str(&quote_literal(method.name()));
+        }
+        sql
+    }
 }
 
 impl Definition {
@@ -161,12 +174,11 @@ impl Definition {
         pluggable: bool,
     ) -> Result<Option<Definition>, LiveError> {
         let sql = format!(
-            "SELECT f.*, (SELECT o.o FROM pg_catalog.pg_class AS c, \
-             pg_catalog.unnest(c.reloptions) AS o (o) WHERE c.oid = $1 \
-             AND pg_catalog.starts_with(o.o, 'toast_tuple_target=')) AS target, ({}) AS hash \
-             FROM (SELECT {} FROM pg_catalog.pg_attribute AS a \
-             WHERE a.attrelid = $1 AND a.attnum > 0) AS f ORDER BY f.attnum",
-            hash(table, pluggable),
+            "SELECT f.*, c.xmin::pg_catalog.text AS class, (SELECT o.o FROM pg_catalog.unnest(c.reloptions) AS o (o) \
+             WHERE pg_catalog.starts_with(o.o, 'toast_tuple_target=')) AS target \
+             FROM (SELECT a.attrelid, a.xmin::pg_catalog.text AS version, {} FROM pg_catalog.pg_attribute AS a \
+             WHERE a.attrelid = $1 AND a.attnum > 0) AS f \
+             JOIN pg_catalog.pg_class AS c ON c.oid = f.attrelid ORDER BY f.attnum",
             facts(pluggable)
         );
         let rows = client.query_typed(&sql, &[(&table.0, Type::OID)]).await?;
@@ -174,19 +186,28 @@ impl Definition {
         let target: Option<String> = first.try_get("target")?;
         let target =
             target.and_then(|option| option.split_once('=').map(|(_, value)| value.to_owned()));
-        let hash = first.try_get("hash")?;
+        let class = version(first, "class")?;
+        let mut attributes =
+            rows.iter().map(|row| version(row, "version")).collect::<Result<Vec<u32>, _>>()?;
+        attributes.sort_unstable();
+        attributes.dedup();
+        let versions = Versions { class, attributes, columns: rows.len() };
         let columns = rows.iter().map(column).collect::<Result<_, _>>()?;
-        Ok(Some(Definition { settings: Settings { columns, target }, hash }))
+        Ok(Some(Definition { settings: Settings { columns, target }, versions }))
     }
 
-    /// A statement that, in a batch's transaction, says by the setting `toastctl.batch` whether this is still
-    /// the definition: `begun` or `changed`.
-    pub(crate) fn check(&self, table: Oid, pluggable: bool) -> String {
+    /// A statement that, in a batch's transaction, says by the setting `toastctl.batch` whether nobody has
+    /// written the definition since it was read: `begun` or `changed`. After the latter it is to be read again.
+    pub(crate) fn check(&self, table: Oid) -> String {
+        let by_default = |column: &&Column| {
+            !column.dropped && column.own_method.is_none() && column.method.is_some()
+        };
+        let default =
+            self.settings.columns.iter().find(by_default).and_then(|column| column.method);
         format!(
-            "SELECT pg_catalog.set_config('toastctl.batch', CASE WHEN ({}) = {} THEN 'begun' \
+            "SELECT pg_catalog.set_config('toastctl.batch', CASE WHEN {} THEN 'begun' \
              ELSE 'changed' END, true)",
-            hash(table, pluggable),
-            self.hash
+            self.versions.condition(table, default)
         )
     }
 
@@ -223,7 +244,7 @@ impl Definition {
         self.settings.compared(now, true)
     }
 
-    /// That without its hash.
+    /// That, whoever has written it.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -297,6 +318,12 @@ impl Settings {
         }
         (!parts.is_empty()).then(|| format!("ALTER TABLE ONLY {table} {}", parts.join(", ")))
     }
+}
+
+/// The number of a transaction.
+fn version(row: &Row, field: &str) -> Result<u32, LiveError> {
+    let text: String = row.try_get(field)?;
+    text.parse().map_err(|_| LiveError::Unexpected(format!("xmin \"{text}\"")))
 }
 
 fn column(row: &Row) -> Result<Column, LiveError> {

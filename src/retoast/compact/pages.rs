@@ -95,7 +95,8 @@ impl File for HeapFile<'_, '_> {
     }
 
     async fn move_pieces(&self, pieces: &[FullPage], verify: bool) -> Result<Done, RunError> {
-        let tried = self.try_batch(pieces, verify).await;
+        let batch = async || self.try_batch(pieces, verify).await;
+        let tried = self.sweep.unless_changed(0, batch).await;
         self.sweep.settled(0, tried, true).await
     }
 }

@@ -114,7 +114,8 @@ impl ToastFile<'_, '_> {
             self.make_copies().await?;
             self.has_copies.set(true);
         }
-        let tried = self.try_batch(rows, by_copy, verify).await;
+        let batch = async || self.try_batch(rows, by_copy, verify).await;
+        let tried = sweep.unless_changed(0, batch).await;
         sweep.settled(0, tried, true).await
     }
 

@@ -44,10 +44,11 @@ impl Sweep<'_> {
         verify: bool,
         insist_on: Option<&Condition>,
     ) -> Result<Done, RunError> {
-        let tried = match insist_on {
+        let batch = async || match insist_on {
             Some(condition) => self.insist(job, rows, verify, condition).await,
             None => self.try_marking(job, async || self.try_batch(job, rows, verify).await).await,
         };
+        let tried = self.unless_changed(job, batch).await;
         // a commit that was sent already has rolled it back
         let open = insist_on.is_some() || !self.goes_at_once(verify);
         self.settled(job, tried, open).await
@@ -169,7 +170,7 @@ impl Sweep<'_> {
         let ((pruned, then), (marked, now)) = join(prune, mark).await;
         pruned?;
         if marked? {
-            self.marking_took(now.saturating_duration_since(then));
+            self.old_entries.looked(now.saturating_duration_since(then));
         }
         Ok(())
     }
@@ -186,11 +187,13 @@ impl Sweep<'_> {
         job: usize,
         batch: impl AsyncFn() -> Result<Done, RunError>,
     ) -> Result<Done, RunError> {
+        let began = Instant::now();
         let tried = batch().await;
         if tried.is_err() && self.old_entries.has_failed() {
             self.rollback(job).await?;
             return batch().await;
         }
+        self.judge_marking(began.elapsed());
         tried
     }
 
@@ -199,8 +202,8 @@ impl Sweep<'_> {
         Done::Stored { rows: stored.rows, verified, xid: stored.xid }
     }
 
-    /// Begins a batch's transaction, takes the table's lock, and looks whether the table is still what the
-    /// sweep needs it to be: if it is not, the batch finds no row.
+    /// Begins a batch's transaction, takes the table's lock, and looks whether anybody has written the
+    /// table's definition: if so, the batch finds no row.
     pub(in crate::retoast) async fn begin_batch(&self, client: &Client) -> Result<(), RunError> {
         let lock = sql::lock(&self.ready.relation.quoted());
         let began = Instant::now();

@@ -1,6 +1,9 @@
 //! Index entries of the row versions that batches leave behind: the batch that follows has them marked dead, so that
 //! there is room for its own new ones.
 //!
+//! While a transaction that has written anything is open, in any database of the server, nothing that was left
+//! behind after its beginning is marked (`GlobalVisTestIsRemovableXid` in procarray.c).
+//!
 //! Only what nobody can see any more is marked, so a later transaction has to do it. Without that
 //! new entries split leaves that are full of old ones: bottom-up deletion (heapam.c `index_delete_sort`) looks at the
 //! pages with the most candidates first, and where rows are moved together those are the new versions'.
@@ -112,9 +115,9 @@ impl Sweep<'_> {
         Err(error.into())
     }
 
-    /// Takes down how long that has taken.
-    pub(super) fn marking_took(&self, time: Duration) {
-        if self.old_entries.took(time) {
+    /// Ends the marking if it is what batches take long for. This one took so long, the look with it.
+    pub(super) fn judge_marking(&self, batch: Duration) {
+        if let Some(time) = self.old_entries.judge(batch) {
             let name = self.name();
             tracing::debug!("{name}: old index entries are no longer marked: it takes {time:.1?}");
         }

@@ -8,8 +8,8 @@ use crate::server::chunks::parse_tid;
 
 /// So many rows are looked for together: for fewer a statement is not sent, and leaves have room for as many.
 const FEWEST: usize = 8;
-/// A look that takes longer finds many entries which cannot be marked yet, for somebody may still see what they lead
-/// to: many rows have one key, and an old transaction goes on.
+/// A look that takes longer, and longer than all else in its batch, finds many entries which cannot be marked yet,
+/// for somebody may still see what they lead to: many rows have one key, and an old transaction goes on.
 const LONG: Duration = Duration::from_millis(200);
 /// After so many of them in a row there are no more looks.
 const MOST_LONG: u32 = 2;
@@ -30,6 +30,9 @@ struct State {
     moved: VecDeque<Vec<String>>,
     /// Whether the last look has failed.
     failed: bool,
+    /// How long the last look took, until it is judged. With several jobs it may be another's: their batches are
+    /// alike.
+    looked: Option<Duration>,
     /// How many of the last looks have taken long, one after the other.
     long: u32,
 }
@@ -89,15 +92,23 @@ impl OldEntries {
         state.moved.drain(..due).flatten().collect()
     }
 
-    /// Takes down how long a look has taken. Whether there are no more of them for that.
-    pub(super) fn took(&self, time: Duration) -> bool {
+    /// Takes down how long a look has taken.
+    pub(super) fn looked(&self, time: Duration) {
+        self.state().looked = Some(time);
+    }
+
+    /// Judges the look of a batch that has taken so long, itself included. If there are no more looks for it, how
+    /// long it has taken.
+    pub(super) fn judge(&self, batch: Duration) -> Option<Duration> {
         let mut state = self.state();
-        state.long = if time > LONG { state.long + 1 } else { 0 };
-        let ends = state.long >= MOST_LONG;
-        if ends {
-            *state = State { is_known: true, ..State::default() };
+        let time = state.looked.take()?;
+        let is_long = time > LONG && time > batch.saturating_sub(time);
+        state.long = if is_long { state.long + 1 } else { 0 };
+        if state.long < MOST_LONG {
+            return None;
         }
-        ends
+        *state = State { is_known: true, ..State::default() };
+        Some(time)
     }
 
     /// There are no more looks.
@@ -165,9 +176,15 @@ mod tests {
     fn what_takes_long_again_and_again_is_left() {
         let old = known(false);
         let (long, short) = (Duration::from_secs(1), Duration::from_millis(5));
-        assert!(!old.took(long) && !old.took(short) && !old.took(long));
-        assert!(old.look().is_some());
-        assert!(old.took(long));
+        let ends = |look: Duration, rest: Duration| {
+            old.looked(look);
+            old.judge(look + rest).is_some()
+        };
+        assert!(!ends(long, short) && !ends(short, short) && !ends(long, short));
+        // where all takes long, the machine is busy
+        assert!(!ends(long, long * 2) && !ends(long, short));
+        assert!(old.judge(long).is_none() && old.look().is_some());
+        assert!(ends(long, short));
         old.note(std::iter::empty(), &vec!["(1,1)".to_owned(); 20]);
         assert!(old.look().is_none() && old.due(1).is_empty() && old.is_known());
         // that is no error, after which a batch is tried again

@@ -3,27 +3,30 @@
 
 use tokio_util::sync::CancellationToken;
 
+use super::batch::Done;
 use super::error::RunError;
 use super::table::Sweep;
 use super::watched::Known;
 use crate::retoast::check::definition::Definition;
-use crate::retoast::check::difference::Differences;
 use crate::retoast::memory::settings;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::result::{Outcome, TableReport};
 use crate::retoast::sql;
 use crate::server::LiveError;
+use crate::server::connect::Client;
 
 /// How often a sweep sets right what somebody else has changed.
 const MOST_SET_RIGHT: u32 = 5;
+/// How often a batch is tried while others write the table's definition and change nothing.
+const MOST_WRITTEN: u32 = 20;
 
 impl Sweep<'_> {
-    fn pluggable(&self) -> bool {
-        self.ready.pluggable
+    async fn definition(&self) -> Result<Option<Definition>, LiveError> {
+        self.definition_by(self.writer.client()).await
     }
 
-    async fn definition(&self) -> Result<Option<Definition>, LiveError> {
-        Definition::read(self.writer.client(), self.ready.relation.oid, self.pluggable()).await
+    async fn definition_by(&self, client: &Client) -> Result<Option<Definition>, LiveError> {
+        Definition::read(client, self.ready.relation.oid, self.ready.pluggable).await
     }
 
     /// Looks at the table again: it may have been changed since it was looked at first, for another table
@@ -37,7 +40,10 @@ impl Sweep<'_> {
         if let Some(then) = then {
             return match then.differences(Some(&found)) {
                 Some(changed) => Err(RunError::Altered(changed.to_string())),
-                None => Ok(()),
+                None => {
+                    self.watched.known().now = Some(found);
+                    Ok(())
+                }
             };
         }
         if let Some(changed) = found.changed_since(&self.ready.relation.desc) {
@@ -72,14 +78,14 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// What a batch's transaction begins with, once it has the table's lock: it says whether the table is
-    /// still what the sweep needs it to be.
+    /// What a batch's transaction begins with, once it has the table's lock: it says whether nobody has written
+    /// the table's definition since it was read.
     pub(crate) fn check(&self) -> String {
         let oid = self.ready.relation.oid;
         let known = self.watched.known();
         known.now.as_ref().map_or_else(
             || "SELECT pg_catalog.set_config('toastctl.batch', 'changed', true)".to_owned(),
-            |now| now.check(oid, self.pluggable()),
+            |now| now.check(oid),
         )
     }
 
@@ -90,8 +96,31 @@ impl Sweep<'_> {
         Ok(known.now.as_ref().is_some_and(|then| then.differences(now.as_ref()).is_none()))
     }
 
+    /// Tries a batch, and again where somebody has written the table's definition and all that the sweep needs of
+    /// it is as it was: a privilege was granted, say, or statistics were set.
+    pub(in crate::retoast) async fn unless_changed(
+        &self,
+        job: usize,
+        batch: impl AsyncFn() -> Result<Done, RunError>,
+    ) -> Result<Done, RunError> {
+        for _ in 1..MOST_WRITTEN {
+            let tried = batch().await;
+            if !matches!(tried, Err(RunError::Changing)) {
+                return tried;
+            }
+            self.rollback(job).await?;
+            let now = self.definition_by(self.connection(job).client()).await?;
+            let mut known = self.watched.known();
+            if known.now.as_ref().is_none_or(|then| then.differences(now.as_ref()).is_some()) {
+                return tried;
+            }
+            known.now = now;
+        }
+        batch().await
+    }
+
     /// Sets right what somebody else has changed, if that was asked for and can be done; else says what it
-    /// is. `times`: how often that was done before.
+    /// is. What was changed back needs nothing. `times`: how often that was done before.
     pub(crate) async fn set_right(&self, times: u32) -> Result<(), RunError> {
         // the transaction in which that was found may still be open
         let _ = self.rollback(0).await;
@@ -100,19 +129,21 @@ impl Sweep<'_> {
         let (Some(then), Some(now)) = (then, now) else {
             return Err(RunError::Altered("the table was dropped by somebody else".to_owned()));
         };
-        let found = then.differences(Some(&now));
-        let text = found.as_ref().map_or_else(
-            || "settings were changed, and changed back, by somebody else".to_owned(),
-            ToString::to_string,
-        );
-        let can = found.as_ref().is_none_or(Differences::are_settings);
-        if !self.options.enforce || !can || times >= MOST_SET_RIGHT {
-            return Err(RunError::Altered(text));
+        let Some(found) = then.differences(Some(&now)) else {
+            if times >= MOST_SET_RIGHT {
+                let text = "settings were changed, and changed back, by somebody else";
+                return Err(RunError::Altered(text.to_owned()));
+            }
+            self.watched.known().now = Some(now);
+            return Ok(());
+        };
+        if !self.options.enforce || !found.are_settings() || times >= MOST_SET_RIGHT {
+            return Err(RunError::Altered(found.to_string()));
         }
         let table = self.ready.relation.quoted();
         let Some(alter) = then.settings().restore(&table, now.settings()) else { return Ok(()) };
         let name = self.ready.relation.display_name();
-        self.watch.note(&format!("{name}: {text}: set right: {alter}"));
+        self.watch.note(&format!("{name}: {found}: set right: {alter}"));
         self.alter(&alter).await?;
         let again = self.definition().await?;
         match then.differences(again.as_ref()) {

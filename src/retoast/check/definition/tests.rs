@@ -17,7 +17,8 @@ fn column(name: &str, storage: Storage, method: Option<Method>) -> Column {
 }
 
 fn definition(columns: Vec<Column>) -> Definition {
-    Definition { settings: Settings { columns, target: None }, hash: 7 }
+    let versions = Versions { class: 740, attributes: vec![731, 738], columns: columns.len() };
+    Definition { settings: Settings { columns, target: None }, versions }
 }
 
 fn said(then: &Definition, now: &Definition) -> String {
@@ -80,4 +81,20 @@ fn a_statement_sets_back_what_another_set() {
     insta::assert_snapshot!(was.restore(TABLE, &now).unwrap(), @r##"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a""b" SET STORAGE external, ALTER COLUMN "a""b" SET COMPRESSION default, RESET (toast_tuple_target)"##);
     insta::assert_snapshot!(now.restore(TABLE, was).unwrap(), @r##"ALTER TABLE ONLY "s"."t" ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, SET (toast_tuple_target = 4080)"##);
     assert_eq!(was.restore(TABLE, was), None);
+}
+
+#[test]
+fn whether_it_was_written_is_asked_for_by_versions() {
+    let mut was = definition(vec![
+        column("a", Storage::Extended, Some(Method::Lz4)),
+        column("b", Storage::Extended, None),
+    ]);
+    insta::assert_snapshot!(was.check(Oid(16_400)), @"SELECT pg_catalog.set_config('toastctl.batch', CASE WHEN (SELECT c.xmin FROM pg_catalog.pg_class AS c WHERE c.oid = 16400) = '740'::pg_catalog.xid AND (SELECT pg_catalog.count(*) = 2 AND pg_catalog.bool_and(a.xmin = ANY ('{731,738}'::pg_catalog.xid[])) FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = 16400 AND a.attnum > 0) AND pg_catalog.current_setting('default_toast_compression') = 'pglz' THEN 'begun' ELSE 'changed' END, true)");
+    // no value of a plain column is compressed, and none of a dropped one is stored
+    was.settings.columns[1].method = None;
+    let plain = was.check(Oid(16_400));
+    assert!(!plain.contains("default_toast_compression"), "{plain}");
+    was.settings.columns[1] = column("b", Storage::Extended, None);
+    was.settings.columns[1].dropped = true;
+    assert_eq!(was.check(Oid(16_400)), plain);
 }
