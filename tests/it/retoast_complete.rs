@@ -119,6 +119,18 @@ fn privileges_and_statistics_may_be_set_while_a_table_is_swept() {
     done(&ended(child));
 }
 
+/// Where a table has no trigger none is silenced: one that comes later is.
+#[test]
+fn a_trigger_created_while_a_table_is_swept_is_silent() {
+    let database = with_pageinspect("trigger");
+    let sql =
+        "CREATE FUNCTION fired() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'fired'; END$$;
+               CREATE TRIGGER fired BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION fired()";
+    let table = done(&changed_meanwhile(&database, sql, &["--jobs", "2"]));
+    assert_eq!((&table["rows_left"], not_lz4(&database).as_str()), (&0.into(), "0"));
+    assert_eq!((&table["rows_refused"], &table["scans"]), (&0.into(), &2.into()), "{table}");
+}
+
 #[test]
 fn with_enforce_a_changed_setting_is_set_right_and_complete_is_true() {
     let database = with_pageinspect("enforced");

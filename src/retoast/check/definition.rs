@@ -46,6 +46,8 @@ pub(crate) struct Definition {
     settings: Settings,
     /// Of which rows in the catalogs.
     versions: Versions,
+    /// Whether the table has triggers, of whatever kind, or rules.
+    sets_off: bool,
 }
 
 /// Which versions of a table's rows in the catalogs were read: whoever changes one writes another, which bears
@@ -174,7 +176,8 @@ impl Definition {
         pluggable: bool,
     ) -> Result<Option<Definition>, LiveError> {
         let sql = format!(
-            "SELECT f.*, c.xmin::pg_catalog.text AS class, (SELECT o.o FROM pg_catalog.unnest(c.reloptions) AS o (o) \
+            "SELECT f.*, c.xmin::pg_catalog.text AS class, \
+             c.relhastriggers OR c.relhasrules AS sets_off, (SELECT o.o FROM pg_catalog.unnest(c.reloptions) AS o (o) \
              WHERE pg_catalog.starts_with(o.o, 'toast_tuple_target=')) AS target \
              FROM (SELECT a.attrelid, a.xmin::pg_catalog.text AS version, {} FROM pg_catalog.pg_attribute AS a \
              WHERE a.attrelid = $1 AND a.attnum > 0) AS f \
@@ -192,8 +195,9 @@ impl Definition {
         attributes.sort_unstable();
         attributes.dedup();
         let versions = Versions { class, attributes, columns: rows.len() };
+        let sets_off = first.try_get("sets_off")?;
         let columns = rows.iter().map(column).collect::<Result<_, _>>()?;
-        Ok(Some(Definition { settings: Settings { columns, target }, versions }))
+        Ok(Some(Definition { settings: Settings { columns, target }, versions, sets_off }))
     }
 
     /// A statement that, in a batch's transaction, says by the setting `toastctl.batch` whether nobody has
@@ -209,6 +213,13 @@ impl Definition {
              ELSE 'changed' END, true)",
             self.versions.condition(table, default)
         )
+    }
+
+    /// Whether an `UPDATE` may set off anything: the first trigger or rule of a table is written with a new version
+    /// of its row in `pg_class` (`CreateTriggerFiringOn` in trigger.c, `SetRelationRuleStatus` in
+    /// rewriteSupport.c).
+    pub(crate) fn sets_off(&self) -> bool {
+        self.sets_off
     }
 
     /// Whether the columns are those that were looked at.

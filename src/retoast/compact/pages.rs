@@ -111,7 +111,7 @@ impl HeapFile<'_, '_> {
         let (from, to) = (format!("({first},0)"), format!("({end},0)"));
         let shift = compact::shift(&table, &self.touch);
         let shift = sweep.prepared_in_batch(&shift, &[Type::TEXT, Type::TEXT]).await?;
-        sweep.begin_batch(client).await?;
+        sweep.begin_batch(sweep.connection(0)).await?;
         let before = match verify {
             true => {
                 let rows = client

@@ -127,7 +127,7 @@ impl ToastFile<'_, '_> {
     ) -> Result<Done, RunError> {
         let (sweep, client) = (self.sweep, self.sweep.connection(0).client());
         let statement = self.statement(by_copy).await?;
-        sweep.begin_batch(client).await?;
+        sweep.begin_batch(sweep.connection(0)).await?;
         self.prune(client, rows).await?;
         let mut lists = self.lists(rows);
         let mut before = None;
@@ -230,7 +230,7 @@ impl Sweep<'_> {
             return Ok(connection.prepared(sql, types).await?);
         }
         let began = Instant::now();
-        let begun = self.begin_batch(connection.client()).await;
+        let begun = self.begin_batch(connection).await;
         let parsed = match begun {
             Ok(()) => connection.prepared(sql, types).await.map_err(RunError::from),
             Err(error) => Err(error),

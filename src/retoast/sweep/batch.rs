@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use futures_util::future::{join, join4};
-use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::RunError;
@@ -23,6 +22,14 @@ pub(in crate::retoast) enum Done {
     Stored { rows: u64, verified: u64, xid: u32 },
     Busy,
     Refused(Reason),
+}
+
+/// How a batch begins.
+struct Beginning {
+    /// Begins the transaction and takes the lock.
+    sql: String,
+    /// Says whether the table is what it was.
+    check: Statement,
 }
 
 /// The statements of a batch.
@@ -98,6 +105,7 @@ impl Sweep<'_> {
         let connection = self.connection(job);
         let client = connection.client();
         let statements = self.statements(connection).await?;
+        let beginning = self.beginning(connection).await?;
         let blocks = rows.iter().map(|row| row.ctid.block.0);
         let first = format!("({},0)", blocks.clone().min().unwrap_or(0));
         let end = format!("({},0)", blocks.max().unwrap_or(0).saturating_add(1));
@@ -111,7 +119,8 @@ impl Sweep<'_> {
             (Judge::Policy(rule), Some(lock)) => {
                 let plan = client.batch_execute(by_policy::PLAN_BY_ADDRESS);
                 let (locked, pruned, planned, seen) =
-                    join4(self.begin_batch(client), prune, plan, client.query(lock, &all)).await;
+                    join4(self.begin_as(client, &beginning), prune, plan, client.query(lock, &all))
+                        .await;
                 locked?;
                 pruned?;
                 planned?;
@@ -127,7 +136,7 @@ impl Sweep<'_> {
                 let update = client.query(&statements.update, &all);
                 let commit = client.batch_execute("COMMIT");
                 let (locked, pruned, stored, committed) =
-                    join4(self.begin_batch(client), prune, update, commit).await;
+                    join4(self.begin_as(client, &beginning), prune, update, commit).await;
                 locked?;
                 pruned?;
                 let stored = Stored::read(&stored?)?;
@@ -135,7 +144,7 @@ impl Sweep<'_> {
                 return Ok(self.moved(rows, &stored, 0));
             }
             _ => {
-                let (locked, pruned) = join(self.begin_batch(client), prune).await;
+                let (locked, pruned) = join(self.begin_as(client, &beginning), prune).await;
                 locked?;
                 pruned?;
                 let (ctids, before) = self.lock_and_hash(client, &addresses).await?;
@@ -204,17 +213,36 @@ impl Sweep<'_> {
 
     /// Begins a batch's transaction, takes the table's lock, and looks whether anybody has written the
     /// table's definition: if so, the batch finds no row.
-    pub(in crate::retoast) async fn begin_batch(&self, client: &Client) -> Result<(), RunError> {
-        let lock = sql::lock(&self.ready.relation.quoted());
-        let began = Instant::now();
-        let begin = format!("{}; {lock}; {}", sql::begin(&self.settings()), self.check());
-        let locked = client.simple_query(&begin).await;
-        self.keeper.lock_waited(began.elapsed());
-        let begun = locked?.iter().rev().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0).map(|state| state == "begun"),
-            _ => None,
-        });
-        if begun == Some(true) { Ok(()) } else { Err(RunError::Changing) }
+    pub(in crate::retoast) async fn begin_batch(
+        &self,
+        connection: &Connection,
+    ) -> Result<(), RunError> {
+        let beginning = self.beginning(connection).await?;
+        self.begin_as(connection.client(), &beginning).await
+    }
+
+    /// How it is begun. Before anything is sent together with it, since the server may have to be asked.
+    async fn beginning(&self, connection: &Connection) -> Result<Beginning, RunError> {
+        let (sql, check) = self.how_to_begin();
+        // it looks into the catalogs alone, whose locks nobody holds
+        let check = connection.prepared(&check, &[]).await?;
+        Ok(Beginning { sql, check })
+    }
+
+    async fn begin_as(&self, client: &Client, beginning: &Beginning) -> Result<(), RunError> {
+        let locked = async {
+            let began = Instant::now();
+            let locked = client.batch_execute(&beginning.sql).await;
+            self.keeper.lock_waited(began.elapsed());
+            locked
+        };
+        let (locked, state) = join(locked, client.query(&beginning.check, &[])).await;
+        locked?;
+        let state: Option<String> = match state?.first() {
+            Some(row) => row.try_get(0)?,
+            None => None,
+        };
+        if state.as_deref() == Some("begun") { Ok(()) } else { Err(RunError::Changing) }
     }
 
     /// The statements of all batches, prepared once on each connection: where the table's lock is held,
@@ -253,7 +281,7 @@ impl Sweep<'_> {
             return parse().await;
         }
         let parsed = async {
-            self.begin_batch(connection.client()).await?;
+            self.begin_batch(connection).await?;
             parse().await
         };
         let parsed = parsed.await;

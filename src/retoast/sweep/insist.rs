@@ -26,11 +26,12 @@ impl Sweep<'_> {
         verify: bool,
         condition: &Condition,
     ) -> Result<Done, RunError> {
-        let client = self.connection(job).client();
+        let connection = self.connection(job);
+        let client = connection.client();
         let table = self.ready.relation.quoted();
         let lock =
             sql::lock_held(&table, &self.ready.targets, self.hashes_whole_rows(), &condition.sql);
-        self.begin_batch(client).await?;
+        self.begin_batch(connection).await?;
         let limit = self.options.lock_timeout.saturating_mul(WAITS).max(Duration::from_millis(1));
         let set =
             format!("SET LOCAL statement_timeout = {}", limit.as_millis().min(i32::MAX as u128));

@@ -34,9 +34,10 @@ impl Sweep<'_> {
         if self.old_entries.is_known() {
             return Ok(());
         }
-        let client = self.connection(0).client();
+        let connection = self.connection(0);
+        let client = connection.client();
         let learned = async {
-            self.begin_batch(client).await?;
+            self.begin_batch(connection).await?;
             self.usable_indexes(client).await
         };
         let learned = learned.await;

@@ -78,15 +78,20 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// What a batch's transaction begins with, once it has the table's lock: it says whether nobody has written
-    /// the table's definition since it was read.
-    pub(crate) fn check(&self) -> String {
-        let oid = self.ready.relation.oid;
+    /// How a batch's transaction begins, with the table's lock, and the query that says then whether nobody has
+    /// written the table's definition since it was read. Triggers are silenced where there are any: the server
+    /// forgets the plans of prepared statements each time.
+    pub(super) fn how_to_begin(&self) -> (String, String) {
         let known = self.watched.known();
-        known.now.as_ref().map_or_else(
+        let mut settings = self.settings();
+        settings.replica_role &= known.now.as_ref().is_none_or(Definition::sets_off);
+        let lock = sql::lock(&self.ready.relation.quoted());
+        let oid = self.ready.relation.oid;
+        let check = known.now.as_ref().map_or_else(
             || "SELECT pg_catalog.set_config('toastctl.batch', 'changed', true)".to_owned(),
             |now| now.check(oid),
-        )
+        );
+        (format!("{}; {lock}", sql::begin(&settings)), check)
     }
 
     /// Whether the table is still what the sweep needs it to be.

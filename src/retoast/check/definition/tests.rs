@@ -18,7 +18,7 @@ fn column(name: &str, storage: Storage, method: Option<Method>) -> Column {
 
 fn definition(columns: Vec<Column>) -> Definition {
     let versions = Versions { class: 740, attributes: vec![731, 738], columns: columns.len() };
-    Definition { settings: Settings { columns, target: None }, versions }
+    Definition { settings: Settings { columns, target: None }, versions, sets_off: false }
 }
 
 fn said(then: &Definition, now: &Definition) -> String {
