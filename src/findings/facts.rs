@@ -61,13 +61,22 @@ pub(crate) struct ColumnFacts {
     pub(crate) keys: Option<UsedKeys>,
 }
 
-/// Parts of the bytes of such values of a column; `None` where none was looked at.
+/// Parts of the bytes of such values of a column, unless said otherwise; `None` where none was looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Contents {
     /// Of formats that are compressed by themselves.
     pub(crate) compressed: Option<Estimate>,
     /// Of those up to [`LONGEST`](super::content::LONGEST) that the column's method would compress.
     pub(crate) compressible: Option<Estimate>,
+    /// Parts of the values with a last chunk that is nearly empty, compressed ones too.
+    pub(crate) short_ends: ShortEnds,
+}
+
+/// The part that would surely take fewer chunks, the last of them not nearly empty, by method.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct ShortEnds {
+    pub(crate) pglz: Option<Estimate>,
+    pub(crate) lz4: Option<Estimate>,
 }
 
 /// An index that is much larger than a fresh one.

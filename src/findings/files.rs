@@ -26,95 +26,36 @@ pub(crate) struct FileFacts {
     pub(crate) tuples: Estimate,
     /// Bytes that the file would be shorter by if what it holds, dead tuples too, stood together.
     pub(crate) spare: Estimate,
+    /// The same without dead tuples, as VACUUM would leave it.
+    pub(crate) spare_vacuumed: Estimate,
 }
 
-/// A look at a file.
-pub(crate) struct FileLook {
-    page: PageSize,
-    fillfactor: u32,
-    /// Bytes taken of each block that was read.
+/// What blocks hold.
+#[derive(Default)]
+struct Held {
+    /// Bytes taken of each block that was read, and of the one that is being read.
     blocks: Vec<u32>,
+    now: u32,
     packing: Sample,
-    dead: Tally,
-    dead_bytes: Tally,
-    tuples: Tally,
     bytes: Tally,
 }
 
-impl FileLook {
-    /// At a file whose pages are filled to so many percent.
-    pub(crate) fn new(page: PageSize, fillfactor: u32) -> FileLook {
-        FileLook {
-            page,
-            fillfactor,
-            blocks: Vec::new(),
-            packing: Sample::default(),
-            dead: Tally::default(),
-            dead_bytes: Tally::default(),
-            tuples: Tally::default(),
-            bytes: Tally::default(),
-        }
+impl Held {
+    fn add(&mut self, taken: u32) {
+        self.now = self.now.saturating_add(taken);
+        self.packing.add(u32::try_from(self.blocks.len()).unwrap_or(u32::MAX), [taken]);
+        self.bytes.add(u64::from(taken));
     }
 
-    /// Takes a block; every tuple that is surely live goes to `live`.
-    pub(crate) fn block<'p>(
-        &mut self,
-        number: BlockNumber,
-        bytes: &'p [u8],
-        judge: &impl Judge,
-        mut live: impl FnMut(&HeapTuple<'p>, u16),
-    ) {
-        let at = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
-        let mut of_block = 0u32;
-        if let Ok(PageState::Used(page)) = Page::parse(bytes) {
-            let all_visible = judge.sees_all_of(&page);
-            for (ctid, item) in walk::items(number, &page) {
-                let Item::Tuple(tuple, length) = item else { continue };
-                let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
-                let taken = taken(usize::from(length));
-                self.tuples.add(1);
-                self.bytes.add(u64::from(taken));
-                self.packing.add(at, [taken]);
-                of_block = of_block.saturating_add(taken);
-                match seen {
-                    Visibility::Live => live(&tuple, length),
-                    Visibility::Dead => {
-                        self.dead.add(1);
-                        self.dead_bytes.add(u64::from(taken));
-                    }
-                    Visibility::Unknown { .. } => {}
-                }
-            }
-        }
-        self.blocks.push(of_block);
-        for tally in [&mut self.dead, &mut self.dead_bytes, &mut self.tuples, &mut self.bytes] {
-            tally.end_block();
-        }
-    }
-
-    /// Blocks that were read.
-    pub(crate) fn read(&self) -> u64 {
-        self.blocks.len() as u64
-    }
-
-    /// Of a file of so many blocks.
-    pub(crate) fn facts(&self, total: u64) -> FileFacts {
-        let drawn = Drawn { read: self.read(), total };
-        let page = self.page.bytes() as u64;
-        FileFacts {
-            bytes: total.saturating_mul(page),
-            drawn,
-            dead: self.dead.total(drawn),
-            dead_bytes: self.dead_bytes.total(drawn),
-            tuples: self.tuples.total(drawn),
-            spare: self.spare(drawn).scaled(page as f64),
-        }
+    fn end_block(&mut self) {
+        self.blocks.push(std::mem::take(&mut self.now));
+        self.bytes.end_block();
     }
 
     /// Blocks to spare: those of the sample, as if it were a relation, for all.
-    fn spare(&self, drawn: Drawn) -> Estimate {
+    fn spare(&self, page: PageSize, fillfactor: u32, drawn: Drawn) -> Estimate {
         let count = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
-        let mut room = Room::new(self.page, count, self.fillfactor);
+        let mut room = Room::new(page, count, fillfactor);
         for (number, &taken) in (0..count).zip(&self.blocks) {
             room.set(number, taken);
         }
@@ -130,5 +71,96 @@ impl FileLook {
             high: total - needed * part(bytes.low),
         }
         .at_least_zero()
+    }
+}
+
+/// A look at a file.
+pub(crate) struct FileLook {
+    page: PageSize,
+    fillfactor: u32,
+    all: Held,
+    /// What is not dead.
+    kept: Held,
+    dead: Tally,
+    dead_bytes: Tally,
+    tuples: Tally,
+}
+
+impl FileLook {
+    /// At a file whose pages are filled to so many percent.
+    pub(crate) fn new(page: PageSize, fillfactor: u32) -> FileLook {
+        FileLook {
+            page,
+            fillfactor,
+            all: Held::default(),
+            kept: Held::default(),
+            dead: Tally::default(),
+            dead_bytes: Tally::default(),
+            tuples: Tally::default(),
+        }
+    }
+
+    /// Takes a block; every tuple that is surely live goes to `live`.
+    pub(crate) fn block<'p>(
+        &mut self,
+        number: BlockNumber,
+        bytes: &'p [u8],
+        judge: &impl Judge,
+        mut live: impl FnMut(&HeapTuple<'p>, u16),
+    ) {
+        if let Ok(PageState::Used(page)) = Page::parse(bytes) {
+            let all_visible = judge.sees_all_of(&page);
+            for (ctid, item) in walk::items(number, &page) {
+                let Item::Tuple(tuple, length) = item else { continue };
+                let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
+                self.tuple(length, seen);
+                if matches!(seen, Visibility::Live) {
+                    live(&tuple, length);
+                }
+            }
+        }
+        self.end_block();
+    }
+
+    /// Counts a tuple of the block that is being read.
+    pub(crate) fn tuple(&mut self, length: u16, seen: Visibility) {
+        let taken = taken(usize::from(length));
+        self.tuples.add(1);
+        self.all.add(taken);
+        if matches!(seen, Visibility::Dead) {
+            self.dead.add(1);
+            self.dead_bytes.add(u64::from(taken));
+        } else {
+            self.kept.add(taken);
+        }
+    }
+
+    /// The block is read.
+    pub(crate) fn end_block(&mut self) {
+        self.all.end_block();
+        self.kept.end_block();
+        for tally in [&mut self.dead, &mut self.dead_bytes, &mut self.tuples] {
+            tally.end_block();
+        }
+    }
+
+    /// Blocks that were read.
+    pub(crate) fn read(&self) -> u64 {
+        self.all.blocks.len() as u64
+    }
+
+    /// Of a file of so many blocks.
+    pub(crate) fn facts(&self, total: u64) -> FileFacts {
+        let drawn = Drawn { read: self.read(), total };
+        let page = self.page.bytes() as u64;
+        FileFacts {
+            bytes: total.saturating_mul(page),
+            drawn,
+            dead: self.dead.total(drawn),
+            dead_bytes: self.dead_bytes.total(drawn),
+            tuples: self.tuples.total(drawn),
+            spare: self.all.spare(self.page, self.fillfactor, drawn).scaled(page as f64),
+            spare_vacuumed: self.kept.spare(self.page, self.fillfactor, drawn).scaled(page as f64),
+        }
     }
 }

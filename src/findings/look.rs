@@ -1,8 +1,10 @@
 //! What the rows of a sample of blocks show (pure).
 
 use super::content::{LONGEST, Spread};
+use super::ends;
 use super::files::{FileFacts, FileLook};
 use super::tally::Tally;
+use super::targets::{Side, TargetFacts, Targets, near};
 use crate::codec::Method;
 use crate::disk::BlockNumber;
 use crate::disk::custom::CustomFlavor;
@@ -17,15 +19,9 @@ use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::Table;
 use crate::retoast::judge::stock::{Verdict, by_model};
 
-/// The part of the threshold that rows near to it are within.
-const NEAR: usize = 20;
 /// A value that compression leaves more than this part of is compressed for next to nothing: as the policy
 /// `ratio` has it by default.
 const IDLE: f64 = 0.95;
-/// A last chunk filled to less than one part in so many is nearly empty.
-const SHORT: u32 = 10;
-/// Bytes of headers of a value that is compressed in the row.
-const COMPRESSED_HEADER: u64 = 8;
 
 /// What is counted of a column. Bytes are as stored, unless said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +91,8 @@ pub(crate) struct RowFacts {
     pub(crate) dropped: Estimate,
     /// One for each attribute, dropped ones included.
     pub(crate) columns: Vec<Counted>,
+    /// What longer targets would make of the table.
+    pub(crate) targets: Vec<TargetFacts>,
 }
 
 /// A look at the rows of a table.
@@ -109,8 +107,11 @@ pub(crate) struct RowLook<'a> {
     rows: Tally,
     dropped: Tally,
     values: Vec<StoredValue>,
+    targets: Targets,
     /// Some of the values that are out of line as they came, by column.
     uncompressed: Vec<Spread<ToastPointer>>,
+    /// Some of those whose last chunk is nearly empty.
+    short_ends: Vec<Spread<ToastPointer>>,
 }
 
 /// A look at a table's own file and at the rows in it.
@@ -139,6 +140,8 @@ impl<'a> HeapLook<'a> {
                 rows: Tally::default(),
                 dropped: Tally::default(),
                 values: Vec::new(),
+                targets: Targets::new(model),
+                short_ends: vec![Spread::default(); desc.attributes.len()],
                 uncompressed: vec![Spread::default(); desc.attributes.len()],
             },
         }
@@ -151,9 +154,14 @@ impl<'a> HeapLook<'a> {
         rows.end_block();
     }
 
-    /// Some of a column's values that are out of line as they came, though the column compresses.
+    /// Some of a column's values that are out of line as they came.
     pub(crate) fn uncompressed(&self, index: usize) -> &[ToastPointer] {
         self.rows.uncompressed.get(index).map(Spread::kept).unwrap_or_default()
+    }
+
+    /// Some of a column's values with a last chunk that is nearly empty.
+    pub(crate) fn short_ends(&self, index: usize) -> &[ToastPointer] {
+        self.rows.short_ends.get(index).map(Spread::kept).unwrap_or_default()
     }
 
     /// Of a table of so many blocks.
@@ -164,6 +172,7 @@ impl<'a> HeapLook<'a> {
             rows: self.rows.rows.total(drawn),
             dropped: self.rows.dropped.total(drawn),
             columns: self.rows.columns.iter().map(of).collect(),
+            targets: self.rows.targets.facts(drawn),
         };
         (rows, self.file.facts(total))
     }
@@ -173,6 +182,7 @@ impl RowLook<'_> {
     fn end_block(&mut self) {
         self.rows.end_block();
         self.dropped.end_block();
+        self.targets.end_block();
         self.columns.iter_mut().flat_map(|counts| &mut counts.0).for_each(Tally::end_block);
     }
 
@@ -201,7 +211,16 @@ impl RowLook<'_> {
                 self.value(index, length);
             }
         }
-        self.near_threshold(length);
+        if let Some((side, index)) = near(self.model, &self.chosen, &self.values, length) {
+            let count = match side {
+                Side::Above => Count::JustAbove,
+                Side::Below => Count::JustBelow,
+            };
+            if let Some(counts) = self.columns.get_mut(index) {
+                counts.add(count, 1);
+            }
+        }
+        self.targets.row(&self.chosen, &self.values, length);
     }
 
     fn value(&mut self, index: usize, length: usize) {
@@ -228,23 +247,18 @@ impl RowLook<'_> {
         }
         if value.form.is_external() {
             counts.add(Count::OutOfLineValues, 1);
-            if ends_short(self.model, stored) {
+            if ends::is_short(self.model.page, stored) {
                 counts.add(Count::ShortEnds, 1);
+                offer(&mut self.short_ends, index, value);
             }
         }
-        let compresses = matches!(column.storage, Storage::Main | Storage::Extended);
-        if let (true, Form::External, Some(location)) = (compresses, value.form, value.location) {
-            counts.add(Count::UncompressedBytes, stored);
-            if stored <= LONGEST {
-                counts.add(Count::ShortUncompressedBytes, stored);
-            }
-            if let Some(spread) = self.uncompressed.get_mut(index) {
-                spread.offer(ToastPointer {
-                    raw_size_with_header: i32::try_from(raw + 4).unwrap_or(i32::MAX),
-                    ext_info: u32::try_from(stored).unwrap_or(u32::MAX),
-                    value_id: location.value_id,
-                    toast_relation: location.toast_relation,
-                });
+        if value.form == Form::External {
+            offer(&mut self.uncompressed, index, value);
+            if matches!(column.storage, Storage::Main | Storage::Extended) {
+                counts.add(Count::UncompressedBytes, stored);
+                if stored <= LONGEST {
+                    counts.add(Count::ShortUncompressedBytes, stored);
+                }
             }
         }
         let threshold = self.model.page.toast_tuple_threshold();
@@ -273,61 +287,25 @@ impl RowLook<'_> {
             Standing::AsSet => {}
         }
     }
+}
 
-    /// Whether a few bytes decide where the row's longest value is.
-    fn near_threshold(&mut self, length: usize) {
-        let table = self.model;
-        let limit = table.page.toast_tuple_threshold().max(table.target.bytes());
-        let near = table.page.toast_tuple_threshold() / NEAR;
-        let moved = || {
-            let external =
-                |&index: &usize| self.values.get(index).filter(|value| value.form.is_external());
-            self.chosen.iter().filter(move |index| external(index).is_some())
-        };
-        let mut outside = moved();
-        let (count, index) = match (outside.next(), outside.next()) {
-            // the longest that could be moved out
-            (None, _) if length <= limit && length + near > limit => {
-                let movable = self.chosen.iter().filter(|&&index| self.leaves_when_longer(index));
-                let size = |index: &&usize| self.values.get(**index).and_then(|v| v.stored_size);
-                let Some(&index) = movable.max_by_key(size) else { return };
-                (Count::JustBelow, index)
-            }
-            (Some(&index), None) => {
-                let Some(value) = self.values.get(index) else { return };
-                let header = if value.method.is_some() { COMPRESSED_HEADER } else { 4 };
-                let inside = value.stored_size.unwrap_or(0) + header;
-                let whole = length + inside as usize - value.pointer_size as usize;
-                if whole <= limit || whole > limit + near {
-                    return;
-                }
-                (Count::JustAbove, index)
-            }
-            _ => return,
-        };
-        if let Some(counts) = self.columns.get_mut(index) {
-            counts.add(count, 1);
-        }
-    }
-
-    /// Whether the value would be moved out if the row were too long: what can still be compressed need not.
-    fn leaves_when_longer(&self, index: usize) -> bool {
-        let (Some(value), Some(column)) = (self.values.get(index), self.model.columns.get(index))
-        else {
-            return false;
-        };
-        match column.storage {
-            Storage::External => value.form == Form::Plain,
-            Storage::Extended => value.form == Form::Compressed,
-            Storage::Plain | Storage::Main => false,
-        }
+/// Takes a value of a column out of line among those that may be kept.
+fn offer(kept: &mut [Spread<ToastPointer>], index: usize, value: &StoredValue) {
+    if let (Some(spread), Some(pointer)) = (kept.get_mut(index), pointer(value)) {
+        spread.offer(pointer);
     }
 }
 
-/// Whether the last chunk of so many bytes is nearly empty, and not the only one.
-fn ends_short(table: &Table, stored: u64) -> bool {
-    let chunk = u64::from(table.page.toast_max_chunk_size());
-    stored > chunk && (1..chunk / u64::from(SHORT)).contains(&(stored % chunk))
+/// A value's pointer, from what is known of it.
+fn pointer(value: &StoredValue) -> Option<ToastPointer> {
+    let location = value.location?;
+    let method = value.method.map_or(0, |method| u32::from(method.id()) << 30);
+    Some(ToastPointer {
+        raw_size_with_header: i32::try_from(value.raw_size? + 4).ok()?,
+        ext_info: u32::try_from(value.stored_size?).ok()? | method,
+        value_id: location.value_id,
+        toast_relation: location.toast_relation,
+    })
 }
 
 /// How a value stands to the column's settings.

@@ -1,15 +1,20 @@
 //! Values of a sample that a look at a table has met, read for what is in them.
 
+use std::borrow::Cow;
+
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::advise::fetch;
-use crate::codec::Method;
 use crate::codec::datum::Compressor;
+use crate::codec::{Method, datum};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::findings::content::{LONGEST, is_compressed, part, would_compress};
-use crate::findings::facts::Contents;
+use crate::findings::ends;
+use crate::findings::facts::{Contents, ShortEnds};
+use crate::model::estimate::Estimate;
 use crate::server::LiveError;
+use crate::server::catalog::ToastRelation;
 use crate::server::connect::Client;
 use crate::server::sql::quote_qualified;
 
@@ -17,46 +22,113 @@ use crate::server::sql::quote_qualified;
 const MOST: u64 = 4 << 20;
 /// Bytes of a value that are asked for its format.
 const FIRST: i32 = 16;
+/// Bytes before the stream of a compressed value in the TOAST relation (`va_tcinfo`).
+const TCINFO: usize = 4;
 
-/// What is in these values of one column, which are out of line as they came, in the TOAST relation of this
-/// name. In a transaction with a plan by keys.
-///
-/// # Errors
-/// The server's.
-pub(super) async fn contents(
-    client: &Client,
-    toast: &str,
-    method: Method,
-    pointers: &[ToastPointer],
-    page: PageSize,
-) -> Result<Contents, LiveError> {
-    let known = first_bytes(client, toast, pointers).await?;
-    let formats = pointers.iter().filter_map(|pointer| {
-        let (_, format) = known.iter().find(|(id, _)| *id == pointer.value_id.0)?;
-        Some((u64::from(pointer.stored_size()), *format))
-    });
-    let formats: Vec<(u64, bool)> = formats.collect();
+/// Some values of one column that are out of line.
+pub(super) struct ColumnValues<'a> {
+    pub(super) toast: &'a ToastRelation,
+    /// The method that would compress them, if that is asked.
+    pub(super) method: Option<Method>,
+    pub(super) page: PageSize,
+    /// Values that are stored as they came.
+    pub(super) uncompressed: &'a [ToastPointer],
+    /// Values whose last chunk is nearly empty, if these are asked for.
+    pub(super) short_ends: &'a [ToastPointer],
+}
+
+impl ColumnValues<'_> {
+    /// What is in them. In a transaction with a plan by keys.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn contents(&self, client: &Client) -> Result<Contents, LiveError> {
+        let mut contents = Contents::default();
+        let uncompressed = self.mine(self.uncompressed);
+        if let Some(method) = self.method.filter(|_| !uncompressed.is_empty()) {
+            contents.compressed = self.formats(client, &uncompressed).await?;
+            contents.compressible = self.compressible(client, method, &uncompressed).await?;
+        }
+        let short_ends = self.mine(self.short_ends);
+        if !short_ends.is_empty() {
+            contents.short_ends = self.mended(client, &short_ends).await?;
+        }
+        Ok(contents)
+    }
+
+    /// Those that are in this TOAST relation: others are damaged.
+    fn mine(&self, pointers: &[ToastPointer]) -> Vec<ToastPointer> {
+        let mine = pointers.iter().filter(|pointer| pointer.toast_relation == self.toast.oid);
+        mine.copied().collect()
+    }
+
+    /// The part of formats that are compressed by themselves.
+    async fn formats(
+        &self,
+        client: &Client,
+        pointers: &[ToastPointer],
+    ) -> Result<Option<Estimate>, LiveError> {
+        let known = first_bytes(client, &self.toast.name, pointers).await?;
+        Ok(part(pointers.iter().filter_map(|pointer| {
+            let (_, format) = known.iter().find(|(id, _)| *id == pointer.value_id.0)?;
+            Some((u64::from(pointer.stored_size()), *format))
+        })))
+    }
+
+    /// The part that the method would compress.
+    async fn compressible(
+        &self,
+        client: &Client,
+        method: Method,
+        pointers: &[ToastPointer],
+    ) -> Result<Option<Estimate>, LiveError> {
+        let few = few(pointers);
+        let values = fetch::values(client, &self.toast.name, &few).await?;
+        let mut compressor = Compressor::new();
+        Ok(part(few.iter().filter_map(|pointer| {
+            let raw = values.get(&pointer.value_id.0)?;
+            Some((raw.len() as u64, would_compress(&mut compressor, method, raw, self.page)))
+        })))
+    }
+
+    /// The part of values with a last chunk that is nearly empty for which compression mends that.
+    async fn mended(
+        &self,
+        client: &Client,
+        pointers: &[ToastPointer],
+    ) -> Result<ShortEnds, LiveError> {
+        let few = few(pointers);
+        let values = fetch::values(client, &self.toast.name, &few).await?;
+        let mut compressor = Compressor::new();
+        let mut by = |method| {
+            part(few.iter().filter_map(|pointer| {
+                let raw = raw(pointer, values.get(&pointer.value_id.0)?)?;
+                let stored = u64::from(pointer.stored_size());
+                Some((1, ends::is_mended_by(&mut compressor, method, &raw, stored, self.page)))
+            }))
+        };
+        Ok(ShortEnds { pglz: by(Method::Pglz), lz4: by(Method::Lz4) })
+    }
+}
+
+/// A value without compression; `None` where it is damaged.
+fn raw<'v>(pointer: &ToastPointer, stored: &'v [u8]) -> Option<Cow<'v, [u8]>> {
+    let Some(method) = pointer.method() else { return Some(Cow::Borrowed(stored)) };
+    let stream = stored.get(TCINFO..)?;
+    datum::decompress(method, pointer.raw_size() as usize, stream).ok().map(Cow::Owned)
+}
+
+/// Those of some values that are read as a whole: long ones are not.
+fn few(pointers: &[ToastPointer]) -> Vec<ToastPointer> {
     let mut bytes = 0;
-    let few: Vec<ToastPointer> = pointers
-        .iter()
-        .filter(|pointer| u64::from(pointer.stored_size()) <= LONGEST)
+    let short = pointers.iter().filter(|pointer| u64::from(pointer.raw_size()) <= LONGEST);
+    short
         .take_while(|pointer| {
             bytes += u64::from(pointer.stored_size());
             bytes <= MOST
         })
         .copied()
-        .collect();
-    let values = fetch::values(client, toast, &few).await?;
-    let mut compressor = Compressor::new();
-    let compressible = few.iter().filter_map(|pointer| {
-        let raw = values.get(&pointer.value_id.0)?;
-        Some((raw.len() as u64, would_compress(&mut compressor, method, raw, page)))
-    });
-    let compressible: Vec<(u64, bool)> = compressible.collect();
-    Ok(Contents {
-        compressed: part(formats.into_iter()),
-        compressible: part(compressible.into_iter()),
-    })
+        .collect()
 }
 
 /// By value, whether it is of a format that is compressed.

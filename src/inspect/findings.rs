@@ -4,22 +4,23 @@ use std::sync::Arc;
 
 use tokio_postgres::error::SqlState;
 
-use super::finding_values;
+use super::finding_values::ColumnValues;
 use super::inspector::{Inspector, no_client};
 use super::intervals::WholeEstimate;
 use super::result::{ColumnReport, RelationReport, Source};
 use crate::codec::Method;
 use crate::disk::BlockNumber;
-use crate::disk::desc::Storage;
+use crate::disk::desc::{Attribute, Storage};
 use crate::findings::commands::TableName;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::files::{FileFacts, FileLook};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{HeapLook, RowFacts};
-use crate::findings::rules::{self, keys as hot_keys, usage::is_worth};
+use crate::findings::rules::{
+    self, keys as hot_keys, lengths::asks_for_values, usage::is_worth,
+};
 use crate::heap::sample::{Sample, Sampling};
 use crate::model::estimate::Estimate;
-use crate::model::policy::MethodChoice;
 use crate::retoast::reindex::result::{IndexEnd, IndexReport};
 use crate::retoast::reindex::run::looks;
 use crate::retoast::sweep::scan_source::ScanSource;
@@ -97,33 +98,30 @@ impl Inspector {
         let (rows, heap) = look.facts(total);
         let mut contents = vec![Contents::default(); relation.desc.attributes.len()];
         let mut toast = None;
-        if let Some(relation) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
+        if let Some(chunks) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
             // TOAST relations have no fillfactor
             let mut file = FileLook::new(page, 100);
-            let quoted = quote_qualified("pg_toast", &relation.name);
+            let quoted = quote_qualified("pg_toast", &chunks.name);
             let total = self
                 .look_at(&quoted, moment, None, |block, bytes, pages| {
                     file.block(block, bytes, pages, |_, _| {});
                 })
                 .await?;
             toast = Some(file.facts(total));
-            for (index, contents) in contents.iter_mut().enumerate() {
-                let mut pointers = look.uncompressed(index).to_vec();
-                pointers.retain(|pointer| pointer.toast_relation == relation.oid);
-                let method = model.columns.get(index).and_then(|column| match column.method {
-                    MethodChoice::One(method) => Some(method),
-                    MethodChoice::Either => None,
-                });
-                let Some(method) = method.filter(|_| !pointers.is_empty()) else { continue };
-                let read = finding_values::contents(
-                    leader.client(),
-                    &relation.name,
-                    method,
-                    &pointers,
+            let attributes = relation.desc.attributes.iter().enumerate();
+            for ((index, attribute), contents) in attributes.zip(&mut contents) {
+                let ends_asked = rows.columns.get(index).is_some_and(asks_for_values);
+                let values = ColumnValues {
+                    toast: chunks,
+                    method: asked_method(attribute, compression.default),
                     page,
-                );
+                    uncompressed: look.uncompressed(index),
+                    short_ends: if ends_asked { look.short_ends(index) } else { &[] },
+                };
                 // what was seen before damaged chunks is told all the same
-                let Some(read) = noted(read.await, failed)? else { break };
+                let Some(read) = noted(values.contents(leader.client()).await, failed)? else {
+                    break;
+                };
                 *contents = read;
             }
         }
@@ -261,6 +259,15 @@ impl Inspector {
             looked_at,
         };
         Ok(Some(rules::findings(&facts)))
+    }
+}
+
+/// The method that uncompressed values of a column are asked for: with storage external one that somebody has set.
+fn asked_method(attribute: &Attribute, default: Method) -> Option<Method> {
+    match attribute.storage {
+        Storage::Extended | Storage::Main => Some(attribute.compression.unwrap_or(default)),
+        Storage::External => attribute.compression,
+        Storage::Plain => None,
     }
 }
 

@@ -25,6 +25,7 @@ mod explain;
 mod extract;
 mod findings;
 mod findings_keys;
+mod findings_lengths;
 mod harness;
 mod holder;
 #[allow(dead_code, reason = "the tests of the codecs alone ask for more")]

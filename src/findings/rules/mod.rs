@@ -1,6 +1,7 @@
 //! What follows from facts (pure): a file for each family.
 
 pub(crate) mod keys;
+pub(crate) mod lengths;
 mod settings;
 mod space;
 pub(crate) mod usage;
@@ -13,6 +14,7 @@ use super::finding::{Findings, rank};
 pub(crate) fn findings(facts: &Facts) -> Findings {
     let mut findings = Vec::new();
     values::add(facts, &mut findings);
+    lengths::add(facts, &mut findings);
     space::add(facts, &mut findings);
     usage::add(facts, &mut findings);
     keys::add(facts, &mut findings);
@@ -25,6 +27,7 @@ pub(crate) fn findings(facts: &Facts) -> Findings {
 pub(crate) fn of_file(facts: &Facts) -> Findings {
     let mut findings = Vec::new();
     values::add_of_forms(facts, &mut findings);
+    lengths::add_of_forms(facts, &mut findings);
     space::add(facts, &mut findings);
     rank(&mut findings);
     Findings { findings, looked_at: facts.looked_at }

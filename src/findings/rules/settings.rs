@@ -13,6 +13,8 @@ const LEAST_ROWS: f64 = 1000.0;
 const VALUE_IDS: f64 = 4_294_967_296.0;
 /// The part of them from which on they are told.
 const TAKEN: f64 = 0.25;
+/// The part of the bytes out of line that a method would have to compress.
+const TOLD: f64 = 0.05;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     let table = facts.table.shown();
@@ -35,10 +37,14 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
             continue;
         };
         let (method, storage) = (method.name(), column.storage.name());
+        let smaller = match column.storage {
+            Storage::External => ", and would make values smaller",
+            _ => "",
+        };
         out.push(Finding {
             column: Some(column.name.clone()),
             ..unused(
-                format!("compression {method} is not used by storage {storage}"),
+                format!("compression {method} is not used by storage {storage}{smaller}"),
                 facts.table.alter_column(&column.name, "SET COMPRESSION default"),
             )
         });
@@ -48,17 +54,19 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     }
 }
 
-/// Whether the column's compression method is never asked for. Where values that are compressed stand in a
-/// column with storage external, `retoast --policy` may go by it.
+/// Whether the column's compression method is never asked for, and somebody may believe that it is: with storage
+/// external, where it would make values smaller. Where it would not, nothing is lost, and it counts again when the
+/// storage is another; where compressed values stand in such a column, `retoast --policy` may go by it.
 fn compresses_nothing(facts: &Facts, column: &ColumnFacts) -> bool {
     let compressed = facts
         .look
         .as_ref()
         .and_then(|look| look.columns.get(column.index))
         .map(|counted| counted.of(Count::CompressedRaw).high > 0.0);
+    let would_compress = column.contents.compressible.is_some_and(|part| part.low >= TOLD);
     match column.storage {
         Storage::Plain => true,
-        Storage::External => compressed == Some(false),
+        Storage::External => compressed == Some(false) && would_compress,
         Storage::Main | Storage::Extended => false,
     }
 }

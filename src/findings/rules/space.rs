@@ -54,13 +54,22 @@ fn dead(facts: &Facts, file: &FileFacts, name: &str) -> Option<Finding> {
     })
 }
 
+/// What is free now, or else what VACUUM would free with it, unless that is told of as dead.
 fn spare(facts: &Facts, file: &FileFacts, name: &str) -> Option<Finding> {
-    let enough = file.spare.low >= WORTH as f64 && file.spare.low >= file.bytes as f64 * SPARE;
     let of = if name == "heap" { "the table's file" } else { "the TOAST relation's file" };
-    enough.then(|| Finding {
+    let enough =
+        |spare: Estimate| spare.low >= WORTH as f64 && spare.low >= file.bytes as f64 * SPARE;
+    let (spare, what) = if enough(file.spare) {
+        (file.spare, format!("free in {of}"))
+    } else if enough(file.spare_vacuumed) && dead(facts, file, name).is_none() {
+        (file.spare_vacuumed, format!("free in {of} once VACUUM has removed what is dead"))
+    } else {
+        return None;
+    };
+    Some(Finding {
         object: Some(name.to_owned()),
-        what: format!("free in {of}"),
+        what,
         command: facts.table.compact(name),
-        ..Finding::new(Code::FreeSpace, &facts.table.shown(), file.spare, Unit::Bytes)
+        ..Finding::new(Code::FreeSpace, &facts.table.shown(), spare, Unit::Bytes)
     })
 }

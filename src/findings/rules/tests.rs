@@ -50,6 +50,7 @@ fn between(low: f64, high: f64) -> Estimate {
     Estimate { estimate: (low + high) / 2.0, low, high }
 }
 
+/// No server is asked: 2^30 values take over 50 GB of pages even if each is of one byte.
 #[test]
 fn value_ids_are_told_from_a_fourth_on() {
     let of = |low: f64| Facts { out_of_line: between(low, low * 1.5), ..facts() };
@@ -68,6 +69,7 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
         dead_bytes: Estimate::default(),
         tuples: Estimate::exact(1e6),
         spare,
+        spare_vacuumed: spare,
     };
     let of = |low: u32, high: u32| Facts {
         heap: Some(file(between(f64::from(low << 20), f64::from(high << 20)))),
@@ -75,6 +77,20 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
     };
     assert_eq!(codes(&of(25, 80)), [""; 0]);
     assert_eq!(codes(&of(35, 80)), ["free-space"]);
+    // part of it is dead still, and too little of that to be told alone
+    let vacuumed = |low: u32| Facts {
+        heap: Some(FileFacts {
+            dead: Estimate::exact(2e5),
+            dead_bytes: Estimate::exact(2e7),
+            spare_vacuumed: between(f64::from(low << 20), f64::from(80 << 20)),
+            ..file(between(2e7, 8e7))
+        }),
+        ..facts()
+    };
+    assert_eq!(codes(&vacuumed(25)), [""; 0]);
+    let told = found(&vacuumed(35));
+    assert_eq!((told[0].code.name(), told[0].low), ("free-space", 35 << 20));
+    assert_eq!(told[0].what, "free in the table's file once VACUUM has removed what is dead");
     let dead = |low: f64| Facts {
         toast: Some(FileFacts {
             dead: between(low, 5e5),

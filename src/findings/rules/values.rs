@@ -5,19 +5,14 @@ use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
-use crate::model::btree::ToastIndex;
 use crate::model::estimate::Estimate;
 
 /// A part of a column's bytes that is worth a word.
 const TOLD: f64 = 0.05;
 /// From this part of what is compressed on all of it is in vain.
-const NEARLY_ALL: f64 = 0.9;
+pub(super) const NEARLY_ALL: f64 = 0.9;
 /// The fewest rows or values that are told of.
-const LEAST: f64 = 1000.0;
-/// The part of rows near the threshold from which on they are told.
-const NEAR: f64 = 0.2;
-/// The part of values out of line with a last chunk that is nearly empty.
-const SHORT_ENDS: f64 = 0.3;
+pub(super) const LEAST: f64 = 1000.0;
 /// The part of values that has to be compressed by itself.
 const HALF: f64 = 0.5;
 /// The part of the heap that storage main has to take.
@@ -41,7 +36,6 @@ pub(super) fn add_of_forms(facts: &Facts, out: &mut Vec<Finding>) {
         let counted = facts.look.as_ref().and_then(|look| look.columns.get(column.index));
         let Some(counted) = counted else { continue };
         out.extend(idle(facts, column, counted));
-        out.extend(short_ends(facts, column, counted));
     }
 }
 
@@ -52,11 +46,6 @@ fn by_rows(facts: &Facts, column: &ColumnFacts, counted: &Counted, out: &mut Vec
     out.extend(precompressed(facts, column, counted));
     out.extend(idle(facts, column, counted));
     out.extend(fitting(facts, column, counted));
-    // of a row just over the threshold the last chunk is always short
-    match near(facts, column, counted) {
-        Some(near) => out.push(near),
-        None => out.extend(short_ends(facts, column, counted)),
-    }
     out.extend(wide(facts, column, counted));
     out.extend(plain(facts, column, counted));
 }
@@ -66,7 +55,7 @@ fn is_worth(bytes: Estimate) -> bool {
     bytes.low >= WORTH as f64
 }
 
-fn finding(
+pub(super) fn finding(
     facts: &Facts,
     column: &ColumnFacts,
     code: Code,
@@ -114,7 +103,8 @@ fn part_of(bytes: Estimate, part: Estimate) -> Estimate {
 
 /// Values that the column would compress, had they come since it was set so.
 fn compressible(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
-    let part = column.contents.compressible?;
+    let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
+    let part = column.contents.compressible.filter(|_| compresses)?;
     let bytes = part_of(counted.of(Count::ShortUncompressedBytes), part);
     older(facts, column, Estimate::exact(1.0), bytes).filter(|_| part.low >= TOLD)
 }
@@ -155,50 +145,6 @@ fn fitting(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Fin
     Some(finding(facts, column, Code::FitsTheRow, bytes, Unit::Bytes, what, command))
 }
 
-/// Buffers that a read of a value takes more if it is out of line: the index of the TOAST relation from the root to
-/// a leaf, and a page of chunks. `below`: values that would come to those that are there.
-fn buffers_more(facts: &Facts, below: Estimate) -> u32 {
-    let values = facts.out_of_line.estimate + below.estimate;
-    ToastIndex::of(facts.page, values as u64).levels + 1
-}
-
-/// A target of half a page keeps such rows whole, as long as no value of them is compressed; else it would have
-/// values stored without compression that fit it so, at a price in bytes that only `advise-threshold` can tell.
-fn keeping(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> String {
-    let half = facts.page.max_bytes_per_tuple(2);
-    let target = facts.target.map_or(0, |target| target as usize);
-    if target >= half || counted.of(Count::CompressedRaw).high > 0.0 {
-        return facts.table.advise(Some(&column.name));
-    }
-    facts.table.retoast_with_target(&column.name, column.storage, half)
-}
-
-fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
-    let (above, below) = (counted.of(Count::JustAbove), counted.of(Count::JustBelow));
-    let rows = Estimate {
-        estimate: above.estimate + below.estimate,
-        low: above.low + below.low,
-        high: above.high + below.high,
-    };
-    if rows.low < LEAST || rows.low < facts.rows.high * NEAR {
-        return None;
-    }
-    let more = buffers_more(facts, below);
-    let what = match (above.estimate > 0.0, below.estimate > 0.0) {
-        (true, true) => format!(
-            "a few bytes move the value out of the row, where a read takes {more} buffers more, or back into it"
-        ),
-        (true, false) => format!(
-            "a few bytes less would keep the value in the row, and each read of it would take {more} buffers less"
-        ),
-        (false, _) => format!(
-            "one key more moves the value out of the row, and each read of it then takes {more} buffers more"
-        ),
-    };
-    let command = keeping(facts, column, counted);
-    Some(finding(facts, column, Code::NearThreshold, rows, Unit::Rows, &what, command))
-}
-
 fn wide(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let bytes = counted.of(Count::MainBytes);
     let heap = facts.heap.map_or(0, |heap| heap.bytes);
@@ -208,18 +154,6 @@ fn wide(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Findin
     let what = "kept in long rows by storage main";
     let command = facts.table.retoast_and_compact(&column.name, Storage::Extended, "heap");
     Some(finding(facts, column, Code::WideHeap, bytes, Unit::Bytes, what, command))
-}
-
-/// Whether values get shorter by a chunk with another method or policy hangs on what is in them: there is no command
-/// that surely acts, and `advise-threshold` tries all.
-fn short_ends(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
-    let (ends, all) = (counted.of(Count::ShortEnds), counted.of(Count::OutOfLineValues));
-    if ends.low < LEAST || ends.low < all.high * SHORT_ENDS {
-        return None;
-    }
-    let what = "the last chunk is nearly empty";
-    let command = facts.table.advise(Some(&column.name));
-    Some(finding(facts, column, Code::ShortLastChunk, ends, Unit::Values, what, command))
 }
 
 fn plain(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {

@@ -234,7 +234,7 @@ fn incoming(targets: &[usize], follow: &[usize], values: &[StoredValue]) -> Vec<
 }
 
 /// The size of the compressed datum where the value is stored as one.
-fn already(value: &StoredValue) -> Compressed {
+pub(crate) fn already(value: &StoredValue) -> Compressed {
     match value.form {
         Form::Compressed => small(value.stored_size),
         Form::ExternalCompressed => small(value.stored_size.map(|size| size + 4)),

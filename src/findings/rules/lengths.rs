@@ -1,0 +1,174 @@
+//! Lengths that cost: rows near the threshold, and values that begin a chunk and hardly fill it. Told only where
+//! there is a command that surely acts.
+
+use super::values::{LEAST, NEARLY_ALL, finding};
+use crate::codec::Method;
+use crate::disk::desc::Storage;
+use crate::findings::code::Code;
+use crate::findings::facts::{ColumnFacts, Facts};
+use crate::findings::finding::{Finding, Unit};
+use crate::findings::look::{Count, Counted};
+use crate::findings::targets::TargetFacts;
+use crate::model::btree::ToastIndex;
+use crate::model::estimate::Estimate;
+
+/// The part of rows near the threshold from which on they are told.
+const NEAR: f64 = 0.2;
+/// The part of values out of line with a last chunk that is nearly empty.
+const SHORT_ENDS: f64 = 0.3;
+/// Bytes that may be given for chunks that are saved, as a part of the column's.
+const PRICE: f64 = 0.05;
+/// A price in bytes under this part of the column's is not told: half a percent.
+const TOLD: f64 = 0.005;
+
+pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
+    for (column, counted) in of_columns(facts) {
+        let rows = near_rows(counted);
+        out.extend(if rows.low >= LEAST && rows.low >= facts.rows.high * NEAR {
+            // the last chunk of a row just over the threshold is always short
+            near(facts, column, counted, rows)
+        } else {
+            short_ends(facts, column, counted)
+        });
+    }
+}
+
+/// What follows from values' forms, whatever the settings are.
+pub(super) fn add_of_forms(facts: &Facts, out: &mut Vec<Finding>) {
+    for (column, counted) in of_columns(facts) {
+        out.extend(short_ends_of_file(facts, column, counted));
+    }
+}
+
+/// The columns whose values were counted.
+fn of_columns(facts: &Facts) -> impl Iterator<Item = (&ColumnFacts, &Counted)> {
+    facts.columns.iter().filter_map(|column| {
+        let counted = facts.look.as_ref().and_then(|look| look.columns.get(column.index));
+        counted.map(|counted| (column, counted))
+    })
+}
+
+fn near_rows(counted: &Counted) -> Estimate {
+    let (above, below) = (counted.of(Count::JustAbove), counted.of(Count::JustBelow));
+    Estimate {
+        estimate: above.estimate + below.estimate,
+        low: above.low + below.low,
+        high: above.high + below.high,
+    }
+}
+
+/// Buffers that a read of a value takes more if it is out of line: the index of the TOAST relation from the root to
+/// a leaf, and a page of chunks. `below`: values that would come to those that are there.
+fn buffers_more(facts: &Facts, below: Estimate) -> u32 {
+    let values = facts.out_of_line.estimate + below.estimate;
+    ToastIndex::of(facts.page, values as u64).levels + 1
+}
+
+/// The longer targets that few rows are near to. Those that keep several rows on a page come first, then the one for
+/// which values take the fewest bytes more: it has some of them stored without compression that fit it so.
+fn targets(facts: &Facts) -> impl Iterator<Item = &TargetFacts> {
+    let is_far = |target: &&TargetFacts| {
+        target.near.high < LEAST || target.near.high < facts.rows.low * NEAR
+    };
+    let targets = facts.look.as_ref().map(|look| look.targets.as_slice()).unwrap_or_default();
+    let mut far: Vec<&TargetFacts> = targets.iter().filter(is_far).collect();
+    far.sort_by(|a, b| {
+        let by_price = a.more.estimate.total_cmp(&b.more.estimate);
+        a.fills_pages.cmp(&b.fills_pages).then(by_price)
+    });
+    far.into_iter()
+}
+
+/// What values take more with a target, as a part of the column's bytes.
+fn price(counted: &Counted, target: &TargetFacts) -> f64 {
+    target.more.estimate / counted.of(Count::Stored).estimate.max(1.0)
+}
+
+fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Estimate) -> Option<Finding> {
+    let target = targets(facts).next()?;
+    let (above, below) = (counted.of(Count::JustAbove), counted.of(Count::JustBelow));
+    let more = buffers_more(facts, below);
+    let what = match (above.estimate > 0.0, below.estimate > 0.0) {
+        (true, true) => format!(
+            "a few bytes move the value out of the row, where a read takes {more} buffers more, or back into it"
+        ),
+        (true, false) => format!(
+            "a few bytes less would keep the value in the row, and each read of it would take {more} buffers less"
+        ),
+        (false, _) => format!(
+            "one key more moves the value out of the row, and each read of it then takes {more} buffers more"
+        ),
+    };
+    let price = price(counted, target);
+    let what = if price < TOLD {
+        what
+    } else {
+        let percent = (price * 100.0).ceil();
+        format!(
+            "{what}; a target of {} takes {percent} % more bytes, since fewer values are compressed",
+            target.bytes
+        )
+    };
+    let command = facts.table.retoast_with_target(&column.name, column.storage, target.bytes);
+    Some(finding(facts, column, Code::NearThreshold, rows, Unit::Rows, &what, command))
+}
+
+/// Values with a last chunk that is nearly empty, if these are many.
+fn many_short_ends(counted: &Counted) -> Option<Estimate> {
+    let (ends, all) = (counted.of(Count::ShortEnds), counted.of(Count::OutOfLineValues));
+    (ends.low >= LEAST && ends.low >= all.high * SHORT_ENDS).then_some(ends)
+}
+
+/// Of a file neither settings nor values are known: `advise-threshold` tries what would do.
+fn short_ends_of_file(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
+    let ends = many_short_ends(counted)?;
+    let what = "the last chunk is nearly empty";
+    let command = facts.table.advise(Some(&column.name));
+    Some(finding(facts, column, Code::ShortLastChunk, ends, Unit::Values, what, command))
+}
+
+fn short_ends(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
+    let ends = many_short_ends(counted)?;
+    let (how, command) =
+        kept_in_rows(facts, column, counted, ends).or_else(|| compressed(facts, column))?;
+    let what = format!("the last chunk is nearly empty; {how}");
+    Some(finding(facts, column, Code::ShortLastChunk, ends, Unit::Values, &what, command))
+}
+
+/// A target with which the rows keep nearly all of these values.
+fn kept_in_rows(
+    facts: &Facts,
+    column: &ColumnFacts,
+    counted: &Counted,
+    ends: Estimate,
+) -> Option<(String, String)> {
+    let keeps = |target: &&TargetFacts| {
+        let left = target.short_ends.get(column.index);
+        !target.fills_pages
+            && left.is_some_and(|left| left.high <= ends.low * (1.0 - NEARLY_ALL))
+            && price(counted, target) <= PRICE
+    };
+    let target = targets(facts).find(keeps)?;
+    let how = format!("with a target of {} the rows would keep these values", target.bytes);
+    Some((how, facts.table.retoast_with_target(&column.name, column.storage, target.bytes)))
+}
+
+/// A method with which nearly all of these values take fewer chunks, or none.
+fn compressed(facts: &Facts, column: &ColumnFacts) -> Option<(String, String)> {
+    let parts = column.contents.short_ends;
+    let methods = [(Method::Lz4, parts.lz4.filter(|_| facts.lz4)), (Method::Pglz, parts.pglz)];
+    let (method, _) =
+        methods.into_iter().find(|(_, part)| part.is_some_and(|part| part.low >= NEARLY_ALL))?;
+    let name = method.name();
+    let toaster = match column.storage {
+        Storage::Main => format!("main={name}"),
+        _ => name.to_owned(),
+    };
+    let how = format!("compressed with {name} these values would take fewer chunks");
+    Some((how, facts.table.retoast_to(&column.name, &toaster)))
+}
+
+/// Whether what compression makes of the column's values with nearly empty last chunks has to be known.
+pub(crate) fn asks_for_values(counted: &Counted) -> bool {
+    many_short_ends(counted).is_some()
+}

@@ -1,0 +1,182 @@
+//! Rows near the threshold, and what longer values of `toast_tuple_target` would make of all rows (pure).
+
+use super::ends;
+use super::tally::Tally;
+use crate::disk::desc::Storage;
+use crate::disk::pointer::TOAST_POINTER_SIZE;
+use crate::model::estimate::{Drawn, Estimate};
+use crate::model::policy::VARLENA_HEADER_SIZE;
+use crate::model::settings::TupleTarget;
+use crate::model::stored::{Form, StoredValue};
+use crate::model::toast::{Incoming, Operation, Placed, Table};
+use crate::retoast::judge::stock::{already, forced, kept, small};
+
+/// The part of the threshold that rows near to it are within.
+const NEAR: usize = 20;
+/// Targets, by the rows that a page then has at least. One row to a page may leave much of it empty.
+const ROWS_TO_A_PAGE: [usize; 3] = [2, 3, 1];
+
+/// A side of the threshold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Hardly too long for the value to stay in the row.
+    Above,
+    /// Hardly short enough for it.
+    Below,
+}
+
+/// Whether a few bytes decide where the longest value of a row is: the side, and the index of its column among
+/// the `chosen` ones. `length` is the tuple's.
+pub(super) fn near(
+    table: &Table,
+    chosen: &[usize],
+    values: &[StoredValue],
+    length: usize,
+) -> Option<(Side, usize)> {
+    let limit = limit(table);
+    let near = table.page.toast_tuple_threshold() / NEAR;
+    let value = |index: usize| values.get(index);
+    let mut outside =
+        chosen.iter().filter(|&&index| value(index).is_some_and(|value| value.form.is_external()));
+    match (outside.next(), outside.next()) {
+        // the longest that could be moved out
+        (None, _) if length <= limit && length + near > limit => {
+            let movable = chosen.iter().filter(|&&index| {
+                value(index).is_some_and(|value| leaves_when_longer(table, index, value))
+            });
+            let longest = movable.max_by_key(|&&index| value(index).and_then(|v| v.stored_size));
+            longest.map(|&index| (Side::Below, index))
+        }
+        (Some(&index), None) => {
+            let value = value(index)?;
+            let inside = value.stored_size.unwrap_or(0) + u64::from(VARLENA_HEADER_SIZE);
+            let whole = (length + inside as usize).saturating_sub(value.pointer_size as usize);
+            (whole > limit && whole <= limit + near).then_some((Side::Above, index))
+        }
+        _ => None,
+    }
+}
+
+/// The length up to which rows keep their values (`heap_toast_insert_or_update`, heaptoast.c).
+fn limit(table: &Table) -> usize {
+    table.page.toast_tuple_threshold().max(table.target.bytes())
+}
+
+/// Whether the value would be moved out if the row were too long: what can still be compressed need not.
+fn leaves_when_longer(table: &Table, index: usize, value: &StoredValue) -> bool {
+    match table.columns.get(index).map(|column| column.storage) {
+        Some(Storage::External) => value.form == Form::Plain,
+        Some(Storage::Extended) => value.form == Form::Compressed,
+        Some(Storage::Plain | Storage::Main) | None => false,
+    }
+}
+
+/// What a longer target would make of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TargetFacts {
+    /// The target, in bytes.
+    pub(crate) bytes: usize,
+    /// Whether a page has but one of the longest rows.
+    pub(crate) fills_pages: bool,
+    /// Rows near it.
+    pub(crate) near: Estimate,
+    /// Bytes that values of rows would take more where these do.
+    pub(crate) more: Estimate,
+    /// Values out of line with a last chunk that is nearly empty, by column.
+    pub(crate) short_ends: Vec<Estimate>,
+}
+
+struct Other {
+    table: Table,
+    near: Tally,
+    more: Tally,
+    short_ends: Vec<Tally>,
+}
+
+/// The longer targets, while rows are looked at.
+pub(super) struct Targets(Vec<Other>);
+
+impl Targets {
+    pub(super) fn new(model: &Table) -> Targets {
+        let others = ROWS_TO_A_PAGE.iter().filter_map(|&rows| {
+            let bytes = model.page.max_bytes_per_tuple(rows);
+            let target = TupleTarget::new(u32::try_from(bytes).ok()?, model.page).ok()?;
+            (target > model.target).then(|| Other {
+                table: Table { target, ..model.clone() },
+                near: Tally::default(),
+                more: Tally::default(),
+                short_ends: vec![Tally::default(); model.columns.len()],
+            })
+        });
+        Targets(others.collect())
+    }
+
+    /// Takes a row, whose `chosen` values would be stored anew.
+    pub(super) fn row(&mut self, chosen: &[usize], values: &[StoredValue], length: usize) {
+        let of_chosen = || chosen.iter().filter_map(|&index| Some((index, values.get(index)?)));
+        let toasted = of_chosen()
+            .any(|(_, value)| value.form == Form::Compressed || value.form.is_external());
+        for other in &mut self.0 {
+            // it stays as it is
+            if !toasted && length <= other.table.page.toast_tuple_threshold() {
+                return;
+            }
+            let arriving: Vec<Incoming> = values
+                .iter()
+                .enumerate()
+                .map(|(at, value)| if chosen.contains(&at) { forced(value) } else { kept(value) })
+                .collect();
+            let mut compress = |index: usize, _| already(values.get(index)?);
+            let then = other.table.toast(&arriving, Operation::Update, &mut compress);
+            let Ok(then) = then else { continue };
+            let stored: Vec<StoredValue> = then.values.iter().map(as_stored).collect();
+            let mut more = 0i64;
+            for (index, now) in of_chosen() {
+                let Some(then) = stored.get(index) else { continue };
+                let size = |value: &StoredValue| i64::from(small(value.stored_size).unwrap_or(0));
+                more += size(then) - size(now);
+                let short = then.form.is_external()
+                    && ends::is_short(other.table.page, then.stored_size.unwrap_or(0));
+                if let (true, Some(tally)) = (short, other.short_ends.get_mut(index)) {
+                    tally.add(1);
+                }
+            }
+            other.more.add(u64::try_from(more).unwrap_or(0));
+            if near(&other.table, chosen, &stored, then.tuple_length as usize).is_some() {
+                other.near.add(1);
+            }
+        }
+    }
+
+    pub(super) fn end_block(&mut self) {
+        for other in &mut self.0 {
+            other.near.end_block();
+            other.more.end_block();
+            other.short_ends.iter_mut().for_each(Tally::end_block);
+        }
+    }
+
+    pub(super) fn facts(&self, drawn: Drawn) -> Vec<TargetFacts> {
+        let one = |other: &Other| TargetFacts {
+            bytes: other.table.target.bytes(),
+            fills_pages: other.table.target.bytes() == other.table.page.max_bytes_per_tuple(1),
+            near: other.near.total(drawn),
+            more: other.more.total(drawn),
+            short_ends: other.short_ends.iter().map(|tally| tally.total(drawn)).collect(),
+        };
+        self.0.iter().map(one).collect()
+    }
+}
+
+/// A value as it would be read again.
+fn as_stored(placed: &Placed) -> StoredValue {
+    let pointer_size = if placed.form.is_external() { TOAST_POINTER_SIZE as u64 } else { 0 };
+    StoredValue {
+        form: placed.form,
+        method: placed.method,
+        raw_size: Some(u64::from(placed.raw_size)),
+        stored_size: Some(u64::from(placed.stored_size)),
+        pointer_size,
+        ..StoredValue::NULL
+    }
+}

@@ -1,0 +1,183 @@
+//! Findings about lengths: rows near the threshold and last chunks that are nearly empty, with what the printed
+//! commands do to the buffers that are read.
+
+use serde_json::Value;
+
+use crate::findings::{clean, codes, findings, mended, prepared};
+use crate::server::Database;
+
+#[test]
+fn rows_near_the_threshold() {
+    let database = prepared("near");
+    database.psql(
+        "CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE external;
+         CREATE TABLE far (LIKE t INCLUDING STORAGE);
+         INSERT INTO t SELECT i, noise(i, 1980) FROM generate_series(1, 2000) i;
+         INSERT INTO far SELECT i, noise(i, 1000) FROM generate_series(1, 2000) i
+             UNION ALL SELECT i, noise(i, 5000) FROM generate_series(1, 2000) i",
+    );
+    clean(&database, "far");
+    let found = findings(&database, "t");
+    assert_eq!(codes(&found), ["near-threshold"], "{found:#?}");
+    assert_eq!(found[0]["value"], 2000);
+    assert_eq!(
+        found[0]["what"],
+        "one key more moves the value out of the row, and each read of it then takes 3 buffers more"
+    );
+    let keeps = "toastctl retoast public.t --column v --toaster external --target 4080";
+    assert_eq!(found[0]["command"], keeps);
+    // a few bytes more, and they are out of line
+    let longer =
+        "TRUNCATE t; INSERT INTO t SELECT i, noise(i, 2040) FROM generate_series(1, 2000) i";
+    let in_row = buffers(&database, "t");
+    database.psql(longer);
+    assert_eq!(database.psql("SELECT pg_relation_size('t') < 200000"), "t");
+    // what was foretold, but for the heap that is shorter now
+    let more = buffers(&database, "t") - in_row;
+    assert!((2.5 * 2000.0..=3.1 * 2000.0).contains(&more), "{more}");
+    let found = findings(&database, "t");
+    assert_eq!(codes(&found), ["near-threshold"], "{found:#?}");
+    assert_eq!(
+        found[0]["what"],
+        "a few bytes less would keep the value in the row, and each read of it would take 3 buffers less"
+    );
+    // with another target they are back in the row, far from it
+    mended(&database, "t", "near-threshold");
+    // and before they grow they are kept there
+    database.psql(
+        "TRUNCATE t; ALTER TABLE t RESET (toast_tuple_target);
+         INSERT INTO t SELECT i, noise(i, 1980) FROM generate_series(1, 2000) i",
+    );
+    mended(&database, "t", "near-threshold");
+    database.psql("UPDATE t SET v = v || noise(id, 60)");
+    assert_eq!(
+        buffers(&database, "t"),
+        database.psql("SELECT pg_relation_size('t') / 8192").parse::<f64>().unwrap()
+    );
+}
+
+/// A shorter target would move all of them out, which is no help.
+#[test]
+fn rows_near_a_target_that_somebody_has_set() {
+    let database = prepared("near_set");
+    database.psql(
+        "CREATE TABLE t (id int, v text) WITH (toast_tuple_target = 4080); ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT i, noise(i, 4010) FROM generate_series(1, 1500) i;
+         CREATE TABLE longest (id int, v text) WITH (toast_tuple_target = 8160);
+         ALTER TABLE longest ALTER v SET STORAGE external;
+         INSERT INTO longest SELECT i, noise(i, 8100) FROM generate_series(1, 1500) i",
+    );
+    let before = buffers(&database, "t");
+    let finding = mended(&database, "t", "near-threshold");
+    assert_eq!(
+        finding["command"],
+        "toastctl retoast public.t --column v --toaster external --target 8160"
+    );
+    assert_eq!(buffers(&database, "t"), before);
+    // there is none that is longer
+    clean(&database, "longest");
+}
+
+/// Rows that are compressed are kept whole by a target that is no longer than they were before compression.
+#[test]
+fn compressed_rows_near_the_threshold() {
+    let database = prepared("near_compressed");
+    database.psql(
+        "CREATE TABLE c (id int, v text COMPRESSION lz4);
+         INSERT INTO c SELECT i, noise(i, 1930) || repeat('a', 2000) FROM generate_series(1, 2000) i;
+         CREATE TABLE as_it_was (LIKE c INCLUDING ALL); INSERT INTO as_it_was TABLE c",
+    );
+    let whole = |table: &str| database.psql(&format!("SELECT pg_relation_size('{table}') / 8192"));
+    let finding = mended(&database, "c", "near-threshold");
+    assert_eq!(
+        finding["command"],
+        "toastctl retoast public.c --column v --toaster extended --target 2712"
+    );
+    let foretold = "each read of it then takes 3 buffers more";
+    assert!(finding["what"].as_str().unwrap().ends_with(foretold), "{finding}");
+    assert_eq!(
+        database.psql("SELECT sum(pg_column_size(v)) FROM c"),
+        database.psql("SELECT sum(pg_column_size(v)) FROM as_it_was")
+    );
+    // what was foretold comes of a longer value where nothing was done, and does not where the command was run
+    for table in ["c", "as_it_was"] {
+        database.psql(&format!("UPDATE {table} SET v = noise(id, 2080) || repeat('a', 2000)"));
+        database.psql(&format!("VACUUM FULL {table}"));
+    }
+    assert_eq!(buffers(&database, "c"), whole("c").parse::<f64>().unwrap());
+    let more = buffers(&database, "as_it_was") - whole("as_it_was").parse::<f64>().unwrap();
+    assert!((2.9 * 2000.0..=3.1 * 2000.0).contains(&more), "{more}");
+}
+
+/// What a target costs is told, and comes true.
+#[test]
+fn a_target_that_leaves_values_uncompressed_has_its_price() {
+    let database = prepared("near_price");
+    database.psql(
+        "CREATE TABLE p (id int, v text COMPRESSION lz4);
+         INSERT INTO p SELECT i, noise(i, 1930) || repeat('a', 700) FROM generate_series(1, 2000) i",
+    );
+    let bytes = || database.psql("SELECT sum(pg_column_size(v)) FROM p").parse::<f64>().unwrap();
+    let before = bytes();
+    let finding = mended(&database, "p", "near-threshold");
+    let (_, price) = finding["what"].as_str().unwrap().split_once("; ").unwrap();
+    let expected = ((bytes() / before - 1.0) * 100.0).ceil();
+    assert_eq!(
+        price,
+        format!(
+            "a target of 4080 takes {expected} % more bytes, since fewer values are compressed"
+        )
+    );
+    assert!((33.0..38.0).contains(&expected), "{expected}");
+}
+
+#[test]
+fn last_chunks_that_are_nearly_empty() {
+    let database = prepared("chunks");
+    database.psql(
+        "CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE external;
+         CREATE TABLE full_ones (LIKE t INCLUDING STORAGE);
+         INSERT INTO t SELECT i, repeat(noise(i, 1000), 4) FROM generate_series(1, 1500) i;
+         INSERT INTO full_ones SELECT id, left(v, 3990) FROM t;
+         CREATE TABLE k (id int, v text);
+         INSERT INTO k SELECT i, noise(i, 2150) FROM generate_series(1, 1500) i;
+         CREATE TABLE hopeless (id int, v text);
+         INSERT INTO hopeless SELECT i, noise(i, 4100) FROM generate_series(1, 1500) i",
+    );
+    clean(&database, "full_ones");
+    // neither compression nor a target would help
+    clean(&database, "hopeless");
+    // compression would
+    let finding = mended(&database, "t", "short-last-chunk");
+    assert_eq!(finding["value"], 1500);
+    assert_eq!(finding["command"], "toastctl retoast public.t --column v --toaster lz4");
+    assert_eq!(
+        finding["what"],
+        "the last chunk is nearly empty; compressed with lz4 these values would take fewer chunks"
+    );
+    // a target would
+    let before = buffers(&database, "k");
+    let finding = mended(&database, "k", "short-last-chunk");
+    assert_eq!(
+        finding["command"],
+        "toastctl retoast public.k --column v --toaster extended --target 4080"
+    );
+    assert_eq!(
+        finding["what"],
+        "the last chunk is nearly empty; with a target of 4080 the rows would keep these values"
+    );
+    database.psql("VACUUM FULL k");
+    let less = before - buffers(&database, "k");
+    assert!(less > 2.0 * 1500.0, "{less}");
+}
+
+/// Buffers that a scan visits which reads all values.
+fn buffers(database: &Database<'_>, table: &str) -> f64 {
+    database.psql(&format!("VACUUM (FREEZE) {table}"));
+    let sql = format!(
+        "EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) SELECT sum(length(v)) FROM {table}"
+    );
+    let plan: Value = serde_json::from_str(&database.psql(&sql)).unwrap();
+    let of = |figure: &str| plan[0]["Plan"][figure].as_f64().unwrap();
+    of("Shared Hit Blocks") + of("Shared Read Blocks")
+}
