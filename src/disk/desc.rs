@@ -142,6 +142,8 @@ pub struct MissingValue {
     pub stored_size: Option<u32>,
     /// Its text form, in the database's encoding; `None` if that is not known.
     pub text: Option<Vec<u8>>,
+    /// As its type's function sends it, where text would not tell its bytes; `None` if that was not asked.
+    pub sent: Option<Vec<u8>>,
 }
 
 /// One column, dropped ones included.

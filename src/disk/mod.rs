@@ -13,6 +13,7 @@
 
 #![deny(missing_docs)]
 
+pub(crate) mod array;
 pub mod checksum;
 pub mod custom;
 pub mod desc;

@@ -27,7 +27,7 @@ pub fn missing_value(text: &str, type_name: &str, length: Length) -> MissingValu
             .map(|raw| (raw, raw + 4)),
     };
     let (raw_size, stored_size) = size.unzip();
-    MissingValue { raw_size, stored_size, text }
+    MissingValue { raw_size, stored_size, text, sent: None }
 }
 
 /// The element of a one-element array literal, unquoted.
@@ -38,7 +38,7 @@ fn only_element(text: &str) -> Option<String> {
 
 /// The elements of a one-dimensional array literal (`array_in`); `None` if it is none.
 /// NULL elements are `None`.
-fn array_elements(text: &str) -> Option<Vec<Option<String>>> {
+pub(crate) fn array_elements(text: &str) -> Option<Vec<Option<String>>> {
     let inner = text.trim().strip_prefix('{')?.strip_suffix('}')?;
     let mut elements = Vec::new();
     let (mut element, mut quoted, mut in_quotes) = (String::new(), false, false);
@@ -85,7 +85,7 @@ fn content_size(element: &str, type_name: &str) -> Option<usize> {
 }
 
 /// `int4` of `int4[]` and of `_int4`.
-fn element_type(type_name: &str) -> Option<&str> {
+pub(crate) fn element_type(type_name: &str) -> Option<&str> {
     type_name.strip_suffix("[]").or_else(|| type_name.strip_prefix('_'))
 }
 

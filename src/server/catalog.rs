@@ -12,7 +12,7 @@ use super::toasters::TOAST_RELATIONS;
 use crate::codec::Method;
 use crate::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
 use crate::disk::layout::PageSize;
-use crate::disk::{Oid, types};
+use crate::disk::{Oid, array, types};
 use crate::model::cost::Prices;
 use crate::model::settings::TupleTarget;
 use crate::model::toast::{Column, Table};
@@ -263,13 +263,18 @@ async fn columns(client: &Client, oid: Oid) -> Result<Columns, LiveError> {
                     a.attisdropped, \
                     CASE WHEN a.atthasmissing THEN a.attmissingval::pg_catalog.text END, \
                     pg_catalog.format_type(a.atttypid, -1), \
-                    b.type, a.attgenerated = 'v' \
+                    b.type, a.attgenerated = 'v', \
+                    CASE WHEN a.atthasmissing AND EXISTS ( \
+                        SELECT FROM pg_catalog.pg_type AS t \
+                        WHERE t.oid = a.atttypid \
+                        AND (t.oid = ANY ($2) OR t.typelem = ANY ($2) AND t.typlen = -1)) \
+                    THEN pg_catalog.array_send(a.attmissingval) END \
              FROM pg_catalog.pg_attribute AS a \
              JOIN LATERAL (SELECT type FROM base WHERE base.attnum = a.attnum \
                            ORDER BY depth DESC LIMIT 1) AS b ON true \
              WHERE a.attrelid = $1 AND a.attnum > 0 \
              ORDER BY a.attnum",
-            &[(&oid.0, Type::OID)],
+            &[(&oid.0, Type::OID), (&&SENT[..], Type::OID_ARRAY)],
         )
         .await?;
     let mut columns = Columns::default();
@@ -277,10 +282,14 @@ async fn columns(client: &Client, oid: Oid) -> Result<Columns, LiveError> {
         let mut attribute = attribute(row)?;
         if let Some(text) = row.try_get::<_, Option<String>>(8)? {
             attribute.missing = Some(if attribute.dropped {
-                MissingValue { raw_size: None, stored_size: None, text: None }
+                MissingValue { raw_size: None, stored_size: None, text: None, sent: None }
             } else {
                 let plain_type: String = row.try_get(9)?;
-                missing(client, &text, &plain_type, attribute.length).await?
+                let sent: Option<&[u8]> = row.try_get(12)?;
+                MissingValue {
+                    sent: sent.and_then(only_element),
+                    ..missing(client, &text, &plain_type, attribute.length).await?
+                }
             });
         }
         let base: Option<PgOid> = row.try_get(10)?;
@@ -317,6 +326,18 @@ fn attribute(row: &Row) -> Result<Attribute, LiveError> {
     })
 }
 
+/// Types whose missing values, and arrays of them, are asked as they are sent: `bool`, `int8`, `int2`, `int4`, `oid`,
+/// `float4`, `float8`, `date`, `time`, `timestamp`, `timestamptz` and `uuid`.
+const SENT: [PgOid; 12] = [16, 20, 21, 23, 26, 700, 701, 1082, 1083, 1114, 1184, 2950];
+
+/// The element of an array of one, as it was sent.
+fn only_element(array: &[u8]) -> Option<Vec<u8>> {
+    match array::sent(array)?.1.as_slice() {
+        [element] => element.map(<[u8]>::to_vec),
+        _ => None,
+    }
+}
+
 /// Has the server build the missing value from its text and measures it. The text is that of an
 /// array with the value as its only element.
 async fn missing(
@@ -337,7 +358,7 @@ async fn missing(
     };
     if let Length::Fixed(n) = length {
         let size = Some(u32::from(n));
-        return Ok(MissingValue { raw_size: size, stored_size: size, text });
+        return Ok(MissingValue { raw_size: size, stored_size: size, text, sent: None });
     }
     let sql = format!("SELECT pg_catalog.pg_column_size({element}::{type_name})");
     let size: Option<i32> = match client.query_typed(&sql, &[]).await {
@@ -348,7 +369,7 @@ async fn missing(
     };
     let stored_size = size.and_then(|size| u32::try_from(size).ok());
     let raw_size = stored_size.map(|size| size.saturating_sub(4));
-    Ok(MissingValue { raw_size, stored_size, text })
+    Ok(MissingValue { raw_size, stored_size, text, sent: None })
 }
 
 #[cfg(test)]

@@ -80,13 +80,17 @@ fn values_that_stand_in_no_row_have_the_servers_md5() {
              ADD n numeric DEFAULT -12345.600, ADD i int DEFAULT -7, ADD k bigint DEFAULT 1::bigint << 40,
              ADD o oid DEFAULT 4000000000, ADD c char(8) DEFAULT 'c', ADD e text DEFAULT '',
              ADD arr int[] DEFAULT '{1,2}', ADD ja jsonb DEFAULT '{\"b\": [1, -2.50, {}], \"aa\": \"x\\\"y\"}',
-             ADD nan numeric DEFAULT 'NaN';
+             ADD nan numeric DEFAULT 'NaN', ADD f4 real DEFAULT 1.1, ADD f8 float8 DEFAULT 1.0 / 3,
+             ADD ts timestamptz DEFAULT '2026-11-22 01:02:03.456789+01', ADD d date DEFAULT '1999-12-31',
+             ADD id16 uuid DEFAULT '6ba7b810-9dad-11d1-80b4-00c04fd430c8', ADD fa float8[] DEFAULT '{1.5,NULL,-0.1}',
+             ADD ta text[] DEFAULT '{a,\"b c\",NULL,\"\"}', ADD na numeric[] DEFAULT '{1.50,-2}',
+             ADD square int[] DEFAULT '{{1,2},{3,4}}', ADD none_ int[] DEFAULT '{}', ADD b1 bool[] DEFAULT '{t,f,NULL}';
          INSERT INTO t (id) VALUES (6);
          CHECKPOINT;",
     );
     let live = rows(&database, &[]);
     let missing = live.values().filter(|row| row["form"] == "missing").count();
-    assert_eq!(missing, 5 * 13);
+    assert_eq!(missing, 5 * 24);
     let text = [
         ("a", "md5(a)", "text_md5", true),
         ("u", "md5(u)", "text_md5", false),
@@ -102,8 +106,8 @@ fn values_that_stand_in_no_row_have_the_servers_md5() {
         ("c", "md5(bpcharsend(c))", "md5", true),
     ];
     let json = database.psql(
-        "SELECT json_agg(json_build_object('attname', attname, 'atttypid', atttypid::int8, 'attlen', attlen,
-            'attalign', attalign, 'attstorage', attstorage, 'atthasmissing', atthasmissing,
+        "SELECT json_agg(json_build_object('attname', attname, 'typname', format_type(atttypid, NULL),
+            'atttypid', atttypid::int8, 'attlen', attlen, 'attalign', attalign, 'attstorage', attstorage, 'atthasmissing', atthasmissing,
             'attmissingval', attmissingval::text) ORDER BY attnum)
          FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0",
     );
@@ -116,12 +120,13 @@ fn values_that_stand_in_no_row_have_the_servers_md5() {
         .arg(std::path::Path::new(&data).join(path))
         .arg("--columns")
         .arg(format!("@{}", dir.path().join("columns.json").display())));
-    for column in ["arr", "js", "u"] {
+    let not_by_text = ["f4", "f8", "ts", "d", "id16", "fa", "square"];
+    for column in ["js", "u"].into_iter().chain(not_by_text) {
         assert!(
             run_file.stderr.contains(&format!("column \"{column}\": the content of its default"))
         );
     }
-    assert_eq!(run_file.stderr.matches(": the content of its default").count(), 3);
+    assert_eq!(run_file.stderr.matches(": the content of its default").count(), 9);
     let file: BTreeMap<(String, String), Value> = run_file
         .ok()
         .lines()
@@ -146,12 +151,18 @@ fn values_that_stand_in_no_row_have_the_servers_md5() {
     // as the row has them that was written since
     let first = |column: &str| &live[&("(0,1)".to_owned(), column.to_owned())];
     assert_eq!(first("js")["md5"], live[&("(0,6)".to_owned(), "js".to_owned())]["md5"]);
-    for column in ["i", "k", "o", "n", "nan", "ja"] {
+    for column in
+        ["i", "k", "o", "n", "nan", "ja", "arr", "ta", "na", "none_", "b1"].into_iter().chain(not_by_text)
+    {
         let written = &live[&("(0,6)".to_owned(), column.to_owned())];
         for found in [&live, &file] {
+            // text may be rounded, or written as a session has it
+            if std::ptr::eq(found, &file) && not_by_text.contains(&column) {
+                continue;
+            }
             let missing = &found[&("(0,1)".to_owned(), column.to_owned())];
             assert_eq!(missing["form"], "missing");
-            assert_eq!(missing["md5"], written["md5"]);
+            assert_eq!(missing["md5"], written["md5"], "{missing}");
             assert!(missing["md5"].is_string());
         }
     }

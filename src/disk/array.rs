@@ -1,0 +1,173 @@
+//! Arrays as the server stores them (`array.h`), made of what it sends of them (`array_send`, arrayfuncs.c), or of
+//! their elements.
+
+use super::desc::{Align, Length};
+use super::types;
+use super::varlena::VARLENA_HEADER_SIZE;
+use super::{ByteOrder, Oid, max_align};
+
+/// `MAXDIM`.
+const MOST_DIMENSIONS: usize = 6;
+
+/// An array, apart from its elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// The type of the elements.
+    pub(crate) element: Oid,
+    /// For each dimension its length and its lower bound.
+    pub(crate) dimensions: Vec<(i32, i32)>,
+}
+
+/// Reads what `array_send` gives: the shape, and each element as its type's function sends it. `None` if it is not
+/// so.
+pub(crate) fn sent(bytes: &[u8]) -> Option<(Shape, Vec<Option<&[u8]>>)> {
+    let mut rest = bytes;
+    let mut next = || {
+        let (first, behind) = rest.split_first_chunk::<4>()?;
+        rest = behind;
+        Some(i32::from_be_bytes(*first))
+    };
+    let count = usize::try_from(next()?).ok().filter(|&count| count <= MOST_DIMENSIONS)?;
+    let _has_nulls = next()?;
+    let element = Oid(next()? as u32);
+    let mut dimensions = Vec::new();
+    for _ in 0..count {
+        dimensions.push((next()?, next()?));
+    }
+    let mut elements = Vec::new();
+    while let Some((length, behind)) = rest.split_first_chunk::<4>() {
+        rest = behind;
+        elements.push(match i32::from_be_bytes(*length) {
+            -1 => None,
+            length => {
+                let (element, behind) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+                rest = behind;
+                Some(element)
+            }
+        });
+    }
+    let shape = Shape { element, dimensions };
+    (rest.is_empty() && shape.holds(elements.len())).then_some((shape, elements))
+}
+
+impl Shape {
+    /// Whether it is that of an array of so many elements.
+    fn holds(&self, elements: usize) -> bool {
+        let product = self
+            .dimensions
+            .iter()
+            .try_fold(1usize, |all, &(length, _)| all.checked_mul(usize::try_from(length).ok()?));
+        product.is_some_and(|product| match self.dimensions.is_empty() {
+            true => elements == 0,
+            false => product == elements,
+        })
+    }
+
+    /// The content, without varlena header, of the array with these elements, each as it stands in a row without
+    /// header. `None` if the elements' type is not known.
+    pub(crate) fn content(&self, elements: &[Option<Vec<u8>>], order: ByteOrder) -> Option<Vec<u8>> {
+        let layout = types::by_oid(self.element)?;
+        let word = |number: u32| match order {
+            ByteOrder::Little => number.to_le_bytes(),
+            ByteOrder::Big => number.to_be_bytes(),
+        };
+        let nulls = elements.iter().any(Option::is_none);
+        // as if the varlena header were there
+        let mut bytes = vec![0; VARLENA_HEADER_SIZE as usize];
+        bytes.extend(word(u32::try_from(self.dimensions.len()).ok()?));
+        let offset_at = bytes.len();
+        bytes.extend(word(0));
+        bytes.extend(word(self.element.0));
+        bytes.extend(self.dimensions.iter().flat_map(|&(length, _)| word(length as u32)));
+        bytes.extend(self.dimensions.iter().flat_map(|&(_, bound)| word(bound as u32)));
+        if nulls {
+            bytes.extend(elements.chunks(8).map(|eight| {
+                let set = eight.iter().enumerate().filter(|(_, element)| element.is_some());
+                set.fold(0u8, |byte, (at, _)| byte | 1 << at)
+            }));
+        }
+        if !self.dimensions.is_empty() {
+            bytes.resize(max_align(bytes.len()), 0);
+        }
+        if nulls {
+            let offset = word(u32::try_from(bytes.len()).ok()?);
+            bytes.get_mut(offset_at..offset_at + 4)?.copy_from_slice(&offset);
+        }
+        for element in elements.iter().flatten() {
+            push(&mut bytes, element, layout.length, layout.align, word)?;
+        }
+        bytes.drain(..VARLENA_HEADER_SIZE as usize);
+        Some(bytes)
+    }
+}
+
+/// Adds an element (`ArrayCastAndSet`).
+fn push(
+    bytes: &mut Vec<u8>,
+    element: &[u8],
+    length: Length,
+    align: Align,
+    word: impl Fn(u32) -> [u8; 4],
+) -> Option<()> {
+    match length {
+        Length::Fixed(size) if element.len() == usize::from(size) => {}
+        Length::Varlena => {
+            let size = u32::try_from(element.len()).ok()?.checked_add(VARLENA_HEADER_SIZE)?;
+            // the length word, as it stands on such machines (varatt.h)
+            let header = if word(1)[0] == 1 { size << 2 } else { size };
+            bytes.extend(word(header));
+        }
+        _ => return None,
+    }
+    bytes.extend_from_slice(element);
+    bytes.resize(align.align(bytes.len()), 0);
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `array_send('{1,NULL,3}'::int4[])`
+    fn example() -> Vec<u8> {
+        let words = [1, 1, 23, 3, 1, 4, 1, -1, 4, 3i32];
+        words.into_iter().flat_map(i32::to_be_bytes).collect()
+    }
+
+    #[test]
+    fn arrays_with_nulls_come_as_they_are_stored() {
+        let bytes = example();
+        let (shape, elements) = sent(&bytes).unwrap();
+        assert_eq!(shape, Shape { element: Oid(23), dimensions: vec![(3, 1)] });
+        let elements: Vec<Option<Vec<u8>>> = elements
+            .into_iter()
+            .map(|element| element.map(|sent| sent.iter().rev().copied().collect()))
+            .collect();
+        assert_eq!(elements, [Some(vec![1, 0, 0, 0]), None, Some(vec![3, 0, 0, 0])]);
+        let content = shape.content(&elements, ByteOrder::Little).unwrap();
+        // pg_column_size says 40
+        assert_eq!(content.len(), 36);
+        assert_eq!(content[..8], [1, 0, 0, 0, 32, 0, 0, 0]);
+        assert_eq!(content[28..], [1, 0, 0, 0, 3, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_is_no_array_is_refused() {
+        let whole = example();
+        for end in 0..whole.len() {
+            assert_eq!(sent(&whole[..end]), None, "{end}");
+        }
+        // dimensions, length of the first element
+        for at in [0, 12, 20] {
+            let mut other = whole.clone();
+            other[at] ^= 0x7f;
+            assert_eq!(sent(&other), None, "{at}");
+        }
+        let empty = [0; 12];
+        assert_eq!(sent(&empty).unwrap().1, [None; 0]);
+        let shape = sent(&empty).unwrap().0;
+        assert_eq!(Shape { element: Oid(25), ..shape }.content(&[], ByteOrder::Little), Some(vec![
+            0, 0, 0, 0, 0, 0, 0, 0, 25, 0, 0, 0
+        ]));
+    }
+}
