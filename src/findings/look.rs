@@ -17,6 +17,7 @@ use crate::model::estimate::{Drawn, Estimate};
 use crate::model::policy::MethodChoice;
 use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::Table;
+use crate::model::visibility::Visibility;
 use crate::retoast::judge::stock::{Verdict, by_model};
 
 /// A value that compression leaves more than this part of is compressed for next to nothing: as the policy
@@ -152,6 +153,20 @@ impl<'a> HeapLook<'a> {
         let rows = &mut self.rows;
         self.file.block(number, bytes, judge, |tuple, length| rows.row(tuple, length));
         rows.end_block();
+    }
+
+    /// Takes a tuple of a block whose line pointers come one by one.
+    pub(crate) fn tuple(&mut self, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
+        self.file.tuple(length, seen);
+        if matches!(seen, Visibility::Live) {
+            self.rows.row(tuple, length);
+        }
+    }
+
+    /// Those of a block have all come.
+    pub(crate) fn end_block(&mut self) {
+        self.file.end_block();
+        self.rows.end_block();
     }
 
     /// Some of a column's values that are out of line as they came.

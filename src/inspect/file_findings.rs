@@ -10,6 +10,7 @@ use crate::disk::BlockNumber;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::layout::PageSize;
+use crate::disk::tuple::HeapTuple;
 use crate::findings::commands::TableName;
 use crate::findings::facts::{ColumnFacts, Contents, Facts};
 use crate::findings::files::FileFacts;
@@ -21,6 +22,7 @@ use crate::model::cost::Prices;
 use crate::model::estimate::Estimate;
 use crate::model::settings::TupleTarget;
 use crate::model::toast::{Column, Table};
+use crate::model::visibility::Visibility;
 
 /// The most pages of a file that are looked at: 32 MB of 8 kB pages.
 pub(super) const PAGES: u32 = 4096;
@@ -62,6 +64,21 @@ impl<'a> HeapPages<'a> {
     pub(super) fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
         if self.read < PAGES && bytes.len() == self.page.bytes() {
             self.look.block(block, bytes, judge);
+            self.read += 1;
+        }
+    }
+
+    /// Takes a tuple of a page whose line pointers come one by one.
+    pub(super) fn tuple(&mut self, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
+        if self.read < PAGES {
+            self.look.tuple(tuple, length, seen);
+        }
+    }
+
+    /// Those of a page have all come.
+    pub(super) fn end_page(&mut self) {
+        if self.read < PAGES {
+            self.look.end_block();
             self.read += 1;
         }
     }

@@ -9,7 +9,8 @@
 //! * [`contents`]: what is in the values, `missing`: in those that stand in no row; [`anatomy`]: one value in
 //!   every detail.
 //! * `findings`: facts about a table for [`crate::findings`]; `finding_values`: those of what is in values,
-//!   `usage`: of how it is used, `finding_keys`: which keys are; `file_findings`: those of files.
+//!   `usage`: of how it is used, `finding_keys`: which keys are; `file_findings`: those of files, `saved_blocks`: whether
+//!   saved rows are those of whole pages.
 //! * [`orphans`]: chunks that no row refers to.
 
 pub mod anatomy;
@@ -34,6 +35,7 @@ pub mod reports;
 pub mod result;
 pub mod run;
 pub mod saved;
+mod saved_blocks;
 mod scan;
 mod usage;
 pub mod values;

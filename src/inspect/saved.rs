@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use super::file_findings::{self, HeapPages};
 use super::reports::{column_reports, problem_reports};
 use super::result::{HeapReport, RelationReport, Source};
+use super::saved_blocks::Blocks;
 use super::values::RowSink;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
@@ -68,10 +69,11 @@ pub fn saved_text(
         problems: Problems::default(),
         order,
         first_page_size: None,
+        blocks: Blocks::default(),
         sink,
     };
     saved::read(text, &mut reader)?;
-    let Reader { stats, problems, first_page_size: page_size, pages, .. } = reader;
+    let Reader { stats, problems, first_page_size: page_size, mut pages, blocks, .. } = reader;
     let columns = column_reports(desc, &stats, None);
     let whole_pages = page_size.is_some();
     let heap = HeapReport::from(&stats.tuples);
@@ -100,7 +102,12 @@ pub fn saved_text(
         unknown_defaults: Vec::new(),
     };
     // whole pages alone show how full they are, and they are all that is known
-    report.findings = pages.findings(pages.read(), None, &report);
+    if blocks.any() {
+        pages.end_page();
+    }
+    if !blocks.any() || blocks.are_whole(PageSize::DEFAULT) {
+        report.findings = pages.findings(pages.read(), None, &report);
+    }
     Ok(report)
 }
 
@@ -113,12 +120,17 @@ struct Reader<'a, S> {
     first_page_size: Option<u64>,
     /// The first pages, as findings need them.
     pages: HeapPages<'a>,
+    /// The pages of line pointers that come one by one.
+    blocks: Blocks,
     sink: &'a mut S,
 }
 
 impl<S: BlockAware> SavedSink for Reader<'_, S> {
     fn item(&mut self, item: SavedItem) {
         self.sink.block_known(item.block.is_some());
+        if self.blocks.take(&item) {
+            self.pages.end_page();
+        }
         self.tuple(&item);
     }
 
@@ -239,6 +251,7 @@ impl<S: BlockAware> Reader<'_, S> {
                     return self.problem(line, item.lp, message);
                 }
                 tuple.data = data;
+                self.pages.tuple(&tuple, item.lp_len.unwrap_or(0), seen);
                 self.with_line(line, |this| {
                     this.relation.scan_tuple(
                         ctid,

@@ -672,3 +672,44 @@ fn files_have_findings_too() {
         "{report}"
     );
 }
+
+/// Rows of heap_page_items tell of space what the pages do, if all of them are there.
+#[test]
+fn saved_rows_of_whole_pages_have_findings_too() {
+    let database = prepared("items");
+    database.psql(
+        "CREATE TABLE kept AS SELECT i, noise(i, 200) AS v FROM generate_series(1, 12000) i;
+         DELETE FROM kept WHERE i % 2 = 0",
+    );
+    database.psql("VACUUM (TRUNCATE off) kept");
+    let dir = tempfile::tempdir().unwrap();
+    let saved = |sql: &str| {
+        let path = dir.path().join("saved.txt");
+        let copy = format!("COPY ({sql}) TO STDOUT (FORMAT csv, HEADER)");
+        std::fs::write(&path, database.psql(&copy)).unwrap();
+        let report = run(toastctl()
+            .args(["inspect", "--format", "json", "--columns", "i int, v text", "--pageinspect"])
+            .arg(&path))
+        .ok();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        report["relations"][0].clone()
+    };
+    let blocks = "generate_series(0, pg_relation_size('kept') / 8192 - 1) AS b";
+    let page = "get_raw_page('kept', b::int)";
+    let pages = saved(&format!("SELECT {page} FROM {blocks}"));
+    let items = format!("SELECT i.* FROM {blocks}, heap_page_items({page}) AS i");
+    for sql in [&items, &items.replace("i.*", "b AS blkno, i.*")] {
+        let report = saved(sql);
+        let found = report["findings"].as_array().unwrap();
+        assert_eq!(codes(found), ["free-space"], "{report:#}");
+        for key in ["code", "value", "low", "high", "unit", "command"] {
+            assert_eq!(found[0][key], pages["findings"][0][key], "{key}");
+        }
+        assert_eq!(report["looked_at"], pages["looked_at"]);
+    }
+    // what was left out may take the space
+    let some = saved(&format!("{items} WHERE lp_flags = 1"));
+    assert_eq!(some["findings"], Value::Null);
+    let few = saved(&items.replace("/ 8192 - 1", "/ 8192 / 10"));
+    assert_eq!(few["findings"], Value::Null);
+}
