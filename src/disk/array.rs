@@ -65,7 +65,11 @@ impl Shape {
 
     /// The content, without varlena header, of the array with these elements, each as it stands in a row without
     /// header. `None` if the elements' type is not known.
-    pub(crate) fn content(&self, elements: &[Option<Vec<u8>>], order: ByteOrder) -> Option<Vec<u8>> {
+    pub(crate) fn content(
+        &self,
+        elements: &[Option<Vec<u8>>],
+        order: ByteOrder,
+    ) -> Option<Vec<u8>> {
         let layout = types::by_oid(self.element)?;
         let word = |number: u32| match order {
             ByteOrder::Little => number.to_le_bytes(),
@@ -166,8 +170,9 @@ mod tests {
         let empty = [0; 12];
         assert_eq!(sent(&empty).unwrap().1, [None; 0]);
         let shape = sent(&empty).unwrap().0;
-        assert_eq!(Shape { element: Oid(25), ..shape }.content(&[], ByteOrder::Little), Some(vec![
-            0, 0, 0, 0, 0, 0, 0, 0, 25, 0, 0, 0
-        ]));
+        assert_eq!(
+            Shape { element: Oid(25), ..shape }.content(&[], ByteOrder::Little),
+            Some(vec![0, 0, 0, 0, 0, 0, 0, 0, 25, 0, 0, 0])
+        );
     }
 }

@@ -16,9 +16,7 @@ use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::files::{FileFacts, FileLook};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{HeapLook, RowFacts};
-use crate::findings::rules::{
-    self, keys as hot_keys, lengths::asks_for_values, usage::is_worth,
-};
+use crate::findings::rules::{self, keys as hot_keys, lengths::asks_for_values, usage::is_worth};
 use crate::heap::sample::{Sample, Sampling};
 use crate::model::estimate::Estimate;
 use crate::retoast::reindex::result::{IndexEnd, IndexReport};

@@ -151,8 +151,9 @@ fn values_that_stand_in_no_row_have_the_servers_md5() {
     // as the row has them that was written since
     let first = |column: &str| &live[&("(0,1)".to_owned(), column.to_owned())];
     assert_eq!(first("js")["md5"], live[&("(0,6)".to_owned(), "js".to_owned())]["md5"]);
-    for column in
-        ["i", "k", "o", "n", "nan", "ja", "arr", "ta", "na", "none_", "b1"].into_iter().chain(not_by_text)
+    for column in ["i", "k", "o", "n", "nan", "ja", "arr", "ta", "na", "none_", "b1"]
+        .into_iter()
+        .chain(not_by_text)
     {
         let written = &live[&("(0,6)".to_owned(), column.to_owned())];
         for found in [&live, &file] {

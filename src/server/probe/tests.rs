@@ -121,7 +121,8 @@ fn a_form_is_told_only_where_no_other_is_possible() {
 #[test]
 fn a_value_that_may_be_the_columns_default_has_no_form() {
     for (type_oid, default) in [(TEXT, 5), (23, 4)] {
-        let missing = MissingValue { raw_size: Some(1), stored_size: Some(default), text: None, sent: None };
+        let missing =
+            MissingValue { raw_size: Some(1), stored_size: Some(default), text: None, sent: None };
         let column = Attribute { missing: Some(missing), ..attribute(type_oid, Storage::Extended) };
         let told = |stored: u64, raw| {
             let raw = (type_oid == TEXT).then_some(raw);
