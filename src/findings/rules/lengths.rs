@@ -100,14 +100,16 @@ fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Estimate) 
         ),
     };
     let price = price(counted, target);
-    let what = if price < TOLD {
-        what
-    } else {
+    let scans =
+        (above.estimate > 0.0).then(|| "has scans of the table read these values too".to_owned());
+    let bytes = (price >= TOLD).then(|| {
         let percent = (price * 100.0).ceil();
-        format!(
-            "{what}; a target of {} takes {percent} % more bytes, since fewer values are compressed",
-            target.bytes
-        )
+        format!("takes {percent} % more bytes, since fewer values are compressed")
+    });
+    let costs: Vec<String> = [scans, bytes].into_iter().flatten().collect();
+    let what = match costs.is_empty() {
+        true => what,
+        false => format!("{what}; a target of {} {}", target.bytes, costs.join(" and ")),
     };
     let command = facts.table.retoast_with_target(&column.name, column.storage, target.bytes);
     Some(finding(facts, column, Code::NearThreshold, rows, Unit::Rows, &what, command))
@@ -149,7 +151,10 @@ fn kept_in_rows(
             && price(counted, target) <= PRICE
     };
     let target = targets(facts).find(keeps)?;
-    let how = format!("with a target of {} the rows would keep these values", target.bytes);
+    let how = format!(
+        "with a target of {} the rows would keep these values, and scans of the table read them too",
+        target.bytes
+    );
     Some((how, facts.table.retoast_with_target(&column.name, column.storage, target.bytes)))
 }
 
