@@ -154,15 +154,24 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing added yet.
+    /// Nothing added yet; rows are inserted.
     pub fn new(page: PageSize, fillfactor: u8, variants: Vec<Variant>) -> Tally {
+        Tally::filled(page, (fillfactor, Fill::Insert), variants)
+    }
+
+    /// As [`Tally::new`], with rows put on pages in this way.
+    pub(super) fn filled(
+        page: PageSize,
+        (fillfactor, fill): (u8, Fill),
+        variants: Vec<Variant>,
+    ) -> Tally {
         let tally = VariantTally {
             clusters: Vec::new(),
             forms: Forms::default(),
             refused: 0.0,
             refusal: None,
-            heap: Filler::new(page, fillfactor, Fill::Insert),
-            toast: ToastFiller::new(page, Fill::Insert),
+            heap: Filler::new(page, fillfactor, fill),
+            toast: ToastFiller::new(page, fill),
             block: Sums::default(),
             block_forms: Forms::default(),
             block_refused: 0.0,

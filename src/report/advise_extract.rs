@@ -8,7 +8,7 @@ use super::units::{counted, nanoseconds, size};
 use crate::advise::extract::result::{AccessReport, ExtractionReport, KeyReport};
 use crate::advise::result::{Report, Whole};
 
-/// Prints it below the candidates, which have today's settings first.
+/// Prints it below the candidates.
 pub(super) fn write(
     report: &Report,
     extraction: &ExtractionReport,
@@ -23,7 +23,7 @@ pub(super) fn write(
     let keys = counted(extraction.keys.len() as u64, "key");
     paragraph(&format!("{title}With {keys} of {} in {columns}:", report.column), style, out)?;
     writeln!(out)?;
-    for grid in [sizes(report, extraction), accesses(extraction), columns_of(&extraction.keys)] {
+    for grid in [sizes(extraction), accesses(extraction), columns_of(&extraction.keys)] {
         out.write_all(grid.draw(style).text.as_bytes())?;
         writeln!(out)?;
     }
@@ -37,8 +37,8 @@ pub(super) fn write(
         paragraph(&refused, style, out)?;
     }
     paragraph(
-        "Sizes are those of freshly written files. A column has a type that all values of the sample fit. \
-         --emit sql prints the migration, with the way back.",
+        "Sizes are those that VACUUM FULL leaves; retoast --compact comes near to them. A column has a type that all \
+         values of the sample fit. --emit sql prints the migration, with the way back.",
         style,
         out,
     )
@@ -62,7 +62,7 @@ fn bytes(whole: &Whole) -> String {
     size(whole.0.value.estimate.round() as u64)
 }
 
-fn sizes(report: &Report, extraction: &ExtractionReport) -> Grid {
+fn sizes(extraction: &ExtractionReport) -> Grid {
     let mut grid = Grid::new(&[
         Head::text("", 0),
         Head::number("Total", 0),
@@ -73,18 +73,16 @@ fn sizes(report: &Report, extraction: &ExtractionReport) -> Grid {
         Head::number("Documents out of line", 0),
         Head::number("Rows over the threshold", 0),
     ]);
-    if let Some(today) = report.candidates.iter().find(|candidate| candidate.today) {
-        grid.row(vec![
-            "today".into(),
-            bytes(&today.total_bytes),
-            String::new(),
-            bytes(&today.heap_bytes),
-            bytes(&today.toast_bytes),
-            bytes(&today.toast_index_bytes),
-            extraction.external_today.to_string(),
-            extraction.wide_rows_today.to_string(),
-        ]);
-    }
+    grid.row(vec![
+        "today".into(),
+        bytes(&extraction.total_bytes_today),
+        String::new(),
+        bytes(&extraction.heap_bytes_today),
+        bytes(&extraction.toast_bytes_today),
+        bytes(&extraction.toast_index_bytes_today),
+        extraction.external_today.to_string(),
+        extraction.wide_rows_today.to_string(),
+    ]);
     grid.row(vec![
         "extracted".into(),
         bytes(&extraction.total_bytes),

@@ -18,37 +18,37 @@ use crate::measured::{buffers, valid};
 use crate::server::{self, Database, Options, Server};
 use crate::table_files::TableFiles;
 
-fn advise(database: &Database<'_>, arguments: &[&str]) -> Run {
+pub(crate) fn advise(database: &Database<'_>, arguments: &[&str]) -> Run {
     let mut command = toastctl();
     command.arg("advise-threshold").args(["-d", &database.conninfo()]).args(arguments);
     run(&mut command)
 }
 
 /// The extraction in the report, which has its documented shape.
-fn extraction(database: &Database<'_>, arguments: &[&str]) -> Value {
+pub(crate) fn extraction(database: &Database<'_>, arguments: &[&str]) -> Value {
     let all = [arguments, &["--sample", "100%", "--format", "json"]].concat();
     let report = valid(&advise(database, &all).ok(), toastctl::advise::result::JSON_SCHEMA);
     report["extraction"].clone()
 }
 
-fn estimate(figure: &Value) -> f64 {
+pub(crate) fn estimate(figure: &Value) -> f64 {
     figure["estimate"].as_f64().unwrap()
 }
 
 /// A migration as it is emitted.
-struct Script {
-    text: String,
+pub(crate) struct Script {
+    pub(crate) text: String,
     _dir: tempfile::TempDir,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 impl Script {
-    fn emitted(database: &Database<'_>, arguments: &[&str]) -> Script {
+    pub(crate) fn emitted(database: &Database<'_>, arguments: &[&str]) -> Script {
         Script::of(advise(database, &[arguments, &["--emit", "sql"]].concat()).ok())
     }
 
     /// That of an extraction in a report.
-    fn told(extraction: &Value) -> Script {
+    pub(crate) fn told(extraction: &Value) -> Script {
         Script::of(extraction["script"].as_str().unwrap().to_owned())
     }
 
@@ -59,7 +59,7 @@ impl Script {
         Script { text, _dir: dir, path }
     }
 
-    fn try_run(&self, database: &Database<'_>, part: Option<&str>) -> Run {
+    pub(crate) fn try_run(&self, database: &Database<'_>, part: Option<&str>) -> Run {
         let mut psql = database.psql_command();
         psql.arg("-q");
         if let Some(part) = part {
@@ -69,12 +69,12 @@ impl Script {
     }
 
     #[track_caller]
-    fn run(&self, database: &Database<'_>, part: Option<&str>) {
+    pub(crate) fn run(&self, database: &Database<'_>, part: Option<&str>) {
         self.try_run(database, part).ok();
     }
 
     /// The expression that puts a document together again, as a comment has it.
-    fn together(&self) -> String {
+    pub(crate) fn together(&self) -> String {
         let (_, behind) = self.text.split_once("put together again").unwrap();
         let lines = behind.lines().skip(1).map_while(|line| line.strip_prefix("--   "));
         lines.collect::<Vec<_>>().join("\n")
@@ -82,7 +82,7 @@ impl Script {
 }
 
 /// Bytes of a table's heap and TOAST relation.
-fn sizes(database: &Database<'_>, table: &str) -> [f64; 2] {
+pub(crate) fn sizes(database: &Database<'_>, table: &str) -> [f64; 2] {
     let text = database.psql(&format!(
         "SELECT pg_relation_size(oid), pg_relation_size(reltoastrelid)
          FROM pg_class WHERE oid = '{table}'::regclass"
@@ -92,7 +92,7 @@ fn sizes(database: &Database<'_>, table: &str) -> [f64; 2] {
 }
 
 #[track_caller]
-fn near(what: &str, predicted: f64, measured: f64, part: f64) {
+pub(crate) fn near(what: &str, predicted: f64, measured: f64, part: f64) {
     let off = (predicted - measured).abs();
     assert!(off <= part * measured + 1.0, "{what}: {predicted} predicted, {measured} measured");
 }
@@ -216,7 +216,7 @@ const DOCS: &str = r#"
             'tags', jsonb_build_array(i, 'x', NULL), 'odd "key'',$toastctl$\', md5(i::text), 'text',
             (SELECT string_agg(md5((i * j)::text), ' ') FROM generate_series(1, 30 + i % 200) AS j))
         || CASE i % 3 WHEN 0 THEN '{}' WHEN 1 THEN '{"maybe": null}' ELSE '{"maybe": "so"}' END::jsonb,
-        'n' || i FROM generate_series(1, 1300) AS i;
+        rpad(md5(i::text), i * 37 % 900, '-') FROM generate_series(1, 1300) AS i;
     INSERT INTO docs VALUES (2001, NULL, NULL), (2002, '[1, "id"]', 'x'), (2003, '"id"', 'x'), (2004, '{}', 'x');
     CREATE TABLE original AS TABLE docs"#;
 const KEYS: &str = r#"id,big,price,name,on,tags,maybe,"odd ""key',$toastctl$\""#;
@@ -296,7 +296,7 @@ fn migrates(database: &Database<'_>) {
     database.psql(fails);
     assert_eq!(script.try_run(database, Some("remove")).code, Some(3));
     let held = count("doc -> 'id' IS NOT NULL");
-    assert!(held > 0 && held < 1000, "{held}");
+    assert!(held > 0 && held < 1300, "{held}");
     // a column that is set meanwhile stays as it is
     database.psql("UPDATE docs SET doc_id = -5 WHERE id = 1300 AND doc -> 'id' IS NOT NULL");
     database.psql(again);
@@ -326,21 +326,14 @@ fn migrates(database: &Database<'_>) {
     database.psql("DELETE FROM docs WHERE id = 3000");
 
     database.psql("VACUUM FULL docs");
-    let files = |table| sizes(database, table).iter().sum();
-    let predicted = estimate(&told["heap_bytes"]) + estimate(&told["toast_bytes"]);
-    // which fills no gaps on pages that it has left
-    near("VACUUM FULL", predicted, files("docs"), 0.04);
-    // freshly written in the order of the rows that were looked at
-    database
-        .psql("CREATE TABLE fresh (LIKE docs); INSERT INTO fresh SELECT * FROM docs ORDER BY id");
-    let [heap, toast] = sizes(database, "fresh");
+    let [heap, toast] = sizes(database, "docs");
     near("heap", estimate(&told["heap_bytes"]), heap, 0.01);
     near("TOAST", estimate(&told["toast_bytes"]), toast, 0.01);
     for (query, access) in [
-        ("SELECT doc_id FROM fresh", &told["keys"][0]["access"]),
-        ("SELECT tags -> 0 FROM fresh", &told["keys"][5]["access"]),
-        ("SELECT doc -> 'text' FROM fresh", &told["rest"]),
-        (&format!("SELECT {} FROM fresh", script.together()), &told["whole"]),
+        ("SELECT doc_id FROM docs", &told["keys"][0]["access"]),
+        ("SELECT tags -> 0 FROM docs", &told["keys"][5]["access"]),
+        ("SELECT doc -> 'text' FROM docs", &told["rest"]),
+        (&format!("SELECT {} FROM docs", script.together()), &told["whole"]),
     ] {
         near(query, estimate(&access["scan_buffers"]), buffers(database, query), 0.03);
     }

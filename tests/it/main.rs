@@ -23,6 +23,8 @@ mod connect_cli;
 mod corpora;
 mod explain;
 mod extract;
+mod extract_around;
+mod extract_end;
 mod findings;
 mod findings_keys;
 mod findings_lengths;

@@ -66,6 +66,7 @@ impl Extraction {
             keys: &moving,
             rows_per_page: self.tally.rows() / blocks.max(1.0),
             command,
+            around: &self.target.around,
         };
         let (today, rest) = (all.get(TODAY)?, all.get(REST)?);
         let made = tallies.get(REST)?;
@@ -83,6 +84,10 @@ impl Extraction {
                 })
                 .collect(),
             documents: whole(self.counts.documents),
+            heap_bytes_today: Whole(today.heap_bytes),
+            toast_bytes_today: Whole(today.toast_bytes),
+            toast_index_bytes_today: Whole(today.toast_index_bytes),
+            total_bytes_today: Whole(today.total_bytes),
             heap_bytes: Whole(rest.heap_bytes),
             toast_bytes: Whole(rest.toast_bytes),
             toast_index_bytes: Whole(rest.toast_index_bytes),

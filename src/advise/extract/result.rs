@@ -12,9 +12,17 @@ pub struct ExtractionReport {
     pub keys: Vec<KeyReport>,
     /// Documents that have one of them at least.
     pub documents: u64,
-    /// Bytes of the heap, freshly written.
+    /// Bytes of the heap as VACUUM FULL would write it today.
+    pub heap_bytes_today: Whole,
+    /// Bytes of the TOAST relation in the same way.
+    pub toast_bytes_today: Whole,
+    /// Bytes of its index, freshly built.
+    pub toast_index_bytes_today: Whole,
+    /// The three together.
+    pub total_bytes_today: Whole,
+    /// Bytes of the heap as VACUUM FULL would write it then.
     pub heap_bytes: Whole,
-    /// Bytes of the TOAST relation, freshly written.
+    /// Bytes of the TOAST relation in the same way.
     pub toast_bytes: Whole,
     /// Bytes of its index, freshly built.
     pub toast_index_bytes: Whole,

@@ -9,6 +9,7 @@ use super::target::Target;
 use crate::codec::{Method, datum};
 use crate::disk::jsonb::split::{Value, root_keys, without};
 use crate::disk::{ByteOrder, ItemPointer};
+use crate::model::pages::Fill;
 use crate::model::policy::MethodChoice;
 use crate::model::settings::Settings;
 use crate::model::toast::{Incoming, Table};
@@ -168,7 +169,9 @@ impl Extraction {
         let whole = std::iter::once(column).chain(added.clone()).collect();
         let mut variants = vec![today, made(vec![column]), made(whole)];
         variants.extend(added.map(|key| made(vec![key])));
-        self.tally = Tally::new(wide.page, self.stored.fillfactor, variants);
+        // the migration ends with VACUUM FULL, or with what comes near to it
+        let fill = (self.stored.fillfactor, Fill::Append);
+        self.tally = Tally::filled(wide.page, fill, variants);
         self.wide_table = wide;
         self.types = Some(types);
     }

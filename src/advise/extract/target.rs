@@ -2,6 +2,7 @@
 
 use tokio_postgres::types::Type;
 
+use super::around::{self, Around};
 use super::keys::Keys;
 use crate::disk::desc::Attribute;
 use crate::server::LiveError;
@@ -66,6 +67,7 @@ pub(crate) struct Target {
     pub column: usize,
     pub column_name: String,
     pub keys: Vec<TargetKey>,
+    pub around: Around,
 }
 
 /// The column to extract from: the one that is named, or the only one of type `jsonb`.
@@ -112,6 +114,7 @@ pub(crate) struct Asked {
     generated: bool,
     /// The keys in the database's encoding.
     keys: Vec<Vec<u8>>,
+    around: Around,
 }
 
 impl Asked {
@@ -167,6 +170,7 @@ pub(crate) async fn ask(
         refused: refused.map(|what| known(what).unwrap_or("no ordinary table")),
         generated: row.try_get(1)?,
         keys: row.try_get(2)?,
+        around: around::ask(client, relation, number).await?,
     })
 }
 
@@ -208,7 +212,7 @@ pub(crate) fn target(
         taken.push(free.clone());
         named.push(TargetKey { key: key.clone(), bytes: bytes.clone(), name: free });
     }
-    Ok(Target { column, column_name, keys: named })
+    Ok(Target { column, column_name, keys: named, around: asked.around.clone() })
 }
 
 /// A name that is not too long.

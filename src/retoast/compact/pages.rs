@@ -28,6 +28,10 @@ const TOGETHER: usize = 32;
 /// Pages that are further from each other are not emptied in one transaction: what lands between them is not to be
 /// moved on.
 const NEAR: u32 = 32;
+/// One transaction empties this part of the pages that are left, but some in any case: if there are few rows on each,
+/// what is too wide for the room in front goes to pages further in front, not to others of the same transaction.
+const PARTS: usize = 8;
+const FEW: usize = 16;
 
 /// A page with rows that are to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +57,9 @@ impl Piece for FullPage {
     }
     fn follows(&self, before: &FullPage) -> bool {
         self.block.abs_diff(before.block) <= NEAR
+    }
+    fn most_of(left: usize) -> usize {
+        (left / PARTS).max(FEW)
     }
 }
 
@@ -172,5 +179,15 @@ mod tests {
         let pages: Vec<FullPage> = [939, 938, 930, 612, 611].map(page).to_vec();
         assert_eq!(pace.share(&pages), 3);
         assert_eq!(pace.share(&pages[3..]), 2);
+    }
+
+    #[test]
+    fn what_finds_no_room_in_front_has_pages_to_go_to_that_are_emptied_later() {
+        let pages: Vec<FullPage> =
+            (0..400).rev().map(|block| FullPage { block, rows: 1, bytes: 8192 }).collect();
+        let mut pace = super::super::pace::Pace::new(std::time::Duration::from_secs(1), 16 << 20);
+        pace.took(&pages, std::time::Duration::from_millis(100));
+        assert_eq!(pace.share(&pages), 50);
+        assert_eq!(pace.share(&pages[390..]), 10);
     }
 }
