@@ -50,6 +50,9 @@ impl Reading<'_> {
             }
             Extract::Auto => self.best(v, &stored, beforehand).await?.into_iter().collect(),
         };
+        if let ([extraction], false) = (&self.extractions[..], self.trials.is_empty()) {
+            self.rests = self.trial_of_rests(extraction).await?;
+        }
         Ok(())
     }
 

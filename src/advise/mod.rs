@@ -11,8 +11,8 @@
 //!   it comes true.
 //! * [`request`]: what is asked; [`report`]: the report made of all that; [`result`]: its type, `rounded` its figures.
 //! * [`run`]: the tables of a server in turn; [`advisor`]: over which connection; `table`: one of them;
-//!   `plan`: how much of it is read; `probe`: what a few blocks tell beforehand; `reading`: the sample; `extracting`: keys taken out of its documents; `on_server`:
-//!   what the server makes of it; [`facts`], [`fetch`]: what the server is asked for.
+//!   `plan`: how much of it is read; `probe`: what a few blocks tell beforehand; `reading`: the sample; `documents`:
+//!   those that are taken apart; `extracting`: which keys are taken out of them; `on_server`: what the server makes of it; [`facts`], [`fetch`]: what the server is asked for.
 //! * `asked`: rows of which SQL functions tell forms and sizes, where pages are out of reach.
 //!
 //! All but the last item's modules are pure.
@@ -23,6 +23,7 @@ pub mod candidate;
 mod caveats;
 pub mod commands;
 pub mod content;
+mod documents;
 pub mod estimate;
 pub mod explain;
 pub mod extract;

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use super::advisor::AdviseError;
 use super::asked;
 use super::content::SampledRow;
+use super::extract::rows::Extraction;
 use super::reading::Reading;
 use super::variant::{TODAY, Variants};
 use crate::codec::Method;
 use crate::disk::ItemPointer;
 use crate::model::policy::CompressedSizes;
 use crate::model::toast::Incoming;
+use crate::server::sql::{quote_identifier, quote_literal};
 use crate::server::trial::Trial;
 
 /// Rows copied at a time.
@@ -31,6 +33,28 @@ impl Reading<'_> {
         let trial = Trial::new(self.relation.quoted(), (column, name), is_array, methods, page);
         trial.make(self.advisor.client()).await.map_err(|error| self.live(error))?;
         Ok(trial)
+    }
+
+    /// Makes the temporary table for what is left of documents without some keys; `None` where nothing of them is
+    /// ever compressed.
+    pub(super) async fn trial_of_rests(
+        &self,
+        extraction: &Extraction,
+    ) -> Result<Option<Trial>, AdviseError> {
+        let Some((method, document, keys)) = extraction.compressed_by() else { return Ok(None) };
+        let name = quote_identifier(document);
+        let keys: Vec<String> = keys.iter().map(|key| quote_literal(key)).collect();
+        let rest = format!(
+            "(ARRAY[CASE pg_catalog.jsonb_typeof(t.{name}) WHEN 'object' THEN t.{name} OPERATOR(pg_catalog.-) \
+             ARRAY[{}]::pg_catalog.text[] END])[1]",
+            keys.join(", ")
+        );
+        // the number of no column
+        let number = self.relation.desc.attributes.len();
+        let page = self.advisor.server.page_size;
+        let trial = Trial::of(self.relation.quoted(), (number, document), rest, &[method], page);
+        trial.make(self.advisor.client()).await.map_err(|error| self.live(error))?;
+        Ok(Some(trial))
     }
 
     /// Lets the server compress the column's values.
@@ -90,7 +114,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    async fn compressed(
+    pub(super) async fn compressed(
         &self,
         trial: &Trial,
         items: &[ItemPointer],

@@ -65,6 +65,8 @@ pub(super) struct Reading<'a> {
     pub(super) pluggable: Vec<Pluggable>,
     /// Keys in columns of their own; several sets of them while one is chosen.
     pub(super) extractions: Vec<Extraction>,
+    /// Compresses what is left of documents, where the server is to do that.
+    pub(super) rests: Option<Trial>,
     /// Looks at the keys of a column's documents.
     pub(super) scout: Option<(usize, Scout)>,
 }
@@ -199,18 +201,25 @@ impl Reading<'_> {
                 }
             };
             for (at, v) in variants.iter().enumerate() {
-                match self.trials.get(at).cloned() {
-                    Some(trial) => self.compress_on_server(&mut pages, v, &trial).await?,
-                    None => self.fetch(&mut pages, v).await?,
+                let trial = self.trials.get(at).cloned();
+                if let Some(trial) = &trial {
+                    self.compress_on_server(&mut pages, v, trial).await?;
+                }
+                if trial.is_none() || self.wants_documents(v.column) {
+                    self.fetch(&mut pages, v).await?;
                 }
             }
             if self.by_functions().is_some() {
                 for v in variants {
                     self.compress_besides(&mut pages, v).await?;
                     self.fetched_bytes += out_of_line(&pages, v.column);
+                    if self.wants_documents(v.column) {
+                        self.documents_by_text(&pages, v.column).await?;
+                    }
                 }
             }
             self.take_apart(&pages);
+            self.compress_rests().await?;
             for (rows, live) in pages.iter_mut().zip(live) {
                 self.rows_examined += rows.len() as u64;
                 for v in variants.iter().filter(|v| !v.methods.is_empty()) {
@@ -255,9 +264,8 @@ impl Reading<'_> {
     ) -> Result<(), AdviseError> {
         let Some(toast) = self.relation.toast.as_ref() else { return Ok(()) };
         // what another toaster would make of a value is told by its content alone
-        let content = self.pluggable.iter().any(|p| p.is_for(v.column))
-            || self.extractions.iter().any(|extraction| extraction.is_for(v.column))
-            || self.scout.as_ref().is_some_and(|(column, _)| *column == v.column);
+        let content =
+            self.pluggable.iter().any(|p| p.is_for(v.column)) || self.wants_documents(v.column);
         let mut wanted = Vec::new();
         for (page, rows) in pages.iter().enumerate() {
             for (row, values) in rows.iter().enumerate() {
@@ -335,38 +343,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Takes the documents apart that stand in their rows; the others were when they were fetched.
-    fn take_apart(&mut self, pages: &[Vec<SampledRow<'_>>]) {
-        let mut extractions = std::mem::take(&mut self.extractions);
-        for extraction in &mut extractions {
-            let column = extraction.column();
-            for row in pages.iter().flatten() {
-                let apart = row.show_inline(column, |content| {
-                    extraction.document(row.ctid, &row.facts.values, content)
-                });
-                self.note(row, column, apart);
-            }
-            extraction.begin_rows();
-        }
-        self.extractions = extractions;
-        if let Some((column, mut scout)) = self.scout.take() {
-            for row in pages.iter().flatten() {
-                let looked = row.show_inline(column, |content| scout.document(content));
-                self.note(row, column, looked);
-            }
-            self.scout = Some((column, scout));
-        }
-    }
-
-    fn note(&mut self, row: &SampledRow<'_>, column: usize, done: Result<(), String>) {
-        if let Err(message) = done {
-            let attribute = self.relation.desc.attributes.get(column);
-            let place = self.place(row.ctid, attribute.map_or("", |a| a.name.as_str()));
-            self.problems.add(Problem { place, message });
-        }
-    }
-
-    fn place(&self, ctid: ItemPointer, column: &str) -> Place {
+    pub(super) fn place(&self, ctid: ItemPointer, column: &str) -> Place {
         Place {
             block: Some(ctid.block),
             item: Some(ctid.item),

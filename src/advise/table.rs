@@ -54,8 +54,6 @@ impl Advisor {
         let live = |error| AdviseError::Live { relation: name.clone(), error };
         let mut named = variant::named_columns(relation, columns)?;
         if self.options.extract.is_some() {
-            // documents are taken apart here, not by the server
-            self.pageinspect(relation)?;
             named = vec![target::column(relation, &named)?];
         }
         // a transaction of its own, for a statement of it may fail
@@ -82,6 +80,7 @@ impl Advisor {
             rows_examined: 0,
             pluggable: Vec::new(),
             extractions: Vec::new(),
+            rests: None,
             scout: None,
         };
         let total = run.block_count().await?;

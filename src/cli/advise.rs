@@ -49,7 +49,6 @@ pub struct AdviseArgs {
     /// own; a key with a comma in double quotes; auto takes those that pay most if every key is used as often
     /// as every other. With --emit sql print the migration, as a script for psql
     #[arg(long, value_name = "KEY[,KEY...]|auto", help_heading = "What is compared")]
-    #[arg(conflicts_with = "exact")]
     pub extract: Option<Extract>,
 
     /// How much to read: 1%, "5000 blocks", 100%. Without it 1 %, but at least 200 and at most 3000

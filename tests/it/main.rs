@@ -25,6 +25,7 @@ mod explain;
 mod extract;
 mod extract_around;
 mod extract_end;
+mod extract_owner;
 mod findings;
 mod findings_keys;
 mod findings_lengths;

@@ -7,10 +7,11 @@ use super::super::tally::{SampleRow, Tally, Variant, fresh};
 use super::kind::{KeyType, KeyValue, own};
 use super::target::Target;
 use crate::codec::{Method, datum};
+use crate::disk::desc::Storage;
 use crate::disk::jsonb::split::{Value, root_keys, without};
 use crate::disk::{ByteOrder, ItemPointer};
 use crate::model::pages::Fill;
-use crate::model::policy::MethodChoice;
+use crate::model::policy::{CompressedSizes, MethodChoice};
 use crate::model::settings::Settings;
 use crate::model::toast::{Incoming, Table};
 
@@ -33,6 +34,7 @@ struct Apart {
     rest: u32,
     /// What the server compresses them to, if it was tried.
     rest_compressed: Option<u32>,
+    tried: bool,
     values: Vec<Option<KeyValue>>,
 }
 
@@ -199,6 +201,7 @@ impl Extraction {
         let mut apart = Apart {
             rest: u32::try_from(split.rest.len()).unwrap_or(u32::MAX),
             rest_compressed: None,
+            tried: false,
             values: split.values.iter().map(|v| v.as_ref().map(KeyValue::of)).collect(),
         };
         for (seen, value) in self.seen.iter_mut().zip(&split.values) {
@@ -208,6 +211,7 @@ impl Extraction {
             }
         }
         if self.may_be_toasted(row, &apart) {
+            apart.tried = true;
             let column = self.stored.table.columns.get(self.target.column);
             if let Some(MethodChoice::One(method)) = column.map(|column| column.method) {
                 apart.rest_compressed = compressed_size(&mut self.compressor, method, &split.rest);
@@ -235,6 +239,30 @@ impl Extraction {
         let limit = page.toast_tuple_threshold().min(self.widest.target.bytes());
         // other types are aligned otherwise
         self.widest.width(&values) as usize + 8 * apart.values.len() > limit
+    }
+
+    /// What compresses the rest of a document, the document's column, and the keys that leave it; `None` where nothing
+    /// does.
+    pub(crate) fn compressed_by(&self) -> Option<(Method, &str, Vec<&str>)> {
+        let column = self.stored.table.columns.get(self.target.column)?;
+        let MethodChoice::One(method) = column.method else { return None };
+        let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
+        let keys = self.target.keys.iter().map(|key| key.key.as_str()).collect();
+        compresses.then_some((method, self.target.column_name.as_str(), keys))
+    }
+
+    /// The documents at hand whose rest may be compressed.
+    pub(crate) fn tried(&self) -> Vec<ItemPointer> {
+        let tried = self.apart.iter().filter(|(_, apart)| apart.tried);
+        tried.map(|(ctid, _)| *ctid).collect()
+    }
+
+    /// What the server itself makes of the rest of a document.
+    pub(crate) fn learn(&mut self, ctid: ItemPointer, sizes: CompressedSizes) {
+        let method = self.compressed_by().map(|(method, ..)| method);
+        if let (Some(method), Some(apart)) = (method, self.apart.get_mut(&ctid)) {
+            apart.rest_compressed = sizes.get(method);
+        }
     }
 
     fn name_others(&mut self, content: &[u8]) -> Result<(), String> {

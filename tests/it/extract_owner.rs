@@ -1,0 +1,59 @@
+//! `advise-threshold --extract` by an ordinary owner, without pages, and with the server's own compression.
+
+use serde_json::Value;
+
+use crate::command::{run, toastctl};
+use crate::extract::{Script, estimate, near, sizes};
+use crate::measured::valid;
+use crate::server::{self, Database};
+
+/// Documents of all widths, compressed and not, and a column beside them that the toaster moves too.
+const DOCS: &str = r#"
+    CREATE TABLE docs (id int, gone text, doc jsonb, note text);
+    ALTER TABLE docs DROP gone;
+    INSERT INTO docs SELECT i, jsonb_build_object('id', i, 'größe', i * 1.5, 'on', i % 2 = 0, 'list',
+            jsonb_build_array(i, 'x', NULL, 1e30), 'text', (SELECT string_agg(md5((i * j)::text), ' ')
+            FROM generate_series(1, i * 13 % 120) AS j), 'soft', repeat('soft ', i * 7 % 900)),
+        repeat(md5(i::text), i * 3 % 70) FROM generate_series(1, 1500) AS i;
+    INSERT INTO docs VALUES (0, NULL, 'x'), (0, '["id"]', 'x'), (0, '"id"', NULL);
+"#;
+
+fn told(database: &Database<'_>, user: &str, arguments: &[&str]) -> Value {
+    let server = database.server();
+    let mut command = toastctl();
+    command.env("PGHOST", server.socket_dir()).env("PGPORT", server.port().to_string());
+    command.env("PGUSER", user).env("PGDATABASE", database.name());
+    command.args(["advise-threshold", "docs", "-c", "doc", "--sample", "100%", "--format", "json"]);
+    let report = valid(&run(command.args(arguments)).ok(), toastctl::advise::result::JSON_SCHEMA);
+    report["extraction"].clone()
+}
+
+#[test]
+fn without_pages_an_extraction_has_the_same_figures_and_the_owner_migrates() {
+    let server = server::shared();
+    let database = server.create_database("extract");
+    let owner = format!("{}_owner", database.name());
+    database.psql(&format!(
+        "CREATE EXTENSION pageinspect; CREATE ROLE {owner} LOGIN;
+         GRANT CREATE, USAGE ON SCHEMA public TO {owner}; SET ROLE {owner}; {DOCS}"
+    ));
+    let keys = ["--extract", "id,größe,list,soft"];
+    let by_pages = told(&database, server.superuser(), &keys);
+    let by_owner = told(&database, &owner, &keys);
+    assert_eq!(by_owner, by_pages);
+    // liblz4 and pglz here are those of the server
+    let exact = [&keys[..], &["--exact"]].concat();
+    assert_eq!(told(&database, server.superuser(), &exact), by_pages);
+    let auto = ["--extract", "auto"];
+    assert_eq!(told(&database, &owner, &auto), told(&database, server.superuser(), &auto));
+
+    let script = Script::told(&by_owner);
+    let mut psql = database.psql_command();
+    psql.env("PGOPTIONS", format!("-c role={owner}")).args(["-q", "-v", "remove=1", "-f"]);
+    run(psql.arg(&script.path)).ok();
+    database.psql("VACUUM FULL docs");
+    let [heap, toast] = sizes(&database, "docs");
+    near("heap", estimate(&by_owner["heap_bytes"]), heap, 0.01);
+    near("TOAST", estimate(&by_owner["toast_bytes"]), toast, 0.01);
+    database.psql(&format!("DROP OWNED BY {owner} CASCADE; DROP ROLE {owner}"));
+}
