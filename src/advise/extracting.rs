@@ -6,6 +6,8 @@ use super::advisor::AdviseError;
 use super::estimate::Scope;
 use super::extract::auto::{Scout, choose, sets};
 use super::extract::keys::{Extract, Keys};
+use super::extract::kind::KeyType;
+use super::extract::parent::Migrated;
 use super::extract::rows::{Extraction, Stored};
 use super::extract::target::{self, Asked};
 use super::facts::TableFacts;
@@ -17,6 +19,16 @@ use super::workload::{Workload, WorkloadSource};
 /// The sample is read again so often at most because values do not fit the types that others have: integer,
 /// bigint, numeric, jsonb.
 const WIDENED: usize = 4;
+
+/// What is to be extracted from one table.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Wanted {
+    pub(super) what: Option<Extract>,
+    /// The table whose partition it is. Another one may have the keys that it does not.
+    pub(super) parent: Option<Migrated>,
+    /// The types that others' values have.
+    pub(super) types: Option<Vec<KeyType>>,
+}
 
 /// What `--extract auto` looks at beforehand.
 pub(super) struct Beforehand<'a> {
@@ -31,7 +43,7 @@ impl Reading<'_> {
     /// Begins to extract what is asked of a column. Where no key pays, nothing is extracted.
     pub(super) async fn extract(
         &mut self,
-        what: &Extract,
+        (what, types): (&Extract, Option<&[KeyType]>),
         v: &Variants,
         beforehand: &Beforehand<'_>,
     ) -> Result<(), AdviseError> {
@@ -46,7 +58,11 @@ impl Reading<'_> {
             Extract::Keys(keys) => {
                 let asked = self.ask(v.column, keys).await?;
                 let target = target::target(self.relation, v.column, keys, &asked)?;
-                vec![Extraction::new(target, stored, false)]
+                let mut extraction = Extraction::new(target, stored, false);
+                if let Some(types) = types {
+                    extraction.assume(types);
+                }
+                vec![extraction]
             }
             Extract::Auto => self.best(v, &stored, beforehand).await?.into_iter().collect(),
         };
@@ -57,7 +73,8 @@ impl Reading<'_> {
     }
 
     async fn ask(&self, column: usize, keys: &Keys) -> Result<Asked, AdviseError> {
-        let asked = target::ask(self.advisor.client(), self.relation, column, keys).await;
+        let (client, parent) = (self.advisor.client(), self.parent.as_ref());
+        let asked = target::ask(client, self.relation, parent, column, keys).await;
         asked.map_err(|error| self.live(error))
     }
 

@@ -10,7 +10,7 @@
 //! * [`recommend`]: the Pareto front, the choice and its reasons; `caveats`: what else it brings; [`commands`]: how
 //!   it comes true.
 //! * [`request`]: what is asked; [`report`]: the report made of all that; [`result`]: its type, `rounded` its figures.
-//! * [`run`]: the tables of a server in turn; [`advisor`]: over which connection; `table`: one of them;
+//! * [`run`]: the tables of a server in turn; `partitioned`: one whose partitions are priced together; [`advisor`]: over which connection; `table`: one of them;
 //!   `plan`: how much of it is read; `probe`: what a few blocks tell beforehand; `reading`: the sample; `documents`:
 //!   those that are taken apart; `extracting`: which keys are taken out of them; `on_server`: what the server makes of it; [`facts`], [`fetch`]: what the server is asked for.
 //! * `asked`: rows of which SQL functions tell forms and sizes, where pages are out of reach.
@@ -32,6 +32,7 @@ pub mod facts;
 pub mod fetch;
 pub mod keys;
 mod on_server;
+mod partitioned;
 mod plan;
 pub mod pluggable;
 mod probe;

@@ -11,6 +11,7 @@ use super::advisor::{AdviseError, Advisor};
 use super::asked;
 use super::content::{SampledRow, rows_of_page};
 use super::extract::auto::Scout;
+use super::extract::parent::Migrated;
 use super::extract::rows::Extraction;
 use super::fetch;
 use super::plan::{Done, SamplePlan};
@@ -65,6 +66,8 @@ pub(super) struct Reading<'a> {
     pub(super) pluggable: Vec<Pluggable>,
     /// Keys in columns of their own; several sets of them while one is chosen.
     pub(super) extractions: Vec<Extraction>,
+    /// The table whose partition this is, where they are taken out of all of them.
+    pub(super) parent: Option<Migrated>,
     /// Compresses what is left of documents, where the server is to do that.
     pub(super) rests: Option<Trial>,
     /// Looks at the keys of a column's documents.

@@ -167,8 +167,10 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
         candidates,
         extraction: gathered.extraction.and_then(|extraction| {
             let present = &variants.present;
+            let table = extraction.table();
+            let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
             let command = commands::command(target, present, present, Some("--compact"));
-            extraction.report(relation, &scope, &command)
+            extraction.report(&scope, &command)
         }),
         pluggable: gathered
             .pluggable

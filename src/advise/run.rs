@@ -6,9 +6,11 @@ use std::slice;
 
 use super::advisor::{AdviseError, Advisor};
 use super::explain::result::Explanation;
+use super::extract::parent::parent;
 use super::keys::document_columns;
 use super::keys::gather::KeyRequest;
 use super::keys::result::KeysReport;
+use super::partitioned::together;
 use super::result::Report;
 use super::variant;
 use crate::disk::Oid;
@@ -16,7 +18,7 @@ use crate::inspect::inspector::Access;
 use crate::server::LiveError;
 use crate::server::catalog::{self, Relation, RelationKind};
 use crate::server::locks;
-use crate::server::select::{Found, How, select};
+use crate::server::select::{self, Found, How, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 
 /// Without a table: so many are advised on, the largest of the database.
@@ -36,8 +38,56 @@ pub(crate) async fn tables(
     let connections = slice::from_ref(&advisor.connection);
     let advice =
         async |relation: &Relation, columns: &[String]| advisor.relation(relation, columns).await;
-    let all = all(advisor, (tables, TOASTABLE), advice, advisor.why_no_pages(), output);
+    let all = async {
+        if advisor.options.extract.is_some() && partitions(advisor, tables, output).await? {
+            return Ok(());
+        }
+        all(advisor, (tables, TOASTABLE), advice, advisor.why_no_pages(), output).await
+    };
     until(interrupt, connections, all).await
+}
+
+/// Prices the extraction of keys from a partitioned table, if such a one is named.
+async fn partitions(
+    advisor: &Advisor,
+    tables: &[String],
+    output: &mut dyn Sink<Report>,
+) -> Result<bool, RunError> {
+    let (connection, database) = (&advisor.connection, &advisor.server.database);
+    let find = async || {
+        let Some(&oid) = select::partitioned(connection, database, tables).await?.first() else {
+            return Ok(None);
+        };
+        let selection = select(connection, database, tables).await?;
+        let mut leaves = Vec::new();
+        for found in &selection.found {
+            leaves.extend(catalog::describe(connection.client(), found.oid).await?);
+        }
+        let parent = parent(connection.client(), oid, leaves.len()).await?;
+        Ok::<_, LiveError>(parent.map(|parent| (parent, leaves)))
+    };
+    let found = connection.reading(find).await;
+    let found = found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+    let Some((parent, leaves)) = found.filter(|(_, leaves)| !leaves.is_empty()) else {
+        return Ok(false);
+    };
+    if let Some(by_functions) = advisor.why_no_pages() {
+        explain_functions(by_functions, output);
+    }
+    let reports = advisor.partitions(&parent, &leaves, &advisor.options.columns).await;
+    match (reports, leaves.first()) {
+        (Ok(reports), _) => {
+            if let Some(text) = together(&parent, &reports) {
+                output.notice(&text);
+            }
+            for report in reports {
+                output.found(report).map_err(RunError::Output)?;
+            }
+        }
+        (Err(error), Some(first)) => refused(advisor, first, &error, output).await?,
+        (Err(_), None) => {}
+    }
+    Ok(true)
 }
 
 /// As [`tables`], but explains what today's storage costs.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::advisor::{Access, AdviseError, Advisor};
 use super::candidate::Abilities;
 use super::extract::target;
-use super::extracting::Beforehand;
+use super::extracting::{Beforehand, Wanted};
 use super::facts;
 use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
@@ -33,11 +33,22 @@ impl Advisor {
         relation: &Relation,
         columns: &[String],
     ) -> Result<Vec<Report>, AdviseError> {
+        let what = self.options.extract.clone();
+        self.wanting(relation, columns, &Wanted { what, ..Wanted::default() }).await
+    }
+
+    /// As [`Advisor::relation`], with this extracted.
+    pub(super) async fn wanting(
+        &self,
+        relation: &Relation,
+        columns: &[String],
+        wanted: &Wanted,
+    ) -> Result<Vec<Report>, AdviseError> {
         let access = self.access(relation).await?;
         if self.options.exact && self.server.in_recovery {
             return Err(AdviseError::ExactOnStandby);
         }
-        let result = self.read(relation, columns, access).await;
+        let result = self.read(relation, columns, access, wanted).await;
         // Temporary tables go with the transaction. If this fails the connection is gone, as the
         // next query will say.
         let _ = snapshot::abandon(self.client()).await;
@@ -49,11 +60,12 @@ impl Advisor {
         relation: &Relation,
         columns: &[String],
         access: Access<'_>,
+        wanted: &Wanted,
     ) -> Result<Vec<Report>, AdviseError> {
         let name = relation.display_name();
         let live = |error| AdviseError::Live { relation: name.clone(), error };
         let mut named = variant::named_columns(relation, columns)?;
-        if self.options.extract.is_some() {
+        if wanted.what.is_some() {
             named = vec![target::column(relation, &named)?];
         }
         // a transaction of its own, for a statement of it may fail
@@ -80,6 +92,7 @@ impl Advisor {
             rows_examined: 0,
             pluggable: Vec::new(),
             extractions: Vec::new(),
+            parent: wanted.parent.clone(),
             rests: None,
             scout: None,
         };
@@ -111,13 +124,13 @@ impl Advisor {
             variants.iter().filter_map(toaster).collect()
         };
         let Options { sample, seed, .. } = self.options;
-        let extract = self.options.extract.as_ref().zip(variants.first());
+        let extract = wanted.what.as_ref().zip(variants.first());
         let looked_into = |v: &&Variants| !v.methods.is_empty() || extract.is_some();
         let looked_into = variants.iter().filter(looked_into).map(|v| v.column);
         let bytes = probe.bytes_per_block(&looked_into.collect::<Vec<_>>());
         if let Some((what, v)) = extract {
             let beforehand = Beforehand { facts: &facts, total, bytes_per_block: bytes };
-            run.extract(what, v, &beforehand).await?;
+            run.extract((what, wanted.types.as_deref()), v, &beforehand).await?;
         }
         run.pluggable = pluggable();
         let plan = SamplePlan::new(sample, seed, total, bytes);
@@ -134,7 +147,7 @@ impl Advisor {
             tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
             passes += 1;
         }
-        if let Some(extraction) = run.extractions.first() {
+        if let (Some(extraction), None) = (run.extractions.first(), &wanted.parent) {
             extraction.check(plan.is_complete(&run.done))?;
         }
         let gathered = |tally, variants| Gathered {

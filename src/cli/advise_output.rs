@@ -27,12 +27,15 @@ pub(super) struct AdviseOutput {
     failed: Option<Exit>,
     /// Whether keys were to be extracted that pay.
     auto: bool,
+    /// The script that was printed.
+    script: Option<String>,
 }
 
 enum Lines {
     Reports(Writer<Plain<BufWriter<Stdout>>>),
     Emitted(Emit, BufWriter<Stdout>),
 }
+
 
 impl AdviseOutput {
     pub(super) fn new(args: &AdviseArgs) -> AdviseOutput {
@@ -57,6 +60,7 @@ impl AdviseOutput {
             problems_shown: 0,
             failed: None,
             auto: args.extract == Some(Extract::Auto),
+            script: None,
         }
     }
 
@@ -114,7 +118,14 @@ impl Sink<Report> for AdviseOutput {
         }
         match &mut self.lines {
             Lines::Reports(writer) => writer.report(report),
-            Lines::Emitted(emit, out) => emitted(*emit, &report, out),
+            Lines::Emitted(emit, out) => match &report.extraction {
+                // partitions have one script
+                Some(extraction) if self.script.as_ref() == Some(&extraction.script) => Ok(()),
+                extraction => {
+                    self.script = extraction.as_ref().map(|extraction| extraction.script.clone());
+                    emitted(*emit, &report, out)
+                }
+            },
         }
     }
 

@@ -430,6 +430,7 @@ fn what_cannot_be_extracted_is_said() {
     refused(&["two", "--extract", "a"], 2, "several jsonb columns: a, b");
     refused(&["none", "--extract", "a"], 2, "has no jsonb column");
     refused(&["part1", "--extract", "a"], 2, "is a partition");
+    refused(&["part", "--extract", "a"], 2, "is partitioned by column \"a\"");
     refused(&["made", "--extract", "a"], 2, "is generated");
     refused(&["seen", "--extract", "a"], 2, "is a materialized view");
     refused(&["empty", "--extract", "a"], 2, "has the key \"a\"");

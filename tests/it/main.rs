@@ -26,6 +26,7 @@ mod extract;
 mod extract_around;
 mod extract_end;
 mod extract_owner;
+mod extract_partitions;
 mod findings;
 mod findings_keys;
 mod findings_lengths;

@@ -2,8 +2,8 @@
 
 use tokio_postgres::types::Type;
 
+use super::parent::Migrated;
 use crate::server::LiveError;
-use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 use crate::server::sql::quote_literal;
 
@@ -52,7 +52,7 @@ pub(super) fn dependents(table: &str, number: &str) -> String {
 /// Asks the server about the column of this number.
 pub(super) async fn ask(
     client: &Client,
-    relation: &Relation,
+    table: &Migrated,
     number: i16,
 ) -> Result<Around, LiveError> {
     let dependents = dependents("$1", "$2::pg_catalog.int4");
@@ -78,10 +78,10 @@ pub(super) async fn ask(
         .query_typed(
             &sql,
             &[
-                (&relation.oid.0, Type::OID),
+                (&table.oid.0, Type::OID),
                 (&number, Type::INT2),
-                (&relation.schema, Type::TEXT),
-                (&relation.name, Type::TEXT),
+                (&table.schema, Type::TEXT),
+                (&table.name, Type::TEXT),
             ],
         )
         .await?;

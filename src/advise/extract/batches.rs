@@ -10,6 +10,8 @@ pub(super) struct Batches<'a> {
     pub set: &'a str,
     /// Which rows of the table `t` are not done.
     pub undone: &'a str,
+    /// Whether its rows are in partitions: pages of the same number are one batch.
+    pub partitioned: bool,
     /// Pages of a batch.
     pub pages: u32,
     /// What is told of it.
@@ -19,11 +21,19 @@ pub(super) struct Batches<'a> {
 impl Batches<'_> {
     /// A `DO` statement that commits after each batch. What was done before an interruption is not done again.
     pub(super) fn sql(&self) -> String {
-        let Batches { table, set, undone, pages, done } = self;
+        let Batches { table, set, undone, pages, done, .. } = self;
+        let relation = quote_literal(table);
+        let size = if self.partitioned {
+            format!(
+                "(SELECT max(pg_relation_size(relid)) FROM pg_partition_tree({relation}::regclass) WHERE isleaf)"
+            )
+        } else {
+            format!("pg_relation_size({relation}::regclass)")
+        };
         block(&format!(
             "DECLARE
   first bigint := 0;
-  pages constant bigint := pg_relation_size({relation}::regclass) / current_setting('block_size')::bigint;
+  pages constant bigint := {size} / current_setting('block_size')::bigint;
   rows bigint;
   total bigint := 0;
 BEGIN
@@ -38,8 +48,7 @@ BEGIN
     COMMIT;
   END LOOP;
   RAISE NOTICE '% {done}', total;
-END",
-            relation = quote_literal(table),
+END"
         ))
     }
 }

@@ -3,13 +3,13 @@
 use super::super::estimate::{Figure, Figures, Scope, figures};
 use super::super::rounded::{Fraction, Whole};
 use super::super::tally::VariantTally;
+use super::parent::Migrated;
 use super::result::{AccessReport, ExtractionReport, KeyReport};
 use super::rows::{Extraction, KEYS, REST, TODAY, WHOLE};
 use super::script::{Migration, Moving};
 use super::target::ExtractError;
 use crate::model::cost::Prices;
 use crate::model::stored::Form;
-use crate::server::catalog::Relation;
 
 impl Extraction {
     /// Whether the sample has every key.
@@ -35,10 +35,14 @@ impl Extraction {
         })
     }
 
+    /// The table that is migrated.
+    pub(crate) fn table(&self) -> &Migrated {
+        &self.target.table
+    }
+
     /// The report; `command` is what re-toasts the column afterwards.
     pub(crate) fn report(
         &self,
-        relation: &Relation,
         scope: &Scope,
         command: &str,
     ) -> Option<ExtractionReport> {
@@ -59,9 +63,7 @@ impl Extraction {
             .map(|(key, kind)| Moving { key: &key.key, name: &key.name, kind: *kind })
             .collect();
         let migration = Migration {
-            schema: &relation.schema,
-            table: &relation.name,
-            oid: relation.oid,
+            table: &self.target.table,
             column: &self.target.column_name,
             keys: &moving,
             rows_per_page: self.tally.rows() / blocks.max(1.0),
@@ -79,6 +81,7 @@ impl Extraction {
                     key: key.key.clone(),
                     column: key.name.clone(),
                     type_name: kind.name(),
+                    kind: *kind,
                     values: whole(*values),
                     access: access(figures),
                 })

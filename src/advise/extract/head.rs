@@ -5,7 +5,7 @@ use super::script::Migration;
 
 /// The comments. `together` is the expression that puts a document together again.
 pub(super) fn head(migration: &Migration<'_>, together: &str) -> String {
-    let Migration { schema, table, column, keys, around, .. } = migration;
+    let Migration { table, column, keys, around, .. } = migration;
     let mut out = format!(
         "-- Moves keys of {} in table {} to columns of their own.\n\
          -- Read it first; toastctl runs none of it. It is for psql, which must not wrap it in a transaction:\n\
@@ -19,7 +19,7 @@ pub(super) fn head(migration: &Migration<'_>, together: &str) -> String {
          -- Types are those that all values of a sample have. A value that does not fit its column stays in the\n\
          -- document, and the column is NULL:\n",
         comment(column),
-        comment(&format!("{schema}.{table}")),
+        comment(&table.display_name()),
     );
     for key in *keys {
         let null = match key.kind {

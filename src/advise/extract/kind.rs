@@ -39,7 +39,7 @@ impl KeyType {
     }
 
     /// The narrowest that holds the values of both.
-    pub(super) fn or(self, other: KeyType) -> KeyType {
+    pub(in crate::advise) fn or(self, other: KeyType) -> KeyType {
         use KeyType::{Bigint, Integer, Jsonb, Numeric};
         match (self, other) {
             _ if self == other => self,

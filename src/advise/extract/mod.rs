@@ -1,7 +1,7 @@
 //! `advise-threshold --extract`: the table with keys of a `jsonb` column in columns of their own.
 //!
 //! * [`keys`]: which keys are asked for; [`kind`]: the types of their columns, from the sample.
-//! * `target`: the table's part in it: its column, names for the new ones, what speaks against it; [`around`]: what
+//! * [`parent`]: a partitioned table; `target`: the table's part in it: its column, names for the new ones, what speaks against it; [`around`]: what
 //!   depends on the column, fires, is replicated, and who may use it.
 //! * `auto`: the keys that pay most.
 //! * `rows`: rows of the sample as they would be, added up as every other candidate is; `figures`: what they cost.
@@ -18,6 +18,7 @@ pub(super) mod figures;
 mod head;
 pub mod keys;
 pub mod kind;
+pub mod parent;
 pub mod result;
 pub(super) mod rows;
 pub mod script;

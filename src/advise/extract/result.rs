@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::super::rounded::{Fraction, Whole};
+use super::kind::KeyType;
 
 /// The table with some keys of its documents in columns of their own.
 #[derive(Debug, Clone, Serialize)]
@@ -56,6 +57,9 @@ pub struct KeyReport {
     /// That column's type: one that every value of the sample fits.
     #[serde(rename = "type")]
     pub type_name: &'static str,
+    /// The same.
+    #[serde(skip)]
+    pub(in crate::advise) kind: KeyType,
     /// Documents that have it.
     pub values: u64,
     pub access: AccessReport,

@@ -135,6 +135,11 @@ impl Extraction {
         Extraction::new(self.target.clone(), self.stored.clone(), self.auto)
     }
 
+    /// Takes these types to have been seen already.
+    pub(crate) fn assume(&mut self, types: &[KeyType]) {
+        self.seen = types.iter().copied().map(Some).collect();
+    }
+
     /// The same from the beginning, with types that hold all that was seen; `None` where the types already do.
     pub(crate) fn widened(&self) -> Option<Extraction> {
         let types = self.seen_types();

@@ -7,7 +7,7 @@ use super::around::{Around, OWN};
 use super::batches::dollar_quoted;
 use super::head::head;
 use super::kind::KeyType;
-use crate::disk::Oid;
+use super::parent::Migrated;
 use crate::server::sql::{quote_identifier, quote_literal, quote_qualified};
 
 /// Rows that one transaction changes, about.
@@ -30,9 +30,7 @@ pub(super) const MOVES: &str = "keys leave the document";
 /// What the script is for.
 #[derive(Debug, Clone)]
 pub struct Migration<'a> {
-    pub schema: &'a str,
-    pub table: &'a str,
-    pub oid: Oid,
+    pub table: &'a Migrated,
     /// The document's column.
     pub column: &'a str,
     pub keys: &'a [Moving<'a>],
@@ -118,6 +116,7 @@ impl Migration<'_> {
 /// The pieces of the statements.
 pub(super) struct Parts<'a> {
     pub(super) table: String,
+    pub(super) partitioned: bool,
     pub(super) function: String,
     /// Of the trigger and its function.
     pub(super) name: String,
@@ -131,15 +130,15 @@ pub(super) struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn of(migration: &Migration<'a>) -> Parts<'a> {
-        let Migration { schema, table, oid, column, keys, rows_per_page, around, .. } = *migration;
+        let Migration { table, column, keys, rows_per_page, around, .. } = *migration;
         // the new columns are this migration's alone, and so is a name with the first of them
         let first = keys.first().map_or("", |key| key.name);
-        let mut name = format!("{OWN}{table}.{first}");
+        let mut name = format!("{OWN}{}.{first}", table.name);
         if name.len() > LONGEST_NAME {
             let digest = name.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
             });
-            name = format!("{OWN}{}.{digest:x}", oid.0);
+            name = format!("{OWN}{}.{digest:x}", table.oid.0);
         }
         let key = |key: &Moving<'_>| Key {
             literal: quote_literal(key.key),
@@ -148,14 +147,16 @@ impl<'a> Parts<'a> {
             kind: key.kind,
         };
         Parts {
-            table: quote_qualified(schema, table),
-            function: quote_qualified(schema, &name),
+            table: table.quoted(),
+            partitioned: table.partitions > 0,
+            function: quote_qualified(&table.schema, &name),
             trigger: quote_identifier(&name),
             name,
             column: quote_identifier(column),
             column_name: column.to_owned(),
             keys: keys.iter().map(key).collect(),
-            pages: (BATCH_ROWS / rows_per_page.max(1.0)).ceil().clamp(1.0, 1e6) as u32,
+            pages: (BATCH_ROWS / rows_per_page.max(1.0) / f64::from(table.partitions.max(1)))
+                .ceil().clamp(1.0, 1e6) as u32,
             around,
         }
     }

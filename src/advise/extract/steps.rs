@@ -25,6 +25,7 @@ impl Parts<'_> {
         let differing = self.differing();
         let fill = Batches {
             table,
+            partitioned: self.partitioned,
             set: &self.filled(),
             undone: &differing,
             pages: self.pages,
@@ -109,6 +110,7 @@ impl Parts<'_> {
         let holding = self.holding();
         let remove = Batches {
             table,
+            partitioned: self.partitioned,
             set: &set,
             undone: &holding,
             pages: self.pages,
@@ -159,6 +161,7 @@ impl Parts<'_> {
         let undone = format!("jsonb_typeof({document}) = 'object' AND ({missing})");
         let back = Batches {
             table,
+            partitioned: self.partitioned,
             set: &format!("{column} = {document}\n          {parts}"),
             undone: &undone,
             pages: self.pages,

@@ -4,6 +4,7 @@ use tokio_postgres::types::Type;
 
 use super::around::{self, Around};
 use super::keys::Keys;
+use super::parent::{self, Migrated};
 use crate::disk::desc::Attribute;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
@@ -35,6 +36,10 @@ pub enum ExtractError {
         "column \"{column}\" of relation \"{relation}\" is generated: its documents cannot be changed"
     )]
     Generated { relation: String, column: String },
+    #[error(
+        "relation \"{relation}\" is partitioned by column \"{column}\": its documents decide where rows stand"
+    )]
+    PartitionKey { relation: String, column: String },
     #[error("\"{relation}\" is {what}, to which no column can be added by itself")]
     NoTable { relation: String, what: &'static str },
     #[error(
@@ -68,6 +73,8 @@ pub(crate) struct Target {
     pub column_name: String,
     pub keys: Vec<TargetKey>,
     pub around: Around,
+    /// The table that is migrated: it, or its parent.
+    pub table: Migrated,
 }
 
 /// The column to extract from: the one that is named, or the only one of type `jsonb`.
@@ -115,12 +122,14 @@ pub(crate) struct Asked {
     /// The keys in the database's encoding.
     keys: Vec<Vec<u8>>,
     around: Around,
+    table: Migrated,
+    in_key: bool,
 }
 
 impl Asked {
     /// Those of the keys that have these bytes in the database, and find names for their columns.
     pub(crate) fn usable(self, relation: &Relation, column: usize, keys: Keys) -> (Keys, Asked) {
-        let (mut usable, mut left) = (Keys(Vec::new()), Asked { keys: Vec::new(), ..self });
+        let (mut usable, mut left) = (Keys(Vec::new()), Asked { keys: Vec::new(), ..self.clone() });
         for (key, bytes) in keys.0.into_iter().zip(self.keys) {
             let is_same = bytes == key.as_bytes();
             usable.0.push(key);
@@ -138,14 +147,15 @@ impl Asked {
 pub(crate) async fn ask(
     client: &Client,
     relation: &Relation,
+    parent: Option<&Migrated>,
     column: usize,
     keys: &Keys,
 ) -> Result<Asked, LiveError> {
     let sql = "SELECT CASE WHEN c.relkind NOT IN ('r', 'p') THEN 'a materialized view' \
-                           WHEN c.relispartition THEN 'a partition' \
+                           WHEN c.relispartition AND NOT $4 THEN 'a partition' \
                            WHEN c.reloftype <> 0 THEN 'a typed table' \
                            WHEN EXISTS (SELECT FROM pg_catalog.pg_inherits AS i \
-                                        WHERE i.inhrelid = c.oid OR i.inhparent = c.oid) \
+                                        WHERE (i.inhrelid = c.oid OR i.inhparent = c.oid) AND NOT $4) \
                            THEN 'part of an inheritance tree' END, \
                       a.attgenerated <> '', \
                       ARRAY(SELECT pg_catalog.convert_to(k.key, pg_catalog.getdatabaseencoding()) \
@@ -158,7 +168,12 @@ pub(crate) async fn ask(
     let rows = client
         .query_typed(
             sql,
-            &[(&relation.oid.0, Type::OID), (&number, Type::INT2), (&keys.0, Type::TEXT_ARRAY)],
+            &[
+                (&relation.oid.0, Type::OID),
+                (&number, Type::INT2),
+                (&keys.0, Type::TEXT_ARRAY),
+                (&parent.is_some(), Type::BOOL),
+            ],
         )
         .await?;
     let row = rows.first().ok_or_else(|| LiveError::Unexpected("no row about the table".into()))?;
@@ -166,11 +181,28 @@ pub(crate) async fn ask(
     const KINDS: [&str; 4] =
         ["a materialized view", "a partition", "a typed table", "part of an inheritance tree"];
     let known = |what: &str| KINDS.into_iter().find(|kind| *kind == what);
+    let mut refused = refused.map(|what| known(what).unwrap_or("no ordinary table"));
+    let mut table = Migrated {
+        schema: relation.schema.clone(),
+        name: relation.name.clone(),
+        oid: relation.oid,
+        partitions: 0,
+    };
+    let (mut number, mut in_key) = (number, false);
+    if let Some(parent) = parent {
+        let attribute = relation.desc.attributes.get(column);
+        let name = attribute.map_or("", |attribute| attribute.name.as_str());
+        let said = parent::column(client, parent, name).await?;
+        (number, in_key, table) = (said.number, said.in_key, parent.clone());
+        refused = refused.or(said.is_partition.then_some("a partition"));
+    }
     Ok(Asked {
-        refused: refused.map(|what| known(what).unwrap_or("no ordinary table")),
+        refused,
         generated: row.try_get(1)?,
         keys: row.try_get(2)?,
-        around: around::ask(client, relation, number).await?,
+        around: around::ask(client, &table, number).await?,
+        table,
+        in_key,
     })
 }
 
@@ -185,13 +217,19 @@ pub(crate) fn target(
     asked: &Asked,
 ) -> Result<Target, ExtractError> {
     let attributes = &relation.desc.attributes;
-    let name = relation.display_name();
+    let name = match asked.table.partitions {
+        0 => relation.display_name(),
+        _ => asked.table.display_name(),
+    };
     let column_name = attributes.get(column).map_or_else(String::new, |a| a.name.clone());
     if let Some(what) = asked.refused {
         return Err(ExtractError::NoTable { relation: name, what });
     }
     if asked.generated {
         return Err(ExtractError::Generated { relation: name, column: column_name });
+    }
+    if asked.in_key {
+        return Err(ExtractError::PartitionKey { relation: name, column: column_name });
     }
     if attributes.len() + keys.0.len() > MOST_COLUMNS {
         return Err(ExtractError::TooManyColumns { relation: name });
@@ -212,7 +250,8 @@ pub(crate) fn target(
         taken.push(free.clone());
         named.push(TargetKey { key: key.clone(), bytes: bytes.clone(), name: free });
     }
-    Ok(Target { column, column_name, keys: named, around: asked.around.clone() })
+    let (around, table) = (asked.around.clone(), asked.table.clone());
+    Ok(Target { column, column_name, keys: named, around, table })
 }
 
 /// A name that is not too long.
