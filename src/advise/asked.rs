@@ -75,18 +75,20 @@ fn dropped_bytes(
 }
 
 /// Which values of a row beside `own` the toaster may try to compress when `own` is stored anew, and by which method:
-/// those whose compressed size is not known from how they are stored.
+/// those whose compressed size is not known from how they are stored. The row may get longer by `more` bytes.
 pub(super) fn compressed_besides(
     own: usize,
     values: &[Incoming],
     table: &Table,
+    more: u32,
 ) -> Vec<(usize, Method)> {
     let mut arriving = values.to_vec();
     if let Some(value) = arriving.get_mut(own) {
         *value = super::tally::fresh(*value);
     }
     let kept = arriving.iter().any(|value| matches!(value, Incoming::Kept { .. }));
-    if !kept && table.length_of(&arriving) as usize <= table.page.toast_tuple_threshold() {
+    let length = table.length_of(&arriving).saturating_add(more);
+    if !kept && length as usize <= table.page.toast_tuple_threshold() {
         return Vec::new();
     }
     let least = max_align(TOAST_POINTER_SIZE) as u32;
@@ -191,7 +193,7 @@ mod tests {
         let desc = desc(&[(25, false), (25, false), (25, false)]);
         let table = table(&desc);
         let ask = |values: [Incoming; 3]| -> Vec<usize> {
-            let found = compressed_besides(0, &values, &table);
+            let found = compressed_besides(0, &values, &table, 0);
             found.into_iter().map(|(index, _)| index).collect()
         };
         let plain = |raw| Incoming::Plain { raw };

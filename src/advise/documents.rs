@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::advisor::AdviseError;
 use super::content::SampledRow;
-use super::extract::rows::Extraction;
 use super::reading::Reading;
 use crate::disk::ItemPointer;
 use crate::disk::jsonb_of_text::jsonb;

@@ -6,7 +6,7 @@ use super::advisor::AdviseError;
 use super::asked;
 use super::content::SampledRow;
 use super::extract::rows::Extraction;
-use super::reading::Reading;
+use super::reading::{Reading, sizes};
 use super::variant::{TODAY, Variants};
 use crate::codec::Method;
 use crate::disk::ItemPointer;
@@ -92,7 +92,13 @@ impl Reading<'_> {
         let Some(table) = v.all.get(TODAY).map(|today| &today.table) else { return Ok(()) };
         let mut wanted: BTreeMap<usize, (Method, Vec<ItemPointer>)> = BTreeMap::new();
         for row in pages.iter().flatten() {
-            for (column, method) in asked::compressed_besides(v.column, &row.facts.values, table) {
+            // columns for keys are filled while the document still has them
+            let document =
+                row.facts.values.get(v.column).filter(|_| self.wants_documents(v.column));
+            let more = document.map_or(0, |document| sizes(*document).1 as u32);
+            for (column, method) in
+                asked::compressed_besides(v.column, &row.facts.values, table, more)
+            {
                 if !row.knows(column, method) {
                     wanted.entry(column).or_insert((method, Vec::new())).1.push(row.ctid);
                 }

@@ -44,13 +44,18 @@ impl Advisor {
                 return Err(ExtractError::NoSuchKey {
                     column: reports.first().map_or_else(String::new, |r| r.column.clone()),
                     key: keys.0.get(at).cloned().unwrap_or_default(),
-                    sampled: if reports.iter().all(|r| r.sample.complete) { "" } else { " in the sample" },
+                    sampled: if reports.iter().all(|r| r.sample.complete) {
+                        ""
+                    } else {
+                        " in the sample"
+                    },
                     hint: String::new(),
                 }
                 .into());
             }
             let all: Vec<KeyType> = found.into_iter().flatten().collect();
-            if extractions(&reports).any(|one| one.keys.iter().map(|key| key.kind).ne(all.clone())) {
+            if extractions(&reports).any(|one| one.keys.iter().map(|key| key.kind).ne(all.clone()))
+            {
                 wanted.types = Some(all);
                 reports = self.each(partitions, columns, &wanted).await?;
             }

@@ -27,6 +27,8 @@ pub(super) struct AdviseOutput {
     failed: Option<Exit>,
     /// Whether keys were to be extracted that pay.
     auto: bool,
+    /// Whether keys were to be extracted.
+    extracts: bool,
     /// The script that was printed.
     script: Option<String>,
 }
@@ -35,7 +37,6 @@ enum Lines {
     Reports(Writer<Plain<BufWriter<Stdout>>>),
     Emitted(Emit, BufWriter<Stdout>),
 }
-
 
 impl AdviseOutput {
     pub(super) fn new(args: &AdviseArgs) -> AdviseOutput {
@@ -60,6 +61,7 @@ impl AdviseOutput {
             problems_shown: 0,
             failed: None,
             auto: args.extract == Some(Extract::Auto),
+            extracts: args.extract.is_some(),
             script: None,
         }
     }
@@ -121,6 +123,8 @@ impl Sink<Report> for AdviseOutput {
             Lines::Emitted(emit, out) => match &report.extraction {
                 // partitions have one script
                 Some(extraction) if self.script.as_ref() == Some(&extraction.script) => Ok(()),
+                // those without rows have none
+                None if self.extracts => Ok(()),
                 extraction => {
                     self.script = extraction.as_ref().map(|extraction| extraction.script.clone());
                     emitted(*emit, &report, out)

@@ -71,13 +71,13 @@ fn a_script_followed_to_its_end_gives_what_was_foretold() {
         ("SELECT doc -> 'text' FROM mixed", &told["rest"]),
         (&whole, &told["whole"]),
     ];
-    let is = |what: &str, sizes_within: [f64; 2], buffers_within: f64| {
-        let now = sizes(&database, "mixed");
+    let is = |what: &str, database: &Database<'_>, sizes_within: f64, buffers_within: f64| {
+        let now = sizes(database, "mixed");
         println!("{what}: {foretold:?} foretold, {now:?}");
-        near(&format!("{what}: heap"), foretold[0], now[0], sizes_within[0]);
-        near(&format!("{what}: TOAST"), foretold[1], now[1], sizes_within[1]);
+        near(&format!("{what}: heap"), foretold[0], now[0], sizes_within);
+        near(&format!("{what}: TOAST"), foretold[1], now[1], sizes_within);
         for (query, access) in queries {
-            let measured = buffers(&database, query);
+            let measured = buffers(database, query);
             println!(
                 "{what}: {query}: {} foretold, {measured}",
                 access["scan_buffers"]["estimate"]
@@ -92,16 +92,21 @@ fn a_script_followed_to_its_end_gives_what_was_foretold() {
         );
         assert_eq!(database.psql(&differing), "0", "{what}");
     };
-    // online: compaction leaves some room
+    // the last step is done online in one copy, and with a lock in another
+    let copy = format!("{}_copy", database.name());
+    server
+        .database("postgres")
+        .psql(&format!("CREATE DATABASE {copy} TEMPLATE {}", database.name()));
+    let copy = server.database(&copy);
     let online = commands(&script, "toastctl");
     assert_eq!(online.len(), 1, "{}", script.text);
-    let done = in_the_shell(&database, &online[0]);
+    let done = in_the_shell(&copy, &online[0]);
     assert!(done.contains("heap"), "{done}");
-    is("compacted", [0.06, 0.02], 0.06);
+    is("compacted", &copy, 0.02, 0.03);
     let locking = commands(&script, "VACUUM FULL");
     assert_eq!(locking.len(), 1, "{}", script.text);
     database.psql(&locking[0]);
-    is("VACUUM FULL", [0.01, 0.01], 0.03);
+    is("VACUUM FULL", &database, 0.01, 0.03);
 
     // with the trigger each update locks its row beforehand, and reads the document
     let trigger = wal(&database, "id = id + 1");

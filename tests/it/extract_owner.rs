@@ -53,7 +53,8 @@ fn without_pages_an_extraction_has_the_same_figures_and_the_owner_migrates() {
     run(psql.arg(&script.path)).ok();
     database.psql("VACUUM FULL docs");
     let [heap, toast] = sizes(&database, "docs");
-    near("heap", estimate(&by_owner["heap_bytes"]), heap, 0.01);
+    // how full pages get hangs on the order in which the batches leave rows
+    near("heap", estimate(&by_owner["heap_bytes"]), heap, 0.03);
     near("TOAST", estimate(&by_owner["toast_bytes"]), toast, 0.01);
     database.psql(&format!("DROP OWNED BY {owner} CASCADE; DROP ROLE {owner}"));
 }

@@ -73,7 +73,8 @@ fn partitions_are_priced_one_by_one_and_migrated_by_one_script() {
     database.psql("DELETE FROM parts WHERE id = 3500");
     assert_eq!(differing("\"doc\""), "0");
 
-    let auto = advise(&database, &["parts", "--extract", "auto", "--sample", "100%", "--emit", "sql"]);
+    let auto =
+        advise(&database, &["parts", "--extract", "auto", "--sample", "100%", "--emit", "sql"]);
     assert!(auto.stderr.contains("public.parts"), "{}", auto.stderr);
     let deeper = advise(&database, &["deeper", "--extract", "n"]);
     assert!(deeper.stderr.contains("\"public.deeper\" is a partition"), "{}", deeper.stderr);

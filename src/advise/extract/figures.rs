@@ -3,10 +3,10 @@
 use super::super::estimate::{Figure, Figures, Scope, figures};
 use super::super::rounded::{Fraction, Whole};
 use super::super::tally::VariantTally;
+use super::migration::{Migration, Moving};
 use super::parent::Migrated;
 use super::result::{AccessReport, ExtractionReport, KeyReport};
 use super::rows::{Extraction, KEYS, REST, TODAY, WHOLE};
-use super::script::{Migration, Moving};
 use super::target::ExtractError;
 use crate::model::cost::Prices;
 use crate::model::stored::Form;
@@ -41,11 +41,7 @@ impl Extraction {
     }
 
     /// The report; `command` is what re-toasts the column afterwards.
-    pub(crate) fn report(
-        &self,
-        scope: &Scope,
-        command: &str,
-    ) -> Option<ExtractionReport> {
+    pub(crate) fn report(&self, scope: &Scope, command: &str) -> Option<ExtractionReport> {
         let all = figures(&self.tally, scope, &Prices::default());
         let (tallies, types) = (self.tally.tallies(), self.types.as_ref()?);
         let blocks: f64 = self.tally.blocks().iter().sum();

@@ -1,7 +1,7 @@
 //! The comments before a migration: what it is, what it does not look at, and what is to be looked at.
 
 use super::kind::KeyType;
-use super::script::Migration;
+use super::migration::Migration;
 
 /// The comments. `together` is the expression that puts a document together again.
 pub(super) fn head(migration: &Migration<'_>, together: &str) -> String {

@@ -4,8 +4,8 @@
 //! * [`parent`]: a partitioned table; `target`: the table's part in it: its column, names for the new ones, what speaks against it; [`around`]: what
 //!   depends on the column, fires, is replicated, and who may use it.
 //! * `auto`: the keys that pay most.
-//! * `rows`: rows of the sample as they would be, added up as every other candidate is; `figures`: what they cost.
-//! * [`script`]: the migration as an SQL script; `head`: the comments before it; `steps`: what it does; `batches`: its
+//! * `filled`: the table with more columns; `rows`: rows of the sample as they would be, added up as every other candidate is; `figures`: what they cost.
+//! * [`migration`]: what moves; [`script`]: the same as an SQL script; `head`: the comments before it; `steps`: what it does; `batches`: its
 //!   long statements.
 //! * [`result`]: what is reported.
 //!
@@ -15,9 +15,11 @@ pub mod around;
 pub(super) mod auto;
 mod batches;
 pub(super) mod figures;
+mod filled;
 mod head;
 pub mod keys;
 pub mod kind;
+pub mod migration;
 pub mod parent;
 pub mod result;
 pub(super) mod rows;

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::super::content::compressed_size;
 use super::super::tally::{SampleRow, Tally, Variant, fresh};
+use super::filled::{fill, wider};
 use super::kind::{KeyType, KeyValue, own};
 use super::target::Target;
 use crate::codec::{Method, datum};
@@ -102,7 +103,7 @@ pub(crate) struct Extraction {
 impl Extraction {
     pub(crate) fn new(target: Target, stored: Stored, auto: bool) -> Extraction {
         let keys = target.keys.len();
-        let widest = wider(&stored, &vec![KeyType::Jsonb; keys]);
+        let widest = wider(&stored.table, stored.default_method, &vec![KeyType::Jsonb; keys]);
         Extraction {
             seen: vec![None; keys],
             types: None,
@@ -158,7 +159,7 @@ impl Extraction {
 
     fn begin(&mut self, types: Vec<KeyType>) {
         let column = self.target.column;
-        let wide = wider(&self.stored, &types);
+        let wide = wider(&self.stored.table, self.stored.default_method, &types);
         let first = self.stored.table.columns.len();
         let added = first..wide.columns.len();
         let made = |reads: Vec<usize>| Variant {
@@ -237,13 +238,21 @@ impl Extraction {
         kept.jsonb_compressed = compressed_size(&mut self.compressor, method, &value.jsonb());
     }
 
-    /// Whether the row with this document may be so wide that something of it is compressed.
+    /// Whether the row with this document, or with the whole one and columns filled from it, may be so wide that
+    /// something of it is compressed.
     fn may_be_toasted(&self, row: &[Incoming], apart: &Apart) -> bool {
         let values = self.values(row, Some(apart), &vec![KeyType::Jsonb; apart.values.len()]);
         let page = self.widest.page;
         let limit = page.toast_tuple_threshold().min(self.widest.target.bytes());
+        let mut filled = values.clone();
+        if let (Some(document), Some(whole)) =
+            (filled.get_mut(self.target.column), row.get(self.target.column))
+        {
+            *document = *whole;
+        }
+        let width = self.widest.width(&values).max(self.widest.width(&filled));
         // other types are aligned otherwise
-        self.widest.width(&values) as usize + 8 * apart.values.len() > limit
+        width as usize + 8 * apart.values.len() > limit
     }
 
     /// What compresses the rest of a document, the document's column, and the keys that leave it; `None` where nothing
@@ -317,22 +326,29 @@ impl Extraction {
     ) {
         let Some(types) = &self.types else { return };
         let apart = self.apart.get(&ctid);
-        let made = SampleRow {
+        let mut made = SampleRow {
             values: self.values(&row.values, apart, types),
             tuple_length: row.tuple_length,
         };
         let (column, first) = (self.target.column, row.values.len());
+        let of_key = |key: usize| {
+            let value = apart?.values.get(key).copied().flatten()?;
+            match types.get(key) {
+                Some(kind) if kind.is_own() => value.own_compressed,
+                _ => value.jsonb_compressed,
+            }
+        };
+        if apart.is_some() {
+            let mut sizes = |index: usize, method: Method| match index.checked_sub(first) {
+                None => compressed(index, method),
+                Some(key) => of_key(key),
+            };
+            fill(&self.wide_table, column, &row.values, &mut made.values, &mut sizes);
+        }
         let mut sizes = |index: usize, method: Method| match (apart, index.checked_sub(first)) {
             (Some(apart), None) if index == column => apart.rest_compressed,
             (_, None) => compressed(index, method),
-            (Some(apart), Some(key)) => {
-                let value = apart.values.get(key).copied().flatten()?;
-                match types.get(key) {
-                    Some(kind) if kind.is_own() => value.own_compressed,
-                    _ => value.jsonb_compressed,
-                }
-            }
-            (None, Some(_)) => None,
+            (_, Some(key)) => of_key(key),
         };
         self.tally.row_made_of(row, &made, &mut sizes);
         let limit = self.widest.page.toast_tuple_threshold();
@@ -362,13 +378,4 @@ impl Extraction {
     pub(crate) fn end_rows(&mut self) {
         self.apart.clear();
     }
-}
-
-/// The table with columns of these types added.
-fn wider(stored: &Stored, types: &[KeyType]) -> Table {
-    let mut table = stored.table.clone();
-    table.columns.extend(types.iter().map(|kind| kind.column(stored.default_method)));
-    // text and jsonb may need one; it is made with the column
-    table.has_toast_relation |= types.iter().any(|kind| kind.is_own() || *kind == KeyType::Jsonb);
-    table
 }

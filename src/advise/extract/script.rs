@@ -7,7 +7,7 @@ use super::around::{Around, OWN};
 use super::batches::dollar_quoted;
 use super::head::head;
 use super::kind::KeyType;
-use super::parent::Migrated;
+use super::migration::{Migration, Moving};
 use crate::server::sql::{quote_identifier, quote_literal, quote_qualified};
 
 /// Rows that one transaction changes, about.
@@ -15,31 +15,8 @@ pub(super) const BATCH_ROWS: f64 = 1000.0;
 /// Bytes of the longest name.
 const LONGEST_NAME: usize = 63;
 
-/// A key that moves.
-#[derive(Debug, Clone)]
-pub struct Moving<'a> {
-    pub key: &'a str,
-    /// Its column's name.
-    pub name: &'a str,
-    pub kind: KeyType,
-}
-
 /// What tells the function that moves keys from the one that only copies them.
 pub(super) const MOVES: &str = "keys leave the document";
-
-/// What the script is for.
-#[derive(Debug, Clone)]
-pub struct Migration<'a> {
-    pub table: &'a Migrated,
-    /// The document's column.
-    pub column: &'a str,
-    pub keys: &'a [Moving<'a>],
-    /// Live rows of a page.
-    pub rows_per_page: f64,
-    /// The command that re-toasts the column and gives back what is free.
-    pub command: &'a str,
-    pub around: &'a Around,
-}
 
 /// A key with its SQL.
 pub(super) struct Key {
@@ -156,7 +133,8 @@ impl<'a> Parts<'a> {
             column_name: column.to_owned(),
             keys: keys.iter().map(key).collect(),
             pages: (BATCH_ROWS / rows_per_page.max(1.0) / f64::from(table.partitions.max(1)))
-                .ceil().clamp(1.0, 1e6) as u32,
+                .ceil()
+                .clamp(1.0, 1e6) as u32,
             around,
         }
     }
