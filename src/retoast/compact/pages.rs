@@ -116,8 +116,11 @@ impl HeapFile<'_, '_> {
         let first = blocks().min().unwrap_or(0);
         let end = blocks().max().unwrap_or(0).saturating_add(1);
         let (from, to) = (format!("({first},0)"), format!("({end},0)"));
+        let types = [Type::TEXT, Type::TEXT];
         let shift = compact::shift(&table, &self.touch);
-        let shift = sweep.prepared_in_batch(&shift, &[Type::TEXT, Type::TEXT]).await?;
+        let shift = sweep.prepared_in_batch(&shift, &types).await?;
+        let again = compact::shift_again(&table, &self.touch);
+        let again = sweep.prepared_in_batch(&again, &types).await?;
         sweep.begin_batch(sweep.connection(0)).await?;
         let before = match verify {
             true => {
@@ -137,7 +140,8 @@ impl HeapFile<'_, '_> {
         let mut staying: Vec<String>;
         loop {
             // a row that has left is found by none of those that follow
-            let sent = join_all((0..together).map(|_| client.query(&shift, &range))).await;
+            let statement = if turns == 0 { &shift } else { &again };
+            let sent = join_all((0..together).map(|_| client.query(statement, &range))).await;
             turns += together;
             staying = Vec::new();
             for answer in sent {

@@ -159,8 +159,7 @@ impl Sweep<'_> {
                 }
                 Action::Look => match self.look_at_file(file, report, told).await? {
                     Some(layout) => {
-                        limit = (layout.blocks / GROWTH).max(LEAST_GROWTH);
-                        limit = limit.saturating_add(layout.blocks);
+                        limit = most_blocks(layout.blocks);
                         Event::Looked(layout)
                     }
                     None => continue,
@@ -194,7 +193,11 @@ impl Sweep<'_> {
                 }
                 Action::Shrink => {
                     self.vacuum_now(&compact::shrink(&table), report).await?;
-                    self.vacuumed(file, report).await?
+                    let vacuumed = self.vacuumed(file, report).await?;
+                    if let Event::Vacuumed(blocks) = vacuumed {
+                        limit = most_blocks(blocks);
+                    }
+                    vacuumed
                 }
             };
             rounds.note(event, rand::rng().random());
@@ -258,6 +261,11 @@ impl Sweep<'_> {
             }
         })
     }
+}
+
+/// Blocks that a file of so many may have while a round moves what stands at its end.
+fn most_blocks(blocks: u32) -> u32 {
+    blocks.saturating_add((blocks / GROWTH).max(LEAST_GROWTH))
 }
 
 /// What was found behind the end.

@@ -315,7 +315,8 @@ impl<P: Piece + Clone> Rounds<P> {
             *partial |= !all;
         }
         let moved = std::mem::take(&mut self.moved_in_pass);
-        self.found_in_pass = pieces.iter().map(Piece::rows).sum();
+        let rows = pieces.iter().map(Piece::rows).sum();
+        let found_before = std::mem::replace(&mut self.found_in_pass, rows);
         if self.passes == 0 {
             let before = self.round_found.replace(self.found_in_pass);
             // at the end there may be little left that stands in the way of a lot
@@ -325,8 +326,8 @@ impl<P: Piece + Clone> Rounds<P> {
                 return;
             }
         }
-        // what goes from one place at the end to another finds no room in front
-        let in_vain = self.passes > 0 && moved > 0 && last >= before;
+        // what goes from one place at the end to another finds no room in front, unless much of it has
+        let in_vain = self.passes > 0 && moved > 0 && last >= before && rows > found_before / 2;
         if self.passes > 0 && moved == 0 {
             self.idle += 1;
         }
@@ -360,7 +361,14 @@ impl<P: Piece + Clone> Rounds<P> {
             Phase::Moving => self.versions = 0,
             Phase::Tidying => {
                 self.tidied = true;
-                self.phase = Phase::Looking;
+                let Layout { last, end, .. } = self.layout;
+                let layout = Layout { blocks, last: last.min(blocks), end: end.min(blocks) };
+                // what is live stands where it stood, so that there is nothing else to see
+                if layout.pays(self.tuning.min_gain) {
+                    self.looked(layout);
+                } else {
+                    self.phase = Phase::Looking;
+                }
             }
             Phase::Shrinking => {
                 self.versions = 0;

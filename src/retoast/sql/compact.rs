@@ -192,6 +192,18 @@ pub(crate) fn shift(table: &str, column: &str) -> String {
     update_unlocked(table, &format!("{column} = t.{column}"), rows)
 }
 
+/// Does the same once more to the rows between these addresses that this transaction has updated: nobody else can
+/// have locked them.
+pub(crate) fn shift_again(table: &str, column: &str) -> String {
+    let column = quote_identifier(column);
+    format!(
+        "WITH done AS (UPDATE ONLY {table} AS t SET {column} = t.{column} \
+         WHERE t.ctid >= $1::pg_catalog.text::pg_catalog.tid \
+         AND t.ctid < $2::pg_catalog.text::pg_catalog.tid \
+         AND t.xmin = pg_catalog.pg_current_xact_id()::pg_catalog.xid RETURNING t.ctid) {GIVES}"
+    )
+}
+
 /// The addresses of the rows between `$1` and `$2` that nobody else has locked.
 pub(crate) fn in_range(table: &str) -> String {
     format!(
@@ -223,6 +235,7 @@ mod tests {
     #[test]
     fn rows_are_shifted_by_ranges() {
         insta::assert_snapshot!(shift(TABLE, "i\"d"), @r##"WITH done AS (UPDATE ONLY "s"."T" AS t SET "i""d" = t."i""d" WHERE t.ctid = ANY (ARRAY(SELECT l.ctid FROM ONLY "s"."T" AS l WHERE l.ctid >= $1::pg_catalog.text::pg_catalog.tid AND l.ctid < $2::pg_catalog.text::pg_catalog.tid AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done"##);
+        insta::assert_snapshot!(shift_again(TABLE, "id"), @r##"WITH done AS (UPDATE ONLY "s"."T" AS t SET "id" = t."id" WHERE t.ctid >= $1::pg_catalog.text::pg_catalog.tid AND t.ctid < $2::pg_catalog.text::pg_catalog.tid AND t.xmin = pg_catalog.pg_current_xact_id()::pg_catalog.xid RETURNING t.ctid) SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done"##);
     }
 
     #[test]
