@@ -4,6 +4,13 @@
 //! (`_bt_killitems` in nbtutils.c), and an insertion into a full leaf removes what is marked before it splits the
 //! leaf (`_bt_delete_or_dedup_one_page` in nbtinsert.c). So the keys of rows that have moved are looked for once
 //! more, in transactions that come after: index by index, each row's key in its newest version.
+//!
+//! Only btree indexes are looked up. GiST marks entries too (`gistkillitems`, `gistprunepage`): where all of 38,000 rows
+//! moved in batches of 30, an index of points grew by 24 % in place of 97 %; but for its operators the planner does not
+//! know how many rows have a key, and looking where many have it costs more than it gives: without it, one grew by 18 %
+//! where a fifth of 24,000 rows moved. A hash index (`_hash_kill_items`, `_hash_vacuum_one_page`) grew by 98 % in place of
+//! 149 %, since it splits buckets by the number of entries, dead ones too, and by nothing where a fifth of the
+//! rows moved. The others mark nothing: GIN, SP-GiST and BRIN leave it to VACUUM, and grew by 5, 0 and 0 % there.
 
 use std::fmt::Write;
 
