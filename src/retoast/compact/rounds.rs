@@ -17,6 +17,8 @@ use crate::retoast::pace::speed::after_timeouts;
 const MOST_PASSES: u32 = 30;
 /// Passes that move nothing, after which the round goes on with what it has.
 const IDLE_PASSES: u32 = 4;
+/// Passes after which a few rows are no longer moved that find no room in front.
+const FEW_PASSES: u32 = 6;
 /// How often a batch is tried again that met a lock timeout.
 const BUSY: u32 = 5;
 /// How often the file is vacuumed again for want of the lock that truncating it takes.
@@ -326,8 +328,14 @@ impl<P: Piece + Clone> Rounds<P> {
                 return;
             }
         }
-        // what goes from one place at the end to another finds no room in front, unless much of it has
-        let in_vain = self.passes > 0 && moved > 0 && last >= before && rows > found_before / 2;
+        // what goes from one place at the end to another finds no room in front, unless much of it has; the server
+        // looks for room from where it has found some last, so that a few rows find it later
+        let few = self.round_found.is_some_and(|all| rows <= all / 10);
+        let in_vain = self.passes > 0
+            && moved > 0
+            && last >= before
+            && rows > found_before / 2
+            && !(few && self.passes <= FEW_PASSES);
         if self.passes > 0 && moved == 0 {
             self.idle += 1;
         }
