@@ -7,7 +7,7 @@ use std::slice;
 use super::advisor::{AdviseError, Advisor};
 use super::explain::result::Explanation;
 use super::extract::parent::parent;
-use super::keys::document_columns;
+use super::keys::fitting_columns;
 use super::keys::gather::KeyRequest;
 use super::keys::result::KeysReport;
 use super::partitioned::together;
@@ -143,15 +143,8 @@ struct Meant {
 const TOASTABLE: Meant =
     Meant { fitting: variant::fitting_columns, what: "a column that can be toasted" };
 
-const DOCUMENTS: Meant = Meant {
-    fitting: |relation, names| {
-        let columns = document_columns(&relation.display_name(), &relation.desc, names);
-        columns
-            .map(|_| names.to_vec())
-            .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
-    },
-    what: "a column of type jsonb or json",
-};
+const DOCUMENTS: Meant =
+    Meant { fitting: fitting_columns, what: "a column of type jsonb, json or hstore" };
 
 /// What `one` makes of each table and the columns that are asked for; `by_functions`: why rows are read by SQL
 /// functions, if they are, and what would help, as the first table is told.

@@ -48,7 +48,7 @@ pub enum ColumnError {
     },
     /// Not of a type that has keys.
     #[error(
-        "column \"{column}\" of relation \"{relation}\" has type {type_name}: keys are known of jsonb, json and hstore alone\n\
+        "column \"{column}\" of relation \"{relation}\" has type {type_name}: it has no keys, elements or attributes that are known\n\
          HINT:  {allowed}"
     )]
     NotDocuments {

@@ -153,11 +153,11 @@ pub struct InspectArgs {
           conflicts_with_all = ["values", "value", "check", "policy", "brief", "scan_toast", "flavor"])]
     pub explain: bool,
 
-    /// Show what each key of jsonb, json or hstore documents costs, of COLUMN or of all of these types: bytes,
-    /// where it stands, how often values repeat, and the buffers, CPU time and WAL to read and to change
-    /// it today and in a column of its own; and who uses it, as far as pg_stat_statements, statements of
-    /// sessions, indexes, generated columns, views, policies, check constraints and functions tell. From a
-    /// sample as of advise-threshold
+    /// Show what each key of jsonb, json or hstore documents costs, of COLUMN (or each attribute of a composite
+    /// type, the elements of an array) or of all with documents: bytes, where it stands, how often values
+    /// repeat, and the buffers, CPU time and WAL to read and to change it today and in a column of its own;
+    /// and who uses it, as far as pg_stat_statements, statements of sessions, indexes, generated columns,
+    /// views, policies, check constraints and functions tell. From a sample as of advise-threshold
     #[arg(long, value_name = "COLUMN", num_args = 0..=1, help_heading = "Output",
           conflicts_with_all = ["values", "value", "check", "policy", "explain", "details", "brief",
           "sort", "parts", "max_time", "precision", "scan_toast", "pageinspect", "datum", "jobs"])]

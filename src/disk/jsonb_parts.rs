@@ -35,12 +35,21 @@ pub enum Kind {
     Array,
     /// An object.
     Object,
+    /// A value of a type that JSON does not know.
+    Other,
 }
 
 impl Kind {
     /// All of them, in their order.
-    pub const ALL: [Kind; 6] =
-        [Kind::Null, Kind::Boolean, Kind::Number, Kind::String, Kind::Array, Kind::Object];
+    pub const ALL: [Kind; 7] = [
+        Kind::Null,
+        Kind::Boolean,
+        Kind::Number,
+        Kind::String,
+        Kind::Array,
+        Kind::Object,
+        Kind::Other,
+    ];
 
     /// As `jsonb_typeof` names it.
     pub fn name(self) -> &'static str {
@@ -51,6 +60,7 @@ impl Kind {
             Kind::String => "string",
             Kind::Array => "array",
             Kind::Object => "object",
+            Kind::Other => "other",
         }
     }
 
@@ -73,16 +83,22 @@ impl Kind {
 pub enum Extracted {
     /// NULL.
     Null,
-    /// So many bytes of content, as a varlena.
+    /// So many bytes of content, as a varlena with a header of 4 bytes.
     Varlena(u64),
+    /// The same with a header of 1 byte, as it stood inside its value.
+    Short(u64),
+    /// Of a type of fixed length.
+    Fixed(u64),
 }
 
 impl Extracted {
-    /// What `pg_column_size` says of it: of a varlena with a header of 4 bytes.
+    /// What `pg_column_size` says of it.
     pub fn size(self) -> u64 {
         match self {
             Extracted::Null => 0,
             Extracted::Varlena(content) => content + 4,
+            Extracted::Short(content) => content + 1,
+            Extracted::Fixed(bytes) => bytes,
         }
     }
 }
@@ -116,7 +132,7 @@ impl<'a> Part<'a> {
         // a scalar is put into an array
         let around = match kind {
             Kind::Array | Kind::Object => 0,
-            Kind::Null | Kind::Boolean | Kind::Number | Kind::String => HEADER + ENTRY,
+            _ => HEADER + ENTRY,
         };
         let bytes_all = own + (padding + bytes.len()) as u64;
         let extracted = Extracted::Varlena(around + bytes.len() as u64);

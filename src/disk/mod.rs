@@ -5,7 +5,8 @@
 //! * [`varlena`]: variable-length values and their headers; [`pointer`]: TOAST pointers;
 //!   [`custom`]: pointers of pluggable toasters.
 //! * [`numeric`] and [`jsonb`]: the insides of those types; [`jsonb_text`]: their text, [`jsonb_of_text`]: back from
-//!   it; [`jsonb_parts`], [`json_parts`], [`hstore_parts`]: what each key takes.
+//!   it; [`jsonb_parts`], [`json_parts`], [`hstore_parts`]: what each key takes, [`element_parts`]:
+//!   each element of an array or attribute of a composite value; [`element_text`]: these back from their text.
 //! * [`desc`]: what the catalog says of a relation's columns; [`types`]: the built-in types.
 //!
 //! Everything borrows from the bytes given and takes both byte orders. A value that is not
@@ -17,6 +18,8 @@ pub(crate) mod array;
 pub mod checksum;
 pub mod custom;
 pub mod desc;
+pub mod element_parts;
+pub mod element_text;
 pub mod hstore_parts;
 pub mod json_parts;
 pub mod jsonb;

@@ -106,7 +106,8 @@ impl Stored {
         };
         let (content, datum) = match part.extracted {
             Extracted::Null => (0, 0),
-            Extracted::Varlena(content) => (content, in_row(content)),
+            Extracted::Varlena(content) | Extracted::Short(content) => (content, in_row(content)),
+            Extracted::Fixed(bytes) => (bytes, bytes),
         };
         let share = self.bytes() as f64 / self.raw.max(1) as f64;
         // a document in its row gets shorter

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
+use super::chosen::{chosen, languages};
 use super::chunks::Ahead;
 use super::cost::Terms;
 use super::gather::{About, Gathering, KeyRequest};
-use super::live::{add, counted, document_columns};
+use super::live::{add, counted};
 use super::result::KeysReport;
 use super::rows::Layout;
 use crate::advise::plan::SamplePlan;
@@ -44,7 +45,8 @@ pub fn relation_file(
     progress: &dyn Progress,
 ) -> Result<Vec<KeysReport>, KeysError> {
     let name = target.heap.display().to_string();
-    let columns = document_columns(&name, target.desc, columns)?;
+    let chosen = chosen(&name, target.desc, &languages(target.desc), columns)?;
+    let columns: Vec<usize> = chosen.iter().map(|&(at, _)| at).collect();
     let page = target.page_size;
     let opened = |error| KeysError::Offline(OfflineError::File(error));
     let mut heap = RelationFile::open(target.heap, page).map_err(opened)?;
@@ -63,7 +65,9 @@ pub fn relation_file(
     let levels = ToastIndex::of(page, chunks).levels;
     let total = u32::try_from(heap.blocks()).unwrap_or(u32::MAX);
     let plan = SamplePlan::new(sample, seed, total, page.bytes() as f64);
-    let named = columns.iter().filter_map(|&at| target.desc.attributes.get(at));
+    let named = chosen.into_iter();
+    let named =
+        named.filter_map(|(at, language)| Some((target.desc.attributes.get(at)?, language)));
     let terms = Terms { page, levels };
     let mut gathering =
         Gathering::new(name.clone(), named, request.depth, terms, (plan.fraction, seed));

@@ -57,19 +57,19 @@ impl Gathering {
     /// For a relation and its columns with documents.
     pub(super) fn new<'c>(
         relation: String,
-        columns: impl Iterator<Item = &'c Attribute>,
+        columns: impl Iterator<Item = (&'c Attribute, Language)>,
         depth: u8,
         terms: Terms,
         (documents_part, seed): (f64, u64),
     ) -> Gathering {
-        let column = |column: &Attribute| {
-            let tree = Tree::new(Language::of(column)?, depth, terms);
+        let column = |(column, language): (&Attribute, Language)| {
+            let tree = Tree::new(language, depth, terms);
             let (name, type_name) = (column.name.clone(), column.type_name.clone());
-            Some(Column { name, type_name, tree, in_blocks: PowerSums::default() })
+            Column { name, type_name, tree, in_blocks: PowerSums::default() }
         };
         Gathering {
             relation,
-            columns: columns.filter_map(column).collect(),
+            columns: columns.map(column).collect(),
             problems: Problems::default(),
             done: Done::default(),
             documents_part,

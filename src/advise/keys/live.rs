@@ -4,20 +4,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::chosen::chosen;
 use super::chunks::Ahead;
 use super::cost::{Stored, Terms};
 use super::gather::{About, Gathering, KeyRequest};
-use super::language::{Language, TYPES};
+use super::language::Language;
 use super::result::KeysReport;
 use super::rows::{Document, Layout};
+use super::shapes;
 use super::used;
 use crate::advise::advisor::{AdviseError, Advisor};
 use crate::advise::asked;
 use crate::advise::explain::levels;
 use crate::advise::plan::SamplePlan;
-use crate::advise::variant::ColumnError;
 use crate::codec::Method;
-use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::{ByteOrder, ItemPointer};
 use crate::heap::problem::{Place, Problem};
@@ -42,51 +42,6 @@ const FETCH_DOCUMENTS: usize = 2000;
 /// Compression is taken to save this part where the sample's size is foreseen.
 const FORESEEN_RATIO: f64 = 1.5;
 
-/// The columns whose documents are taken apart: the named ones, or all of types that have keys.
-///
-/// # Errors
-/// Where a named one is of another type, or there is none.
-pub(in crate::advise) fn document_columns(
-    relation: &str,
-    desc: &TupleDesc,
-    names: &[String],
-) -> Result<Vec<usize>, ColumnError> {
-    let columns = || desc.attributes.iter().enumerate().filter(|(_, column)| !column.dropped);
-    let language = |index: usize| Language::of(desc.attributes.get(index)?);
-    let has_keys = |index: &usize| language(*index).is_some();
-    let all: Vec<usize> = columns().map(|(index, _)| index).filter(has_keys).collect();
-    let allowed = || {
-        let names: Vec<&str> = all
-            .iter()
-            .filter_map(|&index| desc.attributes.get(index))
-            .map(|column| column.name.as_str())
-            .collect();
-        match names[..] {
-            [] => format!("It has no column of type {TYPES}."),
-            _ => format!("Columns of type {TYPES}: {}.", names.join(", ")),
-        }
-    };
-    if names.is_empty() {
-        return match all[..] {
-            [] => Err(ColumnError::NoDocuments { relation: relation.to_owned() }),
-            _ => Ok(all),
-        };
-    }
-    let mut found = Vec::with_capacity(names.len());
-    for name in names {
-        let (relation, column, allowed) = (relation.to_owned(), name.clone(), allowed());
-        match columns().find(|(_, column)| column.name == *name) {
-            None => return Err(ColumnError::Unknown { column, relation, allowed }),
-            Some((index, _)) if has_keys(&index) => found.push(index),
-            Some((_, other)) => {
-                let type_name = other.type_name.clone();
-                return Err(ColumnError::NotDocuments { column, relation, type_name, allowed });
-            }
-        }
-    }
-    Ok(found)
-}
-
 impl Advisor {
     /// What the keys of a relation's documents cost, column by column.
     ///
@@ -99,7 +54,11 @@ impl Advisor {
         (request, access): (KeyRequest, Access),
     ) -> Result<Vec<KeysReport>, AdviseError> {
         let name = relation.display_name();
-        let columns = document_columns(&name, &relation.desc, columns)?;
+        let live = |error| AdviseError::Live { relation: name.clone(), error };
+        let ask = async || shapes::languages(self.client(), relation).await;
+        let languages = self.connection.reading(ask).await.map_err(live)?;
+        let chosen = chosen(&name, &relation.desc, &languages, columns)?;
+        let (columns, languages) = chosen.into_iter().unzip();
         let pageinspect = match access {
             Access::Functions => {
                 Advisor::heap(relation)?;
@@ -112,9 +71,8 @@ impl Advisor {
                 None
             }
         };
-        let live = |error| AdviseError::Live { relation: name.clone(), error };
         let known = used::ask(&self.connection, relation).await.map_err(live)?;
-        let reading = Reading { advisor: self, relation, columns, request };
+        let reading = Reading { advisor: self, relation, columns, languages, request };
         let reports = match pageinspect {
             Some(pageinspect) => reading.by_pages(pageinspect).await,
             None => reading.by_functions().await,
@@ -133,6 +91,8 @@ struct Reading<'a> {
     relation: &'a Relation,
     /// Indexes of the columns.
     columns: Vec<usize>,
+    /// One for each.
+    languages: Vec<Language>,
     request: KeyRequest,
 }
 
@@ -146,7 +106,9 @@ impl Reading<'_> {
     }
 
     fn gathering(&self, plan: &SamplePlan, levels: u32) -> Gathering {
-        let columns = self.columns.iter().filter_map(|&at| self.relation.desc.attributes.get(at));
+        let columns = self.columns.iter().zip(&self.languages).filter_map(|(&at, language)| {
+            Some((self.relation.desc.attributes.get(at)?, language.clone()))
+        });
         let terms = Terms { page: self.advisor.server.page_size, levels };
         let part = (plan.fraction, self.advisor.options.seed);
         let name = self.relation.display_name();
@@ -299,10 +261,7 @@ impl Reading<'_> {
         let table = self.relation.table(Method::Pglz, self.advisor.server.page_size);
         let rows = reader.rows(items, Asked::Sizes).await?;
         let mut there = Vec::new();
-        for (slot, &column) in self.columns.iter().enumerate() {
-            let Some(language) = desc.attributes.get(column).and_then(Language::of) else {
-                continue;
-            };
+        for (slot, (&column, language)) in self.columns.iter().zip(&self.languages).enumerate() {
             let size = |row: &AskedRow| row.values.get(column).and_then(|value| value.stored_size);
             let found = rows.iter().filter_map(|row| Some((row.ctid, size(row)?)));
             let found: Vec<(ItemPointer, u64)> = found.collect();

@@ -1,13 +1,14 @@
 //! `inspect --jsonb-keys`: what each key of a column's `jsonb` or `json` documents costs, in the terms of `advise-threshold`.
 //!
 //! * `tree`: the paths of the documents in bounded memory; `node`, `sketch`: what is added up for one;
-//!   `language`: the types that have keys.
+//!   `language`: the types that have parts; `chosen`: the columns of such types, `shapes`: what the catalog says of them.
 //! * `cost`: what a document costs now, and a key in a column of its own.
 //! * `figures`: the whole table's figures; [`result`]: the report's type.
 //! * [`gather`]: documents added up, whatever their source; `rows`: those of a page; `chunks`: those out of line.
 //! * `live`: a table of a server, by pages or by SQL; [`files`]: a relation file.
 //! * `uses`: which keys a text of SQL names; `used`: the texts that the server knows; [`hot`]: how small used keys are.
 
+mod chosen;
 mod chunks;
 mod cost;
 mod figures;
@@ -19,9 +20,10 @@ mod live;
 mod node;
 pub mod result;
 mod rows;
+mod shapes;
 mod sketch;
 mod tree;
 pub(crate) mod used;
 pub(crate) mod uses;
 
-pub(in crate::advise) use live::document_columns;
+pub(in crate::advise) use chosen::fitting_columns;

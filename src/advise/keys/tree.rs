@@ -121,7 +121,7 @@ impl Tree {
         order: ByteOrder,
         stored: &Stored,
     ) -> Result<(), String> {
-        let (language, depth) = (self.language, self.depth);
+        let (language, depth) = (self.language.clone(), self.depth);
         let own = language.walk((content, order), depth, (), &mut Validate)?;
         self.documents += 1;
         let now = stored.now(&self.terms);

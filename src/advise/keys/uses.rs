@@ -45,8 +45,17 @@ fn chain(tokens: &[Token], mut at: usize, found: &mut Uses) {
     let symbol = |at: usize, c: char| tokens.get(at) == Some(&Token::Symbol(c));
     loop {
         // as the server prints expressions, each step is in parentheses; or there is a cast
+        let closed = symbol(at, ')');
         while symbol(at, ')') {
             at += 1;
+        }
+        // an attribute of a composite value: (c).a
+        if let (true, true, Some(Token::Word { text, .. })) =
+            (closed, symbol(at, '.'), tokens.get(at + 1))
+        {
+            path.push(Some(text.clone()));
+            at += 2;
+            continue;
         }
         at = cast(tokens, at);
         if symbol(at, '[') {
@@ -336,6 +345,8 @@ mod tests {
             ("SELECT jsonb_path_query(t.js, '$.\"a b\".c.size()') FROM t", "a b.c"),
             ("SELECT jsonb_extract_path_text(js, 'a', 'b') FROM t", "a.b"),
             ("UPDATE t SET js = jsonb_set(js, '{a,b}', '1')", "a.b"),
+            // composite types
+            ("SELECT (js).a, ((t.js).b).c FROM t", "a b.c"),
             // hstore
             ("SELECT exist(js, 'a') FROM t WHERE js @> 'b=>1, \"c d\"=>\"2\"'", "a b c d"),
             // as the server prints expressions

@@ -1,0 +1,397 @@
+//! Arrays and composite values as the server stores them, made of the text that it prints (`array_out`,
+//! `record_out`): for values of which nothing but the text is to be had. Of types whose bytes do not follow from their
+//! text simply, the bytes are others, and as many.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::desc::Length;
+use super::element_parts::{ARRAY_HEADER, Field, HAS_NULL, MOST_DIMENSIONS, Shape, TUPLE_HEADER};
+use super::jsonb_of_text::jsonb;
+use super::max_align;
+use super::types::is_text_like;
+
+/// The longest content with a header of 1 byte.
+const LONGEST_SHORT: usize = 126;
+/// Bytes of the varlena header, which the content lacks.
+const HEADER: usize = 4;
+
+/// A text of which it cannot be said what is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ElementTextError {
+    /// No server prints that.
+    #[error("text is not as arrays and composite values are printed (byte {0})")]
+    Unexpected(usize),
+    /// Its size does not follow from its text.
+    #[error("what values of type {0} take inside others cannot be told without pages")]
+    Type(u32),
+}
+
+/// The content of the array with this text, little-endian, without varlena header.
+///
+/// # Errors
+/// Where no server prints that, or the element type's size does not follow from its text.
+pub fn array(text: &[u8], shape: Shape) -> Result<Vec<u8>, ElementTextError> {
+    let read = Elements::read(text)?;
+    let dimensions = read.lengths.len();
+    let has_nulls = read.elements.iter().any(Option::is_none);
+    let items = read.elements.len();
+    let bitmap = if has_nulls { items.div_ceil(8) } else { 0 };
+    let data = max_align(ARRAY_HEADER + 8 * dimensions + bitmap);
+    let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes();
+    let mut out = vec![0; HEADER];
+    out.extend(word(dimensions));
+    out.extend(word(if has_nulls { data } else { 0 }));
+    out.extend(shape.type_oid.0.to_le_bytes());
+    if dimensions > 0 {
+        read.lengths.iter().for_each(|&length| out.extend(word(length)));
+        out.resize(out.len() + 4 * dimensions, 0);
+        if has_nulls {
+            out.extend(bits(read.elements.iter().map(Option::is_some)));
+        }
+        out.resize(data, 0);
+        for element in read.elements.iter().flatten() {
+            let value = stored(shape, element, false)?;
+            out.resize(shape.align.align(out.len()), 0);
+            out.extend(value);
+            out.resize(shape.align.align(out.len()), 0);
+        }
+    }
+    Ok(out.split_off(HEADER))
+}
+
+/// The content of the composite value with this text, as [`array`].
+///
+/// # Errors
+/// As of [`array`].
+pub fn row(text: &[u8], fields: &[Field]) -> Result<Vec<u8>, ElementTextError> {
+    let mut values = attributes(text)?.into_iter();
+    let next = |field: &Field| if field.dropped { Some(None) } else { values.next() };
+    let values: Option<Vec<Option<Vec<u8>>>> = fields.iter().map(next).collect();
+    let values = values.ok_or(ElementTextError::Unexpected(text.len()))?;
+    let has_nulls = values.iter().any(Option::is_none);
+    let bitmap = if has_nulls { fields.len().div_ceil(8) } else { 0 };
+    let first = max_align(TUPLE_HEADER + bitmap);
+    let mut out = vec![0; 18];
+    out.extend(u16::try_from(fields.len()).unwrap_or(u16::MAX).to_le_bytes());
+    out.extend(if has_nulls { HAS_NULL } else { 0 }.to_le_bytes());
+    out.push(u8::try_from(first).unwrap_or(u8::MAX));
+    if has_nulls {
+        out.extend(bits(values.iter().map(Option::is_some)));
+    }
+    out.resize(first, 0);
+    for (field, value) in fields.iter().zip(&values) {
+        let Some(text) = value else { continue };
+        let value = stored(field.shape, text, true)?;
+        // a 1-byte header is not aligned
+        let short = field.shape.length == Length::Varlena && value.len() <= LONGEST_SHORT + 1;
+        if !short {
+            out.resize(field.shape.align.align(out.len()), 0);
+        }
+        out.extend(value);
+    }
+    Ok(out.split_off(HEADER))
+}
+
+fn bits(there: impl Iterator<Item = bool>) -> Vec<u8> {
+    let mut bits = Vec::new();
+    for (number, there) in there.enumerate() {
+        if number % 8 == 0 {
+            bits.push(0);
+        }
+        if let Some(last) = bits.last_mut() {
+            *last |= u8::from(there) << (number % 8);
+        }
+    }
+    bits
+}
+
+/// A value inside another; with a 1-byte header if that may be.
+fn stored(shape: Shape, text: &[u8], may_be_short: bool) -> Result<Vec<u8>, ElementTextError> {
+    if let Length::Fixed(length) = shape.length {
+        return Ok(fixed(text, usize::from(length)));
+    }
+    let unknown = ElementTextError::Type(shape.type_oid.0);
+    let content = match shape.type_oid.0 {
+        _ if is_text_like(shape.type_oid) => text.to_vec(),
+        // bytea, as hexadecimal digits
+        17 => hexadecimal(text).ok_or(unknown)?,
+        1700 => numeric(text).ok_or(unknown)?,
+        3802 => jsonb(text).map_err(|_| unknown)?,
+        _ => return Err(unknown),
+    };
+    let mut value = if may_be_short && content.len() <= LONGEST_SHORT {
+        // lossless: at most 127
+        vec![((content.len() as u8 + 1) << 1) | 1]
+    } else {
+        let length = u32::try_from(content.len() + HEADER).unwrap_or(u32::MAX);
+        (length << 2).to_le_bytes().to_vec()
+    };
+    value.extend(content);
+    Ok(value)
+}
+
+/// So many bytes that differ where texts do, nearly always.
+fn fixed(text: &[u8], length: usize) -> Vec<u8> {
+    let short: Option<i16> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    match (length, short) {
+        (1, _) => vec![text.first().copied().unwrap_or(0)],
+        (2, Some(number)) => number.to_le_bytes().to_vec(),
+        _ => {
+            let mut hasher = DefaultHasher::new();
+            text.hash(&mut hasher);
+            hasher.finish().to_le_bytes().into_iter().cycle().take(length).collect()
+        }
+    }
+}
+
+fn hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let pair = |pair: &[u8]| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?);
+    text.strip_prefix(b"\\x")?.chunks(2).map(pair).collect()
+}
+
+/// The content of a numeric: as in `jsonb`, behind header, entry and its own header.
+fn numeric(text: &[u8]) -> Option<Vec<u8>> {
+    if matches!(text, b"NaN" | b"Infinity" | b"-Infinity") {
+        return Some(vec![0, 0xC0]);
+    }
+    Some(jsonb(text).ok()?.get(3 * HEADER..)?.to_vec())
+}
+
+/// An array's text, taken apart.
+#[derive(Debug, Default)]
+struct Elements {
+    /// Elements of each dimension.
+    lengths: Vec<usize>,
+    /// In order; `None` is NULL.
+    elements: Vec<Option<Vec<u8>>>,
+}
+
+impl Elements {
+    /// Reads `{1,NULL,"a b"}`, `{{1,2},{3,4}}`, `[0:1]={1,2}`.
+    fn read(text: &[u8]) -> Result<Elements, ElementTextError> {
+        let mut at = 0;
+        if text.first() == Some(&b'[') {
+            let bounds = text.iter().position(|&byte| byte == b'=');
+            at = bounds.ok_or(ElementTextError::Unexpected(0))? + 1;
+        }
+        let mut read = Elements::default();
+        // how many there are so far of each level that is open
+        let mut open: Vec<usize> = Vec::new();
+        while let Some(&byte) = text.get(at) {
+            let unexpected = ElementTextError::Unexpected(at);
+            match byte {
+                b'{' if open.len() < MOST_DIMENSIONS => {
+                    open.push(0);
+                    at += 1;
+                }
+                b'}' => {
+                    let length = open.pop().ok_or(unexpected)?;
+                    read.lengths.resize(read.lengths.len().max(open.len() + 1), 0);
+                    if let Some(known) = read.lengths.get_mut(open.len()) {
+                        *known = length;
+                    }
+                    if let Some(outer) = open.last_mut() {
+                        *outer += 1;
+                    }
+                    at += 1;
+                }
+                b',' => at += 1,
+                _ => {
+                    let (value, quoted, end) = value(text, at, b"{},")?;
+                    let null = !quoted && value == b"NULL";
+                    read.elements.push((!null).then_some(value));
+                    *open.last_mut().ok_or(unexpected)? += 1;
+                    at = end;
+                }
+            }
+        }
+        if read.elements.is_empty() {
+            read.lengths.clear();
+        }
+        let all = read.lengths.iter().try_fold(1usize, |all, &length| all.checked_mul(length));
+        let fits = read.lengths.is_empty() || all == Some(read.elements.len());
+        if open.is_empty() && fits { Ok(read) } else { Err(ElementTextError::Unexpected(at)) }
+    }
+}
+
+/// The attributes of `(1,"a ""b""",)`; nothing between commas is NULL.
+fn attributes(text: &[u8]) -> Result<Vec<Option<Vec<u8>>>, ElementTextError> {
+    let expect = |at: usize, byte: u8| text.get(at) == Some(&byte);
+    if !expect(0, b'(') {
+        return Err(ElementTextError::Unexpected(0));
+    }
+    let (mut at, mut found) = (1, Vec::new());
+    if text == b"()" {
+        return Ok(found);
+    }
+    loop {
+        let (read, quoted, end) = value(text, at, b",)")?;
+        found.push((quoted || end > at).then_some(read));
+        at = end + 1;
+        if expect(end, b')') && at == text.len() {
+            return Ok(found);
+        }
+        if !expect(end, b',') {
+            return Err(ElementTextError::Unexpected(end));
+        }
+    }
+}
+
+/// What stands up to one of the bytes `ends`, without quotes and escapes; whether quotes were there; where it ends.
+fn value(
+    text: &[u8],
+    mut at: usize,
+    ends: &[u8],
+) -> Result<(Vec<u8>, bool, usize), ElementTextError> {
+    let (mut out, mut inside, mut quoted) = (Vec::new(), false, false);
+    loop {
+        let &byte = text.get(at).ok_or(ElementTextError::Unexpected(at))?;
+        match byte {
+            b'"' if inside && text.get(at + 1) == Some(&b'"') => {
+                out.push(b'"');
+                at += 1;
+            }
+            b'"' => (inside, quoted) = (!inside, true),
+            b'\\' => {
+                at += 1;
+                out.push(*text.get(at).ok_or(ElementTextError::Unexpected(at))?);
+            }
+            other if !inside && ends.contains(&other) => return Ok((out, quoted, at)),
+            other => out.push(other),
+        }
+        at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::desc::Align;
+    use crate::disk::element_parts::{ElementError, walk_array, walk_row};
+    use crate::disk::jsonb_parts::{Part, Step, Visit};
+    use crate::disk::{ByteOrder, Oid};
+    use proptest::prelude::*;
+
+    const INT4: Shape = Shape { type_oid: Oid(23), length: Length::Fixed(4), align: Align::Int };
+    const INT8: Shape = Shape { type_oid: Oid(20), length: Length::Fixed(8), align: Align::Double };
+    const TEXT: Shape = Shape { type_oid: Oid(25), length: Length::Varlena, align: Align::Int };
+    const NUMERIC: Shape = Shape { type_oid: Oid(1700), ..TEXT };
+
+    #[derive(Default)]
+    struct Parts {
+        bytes: u64,
+        shown: Vec<String>,
+    }
+
+    impl Visit for Parts {
+        type At = ();
+
+        fn part(&mut self, (): (), part: &Part<'_>) -> Option<()> {
+            self.bytes += part.bytes;
+            let name = match part.step {
+                Step::Key(key) => String::from_utf8_lossy(key).into_owned(),
+                Step::Element | Step::Scalar => "[]".into(),
+            };
+            let size = part.extracted.size();
+            self.shown.push(format!("{name} {} {size} at {}", part.kind.name(), part.byte));
+            Some(())
+        }
+    }
+
+    fn of_array(content: &[u8], shape: Shape) -> Result<(u64, Parts), ElementError> {
+        let mut parts = Parts::default();
+        let own = walk_array(content, ByteOrder::Little, shape, (), &mut parts)?;
+        Ok((own, parts))
+    }
+
+    #[test]
+    fn elements_and_what_holds_them_sum_to_the_array() {
+        // pg_column_size of each in PostgreSQL 15, less the varlena header
+        for (text, shape, size, elements) in [
+            ("{}", INT4, 12, 0),
+            ("{1,2,3}", INT4, 32, 3),
+            ("{1,NULL,3}", INT4, 36, 2),
+            ("{{1,2},{3,4}}", INT4, 44, 4),
+            ("[0:1]={1,2}", INT8, 36, 2),
+            ("{a,\"b c\",NULL,\"\",\"x\\\"y\"}", TEXT, 56, 4),
+            ("{1.5,-0.001,NaN}", NUMERIC, 48, 3),
+        ] {
+            let content = array(text.as_bytes(), shape).unwrap();
+            assert_eq!(content.len(), size, "{text}");
+            let (own, parts) = of_array(&content, shape).unwrap();
+            assert_eq!((own + parts.bytes, parts.shown.len()), (size as u64, elements), "{text}");
+        }
+        for text in ["", "{", "}", "{1", "{{1,2},{3}}", "1", "{\"a}", "[0:1]", "{{{{{{{1}}}}}}}"] {
+            assert!(array(text.as_bytes(), INT4).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn attributes_and_the_header_sum_to_the_row() {
+        let field = |name: &str, shape| Field { name: name.into(), shape, dropped: false };
+        let fields = [
+            field("a", INT4),
+            Field { dropped: true, ..field("gone", TEXT) },
+            field("b", TEXT),
+            field("c", INT8),
+            field("d", NUMERIC),
+        ];
+        let shown = |text: &str| {
+            let content = row(text.as_bytes(), &fields).unwrap();
+            let mut parts = Parts::default();
+            let own = walk_row(&content, ByteOrder::Little, &fields, (), &mut parts).unwrap();
+            assert_eq!(own + parts.bytes, content.len() as u64, "{text}");
+            format!("{own} of {}: {}", content.len(), parts.shown.join(", "))
+        };
+        let long = format!("(,\"{}\",,)", "x".repeat(127));
+        assert_eq!(
+            shown("(1,\"say \"\"x\"\"\",2,1.5)"),
+            "20 of 51: a number 4 at 20, b string 8 at 24, c number 8 at 36, d number 7 at 44"
+        );
+        assert_eq!(shown("(,,,)"), "20 of 20: ");
+        assert_eq!(shown(&long), "20 of 151: b string 131 at 20");
+        for text in ["", "(", "(1,2,3)", "1,2,3,4", "(1,2,3,4", "(1,2,3,x)"] {
+            assert!(row(text.as_bytes(), &fields).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn types_whose_size_does_not_follow_from_their_text_are_named() {
+        let inet = Shape { type_oid: Oid(869), ..TEXT };
+        let told = array(b"{10.0.0.1}", inet).unwrap_err().to_string();
+        assert_eq!(told, "what values of type 869 take inside others cannot be told without pages");
+        let bytea = Shape { type_oid: Oid(17), ..TEXT };
+        assert_eq!(array(br#"{"\\x0102ff"}"#, bytea).unwrap().len(), 20 + 8);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_parts_or_an_error(
+            bytes in proptest::collection::vec(any::<u8>(), 0..120),
+            dimensions in 0u8..3,
+            items in 0u8..9,
+            first in 0u8..6,
+        ) {
+            let mut bytes = bytes;
+            if bytes.len() >= 20 {
+                bytes[..4].copy_from_slice(&[dimensions, 0, 0, 0]);
+                bytes[4..8].copy_from_slice(&[0; 4]);
+                bytes[8..12].copy_from_slice(&25u32.to_le_bytes());
+                bytes[12..16].copy_from_slice(&[items, 0, 0, 0]);
+                bytes[18] = first * 8;
+            }
+            if let Ok((own, parts)) = of_array(&bytes, TEXT) {
+                prop_assert_eq!(own + parts.bytes, bytes.len() as u64);
+            }
+            let fields: Vec<Field> = (0..5)
+                .map(|n| Field { name: n.to_string(), shape: TEXT, dropped: false })
+                .collect();
+            let mut parts = Parts::default();
+            if let Ok(own) = walk_row(&bytes, ByteOrder::Little, &fields, (), &mut parts) {
+                prop_assert_eq!(own + parts.bytes, bytes.len() as u64);
+            }
+            let _ = (array(&bytes, TEXT), row(&bytes, &fields));
+        }
+    }
+}
