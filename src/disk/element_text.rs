@@ -175,11 +175,18 @@ impl Elements {
             let bounds = text.iter().position(|&byte| byte == b'=');
             at = bounds.ok_or(ElementTextError::Unexpected(0))? + 1;
         }
+        let start = at;
+        if text.get(start) != Some(&b'{') {
+            return Err(ElementTextError::Unexpected(start));
+        }
         let mut read = Elements::default();
         // how many there are so far of each level that is open
         let mut open: Vec<usize> = Vec::new();
         while let Some(&byte) = text.get(at) {
             let unexpected = ElementTextError::Unexpected(at);
+            if open.is_empty() && at > start {
+                return Err(unexpected);
+            }
             match byte {
                 b'{' if open.len() < MOST_DIMENSIONS => {
                     open.push(0);
@@ -322,7 +329,9 @@ mod tests {
             let (own, parts) = of_array(&content, shape).unwrap();
             assert_eq!((own + parts.bytes, parts.shown.len()), (size as u64, elements), "{text}");
         }
-        for text in ["", "{", "}", "{1", "{{1,2},{3}}", "1", "{\"a}", "[0:1]", "{{{{{{{1}}}}}}}"] {
+        for text in
+            ["", "{", "}", "{1", "{{1,2},{3}}", "1", "{\"a}", "[0:1]", "{{{{{{{1}}}}}}}", "{1}{2}"]
+        {
             assert!(array(text.as_bytes(), INT4).is_err(), "{text}");
         }
     }

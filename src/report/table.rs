@@ -168,18 +168,23 @@ impl Grid {
     }
 }
 
-/// The text with control characters escaped: names come from servers and files, and must not
-/// command the terminal.
+/// The text with control characters escaped, those that turn the direction of writing too: names come from servers
+/// and files, and must not command the terminal.
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() {
+        if c.is_control() || turns(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
         }
     }
     out
+}
+
+/// Whether a character turns the direction of what follows, up to the end of the line.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Breaks a line of words so that it fits `width`; lines after the first are indented by `indent`.
@@ -231,6 +236,11 @@ mod tests {
         grid.row(vec!["a".into(), "text".into(), "12".into(), String::new()]);
         grid.row(vec!["a_long_name\n".into(), "jsonb".into(), "3".into(), String::new()]);
         grid
+    }
+
+    #[test]
+    fn names_command_no_terminal() {
+        assert_eq!(printable("a\u{202E}b\n\u{1b}c\u{2066}é"), "a\\u{202e}b\\n\\u{1b}c\\u{2066}é");
     }
 
     #[test]

@@ -140,8 +140,7 @@ impl<'t> Table<'t> {
 
     /// Whether documents have few of very many different keys, or more than can be kept.
     pub(super) fn is_map(&self) -> bool {
-        let (lost, _) = self.tree.lost();
-        if lost.get(Of::Values) > 0 {
+        if self.missed() > 0 {
             return true;
         }
         let (mut keys, mut had) = (0u64, 0u64);

@@ -13,7 +13,7 @@ use crate::disk::jsonb_parts::{Part, Step, Validate, Visit};
 
 /// Paths that are kept; half of them give way at a time.
 pub(super) const MOST_PATHS: usize = 10_000;
-/// Keys with longer texts are counted as others.
+/// Of a longer key so many bytes are kept, and an ellipsis behind them.
 const LONGEST_KEY: usize = 1024;
 
 /// The document itself.
@@ -43,8 +43,10 @@ struct Node {
     /// `None` of the document itself, and of a place that is free.
     step: Option<OwnStep>,
     keys: HashMap<Box<[u8]>, usize>,
-    /// Where elements, or the scalar, are counted.
-    other: Option<usize>,
+    /// Where elements are counted.
+    element: Option<usize>,
+    /// Where documents that are scalars are.
+    scalar: Option<usize>,
     figures: Figures,
     /// The last document that has it.
     seen: u64,
@@ -58,7 +60,8 @@ impl Node {
             parent,
             step,
             keys: HashMap::new(),
-            other: None,
+            element: None,
+            scalar: None,
             figures: Figures::default(),
             seen: 0,
             touched: 0,
@@ -66,7 +69,7 @@ impl Node {
     }
 
     fn is_leaf(&self) -> bool {
-        self.keys.is_empty() && self.other.is_none()
+        self.keys.is_empty() && self.element.is_none() && self.scalar.is_none()
     }
 }
 
@@ -206,13 +209,13 @@ impl Tree {
         let node = self.nodes.get(inside)?;
         let found = match step {
             Step::Key(key) => node.keys.get(key).copied(),
-            Step::Element | Step::Scalar => node.other,
+            Step::Element => node.element,
+            Step::Scalar => node.scalar,
         };
         if found.is_some() {
             return found;
         }
         let own = match step {
-            Step::Key(key) if key.len() > LONGEST_KEY => return None,
             Step::Key(key) => OwnStep::Key(key.into()),
             Step::Element => OwnStep::Element,
             Step::Scalar => OwnStep::Scalar,
@@ -240,7 +243,8 @@ impl Tree {
             Step::Key(key) => {
                 parent.keys.insert(key.into(), id);
             }
-            Step::Element | Step::Scalar => parent.other = Some(id),
+            Step::Element => parent.element = Some(id),
+            Step::Scalar => parent.scalar = Some(id),
         }
         Some(id)
     }
@@ -285,7 +289,8 @@ impl Tree {
                     Some(OwnStep::Key(key)) => {
                         parent.keys.remove(&key);
                     }
-                    _ => parent.other = None,
+                    Some(OwnStep::Scalar) => parent.scalar = None,
+                    _ => parent.element = None,
                 }
             }
             self.free.push(id);
@@ -293,6 +298,16 @@ impl Tree {
         let nodes = &self.nodes;
         self.touched.retain(|&id| nodes.get(id).is_some_and(|node| node.step.is_some()));
     }
+}
+
+/// What is kept of a long key: whole characters, and an ellipsis.
+fn beginning(key: &[u8]) -> Vec<u8> {
+    // the first byte of a character of UTF-8 is none of those that follow
+    let follows = |at: &usize| key.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
+    let end = (0..=LONGEST_KEY).rev().find(|at| !follows(at)).unwrap_or(0);
+    let mut cut = key.get(..end).unwrap_or_default().to_vec();
+    cut.extend_from_slice("…".as_bytes());
+    cut
 }
 
 /// A document being added.
@@ -312,7 +327,15 @@ impl Visit for Adding<'_, '_> {
         let Adding { tree, stored, now, in_stored } = self;
         let (document, block, terms) = (tree.documents, tree.blocks + 1, tree.terms);
         let in_stored = (*in_stored * part.bytes as f64) as u64;
-        let Some(id) = tree.below(inside, part.step) else {
+        let cut;
+        let step = match part.step {
+            Step::Key(key) if key.len() > LONGEST_KEY => {
+                cut = beginning(key);
+                Step::Key(&cut)
+            }
+            step => step,
+        };
+        let Some(id) = tree.below(inside, step) else {
             // what is not kept below another path is that path's own
             if inside == DOCUMENT {
                 tree.lost.add(Of::Values, 1);

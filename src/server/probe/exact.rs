@@ -83,11 +83,12 @@ impl Probe<'_> {
     pub(crate) fn texts(&self, index: usize) -> Option<String> {
         let column = self.column(index).filter(|column| !column.computed)?;
         let value = format!("t.{}", quote_identifier(&column.attribute.name));
+        // of a composite value IS NOT NULL says that no attribute is NULL
         Some(format!(
             "SELECT t.ctid::pg_catalog.text, pg_catalog.convert_to({value}::pg_catalog.text, \
                  pg_catalog.getdatabaseencoding()) \
              FROM ONLY {} AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
-             AND {value} IS NOT NULL",
+             AND {value} IS DISTINCT FROM NULL",
             self.table
         ))
     }

@@ -121,6 +121,29 @@ fn paths_follow_the_ones_they_go_on_from() {
 }
 
 #[test]
+fn long_keys_are_cut_and_make_no_map() {
+    let long = "ä".repeat(5000);
+    let text = format!("{{\"{long}\": 1, \"b\": {{\"{long}x\": 2}}}}");
+    let (tree, scope) = read(&vec![text; 3], 2);
+    let table = Table::new(&tree, &scope);
+    assert!(!table.is_map());
+    let (keys, others) = table.keys(None);
+    assert!(others.is_none(), "{others:?}");
+    let cut = serde_json::to_string(&format!("{}…", "ä".repeat(512))).unwrap();
+    let paths: Vec<&str> = keys.iter().map(|key| key.path.as_str()).collect();
+    assert_eq!(paths, ["b", &format!("b.{cut}"), &cut]);
+}
+
+#[test]
+fn documents_that_are_scalars_are_no_elements() {
+    let (_, _, keys, _) = sums(&["7".into(), "[1, 2, 3]".into()], 1, None);
+    let shown: Vec<(&str, u64)> =
+        keys.iter().map(|key| (key.path.as_str(), key.values.estimate)).collect();
+    assert_eq!(shown, [("[]", 3), ("$", 1)]);
+    assert!(keys[0].buffers_extracted.is_none() && keys[1].buffers_extracted.is_some());
+}
+
+#[test]
 fn very_many_keys_take_little_memory_and_are_a_map() {
     // 100,000 different keys, and one that all documents have
     let texts: Vec<String> = (0..20)
