@@ -188,7 +188,8 @@ impl Elements {
                 return Err(unexpected);
             }
             match byte {
-                b'{' if open.len() < MOST_DIMENSIONS => {
+                b'{' if open.len() == MOST_DIMENSIONS => return Err(unexpected),
+                b'{' => {
                     open.push(0);
                     at += 1;
                 }
