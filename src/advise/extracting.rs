@@ -10,7 +10,9 @@ use super::extract::kind::KeyType;
 use super::extract::parent::Migrated;
 use super::extract::rows::{Extraction, Stored};
 use super::extract::target::{self, Asked};
+use super::extract::weights::Weights;
 use super::facts::TableFacts;
+use super::keys::used::Known;
 use super::plan::SamplePlan;
 use super::reading::Reading;
 use super::variant::{TODAY, Variants};
@@ -37,6 +39,8 @@ pub(super) struct Beforehand<'a> {
     pub(super) total: u32,
     /// Bytes of documents in a block.
     pub(super) bytes_per_block: f64,
+    /// What is known of the use of keys.
+    pub(super) known: Option<&'a Known>,
 }
 
 impl Reading<'_> {
@@ -88,7 +92,7 @@ impl Reading<'_> {
         let relation = self.relation;
         let asked = self.ask(v.column, &Keys(Vec::new())).await?;
         target::target(relation, v.column, &Keys(Vec::new()), &asked)?;
-        let Beforehand { facts, total, bytes_per_block } = *beforehand;
+        let Beforehand { facts, total, bytes_per_block, .. } = *beforehand;
         let options = &self.advisor.options;
         let plan = SamplePlan::few(options.seed, total, bytes_per_block);
         // no other candidate is compared here
@@ -98,9 +102,12 @@ impl Reading<'_> {
         let looked = self.all(&plan, slice::from_ref(&bare), stored.fillfactor).await;
         let scout = self.scout.take();
         looked?;
-        let Some((scout, keys)) = scout.and_then(|(_, scout)| {
-            let keys = scout.candidates()?;
-            Some((scout, keys))
+        let Some((weights, keys)) = scout.and_then(|(_, scout)| {
+            let common = scout.common_keys();
+            let nothing = Known::default();
+            let weights = Weights::of(&common, &v.name, beforehand.known.unwrap_or(&nothing));
+            let keys = scout.candidates(&weights)?;
+            Some((weights, keys))
         }) else {
             self.forget();
             return Ok(None);
@@ -122,9 +129,9 @@ impl Reading<'_> {
             source: WorkloadSource::default(),
             scanned: facts.counted.scanned_part(),
         };
-        let common = scout.common_keys();
-        let best = choose(&self.extractions, common, &scope, options.optimize, &workload);
-        Ok(best.and_then(|best| self.extractions.get(best)).map(Extraction::again))
+        let best = choose(&self.extractions, &weights, &scope, options.optimize, &workload);
+        let best = best.and_then(|best| self.extractions.get(best)).map(Extraction::again);
+        Ok(best.map(|best| best.weighed(weights.known)))
     }
 
     /// Begins the sample again where a later block had what the types of the first ones do not hold; `passes`: how

@@ -27,11 +27,13 @@ impl Advisor {
         let bytes = |relation: &&Relation| {
             relation.bytes.saturating_add(relation.toast.as_ref().map_or(0, |toast| toast.bytes))
         };
+        let mut known_uses = Vec::new();
         if let (Some(Extract::Auto), Some(largest)) =
             (&wanted.what, partitions.iter().max_by_key(bytes))
         {
             let reports = self.wanting(largest, columns, &wanted).await?;
             let chosen = reports.iter().find_map(|report| report.extraction.as_ref());
+            known_uses = chosen.map_or_else(Vec::new, |chosen| chosen.known_uses.clone());
             let keys = |chosen: &ExtractionReport| {
                 chosen.keys.iter().map(|key| key.key.clone()).collect::<Vec<String>>()
             };
@@ -64,6 +66,7 @@ impl Advisor {
         let auto = self.options.extract == Some(Extract::Auto);
         for extraction in reports.iter_mut().filter_map(|report| report.extraction.as_mut()) {
             extraction.auto = auto;
+            extraction.known_uses.clone_from(&known_uses);
             extraction.script = script.clone().unwrap_or_default();
         }
         Ok(reports)

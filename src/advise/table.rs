@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use super::advisor::{Access, AdviseError, Advisor};
 use super::candidate::Abilities;
+use super::extract::keys::Extract;
 use super::extract::target;
 use super::extracting::{Beforehand, Wanted};
 use super::facts;
+use super::keys::used;
 use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
 use super::reading::{Reading, Source};
@@ -68,6 +70,10 @@ impl Advisor {
         if wanted.what.is_some() {
             named = vec![target::column(relation, &named)?];
         }
+        let known = match &wanted.what {
+            Some(Extract::Auto) => Some(used::ask(&self.connection, relation).await.map_err(live)?),
+            _ => None,
+        };
         // a transaction of its own, for a statement of it may fail
         let ask = async || facts::ask(self.client(), relation).await;
         let facts = self.connection.reading(ask).await.map_err(live)?;
@@ -129,7 +135,8 @@ impl Advisor {
         let looked_into = variants.iter().filter(looked_into).map(|v| v.column);
         let bytes = probe.bytes_per_block(&looked_into.collect::<Vec<_>>());
         if let Some((what, v)) = extract {
-            let beforehand = Beforehand { facts: &facts, total, bytes_per_block: bytes };
+            let beforehand =
+                Beforehand { facts: &facts, total, bytes_per_block: bytes, known: known.as_ref() };
             run.extract((what, wanted.types.as_deref()), v, &beforehand).await?;
         }
         run.pluggable = pluggable();

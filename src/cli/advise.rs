@@ -46,8 +46,8 @@ pub struct AdviseArgs {
     pub policy: Vec<Policy>,
 
     /// Price the table with these keys of a jsonb column, at the root of its documents, in columns of their
-    /// own; a key with a comma in double quotes; auto takes those that pay most if every key is used as often
-    /// as every other. With --emit sql print the migration, as a script for psql
+    /// own; a key with a comma in double quotes; auto takes those that pay most, by what is
+    /// known of their use. With --emit sql print the migration, as a script for psql
     #[arg(long, value_name = "KEY[,KEY...]|auto", help_heading = "What is compared")]
     pub extract: Option<Extract>,
 

@@ -6,6 +6,7 @@ use super::advise_parts::{change, paragraph};
 use super::table::{Grid, Head, Style};
 use super::units::{counted, nanoseconds, size};
 use crate::advise::extract::result::{AccessReport, ExtractionReport, KeyReport};
+use crate::advise::extract::weights::KnownUse;
 use crate::advise::result::{Report, Whole};
 
 /// Prints it below the candidates.
@@ -28,8 +29,7 @@ pub(super) fn write(
         writeln!(out)?;
     }
     if extraction.auto {
-        let why = "These keys pay most if every key of a document is used as often as every other.";
-        paragraph(why, style, out)?;
+        paragraph(&why(&extraction.known_uses), style, out)?;
     }
     if extraction.refused_rows > 0 {
         let rows = counted(extraction.refused_rows, "row");
@@ -41,6 +41,30 @@ pub(super) fn write(
          values of the sample fit. --emit sql prints the migration, with the way back.",
         style,
         out,
+    )
+}
+
+/// Why these keys were chosen.
+fn why(known: &[KnownUse]) -> String {
+    const SHOWN: usize = 10;
+    if known.is_empty() {
+        return "These keys pay most if every key of a document is used as often as every other: nothing is known of \
+                their use."
+            .into();
+    }
+    let of = |one: &KnownUse| {
+        let calls = (one.calls > 0).then(|| counted(one.calls, "call"));
+        let known: Vec<String> = calls.into_iter().chain(one.named_in.iter().cloned()).collect();
+        format!("{} ({})", one.key, known.join(", "))
+    };
+    let mut shown: Vec<String> = known.iter().take(SHOWN).map(of).collect();
+    if known.len() > SHOWN {
+        shown.push(format!("and {} more", known.len() - SHOWN));
+    }
+    format!(
+        "These keys pay most if half of all uses of keys is spread evenly over those that most documents have, and half \
+         is as far as known: {}.",
+        shown.join(", ")
     )
 }
 

@@ -465,6 +465,16 @@ fn auto_takes_the_keys_that_pay() {
     for figure in ["heap_bytes", "toast_bytes", "total_bytes", "rest", "documents"] {
         assert_eq!(told[figure], named[figure], "{figure}");
     }
+    assert_eq!(told["known_uses"], serde_json::json!([]));
+    // what names a key weighs more
+    database.psql("CREATE INDEX by_state ON t ((doc ->> 'state'))");
+    let weighed = extraction(&database, &["t", "--extract", "auto"]);
+    assert_eq!(weighed["keys"][0]["key"], "state");
+    let known = serde_json::json!([{"key": "state", "calls": 0, "named_in": ["index by_state"]}]);
+    assert_eq!(weighed["known_uses"], known);
+    let shown = advise(&database, &["t", "--extract", "auto"]).ok().replace('\n', " ");
+    assert!(shown.contains("is as far as known: state (index by_state)."), "{shown}");
+    database.psql("DROP INDEX by_state");
     let script = Script::told(&told);
     script.run(&database, Some("remove"));
     assert_eq!(database.psql("SELECT count(*) FROM t WHERE id > 0 AND state = 'new'"), "400");

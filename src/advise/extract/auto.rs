@@ -1,9 +1,9 @@
 //! `--extract auto`: which keys to take out of the documents (pure).
 //!
-//! Nobody knows which keys are asked for. So each key that most documents have is taken to be read, and changed, as
-//! often as every other, and sets of the smallest ones are compared as settings are.
+//! Nobody knows quite which keys are asked for. So each key that most documents have is taken to be read, and changed,
+//! as often as every other, or more often as far as that is known (`weights`), and sets of the most used and smallest
+//! ones are compared as settings are.
 
-use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use super::super::estimate::{Figure, Figures, Scope, figures};
@@ -11,6 +11,7 @@ use super::super::recommend::{Entry, recommend};
 use super::super::workload::{Optimize, Workload};
 use super::keys::Keys;
 use super::rows::{Extraction, KEYS, ORDER, REST, TODAY};
+use super::weights::Weights;
 use crate::disk::jsonb::split::root_keys;
 use crate::model::cost::Prices;
 use crate::model::estimate::Estimate;
@@ -22,7 +23,7 @@ const LEAST_PRESENCE: f64 = 0.5;
 /// Values of a column are at most this part of the document, and at most so many bytes, on average.
 const MOST_SHARE: f64 = 0.1;
 const MOST_BYTES: f64 = 500.0;
-/// Sets of so many of the smallest keys are compared.
+/// Sets of so many of the first keys are compared.
 const SETS: [usize; 5] = [1, 2, 4, 8, 16];
 
 /// What a few documents tell of their keys.
@@ -70,26 +71,32 @@ impl Scout {
         self.keys.iter().filter(move |(_, seen)| seen.documents >= least)
     }
 
-    /// How many keys most documents have.
-    pub(crate) fn common_keys(&self) -> usize {
-        self.common().count()
+    /// The same as text.
+    pub(crate) fn common_keys(&self) -> Vec<String> {
+        self.common().filter_map(|(key, _)| String::from_utf8(key.clone()).ok()).collect()
     }
 
-    /// The keys that may be columns, the smallest first; `None` if there are none.
-    pub(crate) fn candidates(&self) -> Option<Keys> {
+    /// The keys that may be columns, the most used and of these the smallest first; `None` if there are none.
+    pub(crate) fn candidates(&self, weights: &Weights) -> Option<Keys> {
         let most = (self.bytes / self.documents.max(1.0) * MOST_SHARE).min(MOST_BYTES);
-        let mut small: Vec<_> = self.common().filter(|(_, seen)| seen.mean() <= most).collect();
-        small.sort_by(|(a, seen_a), (b, seen_b)| match seen_a.mean().total_cmp(&seen_b.mean()) {
-            Ordering::Equal => a.cmp(b),
-            unequal => unequal,
+        let mut small: Vec<(f64, f64, String)> = self
+            .common()
+            .filter(|(_, seen)| seen.mean() <= most)
+            .filter_map(|(key, seen)| {
+                let key = String::from_utf8(key.clone()).ok()?;
+                Some((weights.part(&key), seen.mean(), key))
+            })
+            .collect();
+        small.sort_by(|(used_a, mean_a, a), (used_b, mean_b, b)| {
+            used_b.total_cmp(used_a).then(mean_a.total_cmp(mean_b)).then_with(|| a.cmp(b))
         });
-        let names = small.into_iter().filter_map(|(key, _)| String::from_utf8(key.clone()).ok());
-        let keys: Vec<String> = names.take(*SETS.last()?).collect();
+        let keys: Vec<String> =
+            small.into_iter().map(|(_, _, key)| key).take(*SETS.last()?).collect();
         (!keys.is_empty()).then_some(Keys(keys))
     }
 }
 
-/// The sets of the smallest of these keys that are compared.
+/// The sets of the first of these keys that are compared.
 pub(crate) fn sets(keys: &Keys) -> Vec<Keys> {
     let mut sets: Vec<Keys> = Vec::new();
     for size in SETS {
@@ -101,11 +108,10 @@ pub(crate) fn sets(keys: &Keys) -> Vec<Keys> {
     sets
 }
 
-/// The set that pays most, by its index; `None` if none is worth rewriting the table. `common`: keys that a document
-/// has.
+/// The set that pays most, by its index; `None` if none is worth rewriting the table.
 pub(crate) fn choose(
     sets: &[Extraction],
-    common: usize,
+    weights: &Weights,
     scope: &Scope,
     optimize: Optimize,
     workload: &Workload,
@@ -117,20 +123,22 @@ pub(crate) fn choose(
         if entries.is_empty() {
             entries.push(Entry { figures: *today, refused: false, rank: 0 });
         }
-        let figures = evenly_used(rest, all.get(KEYS..)?, today, common);
+        let keys = set.target.keys.iter().map(|key| weights.part(&key.key));
+        let keys: Vec<(f64, &Figures)> = keys.zip(all.get(KEYS..)?).collect();
+        let figures = used(rest, &keys, today);
         let refused = set.tally.tallies().get(REST)?.refused > 0.0;
         entries.push(Entry { figures, refused, rank: u8::try_from(rank + 1).unwrap_or(u8::MAX) });
     }
     recommend(&entries, optimize, workload).choice.checked_sub(1)
 }
 
-/// What a table costs of which each key is used as often as every other.
-fn evenly_used(rest: &Figures, keys: &[Figures], today: &Figures, common: usize) -> Figures {
-    let others = common.saturating_sub(keys.len()) as f64;
+/// What a table costs of which these parts of all uses are of keys in columns, and the others of the rest.
+fn used(rest: &Figures, keys: &[(f64, &Figures)], today: &Figures) -> Figures {
+    let others = 1.0 - keys.iter().map(|(part, _)| part).sum::<f64>().min(1.0);
     let mean = |of: fn(&Figures) -> &Figure| {
         let value = |figures: &Figures| of(figures).value.estimate;
-        let sum = keys.iter().map(value).sum::<f64>() + others * value(rest);
-        let mean = sum / (keys.len() as f64 + others).max(1.0);
+        let of_keys = keys.iter().map(|(part, figures)| part * value(figures)).sum::<f64>();
+        let mean = of_keys + others * value(rest);
         let before = value(today);
         let change = (before > 0.0).then(|| Estimate::exact(mean / before - 1.0));
         Figure { value: Estimate::exact(mean), change }
@@ -157,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_used_as_evenly_as_its_keys() {
+    fn a_table_is_used_as_its_keys_are() {
         let of = |read: f64| Figures {
             read_cpu_ns: Figure { value: Estimate::exact(read), change: None },
             ..Figures::default()
         };
-        let used = evenly_used(&of(90.0), &[of(10.0), of(20.0)], &of(100.0), 4);
+        let used = used(&of(90.0), &[(0.25, &of(10.0)), (0.25, &of(20.0))], &of(100.0));
         assert_eq!(used.read_cpu_ns.value.estimate, 52.5);
         assert!((used.read_cpu_ns.change.unwrap().estimate + 0.475).abs() < 1e-9);
     }

@@ -70,6 +70,7 @@ impl Extraction {
         let made = tallies.get(REST)?;
         Some(ExtractionReport {
             auto: self.auto,
+            known_uses: self.known.clone(),
             keys: keys()
                 .zip(&self.counts.values)
                 .zip(all.get(KEYS..)?)

@@ -4,12 +4,16 @@ use serde::Serialize;
 
 use super::super::rounded::{Fraction, Whole};
 use super::kind::KeyType;
+use super::weights::KnownUse;
 
 /// The table with some keys of its documents in columns of their own.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExtractionReport {
-    /// Whether the keys were chosen: those that pay most where each is used as often as every other.
+    /// Whether the keys were chosen: those that pay most, by how often each is used.
     pub auto: bool,
+    /// Where they were: what is known of the use of any keys. Half of all uses is dealt out by it, half evenly; without
+    /// it all.
+    pub known_uses: Vec<KnownUse>,
     pub keys: Vec<KeyReport>,
     /// Documents that have one of them at least.
     pub documents: u64,

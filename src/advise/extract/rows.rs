@@ -7,6 +7,7 @@ use super::super::tally::{SampleRow, Tally, Variant, fresh};
 use super::filled::{fill, wider};
 use super::kind::{KeyType, KeyValue, own};
 use super::target::Target;
+use super::weights::KnownUse;
 use crate::codec::{Method, datum};
 use crate::disk::desc::Storage;
 use crate::disk::jsonb::split::{Value, root_keys, without};
@@ -82,6 +83,8 @@ pub(crate) struct Extraction {
     pub(super) stored: Stored,
     /// Whether the keys were chosen, not named.
     pub(super) auto: bool,
+    /// By what was known of their use.
+    pub(super) known: Vec<KnownUse>,
     /// The table with all keys as `jsonb`, in which no row is shorter.
     widest: Table,
     /// The columns' types by which rows are added up; from the first blocks.
@@ -119,7 +122,13 @@ impl Extraction {
             target,
             stored,
             auto,
+            known: Vec::new(),
         }
+    }
+
+    /// Chosen by this.
+    pub(crate) fn weighed(self, known: Vec<KnownUse>) -> Extraction {
+        Extraction { known, ..self }
     }
 
     pub(crate) fn is_for(&self, column: usize) -> bool {
@@ -133,7 +142,8 @@ impl Extraction {
 
     /// The same from the beginning.
     pub(crate) fn again(&self) -> Extraction {
-        Extraction::new(self.target.clone(), self.stored.clone(), self.auto)
+        let again = Extraction::new(self.target.clone(), self.stored.clone(), self.auto);
+        again.weighed(self.known.clone())
     }
 
     /// Takes these types to have been seen already.
