@@ -9,7 +9,7 @@ use crate::command::{run, toastctl};
 use crate::retoast::{contents, done, retoast, with_pageinspect};
 use crate::retoast_around::valid;
 use crate::retoast_compact::{NOISE, bytes, table};
-use crate::server::Database;
+use crate::server::{self, Database, Options, Server};
 
 const PAGE: u64 = 8192;
 /// Of less free space `inspect` says nothing.
@@ -76,8 +76,9 @@ fn said_by_inspect(database: &Database<'_>) -> [[f64; 2]; 2] {
 
 /// Makes the table, damages it, and compacts it: its files get about as short as fresh ones, and as foretold.
 #[track_caller]
-fn compacts(name: &str, copied: Copied, make: &str, damage: &str) {
-    let database = with_pageinspect(name);
+fn compacts(server: &Server, name: &str, copied: Copied, make: &str, damage: &str) {
+    let database = server.create_database(name);
+    database.psql("CREATE EXTENSION pageinspect");
     database.psql(NOISE);
     database.psql(make);
     database.psql(damage);
@@ -126,8 +127,31 @@ const RANDOM: &str = "DELETE FROM t WHERE hashint4(id) % 2 = 0";
 
 #[test]
 fn files_of_values_get_as_short_as_fresh_ones_and_as_foretold() {
+    values(server::shared());
+}
+
+#[test]
+fn files_of_rows_get_as_short_as_fresh_ones_and_as_foretold() {
+    rows(server::shared());
+}
+
+#[test]
+fn rows_and_values_that_fill_pages_badly_get_as_short_as_cluster_makes_them() {
+    bad_packers(server::shared());
+}
+
+#[test]
+fn so_they_do_on_the_newest_major() {
+    let Some(major) = server::other_majors().into_iter().max() else { return };
+    let server = Server::start(&Options::major(major));
+    values(&server);
+    rows(&server);
+    bad_packers(&server);
+}
+
+fn values(server: &Server) {
     let compacts = |name: &str, make: &str, damage: &str| {
-        compacts(name, Copied::Inserted, make, damage);
+        compacts(server, name, Copied::Inserted, make, damage);
     };
     compacts("random", &table(3000, "noise(i, 200)"), RANDOM);
     compacts("range", &table(2500, "noise(i, 150 + i % 90)"), "DELETE FROM t WHERE id <= 1250");
@@ -139,10 +163,9 @@ fn files_of_values_get_as_short_as_fresh_ones_and_as_foretold() {
     compacts("huge", &table(501, huge), "DELETE FROM t WHERE id = 1");
 }
 
-#[test]
-fn files_of_rows_get_as_short_as_fresh_ones_and_as_foretold() {
+fn rows(server: &Server) {
     let compacts = |name: &str, make: &str, damage: &str| {
-        compacts(name, Copied::Inserted, make, damage);
+        compacts(server, name, Copied::Inserted, make, damage);
     };
     let make = "CREATE TABLE t (id int PRIMARY KEY, a text, n int);
         INSERT INTO t SELECT i, noise(i, 1 + i % 6), i FROM generate_series(1, 30000) i;";
@@ -165,10 +188,9 @@ fn files_of_rows_get_as_short_as_fresh_ones_and_as_foretold() {
     compacts("columns", &wide, "DELETE FROM t WHERE id % 2 = 0");
 }
 
-#[test]
-fn rows_and_values_that_fill_pages_badly_get_as_short_as_cluster_makes_them() {
+fn bad_packers(server: &Server) {
     let compacts = |name: &str, make: &str, damage: &str| {
-        compacts(name, Copied::Clustered, make, damage);
+        compacts(server, name, Copied::Clustered, make, damage);
     };
     let wide = "CREATE TABLE t (id int PRIMARY KEY, v text); ALTER TABLE t ALTER v SET STORAGE plain;
         INSERT INTO t SELECT i, noise(i, 78 + (hashint4(i) & 1023) % 79) FROM generate_series(1, 4000) i";
