@@ -69,17 +69,7 @@ mod tests {
             lp_flags: Some(1),
             lp_len,
             t_data: Some(Vec::new()),
-            line: LineNumber(1),
-            t_xmin: None,
-            t_xmax: None,
-            t_field3: None,
-            t_ctid: None,
-            t_infomask2: None,
-            t_infomask: None,
-            t_hoff: None,
-            t_bits: None,
-            t_oid: None,
-            t_attrs: None,
+            ..SavedItem::new(LineNumber(1))
         }
     }
 

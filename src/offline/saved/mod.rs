@@ -142,6 +142,31 @@ pub struct SavedItem {
     pub t_attrs: Option<Vec<Option<Vec<u8>>>>,
 }
 
+impl SavedItem {
+    /// A row of which nothing is known yet.
+    pub(crate) fn new(line: LineNumber) -> SavedItem {
+        SavedItem {
+            line,
+            block: None,
+            lp: None,
+            lp_off: None,
+            lp_flags: None,
+            lp_len: None,
+            t_xmin: None,
+            t_xmax: None,
+            t_field3: None,
+            t_ctid: None,
+            t_infomask2: None,
+            t_infomask: None,
+            t_hoff: None,
+            t_bits: None,
+            t_oid: None,
+            t_data: None,
+            t_attrs: None,
+        }
+    }
+}
+
 /// A row of `get_raw_page`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedPage {

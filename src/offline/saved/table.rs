@@ -172,26 +172,7 @@ struct Fields {
 
 impl Fields {
     fn new(line: LineNumber) -> Fields {
-        let item = SavedItem {
-            line,
-            block: None,
-            lp: None,
-            lp_off: None,
-            lp_flags: None,
-            lp_len: None,
-            t_xmin: None,
-            t_xmax: None,
-            t_field3: None,
-            t_ctid: None,
-            t_infomask2: None,
-            t_infomask: None,
-            t_hoff: None,
-            t_bits: None,
-            t_oid: None,
-            t_data: None,
-            t_attrs: None,
-        };
-        Fields { item, page: None }
+        Fields { item: SavedItem::new(line), page: None }
     }
 
     fn set(&mut self, column: Column, text: &str) -> Result<(), Problem> {
