@@ -1,4 +1,4 @@
-//! `inspect --jsonb-keys`: what each key of a column's `jsonb` or `json` documents costs, in the terms of `advise-threshold`.
+//! `inspect --jsonb-keys`: what each key of a column's documents costs, in the terms of `advise-threshold`.
 //!
 //! * `tree`: the paths of the documents in bounded memory; `node`, `sketch`: what is added up for one;
 //!   `language`: the types that have parts; `chosen`: the columns of such types, `shapes`: what the catalog says of them.
