@@ -328,14 +328,18 @@ fn a_checkpoint_is_gone_on_from_and_the_last_scan_is_whole_all_the_same() {
     };
     let mut child = words(&with(&["--nice", "4", "--batch-ms", "10"]));
     let child = child.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = child.spawn().unwrap();
+    let mut child = child.spawn().unwrap();
     let block = || -> Option<u64> {
         let saved: Value = serde_json::from_slice(&std::fs::read(&file).ok()?).unwrap();
         saved["tables"][0]["block"].as_u64()
     };
     let began = Instant::now();
     while block().is_none_or(|block| block < 256) {
-        assert!(began.elapsed() < PATIENCE, "{:?}", block());
+        let is_late = began.elapsed() > PATIENCE || child.try_wait().unwrap().is_some();
+        if is_late {
+            signal(&child, Signal::INT);
+            panic!("{:?}: {:?}", block(), child.wait_with_output());
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
     signal(&child, Signal::INT);
