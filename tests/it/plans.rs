@@ -49,13 +49,21 @@ struct Read {
 
 fn read(database: &Database<'_>) -> Read {
     database.rests();
-    let figures = database.psql(
-        "SELECT pg_stat_get_numscans(c.oid), pg_stat_get_numscans(reltoastrelid),
-                toast_blks_read + toast_blks_hit
-         FROM pg_class AS c JOIN pg_statio_all_tables AS s ON s.relid = c.oid WHERE c.relname = 't'
-         AND c.relnamespace = 'public'::regnamespace",
-    );
-    let figures: Vec<u64> = figures.split('|').map(|figure| figure.parse().unwrap()).collect();
+    let figures = || {
+        database.psql(
+            "SELECT pg_stat_get_numscans(c.oid), pg_stat_get_numscans(reltoastrelid),
+                    toast_blks_read + toast_blks_hit
+             FROM pg_class AS c JOIN pg_statio_all_tables AS s ON s.relid = c.oid WHERE c.relname = 't'
+             AND c.relnamespace = 'public'::regnamespace",
+        )
+    };
+    // some may come late
+    let (mut last, mut now) = (String::new(), figures());
+    while last != now {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        last = std::mem::replace(&mut now, figures());
+    }
+    let figures: Vec<u64> = now.split('|').map(|figure| figure.parse().unwrap()).collect();
     Read { heap_scans: figures[0], toast_scans: figures[1], toast_blocks: figures[2] }
 }
 
