@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::advisor::AdviseError;
 use super::content::SampledRow;
+use super::fetch;
 use super::reading::Reading;
 use crate::disk::ItemPointer;
 use crate::disk::jsonb_of_text::jsonb;
@@ -12,8 +13,6 @@ use crate::model::toast::Incoming;
 
 /// Bytes of documents, raw, that are asked for as text at a time; a single one may be longer.
 const TEXT_BYTES: u64 = 2 << 20;
-/// Documents asked for at a time.
-const TEXTS: usize = 2000;
 
 impl Reading<'_> {
     /// Whether the content of this column's values is looked at.
@@ -36,13 +35,7 @@ impl Reading<'_> {
             pages.iter().flatten().filter_map(|row| Some((row, raw(row)?))).collect();
         let mut rows = rows.as_slice();
         while !rows.is_empty() {
-            let mut bytes = 0u64;
-            let fits = |&&(_, raw): &&(&SampledRow<'_>, u64)| {
-                bytes = bytes.saturating_add(raw);
-                bytes <= TEXT_BYTES
-            };
-            let count = rows.iter().take(TEXTS).take_while(fits).count().max(1);
-            let (now, later) = rows.split_at(count);
+            let (now, later) = fetch::together(rows, TEXT_BYTES, |&(_, raw)| raw);
             rows = later;
             let of: HashMap<ItemPointer, &SampledRow<'_>> =
                 now.iter().map(|&(row, _)| (row.ctid, row)).collect();

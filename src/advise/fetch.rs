@@ -9,6 +9,22 @@ use crate::server::LiveError;
 use crate::server::connect::Client;
 use crate::server::sql::quote_qualified;
 
+/// Values fetched at a time.
+const VALUES: usize = 2000;
+/// Stored bytes fetched at a time; a single value may be longer.
+pub(super) const BYTES: u64 = 8 << 20;
+
+/// Those of these values that are fetched together, of so many bytes at the most but one at the least, and the others.
+pub(super) fn together<T>(all: &[T], most: u64, size: impl Fn(&T) -> u64) -> (&[T], &[T]) {
+    let mut bytes = 0u64;
+    let fits = |one: &&T| {
+        bytes = bytes.saturating_add(size(one));
+        bytes <= most
+    };
+    let count = all.iter().take(VALUES).take_while(fits).count();
+    all.split_at(count.max(1).min(all.len()))
+}
+
 /// The stored bytes of values, by `va_valueid`. A value whose chunks do not give its size is not
 /// in it.
 pub async fn values(
@@ -35,4 +51,16 @@ pub async fn values(
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_fetched_by_bytes_and_one_at_the_least() {
+        let of = |sizes: &[u64]| together(sizes, 10, |&size| size).0.len();
+        assert_eq!([of(&[]), of(&[11, 1]), of(&[4, 6, 1]), of(&[u64::MAX, 1])], [0, 1, 2, 1]);
+        assert_eq!(of(&[0; 3000]), VALUES);
+    }
 }

@@ -19,6 +19,7 @@ use super::pluggable::Pluggable;
 use super::tally::Tally;
 use super::variant::{TODAY, Variants};
 use crate::codec::datum;
+use crate::disk::pointer::ToastPointer;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::model::toast::Incoming;
@@ -29,10 +30,6 @@ use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader};
 use crate::server::trial::Trial;
 
-/// Bytes fetched from the TOAST relation at a time; a single value may be longer.
-const FETCH_BYTES: u64 = 8 << 20;
-/// Values fetched at a time.
-const FETCH_VALUES: usize = 2000;
 /// Rows asked for at a time.
 const ASKED_ROWS: usize = 2000;
 
@@ -279,13 +276,9 @@ impl Reading<'_> {
         }
         let mut wanted = wanted.as_slice();
         while !wanted.is_empty() {
-            let mut bytes = 0;
-            let fits = |(_, _, pointer): &&(usize, usize, crate::disk::pointer::ToastPointer)| {
-                bytes += u64::from(pointer.stored_size());
-                bytes <= FETCH_BYTES
-            };
-            let count = wanted.iter().take(FETCH_VALUES).take_while(fits).count().max(1);
-            let (now, later) = wanted.split_at(count);
+            let size =
+                |(_, _, pointer): &(usize, usize, ToastPointer)| u64::from(pointer.stored_size());
+            let (now, later) = fetch::together(wanted, fetch::BYTES, size);
             wanted = later;
             let pointers: Vec<_> = now
                 .iter()

@@ -25,10 +25,8 @@ pub(super) struct AdviseOutput {
     problems_shown: usize,
     /// The exit code if nothing is found, once something could not be done.
     failed: Option<Exit>,
-    /// Whether keys were to be extracted that pay.
-    auto: bool,
-    /// Whether keys were to be extracted.
-    extracts: bool,
+    /// Which keys were to be extracted.
+    extract: Option<Extract>,
     /// The script that was printed.
     script: Option<String>,
 }
@@ -60,8 +58,7 @@ impl AdviseOutput {
             found: false,
             problems_shown: 0,
             failed: None,
-            auto: args.extract == Some(Extract::Auto),
-            extracts: args.extract.is_some(),
+            extract: args.extract.clone(),
             script: None,
         }
     }
@@ -103,7 +100,7 @@ impl Sink<Report> for AdviseOutput {
         if report.problem_count > 0 {
             self.failed.get_or_insert(Exit::Incomplete);
         }
-        if self.auto && report.extraction.is_none() {
+        if self.extract == Some(Extract::Auto) && report.extraction.is_none() {
             let place = format!("{}, column {}", report.relation, report.column);
             tell(&format!("notice: {}: no keys pay in columns of their own", printable(&place)));
             if matches!(self.lines, Lines::Emitted(..)) {
@@ -124,7 +121,7 @@ impl Sink<Report> for AdviseOutput {
                 // partitions have one script
                 Some(extraction) if self.script.as_ref() == Some(&extraction.script) => Ok(()),
                 // those without rows have none
-                None if self.extracts => Ok(()),
+                None if self.extract.is_some() => Ok(()),
                 extraction => {
                     self.script = extraction.as_ref().map(|extraction| extraction.script.clone());
                     emitted(*emit, &report, out)

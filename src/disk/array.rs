@@ -2,16 +2,17 @@
 //! their elements.
 
 use super::desc::{Align, Length};
+use super::element_parts::MOST_DIMENSIONS;
 use super::types;
 use super::varlena::VARLENA_HEADER_SIZE;
 use super::{ByteOrder, Oid, max_align};
 
-/// `MAXDIM`.
-const MOST_DIMENSIONS: usize = 6;
+/// Bytes of the varlena header, which the content lacks.
+const HEADER: usize = VARLENA_HEADER_SIZE as usize;
 
-/// An array, apart from its elements.
+/// An array, apart from its elements (`ArrayType`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct ArrayType {
     /// The type of the elements.
     pub(crate) element: Oid,
     /// For each dimension its length and its lower bound.
@@ -20,7 +21,7 @@ pub(crate) struct Shape {
 
 /// Reads what `array_send` gives: the shape, and each element as its type's function sends it. `None` if it is not
 /// so.
-pub(crate) fn sent(bytes: &[u8]) -> Option<(Shape, Vec<Option<&[u8]>>)> {
+pub(crate) fn sent(bytes: &[u8]) -> Option<(ArrayType, Vec<Option<&[u8]>>)> {
     let mut rest = bytes;
     let mut next = || {
         let (first, behind) = rest.split_first_chunk::<4>()?;
@@ -46,11 +47,11 @@ pub(crate) fn sent(bytes: &[u8]) -> Option<(Shape, Vec<Option<&[u8]>>)> {
             }
         });
     }
-    let shape = Shape { element, dimensions };
+    let shape = ArrayType { element, dimensions };
     (rest.is_empty() && shape.holds(elements.len())).then_some((shape, elements))
 }
 
-impl Shape {
+impl ArrayType {
     /// Whether it is that of an array of so many elements.
     fn holds(&self, elements: usize) -> bool {
         let product = self
@@ -71,61 +72,92 @@ impl Shape {
         order: ByteOrder,
     ) -> Option<Vec<u8>> {
         let layout = types::by_oid(self.element)?;
-        let word = |number: u32| match order {
-            ByteOrder::Little => number.to_le_bytes(),
-            ByteOrder::Big => number.to_be_bytes(),
+        let value = |element: &Option<Vec<u8>>| match element {
+            Some(element) => with_header(element, layout.length, order).map(Some),
+            None => Some(None),
         };
-        let nulls = elements.iter().any(Option::is_none);
+        let values: Vec<Option<Vec<u8>>> = elements.iter().map(value).collect::<Option<_>>()?;
+        Some(self.of_values(layout.align, &values, order))
+    }
+
+    /// The same of values as they stand inside an array, with their headers; NULL is `None`.
+    pub(super) fn of_values(
+        &self,
+        align: Align,
+        values: &[Option<Vec<u8>>],
+        order: ByteOrder,
+    ) -> Vec<u8> {
+        let word = |number: u32| word(number, order);
+        let nulls = values.iter().any(Option::is_none);
         // as if the varlena header were there
-        let mut bytes = vec![0; VARLENA_HEADER_SIZE as usize];
-        bytes.extend(word(u32::try_from(self.dimensions.len()).ok()?));
+        let mut bytes = vec![0; HEADER];
+        bytes.extend(word(length(self.dimensions.len())));
         let offset_at = bytes.len();
         bytes.extend(word(0));
         bytes.extend(word(self.element.0));
         bytes.extend(self.dimensions.iter().flat_map(|&(length, _)| word(length as u32)));
         bytes.extend(self.dimensions.iter().flat_map(|&(_, bound)| word(bound as u32)));
         if nulls {
-            bytes.extend(elements.chunks(8).map(|eight| {
-                let set = eight.iter().enumerate().filter(|(_, element)| element.is_some());
-                set.fold(0u8, |byte, (at, _)| byte | 1 << at)
-            }));
+            bytes.extend(null_bitmap(values.iter().map(Option::is_some)));
         }
         if !self.dimensions.is_empty() {
             bytes.resize(max_align(bytes.len()), 0);
         }
-        if nulls {
-            let offset = word(u32::try_from(bytes.len()).ok()?);
-            bytes.get_mut(offset_at..offset_at + 4)?.copy_from_slice(&offset);
+        let offset = word(length(bytes.len()));
+        if let (true, Some(place)) = (nulls, bytes.get_mut(offset_at..offset_at + 4)) {
+            place.copy_from_slice(&offset);
         }
-        for element in elements.iter().flatten() {
-            push(&mut bytes, element, layout.length, layout.align, word)?;
+        for value in values.iter().flatten() {
+            bytes.extend_from_slice(value);
+            bytes.resize(align.align(bytes.len()), 0);
         }
-        bytes.drain(..VARLENA_HEADER_SIZE as usize);
-        Some(bytes)
+        bytes.drain(..HEADER);
+        bytes
     }
 }
 
-/// Adds an element (`ArrayCastAndSet`).
-fn push(
-    bytes: &mut Vec<u8>,
-    element: &[u8],
-    length: Length,
-    align: Align,
-    word: impl Fn(u32) -> [u8; 4],
-) -> Option<()> {
-    match length {
-        Length::Fixed(size) if element.len() == usize::from(size) => {}
+fn word(number: u32, order: ByteOrder) -> [u8; 4] {
+    match order {
+        ByteOrder::Little => number.to_le_bytes(),
+        ByteOrder::Big => number.to_be_bytes(),
+    }
+}
+
+fn length(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// A bit for each value, in order: set if it is there, and not if it is NULL.
+pub(super) fn null_bitmap(there: impl Iterator<Item = bool>) -> Vec<u8> {
+    let mut bits = Vec::new();
+    for (number, there) in there.enumerate() {
+        if number % 8 == 0 {
+            bits.push(0);
+        }
+        if let Some(last) = bits.last_mut() {
+            *last |= u8::from(there) << (number % 8);
+        }
+    }
+    bits
+}
+
+/// An element as it stands inside an array.
+fn with_header(element: &[u8], of_type: Length, order: ByteOrder) -> Option<Vec<u8>> {
+    match of_type {
+        Length::Fixed(size) => (element.len() == usize::from(size)).then(|| element.to_vec()),
         Length::Varlena => {
             let size = u32::try_from(element.len()).ok()?.checked_add(VARLENA_HEADER_SIZE)?;
             // the length word, as it stands on such machines (varatt.h)
-            let header = if word(1)[0] == 1 { size << 2 } else { size };
-            bytes.extend(word(header));
+            let header = match order {
+                ByteOrder::Little => size << 2,
+                ByteOrder::Big => size,
+            };
+            let mut value = word(header, order).to_vec();
+            value.extend_from_slice(element);
+            Some(value)
         }
-        _ => return None,
+        Length::CString => None,
     }
-    bytes.extend_from_slice(element);
-    bytes.resize(align.align(bytes.len()), 0);
-    Some(())
 }
 
 #[cfg(test)]
@@ -142,7 +174,7 @@ mod tests {
     fn arrays_with_nulls_come_as_they_are_stored() {
         let bytes = example();
         let (shape, elements) = sent(&bytes).unwrap();
-        assert_eq!(shape, Shape { element: Oid(23), dimensions: vec![(3, 1)] });
+        assert_eq!(shape, ArrayType { element: Oid(23), dimensions: vec![(3, 1)] });
         let elements: Vec<Option<Vec<u8>>> = elements
             .into_iter()
             .map(|element| element.map(|sent| sent.iter().rev().copied().collect()))
@@ -171,7 +203,7 @@ mod tests {
         assert_eq!(sent(&empty).unwrap().1, [None; 0]);
         let shape = sent(&empty).unwrap().0;
         assert_eq!(
-            Shape { element: Oid(25), ..shape }.content(&[], ByteOrder::Little),
+            ArrayType { element: Oid(25), ..shape }.content(&[], ByteOrder::Little),
             Some(vec![0, 0, 0, 0, 0, 0, 0, 0, 25, 0, 0, 0])
         );
     }

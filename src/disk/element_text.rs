@@ -4,11 +4,12 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use super::array::{ArrayType, null_bitmap};
 use super::desc::Length;
-use super::element_parts::{ARRAY_HEADER, Field, HAS_NULL, MOST_DIMENSIONS, Shape, TUPLE_HEADER};
+use super::element_parts::{Field, HAS_NULL, MOST_DIMENSIONS, Shape, TUPLE_HEADER};
 use super::jsonb_of_text::jsonb;
-use super::max_align;
 use super::types::is_text_like;
+use super::{ByteOrder, max_align};
 
 /// The longest content with a header of 1 byte.
 const LONGEST_SHORT: usize = 126;
@@ -32,31 +33,16 @@ pub enum ElementTextError {
 /// Where no server prints that, or the element type's size does not follow from its text.
 pub fn array(text: &[u8], shape: Shape) -> Result<Vec<u8>, ElementTextError> {
     let read = Elements::read(text)?;
-    let dimensions = read.lengths.len();
-    let has_nulls = read.elements.iter().any(Option::is_none);
-    let items = read.elements.len();
-    let bitmap = if has_nulls { items.div_ceil(8) } else { 0 };
-    let data = max_align(ARRAY_HEADER + 8 * dimensions + bitmap);
-    let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes();
-    let mut out = vec![0; HEADER];
-    out.extend(word(dimensions));
-    out.extend(word(if has_nulls { data } else { 0 }));
-    out.extend(shape.type_oid.0.to_le_bytes());
-    if dimensions > 0 {
-        read.lengths.iter().for_each(|&length| out.extend(word(length)));
-        out.resize(out.len() + 4 * dimensions, 0);
-        if has_nulls {
-            out.extend(bits(read.elements.iter().map(Option::is_some)));
-        }
-        out.resize(data, 0);
-        for element in read.elements.iter().flatten() {
-            let value = stored(shape, element, false)?;
-            out.resize(shape.align.align(out.len()), 0);
-            out.extend(value);
-            out.resize(shape.align.align(out.len()), 0);
-        }
-    }
-    Ok(out.split_off(HEADER))
+    // what the bounds are takes no bytes
+    let dimensions =
+        read.lengths.iter().map(|&length| (i32::try_from(length).unwrap_or(i32::MAX), 1));
+    let made = ArrayType { element: shape.type_oid, dimensions: dimensions.collect() };
+    let value = |element: &Option<Vec<u8>>| match element {
+        Some(text) => stored(shape, text, false).map(Some),
+        None => Ok(None),
+    };
+    let values: Vec<Option<Vec<u8>>> = read.elements.iter().map(value).collect::<Result<_, _>>()?;
+    Ok(made.of_values(shape.align, &values, ByteOrder::Little))
 }
 
 /// The content of the composite value with this text, as [`array`].
@@ -76,7 +62,7 @@ pub fn row(text: &[u8], fields: &[Field]) -> Result<Vec<u8>, ElementTextError> {
     out.extend(if has_nulls { HAS_NULL } else { 0 }.to_le_bytes());
     out.push(u8::try_from(first).unwrap_or(u8::MAX));
     if has_nulls {
-        out.extend(bits(values.iter().map(Option::is_some)));
+        out.extend(null_bitmap(values.iter().map(Option::is_some)));
     }
     out.resize(first, 0);
     for (field, value) in fields.iter().zip(&values) {
@@ -90,19 +76,6 @@ pub fn row(text: &[u8], fields: &[Field]) -> Result<Vec<u8>, ElementTextError> {
         out.extend(value);
     }
     Ok(out.split_off(HEADER))
-}
-
-fn bits(there: impl Iterator<Item = bool>) -> Vec<u8> {
-    let mut bits = Vec::new();
-    for (number, there) in there.enumerate() {
-        if number % 8 == 0 {
-            bits.push(0);
-        }
-        if let Some(last) = bits.last_mut() {
-            *last |= u8::from(there) << (number % 8);
-        }
-    }
-    bits
 }
 
 /// A value inside another; with a 1-byte header if that may be.
@@ -275,10 +248,10 @@ fn value(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::Oid;
     use crate::disk::desc::Align;
     use crate::disk::element_parts::{ElementError, walk_array, walk_row};
     use crate::disk::jsonb_parts::{Part, Step, Visit};
-    use crate::disk::{ByteOrder, Oid};
     use proptest::prelude::*;
 
     const INT4: Shape = Shape { type_oid: Oid(23), length: Length::Fixed(4), align: Align::Int };

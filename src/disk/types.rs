@@ -147,6 +147,14 @@ fn without_modifier(name: &str) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ").replace(" [", "[")
 }
 
+/// `uuid`, whose bytes have no order.
+pub(crate) const UUID: u32 = 2950;
+
+/// Types of fixed length whose functions send what is stored, in network byte order (`float8send`, `timestamp_send`):
+/// `bool`, `int8`, `int2`, `int4`, `oid`, `float4`, `float8`, `date`, `time`, `timestamp`, `timestamptz` and `uuid`.
+pub(crate) const SENT_AS_STORED: [u32; 12] =
+    [16, 20, 21, 23, 26, 700, 701, 1082, 1083, 1114, 1184, UUID];
+
 /// Whether `octet_length` of a value of this type is its content's size, as for text and bytea.
 pub fn is_bytes_like(oid: Oid) -> bool {
     // bytea, text, bpchar, varchar

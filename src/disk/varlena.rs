@@ -8,6 +8,8 @@ use crate::codec::Method;
 
 /// Bytes of a compressed datum's header, length word and `va_tcinfo` (`VARHDRSZ_COMPRESSED`).
 pub const COMPRESSED_HEADER_SIZE: u32 = 8;
+/// Bytes that a compressed value in the TOAST relation has before its stream: `va_tcinfo`.
+pub const TCINFO_SIZE: u32 = COMPRESSED_HEADER_SIZE - VARLENA_HEADER_SIZE;
 /// Of these the bytes that do not move to the TOAST relation: the length word (`VARHDRSZ`).
 pub const VARLENA_HEADER_SIZE: u32 = 4;
 /// Tag of an ordinary on-disk TOAST pointer (`VARTAG_ONDISK`).

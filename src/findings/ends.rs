@@ -3,14 +3,13 @@
 use crate::codec::Method;
 use crate::codec::datum::Compressor;
 use crate::disk::layout::PageSize;
+use crate::disk::varlena::TCINFO_SIZE;
 
 /// A last chunk filled to less than one part in so many is nearly empty.
 const SHORT: u64 = 10;
 /// The part of its length that a value compressed with lz4 may differ by between servers' libraries and ours:
 /// one in so many.
 const LZ4_DOUBT: u64 = 64;
-/// Bytes that a compressed value in the TOAST relation has before its stream (`va_tcinfo`).
-const HEADER: u64 = 4;
 
 /// Whether the last chunk of so many stored bytes is nearly empty, and not the only one.
 pub(crate) fn is_short(page: PageSize, stored: u64) -> bool {
@@ -28,7 +27,7 @@ pub(crate) fn is_mended_by(
     page: PageSize,
 ) -> bool {
     let Some(stream) = compressor.compress(method, raw) else { return false };
-    let then = stream.len() as u64 + HEADER;
+    let then = stream.len() as u64 + u64::from(TCINFO_SIZE);
     let doubt = match method {
         Method::Pglz => 0,
         Method::Lz4 => then / LZ4_DOUBT,

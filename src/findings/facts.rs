@@ -3,7 +3,7 @@
 use super::commands::TableName;
 use super::files::FileFacts;
 use super::finding::LookedAt;
-use super::look::RowFacts;
+use super::look::{Counted, RowFacts};
 use super::usage::{Counters, Told};
 use crate::advise::keys::hot::UsedKeys;
 use crate::codec::Method;
@@ -38,6 +38,13 @@ pub(crate) struct Facts {
     /// What was read and written, if that was asked.
     pub(crate) counters: Option<Counters>,
     pub(crate) looked_at: LookedAt,
+}
+
+impl Facts {
+    /// What was counted of a column, where rows were looked at.
+    pub(crate) fn counted(&self, column: &ColumnFacts) -> Option<&Counted> {
+        self.look.as_ref()?.columns.get(column.index)
+    }
 }
 
 /// A column whose storage can be chosen.

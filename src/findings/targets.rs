@@ -116,16 +116,16 @@ impl Targets {
         let of_chosen = || chosen.iter().filter_map(|&index| Some((index, values.get(index)?)));
         let toasted = of_chosen()
             .any(|(_, value)| value.form == Form::Compressed || value.form.is_external());
+        let stays = |other: &Other| !toasted && length <= other.table.page.toast_tuple_threshold();
+        if self.0.first().is_none_or(stays) {
+            return;
+        }
+        let arriving: Vec<Incoming> = values
+            .iter()
+            .enumerate()
+            .map(|(at, value)| if chosen.contains(&at) { forced(value) } else { kept(value) })
+            .collect();
         for other in &mut self.0 {
-            // it stays as it is
-            if !toasted && length <= other.table.page.toast_tuple_threshold() {
-                return;
-            }
-            let arriving: Vec<Incoming> = values
-                .iter()
-                .enumerate()
-                .map(|(at, value)| if chosen.contains(&at) { forced(value) } else { kept(value) })
-                .collect();
             let mut compress = |index: usize, _| already(values.get(index)?);
             let then = other.table.toast(&arriving, Operation::Update, &mut compress);
             let Ok(then) = then else { continue };

@@ -9,6 +9,7 @@ use crate::codec::datum::Compressor;
 use crate::codec::{Method, datum};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
+use crate::disk::varlena::TCINFO_SIZE;
 use crate::findings::content::{LONGEST, is_compressed, part, would_compress};
 use crate::findings::ends;
 use crate::findings::facts::{Contents, ShortEnds};
@@ -22,8 +23,6 @@ use crate::server::sql::quote_qualified;
 const MOST: u64 = 4 << 20;
 /// Bytes of a value that are asked for its format.
 const FIRST: i32 = 16;
-/// Bytes before the stream of a compressed value in the TOAST relation (`va_tcinfo`).
-const TCINFO: usize = 4;
 
 /// Some values of one column that are out of line.
 pub(super) struct ColumnValues<'a> {
@@ -114,7 +113,7 @@ impl ColumnValues<'_> {
 /// A value without compression; `None` where it is damaged.
 fn raw<'v>(pointer: &ToastPointer, stored: &'v [u8]) -> Option<Cow<'v, [u8]>> {
     let Some(method) = pointer.method() else { return Some(Cow::Borrowed(stored)) };
-    let stream = stored.get(TCINFO..)?;
+    let stream = stored.get(TCINFO_SIZE as usize..)?;
     datum::decompress(method, pointer.raw_size() as usize, stream).ok().map(Cow::Owned)
 }
 

@@ -226,7 +226,7 @@ impl Inspector {
             let is_worth = |column: &&mut ColumnFacts| {
                 let attribute = relation.desc.attributes.get(column.index);
                 let is_jsonb = attribute.is_some_and(|attribute| attribute.type_name == "jsonb");
-                is_jsonb && hot_keys::is_worth(look, column)
+                is_jsonb && look.columns.get(column.index).is_some_and(hot_keys::is_worth)
             };
             let mut documents: Vec<&mut ColumnFacts> =
                 columns.iter_mut().filter(is_worth).collect();

@@ -1,9 +1,9 @@
 //! What a missing value is in binary, from its text form, or from what its type's function sends.
 
-use crate::disk::array::{self, Shape};
-use crate::disk::desc::Attribute;
+use crate::disk::array::{self, ArrayType};
+use crate::disk::desc::{Attribute, Length};
 use crate::disk::jsonb_of_text::{jsonb, numeric_content};
-use crate::disk::types::{self, is_text_like};
+use crate::disk::types::{self, SENT_AS_STORED, UUID, is_text_like};
 use crate::disk::{ByteOrder, Oid};
 use crate::offline::missing::{array_elements, element_type};
 
@@ -13,14 +13,7 @@ const INT8: u32 = 20;
 const INT2: u32 = 21;
 const INT4: u32 = 23;
 const OID: u32 = 26;
-const FLOAT4: u32 = 700;
-const FLOAT8: u32 = 701;
-const DATE: u32 = 1082;
-const TIME: u32 = 1083;
-const TIMESTAMP: u32 = 1114;
-const TIMESTAMPTZ: u32 = 1184;
 const NUMERIC: u32 = 1700;
-const UUID: u32 = 2950;
 const JSONB: u32 = 3802;
 
 /// The content of the column's missing value as a row would hold it, without a header; `None` if it does not
@@ -81,20 +74,17 @@ fn array_by_text(element: &str, text: &[u8], order: ByteOrder) -> Option<Vec<u8>
         None => Some(None),
     };
     let elements = texts.iter().map(stored).collect::<Option<Vec<_>>>()?;
-    Shape { element, dimensions }.content(&elements, order)
+    ArrayType { element, dimensions }.content(&elements, order)
 }
 
-/// A value by what its type's function sends (`float8send`, `timestamp_send`).
+/// A value by what its type's function sends.
 fn by_sent(type_oid: Oid, sent: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
-    let length = match type_oid.0 {
-        BOOL => 1,
-        INT2 => 2,
-        INT4 | OID | FLOAT4 | DATE => 4,
-        INT8 | FLOAT8 | TIME | TIMESTAMP | TIMESTAMPTZ => 8,
-        UUID if sent.len() == 16 => return Some(sent.to_vec()),
-        _ => return None,
-    };
-    (sent.len() == length).then(|| in_order(sent.to_vec(), order))
+    let layout = types::by_oid(type_oid).filter(|_| SENT_AS_STORED.contains(&type_oid.0))?;
+    let whole = layout.length == Length::Fixed(u16::try_from(sent.len()).ok()?);
+    whole.then(|| match type_oid.0 {
+        UUID => sent.to_vec(),
+        _ => in_order(sent.to_vec(), order),
+    })
 }
 
 fn in_order(mut big_endian: Vec<u8>, order: ByteOrder) -> Vec<u8> {

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 
 use super::advise_parts::{change, paragraph};
-use super::format::{Format, json};
+use super::format::Format;
 use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, nanoseconds, size};
-use super::{advise_csv, advise_extract, advise_plot};
+use super::{advise_csv, advise_extract, advise_plot, in_turn};
 use crate::advise::result::{CandidateReport, Report, Whole};
 
 /// What the table is accompanied by.
@@ -19,16 +19,10 @@ pub struct Shown {
     pub details: bool,
 }
 
-/// Writes reports as they come. JSON is held back until the end: one report is a document of its own, several
-/// are an array.
+/// Writes reports as they come.
 pub struct Writer<W: Write> {
-    out: W,
-    format: Format,
-    /// The terminal's, for tables only.
-    width: Option<usize>,
+    reports: in_turn::Writer<W, Report>,
     shown: Shown,
-    written: u64,
-    held: Vec<Report>,
     /// Notes and legends that are printed already.
     told: HashSet<String>,
 }
@@ -36,56 +30,34 @@ pub struct Writer<W: Write> {
 impl<W: Write> Writer<W> {
     /// Nothing is written before the first report.
     pub fn new(out: W, format: Format, width: Option<usize>, shown: Shown) -> Writer<W> {
-        Writer { out, format, width, shown, written: 0, held: Vec::new(), told: HashSet::new() }
+        Writer { reports: in_turn::Writer::new(out, format, width), shown, told: HashSet::new() }
     }
 
     /// Writes one report, so that whoever reads has it at once.
     pub fn report(&mut self, report: Report) -> io::Result<()> {
-        if self.written == 0 {
+        if self.reports.written == 0 {
             self.head()?;
         }
-        self.written += 1;
-        let style = match self.format {
-            Format::Table => Style::Terminal(self.width),
-            Format::Markdown => Style::Markdown,
-            Format::Csv => {
-                advise_csv::rows(&report, &mut csv::Writer::from_writer(&mut self.out))?;
-                return self.out.flush();
-            }
-            Format::Json => {
-                self.held.push(report);
-                return Ok(());
-            }
-            Format::Jsonl => {
-                serde_json::to_writer(&mut self.out, &report)?;
-                writeln!(self.out)?;
-                return self.out.flush();
-            }
-        };
-        if self.written > 1 {
-            writeln!(self.out)?;
+        if self.reports.format == Format::Csv {
+            self.reports.written += 1;
+            advise_csv::rows(&report, &mut csv::Writer::from_writer(&mut self.reports.out))?;
+            return self.reports.out.flush();
         }
-        one(&report, style, self.shown, &mut self.told, &mut self.out)?;
-        self.out.flush()
+        let (shown, told) = (self.shown, &mut self.told);
+        self.reports.report_by(report, |report, style, out| one(report, style, shown, told, out))
     }
 
     /// Ends the document; must be called once.
     pub fn finish(mut self) -> io::Result<()> {
-        if self.written == 0 {
+        if self.reports.written == 0 {
             self.head()?;
         }
-        if self.format == Format::Json {
-            match &self.held[..] {
-                [report] => json(report, &mut self.out)?,
-                reports => json(&reports, &mut self.out)?,
-            }
-        }
-        self.out.flush()
+        self.reports.finish()
     }
 
     fn head(&mut self) -> io::Result<()> {
-        match self.format {
-            Format::Csv => advise_csv::head(&mut csv::Writer::from_writer(&mut self.out)),
+        match self.reports.format {
+            Format::Csv => advise_csv::head(&mut csv::Writer::from_writer(&mut self.reports.out)),
             _ => Ok(()),
         }
     }

@@ -76,7 +76,7 @@ fn columns_of(keys: &[KeyReport]) -> Grid {
         Head::number("Documents", 0),
     ]);
     for key in keys {
-        let type_name = key.type_name.to_owned();
+        let type_name = key.kind.name().to_owned();
         grid.row(vec![key.key.clone(), key.column.clone(), type_name, key.values.to_string()]);
     }
     grid

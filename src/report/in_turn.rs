@@ -21,22 +21,26 @@ pub(crate) trait Printed: Serialize + Send {
 
 /// Writes reports as they come. JSON is held back until the end: one is a document of its own, several are an array.
 pub(crate) struct Writer<W: Write, R> {
-    out: W,
-    format: Format,
+    pub(super) out: W,
+    pub(super) format: Format,
     /// The terminal's.
     width: Option<usize>,
-    written: u64,
+    pub(super) written: u64,
     held: Vec<R>,
 }
 
-impl<W: Write, R: Printed> Writer<W, R> {
-    /// Nothing is written before the first one. CSV has no place for it and is refused beforehand.
+impl<W: Write, R: Serialize> Writer<W, R> {
+    /// Nothing is written before the first one. CSV has no place for it and is written otherwise.
     pub(crate) fn new(out: W, format: Format, width: Option<usize>) -> Writer<W, R> {
         Writer { out, format, width, written: 0, held: Vec::new() }
     }
 
-    /// Writes one, so that whoever reads has it at once.
-    pub(crate) fn report(&mut self, report: R) -> io::Result<()> {
+    /// Writes one, so that whoever reads has it at once; `print` does so for people.
+    pub(super) fn report_by(
+        &mut self,
+        report: R,
+        print: impl FnOnce(&R, Style, &mut W) -> io::Result<()>,
+    ) -> io::Result<()> {
         self.written += 1;
         let style = match self.format {
             Format::Json => {
@@ -54,7 +58,7 @@ impl<W: Write, R: Printed> Writer<W, R> {
         if self.written > 1 {
             writeln!(self.out)?;
         }
-        report.print(style, &mut self.out)?;
+        print(&report, style, &mut self.out)?;
         self.out.flush()
     }
 
@@ -67,5 +71,12 @@ impl<W: Write, R: Printed> Writer<W, R> {
             }
         }
         self.out.flush()
+    }
+}
+
+impl<W: Write, R: Printed> Writer<W, R> {
+    /// Writes one, so that whoever reads has it at once.
+    pub(crate) fn report(&mut self, report: R) -> io::Result<()> {
+        self.report_by(report, Printed::print)
     }
 }

@@ -12,6 +12,7 @@ use super::toasters::TOAST_RELATIONS;
 use crate::codec::Method;
 use crate::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
 use crate::disk::layout::PageSize;
+use crate::disk::types::SENT_AS_STORED;
 use crate::disk::{Oid, array, types};
 use crate::model::cost::Prices;
 use crate::model::settings::TupleTarget;
@@ -274,7 +275,7 @@ async fn columns(client: &Client, oid: Oid) -> Result<Columns, LiveError> {
                            ORDER BY depth DESC LIMIT 1) AS b ON true \
              WHERE a.attrelid = $1 AND a.attnum > 0 \
              ORDER BY a.attnum",
-            &[(&oid.0, Type::OID), (&&SENT[..], Type::OID_ARRAY)],
+            &[(&oid.0, Type::OID), (&&SENT_AS_STORED[..], Type::OID_ARRAY)],
         )
         .await?;
     let mut columns = Columns::default();
@@ -325,10 +326,6 @@ fn attribute(row: &Row) -> Result<Attribute, LiveError> {
         name,
     })
 }
-
-/// Types whose missing values, and arrays of them, are asked as they are sent: `bool`, `int8`, `int2`, `int4`, `oid`,
-/// `float4`, `float8`, `date`, `time`, `timestamp`, `timestamptz` and `uuid`.
-const SENT: [PgOid; 12] = [16, 20, 21, 23, 26, 700, 701, 1082, 1083, 1114, 1184, 2950];
 
 /// The element of an array of one, as it was sent.
 fn only_element(array: &[u8]) -> Option<Vec<u8>> {

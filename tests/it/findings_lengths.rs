@@ -1,9 +1,8 @@
 //! Findings about lengths: rows near the threshold and last chunks that are nearly empty, with what the printed
 //! commands do to the buffers that are read.
 
-use serde_json::Value;
-
 use crate::findings::{clean, codes, findings, mended, prepared};
+use crate::measured;
 use crate::server::Database;
 
 #[test]
@@ -176,10 +175,5 @@ fn last_chunks_that_are_nearly_empty() {
 /// Buffers that a scan visits which reads all values.
 fn buffers(database: &Database<'_>, table: &str) -> f64 {
     database.psql(&format!("VACUUM (FREEZE) {table}"));
-    let sql = format!(
-        "EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) SELECT sum(length(v)) FROM {table}"
-    );
-    let plan: Value = serde_json::from_str(&database.psql(&sql)).unwrap();
-    let of = |figure: &str| plan[0]["Plan"][figure].as_f64().unwrap();
-    of("Shared Hit Blocks") + of("Shared Read Blocks")
+    measured::buffers(database, &format!("SELECT sum(length(v)) FROM {table}"))
 }

@@ -77,7 +77,6 @@ impl Extraction {
                 .map(|(((key, kind), values), figures)| KeyReport {
                     key: key.key.clone(),
                     column: key.name.clone(),
-                    type_name: kind.name(),
                     kind: *kind,
                     values: whole(*values),
                     access: access(figures),

@@ -15,10 +15,7 @@ pub(super) fn fill(
     made: &mut [Incoming],
     compressor: &mut impl FnMut(usize, Method) -> Option<u32>,
 ) {
-    let mut filled = made.to_vec();
-    if let (Some(document), Some(whole)) = (filled.get_mut(column), stored.get(column)) {
-        *document = *whole;
-    }
+    let filled = with_document(made, column, stored);
     let Ok(toasted) = table.toast(&filled, Operation::Update, compressor) else { return };
     for (index, (value, placed)) in made.iter_mut().zip(&toasted.values).enumerate() {
         if index == column || index >= stored.len() {
@@ -33,6 +30,19 @@ pub(super) fn fill(
             _ => {}
         }
     }
+}
+
+/// The values with the document that stood in the row.
+pub(super) fn with_document(
+    made: &[Incoming],
+    column: usize,
+    stored: &[Incoming],
+) -> Vec<Incoming> {
+    let mut filled = made.to_vec();
+    if let (Some(document), Some(whole)) = (filled.get_mut(column), stored.get(column)) {
+        *document = *whole;
+    }
+    filled
 }
 
 /// The table with columns of these types added.

@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 use crate::disk::Oid;
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use crate::server::sql::quote_identifier;
+use crate::server::sql::quote_qualified;
 
 /// The table that a migration is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Migrated {
 
     /// As SQL names it.
     pub(crate) fn quoted(&self) -> String {
-        format!("{}.{}", quote_identifier(&self.schema), quote_identifier(&self.name))
+        quote_qualified(&self.schema, &self.name)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is reported of an extraction; part of `advise.schema.json`.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::super::rounded::{Fraction, Whole};
 use super::kind::KeyType;
@@ -59,11 +59,8 @@ pub struct KeyReport {
     /// The column that it would move to.
     pub column: String,
     /// That column's type: one that every value of the sample fits.
-    #[serde(rename = "type")]
-    pub type_name: &'static str,
-    /// The same.
-    #[serde(skip)]
-    pub(in crate::advise) kind: KeyType,
+    #[serde(rename = "type", serialize_with = "by_name")]
+    pub kind: KeyType,
     /// Documents that have it.
     pub values: u64,
     pub access: AccessReport,
@@ -82,4 +79,9 @@ pub struct AccessReport {
     pub update_bytes: Whole,
     /// WAL of one change, without full-page images.
     pub update_wal_bytes: Whole,
+}
+
+/// A type as SQL names it.
+fn by_name<S: Serializer>(kind: &KeyType, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(kind.name())
 }

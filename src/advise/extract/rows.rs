@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::super::content::compressed_size;
 use super::super::tally::{SampleRow, Tally, Variant, fresh};
-use super::filled::{fill, wider};
+use super::filled::{fill, wider, with_document};
 use super::kind::{KeyType, KeyValue, own};
 use super::target::Target;
 use super::weights::KnownUse;
@@ -254,12 +254,7 @@ impl Extraction {
         let values = self.values(row, Some(apart), &vec![KeyType::Jsonb; apart.values.len()]);
         let page = self.widest.page;
         let limit = page.toast_tuple_threshold().min(self.widest.target.bytes());
-        let mut filled = values.clone();
-        if let (Some(document), Some(whole)) =
-            (filled.get_mut(self.target.column), row.get(self.target.column))
-        {
-            *document = *whole;
-        }
+        let filled = with_document(&values, self.target.column, row);
         let width = self.widest.width(&values).max(self.widest.width(&filled));
         // other types are aligned otherwise
         width as usize + 8 * apart.values.len() > limit

@@ -128,18 +128,23 @@ pub(crate) struct Asked {
 
 impl Asked {
     /// Those of the keys that have these bytes in the database, and find names for their columns.
-    pub(crate) fn usable(self, relation: &Relation, column: usize, keys: Keys) -> (Keys, Asked) {
-        let (mut usable, mut left) = (Keys(Vec::new()), Asked { keys: Vec::new(), ..self.clone() });
-        for (key, bytes) in keys.0.into_iter().zip(self.keys) {
+    pub(crate) fn usable(
+        mut self,
+        relation: &Relation,
+        column: usize,
+        keys: Keys,
+    ) -> (Keys, Asked) {
+        let (mut usable, all) = (Keys(Vec::new()), std::mem::take(&mut self.keys));
+        for (key, bytes) in keys.0.into_iter().zip(all) {
             let is_same = bytes == key.as_bytes();
             usable.0.push(key);
-            left.keys.push(bytes);
-            if !is_same || target(relation, column, &usable, &left).is_err() {
+            self.keys.push(bytes);
+            if !is_same || target(relation, column, &usable, &self).is_err() {
                 usable.0.pop();
-                left.keys.pop();
+                self.keys.pop();
             }
         }
-        (usable, left)
+        (usable, self)
     }
 }
 

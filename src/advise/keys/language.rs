@@ -10,7 +10,7 @@ use crate::disk::element_text;
 use crate::disk::hstore_parts::{self, hstore};
 use crate::disk::jsonb_of_text::jsonb;
 use crate::disk::jsonb_parts::Visit;
-use crate::disk::{ByteOrder, json_parts, jsonb_parts, types};
+use crate::disk::{ByteOrder, Oid, json_parts, jsonb_parts, types};
 
 /// A type whose values have parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,13 +32,19 @@ pub(super) const TYPES: &str = "jsonb, json or hstore";
 impl Language {
     /// That of a column, if its documents have keys that are known here.
     pub(super) fn of(column: &Attribute) -> Option<Language> {
-        match column.type_oid.0 {
+        let name = column.type_name.as_str();
+        let is_hstore = name == "hstore" || name.ends_with(".hstore");
+        Language::built_in(column.type_oid)
+            .or(is_hstore.then_some(Language::Hstore))
+            .or_else(|| array(name))
+    }
+
+    /// That of a type of documents that comes with the server.
+    pub(super) fn built_in(type_oid: Oid) -> Option<Language> {
+        match type_oid.0 {
             3802 => Some(Language::Jsonb),
             114 => Some(Language::Json),
-            _ if column.type_name == "hstore" || column.type_name.ends_with(".hstore") => {
-                Some(Language::Hstore)
-            }
-            _ => array(&column.type_name),
+            _ => None,
         }
     }
 

@@ -16,6 +16,7 @@ use super::used;
 use crate::advise::advisor::{AdviseError, Advisor};
 use crate::advise::asked;
 use crate::advise::explain::levels;
+use crate::advise::fetch;
 use crate::advise::plan::SamplePlan;
 use crate::codec::Method;
 use crate::disk::layout::PageSize;
@@ -36,9 +37,6 @@ use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader};
 use crate::server::{snapshot, toasters};
 
-/// Stored bytes fetched at a time, and documents; a single one may be longer.
-const FETCH_BYTES: u64 = 8 << 20;
-const FETCH_DOCUMENTS: usize = 2000;
 /// Compression is taken to save this part where the sample's size is foreseen.
 const FORESEEN_RATIO: f64 = 1.5;
 
@@ -208,7 +206,7 @@ impl Reading<'_> {
             let size = |document: &&Document<'_>| {
                 document.pointer().map_or(0, |pointer| u64::from(pointer.stored_size()))
             };
-            let (now, later) = taken.split_at(at_a_time(taken, FETCH_BYTES, size));
+            let (now, later) = fetch::together(taken, fetch::BYTES, size);
             taken = later;
             if let Some(toast) = &self.relation.toast {
                 let pointers = now.iter().filter_map(|document| document.pointer());
@@ -270,8 +268,7 @@ impl Reading<'_> {
                 found.into_iter().filter(|&(ctid, _)| gathering.takes(ctid)).collect();
             let mut taken = taken.as_slice();
             while !taken.is_empty() {
-                let count = at_a_time(taken, FETCH_BYTES / 4, |&(_, size)| size);
-                let (now, later) = taken.split_at(count);
+                let (now, later) = fetch::together(taken, fetch::BYTES / 4, |&(_, size)| size);
                 taken = later;
                 let wanted: Vec<ItemPointer> = now.iter().map(|&(ctid, _)| ctid).collect();
                 // the documents are read in any case, so that their forms can be certain
@@ -298,16 +295,6 @@ impl Reading<'_> {
         gathering.end_block(&counted(there.into_iter(), self.columns.len()));
         Ok(())
     }
-}
-
-/// How many of these are fetched together: at least one, for there are some.
-fn at_a_time<T>(taken: &[T], most: u64, size: impl Fn(&T) -> u64) -> usize {
-    let mut bytes = 0u64;
-    let fits = |one: &&T| {
-        bytes = bytes.saturating_add(size(one));
-        bytes <= most
-    };
-    taken.iter().take(FETCH_DOCUMENTS).take_while(fits).count().max(1).min(taken.len())
 }
 
 /// How many there are of each of so many slots.

@@ -59,11 +59,7 @@ pub(super) async fn languages(
             }
             (None, shape) => {
                 let Some(place @ None) = languages.get_mut(index) else { continue };
-                *place = match (base, shape) {
-                    (3802, _) => Some(Language::Jsonb),
-                    (114, _) => Some(Language::Json),
-                    (_, shape) => shape.map(Language::Array),
-                };
+                *place = Language::built_in(Oid(base)).or(shape.map(Language::Array));
             }
             (Some(_), None) => {}
         }

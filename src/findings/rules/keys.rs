@@ -1,13 +1,12 @@
 //! Small keys that are used and stand in large documents.
 
+use super::values::LEAST;
 use crate::advise::keys::hot::{UsedKey, UsedKeys};
 use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
-use crate::findings::look::{Count, RowFacts};
+use crate::findings::look::{Count, Counted};
 
-/// The fewest documents out of line that are told of.
-const LEAST: f64 = 1000.0;
 /// Calls from which on statements alone make a key worth a word.
 const OFTEN: u64 = 100;
 /// The largest part of its document that a key has, and the part of the documents that has it.
@@ -23,16 +22,14 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
 }
 
 /// Whether the column has enough values out of line.
-pub(crate) fn is_worth(look: &RowFacts, column: &ColumnFacts) -> bool {
-    let counted = look.columns.get(column.index);
-    counted.is_some_and(|counted| counted.of(Count::OutOfLineValues).low >= LEAST)
+pub(crate) fn is_worth(counted: &Counted) -> bool {
+    counted.of(Count::OutOfLineValues).low >= LEAST
 }
 
 fn hot(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
     let UsedKeys { keys, buffers } = column.keys.as_ref()?;
-    let look = facts.look.as_ref().filter(|look| is_worth(look, column))?;
-    let counted = look.columns.get(column.index)?;
-    let documents = counted.of(Count::OutOfLineValues);
+    let documents = facts.counted(column).filter(|&counted| is_worth(counted))?;
+    let documents = documents.of(Count::OutOfLineValues);
     let is_hot = |key: &&UsedKey| {
         let used = key.calls >= OFTEN || !key.named.is_empty();
         used && key.part <= SMALL && key.presence >= HALF

@@ -42,10 +42,7 @@ pub(super) fn add_of_forms(facts: &Facts, out: &mut Vec<Finding>) {
 
 /// The columns whose values were counted.
 fn of_columns(facts: &Facts) -> impl Iterator<Item = (&ColumnFacts, &Counted)> {
-    facts.columns.iter().filter_map(|column| {
-        let counted = facts.look.as_ref().and_then(|look| look.columns.get(column.index));
-        counted.map(|counted| (column, counted))
-    })
+    facts.columns.iter().filter_map(|column| Some((column, facts.counted(column)?)))
 }
 
 fn near_rows(counted: &Counted) -> Estimate {

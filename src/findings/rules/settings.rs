@@ -58,11 +58,8 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
 /// external, where it would make values smaller. Where it would not, nothing is lost, and it counts again when the
 /// storage is another; where compressed values stand in such a column, `retoast --policy` may go by it.
 fn compresses_nothing(facts: &Facts, column: &ColumnFacts) -> bool {
-    let compressed = facts
-        .look
-        .as_ref()
-        .and_then(|look| look.columns.get(column.index))
-        .map(|counted| counted.of(Count::CompressedRaw).high > 0.0);
+    let compressed =
+        facts.counted(column).map(|counted| counted.of(Count::CompressedRaw).high > 0.0);
     let would_compress = column.contents.compressible.is_some_and(|part| part.low >= TOLD);
     match column.storage {
         Storage::Plain => true,

@@ -20,8 +20,7 @@ const WIDE: f64 = 0.5;
 
 pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     for column in &facts.columns {
-        let counted = facts.look.as_ref().and_then(|look| look.columns.get(column.index));
-        match counted {
+        match facts.counted(column) {
             Some(counted) => by_rows(facts, column, counted, out),
             None => out.extend(
                 column.other_method.and_then(|(values, bytes)| older(facts, column, values, bytes)),
@@ -33,8 +32,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
 /// What follows from values' forms, whatever the settings are.
 pub(super) fn add_of_forms(facts: &Facts, out: &mut Vec<Finding>) {
     for column in &facts.columns {
-        let counted = facts.look.as_ref().and_then(|look| look.columns.get(column.index));
-        let Some(counted) = counted else { continue };
+        let Some(counted) = facts.counted(column) else { continue };
         out.extend(idle(facts, column, counted));
     }
 }

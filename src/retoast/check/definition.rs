@@ -148,7 +148,8 @@ fn facts(pluggable: bool) -> String {
 
 impl Versions {
     /// A condition that holds while the table's rows in the catalogs are these, with this method by default if
-    /// that decides anything. Each batch asks for it, and the server plans it each time: so it has few parts.
+    /// that decides anything. Each batch asks for it, and where triggers are silenced the server plans it each
+    /// time: so it has few parts.
     fn condition(&self, table: Oid, default_method: Option<Method>) -> String {
         let Versions { class, attributes, columns } = self;
         let table = table.0;
@@ -203,11 +204,9 @@ impl Definition {
     /// A statement that, in a batch's transaction, says by the setting `toastctl.batch` whether nobody has
     /// written the definition since it was read: `begun` or `changed`. After the latter it is to be read again.
     pub(crate) fn check(&self, table: Oid) -> String {
-        let by_default = |column: &&Column| {
-            !column.dropped && column.own_method.is_none() && column.method.is_some()
-        };
-        let default =
-            self.settings.columns.iter().find(by_default).and_then(|column| column.method);
+        let undecided = |column: &&Column| !column.dropped && column.own_method.is_none();
+        let mut undecided = self.settings.columns.iter().filter(undecided);
+        let default = undecided.find_map(|column| column.method);
         format!(
             "SELECT pg_catalog.set_config('toastctl.batch', CASE WHEN {} THEN 'begun' \
              ELSE 'changed' END, true)",
