@@ -8,6 +8,7 @@ use crate::disk::tuple::HeapTuple;
 use crate::heap::scan::Judge;
 use crate::heap::walk::{self, Item};
 use crate::model::estimate::{Drawn, Estimate};
+use crate::model::pages::CHUNK_OVERHEAD;
 use crate::model::visibility::Visibility;
 use crate::retoast::compact::packing::Sample;
 use crate::retoast::compact::room::{Room, taken};
@@ -30,21 +31,82 @@ pub(crate) struct FileFacts {
     pub(crate) spare_vacuumed: Estimate,
 }
 
+/// Full chunks that are put before a value's last one at the most: enough to see how they fill pages.
+const MOST_BEFORE: u32 = 64;
+
+/// A chunk of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chunk {
+    Full,
+    /// The rest of a value that has so many full ones.
+    Rest(u32),
+}
+
+impl Chunk {
+    /// What a tuple of a TOAST relation is: with its header and all, it has so many bytes.
+    fn of(tuple: &HeapTuple<'_>, length: u16, page: PageSize) -> Chunk {
+        // chunk_seq follows chunk_id
+        match tuple.order.u32(tuple.data, 4) {
+            Some(number) if usize::from(length) < full_chunk(page) => Chunk::Rest(number),
+            _ => Chunk::Full,
+        }
+    }
+}
+
+/// Bytes of a full chunk's tuple.
+fn full_chunk(page: PageSize) -> usize {
+    CHUNK_OVERHEAD + page.toast_max_chunk_size() as usize
+}
+
 /// What blocks hold.
 #[derive(Default)]
 struct Held {
     /// Bytes taken of each block that was read, and of the one that is being read.
     blocks: Vec<u32>,
     now: u32,
+    /// Rows; of a TOAST relation whole values, each for its rest that was met. The other chunks of a value need not be
+    /// in the sample of blocks, but how many they are is known, and values are stored anew chunk by chunk.
     packing: Sample,
+    /// Full chunks met, and those that stand before rests in `packing`.
+    full: u64,
+    before_rests: u64,
     bytes: Tally,
 }
 
 impl Held {
     fn add(&mut self, taken: u32) {
         self.now = self.now.saturating_add(taken);
-        self.packing.add(u32::try_from(self.blocks.len()).unwrap_or(u32::MAX), [taken]);
         self.bytes.add(u64::from(taken));
+    }
+
+    fn row(&mut self, taken: u32) {
+        self.packing.add(u32::try_from(self.blocks.len()).unwrap_or(u32::MAX), [taken]);
+        self.add(taken);
+    }
+
+    fn chunk(&mut self, chunk: Chunk, bytes: u32, page: PageSize) {
+        match chunk {
+            Chunk::Full => self.full += 1,
+            Chunk::Rest(before) => {
+                let before = before.min(MOST_BEFORE);
+                self.before_rests += u64::from(before);
+                let block = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
+                let full = (0..before).map(|_| taken(full_chunk(page)));
+                self.packing.add(block, full.chain([bytes]));
+            }
+        }
+        self.add(bytes);
+    }
+
+    /// What is moved: besides values with a rest the full chunks that none of these has, evenly spread.
+    fn moved(&self, page: PageSize) -> Sample {
+        let mut packing = self.packing.clone();
+        let others = self.full.saturating_sub(self.before_rests);
+        for number in 0..others {
+            let block = u128::from(number) * self.blocks.len() as u128 / u128::from(others);
+            packing.add(u32::try_from(block).unwrap_or(u32::MAX), [taken(full_chunk(page))]);
+        }
+        packing
     }
 
     fn end_block(&mut self) {
@@ -59,7 +121,7 @@ impl Held {
         for (number, &taken) in (0..count).zip(&self.blocks) {
             room.set(number, taken);
         }
-        room.holds(self.packing.clone());
+        room.holds(self.moved(page));
         let total = drawn.total as f64;
         let needed = f64::from(room.layout().end) / f64::from(count.max(1)) * total;
         let bytes = self.bytes.total(drawn);
@@ -78,6 +140,7 @@ impl Held {
 pub(crate) struct FileLook {
     page: PageSize,
     fillfactor: u32,
+    is_toast: bool,
     all: Held,
     /// What is not dead.
     kept: Held,
@@ -87,11 +150,21 @@ pub(crate) struct FileLook {
 }
 
 impl FileLook {
-    /// At a file whose pages are filled to so many percent.
-    pub(crate) fn new(page: PageSize, fillfactor: u32) -> FileLook {
+    /// At a table's file, whose pages are filled to so many percent.
+    pub(crate) fn of_table(page: PageSize, fillfactor: u32) -> FileLook {
+        FileLook::new(page, fillfactor, false)
+    }
+
+    /// At a TOAST relation's file; these have no fillfactor.
+    pub(crate) fn of_toast(page: PageSize) -> FileLook {
+        FileLook::new(page, 100, true)
+    }
+
+    fn new(page: PageSize, fillfactor: u32, is_toast: bool) -> FileLook {
         FileLook {
             page,
             fillfactor,
+            is_toast,
             all: Held::default(),
             kept: Held::default(),
             dead: Tally::default(),
@@ -113,7 +186,8 @@ impl FileLook {
             for (ctid, item) in walk::items(number, &page) {
                 let Item::Tuple(tuple, length) = item else { continue };
                 let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
-                self.tuple(length, seen);
+                let chunk = self.is_toast.then(|| Chunk::of(&tuple, length, self.page));
+                self.take(length, seen, chunk);
                 if matches!(seen, Visibility::Live) {
                     live(&tuple, length);
                 }
@@ -122,16 +196,24 @@ impl FileLook {
         self.end_block();
     }
 
-    /// Counts a tuple of the block that is being read.
+    /// Counts a row of the block that is being read.
     pub(crate) fn tuple(&mut self, length: u16, seen: Visibility) {
-        let taken = taken(usize::from(length));
+        self.take(length, seen, None);
+    }
+
+    fn take(&mut self, length: u16, seen: Visibility, chunk: Option<Chunk>) {
+        let (page, taken) = (self.page, taken(usize::from(length)));
+        let hold = |held: &mut Held| match chunk {
+            Some(chunk) => held.chunk(chunk, taken, page),
+            None => held.row(taken),
+        };
         self.tuples.add(1);
-        self.all.add(taken);
+        hold(&mut self.all);
         if matches!(seen, Visibility::Dead) {
             self.dead.add(1);
             self.dead_bytes.add(u64::from(taken));
         } else {
-            self.kept.add(taken);
+            hold(&mut self.kept);
         }
     }
 
@@ -162,5 +244,46 @@ impl FileLook {
             spare: self.all.spare(self.page, self.fillfactor, drawn).scaled(page as f64),
             spare_vacuumed: self.kept.spare(self.page, self.fillfactor, drawn).scaled(page as f64),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rests_of_values_are_moved_with_the_full_chunks_that_stand_before_them() {
+        let page = PageSize::DEFAULT;
+        let (full, rest) = (u16::try_from(full_chunk(page)).unwrap(), 56);
+        let mut look = FileLook::of_toast(page);
+        // half of the blocks are empty; in the others the rests of 33 values stand together, their 132 full chunks
+        // by fours
+        for number in 0..680 {
+            let is_mixed = number % 34 == 0;
+            if number >= 340 {
+                let whole = if is_mixed { 3 } else { 4 };
+                (0..whole).for_each(|_| look.take(full, Visibility::Live, Some(Chunk::Full)));
+                let rests = if is_mixed { 33 } else { 0 };
+                (0..rests).for_each(|_| look.take(rest, Visibility::Live, Some(Chunk::Rest(4))));
+            }
+            look.end_block();
+        }
+        // in order, a rest takes the room of a full chunk on every page but those that four fill
+        let spare = look.facts(680).spare.estimate / (680.0 * page.bytes() as f64);
+        assert!((0.38..0.43).contains(&spare), "{spare}");
+    }
+
+    #[test]
+    fn values_without_a_rest_are_moved_too() {
+        let page = PageSize::DEFAULT;
+        let full = u16::try_from(full_chunk(page)).unwrap();
+        let mut look = FileLook::of_toast(page);
+        for number in 0..400 {
+            let chunks = if number % 2 == 0 { 4 } else { 0 };
+            (0..chunks).for_each(|_| look.take(full, Visibility::Live, Some(Chunk::Full)));
+            look.end_block();
+        }
+        let spare = look.facts(400).spare.estimate / (400.0 * page.bytes() as f64);
+        assert!((0.48..=0.5).contains(&spare), "{spare}");
     }
 }

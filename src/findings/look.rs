@@ -131,7 +131,7 @@ impl<'a> HeapLook<'a> {
         fillfactor: u32,
     ) -> HeapLook<'a> {
         HeapLook {
-            file: FileLook::new(model.page, fillfactor),
+            file: FileLook::of_table(model.page, fillfactor),
             rows: RowLook {
                 desc,
                 flavor,

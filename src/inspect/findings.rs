@@ -97,8 +97,7 @@ impl Inspector {
         let mut contents = vec![Contents::default(); relation.desc.attributes.len()];
         let mut toast = None;
         if let Some(chunks) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
-            // TOAST relations have no fillfactor
-            let mut file = FileLook::new(page, 100);
+            let mut file = FileLook::of_toast(page);
             let quoted = quote_qualified("pg_toast", &chunks.name);
             let total = self
                 .look_at(&quoted, moment, None, |block, bytes, pages| {

@@ -149,7 +149,7 @@ pub fn relation_file(
         }
     }
     let size = target.page_size.bytes() as u64;
-    let mut toast_pages = FileLook::new(target.page_size, 100);
+    let mut toast_pages = FileLook::of_toast(target.page_size);
     let toast = match target.toast {
         None => None,
         Some(path) => {
