@@ -61,21 +61,16 @@ impl Pages {
         page.all_visible() && !self.snapshot.taken_during_recovery
     }
 
-    /// Whether the tuple at `ctid` is surely visible; the line pointer may be redirected.
+    /// Whether the tuple at `ctid` is surely visible.
     pub fn is_live(&self, ctid: ItemPointer) -> bool {
-        self.tuple(ctid).is_some_and(|(at, tuple)| self.visibility(at, &tuple) == Visibility::Live)
-    }
-
-    fn tuple(&self, ctid: ItemPointer) -> Option<(ItemPointer, HeapTuple<'_>)> {
-        let (_, bytes) = self.iter().find(|(block, _)| *block == ctid.block)?;
-        let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
-        let find = |number| page.line_pointers().find(|(item, _)| *item == number);
-        let (mut item, mut pointer) = find(ctid.item)?;
-        if pointer.state == LinePointerState::Redirect {
-            (item, pointer) = find(pointer.offset)?;
-        }
-        let bytes = page.tuple_bytes(pointer).ok()?;
-        Some((ItemPointer { item, ..ctid }, HeapTuple::parse(bytes, page.byte_order()).ok()?))
+        let Some((_, bytes)) = self.iter().find(|(block, _)| *block == ctid.block) else {
+            return false;
+        };
+        let Ok(PageState::Used(page)) = Page::parse(bytes) else { return false };
+        // of an all-visible page nothing was asked
+        tuple(&page, ctid).is_some_and(|(at, tuple)| {
+            self.all_visible(&page) || self.visibility(at, &tuple) == Visibility::Live
+        })
     }
 
     /// What is known of transactions.
@@ -125,6 +120,17 @@ impl Pages {
         }
         found
     }
+}
+
+/// The tuple at `ctid`, and where it stands: the line pointer may be redirected.
+fn tuple<'p>(page: &Page<'p>, ctid: ItemPointer) -> Option<(ItemPointer, HeapTuple<'p>)> {
+    let find = |number| page.line_pointers().find(|(item, _)| *item == number);
+    let (mut item, mut pointer) = find(ctid.item)?;
+    if pointer.state == LinePointerState::Redirect {
+        (item, pointer) = find(pointer.offset)?;
+    }
+    let bytes = page.tuple_bytes(pointer).ok()?;
+    Some((ItemPointer { item, ..ctid }, HeapTuple::parse(bytes, page.byte_order()).ok()?))
 }
 
 impl PageReader {

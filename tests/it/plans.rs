@@ -1,7 +1,8 @@
 //! What our statements read: what they ask for, whatever plans the server would choose.
 
 use crate::command::{run, toastctl};
-use crate::server::{self, Database};
+use crate::holder::Holder;
+use crate::server::{self, Database, Options, Server};
 use crate::table_files::seem_large;
 use serde_json::Value;
 
@@ -29,7 +30,10 @@ const ONE_BLOCK: [&str; 10] =
     ["advise-threshold", "t", "-c", "v", "--sample", "1 block", "--seed", "2", "--format", "json"];
 
 fn make(prefix: &str) -> Database<'static> {
-    let database = server::shared().create_database(prefix);
+    made(server::shared().create_database(prefix))
+}
+
+fn made(database: Database<'_>) -> Database<'_> {
     database.psql(TABLE);
     database.psql("VACUUM ANALYZE t");
     for setting in SETTINGS {
@@ -108,6 +112,17 @@ fn a_sample_reads_the_chunks_of_its_values_alone() {
     let (_, read) = reads(&database, &["inspect", "--value", "t.v@(0,1)"]);
     assert!(read.toast_blocks <= 8, "{read:?}");
     assert_eq!((read.heap_scans, read.toast_scans), (0, 0));
+}
+
+/// Nothing that was written since its beginning is old enough for a snapshot to tell by its transaction alone.
+#[test]
+fn a_value_is_found_by_its_key_while_a_transaction_is_open_in_another_database() {
+    let server = Server::start(&Options::default());
+    let other = server.create_database("other");
+    let _holder = Holder::of(&other, "CREATE TABLE written ()");
+    let database = made(server.create_database("plans"));
+    let (_, read) = reads(&database, &["inspect", "--value", "t.v@(0,1)"]);
+    assert!(read.toast_blocks <= 8, "{read:?}");
 }
 
 #[test]
