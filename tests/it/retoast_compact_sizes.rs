@@ -1,11 +1,14 @@
 //! `retoast --compact`: files get as short as a fresh copy's and as foretold, and nothing grows meanwhile.
 
+use std::io::Write;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::command::{run, toastctl};
+use crate::holder::Holder;
 use crate::retoast::{contents, done, retoast, with_pageinspect};
 use crate::retoast_around::valid;
 use crate::retoast_compact::{NOISE, bytes, table};
@@ -121,19 +124,21 @@ fn compacts(server: &Server, name: &str, copied: Copied, make: &str, damage: &st
 
 const RANDOM: &str = "DELETE FROM t WHERE hashint4(id) % 2 = 0";
 
+// How short files get depends on what VACUUM may remove, which transactions in any database of the server decide.
+
 #[test]
 fn files_of_values_get_as_short_as_fresh_ones_and_as_foretold() {
-    values(server::shared());
+    values(&Server::start(&Options::default()));
 }
 
 #[test]
 fn files_of_rows_get_as_short_as_fresh_ones_and_as_foretold() {
-    rows(server::shared());
+    rows(&Server::start(&Options::default()));
 }
 
 #[test]
 fn rows_and_values_that_fill_pages_badly_get_as_short_as_cluster_makes_them() {
-    bad_packers(server::shared());
+    bad_packers(&Server::start(&Options::default()));
 }
 
 #[test]
@@ -198,6 +203,41 @@ fn bad_packers(server: &Server) {
     // 4 full chunks and 16 bytes: those take a full one's room
     compacts("rests_random", &table(3000, "noise(i, 250)"), RANDOM);
     compacts("rests_range", &table(3000, "noise(i, 250)"), "DELETE FROM t WHERE id <= 1500");
+}
+
+/// While a transaction that writes is open anywhere, each query's snapshot is so old that a vacuum beside it removes
+/// nothing of what was moved since.
+#[test]
+fn short_queries_beside_an_old_transaction_of_another_database_leave_nothing_behind() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("short");
+    database.psql("CREATE EXTENSION pageinspect");
+    database.psql(NOISE);
+    let other = server.create_database("other");
+    let _holder = Holder::of(&other, "CREATE TABLE written ()");
+    let mut queries = tempfile::NamedTempFile::new().unwrap();
+    queries
+        .write_all("SELECT pg_sleep(0.004);\n\\! sleep 0.01\n".repeat(10_000).as_bytes())
+        .unwrap();
+    let session = |_| {
+        let mut psql = database.psql_command();
+        psql.arg("-f").arg(queries.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        psql.spawn().unwrap()
+    };
+    let mut sessions = [(); 2].map(session);
+    for _ in 0..2 {
+        database.psql("DROP TABLE IF EXISTS t");
+        database.psql(&table(2500, "noise(i, 150 + i % 90)"));
+        database.psql("DELETE FROM t WHERE id <= 1250; VACUUM t");
+        let report = done(&retoast(&database, &["t", "--compact"]));
+        let [_, fresh, _] = fresh(&database, Copied::Inserted);
+        let limit = (fresh as f64 * 1.06).max((fresh + 8 * PAGE) as f64);
+        assert!(bytes(&report, "after", "toast") as f64 <= limit, "{fresh}: {report}");
+    }
+    for session in &mut sessions {
+        session.kill().unwrap();
+        session.wait().unwrap();
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::disk::Oid;
 use crate::model::pages::truncated_for;
 use crate::retoast::pace::manners::Work;
 use crate::retoast::result::{SkippedRow, TableReport};
-use crate::retoast::sql::compact;
+use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::sweep::batch::Done;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::refused::MOST_SHOWN;
@@ -135,7 +135,6 @@ impl Sweep<'_> {
         report: &mut TableReport,
         told: &mut FileReport,
     ) -> Result<FileEnd, RunError> {
-        let table = self.ready.relation.quoted();
         let mut limit = u32::MAX;
         loop {
             if self.stopped() {
@@ -188,11 +187,11 @@ impl Sweep<'_> {
                     }
                 }
                 Action::VacuumRows => {
-                    self.vacuum_now(&compact::vacuum_rows(&table), report).await?;
+                    self.vacuum_now(Vacuum::Rows, report).await?;
                     self.vacuumed(file, report).await?
                 }
                 Action::Shrink => {
-                    self.vacuum_now(&compact::shrink(&table), report).await?;
+                    self.vacuum_now(Vacuum::Shrink, report).await?;
                     let vacuumed = self.vacuumed(file, report).await?;
                     if let Event::Vacuumed(blocks) = vacuumed {
                         limit = most_blocks(blocks);

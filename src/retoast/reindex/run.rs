@@ -12,7 +12,7 @@ use super::wish::Reindex;
 use crate::disk::Oid;
 use crate::disk::layout::PageSize;
 use crate::retoast::result::{Outcome, TableReport};
-use crate::retoast::sql::compact::tidy;
+use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::sweep::table::{Sweep, millis};
@@ -47,7 +47,7 @@ impl Sweep<'_> {
     async fn reindex_all(&self, wish: Reindex, report: &mut TableReport) -> Result<(), RunError> {
         let table = self.ready.relation.oid;
         if !self.options.dry_run && self.has_dead_rows().await? {
-            self.vacuum_now(&tidy(&self.ready.relation.quoted()), report).await?;
+            self.vacuum_now(Vacuum::Tidy, report).await?;
         }
         let look = async || index::all(&self.reader, table).await;
         let Some(all) = self.tried("looking at its indexes", look).await? else { return Ok(()) };

@@ -5,25 +5,53 @@ use std::ops::Range;
 
 use super::{GIVES, Target, update_unlocked};
 use crate::server::sql::{in_blocks, quote_identifier};
+use crate::server::toasters::TOAST_RELATIONS;
 
 /// The temporary table through which values pass that the columns would store otherwise than they are.
 const COPIES: &str = "pg_temp.toastctl_compact";
 
-/// Removes what is left behind, and truncates the file if the lock for that is to be had (VACUUM itself tries
-/// for it, without waiting in the queue). Dead line pointers keep pages from being truncated, so that no part of
-/// them is left for later.
-pub(crate) fn shrink(table: &str) -> String {
-    format!("VACUUM (INDEX_CLEANUP on, TRUNCATE true) {table}")
+/// A vacuum on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Vacuum {
+    /// Removes what is left behind, and truncates the file if the lock for that is to be had (VACUUM itself tries
+    /// for it, without waiting in the queue). Dead line pointers keep pages from being truncated, so that no part of
+    /// them is left for later.
+    Shrink,
+    /// Removes what is left behind from table and indexes.
+    Tidy,
+    /// Vacuums the table, and not its TOAST relation: room at that one's end must not be handed out again.
+    Rows,
 }
 
-/// Removes what is left behind from table and indexes.
-pub(crate) fn tidy(table: &str) -> String {
-    format!("VACUUM (INDEX_CLEANUP on, TRUNCATE false) {table}")
+impl Vacuum {
+    pub(crate) fn of(self, table: &str) -> String {
+        let options = match self {
+            Vacuum::Shrink => "INDEX_CLEANUP on, TRUNCATE true",
+            Vacuum::Tidy => "INDEX_CLEANUP on, TRUNCATE false",
+            Vacuum::Rows => "TRUNCATE false, PROCESS_TOAST false",
+        };
+        format!("VACUUM ({options}) {table}")
+    }
 }
 
-/// Vacuums the table, and not its TOAST relation: room at that one's end must not be handed out again.
-pub(crate) fn vacuum_rows(table: &str) -> String {
-    format!("VACUUM (TRUNCATE false, PROCESS_TOAST false) {table}")
+/// The server's time, as text.
+pub(crate) const NOW: &str = "SELECT pg_catalog.clock_timestamp()::pg_catalog.text";
+
+/// What a vacuum of the table `$1` that began at `$2` has left: of how many relations the statistics tell, the bytes of
+/// row versions that are dead and could not be removed, and all bytes.
+pub(crate) fn left_dead() -> String {
+    format!(
+        "SELECT count(*), \
+            coalesce(sum(s.bytes * s.dead / greatest(s.dead + s.live, 1)), 0)::pg_catalog.float8, \
+            coalesce(sum(s.bytes), 0)::pg_catalog.float8 \
+         FROM (SELECT pg_catalog.pg_stat_get_dead_tuples(r.oid) AS dead, \
+                   pg_catalog.pg_stat_get_live_tuples(r.oid) AS live, \
+                   r.relpages * pg_catalog.current_setting('block_size')::pg_catalog.float8 AS bytes \
+               FROM pg_catalog.pg_class AS c \
+               JOIN pg_catalog.pg_class AS r ON r.oid = ANY (c.oid || {TOAST_RELATIONS}) \
+               WHERE c.oid = $1 \
+                 AND pg_catalog.pg_stat_get_last_vacuum_time(r.oid) >= $2::pg_catalog.timestamptz) AS s"
+    )
 }
 
 /// The block of a row of a table named `t`.
