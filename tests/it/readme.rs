@@ -1,12 +1,12 @@
-//! The README's session: its commands, run on the demo's data, still print what it shows, figures aside.
-//! `TOASTCTL_UPDATE_README=1 cargo test --test it readme` writes it anew.
+//! The README's sessions: their commands, run on the demo's data, still print what they show, figures aside.
+//! `TOASTCTL_UPDATE_README=1 cargo test --test it readme` writes them anew.
 
 use std::path::Path;
 
 use crate::command::{run, toastctl};
 use crate::server::{Options, Server};
 
-/// The session stands between this line and the next fence.
+/// A session stands between such a line and the next fence.
 const FENCE: &str = "```text\n$ toastctl ";
 /// The README's width.
 const COLUMNS: &str = "80";
@@ -59,44 +59,63 @@ fn masked(text: &str) -> String {
     out.join(" ").replace(", longest wait for a lock # unit)", ")")
 }
 
-#[test]
-fn the_session_is_what_the_program_prints() {
+/// The sections whose sessions are on the demo's data.
+const SECTIONS: [&str; 2] = ["\n## A session\n", "\n## What each key costs\n"];
+
+/// The first session of each of these sections.
+fn sessions(readme: &str) -> [&str; 2] {
+    SECTIONS.map(|section| {
+        let (_, text) = readme.split_once(section).unwrap();
+        let start = text.find(FENCE).unwrap() + "```text\n".len();
+        text[start..].split("```").next().unwrap()
+    })
+}
+
+/// What the session's commands print now, on fresh data.
+fn played(server: &Server, session: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let start = readme.find(FENCE).unwrap() + "```text\n".len();
-    let session = readme[start..].split("```").next().unwrap();
-    let server = Server::start(&Options::default());
-    if server.major() != 15 {
-        eprintln!("not run: the session is that of PostgreSQL 15, not {}", server.major());
-        return;
-    }
     let database = server.create_database("readme");
     for file in ["scripts/demo.sql", "scripts/demo-growth.sql"] {
         database.psql(&std::fs::read_to_string(root.join(file)).unwrap());
     }
     let mut printed = String::new();
-    let mut commands = 0;
     for line in session.lines().filter_map(|line| line.strip_prefix("$ ")) {
         let mut command = toastctl();
         command.args(words(line)).args(["-d", &database.conninfo()]).env("COLUMNS", COLUMNS);
         let output = run(&mut command);
         assert_eq!(output.code, Some(0), "{line}: {}", output.stderr);
-        let stdout = output.stdout;
-        let gap = if commands == 0 { "" } else { "\n" };
-        printed.push_str(&format!("{gap}$ {line}\n{stdout}"));
-        commands += 1;
+        let gap = if printed.is_empty() { "" } else { "\n" };
+        printed.push_str(&format!("{gap}$ {line}\n{}", output.stdout));
     }
-    assert!(commands >= 3, "{session}");
-    if std::env::var_os("TOASTCTL_UPDATE_README").is_some() {
-        let text = readme.replace(session, &printed);
-        std::fs::write(root.join("README.md"), text).unwrap();
+    printed
+}
+
+#[test]
+fn sessions_are_what_the_program_prints() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let text = std::fs::read_to_string(&readme).unwrap();
+    let server = Server::start(&Options::default());
+    if server.major() != 15 {
+        eprintln!("not run: the sessions are those of PostgreSQL 15, not {}", server.major());
         return;
     }
-    assert_eq!(
-        masked(session),
-        masked(&printed),
-        "README.md's session differs; TOASTCTL_UPDATE_README=1 writes it anew"
-    );
+    let mut anew = text.clone();
+    for session in sessions(&text) {
+        assert!(session.matches("$ toastctl ").count() >= 2, "{session}");
+        let printed = played(&server, session);
+        if std::env::var_os("TOASTCTL_UPDATE_README").is_some() {
+            anew = anew.replace(session, &printed);
+            continue;
+        }
+        assert_eq!(
+            masked(session),
+            masked(&printed),
+            "README.md's session differs; TOASTCTL_UPDATE_README=1 writes it anew"
+        );
+    }
+    if anew != text {
+        std::fs::write(readme, anew).unwrap();
+    }
 }
 
 #[test]
