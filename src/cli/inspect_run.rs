@@ -20,7 +20,7 @@ use crate::inspect::inspector::{InspectError, Inspector, Options};
 use crate::inspect::offline::{self, Contents, FileTarget, OfflineError};
 use crate::inspect::overview::{self, RelationLine};
 use crate::inspect::result::RelationReport;
-use crate::inspect::run::{self, Output};
+use crate::inspect::run::{self, NotOpened, Output};
 use crate::inspect::saved::saved_text;
 use crate::inspect::values::RowSink;
 use crate::report::format::Format;
@@ -62,9 +62,11 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
 async fn inspector(args: &InspectArgs, count: u16, options: Options) -> Result<Inspector, Failure> {
     let session = SessionOptions::read_only("inspect");
     let first = terminal::connected(&args.connection, &session).await?;
-    let connections =
-        run::connections(first, count).await.map_err(|error| Failure::from(&error))?;
-    Ok(Inspector::open(connections, options, Arc::new(ReadingProgress::default())).await?)
+    let opened = run::open(first, count, options, Arc::new(ReadingProgress::default())).await;
+    opened.map_err(|error| match error {
+        NotOpened::Connect(error) => Failure::from(&error),
+        NotOpened::Server(failed) => failed.into(),
+    })
 }
 
 async fn relations(

@@ -1,167 +1,26 @@
 //! Findings about a table of a live server: facts are collected, rules are asked.
 
-use std::sync::Arc;
-
 use tokio_postgres::error::SqlState;
 
-use super::finding_values::ColumnValues;
+use super::finding_look::{Looked, is_wanted, noted};
 use super::inspector::{Inspector, no_client};
 use super::intervals::WholeEstimate;
 use super::result::{ColumnReport, RelationReport, Source};
 use crate::codec::Method;
-use crate::disk::BlockNumber;
-use crate::disk::desc::{Attribute, Storage};
+use crate::disk::desc::Storage;
 use crate::findings::commands::TableName;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
-use crate::findings::files::{FileFacts, FileLook};
 use crate::findings::finding::{Findings, LookedAt};
-use crate::findings::look::{HeapLook, RowFacts};
-use crate::findings::rules::{self, keys as hot_keys, lengths::asks_for_values, usage::is_worth};
-use crate::heap::sample::{Sample, Sampling};
+use crate::findings::rules::{self, keys as hot_keys, usage::is_worth};
 use crate::model::estimate::Estimate;
 use crate::retoast::reindex::result::{IndexEnd, IndexReport};
 use crate::retoast::reindex::run::looks;
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::server::LiveError;
 use crate::server::about::Compression;
-use crate::server::catalog::{Relation, RelationKind};
-use crate::server::pages::{PageReader, Pages};
-use crate::server::snapshot::Moment;
-use crate::server::sql::quote_qualified;
-
-/// Blocks of a file that are looked at: 2 MB of 8 kB pages.
-const BLOCKS: u32 = 256;
-/// The same blocks each time.
-const SEED: u64 = 1;
-
-/// What a look at pages has shown.
-#[derive(Debug, Clone)]
-pub(super) struct Looked {
-    compression: Compression,
-    rows: RowFacts,
-    heap: FileFacts,
-    toast: Option<FileFacts>,
-    /// One for each attribute.
-    contents: Vec<Contents>,
-}
-
-/// Whether findings about a relation are looked for: catalogs have settings that nobody can choose, and a
-/// materialized view is written anew by REFRESH.
-fn is_wanted(relation: &Relation) -> bool {
-    relation.kind == RelationKind::Table
-        && !matches!(relation.schema.as_str(), "pg_catalog" | "information_schema")
-}
+use crate::server::catalog::Relation;
 
 impl Inspector {
-    /// Looks at a sample of the blocks of a table and of its TOAST relation; with `sampling`, which the user has
-    /// asked for, at blocks of that sample alone. What the server refuses goes to `failed`: nothing more can be asked
-    /// in the transaction then.
-    ///
-    /// # Errors
-    /// What ends more than the transaction.
-    pub(super) async fn look(
-        &self,
-        relation: &Relation,
-        moment: &Moment,
-        sampling: Option<Sampling>,
-        failed: &mut Option<LiveError>,
-    ) -> Result<Option<Looked>, LiveError> {
-        let looked = self.looked(relation, moment, sampling, failed).await;
-        Ok(noted(looked, failed)?.flatten())
-    }
-
-    async fn looked(
-        &self,
-        relation: &Relation,
-        moment: &Moment,
-        sampling: Option<Sampling>,
-        failed: &mut Option<LiveError>,
-    ) -> Result<Option<Looked>, LiveError> {
-        if !is_wanted(relation) {
-            return Ok(None);
-        }
-        let page = self.server.page_size;
-        let leader = self.connections.first().ok_or_else(no_client)?;
-        let compression = Compression::ask(leader.client()).await?;
-        let model = relation.table(compression.default, page);
-        let fillfactor = u32::from(relation.fillfactor());
-        let chosen = relation.toastable().collect();
-        let mut look =
-            HeapLook::new(&relation.desc, self.options.flavor, &model, chosen, fillfactor);
-        let total = self
-            .look_at(&relation.quoted(), moment, sampling, |block, bytes, pages| {
-                look.block(block, bytes, pages);
-            })
-            .await?;
-        let (rows, heap) = look.facts(total);
-        let mut contents = vec![Contents::default(); relation.desc.attributes.len()];
-        let mut toast = None;
-        if let Some(chunks) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
-            let mut file = FileLook::of_toast(page);
-            let quoted = quote_qualified("pg_toast", &chunks.name);
-            let total = self
-                .look_at(&quoted, moment, None, |block, bytes, pages| {
-                    file.block(block, bytes, pages, |_, _| {});
-                })
-                .await?;
-            toast = Some(file.facts(total));
-            let attributes = relation.desc.attributes.iter().enumerate();
-            for ((index, attribute), contents) in attributes.zip(&mut contents) {
-                let ends_asked = rows.columns.get(index).is_some_and(asks_for_values);
-                let values = ColumnValues {
-                    toast: chunks,
-                    method: asked_method(attribute, compression.default),
-                    page,
-                    uncompressed: look.uncompressed(index),
-                    short_ends: if ends_asked { look.short_ends(index) } else { &[] },
-                };
-                // what was seen before damaged chunks is told all the same
-                let Some(read) = noted(values.contents(leader.client()).await, failed)? else {
-                    break;
-                };
-                *contents = read;
-            }
-        }
-        Ok(Some(Looked { compression, rows, heap, toast, contents }))
-    }
-
-    /// Gives the pages of a sample of blocks to `take`, one after the other, and how many blocks there are.
-    async fn look_at(
-        &self,
-        quoted: &str,
-        moment: &Moment,
-        sampling: Option<Sampling>,
-        mut take: impl FnMut(BlockNumber, &[u8], &Pages),
-    ) -> Result<u64, LiveError> {
-        let leader = self.connections.first().ok_or_else(no_client)?;
-        let pageinspect = self.server.pageinspect.as_ref();
-        let pageinspect =
-            pageinspect.ok_or_else(|| LiveError::Unexpected("pageinspect is gone".into()))?;
-        let mut reader = PageReader::new(
-            Arc::clone(leader),
-            pageinspect,
-            self.server.page_size,
-            quoted.to_owned(),
-            moment.snapshot.clone(),
-        )
-        .await?;
-        let total = reader.block_count().await?;
-        let sample = match sampling {
-            Some(sampling) => sampling.draw(total),
-            None => Sample::new(total, BLOCKS, SEED),
-        };
-        let step = sample.chosen().div_ceil(BLOCKS).max(1);
-        let blocks: Vec<BlockNumber> = sample.step_by(step as usize).collect();
-        reader
-            .read_each(&blocks, |pages| {
-                for (block, bytes) in pages.iter() {
-                    take(block, bytes, &pages);
-                }
-            })
-            .await?;
-        Ok(u64::from(total))
-    }
-
     /// The findings about a relation, once the rest of its report is there; none about what is no table. Without
     /// `indexes` these are not looked at. What the server refuses goes to `failed`.
     ///
@@ -190,7 +49,7 @@ impl Inspector {
         let page = self.server.page_size;
         let indexes = match indexes {
             false => Vec::new(),
-            true => match looks(leader, &source, page, relation.oid).await {
+            true => match looks(&self.connections, &source, page, relation.oid).await {
                 Err(LiveError::Server(error)) if is_out_of_reach(&error) => Vec::new(),
                 other => noted(other, failed)?.unwrap_or_default(),
             },
@@ -256,29 +115,6 @@ impl Inspector {
             looked_at,
         };
         Ok(Some(rules::findings(&facts)))
-    }
-}
-
-/// The method that uncompressed values of a column are asked for: with storage external one that somebody has set.
-fn asked_method(attribute: &Attribute, default: Method) -> Option<Method> {
-    match attribute.storage {
-        Storage::Extended | Storage::Main => Some(attribute.compression.unwrap_or(default)),
-        Storage::External => attribute.compression,
-        Storage::Plain => None,
-    }
-}
-
-/// An answer, or `None` if it was an error of the server, of which the first is kept.
-fn noted<T>(
-    answer: Result<T, LiveError>,
-    failed: &mut Option<LiveError>,
-) -> Result<Option<T>, LiveError> {
-    match answer {
-        Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
-            failed.get_or_insert(error.into());
-            Ok(None)
-        }
-        other => other.map(Some),
     }
 }
 

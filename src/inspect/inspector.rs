@@ -95,22 +95,6 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// Over these connections.
-    ///
-    /// # Errors
-    /// Where the server does not say what it is, or is too old.
-    pub(crate) async fn open(
-        connections: Vec<Arc<Connection>>,
-        options: Options,
-        progress: Arc<dyn Progress>,
-    ) -> Result<Inspector, Failed> {
-        let first = connections.first().ok_or_else(|| Failed::new(Kind::Lost, "no connection"))?;
-        let ask = async || Server::ask(first.client()).await;
-        let server = first.reading(ask).await;
-        let server = server.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
-        Ok(Inspector { connections, server, options, progress, stop: Arc::default() })
-    }
-
     /// The connection that leads.
     pub(crate) fn leader(&self) -> Result<&Arc<Connection>, Failed> {
         self.connections.first().ok_or_else(|| Failed::new(Kind::Lost, "no connection"))

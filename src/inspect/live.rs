@@ -145,6 +145,12 @@ impl Inspector {
         let name = relation.display_name();
         let live = |error| InspectError::Live { relation: name.clone(), error };
         let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
+        let values_alone = rows.is_some();
+        let mut failed = None;
+        let compression = match values_alone {
+            true => None,
+            false => self.compression(&relation, &mut failed).await.map_err(live)?,
+        };
         let moment = snapshot::begin(leader).await.map_err(live)?;
         for connection in self.connections.iter().skip(1) {
             snapshot::join(connection, &moment).await.map_err(live)?;
@@ -153,15 +159,20 @@ impl Inspector {
             name: name.clone(),
             quoted: relation.quoted(),
             desc: Arc::new(relation.desc.clone()),
+            keeps: compression.is_some(),
         };
         let known = toasters::ask(leader.client(), &self.server).await.map_err(live)?;
         // a stock server leaves no chunks behind
         let mut references = known.is_some().then(|| References::new(self.server.page_size));
         let sampling = self.options.sampling;
-        let values_alone = rows.is_some();
         let scanned = self.scan(&heap, &moment, rows, sampling, references.as_mut()).await?;
-        let ScanResult { stats, mut problems, total_blocks, blocks, unknown_defaults } = scanned;
+        let ScanResult { stats, mut problems, total_blocks, blocks, kept, unknown_defaults } =
+            scanned;
         let unread = problems.count() > 0;
+        // beside what follows
+        let mut begun = compression
+            .zip(kept)
+            .map(|(compression, kept)| self.begin_look(&relation, compression, kept));
         let mut orphans = None;
         let toast = match &relation.toast {
             Some(toast) if self.wants(toast) => {
@@ -169,9 +180,13 @@ impl Inspector {
                     name: format!("pg_toast.{}", toast.name),
                     quoted: quote_qualified("pg_toast", &toast.name),
                     desc: Arc::new(TupleDesc::toast_relation()),
+                    keeps: begun.is_some(),
                 };
                 let scanned = self.scan(&target, &moment, None, None, None).await?;
                 problems.merge(scanned.problems);
+                if let Some(begun) = &mut begun {
+                    begun.toast = scanned.kept;
+                }
                 if let Some(references) = references {
                     let mut store = self.chunk_store(leader, &moment, false);
                     let known = references.known(&mut store, unread);
@@ -192,10 +207,11 @@ impl Inspector {
             }
             _ => None,
         };
-        let mut failed = None;
-        let looked = match values_alone {
-            true => None,
-            false => self.look(&relation, &moment, sampling, &mut failed).await.map_err(live)?,
+        let looked = match begun {
+            None => None,
+            begun => {
+                self.look(&relation, &moment, sampling, begun, &mut failed).await.map_err(live)?
+            }
         };
         for connection in &self.connections {
             snapshot::end(connection.client()).await.map_err(live)?;

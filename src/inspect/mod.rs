@@ -8,9 +8,9 @@
 //! * [`result`]: what is reported; [`reports`]: made of what was counted; [`values`]: one line a value.
 //! * [`contents`]: what is in the values, `missing`: in those that stand in no row; [`anatomy`]: one value in
 //!   every detail.
-//! * `findings`: facts about a table for [`crate::findings`]; `finding_values`: those of what is in values,
+//! * `findings`: facts about a table for [`crate::findings`]; `finding_look`: the look at its pages, `finding_values`: those of what is in values,
 //!   `usage`: of how it is used, `finding_keys`: which keys are; `file_findings`: those of files, `saved_blocks`: whether
-//!   saved rows are those of whole pages.
+//!   saved rows are those of whole pages; `kept`: pages that findings look at, kept while they are scanned.
 //! * [`orphans`]: chunks that no row refers to.
 
 pub mod anatomy;
@@ -20,10 +20,12 @@ pub mod estimates;
 mod file_findings;
 pub mod file_value;
 mod finding_keys;
+mod finding_look;
 mod finding_values;
 mod findings;
 pub mod inspector;
 pub mod intervals;
+mod kept;
 pub mod live;
 mod live_values;
 mod missing;

@@ -8,13 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{join, join_all};
+
 use super::anatomy::Anatomy;
-use super::inspector::{InspectError, Inspector};
+use super::inspector::{InspectError, Inspector, Options};
 use super::policy::{self, PolicyRequest};
 use super::result::RelationReport;
 use super::values::RowWriter;
 use crate::disk::{ItemPointer, Oid};
+use crate::heap::progress::Progress;
 use crate::server::LiveError;
+use crate::server::about::Server;
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::{ConnectError, Connection};
 use crate::server::locks::{self, Names};
@@ -41,20 +45,34 @@ pub(crate) trait Output: Sink<RelationReport> {
     fn rows(&mut self) -> Option<&mut (dyn RowWriter + Send)>;
 }
 
-/// Connections beside the first, so that there are `count` in all.
+/// Why nothing can be read.
+pub(crate) enum NotOpened {
+    /// There are no further connections.
+    Connect(ConnectError),
+    /// The server does not say what it is, or is too old.
+    Server(Failed),
+}
+
+/// Over the first connection and others beside it, `count` in all. While these are made the first asks what the
+/// server is.
 ///
 /// # Errors
-/// As [`Connection::open_another`].
-pub(crate) async fn connections(
+/// As [`Connection::open_another`], and where the server cannot be asked.
+pub(crate) async fn open(
     first: Connection,
     count: u16,
-) -> Result<Vec<Arc<Connection>>, ConnectError> {
-    let mut connections = Vec::with_capacity(usize::from(count));
-    for _ in 1..count {
-        connections.push(Arc::new(first.open_another().await?));
-    }
-    connections.insert(0, Arc::new(first));
-    Ok(connections)
+    options: Options,
+    progress: Arc<dyn Progress>,
+) -> Result<Inspector, NotOpened> {
+    let others = join_all((1..count).map(|_| first.open_another()));
+    let ask = first.reading(async || Server::ask(first.client()).await);
+    let (others, server) = join(others, ask).await;
+    let others: Vec<Connection> =
+        others.into_iter().collect::<Result<_, _>>().map_err(NotOpened::Connect)?;
+    let server = server
+        .map_err(|error| NotOpened::Server(Failed::new(Kind::Incomplete, error.to_string())))?;
+    let connections = std::iter::once(first).chain(others).map(Arc::new).collect();
+    Ok(Inspector { connections, server, options, progress, stop: Arc::default() })
 }
 
 /// Finds the relations that are asked for, unless `interrupt` comes; `notice` is told of those that are left out.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::blocks::BlockSums;
 use super::inspector::{InspectError, Inspector, no_client};
+use super::kept::Kept;
 use super::orphans::References;
 use super::values::{RowSink, RowWriter};
 use crate::disk::custom::CustomFlavor;
@@ -26,6 +27,19 @@ use crate::server::snapshot::Moment;
 
 /// Blocks read with one statement: 8 MB of 8 kB pages.
 pub(super) const BATCH: usize = 1024;
+/// Where they are read side by side and decoded as they come: 16 MB of 8 kB pages.
+const LARGEST_BATCH: u32 = 2048;
+/// What small relations are not read in less than, so that each connection has a statement.
+const SMALL_BATCH: u32 = 256;
+/// Statements for each connection, so that all end at about the same time.
+const ROUNDS: u32 = 8;
+
+/// Blocks that are read with one statement, of so many on so many connections.
+fn batch(blocks: u32, connections: usize) -> usize {
+    let connections = u32::try_from(connections).unwrap_or(u32::MAX).max(1);
+    let each = blocks.div_ceil(connections);
+    each.div_ceil(ROUNDS).max(each.min(SMALL_BATCH)).clamp(1, LARGEST_BATCH) as usize
+}
 
 impl Judge for Pages {
     fn judge(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
@@ -56,14 +70,15 @@ impl Inspector {
             Some(sampling) => sampling.draw(total_blocks),
             None => Sample::all(total_blocks),
         };
+        let chosen = sample.chosen();
         tracing::debug!(
-            "{}: {} of {total_blocks} blocks are read, on {} connections",
+            "{}: {chosen} of {total_blocks} blocks are read, on {} connections",
             target.name,
-            sample.chosen(),
             self.connections.len()
         );
         worker.scan.blocks = sampling.map(|_| BlockSums::new(target.desc.attributes.len()));
-        self.progress.begin(&target.name, u64::from(sample.chosen()));
+        worker.scan.kept = target.keeps.then(|| Kept::new(total_blocks, sampling));
+        self.progress.begin(&target.name, u64::from(chosen));
         worker.queue = Arc::new(Mutex::new(sample));
         worker.total_blocks = total_blocks;
         if let Some(writer) = rows {
@@ -88,6 +103,7 @@ impl Inspector {
                 None => Ok(worker.result()),
             };
         }
+        worker.batch = batch(chosen, self.connections.len());
         match references {
             None => self.side_by_side(worker, target, moment, &mut (), || ()).await,
             Some(references) => {
@@ -112,11 +128,14 @@ impl Inspector {
         let (queue, total_blocks) = (Arc::clone(&first.queue), first.total_blocks);
         let attributes = target.desc.attributes.len();
         let blocks = first.scan.blocks.as_ref().map(|_| BlockSums::new(attributes));
+        let (kept, batch) = (first.scan.kept.clone(), first.batch);
         let mut workers = vec![first];
         for connection in self.connections.iter().skip(1) {
             let mut other = Worker::new(self, target, moment, connection).await.map_err(live)?;
             other.queue = Arc::clone(&queue);
             other.scan.blocks.clone_from(&blocks);
+            other.scan.kept.clone_from(&kept);
+            other.batch = batch;
             workers.push(other);
         }
         let tasks: Vec<_> = workers
@@ -133,6 +152,7 @@ impl Inspector {
             problems: Problems::default(),
             total_blocks,
             blocks,
+            kept,
             unknown_defaults: Vec::new(),
         };
         for task in tasks {
@@ -165,15 +185,17 @@ pub(super) struct ScanTarget {
     pub(super) name: String,
     pub(super) quoted: String,
     pub(super) desc: Arc<TupleDesc>,
+    /// Whether the pages that findings look at are kept.
+    pub(super) keeps: bool,
 }
 
 /// The blocks that no worker has taken yet.
 type Queue = Mutex<Sample>;
 
-/// The next blocks; none if none are left.
-fn take(queue: &Queue) -> Option<Vec<BlockNumber>> {
+/// The next blocks, at most so many; none if none are left.
+fn take(queue: &Queue, batch: usize) -> Option<Vec<BlockNumber>> {
     let mut left = queue.lock().unwrap_or_else(PoisonError::into_inner);
-    let blocks: Vec<BlockNumber> = left.by_ref().take(BATCH).collect();
+    let blocks: Vec<BlockNumber> = left.by_ref().take(batch).collect();
     (!blocks.is_empty()).then_some(blocks)
 }
 
@@ -185,6 +207,8 @@ pub(super) struct ScanResult {
     pub(super) total_blocks: u32,
     /// What single blocks hold, if they are a sample.
     pub(super) blocks: Option<BlockSums>,
+    /// Pages that findings look at, if they are kept.
+    pub(super) kept: Option<Kept>,
     /// Columns whose default for rows written before them is not known, where values are put together.
     pub(super) unknown_defaults: Vec<String>,
 }
@@ -196,6 +220,9 @@ impl ScanResult {
         if let (Some(ours), Some(theirs)) = (&mut self.blocks, &other.blocks) {
             ours.merge(theirs);
         }
+        if let (Some(ours), Some(theirs)) = (&mut self.kept, other.kept) {
+            ours.merge(theirs);
+        }
     }
 }
 
@@ -205,6 +232,8 @@ pub(super) struct Worker {
     queue: Arc<Queue>,
     /// Blocks of the relation.
     total_blocks: u32,
+    /// Blocks that are read with one statement.
+    batch: usize,
     scan: Scan,
     progress: Arc<dyn Progress>,
     stop: Arc<AtomicBool>,
@@ -220,6 +249,8 @@ pub(super) struct Scan {
     pub(super) stats: RelationStats,
     /// If the blocks are a sample.
     pub(super) blocks: Option<BlockSums>,
+    /// If findings look at some.
+    kept: Option<Kept>,
     pub(super) problems: Problems,
 }
 
@@ -247,6 +278,7 @@ impl Worker {
             reader,
             queue: Arc::new(Mutex::new(Sample::all(0))),
             total_blocks: 0,
+            batch: BATCH,
             scan: Scan {
                 name: target.name.clone(),
                 desc: Arc::clone(&target.desc),
@@ -254,6 +286,7 @@ impl Worker {
                 flavor: inspector.options.flavor,
                 stats: RelationStats::new(target.desc.attributes.len()),
                 blocks: None,
+                kept: None,
                 problems: Problems::default(),
             },
             progress: Arc::clone(&inspector.progress),
@@ -262,14 +295,14 @@ impl Worker {
     }
 
     fn result(self) -> ScanResult {
-        let Scan { stats, problems, blocks, .. } = self.scan;
+        let Scan { stats, problems, blocks, kept, .. } = self.scan;
         let total_blocks = self.total_blocks;
-        ScanResult { stats, problems, total_blocks, blocks, unknown_defaults: Vec::new() }
+        ScanResult { stats, problems, total_blocks, blocks, kept, unknown_defaults: Vec::new() }
     }
 
     /// Reads and decodes until no blocks are left.
     async fn run<S: ValueSink + Send>(&mut self, sink: &mut S) -> Result<(), InspectError> {
-        while let Some(blocks) = take(&self.queue) {
+        while let Some(blocks) = take(&self.queue, self.batch) {
             let read = if S::WANTS_VALUES {
                 // values are wanted in order
                 let pages = self.reader.read(&blocks).await;
@@ -331,6 +364,9 @@ impl Scan {
             if let Some(blocks) = &mut self.blocks {
                 blocks.block(&self.stats);
             }
+            if let Some(kept) = &mut self.kept {
+                kept.offer(block, bytes, pages);
+            }
         }
         for (block, message) in &pages.unreadable {
             self.problems.add(Problem {
@@ -338,5 +374,16 @@ impl Scan {
                 message: message.clone(),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_relations_are_shared_and_large_ones_end_together() {
+        assert_eq!((batch(0, 2), batch(1, 2), batch(383, 2)), (1, 1, 192));
+        assert_eq!((batch(30_000, 2), batch(1_000_000, 4)), (1875, 2048));
     }
 }

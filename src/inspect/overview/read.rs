@@ -14,7 +14,7 @@ use crate::findings::finding::Findings;
 use crate::heap::sample::Sampling;
 use crate::inspect::blocks::BlockSums;
 use crate::inspect::estimates;
-use crate::inspect::findings::Looked;
+use crate::inspect::finding_look::Looked;
 use crate::inspect::inspector::{Access, InspectError, Inspector, no_client};
 use crate::inspect::intervals::SampleReport;
 use crate::inspect::reports::note_failed_findings;
@@ -133,8 +133,10 @@ impl Inspector {
         let (mut reader, total) = if why.is_none() {
             // first, since the rounds take what time there is
             if is_worth_findings(relation) {
-                *looked =
-                    self.look(relation, &moment, effort.sampling, failed).await.map_err(live)?;
+                *looked = self
+                    .look(relation, &moment, effort.sampling, None, failed)
+                    .await
+                    .map_err(live)?;
                 if failed.is_some() {
                     snapshot::abandon(connection.client()).await.map_err(live)?;
                     moment = snapshot::begin(connection).await.map_err(live)?;
@@ -144,6 +146,7 @@ impl Inspector {
                 name: name.clone(),
                 quoted: relation.quoted(),
                 desc: Arc::new(relation.desc.clone()),
+                keeps: false,
             };
             let worker = Worker::new(self, &target, &moment, connection).await.map_err(live)?;
             let total = worker.block_count().await.map_err(live)?;

@@ -254,8 +254,9 @@ impl<C: Compressor> Row<'_, C> {
         let limit = table.target.bytes().saturating_sub(self.header);
         let can_move = table.has_toast_relation;
 
+        let mut size = self.data_size();
         // 1: compress EXTENDED; what is too big by itself moves out at once
-        while self.data_size() > limit {
+        while size > limit {
             let Some(index) = self.biggest(true, false) else { break };
             let storage = table.columns.get(index).map(|c| c.storage);
             if storage == Some(Storage::Extended) {
@@ -267,22 +268,26 @@ impl<C: Compressor> Row<'_, C> {
             if too_big && can_move {
                 self.move_out(index);
             }
+            size = self.data_size();
         }
         // 2: move EXTENDED and EXTERNAL out
-        while can_move && self.data_size() > limit {
+        while can_move && size > limit {
             let Some(index) = self.biggest(false, false) else { break };
             self.move_out(index);
+            size = self.data_size();
         }
         // 3: compress MAIN
-        while self.data_size() > limit {
+        while size > limit {
             let Some(index) = self.biggest(true, true) else { break };
             self.compress(index, limit);
+            size = self.data_size();
         }
         // 4: move MAIN out, if the row would not fit a page
         let limit = table.page.toast_tuple_target_main().saturating_sub(self.header);
-        while can_move && self.data_size() > limit {
+        while can_move && size > limit {
             let Some(index) = self.biggest(false, true) else { break };
             self.move_out(index);
+            size = self.data_size();
         }
     }
 

@@ -1,0 +1,270 @@
+//! The look at a sample of a table's pages for findings: what they hold is counted, no rule is asked yet.
+
+use std::sync::Arc;
+
+use tokio::task::{JoinError, JoinHandle};
+
+use super::finding_values::ColumnValues;
+use super::inspector::{Inspector, no_client};
+use super::kept::{Kept, looked_at};
+use crate::codec::Method;
+use crate::disk::BlockNumber;
+use crate::disk::custom::CustomFlavor;
+use crate::disk::desc::{Attribute, Storage};
+use crate::disk::pointer::ToastPointer;
+use crate::findings::facts::Contents;
+use crate::findings::files::{FileFacts, FileLook};
+use crate::findings::look::{HeapLook, RowFacts};
+use crate::findings::rules::lengths::asks_for_values;
+use crate::heap::sample::Sampling;
+use crate::model::toast::Table;
+use crate::server::LiveError;
+use crate::server::about::Compression;
+use crate::server::catalog::{Relation, RelationKind};
+use crate::server::pages::{PageReader, Pages};
+use crate::server::snapshot::Moment;
+use crate::server::sql::quote_qualified;
+
+/// What a look at pages has shown.
+#[derive(Debug, Clone)]
+pub(super) struct Looked {
+    pub(super) compression: Compression,
+    pub(super) rows: RowFacts,
+    pub(super) heap: FileFacts,
+    pub(super) toast: Option<FileFacts>,
+    /// One for each attribute.
+    pub(super) contents: Vec<Contents>,
+}
+
+/// Whether findings about a relation are looked for: catalogs have settings that nobody can choose, and a
+/// materialized view is written anew by REFRESH.
+pub(super) fn is_wanted(relation: &Relation) -> bool {
+    relation.kind == RelationKind::Table
+        && !matches!(relation.schema.as_str(), "pg_catalog" | "information_schema")
+}
+
+/// What the rows of a look have shown.
+struct HeapSeen {
+    rows: RowFacts,
+    heap: FileFacts,
+    /// Some values of each attribute that are out of line as they came.
+    uncompressed: Vec<Vec<ToastPointer>>,
+    /// Some whose last chunk is nearly empty.
+    short_ends: Vec<Vec<ToastPointer>>,
+}
+
+impl HeapSeen {
+    /// Of a table of so many blocks.
+    fn of(look: &HeapLook<'_>, attributes: usize, total: u64) -> HeapSeen {
+        let (rows, heap) = look.facts(total);
+        HeapSeen {
+            rows,
+            heap,
+            uncompressed: (0..attributes).map(|at| look.uncompressed(at).to_vec()).collect(),
+            short_ends: (0..attributes).map(|at| look.short_ends(at).to_vec()).collect(),
+        }
+    }
+}
+
+/// A look at rows that has begun, beside which other relations can be read.
+pub(super) struct Begun {
+    compression: Compression,
+    heap: JoinHandle<HeapSeen>,
+    /// The TOAST relation's pages, once it is scanned.
+    pub(super) toast: Option<Kept>,
+}
+
+impl Inspector {
+    /// What a look has to know before it begins, outside of a transaction. What the server refuses goes to `failed`.
+    ///
+    /// # Errors
+    /// What ends more than the transaction.
+    pub(super) async fn compression(
+        &self,
+        relation: &Relation,
+        failed: &mut Option<LiveError>,
+    ) -> Result<Option<Compression>, LiveError> {
+        if !is_wanted(relation) {
+            return Ok(None);
+        }
+        let last = self.connections.last().ok_or_else(no_client)?;
+        noted(last.reading(async || Compression::ask(last.client()).await).await, failed)
+    }
+
+    /// Begins a look at the rows of pages that a scan has kept.
+    pub(super) fn begin_look(
+        &self,
+        relation: &Arc<Relation>,
+        compression: Compression,
+        kept: Kept,
+    ) -> Begun {
+        let (relation, page, flavor) =
+            (Arc::clone(relation), self.server.page_size, self.options.flavor);
+        let total = u64::from(kept.total);
+        let heap = tokio::task::spawn_blocking(move || {
+            let model = relation.table(compression.default, page);
+            let mut look = heap_look(&relation, &model, flavor);
+            for page in kept.into_pages() {
+                look.block(page.block, &page.bytes, &page);
+            }
+            HeapSeen::of(&look, relation.desc.attributes.len(), total)
+        });
+        Begun { compression, heap, toast: None }
+    }
+
+    /// Looks at a sample of the blocks of a table and of its TOAST relation; with `sampling`, which the user has
+    /// asked for, at blocks of that sample alone; at pages that a scan has kept if the look has `begun` so. What the server refuses goes to `failed`: nothing more can be asked
+    /// in the transaction then.
+    ///
+    /// # Errors
+    /// What ends more than the transaction.
+    pub(super) async fn look(
+        &self,
+        relation: &Relation,
+        moment: &Moment,
+        sampling: Option<Sampling>,
+        begun: Option<Begun>,
+        failed: &mut Option<LiveError>,
+    ) -> Result<Option<Looked>, LiveError> {
+        let looked = self.looked(relation, moment, sampling, begun, failed).await;
+        Ok(noted(looked, failed)?.flatten())
+    }
+
+    async fn looked(
+        &self,
+        relation: &Relation,
+        moment: &Moment,
+        sampling: Option<Sampling>,
+        begun: Option<Begun>,
+        failed: &mut Option<LiveError>,
+    ) -> Result<Option<Looked>, LiveError> {
+        if !is_wanted(relation) {
+            return Ok(None);
+        }
+        let page = self.server.page_size;
+        let leader = self.connections.first().ok_or_else(no_client)?;
+        let (compression, seen, kept) = match begun {
+            Some(Begun { compression, heap, toast }) => {
+                let ended = |error: JoinError| LiveError::Unexpected(error.to_string());
+                (compression, heap.await.map_err(ended)?, toast)
+            }
+            None => {
+                let compression = Compression::ask(leader.client()).await?;
+                let model = relation.table(compression.default, page);
+                let mut look = heap_look(relation, &model, self.options.flavor);
+                let total = self
+                    .look_at(&relation.quoted(), moment, sampling, |block, bytes, pages| {
+                        look.block(block, bytes, pages);
+                    })
+                    .await?;
+                let attributes = relation.desc.attributes.len();
+                (compression, HeapSeen::of(&look, attributes, total), None)
+            }
+        };
+        let HeapSeen { rows, heap, uncompressed, short_ends } = seen;
+        let mut contents = vec![Contents::default(); relation.desc.attributes.len()];
+        let mut toast = None;
+        if let Some(chunks) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
+            let mut file = FileLook::of_toast(page);
+            let quoted = quote_qualified("pg_toast", &chunks.name);
+            let total = match kept {
+                Some(kept) => {
+                    let total = u64::from(kept.total);
+                    for page in kept.into_pages() {
+                        file.block(page.block, &page.bytes, &page, |_, _| {});
+                    }
+                    total
+                }
+                None => {
+                    self.look_at(&quoted, moment, None, |block, bytes, pages| {
+                        file.block(block, bytes, pages, |_, _| {});
+                    })
+                    .await?
+                }
+            };
+            toast = Some(file.facts(total));
+            let attributes = relation.desc.attributes.iter().enumerate();
+            for ((index, attribute), contents) in attributes.zip(&mut contents) {
+                let ends_asked = rows.columns.get(index).is_some_and(asks_for_values);
+                let values = ColumnValues {
+                    toast: chunks,
+                    method: asked_method(attribute, compression.default),
+                    page,
+                    uncompressed: uncompressed.get(index).map(Vec::as_slice).unwrap_or_default(),
+                    short_ends: short_ends
+                        .get(index)
+                        .filter(|_| ends_asked)
+                        .map(Vec::as_slice)
+                        .unwrap_or_default(),
+                };
+                // what was seen before damaged chunks is told all the same
+                let Some(read) = noted(values.contents(leader.client()).await, failed)? else {
+                    break;
+                };
+                *contents = read;
+            }
+        }
+        Ok(Some(Looked { compression, rows, heap, toast, contents }))
+    }
+
+    /// Gives the pages of a sample of blocks to `take`, one after the other, and how many blocks there are.
+    async fn look_at(
+        &self,
+        quoted: &str,
+        moment: &Moment,
+        sampling: Option<Sampling>,
+        mut take: impl FnMut(BlockNumber, &[u8], &Pages),
+    ) -> Result<u64, LiveError> {
+        let leader = self.connections.first().ok_or_else(no_client)?;
+        let pageinspect = self.server.pageinspect.as_ref();
+        let pageinspect =
+            pageinspect.ok_or_else(|| LiveError::Unexpected("pageinspect is gone".into()))?;
+        let mut reader = PageReader::new(
+            Arc::clone(leader),
+            pageinspect,
+            self.server.page_size,
+            quoted.to_owned(),
+            moment.snapshot.clone(),
+        )
+        .await?;
+        let total = reader.block_count().await?;
+        let blocks = looked_at(total, sampling);
+        reader
+            .read_each(&blocks, |pages| {
+                for (block, bytes) in pages.iter() {
+                    take(block, bytes, &pages);
+                }
+            })
+            .await?;
+        Ok(u64::from(total))
+    }
+}
+
+/// A look at rows, at nothing yet.
+fn heap_look<'a>(relation: &'a Relation, model: &'a Table, flavor: CustomFlavor) -> HeapLook<'a> {
+    let fillfactor = u32::from(relation.fillfactor());
+    HeapLook::new(&relation.desc, flavor, model, relation.toastable().collect(), fillfactor)
+}
+
+/// The method that uncompressed values of a column are asked for: with storage external one that somebody has set.
+fn asked_method(attribute: &Attribute, default: Method) -> Option<Method> {
+    match attribute.storage {
+        Storage::Extended | Storage::Main => Some(attribute.compression.unwrap_or(default)),
+        Storage::External => attribute.compression,
+        Storage::Plain => None,
+    }
+}
+
+/// An answer, or `None` if it was an error of the server, of which the first is kept.
+pub(super) fn noted<T>(
+    answer: Result<T, LiveError>,
+    failed: &mut Option<LiveError>,
+) -> Result<Option<T>, LiveError> {
+    match answer {
+        Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
+            failed.get_or_insert(error.into());
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
+}

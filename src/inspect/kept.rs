@@ -1,0 +1,133 @@
+//! Pages that findings look at, kept while a scan reads them, so that nobody asks for them twice.
+
+use std::sync::Arc;
+
+use crate::disk::page::{Page, PageState};
+use crate::disk::tuple::HeapTuple;
+use crate::disk::{BlockNumber, ItemPointer};
+use crate::heap::sample::{Sample, Sampling};
+use crate::heap::scan::Judge;
+use crate::heap::walk::{self, Item};
+use crate::model::visibility::Visibility;
+
+/// Blocks of a file that are looked at: 2 MB of 8 kB pages.
+const BLOCKS: u32 = 256;
+/// The same blocks each time.
+const SEED: u64 = 1;
+
+/// The blocks of a relation of so many that findings look at; with `sampling`, which the user has asked for, blocks
+/// of that sample alone.
+pub(super) fn looked_at(total: u32, sampling: Option<Sampling>) -> Vec<BlockNumber> {
+    let sample = match sampling {
+        Some(sampling) => sampling.draw(total),
+        None => Sample::new(total, BLOCKS, SEED),
+    };
+    let step = sample.chosen().div_ceil(BLOCKS).max(1);
+    sample.step_by(step as usize).collect()
+}
+
+/// A page with what is known of its tuples.
+#[derive(Debug, Clone)]
+pub(super) struct KeptPage {
+    pub(super) block: BlockNumber,
+    pub(super) bytes: Box<[u8]>,
+    all_visible: bool,
+    /// Of its tuples by line pointer, unless all are visible.
+    seen: Vec<(ItemPointer, Visibility)>,
+}
+
+impl Judge for KeptPage {
+    fn judge(&self, ctid: ItemPointer, _tuple: &HeapTuple<'_>) -> Visibility {
+        // every tuple that can be read was judged when the page was kept
+        let found = self.seen.iter().find(|(place, _)| *place == ctid);
+        found.map_or(Visibility::Unknown { xid: None }, |&(_, seen)| seen)
+    }
+
+    fn sees_all_of(&self, _page: &Page<'_>) -> bool {
+        self.all_visible
+    }
+}
+
+/// The pages of the blocks that are looked at, as far as they have come.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    /// In order.
+    wanted: Arc<[BlockNumber]>,
+    /// Blocks of the relation.
+    pub(super) total: u32,
+    pages: Vec<KeptPage>,
+}
+
+impl Kept {
+    /// None yet, of a relation of so many blocks.
+    pub(super) fn new(total: u32, sampling: Option<Sampling>) -> Kept {
+        Kept { wanted: looked_at(total, sampling).into(), total, pages: Vec::new() }
+    }
+
+    /// Takes a page that was read, if it is looked at.
+    pub(super) fn offer(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+        if self.wanted.binary_search(&block).is_err() {
+            return;
+        }
+        let (mut all_visible, mut seen) = (false, Vec::new());
+        if let Ok(PageState::Used(page)) = Page::parse(bytes) {
+            all_visible = judge.sees_all_of(&page);
+            if !all_visible {
+                let judged = walk::items(block, &page).filter_map(|(ctid, item)| match item {
+                    Item::Tuple(tuple, _) => Some((ctid, judge.judge(ctid, &tuple))),
+                    _ => None,
+                });
+                seen.extend(judged);
+            }
+        }
+        self.pages.push(KeptPage { block, bytes: bytes.into(), all_visible, seen });
+    }
+
+    /// Takes what another worker has kept of the same relation.
+    pub(super) fn merge(&mut self, other: Kept) {
+        self.pages.extend(other.pages);
+    }
+
+    /// The pages in order.
+    pub(super) fn into_pages(mut self) -> Vec<KeptPage> {
+        self.pages.sort_unstable_by_key(|page| page.block);
+        self.pages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::sample::SampleSize;
+
+    #[test]
+    fn a_look_takes_a_bounded_number_of_blocks_of_what_is_read() {
+        assert_eq!(looked_at(3, None), [0, 1, 2].map(BlockNumber));
+        assert_eq!(looked_at(100_000, None).len(), BLOCKS as usize);
+        let sampling = Sampling { size: SampleSize::Blocks(1000), seed: 7 };
+        let (sampled, looked) =
+            (sampling.draw(100_000).collect::<Vec<_>>(), looked_at(100_000, Some(sampling)));
+        assert!(looked.len() <= BLOCKS as usize && looked.len() > 200);
+        assert!(looked.iter().all(|block| sampled.contains(block)));
+    }
+
+    #[test]
+    fn only_pages_that_are_looked_at_are_kept_and_come_in_order() {
+        struct All;
+        impl Judge for All {
+            fn judge(&self, _ctid: ItemPointer, _tuple: &HeapTuple<'_>) -> Visibility {
+                Visibility::Live
+            }
+        }
+        let mut first = Kept::new(100_000, None);
+        let mut second = first.clone();
+        let wanted = looked_at(100_000, None);
+        for number in (0..100_000).rev().map(BlockNumber) {
+            let half = if number.0 % 2 == 0 { &mut first } else { &mut second };
+            half.offer(number, &[0; 8], &All);
+        }
+        first.merge(second);
+        let blocks: Vec<BlockNumber> = first.into_pages().iter().map(|page| page.block).collect();
+        assert_eq!(blocks, wanted);
+    }
+}
