@@ -105,11 +105,6 @@ pub async fn replicas(connection: &Connection) -> Result<Vec<Replica>, LiveError
     Ok(replicas)
 }
 
-/// The process that serves this connection.
-pub async fn backend(client: &Client) -> Result<i32, LiveError> {
-    Ok(one(client, "SELECT pg_catalog.pg_backend_pid()").await?.try_get(0)?)
-}
-
 /// Client sessions at work, those of this program and those of the processes `ours` not counted: the
 /// user may have given them another name.
 pub async fn active_sessions(connection: &Connection, ours: &[i32]) -> Result<u64, LiveError> {

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use super::control::Control;
 use super::error::PaceError;
-use super::gauges;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 
@@ -24,7 +23,7 @@ impl OwnProcesses {
     /// # Errors
     /// The server's.
     pub(crate) async fn add(&self, connection: &Connection) -> Result<(), LiveError> {
-        let process = gauges::backend(connection.client()).await?;
+        let process = connection.process().await?;
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(process);
         Ok(())
     }

@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::retoast::pace::gauges;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::table::{Sweep, millis};
 use crate::server::connect::Connection;
@@ -49,7 +48,7 @@ impl Sweep<'_> {
         heeds_stop: bool,
     ) -> Result<Ran, RunError> {
         let client = connection.client();
-        let pid = gauges::backend(client).await?;
+        let pid = connection.process().await?;
         let set = |time| format!("SET lock_timeout = {}", millis(time));
         client.batch_execute(&set(BACKSTOP)).await?;
         let canceller = connection.canceller();

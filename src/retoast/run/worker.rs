@@ -4,6 +4,8 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use futures_util::future::join;
+
 use super::free_space;
 use super::sessions::{Sessions, WorkerSessions};
 use crate::retoast::check::preflight;
@@ -155,23 +157,37 @@ impl Tables<'_, '_> {
         if matches!(report.outcome, Outcome::Planned | Outcome::Failed) {
             return;
         }
-        if self.reindex == Reindex::Never {
-            let (page, table) = (server.page_size, ready.relation.oid);
-            match reindex::run::bloated(&worker.reader, self.source, page, table).await {
-                Ok(bloated) => report.indexes = bloated,
-                Err(error) => tracing::debug!("{}: indexes: {error}", report.relation),
+        let (page, table) = (server.page_size, ready.relation.oid);
+        let indexes = async || match self.reindex {
+            Reindex::Never => {
+                Some(reindex::run::bloated(&worker.reader, self.source, page, table).await)
             }
+            _ => None,
+        };
+        let free = async |connection| match self.source {
+            ScanSource::Pages(pageinspect) => {
+                Some(free_space::look(connection, pageinspect, &ready.relation, page).await)
+            }
+            ScanSource::Functions => None,
+        };
+        // side by side where there are two sessions
+        let (bloated, free) = match worker.writers.first() {
+            Some(writer) => join(indexes(), free(writer)).await,
+            None => (indexes().await, free(&worker.reader).await),
+        };
+        match bloated {
+            Some(Ok(bloated)) => report.indexes = bloated,
+            Some(Err(error)) => tracing::debug!("{}: indexes: {error}", report.relation),
+            None => {}
         }
-        let ScanSource::Pages(pageinspect) = self.source else { return };
-        let looked =
-            free_space::look(&worker.reader, pageinspect, &ready.relation, server.page_size);
-        match looked.await {
-            Ok(free) => {
+        match free {
+            Some(Ok(free)) => {
                 report.rewrite_gives_bytes = Some(free.all);
                 report.vacuum_gives_bytes = Some(free.at_end);
             }
             // the work is done, and only its sum is short of a figure
-            Err(error) => tracing::debug!("{}: free space: {error}", report.relation),
+            Some(Err(error)) => tracing::debug!("{}: free space: {error}", report.relation),
+            None => {}
         }
     }
 

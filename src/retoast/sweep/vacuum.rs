@@ -23,11 +23,7 @@ impl Sweep<'_> {
         let connection = self.connection(job);
         let canceller = connection.canceller();
         let client = connection.client();
-        let rows = client.query_typed("SELECT pg_catalog.pg_backend_pid()", &[]).await?;
-        let pid: i32 = match rows.first() {
-            Some(row) => row.try_get(0)?,
-            None => 0,
-        };
+        let pid = connection.process().await?;
         let mut work = std::pin::pin!(client.batch_execute(sql));
         let began = Instant::now();
         let (mut stuck, mut cancelled) = (Stuck::default(), false);

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio_postgres::Row;
 use tokio_postgres::error::Severity;
 use tokio_postgres::types::{ToSql, Type};
@@ -41,6 +41,7 @@ pub struct Connection {
     /// Whether the session has the settings itself.
     is_own: AtomicBool,
     prepared: Mutex<HashMap<String, Statement>>,
+    process: OnceCell<i32>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -70,6 +71,7 @@ impl Connection {
             schemas: Vec::new(),
             is_own: AtomicBool::new(false),
             prepared: Mutex::default(),
+            process: OnceCell::new(),
         };
         // asked before anything is set; neither operators nor names in it that a path could change
         let sql = "SELECT pg_catalog.current_schemas(true)";
@@ -169,6 +171,19 @@ impl Connection {
         self.client.batch_execute(&set(&self.settings, Reach::Session)).await?;
         self.is_own.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// The process that serves this connection, asked for once: the session must be known to be this client's own
+    /// ([`are_lent`](super::are_lent)).
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn process(&self) -> Result<i32, tokio_postgres::Error> {
+        let ask = async || {
+            let rows = self.client.query_typed("SELECT pg_catalog.pg_backend_pid()", &[]).await?;
+            rows.first().map_or(Ok(0), |row| row.try_get(0))
+        };
+        self.process.get_or_try_init(ask).await.copied()
     }
 
     /// The client, for statements.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join5;
+
 use super::super::error::PaceError;
 use super::super::gauges;
 use super::super::lock_tries::{Kind, kind};
@@ -31,16 +33,35 @@ impl Keeper {
         let (mut readings, sizes) = self
             .measuring
             .read(async |connection| {
-                let mut readings =
-                    Readings { lsn: gauges::wal(connection).await?, ..Readings::default() };
-                if limits.window.is_some() {
-                    readings.minute = Some(gauges::minute(connection).await?);
-                }
-                if limits.replica_lag.is_some() {
-                    readings.replicas = gauges::replicas(connection).await?;
-                }
-                readings.active = Some(gauges::active_sessions(connection, &ours).await?);
-                readings.holder = gauges::holder(connection).await?;
+                let minute = async {
+                    match limits.window {
+                        Some(_) => gauges::minute(connection).await.map(Some),
+                        None => Ok(None),
+                    }
+                };
+                let replicas = async {
+                    match limits.replica_lag {
+                        Some(_) => gauges::replicas(connection).await,
+                        None => Ok(Vec::new()),
+                    }
+                };
+                // sent together
+                let (lsn, minute, replicas, active, holder) = join5(
+                    gauges::wal(connection),
+                    minute,
+                    replicas,
+                    gauges::active_sessions(connection, &ours),
+                    gauges::holder(connection),
+                )
+                .await;
+                let readings = Readings {
+                    lsn: lsn?,
+                    minute: minute?,
+                    replicas: replicas?,
+                    active: Some(active?),
+                    holder: holder?,
+                    ..Readings::default()
+                };
                 let sizes = match oid {
                     None => None,
                     // the last one, for an error ends the transaction
