@@ -160,11 +160,13 @@ fn only_the_sampled_blocks_are_read() {
             "SELECT heap_blks_read + heap_blks_hit, toast_blks_read + toast_blks_hit
              FROM pg_statio_user_tables WHERE relname = 't'",
         );
-        // once for the figures, once for findings
-        if counted == "74|0" {
+        // once, for the figures and for findings
+        if counted == "37|0" {
             break;
         }
-        assert_eq!(counted, "0|0");
+        // some of the sessions have ended
+        let heap = counted.strip_suffix("|0").and_then(|heap| heap.parse::<u32>().ok());
+        assert!(heap.is_some_and(|heap| heap < 37), "{counted}");
         assert!(started.elapsed().as_secs() < 30, "{counted}");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
