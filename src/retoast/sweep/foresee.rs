@@ -39,7 +39,7 @@ pub(crate) async fn plan(
             format!("{}; {}", sql::begin(&sweep.settings()), sql::lock(&table)),
             sql::update(&table, &ready.targets),
             "COMMIT".to_owned(),
-            sql::vacuum(&table),
+            sql::vacuum(&table, options.tuning.max_bloat),
         ],
         origin: options.origin.clone(),
     };

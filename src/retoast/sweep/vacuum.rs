@@ -11,7 +11,8 @@ use crate::retoast::sql;
 impl Sweep<'_> {
     /// Whether the table was vacuumed. It never waits long: what is not done now is done later.
     pub(super) async fn vacuum(&self, job: usize) -> Result<bool, RunError> {
-        self.vacuum_by(job, &sql::vacuum(&self.ready.relation.quoted())).await
+        let sql = sql::vacuum(&self.ready.relation.quoted(), self.options.tuning.max_bloat);
+        self.vacuum_by(job, &sql).await
     }
 
     /// As [`Sweep::vacuum`], by this statement.
