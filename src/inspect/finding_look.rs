@@ -113,8 +113,8 @@ impl Inspector {
     }
 
     /// Looks at a sample of the blocks of a table and of its TOAST relation; with `sampling`, which the user has
-    /// asked for, at blocks of that sample alone; at pages that a scan has kept if the look has `begun` so. What the server refuses goes to `failed`: nothing more can be asked
-    /// in the transaction then.
+    /// asked for, at blocks of that sample alone; at pages that a scan has kept if the look has `begun` so. What the
+    /// server refuses goes to `failed`: nothing more can be asked in the transaction then.
     ///
     /// # Errors
     /// What ends more than the transaction.

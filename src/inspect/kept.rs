@@ -32,14 +32,15 @@ pub(super) struct KeptPage {
     pub(super) block: BlockNumber,
     pub(super) bytes: Box<[u8]>,
     all_visible: bool,
-    /// Of its tuples by line pointer, unless all are visible.
+    /// Of its tuples in order of their line pointers, unless all are visible.
     seen: Vec<(ItemPointer, Visibility)>,
 }
 
 impl Judge for KeptPage {
     fn judge(&self, ctid: ItemPointer, _tuple: &HeapTuple<'_>) -> Visibility {
         // every tuple that can be read was judged when the page was kept
-        let found = self.seen.iter().find(|(place, _)| *place == ctid);
+        let found = self.seen.binary_search_by_key(&ctid, |&(place, _)| place).ok();
+        let found = found.and_then(|at| self.seen.get(at));
         found.map_or(Visibility::Unknown { xid: None }, |&(_, seen)| seen)
     }
 
