@@ -341,7 +341,7 @@ const LITTLE: f64 = 0.04;
 /// (`BYPASS_THRESHOLD_PAGES`, vacuumlazy.c), and does not tell the free space map of the room there: the next rows would
 /// make the files longer. They grow by about as much as one vacuum removes. With 48,000 rows of 800 bytes, three values
 /// of 3.5 kB out of line each, and six indexes, all files together grow by 4.2 % with 5 % (26 vacuums), and by 1.6 %
-/// with 1.5 % (86 vacuums, 3 % more WAL, up to a third more time, for each reads the indexes); without the indexes it
+/// with 1.5 % (86 vacuums, 3 % more WAL, up to two thirds more time, for each reads the indexes); without the indexes it
 /// was 2.7 % even with 1 %. The heap itself, 6 % of all, grows by 9 % in any case: redirected line pointers leave no room
 /// for an eleventh row on a page.
 pub fn vacuum(table: &str, max_bloat: f64) -> String {
