@@ -74,7 +74,7 @@ fn dropped_bytes(
     if moved { more.min(TOAST_POINTER_SIZE as u32) } else { more }
 }
 
-/// Which values of a row beside `own` the toaster may try to compress when `own` is stored anew, and by which method:
+/// Which values of a row beside `own` the toaster may try to compress when `own` is re-toasted, and by which method:
 /// those whose compressed size is not known from how they are stored. The row may get longer by `more` bytes.
 pub(super) fn compressed_besides(
     own: usize,

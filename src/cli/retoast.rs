@@ -252,7 +252,7 @@ superuser, those of inspect and advise-threshold too, makes the server compute c
 arguments in index expressions while it plans: connect as the owner to tables that you do not trust.
 
 Compaction: files get shorter in rounds. A round looks how full the blocks are, has VACUUM tell the server what \
-room there is, and moves what stands behind the block that would be the end: values are stored anew, last \
+room there is, and moves what stands behind the block that would be the end: values are written again, last \
 chunks first, and rows are updated until their page is full and they go elsewhere. Meanwhile the TOAST \
 relation is not vacuumed, nor the table while its rows move: room at the end would be handed out again. Then \
 one VACUUM truncates; it tries for the lock that this takes (ACCESS EXCLUSIVE, for as long as it reads the \

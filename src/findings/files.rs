@@ -65,7 +65,7 @@ struct Held {
     blocks: Vec<u32>,
     now: u32,
     /// Rows; of a TOAST relation whole values, each for its rest that was met. The other chunks of a value need not be
-    /// in the sample of blocks, but how many they are is known, and values are stored anew chunk by chunk.
+    /// in the sample of blocks, but how many they are is known, and values are written again chunk by chunk.
     packing: Sample,
     /// Full chunks met, and those that stand before rests in `packing`.
     full: u64,

@@ -111,7 +111,7 @@ impl Targets {
         Targets(others.collect())
     }
 
-    /// Takes a row, whose `chosen` values would be stored anew.
+    /// Takes a row, whose `chosen` values would be re-toasted.
     pub(super) fn row(&mut self, chosen: &[usize], values: &[StoredValue], length: usize) {
         let of_chosen = || chosen.iter().filter_map(|&index| Some((index, values.get(index)?)));
         let toasted = of_chosen()

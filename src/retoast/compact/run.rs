@@ -1,4 +1,4 @@
-//! The compaction of one table: its TOAST relation first, since what is stored anew leaves new row versions in the
+//! The compaction of one table: its TOAST relation first, since values that are written again leave new row versions in the
 //! table.
 
 use std::cell::{Cell, RefCell};

@@ -58,7 +58,7 @@ pub(crate) struct Tables<'a, 'r> {
 /// What is done to a table at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Task {
-    /// Values are stored anew.
+    /// Values are re-toasted.
     Sweep,
     /// Files get shorter.
     Compact(Compaction),
