@@ -140,8 +140,7 @@ const THREAD: [(u32, u32); 5] =
 
 #[test]
 fn the_cases_of_the_thread() {
-    let database = server::shared().create_database("advise");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server::shared().with_pageinspect("advise");
     for (number, (raw, noise)) in THREAD.into_iter().enumerate() {
         database.psql(&format!(
             "CREATE TABLE head (id integer, v bytea COMPRESSION lz4);

@@ -171,8 +171,7 @@ const ONLY_OURS: [&str; 26] = [
 
 #[test]
 fn chunks_that_are_deleted_or_changed_behind_the_tables_back() {
-    let database = server::shared().create_database("check_toast");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server::shared().with_pageinspect("check_toast");
     let mut sql = "SET allow_system_table_mods = on;".to_owned();
     let change = |table: &str, what: &str| {
         format!(

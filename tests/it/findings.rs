@@ -571,8 +571,7 @@ fn time_that_is_up_costs_no_findings_about_rows() {
 fn on_every_major() {
     for major in server::other_majors() {
         let server = Server::start(&Options::major(major));
-        let database = server.create_database("findings");
-        database.psql("CREATE EXTENSION pageinspect");
+        let database = server.with_pageinspect("findings");
         database.psql(NOISE);
         database.psql(
             "CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSION pglz, gone text);

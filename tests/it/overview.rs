@@ -70,9 +70,7 @@ fn number(database: &Database<'_>, sql: &str) -> f64 {
 }
 
 fn with_pageinspect(prefix: &str) -> Database<'static> {
-    let database = server::shared().create_database(prefix);
-    database.psql("CREATE EXTENSION pageinspect");
-    database
+    server::shared().with_pageinspect(prefix)
 }
 
 /// What the pages say of values in a column: stored, pointers, out of line.

@@ -54,8 +54,7 @@ fn stored(dir: &std::path::Path) -> Stored {
 
 #[test]
 fn documents_are_foretold_as_a_server_with_jsonb_toaster_stores_them() {
-    let database = server::shared().create_database("foretold");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server::shared().with_pageinspect("foretold");
     for table in [
         "json_talk",
         "json_talk_random",

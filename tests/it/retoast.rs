@@ -44,9 +44,7 @@ pub(crate) fn refused(run: &Run, code: i32, message: &str) {
 }
 
 pub(crate) fn with_pageinspect(prefix: &str) -> Database<'static> {
-    let database = server::shared().create_database(prefix);
-    database.psql("CREATE EXTENSION pageinspect");
-    database
+    server::shared().with_pageinspect(prefix)
 }
 
 /// Contents of a table row by row, keyed by `id`, as one hash.
@@ -191,8 +189,7 @@ pub(crate) const LARGE: &str = "
 fn a_large_table_hardly_grows_and_its_rows_stay_on_their_pages() {
     // pages of an index are used again only once no transaction of the whole cluster may see them
     let server = server::Server::start(&server::Options::default());
-    let database = server.create_database("growth");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server.with_pageinspect("growth");
     database.psql(LARGE);
     let before = contents(&database, "t");
     assert!(forms(&database, "t", "v").iter().any(|f| f.starts_with("external_compressed pglz")));

@@ -36,8 +36,7 @@ pub(crate) fn valid(report: &Value) {
 #[test]
 fn a_plan_changes_nothing_and_what_then_happens_lies_within_it() {
     let server = Server::start(&Options::default());
-    let database = server.create_database("plan");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server.with_pageinspect("plan");
     database.psql(TABLE);
     database.psql(
         "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';

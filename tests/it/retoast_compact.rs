@@ -73,8 +73,7 @@ fn values_keep_their_forms_whatever_the_columns_are_set_to() {
 fn a_locked_row_at_the_end_is_told_and_the_next_run_finishes() {
     // an open transaction is in the way of vacuums in other databases too
     let server = Server::start(&Options::default());
-    let database = server.create_database("held");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server.with_pageinspect("held");
     database.psql(NOISE);
     database.psql(&table(1500, "noise(i, 200)"));
     database.psql("DELETE FROM t WHERE id <= 700; VACUUM t");
@@ -248,8 +247,7 @@ fn writer(database: &Database<'_>, number: u32, seconds: u32) -> Child {
 #[test]
 fn beside_writers_nothing_is_lost_and_it_ends() {
     let server = Server::start(&Options::default());
-    let database = server.create_database("writers");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server.with_pageinspect("writers");
     database.psql(NOISE);
     database.psql(&table(3000, "noise(i, 200)"));
     database.psql(
@@ -312,8 +310,7 @@ pub(crate) fn kills() -> u32 {
 #[test]
 fn killed_at_random_moments_it_leaves_nothing_behind_and_the_next_run_finishes() {
     let server = Server::start(&Options::default());
-    let database = server.create_database("kills");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server.with_pageinspect("kills");
     database.psql(NOISE);
     database.psql(&table(2400, "CASE WHEN i % 3 = 0 THEN noise(i, 20) ELSE noise(i, 200) END"));
     database

@@ -80,8 +80,7 @@ fn said_by_inspect(database: &Database<'_>) -> [[f64; 2]; 2] {
 /// Makes the table, damages it, and compacts it: its files get about as short as fresh ones, and as foretold.
 #[track_caller]
 fn compacts(server: &Server, name: &str, copied: Copied, make: &str, damage: &str) {
-    let database = server.create_database(name);
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server.with_pageinspect(name);
     database.psql(NOISE);
     database.psql(make);
     database.psql(damage);
@@ -210,8 +209,7 @@ fn bad_packers(server: &Server) {
 #[test]
 fn short_queries_beside_an_old_transaction_of_another_database_leave_nothing_behind() {
     let server = Server::start(&Options::default());
-    let database = server.create_database("short");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server.with_pageinspect("short");
     database.psql(NOISE);
     let other = server.create_database("other");
     let _holder = Holder::of(&other, "CREATE TABLE written ()");

@@ -1,7 +1,6 @@
 //! By how much files grow by re-toasting, all of them together.
 
-use crate::command::{run, toastctl};
-use crate::retoast::{contents, done};
+use crate::retoast::{contents, done, retoast};
 use crate::server::{Database, Options, Server};
 
 /// Rows of about 800 bytes with three values of about 3.5 kB each out of line, and with indexes of many kinds.
@@ -29,28 +28,12 @@ fn size(database: &Database<'_>) -> f64 {
 #[test]
 fn wide_rows_with_many_large_values_grow_by_as_little_as_asked() {
     // a server of its own: what vacuum may remove hangs on transactions of whatever database
-    let server = Server::start(&Options::default().set("autovacuum", "off"));
-    let database = server.create_database("growth");
-    database.psql("CREATE EXTENSION pageinspect");
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("growth");
     database.psql(WIDE);
     let (before, rows) = (size(&database), contents(&database, "t"));
-    let mut command = toastctl();
-    command.args([
-        "retoast",
-        "t",
-        "-c",
-        "a",
-        "-c",
-        "b",
-        "-c",
-        "c",
-        "--toaster",
-        "lz4",
-        "--max-bloat",
-        "1.5",
-    ]);
-    command.args(["--reindex=bloated", "--format", "json", "-d", &database.url()]);
-    let table = done(&run(&mut command));
+    let choice = ["t", "-c", "a", "-c", "b", "-c", "c", "--toaster", "lz4", "--max-bloat", "1.5"];
+    let table = done(&retoast(&database, &[&choice[..], &["--reindex=bloated"]].concat()));
     let grown = size(&database) / before;
     eprintln!("{grown:.4} times as large, {} vacuums", table["vacuums"]);
     assert!(grown <= 1.02, "{grown}: {table}");

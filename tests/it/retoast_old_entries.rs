@@ -51,8 +51,7 @@ fn grows_little(database: &Database<'_>, what: &str) -> Value {
 fn btree_indexes_grow_by_little_where_rows_move() {
     // a server of its own: nothing is marked while anybody's transaction has written, in whatever database
     let server = Server::start(&Options::default());
-    let database = server.create_database("old_entries");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server.with_pageinspect("old_entries");
     let table = grows_little(&database, "main");
     assert_eq!(table["outcome"], "complete");
 }
@@ -61,8 +60,7 @@ fn btree_indexes_grow_by_little_where_rows_move() {
 fn they_do_so_on_the_newest_major_too() {
     let Some(major) = server::other_majors().into_iter().max() else { return };
     let server = Server::start(&Options::major(major));
-    let database = server.create_database("newest");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server.with_pageinspect("newest");
     grows_little(&database, &major.to_string());
 }
 

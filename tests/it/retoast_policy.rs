@@ -167,8 +167,7 @@ fn later_servers_store_the_same() {
             continue;
         }
         let server = Server::start(&Options::major(major));
-        let database = server.create_database("policy");
-        database.psql("CREATE EXTENSION pageinspect");
+        let database = server.with_pageinspect("policy");
         database.psql(MIXED);
         measure(&database, &["pglz"]);
         each_policy(&database, "pglz", &POLICIES[2..]);
@@ -476,8 +475,7 @@ fn a_row_that_short_values_bring_over_the_threshold_is_judged_as_it_is_stored() 
 #[test]
 fn a_terminated_session_and_a_crashed_server_leave_nothing_half_done() {
     let server = Server::start(&Options::default());
-    let database = server.create_database("policycrash");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server.with_pageinspect("policycrash");
     database.psql(LARGE);
     let before = contents(&database, "t");
     let arguments = [

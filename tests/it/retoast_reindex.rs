@@ -99,8 +99,7 @@ fn bloated_indexes_of_table_and_toast_relation_get_as_small_as_foretold() {
 fn on_every_major() {
     for major in server::other_majors() {
         let server = Server::start(&Options::major(major));
-        let database = server.create_database("reindex");
-        database.psql("CREATE EXTENSION pageinspect");
+        let database = server.with_pageinspect("reindex");
         rebuilds(&database);
     }
 }

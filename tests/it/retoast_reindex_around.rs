@@ -119,8 +119,7 @@ fn a_transaction_that_begins_meanwhile_is_waited_for_so_long_and_what_is_left_go
  {
     // an open transaction is in the way of vacuums in other databases too
     let server = Server::start(&Options::default());
-    let database = server.create_database("meanwhile");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server.with_pageinspect("meanwhile");
     database.psql(SLOW);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("checkpoint");
@@ -217,8 +216,7 @@ fn interrupted_it_drops_what_it_has_begun() {
 #[test]
 fn killed_in_every_way_nothing_is_left_behind_after_the_next_run() {
     let server = Server::start(&Options::default());
-    let database = server.create_database("killed");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server.with_pageinspect("killed");
     database.psql(SLOW);
     let before = contents(&database, "t");
     let directory = tempfile::tempdir().unwrap();

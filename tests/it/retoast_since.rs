@@ -154,8 +154,7 @@ fn a_file_that_does_not_fit_the_cluster_is_ignored_with_the_reason() {
 #[test]
 fn after_a_failover_the_file_is_not_believed() {
     let server = Server::start(&Options::default().set("max_wal_senders", "4"));
-    let database = server.create_database("failover");
-    database.psql("CREATE EXTENSION pageinspect");
+    let database = server.with_pageinspect("failover");
     database.psql(ROWS);
     let standby = server.start_standby();
     let dir = tempfile::tempdir().unwrap();

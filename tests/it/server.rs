@@ -316,6 +316,13 @@ impl Server {
         Database { server: self, name, temporary: true }
     }
 
+    /// A new database with pageinspect in it.
+    pub(crate) fn with_pageinspect(&self, prefix: &str) -> Database<'_> {
+        let database = self.create_database(prefix);
+        database.psql("CREATE EXTENSION pageinspect");
+        database
+    }
+
     /// A database that is already there.
     pub(crate) fn database(&self, name: &str) -> Database<'_> {
         Database { server: self, name: name.to_owned(), temporary: false }
