@@ -79,8 +79,13 @@ impl Held {
         self.bytes.add(u64::from(taken));
     }
 
+    /// The number of the block that is being read.
+    fn block(&self) -> u32 {
+        u32::try_from(self.blocks.len()).unwrap_or(u32::MAX)
+    }
+
     fn row(&mut self, taken: u32) {
-        self.packing.add(u32::try_from(self.blocks.len()).unwrap_or(u32::MAX), [taken]);
+        self.packing.add(self.block(), [taken]);
         self.add(taken);
     }
 
@@ -90,9 +95,8 @@ impl Held {
             Chunk::Rest(before) => {
                 let before = before.min(MOST_BEFORE);
                 self.before_rests += u64::from(before);
-                let block = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
                 let full = (0..before).map(|_| taken(full_chunk(page)));
-                self.packing.add(block, full.chain([bytes]));
+                self.packing.add(self.block(), full.chain([bytes]));
             }
         }
         self.add(bytes);

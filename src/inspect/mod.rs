@@ -8,9 +8,10 @@
 //! * [`result`]: what is reported; [`reports`]: made of what was counted; [`values`]: one line a value.
 //! * [`contents`]: what is in the values, `missing`: in those that stand in no row; [`anatomy`]: one value in
 //!   every detail.
-//! * `findings`: facts about a table for [`crate::findings`]; `finding_look`: the look at its pages, `finding_values`: those of what is in values,
-//!   `usage`: of how it is used, `finding_keys`: which keys are; `file_findings`: those of files, `saved_blocks`: whether
-//!   saved rows are those of whole pages; `kept`: pages that findings look at, kept while they are scanned.
+//! * `findings`: facts about a table for [`crate::findings`]; `finding_look`: the look at its pages, `kept`: those that
+//!   were kept while they were scanned; `finding_values`: facts of what is in values, `usage`: of how it is used,
+//!   `finding_keys`: which keys are; `file_findings`: those of files, `saved_blocks`: whether saved rows are those of
+//!   whole pages.
 //! * [`orphans`]: chunks that no row refers to.
 
 pub mod anatomy;
