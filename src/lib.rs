@@ -8,11 +8,11 @@
 //! * [`heap`]: the walk from pages to tuples and values; samples of blocks.
 //! * [`offline`]: relation files and saved text as sources of pages and values.
 //! * [`server`]: a live server: connections, catalogs, snapshots, pages.
+//! * [`retoast`]: bringing what is stored to what was chosen, online.
+//! * [`advise`]: what other settings would store and cost.
 //! * [`findings`]: what costs without need, with the command that acts on it.
 //! * [`inspect`]: the read-only report on what is stored.
 //! * [`check`]: whether every value can be read as it was written.
-//! * [`advise`]: what other settings would store and cost.
-//! * [`retoast`]: bringing what is stored to what was chosen, online.
 //! * [`report`]: results as tables, JSON, CSV and Markdown.
 //! * [`cli`]: arguments, connection, exit codes, terminal.
 //!

@@ -7,18 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The layers from the bottom up: a module imports its own layer and those before it.
-const LAYERS: [&[&str]; 10] = [
-    &["codec"],
-    &["disk"],
-    &["model"],
-    &["heap"],
-    &["offline"],
-    &["server"],
-    &["retoast", "inspect", "advise", "findings"],
-    &["check"],
-    &["report"],
-    &["cli"],
+/// The layers from the bottom up: a module imports those before it.
+const LAYERS: [&str; 13] = [
+    "codec", "disk", "model", "heap", "offline", "server", "retoast", "advise", "findings",
+    "inspect", "check", "report", "cli",
 ];
 
 /// Files that still import each other in a circle. What is listed here and no longer so fails too.
@@ -335,7 +327,7 @@ fn layers_are_imported_downwards_only() {
     let house = House::read();
     let layer = |file: usize| {
         let name = house.sources[file].module.first()?.as_str();
-        let found = LAYERS.iter().position(|layer| layer.contains(&name));
+        let found = LAYERS.iter().position(|layer| *layer == name);
         Some(found.unwrap_or_else(|| panic!("{name} is in no layer")))
     };
     let mut wrong = Vec::new();

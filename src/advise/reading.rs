@@ -13,7 +13,6 @@ use super::content::{SampledRow, rows_of_page};
 use super::extract::auto::Scout;
 use super::extract::parent::Migrated;
 use super::extract::rows::Extraction;
-use super::fetch;
 use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
 use super::tally::Tally;
@@ -29,6 +28,7 @@ use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader};
 use crate::server::trial::Trial;
+use crate::server::values;
 
 /// Rows asked for at a time.
 const ASKED_ROWS: usize = 2000;
@@ -278,14 +278,14 @@ impl Reading<'_> {
         while !wanted.is_empty() {
             let size =
                 |(_, _, pointer): &(usize, usize, ToastPointer)| u64::from(pointer.stored_size());
-            let (now, later) = fetch::together(wanted, fetch::BYTES, size);
+            let (now, later) = values::together(wanted, values::BYTES, size);
             wanted = later;
             let pointers: Vec<_> = now
                 .iter()
                 .map(|(_, _, pointer)| *pointer)
                 .filter(|pointer| pointer.toast_relation == toast.oid)
                 .collect();
-            let values = fetch::values(self.advisor.client(), &toast.name, &pointers)
+            let values = values::values(self.advisor.client(), &toast.name, &pointers)
                 .await
                 .map_err(|error| self.live(error))?;
             for &(page, row, pointer) in now {

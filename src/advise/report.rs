@@ -22,10 +22,10 @@ use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::heap::problem::Problems;
-use crate::inspect::result::ServerReport;
 use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::Settings;
+use crate::server::about::ServerReport;
 use crate::server::catalog::Relation;
 
 /// Everything that the report is made of.

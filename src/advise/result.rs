@@ -10,9 +10,9 @@ use super::extract::result::ExtractionReport;
 pub use super::rounded::{Fraction, Whole};
 use super::tally::Forms;
 use crate::disk::layout::PageSize;
-use crate::inspect::result::ServerReport;
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
+use crate::server::about::ServerReport;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.advise/1";

@@ -19,9 +19,10 @@ use crate::disk::desc::TupleDesc;
 use crate::disk::varlena::Varlena;
 use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
-use crate::inspect::offline::{FileTarget, OfflineError, check_page_size};
+use crate::inspect::offline::OfflineError;
 use crate::model::visibility::Transactions;
 use crate::offline::file::RelationFile;
+use crate::offline::target::{FileTarget, check_page_size};
 
 /// Blocks that a thread takes at a time.
 const RANGE: u32 = 64;

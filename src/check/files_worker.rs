@@ -12,10 +12,11 @@ use super::subject::{External, Subject};
 use super::value::{ChunkSeen, Damage, check_chunks, external_content};
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::problem::Place;
-use crate::inspect::offline::{FileTarget, OfflineError};
+use crate::inspect::offline::OfflineError;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::chunks::{Chunk, ChunkStore, Fate, StoreError};
 use crate::offline::file::RelationFile;
+use crate::offline::target::FileTarget;
 use crate::offline::toastfile::chunk_on_page;
 use crate::offline::xact::PgXact;
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::finding::Finding;
 use super::judged::Checked;
 use crate::heap::problem::Place;
-use crate::inspect::result::ServerReport;
+use crate::server::about::ServerReport;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.check/1";

@@ -9,9 +9,10 @@ use super::inspect_check_args::CheckArgs;
 use super::inspect_overview_args::OverviewArgs;
 use crate::disk::custom::CustomFlavor;
 use crate::heap::sample::{SampleSize, Sampling};
-use crate::inspect::inspector::{Access, ScanToast};
+use crate::inspect::inspector::ScanToast;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::report::format::Format;
+use crate::server::about::Access;
 
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]

@@ -16,8 +16,8 @@ use crate::check::saved::{self, SavedCheckError};
 use crate::disk::desc::TupleDesc;
 use crate::inspect::inspector::{InspectError, Inspector};
 use crate::inspect::offline::OfflineError;
-use crate::inspect::result::ServerReport;
 use crate::report::check::CheckWriter;
+use crate::server::about::ServerReport;
 use crate::server::sink::{Failed, RunError, Sink};
 
 /// TOAST relations up to this size are read whole unless the user says otherwise.

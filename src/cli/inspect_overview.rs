@@ -8,9 +8,9 @@ use super::inspect::{InspectArgs, ScanToastArg};
 use super::terminal::{self, Plain, stdout_for_people, tell};
 use crate::inspect::overview::run::{Output, Terms};
 use crate::inspect::overview::{Extent, LeftOut, RelationLine};
-use crate::inspect::result::ServerReport;
 use crate::report::overview::Writer;
 use crate::report::table::printable;
+use crate::server::about::ServerReport;
 use crate::server::select::Found;
 use crate::server::sink::{Failed, RunError, Sink};
 

@@ -11,10 +11,10 @@ use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::{ByteOrder, ItemPointer};
 use crate::inspect::inspector::{ContentOptions, Options};
-use crate::inspect::offline::FileTarget;
 use crate::inspect::policy::PolicyRequest;
 use crate::inspect::run::Request;
 use crate::offline::columns;
+use crate::offline::target::FileTarget;
 use crate::offline::xact::PgXact;
 use crate::report::format::Format;
 use crate::server::pattern::NamePattern;
@@ -63,7 +63,7 @@ pub(super) struct File {
 }
 
 impl File {
-    /// What is read: all of it, and no values are put together.
+    /// What is read: all of it.
     pub(super) fn target<'a>(&'a self, args: &'a InspectArgs) -> FileTarget<'a> {
         FileTarget {
             heap: &self.heap,
@@ -72,7 +72,6 @@ impl File {
             page_size: self.page_size,
             flavor: args.flavor.into(),
             xact: self.xact.as_ref(),
-            contents: None,
             checksums: args.checking.checksums.then_some(true),
             sampling: None,
         }

@@ -17,12 +17,13 @@ use crate::disk::desc::TupleDesc;
 use crate::inspect::anatomy::Anatomy;
 use crate::inspect::file_value;
 use crate::inspect::inspector::{InspectError, Inspector, Options};
-use crate::inspect::offline::{self, Contents, FileTarget, OfflineError};
+use crate::inspect::offline::{self, Contents, OfflineError};
 use crate::inspect::overview::{self, RelationLine};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run::{self, NotOpened, Output};
 use crate::inspect::saved::saved_text;
 use crate::inspect::values::RowSink;
+use crate::offline::target::FileTarget;
 use crate::report::format::Format;
 use crate::server::connect::SessionOptions;
 use crate::server::sink::{RunError, Sink};
@@ -117,22 +118,19 @@ fn relation_file(
     file: &File,
     value: Option<&ValuePlace>,
 ) -> Result<Exit, Failure> {
-    let target = FileTarget {
-        contents: args.reassemble.then_some(Contents { output_dir: args.output_dir.as_deref() }),
-        sampling: args.sampling(),
-        ..file.target(args)
-    };
+    let target = FileTarget { sampling: args.sampling(), ..file.target(args) };
+    let contents = args.reassemble.then_some(Contents { output_dir: args.output_dir.as_deref() });
     let unusable = |error: OfflineError| Failure::usage(error.to_string());
     if let Some(ValuePlace { column, ctid }) = value {
         return print_anatomy(args, &file_value::value(&target, column, *ctid).map_err(unusable)?);
     }
     let progress = ReadingProgress::default();
     if args.overview.brief {
-        let report = offline::relation_file(&target, None, &progress).map_err(unusable)?;
+        let report = offline::relation_file(&target, None, None, &progress).map_err(unusable)?;
         return briefly(args, &report);
     }
     let mut output = InspectOutput::new(args, None);
-    let ended = match offline::relation_file(&target, output.rows(), &progress) {
+    let ended = match offline::relation_file(&target, contents, output.rows(), &progress) {
         Ok(report) => output.found(report).map_err(RunError::Output),
         Err(OfflineError::Inspect(InspectError::Output(error))) => Err(RunError::Output(error)),
         Err(error) => return Err(unusable(error)),

@@ -5,14 +5,14 @@
 
 use super::blocks::{BlockSums, ColumnBlocks, Known, ValueBlocks};
 use super::intervals::{
-    ColumnEstimates, FormEstimates, QuantileEstimate, RatioEstimate, SampleReport, SizeEstimates,
-    WholeEstimate,
+    ColumnEstimates, FormEstimates, QuantileEstimate, SampleReport, SizeEstimates,
 };
 use super::result::{ColumnReport, RelationReport, SizeReport, Source};
 use crate::disk::desc::TupleDesc;
 use crate::heap::sizes::Sizes;
 use crate::heap::stats::{ColumnStats, RelationStats};
 use crate::model::estimate::{Drawn, Estimate, PowerSums};
+use crate::model::interval::{RatioEstimate, WholeEstimate};
 use crate::model::stored::Form;
 
 /// How sums become estimates of one relation.

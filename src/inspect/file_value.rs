@@ -1,12 +1,13 @@
 //! One value of a relation file in every detail.
 
 use super::anatomy::{self, Anatomy, Wanted};
-use super::offline::{FileTarget, OfflineError, store};
+use super::offline::{OfflineError, store};
 use crate::disk::ItemPointer;
 use crate::disk::page::wrong_checksum;
 use crate::heap::problem::{Place, Problems};
 use crate::model::toaster::catalog::Toasters;
 use crate::offline::file::RelationFile;
+use crate::offline::target::FileTarget;
 
 /// Takes one value of a relation file apart: that of `column` in the tuple at `ctid`, dead or alive.
 pub fn value(

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use crate::advise::fetch;
 use crate::codec::datum::Compressor;
 use crate::codec::{Method, datum};
 use crate::disk::layout::PageSize;
@@ -18,6 +17,7 @@ use crate::server::LiveError;
 use crate::server::catalog::ToastRelation;
 use crate::server::connect::Client;
 use crate::server::sql::quote_qualified;
+use crate::server::values;
 
 /// Bytes of values that are read in all for each column.
 const MOST: u64 = 4 << 20;
@@ -82,7 +82,7 @@ impl ColumnValues<'_> {
         pointers: &[ToastPointer],
     ) -> Result<Option<Estimate>, LiveError> {
         let few = few(pointers);
-        let values = fetch::values(client, &self.toast.name, &few).await?;
+        let values = values::values(client, &self.toast.name, &few).await?;
         let mut compressor = Compressor::new();
         Ok(part(few.iter().filter_map(|pointer| {
             let raw = values.get(&pointer.value_id.0)?;
@@ -97,7 +97,7 @@ impl ColumnValues<'_> {
         pointers: &[ToastPointer],
     ) -> Result<ShortEnds, LiveError> {
         let few = few(pointers);
-        let values = fetch::values(client, &self.toast.name, &few).await?;
+        let values = values::values(client, &self.toast.name, &few).await?;
         let mut compressor = Compressor::new();
         let mut by = |method| {
             part(few.iter().filter_map(|pointer| {

@@ -4,7 +4,6 @@ use tokio_postgres::error::SqlState;
 
 use super::finding_look::{Looked, is_wanted, noted};
 use super::inspector::{Inspector, no_client};
-use super::intervals::WholeEstimate;
 use super::result::{ColumnReport, RelationReport, Source};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
@@ -13,6 +12,7 @@ use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::rules::{self, keys as hot_keys, usage::is_worth};
 use crate::model::estimate::Estimate;
+use crate::model::interval::WholeEstimate;
 use crate::retoast::reindex::result::{IndexEnd, IndexReport};
 use crate::retoast::reindex::run::looks;
 use crate::retoast::sweep::scan_source::ScanSource;

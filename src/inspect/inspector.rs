@@ -4,25 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::result::ServerReport;
 use crate::disk::custom::CustomFlavor;
 use crate::heap::progress::Progress;
 use crate::heap::sample::Sampling;
 use crate::server::LiveError;
-use crate::server::about::Server;
+use crate::server::about::{Access, Server, ServerReport};
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
-
-/// Which source to use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Access {
-    /// Pages where that is possible, else SQL functions.
-    #[default]
-    Auto,
-    Pageinspect,
-    Functions,
-}
 
 /// Whether the TOAST relation's own rows are read and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::model::estimate::Estimate;
+use crate::model::interval::{RatioEstimate, WholeEstimate};
 
 /// Which blocks were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -13,50 +13,6 @@ pub struct SampleReport {
     pub blocks_read: u64,
     /// The seed of the choice.
     pub seed: u64,
-}
-
-/// A whole number with its interval.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct WholeEstimate {
-    /// The best guess.
-    pub estimate: u64,
-    /// The interval's lower end.
-    pub low: u64,
-    /// The interval's upper end.
-    pub high: u64,
-}
-
-impl From<Estimate> for WholeEstimate {
-    fn from(e: Estimate) -> WholeEstimate {
-        WholeEstimate {
-            estimate: e.estimate.round() as u64,
-            low: e.low.floor() as u64,
-            high: e.high.ceil() as u64,
-        }
-    }
-}
-
-/// A ratio with its interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct RatioEstimate {
-    /// The best guess.
-    pub estimate: f64,
-    /// The interval's lower end.
-    pub low: f64,
-    /// The interval's upper end.
-    pub high: f64,
-}
-
-impl From<Estimate> for RatioEstimate {
-    fn from(e: Estimate) -> RatioEstimate {
-        const UNIT: f64 = 10_000.0;
-        let estimate = (e.estimate * UNIT).round() / UNIT;
-        if e.low == e.high {
-            return RatioEstimate { estimate, low: estimate, high: estimate };
-        }
-        let (low, high) = ((e.low * UNIT).floor() / UNIT, (e.high * UNIT).ceil() / UNIT);
-        RatioEstimate { estimate, low, high }
-    }
 }
 
 /// A quantile of single values with its interval.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::estimates;
-use super::inspector::{Access, InspectError, Inspector, ScanToast, no_client};
+use super::inspector::{InspectError, Inspector, ScanToast, no_client};
 use super::intervals::SampleReport;
 use super::orphans::References;
 use super::reports::{
@@ -17,6 +17,7 @@ use super::values::RowWriter;
 use crate::disk::desc::TupleDesc;
 use crate::heap::problem::Problems;
 use crate::heap::stats::RelationStats;
+use crate::server::about::Access;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation};
 use crate::server::sql::quote_qualified;
 use crate::server::{LiveError, chunks, functions, snapshot, toasters};

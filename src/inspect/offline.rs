@@ -13,7 +13,6 @@ use super::orphans::References;
 use super::reports::{column_reports, out_of_line, problem_reports};
 use super::result::{HeapReport, NotAvailable, RelationReport, Source, ToastReport};
 use super::values::{RowSink, RowWriter, ValueRow};
-use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::page::wrong_checksum;
@@ -29,8 +28,8 @@ use crate::heap::stats::RelationStats;
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::visibility::{HintBits, Visibility, visibility};
-use crate::offline::control;
 use crate::offline::file::{FileError, RelationFile};
+use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::ToastFile;
 use crate::offline::xact::PgXact;
 
@@ -46,38 +45,6 @@ impl Judge for Option<&PgXact> {
     }
 }
 
-/// A relation file to read.
-#[derive(Debug, Clone, Copy)]
-pub struct FileTarget<'a> {
-    /// The heap's main fork, first segment.
-    pub heap: &'a Path,
-    /// The TOAST relation's main fork.
-    pub toast: Option<&'a Path>,
-    /// The heap's columns.
-    pub desc: &'a TupleDesc,
-    /// Bytes of a page.
-    pub page_size: PageSize,
-    /// The layout of custom pointers.
-    pub flavor: CustomFlavor,
-    /// Commit status of transactions, where hint bits do not tell.
-    pub xact: Option<&'a PgXact>,
-    /// Whether values are put together, which rows of values then tell.
-    pub contents: Option<Contents<'a>>,
-    /// Whether page checksums are verified; `None`: if the cluster's control file says that there are any.
-    pub checksums: Option<bool>,
-    /// Which blocks of the heap are read; `None` for all. Without effect if the TOAST relation is
-    /// read, for then all of it counts.
-    pub sampling: Option<Sampling>,
-}
-
-impl FileTarget<'_> {
-    /// Whether page checksums are verified.
-    pub fn verifies_checksums(&self) -> bool {
-        let detected = || control::has_checksums(self.heap, self.page_size).unwrap_or(false);
-        self.checksums.unwrap_or_else(detected)
-    }
-}
-
 /// Putting values together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Contents<'a> {
@@ -88,9 +55,11 @@ pub struct Contents<'a> {
 /// Reads a relation file and, if given, that of its TOAST relation.
 ///
 /// Visibility is what the hint bits say. What cannot be read is a problem in the report; an error
-/// is returned only if a file cannot be opened or the output fails.
+/// is returned only if a file cannot be opened or the output fails. With `contents` values are put together, which rows
+/// of values then tell.
 pub fn relation_file(
     target: &FileTarget<'_>,
+    contents: Option<Contents<'_>>,
     rows: Option<&mut (dyn RowWriter + Send)>,
     progress: &dyn Progress,
 ) -> Result<RelationReport, OfflineError> {
@@ -115,8 +84,9 @@ pub fn relation_file(
             scan(target.heap, target, target.desc, &mut (), &mut problems, progress, &mut look)?
         }
         None => heap.scan(&mut (), progress)?,
-        Some(writer) if target.contents.is_some() => {
-            let mut sink = content_sink(target, name.clone(), store, writer)?;
+        Some(writer) if contents.is_some() => {
+            let output_dir = contents.and_then(|contents| contents.output_dir);
+            let mut sink = content_sink(target, output_dir, store, writer)?;
             let scanned = heap.scan(&mut sink, progress)?;
             problems.merge(sink.problems);
             unknown_defaults.extend(sink.unknown);
@@ -240,16 +210,15 @@ impl Heap<'_, '_> {
 /// Opens what [`Contents`] needs.
 fn content_sink<'t, 'w>(
     target: &FileTarget<'t>,
-    relation: String,
+    output_dir: Option<&Path>,
     store: Store<'t>,
     writer: &'w mut (dyn RowWriter + Send),
 ) -> Result<ContentSink<'w, Store<'t>>, OfflineError> {
-    let output_dir = target.contents.and_then(|contents| contents.output_dir);
     if let Some(dir) = output_dir {
         create_dir(dir).map_err(InspectError::Output)?;
     }
     Ok(ContentSink {
-        relation,
+        relation: target.heap.display().to_string(),
         store,
         toasters: Toasters::by_bytes(),
         page: target.page_size,
@@ -296,17 +265,6 @@ fn add_unseen(seen: &mut Problems, of_chunks: &Problems) {
 pub enum OfflineError {
     #[error(transparent)]
     File(#[from] FileError),
-    /// The file's pages have another size.
-    #[error(
-        "\"{path}\" has pages of {got} bytes, not of {expected}\nHINT:  Use --block-size {got}."
-    )]
-    PageSize {
-        path: String,
-        /// What the first page says.
-        got: usize,
-        /// What was expected.
-        expected: usize,
-    },
     /// There is no such value.
     #[error("{0}")]
     NoValue(String),
@@ -378,23 +336,6 @@ fn scan(
         problems.add(Problem { place: Place::of(name.as_str()), message: error.to_string() });
     }
     Ok(Scanned { stats, total_blocks: file.blocks(), blocks })
-}
-
-/// Tells a file of other pages from a damaged one: the first page's own word on its size.
-pub(crate) fn check_page_size(page: &[u8], path: &str) -> Result<(), OfflineError> {
-    const SIZE_WORD: usize = 18;
-    for order in [ByteOrder::Little, ByteOrder::Big] {
-        let word = order.u16(page, SIZE_WORD).unwrap_or(0);
-        let got = usize::from(word & 0xFF00);
-        if word & 0x00FF == 4 && got != page.len() && PageSize::new(got).is_some() {
-            return Err(OfflineError::PageSize {
-                path: path.to_owned(),
-                got,
-                expected: page.len(),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Describes one datum, given with its header.

@@ -6,11 +6,11 @@
 
 use serde::Serialize;
 
-use super::intervals::{
-    ColumnEstimates, FormEstimates, SampleReport, SizeEstimates, WholeEstimate,
-};
+use super::intervals::{ColumnEstimates, FormEstimates, SampleReport, SizeEstimates};
+
 use crate::findings::finding::Findings;
-use crate::server::about::Server;
+use crate::model::interval::WholeEstimate;
+use crate::server::about::ServerReport;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.inspect/1";
@@ -27,27 +27,6 @@ pub struct Report {
     pub server: Option<ServerReport>,
     /// The relations, biggest first; those that were locked at the start come last.
     pub relations: Vec<RelationReport>,
-}
-
-/// The server that was asked.
-#[derive(Debug, Clone, Serialize)]
-pub struct ServerReport {
-    pub version: String,
-    pub version_num: i32,
-    pub database: String,
-    /// Whether it is a standby.
-    pub in_recovery: bool,
-}
-
-impl From<&Server> for ServerReport {
-    fn from(server: &Server) -> ServerReport {
-        ServerReport {
-            version: server.version.clone(),
-            version_num: server.version_num,
-            database: server.database.clone(),
-            in_recovery: server.in_recovery,
-        }
-    }
 }
 
 /// How a relation was read.

@@ -8,13 +8,14 @@
 //! * [`trial`]: rows in which the toaster is called whatever the value.
 //! * [`pages`]: how tuples and chunks fill relations; [`btree`]: how large a fresh index is.
 //! * [`cost`]: what storing and reading a value costs; [`pluggable`]: the same for other toasters.
-//! * [`estimate`]: from a sample of blocks to the relation.
+//! * [`estimate`]: from a sample of blocks to the relation; [`interval`]: the same as reports carry it.
 
 #![deny(missing_docs)]
 
 pub(crate) mod btree;
 pub mod cost;
 pub mod estimate;
+pub mod interval;
 pub mod pages;
 pub mod pluggable;
 pub mod policy;

@@ -41,6 +41,17 @@ pub enum FileError {
         /// Bytes of a block.
         expected: usize,
     },
+    /// The file's pages have another size.
+    #[error(
+        "\"{path}\" has pages of {got} bytes, not of {expected}\nHINT:  Use --block-size {got}."
+    )]
+    PageSize {
+        path: String,
+        /// What the first page says.
+        got: usize,
+        /// What was expected.
+        expected: usize,
+    },
 }
 
 struct Segment {

@@ -1,6 +1,6 @@
 //! Sources without a server: relation files and saved text.
 //!
-//! * [`file`]: relation files and their segments.
+//! * [`file`]: relation files and their segments; [`target`]: one that is to be read.
 //! * [`toastfile`]: chunks from a TOAST relation's file; [`xact`]: commit status from `pg_xact`.
 //! * [`control`]: whether a cluster has page checksums.
 //! * [`saved`]: what psql printed for pageinspect's functions.
@@ -14,5 +14,6 @@ pub mod file;
 pub mod hex;
 pub mod missing;
 pub mod saved;
+pub mod target;
 pub mod toastfile;
 pub mod xact;

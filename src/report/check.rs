@@ -10,7 +10,7 @@ use crate::check::code::Code;
 use crate::check::finding::Finding;
 use crate::check::judged::Checked;
 use crate::check::result::{CheckedReport, Document, FindingReport, SCHEMA};
-use crate::inspect::result::ServerReport;
+use crate::server::about::ServerReport;
 
 /// Fields of `csv`, and columns of the Markdown table.
 const CSV_HEAD: [&str; 10] = [

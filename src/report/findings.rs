@@ -4,7 +4,7 @@ use super::inspect_sample;
 use super::table::{Style, printable, wrapped};
 use super::units::{counted, size};
 use crate::findings::finding::{Finding, Findings, LookedAt, Unit};
-use crate::inspect::intervals::WholeEstimate;
+use crate::model::interval::WholeEstimate;
 
 /// Findings about many tables that people are shown, unless they say how many.
 const RANKED: usize = 3;

@@ -10,8 +10,9 @@ use super::inspect_sample;
 use super::table::{Drawn, Style, printable, wrapped};
 use super::units::{counted, size};
 use crate::inspect::result::{
-    ColumnReport, HeapReport, RelationReport, Report, SCHEMA, ServerReport, ToastReport,
+    ColumnReport, HeapReport, RelationReport, Report, SCHEMA, ToastReport,
 };
+use crate::server::about::ServerReport;
 
 /// Problems shown in full in a table; the rest is counted.
 const PROBLEMS_SHOWN: usize = 10;

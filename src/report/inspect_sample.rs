@@ -3,8 +3,9 @@
 use super::inspect_grids::shown_forms;
 use super::table::{Grid, Head};
 use super::units::{percent, ratio, size};
-use crate::inspect::intervals::{QuantileEstimate, RatioEstimate, SampleReport, WholeEstimate};
+use crate::inspect::intervals::{QuantileEstimate, SampleReport};
 use crate::inspect::result::{ColumnReport, TuplesReport};
+use crate::model::interval::{RatioEstimate, WholeEstimate};
 
 /// What was read of what.
 pub(super) fn sample_line(sample: &SampleReport) -> String {

@@ -8,7 +8,7 @@ use super::in_turn::Printed;
 use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, nanoseconds, percent, size};
 use crate::advise::keys::result::{Key, KeysReport, Usage};
-use crate::inspect::intervals::{RatioEstimate, WholeEstimate};
+use crate::model::interval::{RatioEstimate, WholeEstimate};
 
 /// The longest bar, and the longest path before one.
 const BAR: usize = 40;

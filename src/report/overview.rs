@@ -9,10 +9,10 @@ use super::format::{Format, json_line};
 use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, percent, ratio, size};
 use crate::findings::finding::{Finding, rank};
-use crate::inspect::intervals::{RatioEstimate, WholeEstimate};
 use crate::inspect::overview::rank::{Ranked, Ranking, SortBy, Totals};
 use crate::inspect::overview::{ColumnLine, Extent, LeftOut, RelationLine, SCHEMA};
-use crate::inspect::result::ServerReport;
+use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::server::about::ServerReport;
 
 /// Columns that people are shown, unless they say how many.
 const SHOWN: usize = 15;

@@ -1,5 +1,7 @@
 //! What the server is and what this user may do there.
 
+use serde::Serialize;
+
 use super::LiveError;
 use super::connect::Client;
 use super::sql::quote_identifier;
@@ -28,6 +30,37 @@ pub struct Server {
     pub pageinspect: Option<Pageinspect>,
     /// Whether there is `pg_toaster`, so that TOAST is pluggable.
     pub has_toasters: bool,
+}
+
+/// Which source to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Access {
+    /// Pages where that is possible, else SQL functions.
+    #[default]
+    Auto,
+    Pageinspect,
+    Functions,
+}
+
+/// The server that was asked.
+#[derive(Debug, Clone, Serialize)]
+pub struct ServerReport {
+    pub version: String,
+    pub version_num: i32,
+    pub database: String,
+    /// Whether it is a standby.
+    pub in_recovery: bool,
+}
+
+impl From<&Server> for ServerReport {
+    fn from(server: &Server) -> ServerReport {
+        ServerReport {
+            version: server.version.clone(),
+            version_num: server.version_num,
+            database: server.database.clone(),
+            in_recovery: server.in_recovery,
+        }
+    }
 }
 
 /// The extension pageinspect as it is installed.

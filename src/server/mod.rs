@@ -8,7 +8,7 @@
 //! * `owner_code`: code of others that an UPDATE of a table runs.
 //! * [`snapshot`]: one moment for everything that is read; `plan`: the plans that our statements have.
 //! * [`pages`]: pages through pageinspect, with visibility resolved.
-//! * [`chunks`]: chunks of values out of line.
+//! * [`chunks`]: chunks of values out of line; `values`: such values fetched whole.
 //! * [`checking`]: what a check asks; [`chunk_rows`]: chunks of many values at a time.
 //! * [`toasters`]: toasters of servers with pluggable TOAST, and their columns.
 //! * [`trial`]: the temporary table in which the server compresses copies of values.
@@ -41,6 +41,7 @@ pub mod sql;
 pub mod suggest;
 pub mod toasters;
 pub mod trial;
+pub mod values;
 mod visible;
 
 /// Why the server did not give what was asked.

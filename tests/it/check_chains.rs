@@ -11,8 +11,8 @@ use serde_json::Value;
 use toastctl::check::files::{FileOptions, relation_file};
 use toastctl::check::subject::Depth;
 use toastctl::disk::custom::CustomFlavor;
-use toastctl::inspect::offline::FileTarget;
 use toastctl::offline::columns::parse_list;
+use toastctl::offline::target::FileTarget;
 
 /// The rows 1 and 2 are updated: their new versions are the items 5 and 6. In `pruned` the line
 /// pointers 1 and 2 lead there.
@@ -84,7 +84,6 @@ fn in_file(path: &Path) -> Vec<String> {
         page_size: PAGE,
         flavor: CustomFlavor::Auto,
         xact: None,
-        contents: None,
         checksums: Some(false),
         sampling: None,
     };

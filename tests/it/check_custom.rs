@@ -13,8 +13,8 @@ use toastctl::disk::page::{LinePointerState, Page, PageState};
 use toastctl::disk::tuple::HeapTuple;
 use toastctl::disk::varlena::Varlena;
 use toastctl::disk::walk::{Datum, Walk};
-use toastctl::inspect::offline::FileTarget;
 use toastctl::offline::columns::parse_json;
+use toastctl::offline::target::FileTarget;
 use toastctl::offline::xact::PgXact;
 
 struct Capture {
@@ -90,7 +90,6 @@ impl Capture {
             page_size: PageSize::DEFAULT,
             flavor: CustomFlavor::Auto,
             xact: xact.as_ref(),
-            contents: None,
             checksums: None,
             sampling: None,
         };

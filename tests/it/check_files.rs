@@ -15,8 +15,8 @@ use toastctl::disk::ByteOrder;
 use toastctl::disk::checksum::page_checksum;
 use toastctl::disk::custom::CustomFlavor;
 use toastctl::disk::desc::TupleDesc;
-use toastctl::inspect::offline::FileTarget;
 use toastctl::offline::columns::parse_list;
+use toastctl::offline::target::FileTarget;
 
 const DEEP: Depth = Depth { decompress: true, content: true, utf8: true };
 
@@ -33,7 +33,6 @@ pub(crate) fn target<'t>(heap: &'t Path, toast: &'t Path, desc: &'t TupleDesc) -
         page_size: PAGE,
         flavor: CustomFlavor::Auto,
         xact: None,
-        contents: None,
         checksums: None,
         sampling: None,
     }

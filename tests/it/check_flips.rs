@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::check_cases::{COLUMNS, Files};
 use crate::check_files::{check, target, with_checksums, write};
 use rand::{RngExt, SeedableRng};
-use toastctl::inspect::offline::{self, Contents, FileTarget};
+use toastctl::inspect::offline::{self, Contents};
 use toastctl::inspect::values::{RowWriter, ValueRow};
 use toastctl::offline::columns::parse_list;
 
@@ -29,9 +29,9 @@ fn read(dir: &Path) -> (Rows, bool) {
     let (heap, toast) = (dir.join("heap"), dir.join("toast"));
     let desc = parse_list(COLUMNS).unwrap();
     let contents = Some(Contents::default());
-    let target = FileTarget { contents, ..target(&heap, &toast, &desc) };
+    let target = target(&heap, &toast, &desc);
     let mut rows = Rows::default();
-    match offline::relation_file(&target, Some(&mut rows), &()) {
+    match offline::relation_file(&target, contents, Some(&mut rows), &()) {
         Ok(report) => (rows, report.problem_count > 0),
         Err(_) => (rows, true),
     }

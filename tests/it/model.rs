@@ -9,7 +9,6 @@ use futures_util::SinkExt;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use toastctl::advise::content::{SampledRow, rows_of_page};
-use toastctl::advise::fetch;
 use toastctl::cli::connect::{Connection, ConnectionArgs, SessionOptions};
 use toastctl::codec::{Method, datum};
 use toastctl::disk::desc::{Length, Storage};
@@ -26,6 +25,7 @@ use toastctl::server::pages::PageReader;
 use toastctl::server::select::select;
 use toastctl::server::snapshot;
 use toastctl::server::trial::Trial;
+use toastctl::server::values;
 
 use crate::server::{self, Database};
 
@@ -521,7 +521,7 @@ async fn fetch_all(
             continue;
         }
         let toast = raw.toast.as_ref().unwrap();
-        let values = fetch::values(client, &toast.name, &pointers).await.unwrap();
+        let values = values::values(client, &toast.name, &pointers).await.unwrap();
         for row in rows.iter_mut() {
             if let Some(pointer) = row.must_fetch(column, &both, false) {
                 let bytes = &values[&pointer.value_id.0];

@@ -6,8 +6,8 @@
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
-use crate::inspect::result::ServerReport;
 use crate::model::estimate::Estimate;
+use crate::server::about::ServerReport;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.explain/1";

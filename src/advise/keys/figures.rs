@@ -7,8 +7,8 @@ use super::node::{Figures, Of, Range, Sums, THOUSAND};
 use super::result::{Chunks, Container, Different, Key, KeyBytes, Looked, Offset, Others};
 use super::tree::{OwnStep, Tree};
 use crate::disk::jsonb_parts::Kind;
-use crate::inspect::intervals::{RatioEstimate, WholeEstimate};
 use crate::model::estimate::{Drawn, Estimate, PowerSums};
+use crate::model::interval::{RatioEstimate, WholeEstimate};
 
 /// Objects with more different keys are maps, if a document has no more than
 const MAP_KEYS: u64 = 200;

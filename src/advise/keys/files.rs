@@ -16,11 +16,11 @@ use crate::disk::page::wrong_checksum;
 use crate::heap::problem::{Place, Problem};
 use crate::heap::progress::Progress;
 use crate::heap::sample::SampleSize;
-use crate::inspect::offline::{FileTarget, OfflineError, check_page_size};
 use crate::model::btree::ToastIndex;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::visibility::visibility;
-use crate::offline::file::RelationFile;
+use crate::offline::file::{FileError, RelationFile};
+use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::ToastFile;
 
 /// Why there are no keys of a file's documents.
@@ -29,7 +29,7 @@ pub enum KeysError {
     #[error(transparent)]
     Column(#[from] ColumnError),
     #[error(transparent)]
-    Offline(#[from] OfflineError),
+    File(#[from] FileError),
 }
 
 /// What the keys of a file's documents cost, column by column. Documents out of line are put together from the TOAST
@@ -48,11 +48,10 @@ pub fn relation_file(
     let chosen = chosen(&name, target.desc, &languages(target.desc), columns)?;
     let columns: Vec<usize> = chosen.iter().map(|&(at, _)| at).collect();
     let page = target.page_size;
-    let opened = |error| KeysError::Offline(OfflineError::File(error));
-    let mut heap = RelationFile::open(target.heap, page).map_err(opened)?;
+    let mut heap = RelationFile::open(target.heap, page)?;
     let (mut store, mut unread) = (None, None);
     if let Some(path) = target.toast {
-        let file = RelationFile::open(path, page).map_err(opened)?;
+        let file = RelationFile::open(path, page)?;
         match ToastFile::open(file, page, None, target.xact) {
             Ok(toast) => store = Some(toast),
             Err(error) => {

@@ -16,25 +16,25 @@ use super::used;
 use crate::advise::advisor::{AdviseError, Advisor};
 use crate::advise::asked;
 use crate::advise::explain::levels;
-use crate::advise::fetch;
 use crate::advise::plan::SamplePlan;
 use crate::codec::Method;
 use crate::disk::layout::PageSize;
 use crate::disk::{ByteOrder, ItemPointer};
 use crate::heap::problem::{Place, Problem};
-use crate::inspect::inspector::Access;
-use crate::inspect::result::ServerReport;
 use crate::model::btree::ToastIndex;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::chunks::ChunkStore;
 use crate::model::toaster::reassemble::Reassembler;
 use crate::server::LiveError;
+use crate::server::about::Access;
 use crate::server::about::Pageinspect;
+use crate::server::about::ServerReport;
 use crate::server::catalog::Relation;
 use crate::server::chunks::LiveChunks;
 use crate::server::pages::PageReader;
 use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader};
+use crate::server::values;
 use crate::server::{snapshot, toasters};
 
 /// Compression is taken to save this part where the sample's size is foreseen.
@@ -206,7 +206,7 @@ impl Reading<'_> {
             let size = |document: &&Document<'_>| {
                 document.pointer().map_or(0, |pointer| u64::from(pointer.stored_size()))
             };
-            let (now, later) = fetch::together(taken, fetch::BYTES, size);
+            let (now, later) = values::together(taken, values::BYTES, size);
             taken = later;
             if let Some(toast) = &self.relation.toast {
                 let pointers = now.iter().filter_map(|document| document.pointer());
@@ -268,7 +268,7 @@ impl Reading<'_> {
                 found.into_iter().filter(|&(ctid, _)| gathering.takes(ctid)).collect();
             let mut taken = taken.as_slice();
             while !taken.is_empty() {
-                let (now, later) = fetch::together(taken, fetch::BYTES / 4, |&(_, size)| size);
+                let (now, later) = values::together(taken, values::BYTES / 4, |&(_, size)| size);
                 taken = later;
                 let wanted: Vec<ItemPointer> = now.iter().map(|&(ctid, _)| ctid).collect();
                 // the documents are read in any case, so that their forms can be certain

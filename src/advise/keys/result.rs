@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::inspect::intervals::{RatioEstimate, WholeEstimate};
-use crate::inspect::result::ServerReport;
+use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::server::about::ServerReport;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.keys/1";

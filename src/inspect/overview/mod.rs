@@ -18,10 +18,11 @@ mod sum;
 
 use serde::Serialize;
 
-use super::intervals::{RatioEstimate, SampleReport, WholeEstimate};
+use super::intervals::SampleReport;
 use super::result::{ColumnReport, NotAvailable, ProblemReport, RelationReport, Source};
 use crate::findings::code::WORTH;
 use crate::findings::finding::Finding;
+use crate::model::interval::{RatioEstimate, WholeEstimate};
 use sum::{exact, plus, ratio_of};
 
 /// Name and version of the JSON shape.

@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::sum::{Sum, exact, ratio_of};
 use super::{ColumnLine, Extent, LeftOut, RelationLine};
 use crate::findings::finding::Finding;
-use crate::inspect::intervals::WholeEstimate;
 use crate::inspect::result::Source;
+use crate::model::interval::WholeEstimate;
 
 /// By what columns are ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

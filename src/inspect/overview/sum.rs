@@ -1,6 +1,6 @@
 //! Estimates added up (pure).
 
-use crate::inspect::intervals::{RatioEstimate, WholeEstimate};
+use crate::model::interval::{RatioEstimate, WholeEstimate};
 
 /// A figure that was counted.
 pub(super) fn exact(figure: u64) -> WholeEstimate {

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
+use super::LiveError;
+use super::connect::Client;
+use super::sql::quote_qualified;
 use crate::disk::pointer::ToastPointer;
-use crate::server::LiveError;
-use crate::server::connect::Client;
-use crate::server::sql::quote_qualified;
 
 /// Values fetched at a time.
 const VALUES: usize = 2000;
 /// Stored bytes fetched at a time; a single value may be longer.
-pub(super) const BYTES: u64 = 8 << 20;
+pub(crate) const BYTES: u64 = 8 << 20;
 
 /// Those of these values that are fetched together, of so many bytes at the most but one at the least, and the others.
-pub(super) fn together<T>(all: &[T], most: u64, size: impl Fn(&T) -> u64) -> (&[T], &[T]) {
+pub(crate) fn together<T>(all: &[T], most: u64, size: impl Fn(&T) -> u64) -> (&[T], &[T]) {
     let mut bytes = 0u64;
     let fits = |one: &&T| {
         bytes = bytes.saturating_add(size(one));
