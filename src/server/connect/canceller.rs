@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_postgres::{CancelToken, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -93,7 +93,8 @@ impl Canceller {
             Some(tls) => {
                 let tls =
                     MakeTlsConnect::<UntilClosed<S>>::make_tls_connect(&mut tls.clone(), host);
-                self.token.cancel_query_raw(stream, tls.map_err(|error| error.to_string())?).await
+                let tls = Encrypted(tls.map_err(|error| error.to_string())?);
+                self.token.cancel_query_raw(stream, tls).await
             }
             None => self.token.cancel_query_raw(stream, NoTls).await,
         };
@@ -101,7 +102,9 @@ impl Canceller {
     }
 }
 
-/// A stream whose end is that of the other side: the server closes it when it has done what it was asked.
+/// A stream whose end is that of the other side: the server closes it when it has done what it was asked. Until
+/// then nothing is closed here, not even one direction, as with libpq: a pooler that has not yet passed the request
+/// on takes a client that closes for one that is gone, and PgBouncer 1.18 ends with all its clients by that.
 struct UntilClosed<S>(S);
 
 impl<S: AsyncRead + Unpin> AsyncRead for UntilClosed<S> {
@@ -128,8 +131,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for UntilClosed<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // one that is shut down already, or closed by the server, has been heard
-        let _ = ready!(Pin::new(&mut self.0).poll_shutdown(context));
         loop {
             let mut bytes = [0; 64];
             let mut into = ReadBuf::new(&mut bytes);
@@ -139,5 +140,52 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for UntilClosed<S> {
                 Ok(()) | Err(_) => return Poll::Ready(Ok(())),
             }
         }
+    }
+}
+
+impl<S: TlsStream + Unpin> TlsStream for UntilClosed<S> {
+    fn channel_binding(&self) -> ChannelBinding {
+        self.0.channel_binding()
+    }
+}
+
+/// Encrypts, and does not say either that this side has ended.
+struct Encrypted<T>(T);
+
+impl<S, T> TlsConnect<S> for Encrypted<T>
+where
+    T: TlsConnect<S>,
+    T::Future: Send + 'static,
+{
+    type Stream = UntilClosed<T::Stream>;
+    type Error = T::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Stream, T::Error>> + Send>>;
+
+    fn connect(self, stream: S) -> Self::Future {
+        let connected = self.0.connect(stream);
+        Box::pin(async move { connected.await.map(UntilClosed) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_other_side_closes_first() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let request = tokio::spawn(async move {
+            let mut stream = UntilClosed(ours);
+            stream.write_all(b"stop").await?;
+            stream.shutdown().await
+        });
+        let mut bytes = [0; 4];
+        theirs.read_exact(&mut bytes).await.unwrap();
+        let end = tokio::time::timeout(Duration::from_millis(100), theirs.read(&mut bytes)).await;
+        assert!(end.is_err() && !request.is_finished(), "{end:?}");
+        drop(theirs);
+        request.await.unwrap().unwrap();
     }
 }
