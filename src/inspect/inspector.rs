@@ -89,6 +89,17 @@ impl Inspector {
         self.connections.first().ok_or_else(|| Failed::new(Kind::Lost, "no connection"))
     }
 
+    /// The same over other connections.
+    pub(super) fn with(&self, connections: Vec<Arc<Connection>>) -> Inspector {
+        Inspector {
+            connections,
+            server: self.server.clone(),
+            options: self.options.clone(),
+            progress: Arc::clone(&self.progress),
+            stop: Arc::clone(&self.stop),
+        }
+    }
+
     /// The server as the report shows it.
     pub fn server_report(&self) -> ServerReport {
         ServerReport::from(&self.server)

@@ -1,6 +1,9 @@
 //! `inspect` of one relation on a live server: by pages, or by SQL functions.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::estimates;
 use super::inspector::{InspectError, Inspector, ScanToast, no_client};
@@ -19,11 +22,14 @@ use crate::heap::problem::Problems;
 use crate::heap::stats::RelationStats;
 use crate::server::about::Access;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation};
+use crate::server::snapshot::Moment;
 use crate::server::sql::quote_qualified;
 use crate::server::{LiveError, chunks, functions, snapshot, toasters};
 
 /// TOAST relations up to this size are read whole unless the user says otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;
+/// How long a connection may take to join the others' transaction.
+const JOIN_PATIENCE: Duration = Duration::from_secs(3);
 
 impl Inspector {
     /// Reads one relation. With `rows`, every value goes there as it is met.
@@ -153,8 +159,15 @@ impl Inspector {
             false => self.compression(&relation, &mut failed).await.map_err(live)?,
         };
         let moment = snapshot::begin(leader).await.map_err(live)?;
-        for connection in self.connections.iter().skip(1) {
-            snapshot::join(connection, &moment).await.map_err(live)?;
+        let joined = self.joined(&moment).await.map_err(live)?;
+        if let Some(all) = self.connections.get(..joined)
+            && joined < self.connections.len()
+        {
+            tracing::debug!("{name}: {joined} connections read, for a pool has no more sessions");
+            for connection in all {
+                snapshot::end(connection.client()).await.map_err(live)?;
+            }
+            return Box::pin(self.with(all.to_vec()).by_pages(relation, rows)).await;
         }
         let heap = ScanTarget {
             name: name.clone(),
@@ -252,6 +265,23 @@ impl Inspector {
             note_failed_findings(&mut report, failed.as_ref());
         }
         Ok(report)
+    }
+
+    /// How many connections are in a transaction that sees the same as the first one's. A pooler may have no
+    /// session for another one before that has ended, which would otherwise wait for itself.
+    async fn joined(&self, moment: &Moment) -> Result<usize, LiveError> {
+        for (at, connection) in self.connections.iter().enumerate().skip(1) {
+            match timeout(JOIN_PATIENCE, snapshot::join(connection, moment)).await {
+                Ok(joined) => joined?,
+                Err(_) => {
+                    // what waits there gives its session back as soon as it gets one
+                    let connection = Arc::clone(connection);
+                    tokio::spawn(async move { snapshot::abandon(connection.client()).await });
+                    return Ok(at);
+                }
+            }
+        }
+        Ok(self.connections.len())
     }
 
     fn wants(&self, toast: &ToastRelation) -> bool {

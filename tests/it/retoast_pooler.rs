@@ -1,8 +1,10 @@
 //! Beside a connection pooler: one that lends sessions is refused, and what it lends stays as it was.
 
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::command::{Run, run, toastctl};
+use crate::holder::Holder;
 use crate::pgbouncer::Pooler;
 use crate::proxy::Proxy;
 use crate::retoast::{done, refused};
@@ -139,6 +141,36 @@ fn what_only_reads_works_with_lent_sessions_and_leaves_nothing_there() {
     assert_eq!(states(&pooler, &database, true), before);
     let left = "SELECT count(*) FROM pg_class WHERE relpersistence = 't'";
     assert_eq!(database.psql(left), "0");
+}
+
+#[test]
+fn a_pool_of_one_session_is_enough_to_read() {
+    let server = Server::start(&Options::default());
+    let pooler = Pooler::start(&server, "transaction", "default_pool_size = 1");
+    let database = server.create_database("one");
+    database.psql(TABLE);
+    let conninfo = pooler.conninfo(&database);
+    let began = Instant::now();
+    for arguments in [&["t"][..], &["t", "t", "--details"], &["t", "--sample", "20 blocks"], &[]] {
+        let run = by(&conninfo, "inspect", &[arguments, &["--jobs", "3"]].concat());
+        assert_eq!(run.code, Some(0), "{arguments:?}: {}", run.stderr);
+    }
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+}
+
+/// PgBouncer 1.18 ends by a client that closes before its cancel request was passed on.
+#[test]
+fn a_pooler_outlives_a_statement_that_is_stopped() {
+    let server = Server::start(&Options::default());
+    let pooler = Pooler::start(&server, "transaction", "default_pool_size = 2");
+    let database = server.create_database("stopped");
+    database.psql(TABLE);
+    let lock = Holder::of(&database, "LOCK TABLE t");
+    let run = by(&pooler.conninfo(&database), "inspect", &["--max-time", "1s"]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    drop(lock);
+    let alive = pooler.psql(&database, "SELECT 1");
+    assert_eq!(alive.code, Some(0), "{}", alive.stderr);
 }
 
 #[test]

@@ -128,13 +128,7 @@ async fn overview(
     let mut workers = JoinSet::new();
     for connection in &inspector.connections {
         let worker = Worker {
-            inspector: Inspector {
-                connections: vec![Arc::clone(connection)],
-                server: inspector.server.clone(),
-                options: inspector.options.clone(),
-                progress: Arc::clone(&inspector.progress),
-                stop: Arc::clone(&inspector.stop),
-            },
+            inspector: inspector.with(vec![Arc::clone(connection)]),
             queue: Arc::clone(&queue),
             terms,
             explained: Arc::clone(&explained),
