@@ -79,6 +79,7 @@ mod retoast_policy;
 mod retoast_pooler;
 mod retoast_proof;
 mod retoast_reach;
+mod retoast_read_only;
 mod retoast_reindex;
 mod retoast_reindex_around;
 mod retoast_settings;

@@ -24,12 +24,22 @@ use crate::server::catalog;
 use crate::server::connect::{Client, Connection, are_lent};
 use crate::server::toasters::{self, TOAST_RELATIONS};
 
-/// Refuses a standby.
-pub fn server(server: &Server) -> Result<(), Refusal> {
+/// Refuses a standby, and a server or role that is set to write nothing: some providers do so when the disk is full.
+pub(crate) async fn server(client: &Client, server: &Server) -> Result<(), Refusal> {
     if server.in_recovery {
         return refused(
             "the server is a standby: nothing can be changed here\n\
              HINT:  Connect to the primary; what it re-toasts is replicated."
+                .into(),
+        );
+    }
+    let sql = "SELECT pg_catalog.current_setting('default_transaction_read_only')::pg_catalog.bool";
+    if client.query_typed(sql, &[]).await?.first().map(|row| row.try_get(0)).transpose()?
+        == Some(true)
+    {
+        return refused(
+            "transactions are read-only by default here (default_transaction_read_only): nothing was changed\n\
+             HINT:  If that is not meant for this, set PGOPTIONS='-c default_transaction_read_only=off'."
                 .into(),
         );
     }

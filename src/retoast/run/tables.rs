@@ -49,7 +49,8 @@ pub(crate) async fn run(
     let results = Results::new(sink);
     let origin = request.options.origin.clone();
     let (sessions, measuring) = Sessions::open(first, control, origin).await?;
-    if let Err(refusal) = preflight::server(&sessions.server) {
+    let first = sessions.first.client();
+    if let Err(refusal) = preflight::server(first, &sessions.server).await {
         return Err(sessions.failed(&refusal).await.into());
     }
     let note = &mut |text: &str| watch.note(text);
