@@ -41,6 +41,18 @@ pub enum FileError {
         /// Bytes of a block.
         expected: usize,
     },
+    /// A segment is not there, though a later one is.
+    #[error("there is no file \"{}\", though there are later segments", path.display())]
+    Missing {
+        /// The segment.
+        path: PathBuf,
+    },
+    /// A segment that is followed by another one is shorter than it was made.
+    #[error("file \"{}\" is shorter than a segment, though another one follows it", path.display())]
+    Short {
+        /// The segment.
+        path: PathBuf,
+    },
     /// The file's pages have another size.
     #[error(
         "\"{path}\" has pages of {got} bytes, not of {expected}\nHINT:  Use --block-size {got}."
@@ -64,6 +76,8 @@ struct Segment {
 /// A relation's main fork: a file and its segments `.1`, `.2` and so on.
 pub struct RelationFile {
     segments: Vec<Segment>,
+    /// The segment that is not there although a later one is.
+    missing: Option<PathBuf>,
     page_size: PageSize,
     /// The open segment, its index, and the block that is read next without seeking.
     open: Option<(usize, File, u64)>,
@@ -74,15 +88,14 @@ impl RelationFile {
     pub fn open(path: &Path, page_size: PageSize) -> Result<RelationFile, FileError> {
         let mut segments = vec![segment(path.to_owned(), page_size)?];
         for number in 1u32.. {
-            let mut name = path.as_os_str().to_owned();
-            name.push(format!(".{number}"));
-            let next = PathBuf::from(name);
+            let next = numbered(path, number);
             if !next.exists() {
-                break;
+                let missing = has_later(path, number).then_some(next);
+                return Ok(RelationFile { segments, missing, page_size, open: None });
             }
             segments.push(segment(next, page_size)?);
         }
-        Ok(RelationFile { segments, page_size, open: None })
+        Ok(RelationFile { segments, missing: None, page_size, open: None })
     }
 
     /// The path of the first segment, which names the relation.
@@ -95,16 +108,18 @@ impl RelationFile {
         self.segments.iter().map(|s| s.blocks).sum()
     }
 
-    /// Segments whose end is not that of a block, as the errors to report.
+    /// Segments that end too soon, as the errors to report.
     pub fn truncated(&self) -> Vec<FileError> {
         self.truncated_blocks().into_iter().map(|(_, error)| error).collect()
     }
 
-    /// As [`RelationFile::truncated`], with the block that is cut.
+    /// As [`RelationFile::truncated`], with the block that is cut or missing.
     pub fn truncated_blocks(&self) -> Vec<(BlockNumber, FileError)> {
         let mut first = 0;
         let mut errors = Vec::new();
-        for segment in &self.segments {
+        let full = self.segments.iter().map(|segment| segment.blocks).max().unwrap_or(0);
+        let last = self.segments.iter().rposition(|segment| segment.blocks > 0);
+        for (at, segment) in self.segments.iter().enumerate() {
             if segment.rest > 0 {
                 let block = block_number(first + segment.blocks);
                 let error = FileError::Truncated {
@@ -115,7 +130,15 @@ impl RelationFile {
                 };
                 errors.push((block, error));
             }
+            // the server begins a segment when the one before is full, and leaves empty ones behind
+            if segment.blocks < full && last.is_some_and(|last| at < last) {
+                let block = block_number(first + segment.blocks);
+                errors.push((block, FileError::Short { path: segment.path.clone() }));
+            }
             first += segment.blocks;
+        }
+        if let Some(path) = &self.missing {
+            errors.push((block_number(first), FileError::Missing { path: path.clone() }));
         }
         errors
     }
@@ -154,6 +177,25 @@ impl RelationFile {
     }
 }
 
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    PathBuf::from(name)
+}
+
+/// Whether the directory has a segment after this one with anything in it.
+fn has_later(path: &Path, number: u32) -> bool {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let Ok(entries) = std::fs::read_dir(directory.unwrap_or(Path::new("."))) else { return false };
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
+    entries.filter_map(Result::ok).any(|entry| {
+        let other = entry.file_name();
+        let after = other.to_str().and_then(|other| other.strip_prefix(name)?.strip_prefix('.'));
+        let is_later = after.and_then(|after| after.parse().ok()).is_some_and(|n: u32| n > number);
+        is_later && entry.metadata().is_ok_and(|found| found.is_file() && found.len() > 0)
+    })
+}
+
 /// A relation has fewer than 2^32 blocks; a longer file cannot be one.
 fn block_number(block: u64) -> BlockNumber {
     BlockNumber(u32::try_from(block).unwrap_or(u32::MAX))
@@ -188,23 +230,47 @@ mod tests {
     fn segments_are_one_relation() {
         let dir = tempfile::tempdir().unwrap();
         let path = write(dir.path(), "123", &[1, 2], 0);
-        write(dir.path(), "123.1", &[3], 0);
-        write(dir.path(), "123.2", &[4], 5);
-        write(dir.path(), "123.4", &[9], 0);
+        write(dir.path(), "123.1", &[3, 4], 0);
+        write(dir.path(), "123.2", &[5], 5);
+        write(dir.path(), "123.4.1", &[9], 0);
         let mut file = RelationFile::open(&path, PageSize::new(1024).unwrap()).unwrap();
-        assert_eq!(file.blocks(), 4);
+        assert_eq!(file.blocks(), 5);
         let mut page = [0; 1024];
-        for (block, first) in [(0, 1), (1, 2), (2, 3), (3, 4), (0, 1), (3, 4), (2, 3)] {
+        for (block, first) in [(0, 1), (1, 2), (2, 3), (4, 5), (0, 1), (3, 4), (2, 3)] {
             assert!(file.read(BlockNumber(block), &mut page).unwrap());
             assert_eq!(page, [first; 1024]);
         }
-        assert!(!file.read(BlockNumber(4), &mut page).unwrap());
+        assert!(!file.read(BlockNumber(5), &mut page).unwrap());
         let errors: Vec<String> = file.truncated().iter().map(ToString::to_string).collect();
         let name = dir.path().join("123.2");
         assert_eq!(
             errors,
-            [format!("file \"{}\" ends inside block 4: 5 of 1024 bytes are there", name.display())]
+            [format!("file \"{}\" ends inside block 5: 5 of 1024 bytes are there", name.display())]
         );
+    }
+
+    #[test]
+    fn segments_that_are_not_whole_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let errors = |path: &Path| -> Vec<String> {
+            let file = RelationFile::open(path, PageSize::new(1024).unwrap()).unwrap();
+            let place = |error: String| error.replace(&dir.path().display().to_string(), "");
+            let errors = file.truncated_blocks().into_iter();
+            errors
+                .map(|(block, error)| format!("{}: {}", block.0, place(error.to_string())))
+                .collect()
+        };
+        let path = write(dir.path(), "1", &[1, 2], 0);
+        write(dir.path(), "1.1", &[3, 4], 0);
+        write(dir.path(), "1.3", &[], 0);
+        assert!(errors(&path).is_empty(), "{:?}", errors(&path));
+        write(dir.path(), "1.4", &[9], 0);
+        let missing = "4: there is no file \"/1.2\", though there are later segments";
+        assert_eq!(errors(&path), [missing]);
+        let short = write(dir.path(), "2", &[1], 0);
+        write(dir.path(), "2.1", &[3, 4], 0);
+        let told = "1: file \"/2\" is shorter than a segment, though another one follows it";
+        assert_eq!(errors(&short), [told]);
     }
 
     #[test]
