@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::command::{Run, run, toastctl};
-use crate::retoast::{refused, retoast, with_pageinspect};
+use crate::retoast::{refused, retoast, spawn, with_pageinspect};
 use crate::server::Database;
 
 const LZ4: [&str; 4] = ["-c", "v", "--toaster", "lz4"];
@@ -190,4 +190,34 @@ fn a_pattern_passes_over_what_has_nothing_to_rewrite() {
         2,
         "column \"v\" of relation \"public.without\" does not exist",
     );
+}
+
+/// The exit code says that all is done, so what was not looked at has to change it.
+#[test]
+fn partitions_that_come_meanwhile_are_told() {
+    let database = with_pageinspect("meanwhile");
+    database.psql(
+        "CREATE TABLE p (id int, v text COMPRESSION pglz) PARTITION BY RANGE (id);
+         CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10000);
+         INSERT INTO p SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 4000) i;
+         CREATE TABLE p2 (id int, v text COMPRESSION pglz);
+         INSERT INTO p2 SELECT i, repeat(md5(i::text), 300) FROM generate_series(10000, 10040) i",
+    );
+    let stored = "SELECT count(*) FROM p1 WHERE pg_column_compression(v) = 'lz4'";
+    let slowly = ["p", "--batch-ms", "1", "--nice", "2", "--progress", "none"];
+    let mut child = spawn(&database, &[&slowly[..], &LZ4[..]].concat());
+    while database.psql(stored) == "0" {
+        assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    database.psql("ALTER TABLE p ATTACH PARTITION p2 FOR VALUES FROM (10000) TO (20000)");
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let told = "public.p2 was created or attached meanwhile, and was not looked at";
+    assert!(stderr.contains(told), "{stderr}");
+    assert_eq!(database.psql(stored), "4000");
+    let again = sweep(&database, "p");
+    assert_eq!(tables(&again), ["public.p1", "public.p2"]);
+    assert!(!again.stderr.contains("meanwhile"), "{}", again.stderr);
 }

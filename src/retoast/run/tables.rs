@@ -31,7 +31,7 @@ use crate::retoast::watch::Watch;
 use crate::server::catalog;
 use crate::server::connect::Connection;
 use crate::server::select::{How, Selection, select};
-use crate::server::sink::{Failed, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink};
 use crate::server::toasters;
 
 /// Does what is asked for, over this connection and others like it, until all is done or `control` says stop.
@@ -87,8 +87,8 @@ struct Run<'a, 'r> {
 
 impl Run<'_, '_> {
     async fn columns(&self, of_each: &TableRequest, keeper: Keeper) -> Result<(), Failed> {
-        let tables = match self.look(of_each, &keeper).await {
-            Ok(tables) => tables,
+        let (selection, tables) = match self.look(of_each, &keeper).await {
+            Ok(looked) => looked,
             Err(refusal) => return Err(self.sessions.failed(&refusal).await),
         };
         let source = source(&self.sessions.server, self.request.source, self.results)?;
@@ -150,11 +150,44 @@ impl Run<'_, '_> {
             next: Cell::new(0),
         };
         join_all(workers.into_iter().map(|worker| all.work(worker))).await;
+        if !options.dry_run && !sessions.stopped() {
+            self.tell_of_others(of_each, &selection, tables.len()).await;
+        }
         Ok(())
     }
 
+    /// Tells of relations that have become part of what was named since it was looked up: they are not done.
+    async fn tell_of_others(&self, of_each: &TableRequest, then: &Selection, place: usize) {
+        let Sessions { first, server, .. } = self.sessions;
+        let now = match select(first, &server.database, &self.request.tables).await {
+            Ok(now) => now,
+            // what is gone has told so itself
+            Err(error) => return tracing::debug!("what is named now is not known: {error}"),
+        };
+        for found in
+            now.found.iter().filter(|found| !then.found.iter().any(|then| then.oid == found.oid))
+        {
+            let name = match catalog::describe(first.client(), found.oid).await {
+                Ok(Some(relation)) => match found.how {
+                    How::Matched if unfit(&relation, &of_each.columns).is_some() => continue,
+                    _ => relation.display_name(),
+                },
+                Ok(None) => continue,
+                Err(_) => format!("relation {}", found.oid),
+            };
+            let message = format!(
+                "{name} was created or attached meanwhile, and was not looked at\nHINT:  Run the command again."
+            );
+            self.results.failed(place, Failed::new(Kind::Incomplete, message));
+        }
+    }
+
     /// Looks at everything before anything is touched.
-    async fn look(&self, of_each: &TableRequest, keeper: &Keeper) -> Result<Vec<Ready>, Refusal> {
+    async fn look(
+        &self,
+        of_each: &TableRequest,
+        keeper: &Keeper,
+    ) -> Result<(Selection, Vec<Ready>), Refusal> {
         let Sessions { first, server, .. } = self.sessions;
         let selection = select(first, &server.database, &self.request.tables).await?;
         if let Goal::Pluggable(Pluggable::Becomes(name)) = &of_each.goal {
@@ -168,7 +201,7 @@ impl Run<'_, '_> {
                 self.watch.note(&format!("{}: {told}", ready.relation.display_name()));
             }
         }
-        Ok(tables)
+        Ok((selection, tables))
     }
 
     /// Looks at every table. Of those that a pattern matches, what has nothing to rewrite is left out.
