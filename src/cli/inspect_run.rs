@@ -20,7 +20,7 @@ use crate::inspect::inspector::{InspectError, Inspector, Options};
 use crate::inspect::offline::{self, Contents, OfflineError};
 use crate::inspect::overview::{self, RelationLine};
 use crate::inspect::result::RelationReport;
-use crate::inspect::run::{self, NotOpened, Output};
+use crate::inspect::run::{self, Output};
 use crate::inspect::saved::saved_text;
 use crate::inspect::values::RowSink;
 use crate::offline::target::FileTarget;
@@ -64,10 +64,7 @@ async fn inspector(args: &InspectArgs, count: u16, options: Options) -> Result<I
     let session = SessionOptions::read_only("inspect");
     let first = terminal::connected(&args.connection, &session).await?;
     let opened = run::open(first, count, options, Arc::new(ReadingProgress::default())).await;
-    opened.map_err(|error| match error {
-        NotOpened::Connect(error) => Failure::from(&error),
-        NotOpened::Server(failed) => failed.into(),
-    })
+    opened.map_err(Failure::from)
 }
 
 async fn relations(

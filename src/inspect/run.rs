@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join_all};
+use tokio::time::timeout;
 
 use super::anatomy::Anatomy;
 use super::inspector::{InspectError, Inspector, Options};
@@ -20,13 +21,15 @@ use crate::heap::progress::Progress;
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation};
-use crate::server::connect::{ConnectError, Connection};
+use crate::server::connect::Connection;
 use crate::server::locks::{self, Names};
 use crate::server::select::{Found, How, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 
 /// What is known of a relation for so long is asked again before it is read.
 const FRESH: Duration = Duration::from_secs(1);
+/// How long it may take to open a connection beside the first one. A pool may have no session for it.
+const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is asked of a server.
 pub(crate) struct Request {
@@ -45,33 +48,33 @@ pub(crate) trait Output: Sink<RelationReport> {
     fn rows(&mut self) -> Option<&mut (dyn RowWriter + Send)>;
 }
 
-/// Why nothing can be read.
-pub(crate) enum NotOpened {
-    /// There are no further connections.
-    Connect(ConnectError),
-    /// The server does not say what it is, or is too old.
-    Server(Failed),
-}
-
-/// Over the first connection and others beside it, `count` in all. While these are made the first asks what the
-/// server is.
+/// Over the first connection and others beside it, up to `count` in all: as many as can be had. While these are made
+/// the first asks what the server is.
 ///
 /// # Errors
-/// As [`Connection::open_another`], and where the server cannot be asked.
+/// Where the server cannot be asked, or is too old.
 pub(crate) async fn open(
     first: Connection,
     count: u16,
     options: Options,
     progress: Arc<dyn Progress>,
-) -> Result<Inspector, NotOpened> {
-    let others = join_all((1..count).map(|_| first.open_another()));
+) -> Result<Inspector, Failed> {
+    let others = join_all((1..count).map(|_| timeout(OPEN_PATIENCE, first.open_another())));
     let ask = first.reading(async || Server::ask(first.client()).await);
     let (others, server) = join(others, ask).await;
-    let others: Vec<Connection> =
-        others.into_iter().collect::<Result<_, _>>().map_err(NotOpened::Connect)?;
-    let server = server
-        .map_err(|error| NotOpened::Server(Failed::new(Kind::Incomplete, error.to_string())))?;
-    let connections = std::iter::once(first).chain(others).map(Arc::new).collect();
+    let server = server.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+    let opened = others.into_iter().filter_map(|opened| match opened {
+        Ok(Ok(connection)) => Some(connection),
+        Ok(Err(error)) => {
+            tracing::debug!("no further connection: {error}");
+            None
+        }
+        Err(_) => {
+            tracing::debug!("no further connection in {OPEN_PATIENCE:?}");
+            None
+        }
+    });
+    let connections = std::iter::once(first).chain(opened).map(Arc::new).collect();
     Ok(Inspector { connections, server, options, progress, stop: Arc::default() })
 }
 

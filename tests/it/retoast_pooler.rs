@@ -156,6 +156,15 @@ fn a_pool_of_one_session_is_enough_to_read() {
         assert_eq!(run.code, Some(0), "{arguments:?}: {}", run.stderr);
     }
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    let pooler = Pooler::start(&server, "session", "default_pool_size = 1");
+    for arguments in [&["t"][..], &["t", "--check"]] {
+        let run = by(&pooler.conninfo(&database), "inspect", arguments);
+        assert_eq!(run.code, Some(0), "{arguments:?}: {}", run.stderr);
+    }
+    let limited = format!("{} user=limited", database.conninfo());
+    database.psql("CREATE ROLE limited LOGIN CONNECTION LIMIT 1; GRANT SELECT ON t TO limited");
+    let run = by(&limited, "inspect", &["t"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
 }
 
 /// PgBouncer 1.18 ends by a client that closes before its cancel request was passed on.
