@@ -1,4 +1,4 @@
-//! How full a file is: what a look at a sample of its blocks shows (pure).
+//! How full a file is: what a look at a sample of its blocks shows, or a scan of all (pure).
 
 use super::tally::Tally;
 use crate::disk::BlockNumber;
@@ -10,8 +10,10 @@ use crate::heap::walk::{self, Item};
 use crate::model::estimate::{Drawn, Estimate};
 use crate::model::pages::CHUNK_OVERHEAD;
 use crate::model::visibility::Visibility;
+use crate::retoast::compact::moves::Expected;
 use crate::retoast::compact::packing::Sample;
 use crate::retoast::compact::room::{Room, taken};
+use crate::retoast::compact::survey::Survey;
 
 /// What is known of a file once a sample of its blocks was read.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,7 +31,54 @@ pub(crate) struct FileFacts {
     pub(crate) spare: Estimate,
     /// The same without dead tuples, as VACUUM would leave it.
     pub(crate) spare_vacuumed: Estimate,
+    /// What compaction would come to, where all blocks were read and it may be worth it.
+    pub(crate) compaction: Option<Expected>,
 }
+
+impl FileFacts {
+    /// Of a file of which a scan has read all blocks; `None` if it has not. `index_bytes`: of its own indexes; `table`:
+    /// of the table of a TOAST relation and of that one's indexes.
+    pub(crate) fn of_all(
+        survey: &Survey,
+        page: PageSize,
+        index_bytes: u64,
+        table: Option<(u64, u64)>,
+    ) -> Option<FileFacts> {
+        let (blocks, read) = survey.blocks();
+        if read < blocks {
+            return None;
+        }
+        let bytes = u64::from(blocks) * page.bytes() as u64;
+        let counted = survey.counted();
+        let exact = |number: u64| Estimate::exact(number as f64);
+        let (spare, spare_vacuumed, compaction) = if survey.free_part() < SPARE {
+            // no more than this, whatever stands where
+            let most = bytes as f64 * survey.free_part();
+            let most = Estimate { estimate: most, low: 0.0, high: most };
+            (most, most, None)
+        } else {
+            let expected = survey.expected(index_bytes, table);
+            let spare = match counted.dead {
+                0 => expected.gives_back,
+                _ => survey.spare(),
+            };
+            (exact(spare), exact(expected.gives_back), Some(expected))
+        };
+        Some(FileFacts {
+            bytes,
+            drawn: Drawn { read: u64::from(read), total: u64::from(blocks) },
+            dead: exact(counted.dead),
+            dead_bytes: exact(counted.dead_bytes),
+            tuples: exact(counted.tuples),
+            spare,
+            spare_vacuumed,
+            compaction,
+        })
+    }
+}
+
+/// The part of a file that has to be to spare for that to be told.
+pub(crate) const SPARE: f64 = 0.3;
 
 /// Full chunks that are put before a value's last one at the most: enough to see how they fill pages.
 const MOST_BEFORE: u32 = 64;
@@ -247,6 +296,7 @@ impl FileLook {
             tuples: self.tuples.total(drawn),
             spare: self.all.spare(self.page, self.fillfactor, drawn).scaled(page as f64),
             spare_vacuumed: self.kept.spare(self.page, self.fillfactor, drawn).scaled(page as f64),
+            compaction: None,
         }
     }
 }

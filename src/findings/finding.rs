@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::code::Code;
 use crate::model::estimate::Estimate;
+use crate::retoast::compact::moves::Expected;
 
 /// What a figure counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -43,6 +44,8 @@ pub struct Finding {
     pub why: &'static str,
     /// What acts on it: a command of a shell, or SQL, which ends with a semicolon.
     pub command: String,
+    /// What compaction would come to, where there is free space of which that is known.
+    pub compaction: Option<Expected>,
 }
 
 /// What was looked at before it is said that there is nothing, or nothing else.
@@ -84,6 +87,7 @@ impl Finding {
             what: String::new(),
             why: code.why(),
             command: String::new(),
+            compaction: None,
         }
     }
 }

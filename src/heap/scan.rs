@@ -38,6 +38,10 @@ pub trait ValueSink {
     const WANTS_VALUES: bool = true;
 
     fn value(&mut self, seen: &Seen<'_>);
+
+    /// Takes a tuple of so many bytes (`lp_len`) before its values, dead or not, where whole pages are scanned.
+    fn tuple(&mut self, _at: ItemPointer, _tuple: &HeapTuple<'_>, _length: u16, _seen: Visibility) {
+    }
 }
 
 impl ValueSink for () {
@@ -53,6 +57,11 @@ impl<A: ValueSink, B: ValueSink> ValueSink for (&mut A, &mut B) {
     fn value(&mut self, seen: &Seen<'_>) {
         self.0.value(seen);
         self.1.value(seen);
+    }
+
+    fn tuple(&mut self, at: ItemPointer, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
+        self.0.tuple(at, tuple, length, seen);
+        self.1.tuple(at, tuple, length, seen);
     }
 }
 
@@ -114,9 +123,10 @@ impl<'a> Relation<'a> {
                 Item::Unused => stats.tuples.line_pointers_unused += 1,
                 Item::Redirect => stats.tuples.line_pointers_redirect += 1,
                 Item::Dead => stats.tuples.line_pointers_dead += 1,
-                Item::Tuple(tuple, _) => {
+                Item::Tuple(tuple, length) => {
                     let seen =
                         if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
+                    sink.tuple(ctid, &tuple, length, seen);
                     self.scan_tuple(ctid, &tuple, seen, stats, sink, problems);
                 }
                 Item::Damaged(message) => problems.add(Problem {

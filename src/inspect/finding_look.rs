@@ -18,6 +18,7 @@ use crate::findings::look::{HeapLook, RowFacts};
 use crate::findings::rules::lengths::asks_for_values;
 use crate::heap::sample::Sampling;
 use crate::model::toast::Table;
+use crate::retoast::compact::survey::Survey;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::{Relation, RelationKind};
@@ -71,7 +72,7 @@ pub(super) struct Begun {
     compression: Compression,
     heap: JoinHandle<HeapSeen>,
     /// The TOAST relation's pages, once it is scanned.
-    pub(super) toast: Option<Kept>,
+    pub(super) toast: Option<(Kept, Option<Survey>)>,
 }
 
 impl Inspector {
@@ -97,6 +98,7 @@ impl Inspector {
         relation: &Arc<Relation>,
         compression: Compression,
         kept: Kept,
+        survey: Option<Survey>,
     ) -> Begun {
         let (relation, page, flavor) =
             (Arc::clone(relation), self.server.page_size, self.options.flavor);
@@ -107,7 +109,13 @@ impl Inspector {
             for page in kept.into_pages() {
                 look.block(page.block, &page.bytes, &page);
             }
-            HeapSeen::of(&look, relation.desc.attributes.len(), total)
+            let mut seen = HeapSeen::of(&look, relation.desc.attributes.len(), total);
+            let all = survey.and_then(|mut survey| {
+                survey.end();
+                FileFacts::of_all(&survey, page, relation.index_bytes, None)
+            });
+            seen.heap = all.unwrap_or(seen.heap);
+            seen
         });
         Begun { compression, heap, toast: None }
     }
@@ -167,8 +175,14 @@ impl Inspector {
         if let Some(chunks) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
             let mut file = FileLook::of_toast(page);
             let quoted = quote_qualified("pg_toast", &chunks.name);
+            let mut all = None;
             let total = match kept {
-                Some(kept) => {
+                Some((kept, survey)) => {
+                    let table = Some((relation.bytes, relation.index_bytes));
+                    all = survey.and_then(|mut survey| {
+                        survey.end();
+                        FileFacts::of_all(&survey, page, chunks.index_bytes, table)
+                    });
                     let total = u64::from(kept.total);
                     for page in kept.into_pages() {
                         file.block(page.block, &page.bytes, &page, |_, _| {});
@@ -182,7 +196,7 @@ impl Inspector {
                     .await?
                 }
             };
-            toast = Some(file.facts(total));
+            toast = all.or_else(|| Some(file.facts(total)));
             let attributes = relation.desc.attributes.iter().enumerate();
             for ((index, attribute), contents) in attributes.zip(&mut contents) {
                 let ends_asked = rows.columns.get(index).is_some_and(asks_for_values);

@@ -20,6 +20,7 @@ use super::values::RowWriter;
 use crate::disk::desc::TupleDesc;
 use crate::heap::problem::Problems;
 use crate::heap::stats::RelationStats;
+use crate::retoast::compact::survey::Kind;
 use crate::server::about::Access;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation};
 use crate::server::snapshot::Moment;
@@ -174,19 +175,27 @@ impl Inspector {
             quoted: relation.quoted(),
             desc: Arc::new(relation.desc.clone()),
             keeps: compression.is_some(),
+            surveyed: compression.is_some().then(|| (Kind::Rows, u32::from(relation.fillfactor()))),
         };
         let known = toasters::ask(leader.client(), &self.server).await.map_err(live)?;
         // a stock server leaves no chunks behind
         let mut references = known.is_some().then(|| References::new(self.server.page_size));
         let sampling = self.options.sampling;
         let scanned = self.scan(&heap, &moment, rows, sampling, references.as_mut()).await?;
-        let ScanResult { stats, mut problems, total_blocks, blocks, kept, unknown_defaults } =
-            scanned;
+        let ScanResult {
+            stats,
+            mut problems,
+            total_blocks,
+            blocks,
+            kept,
+            survey,
+            unknown_defaults,
+        } = scanned;
         let unread = problems.count() > 0;
         // beside what follows
         let mut begun = compression
             .zip(kept)
-            .map(|(compression, kept)| self.begin_look(&relation, compression, kept));
+            .map(|(compression, kept)| self.begin_look(&relation, compression, kept, survey));
         let mut orphans = None;
         let toast = match &relation.toast {
             Some(toast) if self.wants(toast) => {
@@ -195,11 +204,12 @@ impl Inspector {
                     quoted: quote_qualified("pg_toast", &toast.name),
                     desc: Arc::new(TupleDesc::toast_relation()),
                     keeps: begun.is_some(),
+                    surveyed: begun.is_some().then_some((Kind::Chunks, 100)),
                 };
                 let scanned = self.scan(&target, &moment, None, None, None).await?;
                 problems.merge(scanned.problems);
                 if let Some(begun) = &mut begun {
-                    begun.toast = scanned.kept;
+                    begun.toast = scanned.kept.map(|kept| (kept, scanned.survey));
                 }
                 if let Some(references) = references {
                     let mut store = self.chunk_store(leader, &moment, false);

@@ -20,6 +20,7 @@ use crate::heap::sample::{Sample, Sampling};
 use crate::heap::scan::{Judge, Relation as Scanned, ValueSink};
 use crate::heap::stats::RelationStats;
 use crate::model::visibility::Visibility;
+use crate::retoast::compact::survey::{Kind, Survey, Surveyed};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, Pages};
@@ -78,6 +79,10 @@ impl Inspector {
         );
         worker.scan.blocks = sampling.map(|_| BlockSums::new(target.desc.attributes.len()));
         worker.scan.kept = target.keeps.then(|| Kept::new(total_blocks, sampling));
+        let surveyed = target.surveyed.filter(|_| sampling.is_none());
+        worker.scan.survey = surveyed.map(|(kind, fillfactor)| {
+            Survey::new(kind, self.server.page_size, total_blocks, fillfactor)
+        });
         self.progress.begin(&target.name, u64::from(chosen));
         worker.queue = Arc::new(Mutex::new(sample));
         worker.total_blocks = total_blocks;
@@ -129,12 +134,14 @@ impl Inspector {
         let attributes = target.desc.attributes.len();
         let blocks = first.scan.blocks.as_ref().map(|_| BlockSums::new(attributes));
         let (kept, batch) = (first.scan.kept.clone(), first.batch);
+        let mut survey = first.scan.survey.clone();
         let mut workers = vec![first];
         for connection in self.connections.iter().skip(1) {
             let mut other = Worker::new(self, target, moment, connection).await.map_err(live)?;
             other.queue = Arc::clone(&queue);
             other.scan.blocks.clone_from(&blocks);
             other.scan.kept.clone_from(&kept);
+            other.scan.survey.clone_from(&survey);
             other.batch = batch;
             workers.push(other);
         }
@@ -153,6 +160,7 @@ impl Inspector {
             total_blocks,
             blocks,
             kept,
+            survey: survey.take(),
             unknown_defaults: Vec::new(),
         };
         for task in tasks {
@@ -187,6 +195,8 @@ pub(super) struct ScanTarget {
     pub(super) desc: Arc<TupleDesc>,
     /// Whether the pages that findings look at are kept.
     pub(super) keeps: bool,
+    /// What its tuples are and how full pages are made, if it is surveyed.
+    pub(super) surveyed: Option<(Kind, u32)>,
 }
 
 /// The blocks that no worker has taken yet.
@@ -209,6 +219,8 @@ pub(super) struct ScanResult {
     pub(super) blocks: Option<BlockSums>,
     /// Pages that findings look at, if they are kept.
     pub(super) kept: Option<Kept>,
+    /// What stands in each block, if it is surveyed.
+    pub(super) survey: Option<Survey>,
     /// Columns whose default for rows written before them is not known, where values are put together.
     pub(super) unknown_defaults: Vec<String>,
 }
@@ -221,6 +233,9 @@ impl ScanResult {
             ours.merge(theirs);
         }
         if let (Some(ours), Some(theirs)) = (&mut self.kept, other.kept) {
+            ours.merge(theirs);
+        }
+        if let (Some(ours), Some(theirs)) = (&mut self.survey, other.survey) {
             ours.merge(theirs);
         }
     }
@@ -251,6 +266,7 @@ pub(super) struct Scan {
     pub(super) blocks: Option<BlockSums>,
     /// If findings look at some.
     kept: Option<Kept>,
+    survey: Option<Survey>,
     pub(super) problems: Problems,
 }
 
@@ -287,6 +303,7 @@ impl Worker {
                 stats: RelationStats::new(target.desc.attributes.len()),
                 blocks: None,
                 kept: None,
+                survey: None,
                 problems: Problems::default(),
             },
             progress: Arc::clone(&inspector.progress),
@@ -295,9 +312,10 @@ impl Worker {
     }
 
     fn result(self) -> ScanResult {
-        let Scan { stats, problems, blocks, kept, .. } = self.scan;
+        let Scan { stats, problems, blocks, kept, survey, .. } = self.scan;
         let total_blocks = self.total_blocks;
-        ScanResult { stats, problems, total_blocks, blocks, kept, unknown_defaults: Vec::new() }
+        let unknown_defaults = Vec::new();
+        ScanResult { stats, problems, total_blocks, blocks, kept, survey, unknown_defaults }
     }
 
     /// Reads and decodes until no blocks are left.
@@ -360,7 +378,16 @@ impl Scan {
             flavor: self.flavor,
         };
         for (block, bytes) in pages.iter() {
-            relation.scan_page(block, bytes, pages, &mut self.stats, sink, &mut self.problems);
+            let (stats, problems) = (&mut self.stats, &mut self.problems);
+            match &mut self.survey {
+                None => relation.scan_page(block, bytes, pages, stats, sink, problems),
+                Some(survey) => {
+                    survey.begin_block(block);
+                    let mut sink = Surveyed { survey, sink };
+                    relation.scan_page(block, bytes, pages, stats, &mut sink, problems);
+                    survey.end_block(block);
+                }
+            }
             if let Some(blocks) = &mut self.blocks {
                 blocks.block(&self.stats);
             }

@@ -5,6 +5,7 @@ use super::table::{Style, printable, wrapped};
 use super::units::{counted, size};
 use crate::findings::finding::{Finding, Findings, LookedAt, Unit};
 use crate::model::interval::WholeEstimate;
+use crate::retoast::compact::moves::Expected;
 
 /// Findings about many tables that people are shown, unless they say how many.
 const RANKED: usize = 3;
@@ -74,10 +75,11 @@ fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2
     };
     let place = printable(&place);
     let text = format!(
-        "{}{place}: {}{}",
+        "{}{place}: {}{}{}",
         finding.code.name(),
         amount(finding, style),
-        printable(&finding.what)
+        printable(&finding.what),
+        finding.compaction.map(|expected| compaction(&expected, finding.value)).unwrap_or_default()
     );
     // the caller indents
     let width = style.width().map(|width| width.saturating_sub(4));
@@ -94,6 +96,26 @@ fn continued(command: &str, width: Option<usize>) -> String {
         return command.to_owned();
     }
     command.replace(" --", " \\\n        --")
+}
+
+/// What compaction would come to where so many bytes are free: what it gives back too if that is more.
+fn compaction(expected: &Expected, free: u64) -> String {
+    let Expected { gives_back, rows, values, moved_bytes, wal_bytes: wal } = *expected;
+    let gives = match gives_back > free + free / 20 {
+        true => format!("gives back {} once VACUUM has removed what is dead, ", size(gives_back)),
+        false => String::new(),
+    };
+    let moved = match (rows, values) {
+        (Some(0), _) | (_, Some(0)) => return format!("; compaction {gives}moves nothing"),
+        (Some(rows), _) => counted(rows, "row"),
+        (_, values) => counted(values.unwrap_or(0), "value"),
+    };
+    format!(
+        "; compaction {gives}moves {moved} ({}) with {} to {} of WAL",
+        size(moved_bytes),
+        size(wal.low),
+        size(wal.high)
+    )
 }
 
 /// How much there is; on narrow terminals without the interval.
@@ -170,6 +192,7 @@ mod tests {
     use super::*;
     use crate::findings::code::Code;
     use crate::model::estimate::Estimate;
+    use crate::retoast::plan::Range;
 
     fn findings(findings: Vec<Finding>) -> Findings {
         let looked_at = LookedAt {
@@ -216,6 +239,25 @@ mod tests {
                 Unit::Settings,
             )
         };
+        let expected = Expected {
+            gives_back: 60 << 20,
+            rows: None,
+            values: Some(12_345),
+            moved_bytes: 30 << 20,
+            wal_bytes: Range { low: 33 << 20, high: 90 << 20 },
+        };
+        let more = compaction(&expected, 40 << 20);
+        assert_eq!(
+            more,
+            "; compaction gives back 60 MB once VACUUM has removed what is dead, moves 12345 values (30 MB) with 33 MB \
+             to 90 MB of WAL"
+        );
+        assert_eq!(
+            compaction(&Expected { values: Some(1), ..expected }, 60 << 20),
+            "; compaction moves 1 value (30 MB) with 33 MB to 90 MB of WAL"
+        );
+        let nothing = Expected { values: Some(0), ..expected };
+        assert_eq!(compaction(&nothing, 60 << 20), "; compaction moves nothing");
         let some = findings(vec![older, setting]);
         insta::assert_snapshot!(text(&some, Style::Terminal(Some(80))), @r#"
   findings (toastctl help advice):

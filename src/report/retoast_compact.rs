@@ -53,8 +53,14 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
     let mut line = |text: String| writeln!(out, "{}", wrapped(&text, width, 9));
     let name = if file.file == "toast" { "TOAST" } else { file.file };
     if file.ended == FileEnd::Planned {
+        let wal = match file.wal_expected {
+            Some(wal) if wal.high > 0 => {
+                format!(", with {} to {} of WAL", size(wal.low), size(wal.high))
+            }
+            _ => String::new(),
+        };
         line(format!(
-            "compact: {name}: {} would become {}; to move: {} ({})",
+            "compact: {name}: {} would become {}; to move: {} ({}){wal}",
             size(file.before),
             size(file.expected),
             counted(file.rows_found, "row"),
@@ -114,6 +120,7 @@ fn why(file: &FileReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::retoast::plan::Range;
 
     fn file(ended: FileEnd) -> FileReport {
         FileReport {
@@ -140,7 +147,9 @@ mod tests {
     #[test]
     fn each_file_is_told() {
         insta::assert_snapshot!(text(&file(FileEnd::Compact)), @r##"compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round"##);
-        insta::assert_snapshot!(text(&file(FileEnd::Planned)), @r##"compact: TOAST: 491 MB would become 244 MB; to move: 14546 rows (118 MB)"##);
+        let wal = Range { low: 130 << 20, high: 380 << 20 };
+        let planned = FileReport { wal_expected: Some(wal), ..file(FileEnd::Planned) };
+        insta::assert_snapshot!(text(&planned), @r##"compact: TOAST: 491 MB would become 244 MB; to move: 14546 rows (118 MB), with 130 MB to 380 MB of WAL"##);
     }
 
     #[test]

@@ -17,7 +17,7 @@ const ROW_TIME: (f64, f64) = (10e-6, 200e-6);
 const ROW_WAL: (f64, f64) = (60.0, 300.0);
 
 /// From the least to the most that is expected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Range {
     /// The least.
     pub low: u64,

@@ -2,14 +2,12 @@
 
 use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::Facts;
-use crate::findings::files::FileFacts;
+use crate::findings::files::{FileFacts, SPARE};
 use crate::findings::finding::{Finding, Unit};
 use crate::model::estimate::Estimate;
 
 /// The part of a file's tuples that has to be dead.
 const DEAD: f64 = 0.25;
-/// The part of a file that has to be to spare.
-const SPARE: f64 = 0.3;
 /// The part of table and TOAST relation that values of dropped columns have to take.
 const DROPPED: f64 = 0.05;
 
@@ -70,6 +68,7 @@ fn spare(facts: &Facts, file: &FileFacts, name: &str) -> Option<Finding> {
         object: Some(name.to_owned()),
         what,
         command: facts.table.compact(name),
+        compaction: file.compaction,
         ..Finding::new(Code::FreeSpace, &facts.table.shown(), spare, Unit::Bytes)
     })
 }

@@ -70,6 +70,7 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
         tuples: Estimate::exact(1e6),
         spare,
         spare_vacuumed: spare,
+        compaction: None,
     };
     let of = |low: u32, high: u32| Facts {
         heap: Some(file(between(f64::from(low << 20), f64::from(high << 20)))),

@@ -148,6 +148,7 @@ impl Inspector {
                 quoted: relation.quoted(),
                 desc: Arc::new(relation.desc.clone()),
                 keeps: false,
+                surveyed: None,
             };
             let worker = Worker::new(self, &target, &moment, connection).await.map_err(live)?;
             let total = worker.block_count().await.map_err(live)?;

@@ -3,10 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::packing::Sample;
+use super::packing::{Sample, chunks_of};
 use super::room::{Room, taken};
 use crate::disk::Oid;
-use crate::disk::layout::PageSize;
 use crate::disk::varlena::VARLENA_HEADER_SIZE;
 use crate::model::pages::CHUNK_OVERHEAD;
 use crate::retoast::pace::manners::Work;
@@ -59,16 +58,6 @@ fn around(blocks: &[u32], of: u32) -> Vec<Range<u32>> {
         }
     }
     all
-}
-
-/// The chunks of a value of so many bytes, by what each takes of a page.
-fn chunks_of(page: PageSize, bytes: u64) -> impl Iterator<Item = u32> {
-    let whole = u64::from(page.toast_max_chunk_size());
-    let rest = Some(bytes % whole).filter(|&rest| rest > 0);
-    // enough of them to see how they fill pages
-    let full = (bytes / whole).min(64);
-    let tuple = |bytes: u64| taken(CHUNK_OVERHEAD + usize::try_from(bytes).unwrap_or(0));
-    (0..full).map(move |_| tuple(whole)).chain(rest.map(tuple))
 }
 
 fn unsigned(number: i64) -> u32 {
@@ -212,15 +201,6 @@ impl Sweep<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_value_has_full_chunks_and_a_rest() {
-        let of = |bytes| chunks_of(PageSize::DEFAULT, bytes).collect::<Vec<u32>>();
-        assert!(of(0).is_empty());
-        assert_eq!(of(1_996), [2036]);
-        assert_eq!(of(2 * 1_996 + 1), [2036, 2036, 44]);
-        assert_eq!(of(50 << 20).len(), 65);
-    }
 
     #[test]
     fn samples_do_not_overlap() {

@@ -6,7 +6,9 @@
 //! for room from the front on (`fsm_vacuum_page`, freespace.c), so that one always comes before.
 //!
 //! * [`wish`]: what is wanted.
-//! * [`room`]: how full blocks are, and where the file's end would be; [`packing`]: what finds room there (pure).
+//! * [`room`]: how full blocks are, and where the file's end would be; [`packing`]: what finds room there (pure);
+//!   [`moves`]: what is moved and written for it (pure).
+//! * [`survey`]: the same of all blocks that a scan goes over, for `inspect` (pure).
 //! * [`rounds`]: what to do next (pure); [`pace`]: how much one transaction moves (pure).
 //! * [`chunks`]: what a look at the TOAST relation finds; [`rows`]: what one at the table finds.
 //! * [`values`]: one transaction that moves values; [`pages`]: one that moves rows off pages.
@@ -14,6 +16,7 @@
 //! * [`result`]: what is reported; [`verdict`]: how it ended (pure).
 
 mod chunks;
+pub mod moves;
 mod pace;
 pub(crate) mod packing;
 mod pages;
@@ -24,6 +27,7 @@ mod rounds;
 mod rows;
 mod run;
 mod shrink;
+pub(crate) mod survey;
 mod values;
 mod verdict;
 pub mod wish;

@@ -17,6 +17,14 @@ pub(crate) trait Piece {
     fn rows(&self) -> u64;
     /// Bytes that are written to move it.
     fn bytes(&self) -> u64;
+    /// Bytes of what is moved, as they are stored.
+    fn stored(&self) -> u64 {
+        self.bytes()
+    }
+    /// Tuples of the file that it has.
+    fn tuples(&self) -> u64 {
+        self.rows()
+    }
     /// Bytes of old row versions that it leaves in the table.
     fn versions(&self) -> u64;
     /// Whether one transaction may move it after this one.

@@ -1,7 +1,7 @@
 //! Tuples that are moved into the room that others leave (pure).
 
 use crate::disk::layout::{LINE_POINTER_SIZE, PageSize};
-use crate::model::pages::Filler;
+use crate::model::pages::{CHUNK_OVERHEAD, Filler, tuple_bytes};
 
 /// Tuples of a sample at the most.
 const MOST: usize = 20_000;
@@ -90,6 +90,19 @@ impl Sample {
     }
 }
 
+/// The chunks of a value of so many bytes, by what each takes of a page.
+pub(super) fn chunks_of(page: PageSize, bytes: u64) -> impl Iterator<Item = u32> {
+    let whole = u64::from(page.toast_max_chunk_size());
+    let rest = Some(bytes % whole).filter(|&rest| rest > 0);
+    // enough of them to see how they fill pages
+    let full = (bytes / whole).min(64);
+    let tuple = |bytes: u64| {
+        let length = CHUNK_OVERHEAD as u64 + bytes;
+        u32::try_from(tuple_bytes(u32::try_from(length).unwrap_or(0))).unwrap_or(u32::MAX)
+    };
+    (0..full).map(move |_| tuple(whole)).chain(rest.map(tuple))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,5 +143,14 @@ mod tests {
         assert_eq!((first[0], first[first.len() - 1]), (2036, 100));
         sample.add(0, (0..1_000_000).map(|_| 50));
         assert!(sample.tuples.len() <= 1_000_000);
+    }
+
+    #[test]
+    fn a_value_has_full_chunks_and_a_rest() {
+        let of = |bytes| chunks_of(PageSize::DEFAULT, bytes).collect::<Vec<u32>>();
+        assert!(of(0).is_empty());
+        assert_eq!(of(1_996), [2036]);
+        assert_eq!(of(2 * 1_996 + 1), [2036, 2036, 44]);
+        assert_eq!(of(50 << 20).len(), 65);
     }
 }

@@ -4,13 +4,15 @@ use std::time::Instant;
 
 use rand::RngExt;
 
+use super::moves::{Beside, Moved, wal};
 use super::pace::{Pace, Piece};
 use super::result::{FileEnd, FileReport};
-use super::room::Room;
+use super::room::{Layout, Room};
 use super::rounds::{Action, End, Event, Rounds, Tuning};
 use crate::disk::Oid;
-use crate::model::pages::truncated_for;
+use crate::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
 use crate::retoast::pace::manners::Work;
+use crate::retoast::plan::Range;
 use crate::retoast::result::{SkippedRow, TableReport};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::sweep::batch::Done;
@@ -91,7 +93,7 @@ impl Sweep<'_> {
         file: &F,
         report: &mut TableReport,
         told: &mut FileReport,
-    ) -> Result<Option<super::room::Layout>, RunError> {
+    ) -> Result<Option<(Layout, Room)>, RunError> {
         let Some(room) = file.room().await? else { return Ok(None) };
         let layout = room.layout();
         let page = self.server.page_size.bytes() as u64;
@@ -106,7 +108,7 @@ impl Sweep<'_> {
         told.untruncated = if empty >= truncated_for(layout.blocks) { bytes(empty) } else { 0 };
         report.scans += 1;
         tracing::debug!("{}: {}: {layout:?}, {} bytes live", self.name(), told.file, room.live());
-        Ok(Some(layout))
+        Ok(Some((layout, room)))
     }
 
     async fn foresee<F: File>(
@@ -116,16 +118,45 @@ impl Sweep<'_> {
         report: &mut TableReport,
         told: &mut FileReport,
     ) -> Result<FileEnd, RunError> {
-        let Some(layout) = self.look_at_file(file, report, told).await? else {
+        let Some((layout, room)) = self.look_at_file(file, report, told).await? else {
             return Ok(FileEnd::Stopped);
         };
         if !layout.pays(min_gain) {
             told.expected = told.before;
+            told.wal_expected = Some(Range::default());
             return Ok(FileEnd::Planned);
         }
         let Some(found) = file.find(layout.end).await? else { return Ok(FileEnd::Stopped) };
         take_down(&found, report, told);
+        told.wal_expected = Some(self.wal_of(file.relation(), &room, layout.end, &found.pieces));
         Ok(FileEnd::Planned)
+    }
+
+    /// The WAL that moving these pieces writes, from behind an end of a file.
+    fn wal_of(&self, file: Oid, room: &Room, end: u32, pieces: &[impl Piece]) -> Range {
+        let page = self.server.page_size;
+        let sum = |of: fn(&_) -> u64| pieces.iter().map(of).sum::<u64>();
+        let (rows, tuples, stored) = (sum(Piece::rows), sum(Piece::tuples), sum(Piece::stored));
+        let relation = &self.ready.relation;
+        let toast = relation.toast.as_ref().filter(|toast| toast.oid == file);
+        let (taken, index_bytes) = match toast {
+            Some(toast) => {
+                (stored + tuples * tuple_bytes(CHUNK_OVERHEAD as u32), toast.index_bytes)
+            }
+            None => (room.behind(end), relation.index_bytes),
+        };
+        let moved = Moved {
+            end,
+            moved: rows,
+            tuples,
+            bytes: stored,
+            taken,
+            blocks: room.blocks_behind(end),
+            front: room.front(end, u32::try_from(taken / tuples.max(1)).unwrap_or(u32::MAX)),
+        };
+        let live = (room.live() as f64 / taken.max(1) as f64 * tuples as f64) as u64;
+        let table = toast.map(|_| (relation.bytes, relation.index_bytes));
+        wal(page, &moved, &Beside { index_bytes, tuples: live, table })
     }
 
     async fn file_steps<F: File>(
@@ -157,7 +188,7 @@ impl Sweep<'_> {
                     continue;
                 }
                 Action::Look => match self.look_at_file(file, report, told).await? {
-                    Some(layout) => {
+                    Some((layout, _)) => {
                         limit = most_blocks(layout.blocks);
                         Event::Looked(layout)
                     }
@@ -272,7 +303,7 @@ fn take_down<P: Piece>(found: &Found<P>, report: &mut TableReport, told: &mut Fi
     let rows = found.pieces.iter().map(Piece::rows).sum::<u64>();
     if told.rows_found == 0 && told.rows_moved == 0 {
         told.rows_found = rows;
-        told.bytes_found = found.pieces.iter().map(Piece::bytes).sum();
+        told.bytes_found = found.pieces.iter().map(Piece::stored).sum();
         report.rows_found += told.rows_found;
         report.bytes_found += told.bytes_found;
     }

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::retoast::plan::Range;
+
 /// How the work on one file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -41,8 +43,10 @@ pub struct FileReport {
     pub rounds: u32,
     /// Rows that stood behind the end, by the first look.
     pub rows_found: u64,
-    /// Bytes that moving them writes; of the TOAST relation's values as they are stored.
+    /// Bytes that moving them writes: of rows whole pages, of values as they are stored.
     pub bytes_found: u64,
+    /// WAL that moving them is expected to write; null but with a dry run.
+    pub wal_expected: Option<Range>,
     /// Rows moved, some more than once.
     pub rows_moved: u64,
     /// Rows behind the end that were still there when the last round's passes were over, since others had
@@ -69,6 +73,7 @@ impl FileReport {
             rounds: 0,
             rows_found: 0,
             bytes_found: 0,
+            wal_expected: None,
             rows_moved: 0,
             rows_left: 0,
             values_without_row: 0,

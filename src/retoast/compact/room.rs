@@ -44,6 +44,13 @@ pub(crate) struct Layout {
     pub(crate) end: u32,
 }
 
+/// Some blocks, and what is taken of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Front {
+    pub(crate) blocks: u64,
+    pub(crate) taken: u64,
+}
+
 impl Layout {
     /// Blocks that could be given back.
     pub(crate) fn spare(self) -> u32 {
@@ -93,6 +100,57 @@ impl Room {
         if let Some(kept) = self.kept.get_mut(at).filter(|_| is_kept) {
             *kept = u16::try_from(taken).unwrap_or(u16::MAX);
         }
+    }
+
+    /// Takes what is known of other blocks of the same relation.
+    pub(crate) fn merge(&mut self, other: &Room) {
+        self.last = self.last.max(other.last);
+        for (ours, theirs) in self.sums.iter_mut().zip(&other.sums) {
+            *ours = ours.saturating_add(*theirs);
+        }
+        for (ours, theirs) in self.kept.iter_mut().zip(&other.kept) {
+            *ours = (*ours).max(*theirs);
+        }
+    }
+
+    /// Groups of blocks of which one is kept each.
+    pub(super) fn groups(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// The group of a block.
+    pub(super) fn group(&self, number: u32) -> usize {
+        (number / self.per_kept) as usize
+    }
+
+    /// The groups that stand in front of an end. All that is live does so if the end is the last block with something.
+    pub(super) fn groups_up_to(&self, end: u32) -> usize {
+        if end >= self.last { self.groups() } else { self.group(end) }
+    }
+
+    /// Blocks behind an end, up to the last one with something live.
+    pub(super) fn blocks_behind(&self, end: u32) -> u64 {
+        u64::from(self.last.saturating_sub(end))
+    }
+
+    /// Bytes that are live behind an end.
+    pub(super) fn behind(&self, end: u32) -> u64 {
+        let behind = self.sums.get(self.groups_up_to(end)..).unwrap_or_default();
+        behind.iter().map(|&sum| u64::from(sum)).sum()
+    }
+
+    /// The blocks in front of an end that have room for so many bytes.
+    pub(crate) fn front(&self, end: u32, least: u32) -> Front {
+        let usable = u32::try_from(self.page.bytes() - PAGE_HEADER_SIZE).unwrap_or(u32::MAX);
+        let groups = self.kept.iter().zip(&self.sums).take(self.groups_up_to(end));
+        let mut front = Front::default();
+        for (_, &sum) in
+            groups.filter(|(kept, _)| usable.saturating_sub(u32::from(**kept)) >= least)
+        {
+            front.blocks += u64::from(self.per_kept);
+            front.taken += u64::from(sum);
+        }
+        front
     }
 
     /// What is moved is like these.

@@ -45,7 +45,11 @@ pub(super) struct Mover {
     /// Whether a column would store its value in another form than it has: it passes through a temporary
     /// table.
     pub(super) by_copy: bool,
+    /// Bytes of its values, decompressed where that is more than is stored.
     bytes: u64,
+    /// As they are stored, and their chunks.
+    stored: u64,
+    chunks: u64,
     width: u16,
 }
 
@@ -58,6 +62,12 @@ impl Piece for Mover {
     }
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+    fn stored(&self) -> u64 {
+        self.stored
+    }
+    fn tuples(&self) -> u64 {
+        self.chunks
     }
     fn versions(&self) -> u64 {
         u64::from(self.width)
@@ -104,8 +114,11 @@ struct Value {
     dropped: bool,
     number: u32,
     method: Option<Method>,
-    /// Bytes in the TOAST relation.
+    /// Bytes in the TOAST relation, and its chunks there.
     stored: u64,
+    chunks: u64,
+    /// Bytes when it is decompressed, or those stored if they are more.
+    bytes: u64,
 }
 
 impl Owners {
@@ -119,8 +132,16 @@ impl Owners {
         targets: &[Target],
         columns: &[Attribute],
     ) {
-        let mut mover =
-            Mover { ctid, block: 0, columns: Vec::new(), by_copy: false, bytes: 0, width };
+        let mut mover = Mover {
+            ctid,
+            block: 0,
+            columns: Vec::new(),
+            by_copy: false,
+            bytes: 0,
+            stored: 0,
+            chunks: 0,
+            width,
+        };
         let mut moves = false;
         for value in values {
             let Some(&block) = behind.get(&value.number) else { continue };
@@ -145,7 +166,9 @@ impl Owners {
             }
             moves = true;
             mover.block = mover.block.max(block);
-            mover.bytes += value.stored;
+            mover.bytes += value.bytes;
+            mover.stored += value.stored;
+            mover.chunks += value.chunks;
         }
         if moves {
             self.movers.push(mover);
@@ -258,12 +281,16 @@ impl Sweep<'_> {
                 continue;
             };
             if pointer.toast_relation == toast {
+                let stored = u64::from(pointer.stored_size());
                 values.push(Value {
                     column,
                     dropped: attribute.dropped,
                     number: pointer.value_id.0,
                     method: pointer.method(),
-                    stored: u64::from(pointer.stored_size().max(pointer.raw_size())),
+                    stored,
+                    chunks: stored
+                        .div_ceil(u64::from(self.server.page_size.toast_max_chunk_size())),
+                    bytes: stored.max(u64::from(pointer.raw_size())),
                 });
             }
         }
@@ -277,13 +304,16 @@ impl Sweep<'_> {
         let numbers: Vec<Option<u32>> = row.try_get(1)?;
         let methods: Vec<Option<&str>> = row.try_get(2)?;
         let told = self.ready.targets.iter().zip(numbers.into_iter().zip(methods));
+        let chunk = u64::from(self.server.page_size.toast_max_chunk_size());
         let value = |(target, (number, method)): (&Target, (Option<u32>, Option<&str>))| {
             Some(Value {
                 column: target.index,
                 dropped: false,
                 number: number?,
                 method: method.and_then(Method::from_name),
-                stored: u64::from(self.server.page_size.toast_max_chunk_size()),
+                stored: chunk,
+                chunks: 1,
+                bytes: chunk,
             })
         };
         Ok((address(row.try_get(0)?)?, told.filter_map(value).collect()))
@@ -356,7 +386,16 @@ fn each_tuple(pages: &Pages, mut take: impl FnMut(ItemPointer, &HeapTuple<'_>, u
 #[cfg(test)]
 pub(super) fn mover(block: u32, row: (u32, u16)) -> Mover {
     let ctid = ItemPointer { block: BlockNumber(row.0), item: row.1 };
-    Mover { ctid, block, columns: vec![0], by_copy: false, bytes: 2_000, width: 60 }
+    Mover {
+        ctid,
+        block,
+        columns: vec![0],
+        by_copy: false,
+        bytes: 2_000,
+        stored: 2_000,
+        chunks: 2,
+        width: 60,
+    }
 }
 
 #[cfg(test)]

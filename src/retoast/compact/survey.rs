@@ -1,0 +1,465 @@
+//! What stands in each block of a file, taken down as a scan goes over all of them: where its end would be, and what
+//! would have to be moved (pure). Parts of a file that are read side by side are merged, in any order.
+
+use super::moves::{Beside, Expected, Moved, wal};
+use super::packing::{Sample, chunks_of};
+use super::room::{Room, taken};
+use crate::disk::layout::PageSize;
+use crate::disk::tuple::HeapTuple;
+use crate::disk::{BlockNumber, ItemPointer};
+use crate::heap::scan::{Seen, ValueSink};
+use crate::model::pages::CHUNK_OVERHEAD;
+use crate::model::visibility::Visibility;
+
+/// Tuples kept of the sample at the most, and of a TOAST relation runs of a value's chunks on a page.
+const MOST: usize = 1 << 15;
+
+/// What the tuples of a file are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Rows,
+    Chunks,
+}
+
+/// Live tuples of a block: a row, or chunks of one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    /// Of a row its block, of a value its number: runs are kept or not by these alone.
+    key: u32,
+    block: u32,
+    /// Bytes taken of the page.
+    taken: u32,
+    /// Bytes of data of the chunks.
+    data: u32,
+}
+
+/// Runs of an even part of the keys.
+#[derive(Debug, Clone, Default)]
+struct Kept {
+    runs: Vec<Run>,
+    /// Of 2 to this power keys one is kept.
+    halved: u32,
+}
+
+impl Kept {
+    fn wants(&self, key: u32) -> bool {
+        let mixed = (u64::from(key) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 32) as u32 & ((1 << self.halved) - 1) == 0
+    }
+
+    fn push(&mut self, run: Run) {
+        self.runs.push(run);
+        while self.runs.len() > MOST && self.halved < 31 {
+            self.halved += 1;
+            self.thin();
+        }
+    }
+
+    fn thin(&mut self) {
+        let mut runs = std::mem::take(&mut self.runs);
+        runs.retain(|run| self.wants(run.key));
+        self.runs = runs;
+    }
+
+    fn merge(&mut self, other: Kept) {
+        self.halved = self.halved.max(other.halved);
+        self.thin();
+        let wanted: Vec<Run> = other.runs.into_iter().filter(|run| self.wants(run.key)).collect();
+        wanted.into_iter().for_each(|run| {
+            // pushing may thin them further
+            if self.wants(run.key) {
+                self.push(run);
+            }
+        });
+    }
+}
+
+/// Live tuples of some blocks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tuples {
+    tuples: u32,
+    /// Blocks that have any.
+    blocks: u32,
+}
+
+/// What stands in each block of a file.
+#[derive(Debug, Clone)]
+pub(crate) struct Survey {
+    kind: Kind,
+    page: PageSize,
+    /// Blocks of the file, and those that were read.
+    blocks: u32,
+    read: u32,
+    /// With dead tuples.
+    all: Room,
+    /// Without them, as VACUUM would leave the file.
+    live: Room,
+    /// For each of the blocks that `live` keeps.
+    standing: Vec<Tuples>,
+    sample: Kept,
+    counted: Counted,
+    /// The block that is being read.
+    now: Now,
+}
+
+/// Sums over all blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) tuples: u64,
+    pub(crate) dead: u64,
+    /// Bytes that dead tuples take of pages.
+    pub(crate) dead_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Now {
+    all: u32,
+    live: u32,
+    tuples: u32,
+    /// Whether rows of this block are in the sample.
+    is_kept: bool,
+    run: Option<Run>,
+}
+
+impl Survey {
+    /// Of a file of so many blocks, filled to so many percent.
+    pub(crate) fn new(kind: Kind, page: PageSize, blocks: u32, fillfactor: u32) -> Survey {
+        let live = Room::new(page, blocks, fillfactor);
+        Survey {
+            kind,
+            page,
+            blocks,
+            read: 0,
+            standing: vec![Tuples::default(); live.groups()],
+            all: live.clone(),
+            live,
+            sample: Kept::default(),
+            counted: Counted::default(),
+            now: Now::default(),
+        }
+    }
+
+    /// The tuples that follow are this block's.
+    pub(crate) fn begin_block(&mut self, block: BlockNumber) {
+        let is_kept = self.kind == Kind::Rows && self.sample.wants(block.0);
+        self.now = Now { is_kept, ..Now::default() };
+    }
+
+    /// Takes down a tuple of so many bytes.
+    pub(crate) fn tuple(
+        &mut self,
+        at: ItemPointer,
+        tuple: &HeapTuple<'_>,
+        length: u16,
+        seen: Visibility,
+    ) {
+        let bytes = taken(usize::from(length));
+        self.now.all = self.now.all.saturating_add(bytes);
+        self.counted.tuples += 1;
+        if matches!(seen, Visibility::Dead) {
+            self.counted.dead += 1;
+            self.counted.dead_bytes += u64::from(bytes);
+            return;
+        }
+        self.now.live = self.now.live.saturating_add(bytes);
+        self.now.tuples += 1;
+        let block = at.block.0;
+        match self.kind {
+            Kind::Rows if self.now.is_kept => {
+                self.sample.push(Run { key: block, block, taken: bytes, data: 0 });
+            }
+            Kind::Rows => {}
+            Kind::Chunks => {
+                // chunk_id comes first
+                let key = tuple.order.u32(tuple.data, 0).unwrap_or(0);
+                let data = u32::from(length).saturating_sub(CHUNK_OVERHEAD as u32);
+                match &mut self.now.run {
+                    Some(run) if run.key == key => {
+                        run.taken = run.taken.saturating_add(bytes);
+                        run.data = run.data.saturating_add(data);
+                    }
+                    run => {
+                        let begun = Run { key, block, taken: bytes, data };
+                        let before = run.replace(begun);
+                        self.keep(before);
+                    }
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, run: Option<Run>) {
+        if let Some(run) = run.filter(|run| self.sample.wants(run.key)) {
+            self.sample.push(run);
+        }
+    }
+
+    /// Those of a block have all come.
+    pub(crate) fn end_block(&mut self, block: BlockNumber) {
+        let Now { all, live, tuples, run, .. } = std::mem::take(&mut self.now);
+        self.keep(run);
+        self.read += 1;
+        self.all.set(block.0, all);
+        self.live.set(block.0, live);
+        let group = self.live.group(block.0);
+        if let Some(standing) = self.standing.get_mut(group).filter(|_| tuples > 0) {
+            standing.tuples = standing.tuples.saturating_add(tuples);
+            standing.blocks += 1;
+        }
+    }
+
+    /// Takes what another worker has taken down of other blocks of the same file.
+    pub(crate) fn merge(&mut self, other: Survey) {
+        self.read += other.read;
+        self.all.merge(&other.all);
+        self.live.merge(&other.live);
+        for (ours, theirs) in self.standing.iter_mut().zip(&other.standing) {
+            ours.tuples = ours.tuples.saturating_add(theirs.tuples);
+            ours.blocks += theirs.blocks;
+        }
+        self.sample.merge(other.sample);
+        self.counted.tuples += other.counted.tuples;
+        self.counted.dead += other.counted.dead;
+        self.counted.dead_bytes += other.counted.dead_bytes;
+    }
+
+    /// All blocks are read.
+    pub(crate) fn end(&mut self) {
+        // by value, or as rows stand
+        self.sample.runs.sort_by_key(|run| (run.key, run.block));
+        let mut sample = Sample::default();
+        for value in self.sample.runs.chunk_by(|a, b| a.key == b.key) {
+            match self.kind {
+                Kind::Rows => value.iter().for_each(|run| sample.add(run.block, [run.taken])),
+                Kind::Chunks => {
+                    let block = value.iter().map(|run| run.block).max().unwrap_or(0);
+                    let bytes = value.iter().map(|run| u64::from(run.data)).sum();
+                    sample.add(block, chunks_of(self.page, bytes));
+                }
+            }
+        }
+        self.all.holds(sample.clone());
+        self.live.holds(sample);
+    }
+
+    /// Blocks of the file, and those that were read.
+    pub(crate) fn blocks(&self) -> (u32, u32) {
+        (self.blocks, self.read)
+    }
+
+    pub(crate) fn counted(&self) -> Counted {
+        self.counted
+    }
+
+    /// The part of the file that is not taken by what is live: no more can be to spare.
+    pub(crate) fn free_part(&self) -> f64 {
+        let bytes = f64::from(self.blocks.max(1)) * self.page.bytes() as f64;
+        1.0 - (self.live.live() as f64 / bytes).min(1.0)
+    }
+
+    /// Bytes that could be given back if what stands in the file, dead tuples too, stood together.
+    pub(crate) fn spare(&self) -> u64 {
+        u64::from(self.all.layout().spare()) * self.page.bytes() as u64
+    }
+
+    /// What a compaction of the file as VACUUM would leave it comes to. `index_bytes`: of its own indexes; `table`: of
+    /// the table of a TOAST relation and of that one's indexes.
+    pub(crate) fn expected(&self, index_bytes: u64, table: Option<(u64, u64)>) -> Expected {
+        let moved = self.moved();
+        let tuples = self.counted.tuples - self.counted.dead;
+        let rows = self.kind == Kind::Rows;
+        Expected {
+            gives_back: u64::from(self.blocks - moved.end) * self.page.bytes() as u64,
+            rows: rows.then_some(moved.moved),
+            values: (!rows).then_some(moved.moved),
+            moved_bytes: moved.bytes,
+            wal_bytes: wal(self.page, &moved, &Beside { index_bytes, tuples, table }),
+        }
+    }
+
+    /// What would be moved.
+    fn moved(&self) -> Moved {
+        let end = self.live.layout().end;
+        let behind = self.standing.get(self.live.groups_up_to(end)..).unwrap_or_default();
+        let tuples = behind.iter().map(|of| u64::from(of.tuples)).sum();
+        let blocks = behind.iter().map(|of| u64::from(of.blocks)).sum();
+        let taken = self.live.behind(end);
+        let all = Moved {
+            end,
+            moved: tuples,
+            tuples,
+            bytes: blocks * self.page.bytes() as u64,
+            taken,
+            blocks,
+            front: self.live.front(end, u32::try_from(taken / tuples.max(1)).unwrap_or(u32::MAX)),
+        };
+        match self.kind {
+            Kind::Rows => all,
+            Kind::Chunks => self.values_behind(all),
+        }
+    }
+
+    /// What the values with chunks behind the end come to: as those of the sample, which are all if they are few.
+    fn values_behind(&self, all: Moved) -> Moved {
+        let (mut values, mut data, mut taken, mut behind, mut runs) =
+            (0u64, 0u64, 0u64, 0u64, 0u64);
+        for value in self.sample.runs.chunk_by(|a, b| a.key == b.key) {
+            let stands_behind = |run: &&Run| run.block >= all.end;
+            if !value.iter().any(|run| stands_behind(&run)) {
+                continue;
+            }
+            values += 1;
+            data += value.iter().map(|run| u64::from(run.data)).sum::<u64>();
+            taken += value.iter().map(|run| u64::from(run.taken)).sum::<u64>();
+            behind +=
+                value.iter().filter(stands_behind).map(|run| u64::from(run.taken)).sum::<u64>();
+            runs += value.iter().filter(|run| run.block < all.end).count() as u64;
+        }
+        if all.taken == 0 || behind == 0 {
+            return Moved { moved: 0, bytes: 0, ..all };
+        }
+        // the bytes behind the end are known of all
+        let of_all =
+            |sampled: u64| (sampled as f64 * all.taken as f64 / behind as f64).round() as u64;
+        let taken = of_all(taken);
+        Moved {
+            moved: of_all(values),
+            tuples: (all.tuples as f64 * taken as f64 / all.taken as f64).round() as u64,
+            bytes: of_all(data),
+            taken,
+            blocks: all.blocks + of_all(runs).min(u64::from(all.end)),
+            ..all
+        }
+    }
+}
+
+/// A sink of values beside which a survey is made.
+pub(crate) struct Surveyed<'a, S> {
+    pub(crate) survey: &'a mut Survey,
+    pub(crate) sink: &'a mut S,
+}
+
+impl<S: ValueSink> ValueSink for Surveyed<'_, S> {
+    const WANTS_VALUES: bool = S::WANTS_VALUES;
+
+    fn value(&mut self, seen: &Seen<'_>) {
+        self.sink.value(seen);
+    }
+
+    fn tuple(&mut self, at: ItemPointer, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
+        self.survey.tuple(at, tuple, length, seen);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{ByteOrder, TransactionId};
+
+    const PAGE: PageSize = PageSize::DEFAULT;
+    const CHUNK: u16 = 2032;
+
+    /// Takes down these tuples of a block: what each begins with, its length, and whether it is dead.
+    fn block(survey: &mut Survey, number: u32, tuples: &[(u32, u16, bool)]) {
+        survey.begin_block(BlockNumber(number));
+        for &(id, length, is_dead) in tuples {
+            let data = id.to_le_bytes();
+            let tuple = HeapTuple {
+                xmin: TransactionId(3),
+                xmax: TransactionId(0),
+                ctid: ItemPointer::default(),
+                infomask: 0,
+                infomask2: 3,
+                null_bitmap: None,
+                data: &data,
+                data_offset: 24,
+                order: ByteOrder::Little,
+            };
+            let seen = if is_dead { Visibility::Dead } else { Visibility::Live };
+            let at = ItemPointer { block: BlockNumber(number), item: 1 };
+            survey.tuple(at, &tuple, length, seen);
+        }
+        survey.end_block(BlockNumber(number));
+    }
+
+    /// Values of four chunks of which the first two stand at the end of a block, the others in the next one.
+    fn values(blocks: u32, parts: u32) -> Survey {
+        let mut all: Vec<Survey> =
+            (0..parts).map(|_| Survey::new(Kind::Chunks, PAGE, blocks, 100)).collect();
+        for number in 0..blocks {
+            let mut tuples = vec![(number, CHUNK, false); 2];
+            if number + 1 < blocks {
+                tuples.extend([(number + 1, CHUNK, number % 2 == 0); 2]);
+            }
+            block(&mut all[(number % parts) as usize], number, &tuples);
+        }
+        let mut all = all.into_iter();
+        let mut survey = all.next().unwrap();
+        all.for_each(|other| survey.merge(other));
+        survey.end();
+        survey
+    }
+
+    #[test]
+    fn parts_that_are_merged_in_any_order_say_the_same_as_the_whole() {
+        for blocks in [10, 1_000, 40_000] {
+            let (one, three) = (values(blocks, 1), values(blocks, 3));
+            assert_eq!(one.moved(), three.moved());
+            assert_eq!(one.counted(), three.counted());
+            assert_eq!((one.blocks(), three.blocks()), ((blocks, blocks), (blocks, blocks)));
+            assert_eq!(one.spare(), three.spare());
+        }
+    }
+
+    #[test]
+    fn values_behind_the_end_move_whole() {
+        let survey = values(1_000, 1);
+        let expected = survey.expected(1 << 20, Some((1 << 20, 1 << 20)));
+        // dead are the second halves of every second value; three fourths are left
+        let end = 1_000 - expected.gives_back / PAGE.bytes() as u64;
+        assert!((745..765).contains(&end), "{expected:?}");
+        let values = expected.values.unwrap();
+        assert!((1_000 - end..=1_000 - end + 1).contains(&values), "{expected:?}");
+        assert_eq!(expected.rows, None);
+        let wal = expected.wal_bytes;
+        assert!(expected.moved_bytes < wal.low && wal.low < wal.high, "{expected:?}");
+    }
+
+    #[test]
+    fn few_of_many_values_stand_for_all() {
+        let survey = values(40_000, 1);
+        assert!(survey.sample.halved > 0 && survey.sample.runs.len() <= MOST);
+        let expected = survey.expected(0, Some((0, 0)));
+        let behind = expected.gives_back as f64 / PAGE.bytes() as f64;
+        assert!((expected.values.unwrap() as f64 / behind - 1.0).abs() < 0.02, "{expected:?}");
+    }
+
+    #[test]
+    fn rows_behind_the_end_are_counted_and_dead_ones_take_room_until_vacuum() {
+        let mut survey = Survey::new(Kind::Rows, PAGE, 1_000, 100);
+        for number in 0..1_000 {
+            let row = |at: u32| (at, 100, at % 2 == 1 && number < 500);
+            let rows: Vec<_> = (0..if number < 500 { 78 } else { 39 }).map(row).collect();
+            block(&mut survey, number, &rows);
+        }
+        survey.end();
+        let expected = survey.expected(0, None);
+        let end = 1_000 - expected.gives_back / PAGE.bytes() as u64;
+        assert!((500..515).contains(&end), "{expected:?}");
+        assert_eq!(expected.rows, Some((1_000 - end) * 39));
+        assert_eq!(expected.moved_bytes, (1_000 - end) * PAGE.bytes() as u64);
+        assert!(survey.spare() < expected.gives_back * 6 / 10, "{}", survey.spare());
+        assert_eq!(
+            survey.counted(),
+            Counted { tuples: 58_500, dead: 19_500, dead_bytes: 19_500 * 108 }
+        );
+    }
+
+    #[test]
+    fn an_empty_file_has_nothing_to_move() {
+        let mut survey = Survey::new(Kind::Rows, PAGE, 0, 100);
+        survey.end();
+        let expected = survey.expected(0, None);
+        assert_eq!((expected.gives_back, expected.rows, expected.wal_bytes.high), (0, Some(0), 0));
+    }
+}
