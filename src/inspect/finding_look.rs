@@ -114,7 +114,11 @@ impl Inspector {
                 survey.end();
                 FileFacts::of_all(&survey, page, relation.index_bytes, None)
             });
-            seen.heap = all.unwrap_or(seen.heap);
+            // of rows no more was looked at than before
+            seen.heap = match all {
+                Some(all) => FileFacts { drawn: seen.heap.drawn, ..all },
+                None => seen.heap,
+            };
             seen
         });
         Begun { compression, heap, toast: None }

@@ -20,8 +20,8 @@ const CHUNK: f64 = 26.0 + 72.0 + 56.0;
 const OWNER: f64 = 110.0;
 /// Of a page that VACUUM cleans.
 const CLEANED: f64 = 200.0;
-/// Index entries that are written anew, as a multiple of what they take of the index.
-const ENTRIES: f64 = 3.0;
+/// Index entries that are written anew, as a multiple of what they take of an index that may be bloated, or is not.
+const ENTRIES: (f64, f64) = (1.5, 3.0);
 /// A full-page image besides what is on the page.
 const IMAGE: f64 = 60.0;
 
@@ -90,7 +90,9 @@ pub(crate) fn wal(page: PageSize, moved: &Moved, beside: &Beside) -> Range {
             let room = (blocks * (page - PAGE_HEADER_SIZE as f64) - taken).max(0.0);
             let versions = room / (taken / tuples.max(1.0)).max(1.0);
             let records = versions * SAME_PAGE + taken + tuples * (LEAVES + LOCKED);
-            (records + index * part * ENTRIES + cleaned, index.min(tuples * page) + room)
+            let entries = index * part;
+            let more = entries * (ENTRIES.1 - ENTRIES.0) + index.min(tuples * page) + room;
+            (records + entries * ENTRIES.0 + cleaned, more)
         }
         Some((table, table_index)) => {
             let rows = of(moved.moved);
