@@ -149,7 +149,8 @@ fn after_updates_deletes_and_transactions_that_ended_in_every_way() {
          BEGIN; UPDATE t SET v = 'aborted multi' WHERE id = 102; ROLLBACK;",
     );
     let relation = check(&database, "t");
-    assert!(relation["tuples"]["dead"].as_u64().unwrap() > 100, "{}", relation["tuples"]);
+    // 19 prunes most of them on the way
+    assert!(relation["tuples"]["dead"].as_u64().unwrap() > 10, "{}", relation["tuples"]);
     assert!(relation["tuples"]["hot_updated"].as_u64().unwrap() > 0);
     // again with the hint bits that the comparison has set
     check(&database, "t");
