@@ -35,7 +35,8 @@ pub(crate) fn fresh_array(value: &str) -> String {
 }
 
 /// A value of the type that a domain, or domains over domains, are made of: where a row has no copy NULL
-/// stands, which a domain may refuse. CASE with an arm whose type is not known makes that of a domain.
+/// stands, which a domain may refuse. CASE with an arm whose type is not known makes that of a domain, without a
+/// length or the like, or, of what is no domain, with it only before PostgreSQL 19.
 fn base_of(value: &str) -> String {
     format!("CASE WHEN true THEN {value} ELSE NULL END")
 }
@@ -45,7 +46,7 @@ fn base_of(value: &str) -> String {
 pub(crate) struct Copied {
     /// Their column's name, a plain word.
     pub name: String,
-    /// The column that they are copies of, quoted, of a table named `t`.
+    /// An expression of their type over the column that they are copies of, of a table named `t`.
     pub of: String,
     /// The method that compresses them.
     pub method: Method,
@@ -71,7 +72,7 @@ impl Copies {
             let _ = write!(columns, "{of} AS {key}, ");
         }
         for Copied { name, of, method } in &self.copies {
-            let _ = write!(columns, "{} AS {name}, ", base_of(of));
+            let _ = write!(columns, "{of} AS {name}, ");
             let method = method.name();
             let _ = write!(
                 settings,
@@ -142,7 +143,7 @@ impl Trial {
         methods: &[Method],
         page: PageSize,
     ) -> Trial {
-        let of = format!("t.{}", quote_identifier(name));
+        let of = base_of(&format!("t.{}", quote_identifier(name)));
         let copied =
             |&method: &Method| Copied { name: method.name().into(), of: of.clone(), method };
         let copies = Copies {

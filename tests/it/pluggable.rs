@@ -365,6 +365,7 @@ fn what_jsonb_toaster_never_moves_is_told_by_sql() {
         shape: Shape::Jsonb,
         method: Method::Pglz,
         base: None,
+        domain: None,
     };
     let sql = toastctl::retoast::sql::never_moved("public.t", &target);
     let asked = sql

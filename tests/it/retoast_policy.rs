@@ -217,6 +217,34 @@ fn an_owner_without_pages_stores_the_same() {
     drop_role(&database, &role);
 }
 
+/// Types with a length or the like: where a copy is of a type without it, the server takes the value apart to cut it.
+#[test]
+fn columns_with_a_length_and_domains_over_them_reach_the_policy() {
+    let database = with_pageinspect("policylength");
+    database.psql(
+        "CREATE DOMAIN word AS varchar(20000);
+         CREATE DOMAIN words AS word CHECK (VALUE <> 'never');
+         CREATE DOMAIN padded AS char(9000) NOT NULL;
+         CREATE TABLE t (id int, v varchar(20000), c char(9000), w word, ws words, p padded, b bit varying(90000));
+         INSERT INTO t SELECT i, repeat(md5(i::text), i * 9), md5(i::text), repeat(md5(i::text), i * 8),
+                CASE WHEN i % 4 > 0 THEN repeat(md5(i::text), 100 + i) END, md5(i::text),
+                repeat('10', i * 700)::bit varying
+         FROM generate_series(1, 40) i",
+    );
+    let before = contents(&database, "t");
+    let columns = ["-c", "v", "-c", "c", "-c", "w", "-c", "ws", "-c", "p", "-c", "b"];
+    for (policy, method) in [("never", "lz4"), ("always", "lz4"), ("chunk-saving", "either")] {
+        let arguments = [&["t", "--policy", policy, "--method", method], &columns[..]].concat();
+        done(&retoast(&database, &arguments));
+        assert_eq!(contents(&database, "t"), before, "{policy}");
+        let again = done(&retoast(&database, &arguments));
+        assert_eq!(again["rows_found"], 0, "{policy}: {again}");
+    }
+    let compressed =
+        "SELECT count(pg_column_compression(v)), count(pg_column_compression(ws)) FROM t";
+    assert_ne!(database.psql(compressed), "0|0");
+}
+
 #[test]
 fn columns_of_all_types_at_once_keep_their_contents() {
     let database = with_pageinspect("policytypes");

@@ -226,6 +226,7 @@ fn an_update_whose_transaction_did_not_begin_as_a_batch_stores_nothing() {
         shape: Shape::Scalar,
         method: Method::Pglz,
         base: None,
+        domain: None,
     };
     let all = r#"'{"(0,1)","(0,2)","(0,3)"}'"#;
     let update = sql::update("public.t", &[target]).replace("$1", all);

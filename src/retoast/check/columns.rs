@@ -56,6 +56,10 @@ pub(crate) async fn targets(
         let shape = shapes::shape(client, column.type_oid.0).await?.map_err(|why| {
             Refusal::Refused(format!("{name}: column \"{wanted}\" cannot be re-toasted: {why}"))
         })?;
+        let domain = match request.goal {
+            Goal::Policy(_) => shapes::domain(client, column.type_oid.0).await?,
+            _ => None,
+        };
         targets.push(Target {
             name: column.name.clone(),
             index,
@@ -67,6 +71,7 @@ pub(crate) async fn targets(
                 .filter(|_| !request.no_alter)
                 .unwrap_or(column.compression.unwrap_or(default_method)),
             base,
+            domain,
         });
     }
     Ok(targets)
@@ -97,7 +102,8 @@ async fn kept(
         };
         let Ok(shape) = shapes::shape(client, column.type_oid.0).await? else { continue };
         let method = column.compression.unwrap_or(default_method);
-        targets.push(Target { name: column.name.clone(), index, shape, method, base });
+        let name = column.name.clone();
+        targets.push(Target { name, index, shape, method, base, domain: None });
     }
     Ok(targets)
 }
@@ -159,6 +165,7 @@ pub(crate) async fn follow(
             shape,
             method: attribute.compression.unwrap_or(default_method),
             base: None,
+            domain: None,
         });
     }
     Ok(follow)

@@ -68,6 +68,7 @@ pub(crate) async fn to_look_at(
             shape,
             method: column.compression.unwrap_or(default_method),
             base: None,
+            domain: shapes::domain(client, column.type_oid.0).await?,
         });
     }
     let target = relation.tuple_target(server.page_size);

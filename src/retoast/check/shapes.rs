@@ -2,6 +2,7 @@
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
+use crate::retoast::sql::Domain;
 use crate::retoast::sql::forcing::{Field, Shape};
 use crate::server::LiveError;
 use crate::server::connect::Client;
@@ -28,6 +29,27 @@ struct TypeRow {
 /// The shape of the type `oid`.
 pub async fn shape(client: &Client, oid: u32) -> Result<Found, LiveError> {
     nested(client, oid, 0).await
+}
+
+/// The type `oid` if it is a domain.
+///
+/// # Errors
+/// The server's.
+pub(super) async fn domain(client: &Client, oid: u32) -> Result<Option<Domain>, LiveError> {
+    let rows = client
+        .query_typed(
+            "WITH RECURSIVE base (type, modifier, depth) AS (\
+               SELECT $1, -1, 0 \
+               UNION ALL \
+               SELECT t.typbasetype, t.typtypmod, b.depth + 1 FROM base AS b \
+               JOIN pg_catalog.pg_type AS t ON t.oid = b.type WHERE t.typtype = 'd' AND b.depth < 100) \
+             SELECT pg_catalog.format_type($1, NULL), pg_catalog.format_type(b.type, b.modifier) \
+             FROM base AS b WHERE b.depth > 0 ORDER BY b.depth DESC LIMIT 1",
+            &[(&oid, Type::OID)],
+        )
+        .await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some(Domain { name: row.try_get(0)?, of: row.try_get(1)? }))
 }
 
 async fn nested(client: &Client, oid: u32, depth: u32) -> Result<Found, LiveError> {

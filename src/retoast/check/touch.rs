@@ -36,5 +36,6 @@ pub(crate) async fn touched(client: &Client, relation: &Relation) -> Result<Targ
         shape: Shape::Fixed,
         method: Method::Pglz,
         base: None,
+        domain: None,
     })
 }

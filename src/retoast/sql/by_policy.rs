@@ -53,10 +53,27 @@ pub fn make(table: &str, targets: &[Target], methods: &[MethodChoice]) -> String
     for (at, (target, choice)) in targets.iter().zip(methods).enumerate() {
         keys.push((format!("r{at}"), "0::pg_catalog.int4"));
         for (of, &method) in choice.methods().iter().enumerate() {
-            copies.push(Copied { name: format!("v{at}_{of}"), of: target.column(), method });
+            copies.push(Copied { name: format!("v{at}_{of}"), of: copied(target), method });
         }
     }
     Copies { name: NAME.into(), keys, copies }.make(table)
+}
+
+/// What copies of a column are copied from. They have its very type, with length or the like: to bring a value to
+/// another the server takes it apart. Where a row has no copy NULL stands, which a domain may refuse.
+fn copied(target: &Target) -> String {
+    match &target.domain {
+        Some(domain) => format!("CAST({} AS {})", target.column(), domain.of),
+        None => target.column(),
+    }
+}
+
+/// A copy as a value of the column's type.
+fn copy(target: &Target, name: &str) -> String {
+    match &target.domain {
+        Some(domain) => format!("CAST(p.{name} AS {})", domain.name),
+        None => format!("p.{name}"),
+    }
 }
 
 /// Lets the role that batches are run as work with the temporary table.
@@ -143,7 +160,7 @@ pub fn update(table: &str, targets: &[Target], methods: &[MethodChoice]) -> Stri
             let name = quote_identifier(&target.name);
             let value = format!("t.{name}");
             let copies: String = (0..choice.methods().len())
-                .map(|of| format!(" WHEN {} THEN p.v{at}_{of}", of + 1))
+                .map(|of| format!(" WHEN {} THEN {}", of + 1, copy(target, &format!("v{at}_{of}"))))
                 .collect();
             format!(
                 "{name} = CASE (${}::pg_catalog.int2[])[p.n]{copies} WHEN {KEEP} THEN {value} \

@@ -25,6 +25,16 @@ pub struct Target {
     pub method: Method,
     /// Of a generated column, a column that it is made of: setting that computes it anew.
     pub base: Option<String>,
+    /// Its type, if that is a domain and values are to be copied.
+    pub domain: Option<Domain>,
+}
+
+/// A domain, as SQL names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Domain {
+    pub name: String,
+    /// The type that it, or the innermost of domains over domains, is of, with its length or the like.
+    pub of: String,
 }
 
 impl Target {
@@ -362,6 +372,7 @@ mod tests {
             shape,
             method: Method::Lz4,
             base: None,
+            domain: None,
         };
         vec![target("a\"b", Shape::Scalar), target("c", Shape::Array)]
     }
