@@ -47,13 +47,15 @@ impl Wait {
     }
 }
 
-/// What the server process `pid` waits for that only another session can end: a lock or a pinned buffer.
+/// What the server process `pid` waits for that only another session can end: a lock or a pinned buffer (from 19 on
+/// an event of type Buffer, as others are that end by themselves).
 pub(crate) async fn wait_of(client: &Client, pid: i32) -> Result<Option<Wait>, LiveError> {
     let rows = client
         .query_typed(
             "SELECT a.wait_event_type || ' ' || a.wait_event, pg_catalog.pg_blocking_pids(a.pid) \
              FROM pg_catalog.pg_stat_get_activity($1) AS a \
-             WHERE a.state = 'active' AND a.wait_event_type IN ('BufferPin', 'Lock')",
+             WHERE a.state = 'active' AND (a.wait_event_type IN ('BufferPin', 'Lock') \
+               OR a.wait_event = 'BufferCleanup')",
             &[(&pid, Type::INT4)],
         )
         .await?;
