@@ -98,7 +98,7 @@ pub struct Found {
     pub lock_timeout: Duration,
     /// The statement that sets the choice, if one is needed.
     pub alter: Option<String>,
-    /// A batch's statements, then the vacuum's.
+    /// A batch's statements, then those that vacuum, early and in the end.
     pub statements: Vec<String>,
     /// The replication origin of what is written.
     pub origin: Option<String>,

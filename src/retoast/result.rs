@@ -231,7 +231,7 @@ pub struct TableReport {
     pub batches: u64,
     /// Whole scans.
     pub scans: u32,
-    /// Vacuums done.
+    /// Vacuums done, of the table or of its TOAST relation alone.
     pub vacuums: u64,
     /// Lock timeouts and deadlocks, each tried again.
     pub retries: u64,

@@ -205,7 +205,7 @@ fn a_policy_beside_a_writer_ends_and_leaves_to_the_next_run_what_came_meanwhile(
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("since.json");
     // no vacuum but one for each scan
-    let choice = ["t", "-c", "v", "--policy", "always", "--method", "lz4", "--max-bloat", "200%"];
+    let choice = ["t", "-c", "v", "--policy", "always", "--method", "lz4", "--max-bloat", "1000%"];
     let mut writing = writer(&database);
     while database.psql("SELECT count(*) > 3010 FROM t") != "t" {
         std::thread::sleep(Duration::from_millis(20));

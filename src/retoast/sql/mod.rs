@@ -5,6 +5,7 @@ pub(crate) mod compact;
 pub mod forcing;
 pub(crate) mod old_entries;
 pub mod row_judge;
+pub(crate) mod vacuum;
 
 use super::goal::toaster::{Changes, Toaster, ToasterChange};
 use crate::codec::Method;
@@ -341,24 +342,6 @@ pub(crate) fn longer_than(table: &str, targets: &[Target], bytes: u32) -> String
     )
 }
 
-/// Less than this part of a table is vacuumed with its indexes in any case.
-const LITTLE: f64 = 0.04;
-
-/// Makes the space of old versions usable again, without giving it back to the system, which would
-/// take an exclusive lock. `max_bloat`: the part of the table after which it comes.
-///
-/// By itself VACUUM passes over the indexes where fewer than 2 % of the pages have dead line pointers
-/// (`BYPASS_THRESHOLD_PAGES`, vacuumlazy.c), and does not tell the free space map of the room there: the next rows would
-/// make the files longer. They grow by about as much as one vacuum removes. With 48,000 rows of 800 bytes, three values
-/// of 3.5 kB out of line each, and six indexes, all files together grow by 4.2 % with 5 % (26 vacuums), and by 1.6 %
-/// with 1.5 % (86 vacuums, 3 % more WAL, up to two thirds more time, for each reads the indexes); without the indexes it
-/// was 2.7 % even with 1 %. The heap itself, 6 % of all, grows by 9 % in any case: redirected line pointers leave no room
-/// for an eleventh row on a page.
-pub fn vacuum(table: &str, max_bloat: f64) -> String {
-    let cleanup = if max_bloat < LITTLE { ", INDEX_CLEANUP on" } else { "" };
-    format!("VACUUM (TRUNCATE false{cleanup}) {table}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -429,11 +412,5 @@ mod tests {
     #[test]
     fn only_composite_values_hide_compressed_fields() {
         assert_eq!(hidden(TABLE, Toaster::External, &targets(), 0..8), None);
-    }
-
-    #[test]
-    fn vacuum_gives_nothing_back() {
-        insta::assert_snapshot!(vacuum(TABLE, 0.05), @r##"VACUUM (TRUNCATE false) "s"."T""##);
-        insta::assert_snapshot!(vacuum(TABLE, 0.016), @r##"VACUUM (TRUNCATE false, INDEX_CLEANUP on) "s"."T""##);
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::error::RunError;
+use super::machine::{EARLY, Extent};
 use super::table::Sweep;
 use crate::retoast::pace::gauges;
 use crate::retoast::plan::{Found, Plan};
@@ -21,6 +22,16 @@ pub(crate) async fn plan(
     let client = sweep.writer.client();
     let around = gauges::surroundings(client, &ready.relation, ready.replica_role).await?;
     let (table, limits) = (ready.relation.quoted(), sweep.keeper.limits());
+    let bloat = options.tuning.max_bloat;
+    let mut statements = vec![
+        format!("{}; {}", sql::begin(&sweep.settings()), sql::lock(&table)),
+        sql::update(&table, &ready.targets),
+        "COMMIT".to_owned(),
+    ];
+    for extent in [Extent::Toast, Extent::Table] {
+        let vacuum = sweep.vacuum_of(0, extent, EARLY * bloat).await?;
+        statements.extend(vacuum.map(|(_, sql)| sql).filter(|sql| !statements.contains(sql)));
+    }
     let found = Found {
         toaster: ready.toaster,
         rows: report.rows_found,
@@ -30,17 +41,12 @@ pub(crate) async fn plan(
         columns: ready.targets.len() as u64,
         sizes: report.before,
         scan,
-        max_bloat: options.tuning.max_bloat,
+        max_bloat: bloat,
         nice: limits.nice,
         wal_rate: limits.wal_rate,
         lock_timeout: options.lock_timeout,
         alter: report.alter.clone(),
-        statements: vec![
-            format!("{}; {}", sql::begin(&sweep.settings()), sql::lock(&table)),
-            sql::update(&table, &ready.targets),
-            "COMMIT".to_owned(),
-            sql::vacuum(&table, options.tuning.max_bloat),
-        ],
+        statements,
         origin: options.origin.clone(),
     };
     Ok(Plan::of(&found, &around))

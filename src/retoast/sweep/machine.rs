@@ -9,12 +9,15 @@
 
 mod planning;
 mod terms;
+mod vacuums;
 mod work;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-pub use self::terms::{Action, End, Event, Left, Reason, Row, Tuning};
+pub use self::terms::{Action, End, Event, Extent, Left, Reason, Row, Tuning};
+pub(super) use self::vacuums::EARLY;
+use self::vacuums::Vacuums;
 use self::work::{Batch, Work};
 use crate::disk::ItemPointer;
 use crate::retoast::pace::speed::{after_timeouts, smoothed};
@@ -37,7 +40,6 @@ pub struct Machine {
     phase: Phase,
     blocks: u32,
     next_block: u32,
-    bytes: u64,
     queue: VecDeque<Batch>,
     /// What each job does.
     work: Vec<Work>,
@@ -48,9 +50,7 @@ pub struct Machine {
     speed: Option<f64>,
     /// Whether other sessions are active.
     others: bool,
-    /// Bytes re-toasted since the last vacuum.
-    unvacuumed: u64,
-    vacuum_due: bool,
+    vacuums: Vacuums,
     sleep: Option<(Duration, Reason)>,
     busy: u32,
     idle_scans: u32,
@@ -85,15 +85,13 @@ impl Machine {
             phase: Phase::Begin,
             blocks: 0,
             next_block: 0,
-            bytes: 0,
             queue: VecDeque::new(),
             work: vec![Work::Nothing; tuning.jobs.max(1)],
             begun: 0,
             last: HashMap::new(),
             speed: None,
             others: false,
-            unvacuumed: 0,
-            vacuum_due: false,
+            vacuums: Vacuums::new(&tuning),
             sleep: None,
             busy: 0,
             idle_scans: 0,
@@ -130,7 +128,7 @@ impl Machine {
 
     /// What the last vacuum could not remove, in bytes: the next one comes earlier for that, but not at once.
     pub fn still_dead(&mut self, bytes: u64) {
-        self.unvacuumed = bytes.min(self.vacuum_limit() / 2);
+        self.vacuums.still_dead(bytes);
     }
 
     /// Whether other sessions are active: batches then take a tenth of their time.
@@ -171,7 +169,7 @@ impl Machine {
         if let Some((time, reason)) = self.sleep.take() {
             return Action::Sleep(time, reason);
         }
-        if self.vacuum_due {
+        if self.vacuums.due().is_some() {
             return self.vacuum();
         }
         if self.phase == Phase::Begin {
@@ -200,9 +198,9 @@ impl Machine {
         let Some(job) = free.filter(|_| !self.work.contains(&Work::Vacuum)) else {
             return Action::Wait;
         };
-        (self.vacuum_due, self.unvacuumed) = (false, 0);
+        let Some((extent, part)) = self.vacuums.begin() else { return Action::Wait };
         self.start(job, Work::Vacuum);
-        Action::Vacuum(job)
+        Action::Vacuum(job, extent, part)
     }
 
     /// Begins the first batch that may begin. Batches of one window follow each other, each when what
@@ -256,7 +254,7 @@ impl Machine {
             return;
         }
         self.phase = Phase::Begin;
-        self.vacuum_due = self.unvacuumed > 0;
+        self.vacuums.scan_ended();
         if self.stored > 0 || partial {
             self.idle_scans = 0;
             return;
@@ -278,7 +276,7 @@ impl Machine {
                 Event::BatchDone { job, .. }
                 | Event::BatchBusy(job)
                 | Event::BatchRefused(job)
-                | Event::Vacuumed(job)
+                | Event::Vacuumed { job, .. }
                 | Event::Failed(job) => drop(self.ended(job)),
                 _ => {}
             }
@@ -287,7 +285,8 @@ impl Machine {
         match event {
             Event::Stop => self.phase = Phase::Ended(End::Stopped),
             Event::Begun { blocks, bytes } => {
-                (self.blocks, self.bytes) = (blocks, bytes);
+                self.blocks = blocks;
+                self.vacuums.scan_begins(bytes);
                 self.next_block = std::mem::take(&mut self.start).min(blocks);
                 self.partial = self.next_block > 0;
                 (self.left, self.stored, self.one_snapshot) = (Left::default(), 0, true);
@@ -323,7 +322,12 @@ impl Machine {
                     self.queue.push_front(Batch::new(window, rows));
                 }
             }
-            Event::Vacuumed(job) => drop(self.ended(job)),
+            Event::Vacuumed { job, done } => {
+                drop(self.ended(job));
+                if let Some((extent, took)) = done {
+                    self.vacuums.done(extent, took);
+                }
+            }
             Event::Failed(job) => {
                 drop(self.ended(job));
                 self.phase = Phase::Ended(End::Stopped);
@@ -342,18 +346,10 @@ impl Machine {
         self.own.insert(xid, before.map_or(1, |tries| tries.saturating_add(1)));
         let bytes: u64 = done.iter().map(|row| row.bytes).sum();
         // each row's tuple takes space too
-        self.unvacuumed += bytes + 64 * done.len() as u64;
-        self.vacuum_due |= self.unvacuumed > self.vacuum_limit();
+        self.vacuums.batch_done(bytes + 64 * done.len() as u64, took);
         let ms = (took.as_secs_f64() * 1000.0).max(0.05);
         let now = done.len() as f64 / ms;
         self.speed = Some(smoothed(self.speed, now));
-    }
-
-    /// Bytes of old row versions after which the table is vacuumed.
-    fn vacuum_limit(&self) -> u64 {
-        // other jobs go on while a vacuum runs
-        let part = if self.work.len() > 1 { 0.5 } else { 1.0 };
-        ((self.bytes as f64 * self.tuning.max_bloat * part) as u64).max(1 << 20)
     }
 }
 

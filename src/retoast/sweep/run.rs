@@ -262,8 +262,8 @@ impl Sweep<'_> {
                     under_way.push(self.labour(job, task));
                     continue;
                 }
-                Action::Vacuum(job) => {
-                    under_way.push(self.labour(job, Task::Vacuum));
+                Action::Vacuum(job, extent, part) => {
+                    under_way.push(self.labour(job, Task::Vacuum(extent, part)));
                     continue;
                 }
                 Action::Wait => {
@@ -305,7 +305,12 @@ impl Sweep<'_> {
                 let row = rows.first().map_or_else(String::new, |row| row.ctid.to_string());
                 tracing::debug!("{name}: job {job}: row {row} and its like, waiting for locks");
             }
-            Action::Vacuum(job) => tracing::debug!("{name}: job {job}: VACUUM"),
+            Action::Vacuum(job, extent, part) => {
+                let percent = part * 100.0;
+                tracing::debug!(
+                    "{name}: job {job}: VACUUM: {extent:?}, {percent:.1} % may be dead"
+                );
+            }
             Action::Sleep(time, reason) => {
                 tracing::debug!("{name}: {} ms of waiting: {}", time.as_millis(), reason.text());
             }

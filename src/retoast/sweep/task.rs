@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::batch::Done;
 use super::error::RunError;
 use super::keys::Condition;
-use super::machine::{Event, Row};
+use super::machine::{Event, Extent, Row};
 use super::refused::{LIMIT, MOST_SHOWN, Reason};
 use super::table::Sweep;
 use crate::disk::desc::Storage;
@@ -16,12 +16,9 @@ use crate::retoast::sizes::Sizes;
 /// What a job is to do.
 pub(super) enum Task {
     /// Rows to re-toast. Those that `insist_on`, a condition, finds are waited for.
-    Batch {
-        rows: Vec<Row>,
-        verify: bool,
-        insist_on: Option<Condition>,
-    },
-    Vacuum,
+    Batch { rows: Vec<Row>, verify: bool, insist_on: Option<Condition> },
+    /// What to vacuum, and the part of the table that may be dead in it.
+    Vacuum(Extent, f64),
 }
 
 /// What a job has done.
@@ -32,8 +29,8 @@ pub(super) enum Finished {
         took: Duration,
         insists: bool,
     },
-    /// The sizes before it, and whether it was done.
-    Vacuum(Sizes, bool),
+    /// The sizes before it, and what was vacuumed in which time, if anything.
+    Vacuum(Sizes, Option<(Extent, Duration)>),
     /// A stop was asked for before it began.
     Nothing,
 }
@@ -51,7 +48,7 @@ impl Sweep<'_> {
     pub(super) async fn work_on(&self, job: usize, task: Task) -> Result<Finished, RunError> {
         let work = match task {
             Task::Batch { .. } => Work::Batch,
-            Task::Vacuum => Work::Vacuum,
+            Task::Vacuum(..) => Work::Vacuum,
         };
         self.keeper.pass(work, self.connection(job), self.watch).await?;
         if self.stopped() {
@@ -68,14 +65,14 @@ impl Sweep<'_> {
                 }
                 Ok(Finished::Batch { rows, done, took, insists: insist_on.is_some() })
             }
-            Task::Vacuum => {
+            Task::Vacuum(extent, part) => {
                 let sizes = self.keeper.sizes();
-                let pays = self.keeper.vacuum_pays();
-                if !pays {
+                if !self.keeper.vacuum_pays() {
                     tracing::debug!("{}: no VACUUM: it would remove too little", self.name());
+                    return Ok(Finished::Vacuum(sizes, None));
                 }
-                let done = pays && self.vacuum(job).await?;
-                if done {
+                let done = self.vacuum(job, extent, part).await?;
+                if done.is_some() {
                     self.keeper.vacuumed();
                 }
                 Ok(Finished::Vacuum(sizes, done))
@@ -106,8 +103,8 @@ impl Sweep<'_> {
             }
             Finished::Vacuum(sizes, done) => {
                 report.peak = report.peak.max(sizes);
-                report.vacuums += u64::from(done);
-                Event::Vacuumed(job)
+                report.vacuums += u64::from(done.is_some());
+                Event::Vacuumed { job, done }
             }
             Finished::Nothing => Event::Failed(job),
         }

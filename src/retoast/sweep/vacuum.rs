@@ -2,20 +2,63 @@
 
 use std::time::{Duration, Instant};
 
+use tokio_postgres::types::Type;
+
 use super::error::RunError;
+use super::machine::Extent;
 use super::table::Sweep;
 use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::pace::stuck::{Advice, LOOK_EVERY, Stuck};
 use crate::retoast::sql;
 
 impl Sweep<'_> {
-    /// Whether the table was vacuumed. It never waits long: what is not done now is done later.
-    pub(super) async fn vacuum(&self, job: usize) -> Result<bool, RunError> {
-        let sql = sql::vacuum(&self.ready.relation.quoted(), self.options.tuning.max_bloat);
-        self.vacuum_by(job, &sql).await
+    /// What was vacuumed, and how long that took. It never waits long: what is not done now is done later.
+    pub(super) async fn vacuum(
+        &self,
+        job: usize,
+        extent: Extent,
+        part: f64,
+    ) -> Result<Option<(Extent, Duration)>, RunError> {
+        let Some((extent, sql)) = self.vacuum_of(job, extent, part).await? else { return Ok(None) };
+        let began = Instant::now();
+        let done = self.vacuum_by(job, &sql).await?;
+        Ok(done.then(|| (extent, began.elapsed())))
     }
 
-    /// As [`Sweep::vacuum`], by this statement.
+    /// The statement, and what it vacuums: the table where its TOAST relation alone is out of this user's reach;
+    /// `None` if there is none.
+    pub(super) async fn vacuum_of(
+        &self,
+        job: usize,
+        extent: Extent,
+        part: f64,
+    ) -> Result<Option<(Extent, String)>, RunError> {
+        let table = self.ready.relation.quoted();
+        let whole = (Extent::Table, sql::vacuum::table(&table, part));
+        if extent == Extent::Table {
+            return Ok(Some(whole));
+        }
+        let (names, may_be_named) = self.toast_relations(job).await?;
+        let Some(names) = names else { return Ok(None) };
+        Ok(Some(if may_be_named {
+            (extent, sql::vacuum::toast(&names))
+        } else if self.server.version_num >= sql::vacuum::PROCESS_MAIN {
+            (extent, sql::vacuum::toast_of(&table))
+        } else {
+            whole
+        }))
+    }
+
+    /// The names of the table's TOAST relations, if it has any, and whether this user may use them.
+    async fn toast_relations(&self, job: usize) -> Result<(Option<String>, bool), RunError> {
+        let parameters = [(&self.ready.relation.oid.0 as _, Type::OID)];
+        let client = self.connection(job).client();
+        let rows = client.query_typed(&sql::vacuum::names(), &parameters).await?;
+        let Some(row) = rows.first() else { return Ok((None, false)) };
+        Ok((row.try_get(0)?, row.try_get(1)?))
+    }
+
+    /// Vacuums by this statement; whether that was done.
     pub(in crate::retoast) async fn vacuum_by(
         &self,
         job: usize,

@@ -36,6 +36,15 @@ pub struct Row {
     pub bytes: u64,
 }
 
+/// What a vacuum takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// The TOAST relation and its index, where old values are.
+    Toast,
+    /// The table with its TOAST relation and all indexes.
+    Table,
+}
+
 /// What has happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
@@ -63,8 +72,13 @@ pub enum Event {
     BatchBusy(usize),
     /// The server refused a batch for what stands in its rows, and nothing of it was done.
     BatchRefused(usize),
-    /// The table was vacuumed, or could not be for now.
-    Vacuumed(usize),
+    /// A vacuum ended.
+    Vacuumed {
+        /// Whose it was.
+        job: usize,
+        /// What was vacuumed, and how long that took; `None` if nothing could be for now.
+        done: Option<(Extent, Duration)>,
+    },
     /// A job met an error or a stop that ends the sweep.
     Failed(usize),
     /// The scan under way goes on in another snapshot: it proves nothing any more.
@@ -133,8 +147,8 @@ pub enum Action {
     /// Have this job re-toast these rows of one block, wherever they are by then, and wait for those that others
     /// hold: rows that are changed so often that no scan's address holds until the batch.
     Insist(usize, Vec<Row>),
-    /// Have this job vacuum the table.
-    Vacuum(usize),
+    /// Have this job vacuum so much, of which this part of the table may be dead.
+    Vacuum(usize, Extent, f64),
     /// Wait until one of the jobs has done what it does.
     Wait,
     /// Wait, with no transaction open.

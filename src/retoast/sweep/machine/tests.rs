@@ -22,8 +22,17 @@ fn row(block: u32, item: u16, bytes: u64) -> Row {
 struct World {
     left: BTreeSet<Row>,
     blocks: u32,
+    /// With the TOAST relation.
+    bytes: u64,
     now: Duration,
     vacuums: u32,
+    /// Those of the TOAST relation alone among them, and how long each takes.
+    early: u32,
+    vacuum_takes: Duration,
+    /// The time of early vacuums and of batches, and the most that was dead.
+    spent: (Duration, Duration),
+    dead: (u64, u64),
+    extent: Extent,
     batches: Vec<usize>,
     /// How often the rows of this block are locked by others.
     locked: (u32, u32),
@@ -36,13 +45,20 @@ struct World {
 
 impl World {
     fn new(blocks: u32, per_page: u16, bytes: u64) -> World {
+        let bytes_of_all = u64::from(blocks) * (8192 + u64::from(per_page) * bytes);
         let rows =
             (0..blocks).flat_map(|block| (1..=per_page).map(move |item| row(block, item, bytes)));
         World {
             left: rows.collect(),
             blocks,
+            bytes: bytes_of_all,
             now: Duration::ZERO,
             vacuums: 0,
+            early: 0,
+            vacuum_takes: Duration::from_millis(1),
+            spent: (Duration::ZERO, Duration::ZERO),
+            dead: (0, 0),
+            extent: Extent::Table,
             batches: Vec::new(),
             locked: (0, 0),
             poisoned: None,
@@ -60,8 +76,11 @@ impl World {
                     self.now += time;
                     continue;
                 }
-                Action::Vacuum(job) => {
+                Action::Vacuum(job, extent, _) => {
                     self.vacuums += 1;
+                    self.early += u32::from(extent == Extent::Toast);
+                    self.extent = extent;
+                    self.dead.0 = 0;
                     self.under_way.push((job, None));
                     continue;
                 }
@@ -84,14 +103,16 @@ impl World {
                     self.most_under_way = self.most_under_way.max(self.under_way.len());
                     // the last that was begun ends first
                     match self.under_way.pop().unwrap() {
-                        (job, None) => Event::Vacuumed(job),
+                        (job, None) => {
+                            self.now += self.vacuum_takes;
+                            let early = self.extent == Extent::Toast;
+                            self.spent.0 += if early { self.vacuum_takes } else { Duration::ZERO };
+                            Event::Vacuumed { job, done: Some((self.extent, self.vacuum_takes)) }
+                        }
                         (job, Some(rows)) => self.batch(job, &rows),
                     }
                 }
-                Action::BeginScan => {
-                    let bytes = u64::from(self.blocks) * 8192;
-                    Event::Begun { blocks: self.blocks, bytes }
-                }
+                Action::BeginScan => Event::Begun { blocks: self.blocks, bytes: self.bytes },
                 Action::Scan(range) => Event::Scanned(
                     self.left.iter().filter(|r| range.contains(&r.ctid.block.0)).copied().collect(),
                 ),
@@ -107,6 +128,9 @@ impl World {
         }
         let took = Duration::from_millis(1) * rows.len() as u32;
         self.now += took;
+        self.spent.1 += took;
+        self.dead.0 += rows.iter().map(|row| row.bytes).sum::<u64>();
+        self.dead.1 = self.dead.1.max(self.dead.0);
         self.batches.push(rows.len());
         let mut done = 0;
         for row in rows {
@@ -130,6 +154,31 @@ fn all_is_done_and_a_scan_proves_it() {
     assert_eq!(machine.scans, 2);
     // 600 * 20 * 364 bytes by 5 % of 600 pages, but at least 1 MB
     assert_eq!(world.vacuums, 5);
+}
+
+#[test]
+fn vacuums_come_early_where_they_are_cheap_and_no_later_than_asked() {
+    for jobs in [1, 2] {
+        for ms in [0, 1, 5, 10, 20, 50, 100, 500, 5000] {
+            let mut world = World::new(600, 20, 20_000);
+            world.vacuum_takes = Duration::from_millis(ms);
+            let mut machine = Machine::new(Tuning { jobs, window: 8 * jobs as u32, ..TUNING });
+            assert_eq!(world.run(&mut machine), End::Complete);
+            let (early, batches) = world.spent;
+            let what =
+                format!("{jobs} jobs, {ms} ms: {} of {} vacuums", world.early, world.vacuums);
+            // the first tells how long one takes
+            assert!(early <= batches / 8 + world.vacuum_takes, "{what}: {early:?} of {batches:?}");
+            let part = world.dead.1 as f64 / world.bytes as f64;
+            let some_batches = jobs as f64 * TUNING.batch_bytes as f64 / world.bytes as f64;
+            assert!(part <= TUNING.max_bloat + some_batches, "{what}: {part}");
+            if ms <= 5 {
+                assert!(part <= 0.01 + some_batches, "{what}: {part}");
+            }
+            assert!(world.early <= 1 || ms < 100, "{what}");
+            assert!(world.early > 1 || ms > 20, "{what}");
+        }
+    }
 }
 
 #[test]
@@ -310,7 +359,7 @@ fn a_row_that_the_judge_wants_otherwise_again_and_again_is_counted_and_left() {
             Action::Finish(end) => break end,
             Action::BeginScan => Event::Begun { blocks: 1, bytes: 8192 },
             Action::Scan(_) => Event::Scanned(vec![Row { xmin, ..row(0, 1, 10) }]),
-            Action::Vacuum(job) => Event::Vacuumed(job),
+            Action::Vacuum(job, ..) => Event::Vacuumed { job, done: None },
             Action::Sleep(..) => continue,
             Action::Batch(job, rows) => {
                 (batches, xmin) = (batches + 1, xmin + 100);
@@ -409,7 +458,7 @@ fn what_only_a_copy_says_is_settled_by_the_rows_own_update() {
     let took = Duration::from_millis(1);
     machine.note(Event::BatchDone { job: 0, rows: 1, xid: 77, took }, 0.0);
     while machine.next_action() != Action::BeginScan {
-        machine.note(Event::Vacuumed(0), 0.0);
+        machine.note(Event::Vacuumed { job: 0, done: None }, 0.0);
     }
     machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
     machine.next_action();
