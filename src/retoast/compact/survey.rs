@@ -116,9 +116,10 @@ pub(crate) struct Counted {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Now {
-    all: u32,
     live: u32,
     tuples: u32,
+    dead: u32,
+    dead_bytes: u32,
     /// Whether rows of this block are in the sample.
     is_kept: bool,
     run: Option<Run>,
@@ -149,6 +150,7 @@ impl Survey {
     }
 
     /// Takes down a tuple of so many bytes.
+    #[inline]
     pub(crate) fn tuple(
         &mut self,
         at: ItemPointer,
@@ -157,11 +159,9 @@ impl Survey {
         seen: Visibility,
     ) {
         let bytes = taken(usize::from(length));
-        self.now.all = self.now.all.saturating_add(bytes);
-        self.counted.tuples += 1;
         if matches!(seen, Visibility::Dead) {
-            self.counted.dead += 1;
-            self.counted.dead_bytes += u64::from(bytes);
+            self.now.dead += 1;
+            self.now.dead_bytes = self.now.dead_bytes.saturating_add(bytes);
             return;
         }
         self.now.live = self.now.live.saturating_add(bytes);
@@ -199,10 +199,13 @@ impl Survey {
 
     /// Those of a block have all come.
     pub(crate) fn end_block(&mut self, block: BlockNumber) {
-        let Now { all, live, tuples, run, .. } = std::mem::take(&mut self.now);
+        let Now { live, tuples, dead, dead_bytes, run, .. } = std::mem::take(&mut self.now);
         self.keep(run);
         self.read += 1;
-        self.all.set(block.0, all);
+        self.counted.tuples += u64::from(tuples) + u64::from(dead);
+        self.counted.dead += u64::from(dead);
+        self.counted.dead_bytes += u64::from(dead_bytes);
+        self.all.set(block.0, live.saturating_add(dead_bytes));
         self.live.set(block.0, live);
         let group = self.live.group(block.0);
         if let Some(standing) = self.standing.get_mut(group).filter(|_| tuples > 0) {
