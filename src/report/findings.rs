@@ -111,7 +111,7 @@ fn compaction(expected: &Expected, free: u64) -> String {
         (_, values) => counted(values.unwrap_or(0), "value"),
     };
     format!(
-        "; compaction {gives}moves {moved} ({}) with {} to {} of WAL",
+        "; compaction {gives}moves {moved} ({}), WAL {} to {}",
         size(moved_bytes),
         size(wal.low),
         size(wal.high)
@@ -249,12 +249,12 @@ mod tests {
         let more = compaction(&expected, 40 << 20);
         assert_eq!(
             more,
-            "; compaction gives back 60 MB once VACUUM has removed what is dead, moves 12345 values (30 MB) with 33 MB \
-             to 90 MB of WAL"
+            "; compaction gives back 60 MB once VACUUM has removed what is dead, moves 12345 values (30 MB), WAL 33 MB \
+             to 90 MB"
         );
         assert_eq!(
             compaction(&Expected { values: Some(1), ..expected }, 60 << 20),
-            "; compaction moves 1 value (30 MB) with 33 MB to 90 MB of WAL"
+            "; compaction moves 1 value (30 MB), WAL 33 MB to 90 MB"
         );
         let nothing = Expected { values: Some(0), ..expected };
         assert_eq!(compaction(&nothing, 60 << 20), "; compaction moves nothing");
