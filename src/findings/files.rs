@@ -39,7 +39,7 @@ impl FileFacts {
     /// Of a file of which a scan has read all blocks; `None` if it has not. `index_bytes`: of its own indexes; `table`:
     /// of the table of a TOAST relation and of that one's indexes.
     pub(crate) fn of_all(
-        survey: &Survey,
+        mut survey: Survey,
         page: PageSize,
         index_bytes: u64,
         table: Option<(u64, u64)>,
@@ -48,6 +48,7 @@ impl FileFacts {
         if read < blocks {
             return None;
         }
+        survey.end();
         let bytes = u64::from(blocks) * page.bytes() as u64;
         let counted = survey.counted();
         let exact = |number: u64| Estimate::exact(number as f64);

@@ -110,10 +110,8 @@ impl Inspector {
                 look.block(page.block, &page.bytes, &page);
             }
             let mut seen = HeapSeen::of(&look, relation.desc.attributes.len(), total);
-            let all = survey.and_then(|mut survey| {
-                survey.end();
-                FileFacts::of_all(&survey, page, relation.index_bytes, None)
-            });
+            let all = survey
+                .and_then(|survey| FileFacts::of_all(survey, page, relation.index_bytes, None));
             // of rows no more was looked at than before
             seen.heap = match all {
                 Some(all) => FileFacts { drawn: seen.heap.drawn, ..all },
@@ -177,30 +175,32 @@ impl Inspector {
         let mut contents = vec![Contents::default(); relation.desc.attributes.len()];
         let mut toast = None;
         if let Some(chunks) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
-            let mut file = FileLook::of_toast(page);
             let quoted = quote_qualified("pg_toast", &chunks.name);
-            let mut all = None;
-            let total = match kept {
+            toast = Some(match kept {
                 Some((kept, survey)) => {
                     let table = Some((relation.bytes, relation.index_bytes));
-                    all = survey.and_then(|mut survey| {
-                        survey.end();
-                        FileFacts::of_all(&survey, page, chunks.index_bytes, table)
+                    let all = survey.and_then(|survey| {
+                        FileFacts::of_all(survey, page, chunks.index_bytes, table)
                     });
-                    let total = u64::from(kept.total);
-                    for page in kept.into_pages() {
-                        file.block(page.block, &page.bytes, &page, |_, _| {});
-                    }
-                    total
+                    all.unwrap_or_else(|| {
+                        let mut file = FileLook::of_toast(page);
+                        let total = u64::from(kept.total);
+                        for page in kept.into_pages() {
+                            file.block(page.block, &page.bytes, &page, |_, _| {});
+                        }
+                        file.facts(total)
+                    })
                 }
                 None => {
-                    self.look_at(&quoted, moment, None, |block, bytes, pages| {
-                        file.block(block, bytes, pages, |_, _| {});
-                    })
-                    .await?
+                    let mut file = FileLook::of_toast(page);
+                    let total = self
+                        .look_at(&quoted, moment, None, |block, bytes, pages| {
+                            file.block(block, bytes, pages, |_, _| {});
+                        })
+                        .await?;
+                    file.facts(total)
                 }
-            };
-            toast = all.or_else(|| Some(file.facts(total)));
+            });
             let attributes = relation.desc.attributes.iter().enumerate();
             for ((index, attribute), contents) in attributes.zip(&mut contents) {
                 let ends_asked = rows.columns.get(index).is_some_and(asks_for_values);
