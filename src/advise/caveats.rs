@@ -53,6 +53,9 @@ pub(super) fn gain(
     Some(CompactionReport {
         heap_bytes: of(&today.heap_bytes, files.heap_bytes, !option.ends_with("toast")),
         toast_bytes: of(&today.toast_bytes, files.toast_bytes, !option.ends_with("heap")),
+        index_bytes: 0,
+        files: Vec::new(),
+        indexes: Vec::new(),
         command: format!("toastctl retoast {words} {option}"),
     })
 }

@@ -12,7 +12,7 @@
 //! * [`request`]: what is asked; [`report`]: the report made of all that; [`result`]: its type, `rounded` its figures.
 //! * [`run`]: the tables of a server in turn; `partitioned`: one whose partitions are priced together; [`advisor`]: over which connection; `table`: one of them;
 //!   `plan`: how much of it is read; `probe`: what a few blocks tell beforehand; `reading`: the sample; `documents`:
-//!   those that are taken apart; `extracting`: which keys are taken out of them; `on_server`: what the server makes of it; [`facts`]: what the server is asked for.
+//!   those that are taken apart; `extracting`: which keys are taken out of them; `compaction`: what it would give back; `on_server`: what the server makes of it; [`facts`]: what the server is asked for.
 //! * `asked`: rows of which SQL functions tell forms and sizes, where pages are out of reach.
 //!
 //! All but the last item's modules are pure.
@@ -22,6 +22,7 @@ mod asked;
 pub mod candidate;
 mod caveats;
 pub mod commands;
+mod compaction;
 pub mod content;
 mod documents;
 pub mod estimate;

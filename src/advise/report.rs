@@ -328,15 +328,6 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
             size(files.total_bytes.saturating_sub(packed as u64))
         ));
     }
-    if let Some(gain) = gain(gathered, shown) {
-        let parts = [(gain.heap_bytes, "the heap"), (gain.toast_bytes, "the TOAST relation")];
-        let parts: Vec<String> = parts
-            .iter()
-            .filter(|(bytes, _)| *bytes > 0)
-            .map(|(bytes, part)| format!("about {} of {part}", size(*bytes)))
-            .collect();
-        notes.push(format!("{} would give back {}.", gain.command, parts.join(" and ")));
-    }
     if let Some(part) = facts.toast_hit_part.filter(|&part| part < 0.9) {
         notes.push(format!(
             "Only {:.0} % of the TOAST relation's buffers were found in shared buffers, toastctl's own \
@@ -354,6 +345,6 @@ fn is_plain(shown: &Shown<'_>, method: Method) -> bool {
 }
 
 /// Megabytes, or kilobytes for little.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     if bytes >= 10 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} kB", bytes >> 10) }
 }

@@ -12,6 +12,7 @@ use super::tally::Forms;
 use crate::disk::layout::PageSize;
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
+use crate::retoast::compact::moves::Expected;
 use crate::server::about::ServerReport;
 
 /// Name and version of the JSON shape.
@@ -97,15 +98,42 @@ pub struct Files {
     pub total_bytes: u64,
 }
 
-/// What compaction would give back of files as they are.
+/// What compaction would give back of files and indexes as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CompactionReport {
     /// Of the heap; 0 if that is not worth it.
     pub heap_bytes: u64,
     /// Of the TOAST relation.
     pub toast_bytes: u64,
+    /// Of indexes.
+    pub index_bytes: u64,
+    /// The files that give something back, where pages could be read.
+    pub files: Vec<FileCompaction>,
+    /// The indexes that do.
+    pub indexes: Vec<IndexCompaction>,
     /// The command that does it.
     pub command: String,
+}
+
+/// What compaction of a file comes to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileCompaction {
+    /// `heap` or `toast`.
+    pub file: &'static str,
+    /// Blocks that were looked at, of so many.
+    pub blocks_read: u64,
+    pub blocks: u64,
+    #[serde(flatten)]
+    pub expected: Expected,
+}
+
+/// What a rebuild of an index comes to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IndexCompaction {
+    /// Its name with the schema, quoted.
+    pub index: String,
+    pub gives_back: u64,
+    pub wal_bytes: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]

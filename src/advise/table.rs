@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::advisor::{Access, AdviseError, Advisor};
 use super::candidate::Abilities;
+use super::compaction;
 use super::extract::keys::Extract;
 use super::extract::target;
 use super::extracting::{Beforehand, Wanted};
@@ -54,7 +55,17 @@ impl Advisor {
         // Temporary tables go with the transaction. If this fails the connection is gone, as the
         // next query will say.
         let _ = snapshot::abandon(self.client()).await;
-        result
+        let mut reports = result?;
+        let estimated = reports.iter().find_map(|report| report.compaction.as_ref());
+        let compaction = self
+            .compaction(relation, access, estimated)
+            .await
+            .map_err(|error| AdviseError::Live { relation: relation.display_name(), error })?;
+        for report in &mut reports {
+            report.notes.extend(compaction.as_ref().map(compaction::note));
+            report.compaction.clone_from(&compaction);
+        }
+        Ok(reports)
     }
 
     async fn read(

@@ -1,7 +1,6 @@
 //! What is known of a table before rules are asked (pure).
 
 use super::commands::TableName;
-use super::files::FileFacts;
 use super::finding::LookedAt;
 use super::look::{Counted, RowFacts};
 use super::usage::{Counters, Told};
@@ -10,6 +9,7 @@ use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::model::estimate::Estimate;
+use crate::retoast::compact::look::FileFacts;
 
 /// All that rules go by.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,4 +94,6 @@ pub(crate) struct BloatedIndex {
     pub(crate) bytes: u64,
     /// What a fresh one would take.
     pub(crate) fresh: u64,
+    /// WAL that its rebuild writes.
+    pub(crate) wal: u64,
 }

@@ -2,8 +2,6 @@
 
 use super::content::{LONGEST, Spread};
 use super::ends;
-use super::files::{FileFacts, FileLook};
-use super::tally::Tally;
 use super::targets::{Side, TargetFacts, Targets, near};
 use crate::codec::Method;
 use crate::disk::BlockNumber;
@@ -16,8 +14,11 @@ use crate::heap::scan::Judge;
 use crate::model::estimate::{Drawn, Estimate};
 use crate::model::policy::MethodChoice;
 use crate::model::stored::{Form, StoredValue};
+use crate::model::tally::Tally;
 use crate::model::toast::Table;
 use crate::model::visibility::Visibility;
+use crate::retoast::compact::look::{FileFacts, FileLook};
+use crate::retoast::compact::moves::Beside;
 use crate::retoast::judge::stock::{Verdict, by_model};
 
 /// A value that compression leaves more than this part of is compressed for next to nothing: as the policy
@@ -179,8 +180,8 @@ impl<'a> HeapLook<'a> {
         self.rows.short_ends.get(index).map(Spread::kept).unwrap_or_default()
     }
 
-    /// Of a table of so many blocks.
-    pub(crate) fn facts(&self, total: u64) -> (RowFacts, FileFacts) {
+    /// Of a table of so many blocks. `beside`: the files beside it, where they are known.
+    pub(crate) fn facts(&self, total: u64, beside: Option<&Beside>) -> (RowFacts, FileFacts) {
         let drawn = Drawn { read: self.file.read(), total };
         let of = |counts: &Counts| Counted(counts.0.map(|tally| tally.total(drawn)));
         let rows = RowFacts {
@@ -189,7 +190,7 @@ impl<'a> HeapLook<'a> {
             columns: self.rows.columns.iter().map(of).collect(),
             targets: self.rows.targets.facts(drawn),
         };
-        (rows, self.file.facts(total))
+        (rows, self.file.facts(total, beside))
     }
 }
 

@@ -7,7 +7,7 @@
 //! * [`facts`]: what is known of a table; [`rules`]: what follows from that.
 //! * [`usage`]: how values are used, by a server's statistics.
 //! * [`look`]: what rows on pages show, [`targets`]: what longer values of `toast_tuple_target` would make of them;
-//!   [`content`]: what is in values; [`ends`]: their last chunks; [`files`]: how full files are; [`tally`]: sums over a sample of blocks.
+//!   [`content`]: what is in values; [`ends`]: their last chunks.
 //! * [`commands`]: the commands, with names quoted.
 
 pub mod code;
@@ -15,10 +15,8 @@ pub(crate) mod commands;
 pub(crate) mod content;
 pub(crate) mod ends;
 pub(crate) mod facts;
-pub(crate) mod files;
 pub mod finding;
 pub(crate) mod look;
 pub(crate) mod rules;
-pub(crate) mod tally;
 pub(crate) mod targets;
 pub(crate) mod usage;

@@ -1,13 +1,13 @@
 //! Rows near the threshold, and what longer values of `toast_tuple_target` would make of all rows (pure).
 
 use super::ends;
-use super::tally::Tally;
 use crate::disk::desc::Storage;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::model::estimate::{Drawn, Estimate};
 use crate::model::policy::VARLENA_HEADER_SIZE;
 use crate::model::settings::TupleTarget;
 use crate::model::stored::{Form, StoredValue};
+use crate::model::tally::Tally;
 use crate::model::toast::{Incoming, Operation, Placed, Table};
 use crate::retoast::judge::stock::{already, forced, kept, small};
 

@@ -13,7 +13,6 @@ use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
 use crate::findings::commands::TableName;
 use crate::findings::facts::{ColumnFacts, Contents, Facts};
-use crate::findings::files::FileFacts;
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{Count, HeapLook, RowFacts};
 use crate::findings::rules;
@@ -23,6 +22,7 @@ use crate::model::estimate::Estimate;
 use crate::model::settings::TupleTarget;
 use crate::model::toast::{Column, Table};
 use crate::model::visibility::Visibility;
+use crate::retoast::compact::look::FileFacts;
 
 /// The most pages of a file that are looked at: 32 MB of 8 kB pages.
 pub(super) const PAGES: u32 = 4096;
@@ -99,7 +99,7 @@ impl<'a> HeapPages<'a> {
         if self.read == 0 {
             return None;
         }
-        let (rows, heap) = self.look.facts(total);
+        let (rows, heap) = self.look.facts(total, None);
         let looked_at = LookedAt {
             heap_blocks: Some(heap.drawn.total),
             heap_blocks_read: Some(heap.drawn.read),

@@ -13,11 +13,12 @@ use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, Storage};
 use crate::disk::pointer::ToastPointer;
 use crate::findings::facts::Contents;
-use crate::findings::files::{FileFacts, FileLook};
 use crate::findings::look::{HeapLook, RowFacts};
 use crate::findings::rules::lengths::asks_for_values;
 use crate::heap::sample::Sampling;
 use crate::model::toast::Table;
+use crate::retoast::compact::look::{FileFacts, FileLook, SPARE};
+use crate::retoast::compact::moves::Beside;
 use crate::retoast::compact::survey::Survey;
 use crate::server::LiveError;
 use crate::server::about::Compression;
@@ -56,8 +57,10 @@ struct HeapSeen {
 
 impl HeapSeen {
     /// Of a table of so many blocks.
-    fn of(look: &HeapLook<'_>, attributes: usize, total: u64) -> HeapSeen {
-        let (rows, heap) = look.facts(total);
+    fn of(look: &HeapLook<'_>, relation: &Relation, total: u64) -> HeapSeen {
+        let attributes = relation.desc.attributes.len();
+        let beside = Beside { index_bytes: relation.index_bytes, table: None };
+        let (rows, heap) = look.facts(total, Some(&beside));
         HeapSeen {
             rows,
             heap,
@@ -109,9 +112,9 @@ impl Inspector {
             for page in kept.into_pages() {
                 look.block(page.block, &page.bytes, &page);
             }
-            let mut seen = HeapSeen::of(&look, relation.desc.attributes.len(), total);
-            let all = survey
-                .and_then(|survey| FileFacts::of_all(survey, page, relation.index_bytes, None));
+            let mut seen = HeapSeen::of(&look, &relation, total);
+            let beside = Beside { index_bytes: relation.index_bytes, table: None };
+            let all = survey.and_then(|survey| FileFacts::of_all(survey, page, SPARE, &beside));
             // of rows no more was looked at than before
             seen.heap = match all {
                 Some(all) => FileFacts { drawn: seen.heap.drawn, ..all },
@@ -167,8 +170,7 @@ impl Inspector {
                         look.block(block, bytes, pages);
                     })
                     .await?;
-                let attributes = relation.desc.attributes.len();
-                (compression, HeapSeen::of(&look, attributes, total), None)
+                (compression, HeapSeen::of(&look, relation, total), None)
             }
         };
         let HeapSeen { rows, heap, uncompressed, short_ends } = seen;
@@ -176,19 +178,19 @@ impl Inspector {
         let mut toast = None;
         if let Some(chunks) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
             let quoted = quote_qualified("pg_toast", &chunks.name);
+            let table = Some((relation.bytes, relation.index_bytes));
+            let beside = Beside { index_bytes: chunks.index_bytes, table };
             toast = Some(match kept {
                 Some((kept, survey)) => {
-                    let table = Some((relation.bytes, relation.index_bytes));
-                    let all = survey.and_then(|survey| {
-                        FileFacts::of_all(survey, page, chunks.index_bytes, table)
-                    });
+                    let all =
+                        survey.and_then(|survey| FileFacts::of_all(survey, page, SPARE, &beside));
                     all.unwrap_or_else(|| {
                         let mut file = FileLook::of_toast(page);
                         let total = u64::from(kept.total);
                         for page in kept.into_pages() {
                             file.block(page.block, &page.bytes, &page, |_, _| {});
                         }
-                        file.facts(total)
+                        file.facts(total, Some(&beside))
                     })
                 }
                 None => {
@@ -198,7 +200,7 @@ impl Inspector {
                             file.block(block, bytes, pages, |_, _| {});
                         })
                         .await?;
-                    file.facts(total)
+                    file.facts(total, Some(&beside))
                 }
             });
             let attributes = relation.desc.attributes.iter().enumerate();
@@ -247,13 +249,11 @@ impl Inspector {
         .await?;
         let total = reader.block_count().await?;
         let blocks = looked_at(total, sampling);
-        reader
-            .read_each(&blocks, |pages| {
-                for (block, bytes) in pages.iter() {
-                    take(block, bytes, &pages);
-                }
-            })
-            .await?;
+        // in order: what stands at the end counts as that
+        let pages = reader.read(&blocks).await?;
+        for (block, bytes) in pages.iter() {
+            take(block, bytes, &pages);
+        }
         Ok(u64::from(total))
     }
 }

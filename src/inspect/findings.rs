@@ -127,7 +127,8 @@ fn is_out_of_reach(error: &tokio_postgres::Error) -> bool {
 
 fn bloated(index: &IndexReport) -> Option<BloatedIndex> {
     let fresh = index.expected.filter(|_| index.ended == IndexEnd::Bloated)?;
-    Some(BloatedIndex { name: index.index.clone(), bytes: index.before, fresh })
+    let wal = index.wal_expected.unwrap_or(0);
+    Some(BloatedIndex { name: index.index.clone(), bytes: index.before, fresh, wal })
 }
 
 /// A figure of all rows, or the estimate where a sample was read.

@@ -19,7 +19,6 @@ use crate::disk::page::wrong_checksum;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, VarlenaError};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
-use crate::findings::files::FileLook;
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, Sampling};
@@ -32,6 +31,7 @@ use crate::offline::file::{FileError, RelationFile};
 use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::ToastFile;
 use crate::offline::xact::PgXact;
+use crate::retoast::compact::look::FileLook;
 
 impl Judge for HintBits {
     fn judge(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
@@ -137,7 +137,7 @@ pub fn relation_file(
         }
     };
     let toast_bytes = toast.as_ref().map_or(0, |(_, _, blocks)| blocks * size);
-    let toast_facts = toast.as_ref().map(|(_, _, blocks)| toast_pages.facts(*blocks));
+    let toast_facts = toast.as_ref().map(|(_, _, blocks)| toast_pages.facts(*blocks, None));
     let columns = column_reports(target.desc, &stats, Some(blocks * size + toast_bytes));
     let (values, chunks) = out_of_line(&columns);
     let mut report = RelationReport {

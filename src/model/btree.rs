@@ -28,6 +28,14 @@ pub(crate) fn entry_bytes(keys: usize) -> usize {
     max_align(TUPLE_HEADER + keys) + LINE_POINTER_SIZE
 }
 
+/// Bytes of WAL that building a btree of so many bytes writes: its pages as images, without what they have free
+/// (`_bt_blwritepage`, nbtsort.c). With `wal_compression` it is less, with `wal_level` minimal nothing.
+pub(crate) fn build_wal(page: PageSize, bytes: u64, fillfactor: u8) -> u64 {
+    const RECORD: u64 = 50;
+    let pages = bytes / page.bytes() as u64;
+    bytes * u64::from(fillfactor) / 100 + pages * RECORD
+}
+
 /// What an index has to hold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Entries {

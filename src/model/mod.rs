@@ -8,7 +8,8 @@
 //! * [`trial`]: rows in which the toaster is called whatever the value.
 //! * [`pages`]: how tuples and chunks fill relations; [`btree`]: how large a fresh index is.
 //! * [`cost`]: what storing and reading a value costs; [`pluggable`]: the same for other toasters.
-//! * [`estimate`]: from a sample of blocks to the relation; [`interval`]: the same as reports carry it.
+//! * [`estimate`]: from a sample of blocks to the relation; [`interval`]: the same as reports carry it;
+//!   [`tally`]: sums over the blocks of a sample.
 
 #![deny(missing_docs)]
 
@@ -21,6 +22,7 @@ pub mod pluggable;
 pub mod policy;
 pub mod settings;
 pub mod stored;
+pub(crate) mod tally;
 pub mod toast;
 pub mod toaster;
 pub mod trial;

@@ -74,12 +74,15 @@ fn of_one(finding: &Finding, relation: Option<&str>, style: Style) -> [String; 2
         (None, None) => String::new(),
     };
     let place = printable(&place);
+    // what is estimated costs a narrow terminal too many lines
+    let compaction =
+        finding.compaction.filter(|expected| !(expected.estimated && is_narrow(style)));
     let text = format!(
         "{}{place}: {}{}{}",
         finding.code.name(),
         amount(finding, style),
         printable(&finding.what),
-        finding.compaction.map(|expected| compaction(&expected, finding.value)).unwrap_or_default()
+        compaction.map(|expected| moves(&expected, finding.value)).unwrap_or_default()
     );
     // the caller indents
     let width = style.width().map(|width| width.saturating_sub(4));
@@ -99,29 +102,35 @@ fn continued(command: &str, width: Option<usize>) -> String {
 }
 
 /// What compaction would come to where so many bytes are free: what it gives back too if that is more.
-fn compaction(expected: &Expected, free: u64) -> String {
-    let Expected { gives_back, rows, values, moved_bytes, wal_bytes: wal } = *expected;
+fn moves(expected: &Expected, free: u64) -> String {
+    let Expected { gives_back, rows, values, moved_bytes, wal_bytes: wal, estimated } = *expected;
     let gives = match gives_back > free + free / 20 {
         true => format!("gives back {} once VACUUM has removed what is dead, ", size(gives_back)),
         false => String::new(),
     };
     let moved = match (rows, values) {
+        (None, None) => return format!("; the rebuild writes {} of WAL", size(wal.high)),
         (Some(0), _) | (_, Some(0)) => return format!("; compaction {gives}moves nothing"),
         (Some(rows), _) => counted(rows, "row"),
-        (_, values) => counted(values.unwrap_or(0), "value"),
+        (None, Some(values)) => counted(values, "value"),
     };
+    let about = if estimated { "about " } else { "" };
     format!(
-        "; compaction {gives}moves {moved} ({}), WAL {} to {}",
+        "; compaction {gives}moves {about}{moved} ({}), WAL {} to {}",
         size(moved_bytes),
         size(wal.low),
         size(wal.high)
     )
 }
 
+fn is_narrow(style: Style) -> bool {
+    style.width().is_some_and(|width| width < NARROW)
+}
+
 /// How much there is; on narrow terminals without the interval.
 fn amount(finding: &Finding, style: Style) -> String {
     let Finding { value, low, high, .. } = *finding;
-    if low < high && style.width().is_some_and(|width| width < NARROW) {
+    if low < high && is_narrow(style) {
         return match finding.unit {
             Unit::Bytes => format!("≈{} ", size(value)),
             Unit::Rows => format!("≈{value} rows: "),
@@ -245,19 +254,25 @@ mod tests {
             values: Some(12_345),
             moved_bytes: 30 << 20,
             wal_bytes: Range { low: 33 << 20, high: 90 << 20 },
+            estimated: false,
         };
-        let more = compaction(&expected, 40 << 20);
+        let more = moves(&expected, 40 << 20);
         assert_eq!(
             more,
             "; compaction gives back 60 MB once VACUUM has removed what is dead, moves 12345 values (30 MB), WAL 33 MB \
              to 90 MB"
         );
         assert_eq!(
-            compaction(&Expected { values: Some(1), ..expected }, 60 << 20),
+            moves(&Expected { values: Some(1), ..expected }, 60 << 20),
             "; compaction moves 1 value (30 MB), WAL 33 MB to 90 MB"
         );
+        let few = Expected { estimated: true, ..expected };
+        assert_eq!(
+            moves(&few, 60 << 20),
+            "; compaction moves about 12345 values (30 MB), WAL 33 MB to 90 MB"
+        );
         let nothing = Expected { values: Some(0), ..expected };
-        assert_eq!(compaction(&nothing, 60 << 20), "; compaction moves nothing");
+        assert_eq!(moves(&nothing, 60 << 20), "; compaction moves nothing");
         let some = findings(vec![older, setting]);
         insta::assert_snapshot!(text(&some, Style::Terminal(Some(80))), @r#"
   findings (toastctl help advice):

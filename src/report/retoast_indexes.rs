@@ -77,7 +77,12 @@ fn line(index: &IndexReport) -> Option<String> {
             )
         }
         IndexEnd::Planned => match expected {
-            Some(expected) => format!("index: {name}: {before} would become {expected}"),
+            Some(expected) => {
+                let wal = index
+                    .wal_expected
+                    .map_or_else(String::new, |wal| format!(", with {} of WAL", size(wal)));
+                format!("index: {name}: {before} would become {expected}{wal}")
+            }
             None => {
                 format!("index: {name}: {before}, would be rebuilt; fresh size not known: {reason}")
             }
@@ -117,6 +122,7 @@ mod tests {
             ended,
             before: 2200 << 10,
             expected: Some(1096 << 10),
+            wal_expected: Some(992 << 10),
             after: None,
             reason: None,
             command: Some("REINDEX INDEX CONCURRENTLY public.t_pkey".into()),
@@ -151,7 +157,7 @@ mod tests {
         let text: Vec<String> = all.iter().filter_map(line).collect();
         insta::assert_snapshot!(text.join("\n"), @r##"
 index: public.t_pkey: 2200 kB, fresh about 1096 kB (--reindex)
-index: public.t_pkey: 2200 kB would become 1096 kB
+index: public.t_pkey: 2200 kB would become 1096 kB, with 992 kB of WAL
 index: public.t_pkey: 2200 kB became 1104 kB (1096 kB expected)
 index: public.t_pkey: 2200 kB, fresh size not known: its access method is gin
 index: public.t_pkey: not rebuilt: this is why

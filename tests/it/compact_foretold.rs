@@ -1,12 +1,16 @@
-//! What `inspect` and `--dry-run` say of `retoast --compact` before the work, beside what then happens.
+//! What `inspect`, `advise-threshold` and `--dry-run` say of `retoast --compact` before the work, beside what then
+//! happens.
 
 use serde_json::Value;
+use toastctl::advise::result::JSON_SCHEMA;
 
+use crate::command::{run, toastctl};
+use crate::measured;
 use crate::retoast::{done, retoast};
 use crate::retoast_around::valid;
 use crate::retoast_compact::{NOISE, table};
 use crate::retoast_compact_sizes::said_by_inspect;
-use crate::server::{Options, Server};
+use crate::server::{Database, Options, Server};
 
 const PAGE: f64 = 8192.0;
 /// What a checkpoint, autovacuum or the transactions' own records may add to the WAL.
@@ -19,6 +23,27 @@ fn number(of: &Value, key: &str) -> f64 {
 /// Sums over files of the least and the most WAL that is foretold.
 fn wal<'a>(all: impl Iterator<Item = &'a Value>) -> [f64; 2] {
     all.fold([0.0; 2], |[low, high], wal| [low + number(wal, "low"), high + number(wal, "high")])
+}
+
+/// What `advise-threshold` says of heap and TOAST relation.
+fn advised(database: &Database<'_>, more: &[&str]) -> [Option<Value>; 2] {
+    let mut command = toastctl();
+    command.args(["advise-threshold", "-d", &database.conninfo(), "t", "--format", "json"]);
+    let told = measured::valid(&run(command.args(more)).ok(), JSON_SCHEMA);
+    let said = &told["compaction"];
+    ["heap", "toast"].map(|part| {
+        let files = said["files"].as_array().unwrap();
+        let file = files.iter().find(|file| file["file"] == part)?;
+        assert_eq!(file["estimated"], file["blocks"] != file["blocks_read"], "{said}");
+        assert_eq!(file["gives_back"], said[format!("{part}_bytes")], "{said}");
+        Some(file.clone())
+    })
+}
+
+/// Whether this is nearly that: by a part of it, or by so little.
+#[track_caller]
+fn near(this: f64, that: f64, part: f64, little: f64, of: &str) {
+    assert!((this - that).abs() <= (that * part).max(little), "{of}: {this}, not {that}");
 }
 
 /// Makes the table, damages it, asks both, and compacts it, with all pages unchanged since the last checkpoint or not.
@@ -34,6 +59,8 @@ fn foretold(server: &Server, name: &str, make: &str, damage: &str) {
             database.psql("CHECKPOINT");
         }
         let said = said_by_inspect(&database);
+        // of a sample of blocks, and of all
+        let [some, all] = [&[][..], &["--sample", "100%"]].map(|more| advised(&database, more));
         let planned = retoast(&database, &["t", "--compact", "--dry-run"]).ok();
         let planned: Value = serde_json::from_str(&planned).unwrap();
         valid(&planned);
@@ -54,16 +81,32 @@ fn foretold(server: &Server, name: &str, make: &str, damage: &str) {
                 said["moved_bytes"],
                 then["bytes_found"]
             );
-            let off = (gave * 0.05).max(8.0 * PAGE);
-            assert!((number(said, "gives_back") - gave).abs() <= off, "{shape}: {happened}");
-            for other in [number(then, "rows_found"), moved] {
-                assert!((says - other).abs() <= (other * 0.05).max(50.0), "{shape}: {happened}");
+            near(number(said, "gives_back"), gave, 0.05, 8.0 * PAGE, &shape);
+            near(says, number(then, "rows_found"), 0.05, 50.0, &shape);
+            // on a busy machine a row may go to another hole first that is behind the end
+            assert!(says <= moved * 1.05 + 50.0 && moved <= says * 1.25, "{shape}: {happened}");
+            near(number(said, "moved_bytes"), number(then, "bytes_found"), 0.05, PAGE, &shape);
+            for (advised, part) in [(&some, 0.15), (&all, 0.05)] {
+                let advised =
+                    advised[usize::from(!of_heap)].as_ref().unwrap_or_else(|| panic!("{shape}"));
+                eprintln!("{shape}: advise: {advised}");
+                near(number(advised, "gives_back"), gave, part, 8.0 * PAGE, &shape);
+                let says = number(advised, if of_heap { "rows" } else { "values" });
+                near(says, number(then, "rows_found"), part, 50.0, &shape);
+                near(
+                    number(advised, "moved_bytes"),
+                    number(then, "bytes_found"),
+                    part,
+                    PAGE,
+                    &shape,
+                );
             }
-            let (says, then) = (number(said, "moved_bytes"), number(then, "bytes_found"));
-            assert!((says - then).abs() <= then * 0.05, "{shape}: {says} of {then}");
         }
         let [low, high] = wal(files(planned).iter().map(|file| &file["wal_expected"]));
         let [least, most] = wal(said.iter().flatten().map(|said| &said["wal_bytes"]));
+        let of_all = wal(all.iter().flatten().map(|said| &said["wal_bytes"]));
+        near(of_all[0], least, 0.1, PAGE, &shape);
+        near(of_all[1], most, 0.1, PAGE, &shape);
         let written = number(&happened, "wal_bytes");
         eprintln!(
             "{shape}: WAL: {low} to {high}, {least} to {most} of inspect, {written}: {:.2} of the least, {:.2} of the most",
@@ -94,4 +137,39 @@ fn what_compaction_gives_back_moves_and_writes_is_foretold() {
         INSERT INTO t SELECT i, noise(i, 1 + i % 6), i FROM generate_series(1, 60000) i;";
     foretold("heap_random", rows, RANDOM);
     foretold("heap_range", rows, "DELETE FROM t WHERE id <= 30000");
+}
+
+#[test]
+fn what_rebuilding_indexes_gives_back_and_writes_is_foretold() {
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("indexes");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, k text, n int);
+         INSERT INTO t SELECT i, md5(i::text), i % 100 FROM generate_series(1, 200000) AS i;
+         CREATE INDEX k ON t (k) WITH (fillfactor = 70); CREATE INDEX n ON t (n);
+         VACUUM t; DELETE FROM t WHERE id % 3 <> 0; VACUUM (ANALYZE) t",
+    );
+    let mut command = toastctl();
+    command.args(["advise-threshold", "-d", &database.conninfo(), "t", "-c", "k"]);
+    let told = measured::valid(&run(command.args(["--format", "json"])).ok(), JSON_SCHEMA);
+    let advised = told["compaction"]["indexes"].as_array().unwrap();
+    let planned = retoast(&database, &["t", "--reindex", "--dry-run"]).ok();
+    let planned: Value = serde_json::from_str(&planned).unwrap();
+    valid(&planned);
+    let of = |report: &Value, ended: &str| -> Vec<Value> {
+        let indexes = report["indexes"].as_array().unwrap().iter();
+        indexes.filter(|index| index["ended"] == ended).cloned().collect()
+    };
+    let planned = of(&planned["tables"][0], "planned");
+    let happened = done(&retoast(&database, &["t", "--reindex"]));
+    let sum = |all: &[Value], key: &str| all.iter().map(|one| number(one, key)).sum::<f64>();
+    let rebuilt = of(&happened, "rebuilt");
+    // what is stored of equal keys in a fresh one is not known
+    assert_eq!((advised.len(), planned.len(), rebuilt.len()), (2, 2, 2), "{told}");
+    let gave = sum(&rebuilt, "before") - sum(&rebuilt, "after");
+    near(sum(advised, "gives_back"), gave, 0.03, PAGE, "gives back");
+    let written = number(&happened, "wal_bytes");
+    eprintln!("{} of WAL foretold, {written} written", sum(&planned, "wal_expected"));
+    near(sum(&planned, "wal_expected"), written, 0.05, BESIDES, "WAL");
+    assert_eq!(sum(advised, "wal_bytes"), sum(&planned, "wal_expected"));
 }

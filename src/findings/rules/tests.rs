@@ -4,9 +4,9 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::findings::commands::TableName;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
-use crate::findings::files::FileFacts;
 use crate::findings::finding::{Finding, LookedAt};
 use crate::model::estimate::{Drawn, Estimate};
+use crate::retoast::compact::look::FileFacts;
 
 fn facts() -> Facts {
     Facts {
@@ -106,7 +106,8 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
 
 #[test]
 fn the_worst_comes_first_and_then_what_is_most() {
-    let index = |name: &str, bytes: u64| BloatedIndex { name: name.into(), bytes, fresh: 0 };
+    let index =
+        |name: &str, bytes: u64| BloatedIndex { name: name.into(), bytes, fresh: 0, wal: 0 };
     let mut facts = Facts { target: Some(2032), out_of_line: Estimate::exact(2e9), ..facts() };
     facts.bloated = vec![index("small", 2 << 20), index("tiny", 1 << 19), index("large", 9 << 20)];
     let told = found(&facts);

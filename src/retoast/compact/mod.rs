@@ -8,7 +8,8 @@
 //! * [`wish`]: what is wanted.
 //! * [`room`]: how full blocks are, and where the file's end would be; [`packing`]: what finds room there (pure);
 //!   [`moves`]: what is moved and written for it (pure).
-//! * [`survey`]: the same of all blocks that a scan goes over, for `inspect` (pure).
+//! * [`look`]: the same of a sample of blocks, [`survey`]: of all that a scan goes over; both tell before the work
+//!   (pure).
 //! * [`rounds`]: what to do next (pure); [`pace`]: how much one transaction moves (pure).
 //! * [`chunks`]: what a look at the TOAST relation finds; [`rows`]: what one at the table finds.
 //! * [`values`]: one transaction that moves values; [`pages`]: one that moves rows off pages.
@@ -16,6 +17,7 @@
 //! * [`result`]: what is reported; [`verdict`]: how it ended (pure).
 
 mod chunks;
+pub(crate) mod look;
 pub mod moves;
 mod pace;
 pub(crate) mod packing;

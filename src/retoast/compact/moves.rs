@@ -50,9 +50,7 @@ pub(crate) struct Moved {
 pub(crate) struct Beside {
     /// Bytes of the file's own indexes.
     pub(crate) index_bytes: u64,
-    /// Live tuples of the file.
-    pub(crate) tuples: u64,
-    /// Of values: bytes of the table and of its indexes.
+    /// Of a TOAST relation: bytes of the table and of its indexes.
     pub(crate) table: Option<(u64, u64)>,
 }
 
@@ -69,16 +67,18 @@ pub struct Expected {
     pub moved_bytes: u64,
     /// WAL that is written.
     pub wal_bytes: Range,
+    /// Whether a sample of the file's blocks stands for all.
+    pub estimated: bool,
 }
 
-/// The WAL that moving this writes.
-pub(crate) fn wal(page: PageSize, moved: &Moved, beside: &Beside) -> Range {
+/// The WAL that moving this writes, of a file with so many live tuples.
+pub(crate) fn wal(page: PageSize, moved: &Moved, live: u64, beside: &Beside) -> Range {
     if moved.moved == 0 {
         return Range { low: 0, high: 0 };
     }
     let of = |number: u64| number as f64;
     let (tuples, taken, blocks) = (of(moved.tuples), of(moved.taken), of(moved.blocks));
-    let part = (tuples / of(beside.tuples).max(1.0)).min(1.0);
+    let part = (tuples / of(live).max(1.0)).min(1.0);
     let index = of(beside.index_bytes);
     let page = page.bytes() as f64;
     let cleaned = blocks * CLEANED;

@@ -156,7 +156,7 @@ impl Sweep<'_> {
         };
         let live = (room.live() as f64 / taken.max(1) as f64 * tuples as f64) as u64;
         let table = toast.map(|_| (relation.bytes, relation.index_bytes));
-        wal(page, &moved, &Beside { index_bytes, tuples: live, table })
+        wal(page, &moved, live, &Beside { index_bytes, table })
     }
 
     async fn file_steps<F: File>(

@@ -5,9 +5,11 @@ use super::moves::{Beside, Expected, Moved, wal};
 use super::packing::{Sample, chunks_of};
 use super::room::{Room, taken};
 use crate::disk::layout::PageSize;
+use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::scan::{Seen, ValueSink};
+use crate::heap::scan::{Judge, Seen, ValueSink};
+use crate::heap::walk::{self, Item};
 use crate::model::pages::CHUNK_OVERHEAD;
 use crate::model::visibility::Visibility;
 
@@ -143,6 +145,20 @@ impl Survey {
         }
     }
 
+    /// Takes down a block.
+    pub(crate) fn block(&mut self, number: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+        self.begin_block(number);
+        if let Ok(PageState::Used(page)) = Page::parse(bytes) {
+            let all_visible = judge.sees_all_of(&page);
+            for (ctid, item) in walk::items(number, &page) {
+                let Item::Tuple(tuple, length) = item else { continue };
+                let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
+                self.tuple(ctid, &tuple, length, seen);
+            }
+        }
+        self.end_block(number);
+    }
+
     /// The tuples that follow are this block's.
     pub(crate) fn begin_block(&mut self, block: BlockNumber) {
         let is_kept = self.kind == Kind::Rows && self.sample.wants(block.0);
@@ -275,9 +291,8 @@ impl Survey {
         u64::from(self.all.layout().spare()) * self.page.bytes() as u64
     }
 
-    /// What a compaction of the file as VACUUM would leave it comes to. `index_bytes`: of its own indexes; `table`: of
-    /// the table of a TOAST relation and of that one's indexes.
-    pub(crate) fn expected(&self, index_bytes: u64, table: Option<(u64, u64)>) -> Expected {
+    /// What a compaction of the file as VACUUM would leave it comes to.
+    pub(crate) fn expected(&self, beside: &Beside) -> Expected {
         let moved = self.moved();
         let tuples = self.counted.tuples - self.counted.dead;
         let rows = self.kind == Kind::Rows;
@@ -286,7 +301,8 @@ impl Survey {
             rows: rows.then_some(moved.moved),
             values: (!rows).then_some(moved.moved),
             moved_bytes: moved.bytes,
-            wal_bytes: wal(self.page, &moved, &Beside { index_bytes, tuples, table }),
+            wal_bytes: wal(self.page, &moved, tuples, beside),
+            estimated: false,
         }
     }
 
@@ -427,7 +443,8 @@ mod tests {
     #[test]
     fn values_behind_the_end_move_whole() {
         let survey = values(1_000, 1);
-        let expected = survey.expected(1 << 20, Some((1 << 20, 1 << 20)));
+        let expected =
+            survey.expected(&Beside { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) });
         // dead are the second halves of every second value; three fourths are left
         let end = 1_000 - expected.gives_back / PAGE.bytes() as u64;
         assert!((745..765).contains(&end), "{expected:?}");
@@ -442,7 +459,7 @@ mod tests {
     fn few_of_many_values_stand_for_all() {
         let survey = values(40_000, 1);
         assert!(survey.sample.halved > 0 && survey.sample.runs.len() <= MOST);
-        let expected = survey.expected(0, Some((0, 0)));
+        let expected = survey.expected(&Beside { index_bytes: 0, table: Some((0, 0)) });
         let behind = expected.gives_back as f64 / PAGE.bytes() as f64;
         assert!((expected.values.unwrap() as f64 / behind - 1.0).abs() < 0.02, "{expected:?}");
     }
@@ -456,7 +473,7 @@ mod tests {
             block(&mut survey, number, &rows);
         }
         survey.end();
-        let expected = survey.expected(0, None);
+        let expected = survey.expected(&Beside { index_bytes: 0, table: None });
         let end = 1_000 - expected.gives_back / PAGE.bytes() as u64;
         assert!((494..510).contains(&end), "{expected:?}");
         assert_eq!(expected.rows, Some((1_000 - end) * 37));
@@ -472,7 +489,7 @@ mod tests {
     fn an_empty_file_has_nothing_to_move() {
         let mut survey = Survey::new(Kind::Rows, PAGE, 0, 100);
         survey.end();
-        let expected = survey.expected(0, None);
+        let expected = survey.expected(&Beside { index_bytes: 0, table: None });
         assert_eq!((expected.gives_back, expected.rows, expected.wal_bytes.high), (0, Some(0), 0));
     }
 }

@@ -37,6 +37,8 @@ pub struct IndexReport {
     pub before: u64,
     /// What a fresh one would take, if that is known.
     pub expected: Option<u64>,
+    /// WAL that the rebuild which it needs would write, in bytes.
+    pub wal_expected: Option<u64>,
     /// Its size once rebuilt.
     pub after: Option<u64>,
     /// Why it was not rebuilt or dropped, or why its fresh size is not known.

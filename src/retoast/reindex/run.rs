@@ -13,6 +13,7 @@ use super::verdict::{outcome, verdict};
 use super::wish::Reindex;
 use crate::disk::Oid;
 use crate::disk::layout::PageSize;
+use crate::model::btree::build_wal;
 use crate::retoast::result::{Outcome, TableReport};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::sweep::error::RunError;
@@ -95,6 +96,7 @@ impl Sweep<'_> {
             ended: IndexEnd::Refused,
             before: index.bytes,
             expected: None,
+            wal_expected: None,
             after: None,
             reason: Some(
                 "it is invalid, and not what a rebuild of an index leaves behind".to_owned(),
@@ -172,7 +174,7 @@ fn refused(index: &Index) -> Option<&'static str> {
 }
 
 /// What is to be done about an index that may be rebuilt.
-fn told(wish: Reindex, index: &Index, fresh: &Fresh) -> IndexReport {
+fn told(wish: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
     let ended = verdict(wish, index.bytes, fresh.bytes());
     let reason = match fresh {
         Fresh::NotKnown(reason) => Some(reason.clone()),
@@ -189,6 +191,10 @@ fn told(wish: Reindex, index: &Index, fresh: &Fresh) -> IndexReport {
         ended,
         before: index.bytes,
         expected: fresh.bytes(),
+        wal_expected: fresh
+            .bytes()
+            .filter(|_| rebuild)
+            .map(|bytes| build_wal(page, bytes, index.fillfactor)),
         after: None,
         reason,
         command: rebuild.then(|| index.rebuild()),
@@ -208,11 +214,12 @@ async fn look_at(
         ScanSource::Functions => None,
     };
     let fresh = sample::fresh(connection, pageinspect, page, index).await?;
-    let mut told = told(wish, index, &fresh);
+    let mut told = told(wish, page, index, &fresh);
     if let (IndexEnd::Planned | IndexEnd::Bloated, Some(reason)) = (told.ended, refused(index)) {
         told.ended = IndexEnd::Refused;
         told.reason = Some(reason.to_owned());
         told.command = None;
+        told.wal_expected = None;
     }
     Ok(told)
 }

@@ -61,6 +61,7 @@ mod tests {
             ended,
             before: 1,
             expected: None,
+            wal_expected: None,
             after: None,
             reason: None,
             command: None,

@@ -1,6 +1,9 @@
 //! How full a file is: what a look at a sample of its blocks shows, or a scan of all (pure).
 
-use super::tally::Tally;
+use super::moves::{Beside, Expected, Moved, wal};
+use super::packing::Sample;
+use super::room::{Front, Room, taken};
+use super::survey::Survey;
 use crate::disk::BlockNumber;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{Page, PageState};
@@ -9,11 +12,8 @@ use crate::heap::scan::Judge;
 use crate::heap::walk::{self, Item};
 use crate::model::estimate::{Drawn, Estimate};
 use crate::model::pages::CHUNK_OVERHEAD;
+use crate::model::tally::Tally;
 use crate::model::visibility::Visibility;
-use crate::retoast::compact::moves::Expected;
-use crate::retoast::compact::packing::Sample;
-use crate::retoast::compact::room::{Room, taken};
-use crate::retoast::compact::survey::Survey;
 
 /// What is known of a file once a sample of its blocks was read.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,18 +31,18 @@ pub(crate) struct FileFacts {
     pub(crate) spare: Estimate,
     /// The same without dead tuples, as VACUUM would leave it.
     pub(crate) spare_vacuumed: Estimate,
-    /// What compaction would come to, where all blocks were read and it may be worth it.
+    /// What compaction would come to, where that may be worth it and what stands beside the file is known.
     pub(crate) compaction: Option<Expected>,
 }
 
 impl FileFacts {
-    /// Of a file of which a scan has read all blocks; `None` if it has not. `index_bytes`: of its own indexes; `table`:
-    /// of the table of a TOAST relation and of that one's indexes.
+    /// Of a file of which all blocks were read; `None` if they were not. `worth`: the part of it from which on what is to
+    /// spare is looked at closely.
     pub(crate) fn of_all(
         mut survey: Survey,
         page: PageSize,
-        index_bytes: u64,
-        table: Option<(u64, u64)>,
+        worth: f64,
+        beside: &Beside,
     ) -> Option<FileFacts> {
         let (blocks, read) = survey.blocks();
         if read < blocks {
@@ -52,13 +52,13 @@ impl FileFacts {
         let bytes = u64::from(blocks) * page.bytes() as u64;
         let counted = survey.counted();
         let exact = |number: u64| Estimate::exact(number as f64);
-        let (spare, spare_vacuumed, compaction) = if survey.free_part() < SPARE {
+        let (spare, spare_vacuumed, compaction) = if survey.free_part() < worth {
             // no more than this, whatever stands where
             let most = bytes as f64 * survey.free_part();
             let most = Estimate { estimate: most, low: 0.0, high: most };
             (most, most, None)
         } else {
-            let expected = survey.expected(index_bytes, table);
+            let expected = survey.expected(beside);
             let spare = match counted.dead {
                 0 => expected.gives_back,
                 _ => survey.spare(),
@@ -121,10 +121,16 @@ struct Held {
     full: u64,
     before_rests: u64,
     bytes: Tally,
+    /// Tuples of each block that was read, and of the one that is being read.
+    tuples: Vec<u32>,
+    tuples_now: u32,
+    /// The blocks of the rests that were met.
+    ends: Vec<u32>,
 }
 
 impl Held {
     fn add(&mut self, taken: u32) {
+        self.tuples_now += 1;
         self.now = self.now.saturating_add(taken);
         self.bytes.add(u64::from(taken));
     }
@@ -143,6 +149,7 @@ impl Held {
         match chunk {
             Chunk::Full => self.full += 1,
             Chunk::Rest(before) => {
+                self.ends.push(self.block());
                 let before = before.min(MOST_BEFORE);
                 self.before_rests += u64::from(before);
                 let full = (0..before).map(|_| taken(full_chunk(page)));
@@ -165,19 +172,24 @@ impl Held {
 
     fn end_block(&mut self) {
         self.blocks.push(std::mem::take(&mut self.now));
+        self.tuples.push(std::mem::take(&mut self.tuples_now));
         self.bytes.end_block();
     }
 
-    /// Blocks to spare: those of the sample, as if it were a relation, for all.
-    fn spare(&self, page: PageSize, fillfactor: u32, drawn: Drawn) -> Estimate {
-        let count = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
-        let mut room = Room::new(page, count, fillfactor);
-        for (number, &taken) in (0..count).zip(&self.blocks) {
+    /// The blocks of the sample, as if they were a relation.
+    fn room(&self, page: PageSize, fillfactor: u32) -> Room {
+        let mut room = Room::new(page, self.block(), fillfactor);
+        for (number, &taken) in (0..).zip(&self.blocks) {
             room.set(number, taken);
         }
         room.holds(self.moved(page));
+        room
+    }
+
+    /// Blocks to spare where the sample ends at this block: its own for all.
+    fn spare(&self, end: u32, drawn: Drawn) -> Estimate {
         let total = drawn.total as f64;
-        let needed = f64::from(room.layout().end) / f64::from(count.max(1)) * total;
+        let needed = f64::from(end) / f64::from(self.block().max(1)) * total;
         let bytes = self.bytes.total(drawn);
         // what is needed is as uncertain as the bytes that there are
         let part = |end: f64| if bytes.estimate > 0.0 { end / bytes.estimate } else { 1.0 };
@@ -187,6 +199,35 @@ impl Held {
             high: total - needed * part(bytes.low),
         }
         .at_least_zero()
+    }
+
+    /// What stands behind an end of the sample's blocks, for all.
+    fn behind(&self, end: u32, room: &Room, page: PageSize, drawn: Drawn) -> Moved {
+        let from = end as usize;
+        let tuples: u64 =
+            self.tuples.get(from..).unwrap_or_default().iter().map(|&n| u64::from(n)).sum();
+        let blocks = self.tuples.get(from..).unwrap_or_default().iter().filter(|&&n| n > 0).count();
+        let of_room = room.behind(end);
+        let each = u32::try_from(of_room / tuples.max(1)).unwrap_or(u32::MAX);
+        let front = room.front(end, each);
+        let by = drawn.total as f64 / f64::from(self.block().max(1));
+        let all = |number: u64| (number as f64 * by).round() as u64;
+        let rows = Moved {
+            end,
+            moved: all(tuples),
+            tuples: all(tuples),
+            bytes: all(blocks as u64) * page.bytes() as u64,
+            taken: all(of_room),
+            blocks: all(blocks as u64),
+            front: Front { blocks: all(front.blocks), taken: all(front.taken) },
+        };
+        let ends = self.ends.iter().filter(|&&block| block >= end).count() as u64;
+        if ends == 0 {
+            return rows;
+        }
+        // values: as many as have their rest there, and what stands of all of them
+        let overhead = tuples * u64::from(taken(CHUNK_OVERHEAD));
+        Moved { moved: all(ends), bytes: all(of_room.saturating_sub(overhead)), ..rows }
     }
 }
 
@@ -285,19 +326,36 @@ impl FileLook {
         self.all.blocks.len() as u64
     }
 
-    /// Of a file of so many blocks.
-    pub(crate) fn facts(&self, total: u64) -> FileFacts {
+    /// Of a file of so many blocks. `beside`: the files beside it, where they are known.
+    pub(crate) fn facts(&self, total: u64, beside: Option<&Beside>) -> FileFacts {
         let drawn = Drawn { read: self.read(), total };
         let page = self.page.bytes() as u64;
+        let room = self.kept.room(self.page, self.fillfactor);
+        let end = room.layout().end;
+        let spare_vacuumed = self.kept.spare(end, drawn).scaled(page as f64);
+        let end_of_all = self.all.room(self.page, self.fillfactor).layout().end;
+        let (tuples, dead) = (self.tuples.total(drawn), self.dead.total(drawn));
+        let compaction = beside.map(|beside| {
+            let moved = self.kept.behind(end, &room, self.page, drawn);
+            let live = (tuples.estimate - dead.estimate).max(0.0) as u64;
+            Expected {
+                gives_back: spare_vacuumed.estimate.round() as u64 / page * page,
+                rows: (!self.is_toast).then_some(moved.moved),
+                values: self.is_toast.then_some(moved.moved),
+                moved_bytes: moved.bytes,
+                wal_bytes: wal(self.page, &moved, live, beside),
+                estimated: !drawn.is_all(),
+            }
+        });
         FileFacts {
             bytes: total.saturating_mul(page),
             drawn,
-            dead: self.dead.total(drawn),
+            dead,
             dead_bytes: self.dead_bytes.total(drawn),
-            tuples: self.tuples.total(drawn),
-            spare: self.all.spare(self.page, self.fillfactor, drawn).scaled(page as f64),
-            spare_vacuumed: self.kept.spare(self.page, self.fillfactor, drawn).scaled(page as f64),
-            compaction: None,
+            tuples,
+            spare: self.all.spare(end_of_all, drawn).scaled(page as f64),
+            spare_vacuumed,
+            compaction,
         }
     }
 }
@@ -324,7 +382,7 @@ mod tests {
             look.end_block();
         }
         // in order, a rest takes the room of a full chunk on every page but those that four fill
-        let spare = look.facts(680).spare.estimate / (680.0 * page.bytes() as f64);
+        let spare = look.facts(680, None).spare.estimate / (680.0 * page.bytes() as f64);
         assert!((0.38..0.43).contains(&spare), "{spare}");
     }
 
@@ -338,7 +396,7 @@ mod tests {
             (0..chunks).for_each(|_| look.take(full, Visibility::Live, Some(Chunk::Full)));
             look.end_block();
         }
-        let spare = look.facts(400).spare.estimate / (400.0 * page.bytes() as f64);
+        let spare = look.facts(400, None).spare.estimate / (400.0 * page.bytes() as f64);
         assert!((0.48..=0.5).contains(&spare), "{spare}");
     }
 }

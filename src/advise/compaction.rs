@@ -1,0 +1,290 @@
+//! What compaction alone would give back of a table, whatever the settings, with what it moves and writes: a look at
+//! blocks of its files and of its indexes.
+
+use std::sync::Arc;
+
+use super::advisor::{Access, Advisor};
+use super::commands::table_words;
+use super::report::size;
+use super::result::{CompactionReport, FileCompaction, IndexCompaction};
+use crate::disk::layout::PageSize;
+use crate::heap::sample::Sample;
+use crate::model::pages::{MIN_GAIN, least_gain};
+use crate::model::visibility::Snapshot;
+use crate::retoast::compact::look::{FileFacts, FileLook};
+use crate::retoast::compact::moves::{Beside, Expected};
+use crate::retoast::compact::survey::{Kind, Survey};
+use crate::retoast::reindex::result::IndexReport;
+use crate::retoast::reindex::run::bloated;
+use crate::retoast::sweep::scan_source::ScanSource;
+use crate::server::LiveError;
+use crate::server::about::Pageinspect;
+use crate::server::catalog::Relation;
+use crate::server::pages::PageReader;
+use crate::server::snapshot;
+use crate::server::sql::quote_qualified;
+
+/// Blocks of each file that are looked at without `--sample`, and with it at the most: 16 and 64 MB of 8 kB pages.
+const BLOCKS: u32 = 2048;
+const MOST_BLOCKS: u32 = 8192;
+
+impl Advisor {
+    /// By its pages and indexes; where pages cannot be read by `estimated`, from rows, and by indexes. `None` if there is
+    /// nothing to give back that is worth it. The connection is in no transaction.
+    ///
+    /// # Errors
+    /// What ends the connection.
+    pub(super) async fn compaction(
+        &self,
+        relation: &Relation,
+        access: Access<'_>,
+        estimated: Option<&CompactionReport>,
+    ) -> Result<Option<CompactionReport>, LiveError> {
+        let page = self.server.page_size;
+        let (files, source) = match access {
+            Access::Pages(pageinspect) => {
+                let look = async || self.files(relation, pageinspect).await;
+                let looked = spared(look().await);
+                // what is left of a transaction that failed
+                let _ = snapshot::abandon(self.client()).await;
+                (looked?, ScanSource::Pages(pageinspect.clone()))
+            }
+            Access::Functions => (None, ScanSource::Functions),
+        };
+        let indexes = spared(bloated(&self.connection, &source, page, relation.oid).await)?;
+        Ok(found(relation, page, files.as_ref(), indexes.unwrap_or_default(), estimated))
+    }
+
+    /// What a look at the table's file and its TOAST relation's shows.
+    async fn files(
+        &self,
+        relation: &Relation,
+        pageinspect: &Pageinspect,
+    ) -> Result<Vec<(&'static str, FileFacts)>, LiveError> {
+        let snapshot = snapshot::begin(&self.connection).await?.snapshot;
+        let heap = File {
+            quoted: relation.quoted(),
+            kind: Kind::Rows,
+            fillfactor: u32::from(relation.fillfactor()),
+            beside: Beside { index_bytes: relation.index_bytes, table: None },
+        };
+        let toast = relation.toast.as_ref().map(|toast| File {
+            quoted: quote_qualified("pg_toast", &toast.name),
+            kind: Kind::Chunks,
+            fillfactor: 100,
+            beside: Beside {
+                index_bytes: toast.index_bytes,
+                table: Some((relation.bytes, relation.index_bytes)),
+            },
+        });
+        let mut files = Vec::new();
+        for (name, file) in [("heap", Some(heap)), ("toast", toast)] {
+            let Some(file) = file else { continue };
+            files
+                .extend(self.file(pageinspect, &snapshot, &file).await?.map(|facts| (name, facts)));
+        }
+        Ok(files)
+    }
+
+    async fn file(
+        &self,
+        pageinspect: &Pageinspect,
+        snapshot: &Snapshot,
+        file: &File,
+    ) -> Result<Option<FileFacts>, LiveError> {
+        let page = self.server.page_size;
+        let (connection, name) = (Arc::clone(&self.connection), file.quoted.clone());
+        let mut reader =
+            PageReader::new(connection, pageinspect, page, name, snapshot.clone()).await?;
+        let total = reader.block_count().await?;
+        let blocks = match self.options.sample {
+            Some(size) => size.of(total).clamp(BLOCKS, MOST_BLOCKS),
+            None => BLOCKS,
+        };
+        let mut all =
+            (blocks >= total).then(|| Survey::new(file.kind, page, total, file.fillfactor));
+        let mut some = match file.kind {
+            Kind::Rows => FileLook::of_table(page, file.fillfactor),
+            Kind::Chunks => FileLook::of_toast(page),
+        };
+        let blocks: Vec<_> = Sample::new(total, blocks, self.options.seed).collect();
+        for few in blocks.chunks(BLOCKS as usize) {
+            let pages = reader.read(few).await?;
+            for (block, bytes) in pages.iter() {
+                match &mut all {
+                    Some(all) => all.block(block, bytes, &pages),
+                    None => some.block(block, bytes, &pages, |_, _| {}),
+                }
+            }
+        }
+        Ok(match all {
+            Some(all) => FileFacts::of_all(all, page, MIN_GAIN, &file.beside),
+            None => Some(some.facts(u64::from(total), Some(&file.beside))),
+        })
+    }
+}
+
+/// A file of a table.
+struct File {
+    quoted: String,
+    kind: Kind,
+    fillfactor: u32,
+    beside: Beside,
+}
+
+/// An answer; `None` where the server refused it, which loses no advice.
+fn spared<T>(answer: Result<T, LiveError>) -> Result<Option<T>, LiveError> {
+    match answer {
+        Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
+            tracing::debug!("what compaction would give back is not known: {error}");
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
+}
+
+/// What follows from a look at files and indexes.
+fn found(
+    relation: &Relation,
+    page: PageSize,
+    files: Option<&Vec<(&'static str, FileFacts)>>,
+    indexes: Vec<IndexReport>,
+    estimated: Option<&CompactionReport>,
+) -> Option<CompactionReport> {
+    let files: Option<Vec<FileCompaction>> = files
+        .map(|files| files.iter().filter_map(|(name, facts)| file(name, facts, page)).collect());
+    let (heap_bytes, toast_bytes) = match (&files, estimated) {
+        (Some(files), _) => (of(files, "heap"), of(files, "toast")),
+        (None, Some(estimated)) => (estimated.heap_bytes, estimated.toast_bytes),
+        (None, None) => (0, 0),
+    };
+    let indexes: Vec<IndexCompaction> = indexes.into_iter().filter_map(index).collect();
+    let compact = match (heap_bytes > 0, toast_bytes > 0) {
+        (true, true) => " --compact",
+        (true, false) => " --compact=heap",
+        (false, true) => " --compact=toast",
+        (false, false) if indexes.is_empty() => return None,
+        (false, false) => "",
+    };
+    let reindex = if indexes.is_empty() { "" } else { " --reindex" };
+    let words = table_words(&relation.schema, &relation.name);
+    Some(CompactionReport {
+        heap_bytes,
+        toast_bytes,
+        index_bytes: indexes.iter().map(|index| index.gives_back).sum(),
+        files: files.unwrap_or_default(),
+        indexes,
+        command: format!("toastctl retoast {words}{compact}{reindex}"),
+    })
+}
+
+fn of(files: &[FileCompaction], name: &str) -> u64 {
+    files.iter().filter(|file| file.file == name).map(|file| file.expected.gives_back).sum()
+}
+
+/// What one file gives back, if a round of compaction does.
+fn file(name: &'static str, facts: &FileFacts, page: PageSize) -> Option<FileCompaction> {
+    let expected = facts.compaction?;
+    let blocks = u32::try_from(facts.drawn.total).unwrap_or(u32::MAX);
+    let spare = (facts.spare_vacuumed.low / page.bytes() as f64) as u32;
+    (spare >= least_gain(blocks, MIN_GAIN)).then_some(FileCompaction {
+        file: name,
+        blocks_read: facts.drawn.read,
+        blocks: facts.drawn.total,
+        expected,
+    })
+}
+
+fn index(index: IndexReport) -> Option<IndexCompaction> {
+    Some(IndexCompaction {
+        gives_back: index.before.saturating_sub(index.expected?),
+        wal_bytes: index.wal_expected?,
+        index: index.index,
+    })
+}
+
+/// The command, with what it gives back, moves and writes.
+pub(super) fn note(compaction: &CompactionReport) -> String {
+    let mut parts = Vec::new();
+    for (of, name, bytes) in [
+        ("the heap", "heap", compaction.heap_bytes),
+        ("the TOAST relation", "toast", compaction.toast_bytes),
+    ] {
+        let moves = compaction.files.iter().find(|file| file.file == name).and_then(moves);
+        if bytes > 0 {
+            parts.push(format!("about {} of {of}{}", size(bytes), moves.unwrap_or_default()));
+        }
+    }
+    let which = match &compaction.indexes[..] {
+        [] => None,
+        [one] => Some(format!("index {}", one.index)),
+        more => Some(format!("{} indexes", more.len())),
+    };
+    if let Some(which) = which {
+        let wal = compaction.indexes.iter().map(|index| index.wal_bytes).sum();
+        let gives = size(compaction.index_bytes);
+        parts.push(format!("about {gives} of {which} (WAL {})", size(wal)));
+    }
+    format!("{} would give back {}.", compaction.command, parts.join(", "))
+}
+
+/// What is moved of a file; `None` if nothing is.
+fn moves(file: &FileCompaction) -> Option<String> {
+    let Expected { rows, values, wal_bytes: wal, .. } = &file.expected;
+    let (number, what) = rows.map(|rows| (rows, "row")).or(values.map(|n| (n, "value")))?;
+    let s = if number == 1 { "" } else { "s" };
+    (number > 0).then(|| {
+        format!(" (moving {number} {what}{s}, WAL {} to {})", size(wal.low), size(wal.high))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::retoast::plan::Range;
+
+    #[test]
+    fn what_compaction_gives_back_moves_and_writes() {
+        let index = |name: &str| IndexCompaction {
+            index: name.into(),
+            gives_back: 3 << 20,
+            wal_bytes: 2 << 20,
+        };
+        let toast = FileCompaction {
+            file: "toast",
+            blocks_read: 1024,
+            blocks: 32_000,
+            expected: Expected {
+                gives_back: 120 << 20,
+                rows: None,
+                values: Some(14_500),
+                moved_bytes: 60 << 20,
+                wal_bytes: Range { low: 62 << 20, high: 130 << 20 },
+                estimated: true,
+            },
+        };
+        let mut report = CompactionReport {
+            heap_bytes: 0,
+            toast_bytes: 120 << 20,
+            index_bytes: 3 << 20,
+            files: vec![toast.clone()],
+            indexes: vec![index("public.t_pkey")],
+            command: "toastctl retoast t --compact=toast --reindex".to_owned(),
+        };
+        assert_eq!(
+            note(&report),
+            "toastctl retoast t --compact=toast --reindex would give back about 120 MB of the TOAST relation (moving \
+             14500 values, WAL 62 MB to 130 MB), about 3072 kB of index public.t_pkey (WAL 2048 kB)."
+        );
+        let nothing = Expected { rows: Some(0), values: None, estimated: false, ..toast.expected };
+        report.files = vec![FileCompaction { file: "heap", expected: nothing, ..toast }];
+        report.heap_bytes = 8 << 20;
+        report.indexes.push(index("public.more"));
+        report.index_bytes = 6 << 20;
+        assert_eq!(
+            note(&report),
+            "toastctl retoast t --compact=toast --reindex would give back about 8192 kB of the heap, about 120 MB of the \
+             TOAST relation, about 6144 kB of 2 indexes (WAL 4096 kB)."
+        );
+    }
+}
