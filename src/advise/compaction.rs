@@ -29,30 +29,26 @@ const BLOCKS: u32 = 2048;
 const MOST_BLOCKS: u32 = 8192;
 
 impl Advisor {
-    /// By its pages and indexes; where pages cannot be read by `estimated`, from rows, and by indexes. `None` if there is
-    /// nothing to give back that is worth it. The connection is in no transaction.
-    ///
-    /// # Errors
-    /// What ends the connection.
+    /// By its pages and indexes; by `estimated`, from rows, where pages cannot be read. `None` if there is nothing to
+    /// give back that is worth it. The connection is in no transaction. What fails here costs no advice.
     pub(super) async fn compaction(
         &self,
         relation: &Relation,
         access: Access<'_>,
         estimated: Option<&CompactionReport>,
-    ) -> Result<Option<CompactionReport>, LiveError> {
+    ) -> Option<CompactionReport> {
         let page = self.server.page_size;
         let (files, source) = match access {
             Access::Pages(pageinspect) => {
-                let look = async || self.files(relation, pageinspect).await;
-                let looked = spared(look().await);
-                // what is left of a transaction that failed
+                let looked = spared(self.files(relation, pageinspect).await);
+                // the next query says if the connection is gone
                 let _ = snapshot::abandon(self.client()).await;
-                (looked?, ScanSource::Pages(pageinspect.clone()))
+                (looked, ScanSource::Pages(pageinspect.clone()))
             }
             Access::Functions => (None, ScanSource::Functions),
         };
-        let indexes = spared(bloated(&self.connection, &source, page, relation.oid).await)?;
-        Ok(found(relation, page, files.as_ref(), indexes.unwrap_or_default(), estimated))
+        let indexes = spared(bloated(&self.connection, &source, page, relation.oid).await);
+        found(relation, page, files.as_deref(), indexes.unwrap_or_default(), estimated)
     }
 
     /// What a look at the table's file and its TOAST relation's shows.
@@ -132,22 +128,17 @@ struct File {
     beside: Beside,
 }
 
-/// An answer; `None` where the server refused it, which loses no advice.
-fn spared<T>(answer: Result<T, LiveError>) -> Result<Option<T>, LiveError> {
-    match answer {
-        Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
-            tracing::debug!("what compaction would give back is not known: {error}");
-            Ok(None)
-        }
-        other => other.map(Some),
-    }
+/// An answer, unless there was an error.
+fn spared<T>(answer: Result<T, LiveError>) -> Option<T> {
+    let told = |error| tracing::debug!("what compaction would give back is not known: {error}");
+    answer.map_err(told).ok()
 }
 
 /// What follows from a look at files and indexes.
 fn found(
     relation: &Relation,
     page: PageSize,
-    files: Option<&Vec<(&'static str, FileFacts)>>,
+    files: Option<&[(&'static str, FileFacts)]>,
     indexes: Vec<IndexReport>,
     estimated: Option<&CompactionReport>,
 ) -> Option<CompactionReport> {

@@ -57,10 +57,7 @@ impl Advisor {
         let _ = snapshot::abandon(self.client()).await;
         let mut reports = result?;
         let estimated = reports.iter().find_map(|report| report.compaction.as_ref());
-        let compaction = self
-            .compaction(relation, access, estimated)
-            .await
-            .map_err(|error| AdviseError::Live { relation: relation.display_name(), error })?;
+        let compaction = self.compaction(relation, access, estimated).await;
         for report in &mut reports {
             report.notes.extend(compaction.as_ref().map(compaction::note));
             report.compaction.clone_from(&compaction);
