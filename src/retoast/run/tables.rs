@@ -1,6 +1,7 @@
 //! Looks at every table before the first is touched, then has them swept.
 
 use std::cell::Cell;
+use std::slice;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -28,9 +29,10 @@ use crate::retoast::reindex::wish::Reindex;
 use crate::retoast::sink::{Results, Swept};
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::watch::Watch;
+use crate::server::LiveError;
 use crate::server::catalog;
 use crate::server::connect::Connection;
-use crate::server::select::{How, Selection, select};
+use crate::server::select::{Found, How, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 use crate::server::toasters;
 
@@ -159,27 +161,41 @@ impl Run<'_, '_> {
     /// Tells of relations that have become part of what was named since it was looked up: they are not done.
     async fn tell_of_others(&self, of_each: &TableRequest, then: &Selection, place: usize) {
         let Sessions { first, server, .. } = self.sessions;
-        let now = match select(first, &server.database, &self.request.tables).await {
-            Ok(now) => now,
-            // what is gone has told so itself
-            Err(error) => return tracing::debug!("what is named now is not known: {error}"),
-        };
-        for found in
-            now.found.iter().filter(|found| !then.found.iter().any(|then| then.oid == found.oid))
-        {
-            let name = match catalog::describe(first.client(), found.oid).await {
-                Ok(Some(relation)) => match found.how {
-                    How::Matched if unfit(&relation, &of_each.columns).is_some() => continue,
-                    _ => relation.display_name(),
-                },
-                Ok(None) => continue,
-                Err(_) => format!("relation {}", found.oid),
+        for named in &self.request.tables {
+            let now = match select(first, &server.database, slice::from_ref(named)).await {
+                Ok(now) => now,
+                // what is gone has told so itself
+                Err(LiveError::NoSuchRelation { .. } | LiveError::NoMatch(_)) => continue,
+                Err(error) => {
+                    let message = format!(
+                        "{named}: tables that were created or attached meanwhile are not known: {error}\n\
+                         HINT:  Run the command again."
+                    );
+                    self.results.failed(place, Failed::new(Kind::Incomplete, message));
+                    return;
+                }
             };
-            let message = format!(
-                "{name} was created or attached meanwhile, and was not looked at\nHINT:  Run the command again."
-            );
-            self.results.failed(place, Failed::new(Kind::Incomplete, message));
+            for found in now.found {
+                if !then.found.iter().any(|then| then.oid == found.oid) {
+                    self.tell_of_other(of_each, &found, place).await;
+                }
+            }
         }
+    }
+
+    async fn tell_of_other(&self, of_each: &TableRequest, found: &Found, place: usize) {
+        let name = match catalog::describe(self.sessions.first.client(), found.oid).await {
+            Ok(Some(relation)) => match found.how {
+                How::Matched if unfit(&relation, &of_each.columns).is_some() => return,
+                _ => relation.display_name(),
+            },
+            Ok(None) => return,
+            Err(_) => format!("relation {}", found.oid),
+        };
+        let message = format!(
+            "{name} was created or attached meanwhile, and was not looked at\nHINT:  Run the command again."
+        );
+        self.results.failed(place, Failed::new(Kind::Incomplete, message));
     }
 
     /// Looks at everything before anything is touched.
