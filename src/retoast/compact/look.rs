@@ -222,6 +222,7 @@ impl Held {
             front: Front { blocks: all(front.blocks), taken: all(front.taken) },
         };
         let ends = self.ends.iter().filter(|&&block| block >= end).count() as u64;
+        // rows; or values that all fill their last chunks, of which nothing tells how many chunks each has
         if ends == 0 {
             return rows;
         }
@@ -382,8 +383,17 @@ mod tests {
             look.end_block();
         }
         // in order, a rest takes the room of a full chunk on every page but those that four fill
-        let spare = look.facts(680, None).spare.estimate / (680.0 * page.bytes() as f64);
+        let beside = Beside { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
+        // every tenth block of a file was looked at
+        let facts = look.facts(6800, Some(&beside));
+        let spare = facts.spare.estimate / (6800.0 * page.bytes() as f64);
         assert!((0.38..0.43).contains(&spare), "{spare}");
+        let expected = facts.compaction.unwrap();
+        assert!(expected.estimated && expected.rows.is_none(), "{expected:?}");
+        // behind the end stand about 2,720 blocks, and in 80 of them the rests of 33 values
+        assert!((2_300..2_970).contains(&expected.values.unwrap()), "{expected:?}");
+        let bytes = expected.moved_bytes as f64 / (2_720.0 * 4.0 * 1_996.0);
+        assert!((0.95..1.08).contains(&bytes), "{expected:?}");
     }
 
     #[test]
