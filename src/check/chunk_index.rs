@@ -13,7 +13,7 @@ use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
 use crate::heap::problem::Place;
-use crate::heap::scan::Judge;
+use crate::heap::scan::{Judge, judged};
 use crate::heap::walk::{self, Item};
 use crate::model::toaster::chunks::Fate;
 use crate::model::visibility::Visibility;
@@ -248,19 +248,15 @@ pub fn live_chunks(
     judge: &impl Judge,
     mut each: impl FnMut(Oid, TransactionId),
 ) {
-    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
-    let all_visible = judge.sees_all_of(&page);
-    for (tid, item) in walk::items(block, &page) {
-        let Item::Tuple(tuple, _) = item else { continue };
-        if !all_visible && judge.judge(tid, &tuple) != Visibility::Live {
-            continue;
-        }
-        if let (Some(value_id), ..) = read_chunk(&tuple) {
+    judged(block, bytes, judge, |_, tuple, _, seen| {
+        if seen == Visibility::Live
+            && let (Some(value_id), ..) = read_chunk(tuple)
+        {
             // of frozen ones it is as old as can be
             let xmin = if tuple.xmin_frozen() { FROZEN } else { tuple.xmin };
             each(value_id, xmin);
         }
-    }
+    });
 }
 
 /// A page of the TOAST relation: only findings count.

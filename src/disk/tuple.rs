@@ -98,6 +98,22 @@ pub enum TupleError {
 }
 
 impl<'a> HeapTuple<'a> {
+    /// A tuple of three columns with these data, none of them null.
+    #[cfg(test)]
+    pub(crate) fn of_data(data: &'a [u8]) -> HeapTuple<'a> {
+        HeapTuple {
+            xmin: TransactionId(3),
+            xmax: TransactionId(0),
+            ctid: ItemPointer::default(),
+            infomask: 0,
+            infomask2: 3,
+            null_bitmap: None,
+            data,
+            data_offset: 24,
+            order: ByteOrder::Little,
+        }
+    }
+
     /// Reads the header of the tuple that `bytes` holds whole.
     pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<HeapTuple<'a>, TupleError> {
         let cut = TupleError::HeaderCut { got: bytes.len() };

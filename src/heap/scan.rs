@@ -76,6 +76,22 @@ pub trait Judge {
     }
 }
 
+/// The tuples of a block that can be read, each with its address, its length, and whether it is visible.
+pub(crate) fn judged<'p>(
+    block: BlockNumber,
+    bytes: &'p [u8],
+    judge: &impl Judge,
+    mut take: impl FnMut(ItemPointer, &HeapTuple<'p>, u16, Visibility),
+) {
+    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
+    let all_visible = judge.sees_all_of(&page);
+    for (ctid, item) in walk::items(block, &page) {
+        let Item::Tuple(tuple, length) = item else { continue };
+        let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
+        take(ctid, &tuple, length, seen);
+    }
+}
+
 /// What a scan knows of the relation.
 #[derive(Debug, Clone, Copy)]
 pub struct Relation<'a> {
@@ -326,7 +342,6 @@ fn whole_datum<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::TransactionId;
     use crate::heap::stats::RelationStats;
     use crate::model::visibility::HintBits;
     use crate::offline::columns::parse_list;
@@ -355,17 +370,7 @@ mod tests {
         };
         // 7, 'x', 'yz'
         let data = [7, 0, 0, 0, 0x05, b'x', 0x07, b'y', b'z'];
-        let tuple = HeapTuple {
-            xmin: TransactionId(3),
-            xmax: TransactionId(0),
-            ctid: ItemPointer::default(),
-            infomask: 0,
-            infomask2: 3,
-            null_bitmap: None,
-            data: &data,
-            data_offset: 24,
-            order: ByteOrder::Little,
-        };
+        let tuple = HeapTuple::of_data(&data);
         let (mut counted, mut listed) = (RelationStats::new(3), RelationStats::new(3));
         let mut problems = Problems::default();
         let (at, live) = (ItemPointer::default(), Visibility::Live);

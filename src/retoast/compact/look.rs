@@ -6,10 +6,8 @@ use super::room::{Front, Room, taken};
 use super::survey::Survey;
 use crate::disk::BlockNumber;
 use crate::disk::layout::PageSize;
-use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
-use crate::heap::scan::Judge;
-use crate::heap::walk::{self, Item};
+use crate::heap::scan::{Judge, judged};
 use crate::model::estimate::{Drawn, Estimate};
 use crate::model::pages::CHUNK_OVERHEAD;
 use crate::model::tally::Tally;
@@ -277,18 +275,13 @@ impl FileLook {
         judge: &impl Judge,
         mut live: impl FnMut(&HeapTuple<'p>, u16),
     ) {
-        if let Ok(PageState::Used(page)) = Page::parse(bytes) {
-            let all_visible = judge.sees_all_of(&page);
-            for (ctid, item) in walk::items(number, &page) {
-                let Item::Tuple(tuple, length) = item else { continue };
-                let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
-                let chunk = self.is_toast.then(|| Chunk::of(&tuple, length, self.page));
-                self.take(length, seen, chunk);
-                if matches!(seen, Visibility::Live) {
-                    live(&tuple, length);
-                }
+        judged(number, bytes, judge, |_, tuple, length, seen| {
+            let chunk = self.is_toast.then(|| Chunk::of(tuple, length, self.page));
+            self.take(length, seen, chunk);
+            if matches!(seen, Visibility::Live) {
+                live(tuple, length);
             }
-        }
+        });
         self.end_block();
     }
 

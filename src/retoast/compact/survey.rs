@@ -5,11 +5,9 @@ use super::moves::{Beside, Expected, Moved, wal};
 use super::packing::{Sample, chunks_of};
 use super::room::{Room, taken};
 use crate::disk::layout::PageSize;
-use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::scan::{Judge, Seen, ValueSink};
-use crate::heap::walk::{self, Item};
+use crate::heap::scan::{Judge, Seen, ValueSink, judged};
 use crate::model::pages::CHUNK_OVERHEAD;
 use crate::model::visibility::Visibility;
 
@@ -148,14 +146,9 @@ impl Survey {
     /// Takes down a block.
     pub(crate) fn block(&mut self, number: BlockNumber, bytes: &[u8], judge: &impl Judge) {
         self.begin_block(number);
-        if let Ok(PageState::Used(page)) = Page::parse(bytes) {
-            let all_visible = judge.sees_all_of(&page);
-            for (ctid, item) in walk::items(number, &page) {
-                let Item::Tuple(tuple, length) = item else { continue };
-                let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
-                self.tuple(ctid, &tuple, length, seen);
-            }
-        }
+        judged(number, bytes, judge, |at, tuple, length, seen| {
+            self.tuple(at, tuple, length, seen);
+        });
         self.end_block(number);
     }
 
@@ -383,7 +376,6 @@ impl<S: ValueSink> ValueSink for Surveyed<'_, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{ByteOrder, TransactionId};
 
     const PAGE: PageSize = PageSize::DEFAULT;
     const CHUNK: u16 = 2032;
@@ -393,17 +385,7 @@ mod tests {
         survey.begin_block(BlockNumber(number));
         for &(id, length, is_dead) in tuples {
             let data = id.to_le_bytes();
-            let tuple = HeapTuple {
-                xmin: TransactionId(3),
-                xmax: TransactionId(0),
-                ctid: ItemPointer::default(),
-                infomask: 0,
-                infomask2: 3,
-                null_bitmap: None,
-                data: &data,
-                data_offset: 24,
-                order: ByteOrder::Little,
-            };
+            let tuple = HeapTuple::of_data(&data);
             let seen = if is_dead { Visibility::Dead } else { Visibility::Live };
             let at = ItemPointer { block: BlockNumber(number), item: 1 };
             survey.tuple(at, &tuple, length, seen);
