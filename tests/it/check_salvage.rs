@@ -121,6 +121,10 @@ fn the_sql_says_what_helps_where_deleted_chunks_are_not_vacuumed() {
     assert!(sql.contains("-- \"tuple concurrently deleted\""), "{sql}");
     drop(input);
     held.wait().unwrap();
+    // its server process ends a little later
+    while database.psql(is_held) != "0" {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     database.psql("VACUUM t");
     database.psql(&sql);
     assert_eq!(database.psql("SELECT count(ext), count(cmp) FROM t"), "3|3");
