@@ -94,7 +94,7 @@ impl Advisor {
             PageReader::new(connection, pageinspect, page, name, snapshot.clone()).await?;
         let total = reader.block_count().await?;
         let blocks = match self.options.sample {
-            Some(size) => size.of(total).clamp(BLOCKS, MOST_BLOCKS),
+            Some(size) => size.of(total).min(MOST_BLOCKS),
             None => BLOCKS,
         };
         let mut all =

@@ -53,8 +53,8 @@ pub struct AdviseArgs {
 
     /// How much to read: 1%, "5000 blocks", 100%. Without it 1 %, but at least 200 and at most 3000
     /// blocks, of their rows as many as can be compressed in seconds, and no more than about 100 MB or
-    /// 3 s; the report says what was read. What compaction would give back is told by 2048 blocks of each
-    /// file, with this option by up to 8192
+    /// 3 s; the report says what was read. What compaction would give back is told by such a part of each
+    /// file, of 8192 blocks at the most; without this option by 2048
     #[arg(long, value_name = "PART", help_heading = "Sample")]
     pub sample: Option<SampleSize>,
 
