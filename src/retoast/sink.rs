@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 
 use super::result::TableReport;
-use crate::server::sink::{Failed, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// A table's result.
 pub(crate) struct Swept {
@@ -41,6 +41,11 @@ impl<'a> Results<'a> {
     /// A table could not be done.
     pub(crate) fn failed(&self, position: usize, failed: Failed) {
         self.failed.borrow_mut().push((position, failed));
+    }
+
+    /// Whether a session was lost for good.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.failed.borrow().iter().any(|(_, failed)| failed.kind == Kind::Lost)
     }
 
     pub(crate) fn notice(&self, text: &str) {

@@ -160,6 +160,18 @@ impl Sessions {
         }
     }
 
+    /// The first session, or another one like it where that has ended.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) async fn one(&self) -> Result<Arc<Connection>, Failed> {
+        if self.first.is_lost() {
+            self.another(&self.first).await
+        } else {
+            Ok(Arc::clone(&self.first))
+        }
+    }
+
     /// Opens new sessions in place of those that have ended.
     ///
     /// # Errors

@@ -160,31 +160,39 @@ impl Run<'_, '_> {
 
     /// Tells of relations that have become part of what was named since it was looked up: they are not done.
     async fn tell_of_others(&self, of_each: &TableRequest, then: &Selection, place: usize) {
-        let Sessions { first, server, .. } = self.sessions;
+        if self.results.has_lost() {
+            return;
+        }
+        const UNKNOWN: &str = "tables that were created or attached meanwhile are not known";
+        let not_known = |failed: Failed| self.results.failed(place, failed.placed(UNKNOWN));
+        let connection = match self.sessions.one().await {
+            Ok(connection) => connection,
+            Err(failed) => return not_known(failed),
+        };
         for named in &self.request.tables {
-            let now = match select(first, &server.database, slice::from_ref(named)).await {
+            let database = &self.sessions.server.database;
+            let now = match select(&connection, database, slice::from_ref(named)).await {
                 Ok(now) => now,
                 // what is gone has told so itself
                 Err(LiveError::NoSuchRelation { .. } | LiveError::NoMatch(_)) => continue,
-                Err(error) => {
-                    let message = format!(
-                        "{named}: tables that were created or attached meanwhile are not known: {error}\n\
-                         HINT:  Run the command again."
-                    );
-                    self.results.failed(place, Failed::new(Kind::Incomplete, message));
-                    return;
-                }
+                Err(error) => return not_known(Failed::of(&error, &[connection]).await),
             };
             for found in now.found {
                 if !then.found.iter().any(|then| then.oid == found.oid) {
-                    self.tell_of_other(of_each, &found, place).await;
+                    self.tell_of_other(&connection, of_each, &found, place).await;
                 }
             }
         }
     }
 
-    async fn tell_of_other(&self, of_each: &TableRequest, found: &Found, place: usize) {
-        let name = match catalog::describe(self.sessions.first.client(), found.oid).await {
+    async fn tell_of_other(
+        &self,
+        connection: &Connection,
+        of_each: &TableRequest,
+        found: &Found,
+        place: usize,
+    ) {
+        let name = match catalog::describe(connection.client(), found.oid).await {
             Ok(Some(relation)) => match found.how {
                 How::Matched if unfit(&relation, &of_each.columns).is_some() => return,
                 _ => relation.display_name(),
