@@ -133,7 +133,10 @@ fn convert_while_the_application_runs() {
     assert!(done.trim_end().lines().rev().take(4).any(|line| line.starts_with("public.orders: ")));
     // what it said before it began may scroll away
     let report = done.split_once("public.orders, doc to lz4: ").unwrap().1;
-    fits(report, COLUMNS);
+    // a busy machine makes it wait for locks, which takes one line more
+    let told_of_waits = usize::from(report.contains("longest wait for a lock"));
+    let rest: Vec<&str> = report.lines().skip(told_of_waits).collect();
+    fits(&rest.join("\n"), COLUMNS);
 }
 
 #[test]
