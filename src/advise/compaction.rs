@@ -62,16 +62,13 @@ impl Advisor {
             quoted: relation.quoted(),
             kind: Kind::Rows,
             fillfactor: u32::from(relation.fillfactor()),
-            beside: Beside { index_bytes: relation.index_bytes, table: None },
+            beside: Beside::table(relation),
         };
         let toast = relation.toast.as_ref().map(|toast| File {
             quoted: quote_qualified("pg_toast", &toast.name),
             kind: Kind::Chunks,
             fillfactor: 100,
-            beside: Beside {
-                index_bytes: toast.index_bytes,
-                table: Some((relation.bytes, relation.index_bytes)),
-            },
+            beside: Beside::toast(relation, toast),
         });
         let mut files = Vec::new();
         for (name, file) in [("heap", Some(heap)), ("toast", toast)] {

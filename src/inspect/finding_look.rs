@@ -59,7 +59,7 @@ impl HeapSeen {
     /// Of a table of so many blocks.
     fn of(look: &HeapLook<'_>, relation: &Relation, total: u64) -> HeapSeen {
         let attributes = relation.desc.attributes.len();
-        let beside = Beside { index_bytes: relation.index_bytes, table: None };
+        let beside = Beside::table(relation);
         let (rows, heap) = look.facts(total, Some(&beside));
         HeapSeen {
             rows,
@@ -113,7 +113,7 @@ impl Inspector {
                 look.block(page.block, &page.bytes, &page);
             }
             let mut seen = HeapSeen::of(&look, &relation, total);
-            let beside = Beside { index_bytes: relation.index_bytes, table: None };
+            let beside = Beside::table(&relation);
             let all = survey.and_then(|survey| FileFacts::of_all(survey, page, SPARE, &beside));
             // of rows no more was looked at than before
             seen.heap = match all {
@@ -178,8 +178,7 @@ impl Inspector {
         let mut toast = None;
         if let Some(chunks) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
             let quoted = quote_qualified("pg_toast", &chunks.name);
-            let table = Some((relation.bytes, relation.index_bytes));
-            let beside = Beside { index_bytes: chunks.index_bytes, table };
+            let beside = Beside::toast(relation, chunks);
             toast = Some(match kept {
                 Some((kept, survey)) => {
                     let all =

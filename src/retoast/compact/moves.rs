@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::room::Front;
 use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
 use crate::retoast::plan::Range;
+use crate::server::catalog::{Relation, ToastRelation};
 
 /// Bytes of records besides a tuple's own: of a row that is locked, updated on its page, and one that leaves it, of a chunk that is
 /// stored, its index entry, and the old one's removal.
@@ -52,6 +53,19 @@ pub(crate) struct Beside {
     pub(crate) index_bytes: u64,
     /// Of a TOAST relation: bytes of the table and of its indexes.
     pub(crate) table: Option<(u64, u64)>,
+}
+
+impl Beside {
+    /// A table's file.
+    pub(crate) fn table(relation: &Relation) -> Beside {
+        Beside { index_bytes: relation.index_bytes, table: None }
+    }
+
+    /// The file of its TOAST relation.
+    pub(crate) fn toast(relation: &Relation, toast: &ToastRelation) -> Beside {
+        let table = Some((relation.bytes, relation.index_bytes));
+        Beside { index_bytes: toast.index_bytes, table }
+    }
 }
 
 /// What compaction of a file would come to.
