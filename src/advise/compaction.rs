@@ -29,7 +29,7 @@ const BLOCKS: u32 = 2048;
 const MOST_BLOCKS: u32 = 8192;
 
 impl Advisor {
-    /// By its pages and indexes; by `estimated`, from rows, where pages cannot be read. `None` if there is nothing to
+    /// By its pages and indexes; of a file whose pages cannot be read by `estimated`, from rows. `None` if there is nothing to
     /// give back that is worth it. The connection is in no transaction. What fails here costs no advice.
     pub(super) async fn compaction(
         &self,
@@ -43,15 +43,15 @@ impl Advisor {
                 let looked = spared(self.files(relation, pageinspect).await);
                 // the next query says if the connection is gone
                 let _ = snapshot::abandon(self.client()).await;
-                (looked, ScanSource::Pages(pageinspect.clone()))
+                (looked.unwrap_or_default(), ScanSource::Pages(pageinspect.clone()))
             }
-            Access::Functions => (None, ScanSource::Functions),
+            Access::Functions => (Vec::new(), ScanSource::Functions),
         };
         let indexes = spared(bloated(&self.connection, &source, page, relation.oid).await);
-        found(relation, page, files.as_deref(), indexes.unwrap_or_default(), estimated)
+        found(relation, page, &files, indexes.unwrap_or_default(), estimated)
     }
 
-    /// What a look at the table's file and its TOAST relation's shows.
+    /// What a look at the table's file and its TOAST relation's shows; nothing of one of which a page cannot be read.
     async fn files(
         &self,
         relation: &Relation,
@@ -94,27 +94,35 @@ impl Advisor {
             Some(size) => size.of(total).min(MOST_BLOCKS),
             None => BLOCKS,
         };
-        let mut all =
-            (blocks >= total).then(|| Survey::new(file.kind, page, total, file.fillfactor));
-        let mut some = match file.kind {
-            Kind::Rows => FileLook::of_table(page, file.fillfactor),
-            Kind::Chunks => FileLook::of_toast(page),
+        let mut look = match (blocks >= total, file.kind) {
+            (true, kind) => Look::All(Survey::new(kind, page, total, file.fillfactor).into()),
+            (false, Kind::Rows) => Look::Some(FileLook::of_table(page, file.fillfactor).into()),
+            (false, Kind::Chunks) => Look::Some(FileLook::of_toast(page).into()),
         };
         let blocks: Vec<_> = Sample::new(total, blocks, self.options.seed).collect();
         for few in blocks.chunks(BLOCKS as usize) {
             let pages = reader.read(few).await?;
+            for (block, message) in &pages.unreadable {
+                tracing::debug!("{}, block {block}: {message}", file.quoted);
+            }
             for (block, bytes) in pages.iter() {
-                match &mut all {
-                    Some(all) => all.block(block, bytes, &pages),
-                    None => some.block(block, bytes, &pages, |_, _| {}),
+                match &mut look {
+                    Look::All(survey) => survey.block(block, bytes, &pages),
+                    Look::Some(look) => look.block(block, bytes, &pages, |_, _| {}),
                 }
             }
         }
-        Ok(match all {
-            Some(all) => FileFacts::of_all(all, page, MIN_GAIN, &file.beside),
-            None => Some(some.facts(u64::from(total), Some(&file.beside))),
+        Ok(match look {
+            Look::All(survey) => FileFacts::of_all(*survey, page, MIN_GAIN, &file.beside),
+            Look::Some(look) => Some(look.facts(u64::from(total), Some(&file.beside))),
         })
     }
+}
+
+/// A look at all blocks of a file, or at some.
+enum Look {
+    All(Box<Survey>),
+    Some(Box<FileLook>),
 }
 
 /// A file of a table.
@@ -135,17 +143,18 @@ fn spared<T>(answer: Result<T, LiveError>) -> Option<T> {
 fn found(
     relation: &Relation,
     page: PageSize,
-    files: Option<&[(&'static str, FileFacts)]>,
+    looked: &[(&'static str, FileFacts)],
     indexes: Vec<IndexReport>,
     estimated: Option<&CompactionReport>,
 ) -> Option<CompactionReport> {
-    let files: Option<Vec<FileCompaction>> = files
-        .map(|files| files.iter().filter_map(|(name, facts)| file(name, facts, page)).collect());
-    let (heap_bytes, toast_bytes) = match (&files, estimated) {
-        (Some(files), _) => (of(files, "heap"), of(files, "toast")),
-        (None, Some(estimated)) => (estimated.heap_bytes, estimated.toast_bytes),
-        (None, None) => (0, 0),
+    let files: Vec<FileCompaction> =
+        looked.iter().filter_map(|(name, facts)| file(name, facts, page)).collect();
+    let of = |name, estimated| match looked.iter().any(|&(file, _)| file == name) {
+        true => files.iter().find(|f| f.file == name).map_or(0, |f| f.expected.gives_back),
+        false => estimated,
     };
+    let heap_bytes = of("heap", estimated.map_or(0, |estimated| estimated.heap_bytes));
+    let toast_bytes = of("toast", estimated.map_or(0, |estimated| estimated.toast_bytes));
     let indexes: Vec<IndexCompaction> = indexes.into_iter().filter_map(index).collect();
     let compact = match (heap_bytes > 0, toast_bytes > 0) {
         (true, true) => " --compact",
@@ -160,14 +169,10 @@ fn found(
         heap_bytes,
         toast_bytes,
         index_bytes: indexes.iter().map(|index| index.gives_back).sum(),
-        files: files.unwrap_or_default(),
+        files,
         indexes,
         command: format!("toastctl retoast {words}{compact}{reindex}"),
     })
-}
-
-fn of(files: &[FileCompaction], name: &str) -> u64 {
-    files.iter().filter(|file| file.file == name).map(|file| file.expected.gives_back).sum()
 }
 
 /// What one file gives back, if a round of compaction does.

@@ -173,3 +173,32 @@ fn what_rebuilding_indexes_gives_back_and_writes_is_foretold() {
     near(sum(&planned, "wal_expected"), written, 0.05, BESIDES, "WAL");
     assert_eq!(sum(advised, "wal_bytes"), sum(&planned, "wal_expected"));
 }
+
+/// Of a file of which a page cannot be read the estimate from rows stays, and the other file's look is told.
+#[test]
+fn a_damaged_page_leaves_the_estimate_from_rows() {
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("damaged");
+    for sql in [NOISE, &table(2000, "noise(i, 200)"), RANDOM, "VACUUM t; CHECKPOINT"] {
+        database.psql(sql);
+    }
+    let [heap, toast] = advised(&database, &[]);
+    let before = toast.expect("half of the values are gone");
+    let path = database
+        .psql("SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 't'::regclass");
+    server.stop();
+    let path = server.data_dir().join(path);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 8192;
+    bytes[last..last + 24].fill(0xAB);
+    std::fs::write(&path, bytes).unwrap();
+    server.start_again();
+    let mut command = toastctl();
+    command.args(["advise-threshold", "-d", &database.conninfo(), "t", "--format", "json"]);
+    let told = measured::valid(&run(&mut command).stdout, JSON_SCHEMA);
+    let said = &told["compaction"];
+    let files = said["files"].as_array().unwrap();
+    assert!(files.iter().all(|file| file["file"] == "heap"), "{said}");
+    assert_eq!(files.len(), usize::from(heap.is_some()), "{said}");
+    near(number(said, "toast_bytes"), number(&before, "gives_back"), 0.15, 8.0 * PAGE, "from rows");
+}
