@@ -1,6 +1,7 @@
 //! On-disk formats of PostgreSQL, decoded without copying and without IO.
 //!
 //! * [`page`]: page header and line pointers; [`checksum`]: the page checksum.
+//! * [`btree`]: what leaf pages of btree indexes have entries for.
 //! * [`tuple`]: heap tuple header and null bitmap; [`walk`]: its attributes one after the other.
 //! * [`varlena`]: variable-length values and their headers; [`pointer`]: TOAST pointers;
 //!   [`custom`]: pointers of pluggable toasters.
@@ -15,6 +16,7 @@
 #![deny(missing_docs)]
 
 pub(crate) mod array;
+pub mod btree;
 pub mod checksum;
 pub mod custom;
 pub mod desc;

@@ -8,6 +8,8 @@ use crate::command::{Run, run, toastctl};
 use crate::retoast::{contents, done, refused, retoast, with_pageinspect};
 use crate::retoast_around::valid;
 use crate::server::{self, Database, Options, Server};
+use toastctl::disk::btree::{self, Leaf};
+use toastctl::disk::page::{Page, PageState};
 
 /// A table with a TOAST relation and indexes of which two thirds of the entries are gone.
 pub(crate) const BLOATED: &str = "
@@ -147,6 +149,76 @@ fn fresh_sizes_are_known_whatever_the_keys_are() {
     database.psql("TRUNCATE t");
     let empty = done(&retoast(&database, &["t", "--reindex"]));
     assert!(empty["indexes"].as_array().unwrap().iter().all(|one| one["ended"] == "kept"));
+}
+
+/// Compares each page of an index with what the server makes of it: the leaves, their rows and different keys.
+#[track_caller]
+fn leaves_are_as_the_server_says(database: &Database<'_>, index: &str) -> Leaf {
+    let pages = database.psql(&format!(
+        "SELECT b || ' ' || encode(get_raw_page('{index}', 'main', b), 'hex') \
+         FROM generate_series(1, pg_relation_size('{index}') / 8192 - 1) AS b"
+    ));
+    let said = database.psql(&format!(
+        "SELECT b || ' ' || count(i.itemoffset) || ' ' || coalesce(sum(coalesce(cardinality(i.tids), 1)), 0) \
+            || ' ' || count(DISTINCT (i.nulls, i.data)) \
+         FROM generate_series(1, pg_relation_size('{index}') / 8192 - 1) AS b, LATERAL bt_page_stats('{index}', b) AS s \
+         LEFT JOIN LATERAL bt_page_items('{index}', b) AS i ON s.type = 'l' AND NOT i.dead \
+            AND NOT (i.itemoffset = 1 AND s.btpo_next <> 0) \
+         GROUP BY b ORDER BY b"
+    ));
+    let mut all = Leaf::default();
+    assert_eq!(pages.lines().count(), said.lines().count());
+    for (page, said) in pages.lines().zip(said.lines()) {
+        let said: Vec<u64> = said.split(' ').map(|number| number.parse().unwrap()).collect();
+        let (block, hex) = page.split_once(' ').unwrap();
+        let bytes: Vec<u8> = (0..hex.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+            .collect();
+        let Ok(PageState::Used(page)) = Page::parse(&bytes) else { panic!("{index}, {block}") };
+        let leaf = btree::leaf(&page, &bytes).unwrap();
+        let of_server = if said[1] > 0 { (said[2], said[3]) } else { (0, 0) };
+        assert_eq!((leaf.rows, leaf.keys), of_server, "{index}, block {block}");
+        all = Leaf { rows: all.rows + leaf.rows, keys: all.keys + leaf.keys };
+    }
+    all
+}
+
+#[test]
+fn equal_keys_that_share_entries_make_the_size_unknown() {
+    let database = with_pageinspect("shared");
+    database.psql(
+        "CREATE TABLE t (id int, few int, many int, part int, a text, b int);
+         INSERT INTO t SELECT i, CASE WHEN i % 500 = 0 THEN i - 1 ELSE i END, i % 1000,
+            CASE WHEN i % 20 = 0 THEN i - 1 ELSE i END, CASE WHEN i % 3 > 0 THEN 'text ' || i % 700 END,
+            CASE WHEN i % 2 > 0 THEN i % 5 END
+         FROM generate_series(1, 60000) AS i;
+         CREATE INDEX by_id ON t (id); CREATE INDEX by_few ON t (few); CREATE INDEX by_many ON t (many);
+         CREATE INDEX by_part ON t (part); CREATE INDEX by_two ON t (a, b);
+         CREATE INDEX by_single ON t (many) WITH (deduplicate_items = off);
+         DELETE FROM t WHERE id % 7 = 0; VACUUM t",
+    );
+    let plan = table(&retoast(&database, &["t", "--reindex=all", "--dry-run"]), 0);
+    for (name, shared) in [
+        ("by_id", Some(false)),
+        ("by_few", Some(false)),
+        ("by_many", Some(true)),
+        ("by_part", Some(true)),
+        ("by_two", Some(true)),
+        // of equal keys none shares an entry
+        ("by_single", None),
+    ] {
+        let all = leaves_are_as_the_server_says(&database, name);
+        let told = index(&plan, name);
+        let is_shared = (all.rows - all.keys) as f64 > all.rows as f64 * 0.01;
+        assert_eq!(is_shared, shared.unwrap_or(true), "{name}: {all:?}");
+        let reason = (shared == Some(true)).then_some("equal keys share entries");
+        assert_eq!(
+            (told["reason"].as_str(), told["expected"].is_null()),
+            (reason, reason.is_some()),
+            "{told}"
+        );
+    }
 }
 
 #[test]

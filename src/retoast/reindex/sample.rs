@@ -2,7 +2,9 @@
 //! counted where all entries have the same size.
 
 use super::index::{Index, LIMITS};
+use crate::disk::btree;
 use crate::disk::layout::PageSize;
+use crate::disk::page::{Page, PageState};
 use crate::model::btree::{Entries, room};
 use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::server::LiveError;
@@ -124,40 +126,44 @@ async fn by_pages(
     let Some(row) = rows.first() else { return not_known("it could not be read") };
     let (seen, live, used): (i64, f64, f64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let same: bool = row.try_get(3)?;
-    if live > 0.0
-        && index.deduplicates
-        && !index.unique
-        && shares_entries(connection, pageinspect, last, &name).await?
-    {
-        return not_known("equal keys share entries");
+    if live > 0.0 && index.deduplicates && !index.unique {
+        match shares_entries(connection, pageinspect, last, &name).await? {
+            Some(false) => {}
+            Some(true) => return not_known("equal keys share entries"),
+            None => return not_known("a page of it is damaged"),
+        }
     }
     let all = last as f64 / seen.max(1) as f64;
     let entries = Entries { number: live * all, bytes: used / live.max(1.0), same };
     Ok(bytes(entries, page, index))
 }
 
-/// Whether equal keys are stored together, in more than a few entries.
+/// Whether equal keys are stored together, in more than a few entries; `None` if a page is damaged.
 async fn shares_entries(
     connection: &Connection,
     pageinspect: &Pageinspect,
     last: u64,
     name: &str,
-) -> Result<bool, LiveError> {
-    let [metapage, stats, items] =
-        ["bt_metap", "bt_page_stats", "bt_page_items"].map(|one| pageinspect.function(one));
+) -> Result<Option<bool>, LiveError> {
+    let (metapage, raw_page) = (pageinspect.function("bt_metap"), pageinspect.get_raw_page());
     let sql = format!(
-        "WITH i AS MATERIALIZED (SELECT b, i.data, coalesce(pg_catalog.cardinality(i.tids), 1) AS tids \
-           FROM pg_catalog.generate_series(1, {last}, {}) AS b, \
-           LATERAL {stats}({name}, b::pg_catalog.int8) AS s, \
-           LATERAL (SELECT * FROM {items}({name}, CASE WHEN s.type = 'l' THEN b::pg_catalog.int8 END)) AS i \
-           WHERE s.type = 'l' AND i.dead IS NOT TRUE AND NOT (i.itemoffset = 1 AND s.btpo_next <> 0)) \
-         SELECT m.allequalimage, coalesce((SELECT sum(i.tids) FROM i), 0)::pg_catalog.float8, \
-           (SELECT count(*) FROM (SELECT DISTINCT i.b, i.data FROM i) AS d)::pg_catalog.float8 \
-         FROM {metapage}({name}) AS m",
+        "SELECT {raw_page}({name}, 'main', b::pg_catalog.int8) \
+         FROM {metapage}({name}) AS m, pg_catalog.generate_series(1, {last}, {}) AS b \
+         WHERE m.allequalimage",
         last.div_ceil(COMPARED)
     );
-    let rows = connection.client().query_typed(&sql, &[]).await?;
-    let Some(row) = rows.first() else { return Ok(true) };
-    let (can, rows, keys): (bool, f64, f64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    Ok(can && rows - keys > rows * FEW)
+    let (mut rows, mut keys) = (0u64, 0u64);
+    for row in connection.client().query_typed(&sql, &[]).await? {
+        let bytes: &[u8] = row.try_get(0)?;
+        match Page::parse(bytes) {
+            Ok(PageState::New) => {}
+            Ok(PageState::Used(page)) => {
+                let Some(leaf) = btree::leaf(&page, bytes) else { return Ok(None) };
+                rows += leaf.rows;
+                keys += leaf.keys;
+            }
+            Err(_) => return Ok(None),
+        }
+    }
+    Ok(Some(rows.saturating_sub(keys) as f64 > rows as f64 * FEW))
 }
