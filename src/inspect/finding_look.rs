@@ -74,8 +74,8 @@ impl HeapSeen {
 pub(super) struct Begun {
     compression: Compression,
     heap: JoinHandle<HeapSeen>,
-    /// The TOAST relation's pages, once it is scanned.
-    pub(super) toast: Option<(Kept, Option<Survey>)>,
+    /// What stands in each block of the TOAST relation, once it is scanned.
+    pub(super) toast: Option<Survey>,
 }
 
 impl Inspector {
@@ -156,7 +156,7 @@ impl Inspector {
         }
         let page = self.server.page_size;
         let leader = self.connections.first().ok_or_else(no_client)?;
-        let (compression, seen, kept) = match begun {
+        let (compression, seen, survey) = match begun {
             Some(Begun { compression, heap, toast }) => {
                 let ended = |error: JoinError| LiveError::Unexpected(error.to_string());
                 (compression, heap.await.map_err(ended)?, toast)
@@ -179,19 +179,9 @@ impl Inspector {
         if let Some(chunks) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
             let quoted = quote_qualified("pg_toast", &chunks.name);
             let beside = Beside::toast(relation, chunks);
-            toast = Some(match kept {
-                Some((kept, survey)) => {
-                    let all =
-                        survey.and_then(|survey| FileFacts::of_all(survey, page, SPARE, &beside));
-                    all.unwrap_or_else(|| {
-                        let mut file = FileLook::of_toast(page);
-                        let total = u64::from(kept.total);
-                        for page in kept.into_pages() {
-                            file.block(page.block, &page.bytes, &page, |_, _| {});
-                        }
-                        file.facts(total, Some(&beside))
-                    })
-                }
+            let all = survey.and_then(|survey| FileFacts::of_all(survey, page, SPARE, &beside));
+            toast = Some(match all {
+                Some(all) => all,
                 None => {
                     let mut file = FileLook::of_toast(page);
                     let total = self

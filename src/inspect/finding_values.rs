@@ -1,7 +1,9 @@
 //! Values of a sample that a look at a table has met, read for what is in them.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
+use tokio::task::spawn_blocking;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::codec::datum::Compressor;
@@ -45,8 +47,10 @@ impl ColumnValues<'_> {
         let mut contents = Contents::default();
         let uncompressed = self.mine(self.uncompressed);
         if let Some(method) = self.method.filter(|_| !uncompressed.is_empty()) {
-            contents.compressed = self.formats(client, &uncompressed).await?;
-            contents.compressible = self.compressible(client, method, &uncompressed).await?;
+            let few = few(&uncompressed);
+            let values = values::values(client, &self.toast.name, &few).await?;
+            contents.compressed = self.formats(client, &uncompressed, &values).await?;
+            contents.compressible = compressible(method, self.page, few, values).await?;
         }
         let short_ends = self.mine(self.short_ends);
         if !short_ends.is_empty() {
@@ -61,32 +65,23 @@ impl ColumnValues<'_> {
         mine.copied().collect()
     }
 
-    /// The part of formats that are compressed by themselves.
+    /// The part of formats that are compressed by themselves. What is not among `values` is asked for.
     async fn formats(
         &self,
         client: &Client,
         pointers: &[ToastPointer],
+        values: &HashMap<u32, Vec<u8>>,
     ) -> Result<Option<Estimate>, LiveError> {
-        let known = first_bytes(client, &self.toast.name, pointers).await?;
+        let (read, others): (Vec<ToastPointer>, Vec<ToastPointer>) =
+            pointers.iter().partition(|pointer| values.contains_key(&pointer.value_id.0));
+        let mut known = first_bytes(client, &self.toast.name, &others).await?;
+        known.extend(read.iter().filter_map(|pointer| {
+            let first = values.get(&pointer.value_id.0)?.iter().take(FIRST as usize);
+            Some((pointer.value_id.0, is_compressed(&first.copied().collect::<Vec<u8>>())))
+        }));
         Ok(part(pointers.iter().filter_map(|pointer| {
             let (_, format) = known.iter().find(|(id, _)| *id == pointer.value_id.0)?;
             Some((u64::from(pointer.stored_size()), *format))
-        })))
-    }
-
-    /// The part that the method would compress.
-    async fn compressible(
-        &self,
-        client: &Client,
-        method: Method,
-        pointers: &[ToastPointer],
-    ) -> Result<Option<Estimate>, LiveError> {
-        let few = few(pointers);
-        let values = values::values(client, &self.toast.name, &few).await?;
-        let mut compressor = Compressor::new();
-        Ok(part(few.iter().filter_map(|pointer| {
-            let raw = values.get(&pointer.value_id.0)?;
-            Some((raw.len() as u64, would_compress(&mut compressor, method, raw, self.page)))
         })))
     }
 
@@ -98,16 +93,44 @@ impl ColumnValues<'_> {
     ) -> Result<ShortEnds, LiveError> {
         let few = few(pointers);
         let values = values::values(client, &self.toast.name, &few).await?;
-        let mut compressor = Compressor::new();
-        let mut by = |method| {
-            part(few.iter().filter_map(|pointer| {
-                let raw = raw(pointer, values.get(&pointer.value_id.0)?)?;
-                let stored = u64::from(pointer.stored_size());
-                Some((1, ends::is_mended_by(&mut compressor, method, &raw, stored, self.page)))
-            }))
-        };
-        Ok(ShortEnds { pglz: by(Method::Pglz), lz4: by(Method::Lz4) })
+        let page = self.page;
+        apart(move || {
+            let mut compressor = Compressor::new();
+            let mut by = |method| {
+                part(few.iter().filter_map(|pointer| {
+                    let raw = raw(pointer, values.get(&pointer.value_id.0)?)?;
+                    let stored = u64::from(pointer.stored_size());
+                    Some((1, ends::is_mended_by(&mut compressor, method, &raw, stored, page)))
+                }))
+            };
+            ShortEnds { pglz: by(Method::Pglz), lz4: by(Method::Lz4) }
+        })
+        .await
     }
+}
+
+/// The part of these values that the method would compress.
+async fn compressible(
+    method: Method,
+    page: PageSize,
+    few: Vec<ToastPointer>,
+    values: HashMap<u32, Vec<u8>>,
+) -> Result<Option<Estimate>, LiveError> {
+    apart(move || {
+        let mut compressor = Compressor::new();
+        part(few.iter().filter_map(|pointer| {
+            let raw = values.get(&pointer.value_id.0)?;
+            Some((raw.len() as u64, would_compress(&mut compressor, method, raw, page)))
+        }))
+    })
+    .await
+}
+
+/// Computes beside what else goes on.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, LiveError> {
+    spawn_blocking(work).await.map_err(|error| LiveError::Unexpected(error.to_string()))
 }
 
 /// A value without compression; `None` where it is damaged.
@@ -141,6 +164,9 @@ async fn first_bytes(
          WHERE chunk_id = ANY ($1) AND chunk_seq = 0",
         quote_qualified("pg_toast", toast)
     );
+    if pointers.is_empty() {
+        return Ok(Vec::new());
+    }
     let ids: Vec<PgOid> = pointers.iter().map(|pointer| pointer.value_id.0).collect();
     let rows = client.query_typed(&sql, &[(&ids, Type::OID_ARRAY)]).await?;
     let read = rows.iter().map(|row| {

@@ -1,5 +1,7 @@
 //! Findings about a table of a live server: facts are collected, rules are asked.
 
+use std::sync::Arc;
+
 use tokio_postgres::error::SqlState;
 
 use super::finding_look::{Looked, is_wanted, noted};
@@ -19,10 +21,36 @@ use crate::retoast::sweep::scan_source::ScanSource;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::Relation;
+use crate::server::connect::Connection;
 
 impl Inspector {
-    /// The findings about a relation, once the rest of its report is there; none about what is no table. Without
-    /// `indexes` these are not looked at. What the server refuses goes to `failed`.
+    /// A look at a relation's indexes over these connections, which are in no transaction; at none of what is no
+    /// table. What the server refuses goes to `failed`.
+    ///
+    /// # Errors
+    /// What ends more than a transaction.
+    pub(super) async fn indexes(
+        &self,
+        connections: &[Arc<Connection>],
+        relation: &Relation,
+        source: Source,
+        failed: &mut Option<LiveError>,
+    ) -> Result<Vec<IndexReport>, LiveError> {
+        if !is_wanted(relation) {
+            return Ok(Vec::new());
+        }
+        let source = match (&self.server.pageinspect, source) {
+            (Some(pageinspect), Source::Pageinspect) => ScanSource::Pages(pageinspect.clone()),
+            _ => ScanSource::Functions,
+        };
+        match looks(connections, &source, self.server.page_size, relation.oid).await {
+            Err(LiveError::Server(error)) if is_out_of_reach(&error) => Ok(Vec::new()),
+            other => Ok(noted(other, failed)?.unwrap_or_default()),
+        }
+    }
+
+    /// The findings about a relation, once the rest of its report is there, and its indexes are looked at; none about
+    /// what is no table. What the server refuses goes to `failed`.
     ///
     /// # Errors
     /// What ends more than a transaction.
@@ -31,29 +59,18 @@ impl Inspector {
         relation: &Relation,
         looked: Option<Looked>,
         report: &RelationReport,
-        indexes: bool,
+        indexes: Vec<IndexReport>,
         failed: &mut Option<LiveError>,
     ) -> Result<Option<Findings>, LiveError> {
         if !is_wanted(relation) {
             return Ok(None);
         }
         let leader = self.connections.first().ok_or_else(no_client)?;
-        let source = match (&self.server.pageinspect, report.source) {
-            (Some(pageinspect), Source::Pageinspect) => ScanSource::Pages(pageinspect.clone()),
-            _ => ScanSource::Functions,
-        };
         let Compression { lz4, default } = match &looked {
             Some(looked) => looked.compression,
             None => leader.reading(async || Compression::ask(leader.client()).await).await?,
         };
         let page = self.server.page_size;
-        let indexes = match indexes {
-            false => Vec::new(),
-            true => match looks(&self.connections, &source, page, relation.oid).await {
-                Err(LiveError::Server(error)) if is_out_of_reach(&error) => Vec::new(),
-                other => noted(other, failed)?.unwrap_or_default(),
-            },
-        };
         let (look, heap, toast, contents) = match looked {
             Some(Looked { rows, heap, toast, contents, .. }) => {
                 (Some(rows), Some(heap), toast, contents)

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join;
 use tokio::time::timeout;
 
 use super::estimates;
+use super::finding_look::{Begun, Looked};
 use super::inspector::{InspectError, Inspector, ScanToast, no_client};
 use super::intervals::SampleReport;
 use super::orphans::References;
@@ -21,8 +23,10 @@ use crate::disk::desc::TupleDesc;
 use crate::heap::problem::Problems;
 use crate::heap::stats::RelationStats;
 use crate::retoast::compact::survey::Kind;
+use crate::retoast::reindex::result::IndexReport;
 use crate::server::about::Access;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation};
+use crate::server::connect::Connection;
 use crate::server::snapshot::Moment;
 use crate::server::sql::quote_qualified;
 use crate::server::{LiveError, chunks, functions, snapshot, toasters};
@@ -91,7 +95,9 @@ impl Inspector {
         }
         let mut report = self.functions_report(relation, &stats, &unplaced, why);
         let mut failed = None;
-        report.findings = self.findings(relation, None, &report, true, &mut failed).await?;
+        let indexes =
+            self.indexes(&self.connections, relation, Source::Functions, &mut failed).await?;
+        report.findings = self.findings(relation, None, &report, indexes, &mut failed).await?;
         note_failed_findings(&mut report, failed.as_ref());
         Ok(report)
     }
@@ -203,13 +209,13 @@ impl Inspector {
                     name: format!("pg_toast.{}", toast.name),
                     quoted: quote_qualified("pg_toast", &toast.name),
                     desc: Arc::new(TupleDesc::toast_relation()),
-                    keeps: begun.is_some(),
+                    keeps: false,
                     surveyed: begun.is_some().then_some((Kind::Chunks, 100)),
                 };
                 let scanned = self.scan(&target, &moment, None, None, None).await?;
                 problems.merge(scanned.problems);
                 if let Some(begun) = &mut begun {
-                    begun.toast = scanned.kept.map(|kept| (kept, scanned.survey));
+                    begun.toast = scanned.survey;
                 }
                 if let Some(references) = references {
                     let mut store = self.chunk_store(leader, &moment, false);
@@ -231,15 +237,10 @@ impl Inspector {
             }
             _ => None,
         };
-        let looked = match begun {
-            None => None,
-            begun => {
-                self.look(&relation, &moment, sampling, begun, &mut failed).await.map_err(live)?
-            }
-        };
-        for connection in &self.connections {
-            snapshot::end(connection.client()).await.map_err(live)?;
-        }
+        let (looked, indexes) = self
+            .look_beside_indexes(&relation, &moment, begun, values_alone, &mut failed)
+            .await
+            .map_err(live)?;
         let mut report = self.report(&relation, &stats, &problems, Source::Pageinspect);
         report.unknown_defaults = unknown_defaults;
         if let Some(known) = &known {
@@ -269,12 +270,57 @@ impl Inspector {
         }
         if !values_alone {
             report.findings = self
-                .findings(&relation, looked, &report, sampling.is_none(), &mut failed)
+                .findings(&relation, looked, &report, indexes, &mut failed)
                 .await
                 .map_err(live)?;
             note_failed_findings(&mut report, failed.as_ref());
         }
         Ok(report)
+    }
+
+    /// Ends a look at rows that has `begun`, and the transactions of all connections; the indexes are looked at beside
+    /// it, on other connections if there are any, unless a sample was read or values alone.
+    async fn look_beside_indexes(
+        &self,
+        relation: &Relation,
+        moment: &Moment,
+        begun: Option<Begun>,
+        values_alone: bool,
+        failed: &mut Option<LiveError>,
+    ) -> Result<(Option<Looked>, Vec<IndexReport>), LiveError> {
+        let (leader, others) = self.connections.split_first().ok_or_else(no_client)?;
+        let sampling = self.options.sampling;
+        let mut failed_beside = None;
+        let mut indexes = async |connections: &[Arc<Connection>]| {
+            if connections.is_empty() || values_alone || sampling.is_some() {
+                return Ok(Vec::new());
+            }
+            let source = Source::Pageinspect;
+            self.indexes(connections, relation, source, &mut failed_beside).await
+        };
+        let look = async {
+            let looked = match begun {
+                None => None,
+                begun => self.look(relation, moment, sampling, begun, failed).await?,
+            };
+            snapshot::end(leader.client()).await?;
+            Ok(looked)
+        };
+        let beside = async {
+            for connection in others {
+                snapshot::end(connection.client()).await?;
+            }
+            indexes(others).await
+        };
+        let (looked, mut found): (Result<_, LiveError>, _) = join(look, beside).await;
+        let looked = looked?;
+        if others.is_empty() {
+            found = indexes(std::slice::from_ref(leader)).await;
+        }
+        if failed.is_none() {
+            *failed = failed_beside;
+        }
+        Ok((looked, found?))
     }
 
     /// How many connections are in a transaction that sees the same as the first one's. A pooler may have no

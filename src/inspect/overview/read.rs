@@ -109,14 +109,19 @@ impl Inspector {
         failed: &mut Option<LiveError>,
     ) -> Result<Option<Findings>, LiveError> {
         let connection = self.connections.first().ok_or_else(no_client)?;
-        let indexes = effort.sampling.is_none();
-        let find = self.findings(relation, looked.clone(), report, indexes, failed);
+        let find = async {
+            let indexes = match effort.sampling {
+                None => self.indexes(&self.connections, relation, report.source, failed).await?,
+                Some(_) => Vec::new(),
+            };
+            self.findings(relation, looked.clone(), report, indexes, failed).await
+        };
         if let Some(found) = ended_in_time(effort.until, find).await {
             return found;
         }
         let _ = connection.canceller().cancel().await;
         snapshot::abandon(connection.client()).await?;
-        self.findings(relation, looked, report, false, failed).await
+        self.findings(relation, looked, report, Vec::new(), failed).await
     }
 
     async fn by_blocks(
