@@ -14,8 +14,8 @@ use crate::model::visibility::Snapshot;
 use crate::retoast::compact::look::{FileFacts, FileLook};
 use crate::retoast::compact::moves::{Beside, Expected};
 use crate::retoast::compact::survey::{Kind, Survey};
+use crate::retoast::reindex::looks::bloated;
 use crate::retoast::reindex::result::IndexReport;
-use crate::retoast::reindex::run::bloated;
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
@@ -29,7 +29,7 @@ const BLOCKS: u32 = 2048;
 const MOST_BLOCKS: u32 = 8192;
 
 impl Advisor {
-    /// By its pages and indexes; of a file whose pages cannot be read by `estimated`, from rows. `None` if there is nothing to
+    /// By its pages and indexes; where a file's pages cannot be read, by `estimated`, from rows. `None` if there is nothing to
     /// give back that is worth it. The connection is in no transaction. What fails here costs no advice.
     pub(super) async fn compaction(
         &self,
@@ -51,7 +51,8 @@ impl Advisor {
         found(relation, page, &files, indexes.unwrap_or_default(), estimated)
     }
 
-    /// What a look at the table's file and its TOAST relation's shows; nothing of one of which a page cannot be read.
+    /// What a look at the table's file and its TOAST relation's shows, without one that was to be read whole and could
+    /// not be, or of which no block could.
     async fn files(
         &self,
         relation: &Relation,
@@ -114,7 +115,8 @@ impl Advisor {
         }
         Ok(match look {
             Look::All(survey) => FileFacts::of_all(*survey, page, MIN_GAIN, &file.beside),
-            Look::Some(look) => Some(look.facts(u64::from(total), Some(&file.beside))),
+            Look::Some(look) => (look.read() > 0 || total == 0)
+                .then(|| look.facts(u64::from(total), Some(&file.beside))),
         })
     }
 }

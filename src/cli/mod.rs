@@ -111,14 +111,14 @@ pub fn run(cli: &Cli) -> Result<exit::Exit, exit::Failure> {
     }
 }
 
-/// Bytes that are kept in reserve.
-const KEPT: usize = 8 << 20;
+/// Bytes from which on an allocation is mapped by itself; twice as many may stay free in each arena.
+const MAPPED: usize = 8 << 20;
 
 /// Has glibc keep memory that is freed for what is read next. Giving it back to the system and taking it again, page by
 /// page, is a tenth of the time of a scan. Its thresholds follow the largest allocation that was freed (mallopt(3),
-/// M_MMAP_THRESHOLD); nothing is written to this one, and other allocators do not mind it.
+/// M_MMAP_THRESHOLD). Of this one no page is touched but the first, and other allocators do not mind it.
 fn keep_freed_memory() {
-    drop(std::hint::black_box(Vec::<u8>::with_capacity(KEPT)));
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(MAPPED)));
 }
 
 /// Parses the process's arguments and does what they say; an error goes to standard error, in a line.

@@ -1,7 +1,5 @@
 //! Findings about a table of a live server: facts are collected, rules are asked.
 
-use std::sync::Arc;
-
 use tokio_postgres::error::SqlState;
 
 use super::finding_look::{Looked, is_wanted, noted};
@@ -15,37 +13,37 @@ use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::rules::{self, keys as hot_keys, usage::is_worth};
 use crate::model::estimate::Estimate;
 use crate::model::interval::WholeEstimate;
+use crate::retoast::reindex::looks::Looks;
 use crate::retoast::reindex::result::{IndexEnd, IndexReport};
-use crate::retoast::reindex::run::looks;
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::Relation;
-use crate::server::connect::Connection;
 
 impl Inspector {
-    /// A look at a relation's indexes over these connections, which are in no transaction; at none of what is no
-    /// table. What the server refuses goes to `failed`.
+    /// A look at a relation's indexes that is to begin; at none of what is no table.
+    pub(super) fn looks(&self, relation: &Relation, source: Source) -> Option<Looks> {
+        let source = match (&self.server.pageinspect, source) {
+            (Some(pageinspect), Source::Pageinspect) => ScanSource::Pages(pageinspect.clone()),
+            _ => ScanSource::Functions,
+        };
+        is_wanted(relation).then(|| Looks::new(source, self.server.page_size, relation.oid))
+    }
+
+    /// A look at a relation's indexes over all connections, which are in no transaction. What the server refuses goes to
+    /// `failed`.
     ///
     /// # Errors
     /// What ends more than a transaction.
     pub(super) async fn indexes(
         &self,
-        connections: &[Arc<Connection>],
         relation: &Relation,
         source: Source,
         failed: &mut Option<LiveError>,
     ) -> Result<Vec<IndexReport>, LiveError> {
-        if !is_wanted(relation) {
-            return Ok(Vec::new());
-        }
-        let source = match (&self.server.pageinspect, source) {
-            (Some(pageinspect), Source::Pageinspect) => ScanSource::Pages(pageinspect.clone()),
-            _ => ScanSource::Functions,
-        };
-        match looks(connections, &source, self.server.page_size, relation.oid).await {
-            Err(LiveError::Server(error)) if is_out_of_reach(&error) => Ok(Vec::new()),
-            other => Ok(noted(other, failed)?.unwrap_or_default()),
+        match self.looks(relation, source) {
+            Some(looks) => in_reach(looks.over(&self.connections).await, failed),
+            None => Ok(Vec::new()),
         }
     }
 
@@ -132,6 +130,17 @@ impl Inspector {
             looked_at,
         };
         Ok(Some(rules::findings(&facts)))
+    }
+}
+
+/// What was seen of indexes; none where one is out of reach. What else the server refuses goes to `failed`.
+pub(super) fn in_reach(
+    looked_at: Result<Vec<IndexReport>, LiveError>,
+    failed: &mut Option<LiveError>,
+) -> Result<Vec<IndexReport>, LiveError> {
+    match looked_at {
+        Err(LiveError::Server(error)) if is_out_of_reach(&error) => Ok(Vec::new()),
+        other => Ok(noted(other, failed)?.unwrap_or_default()),
     }
 }
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
 use super::estimates;
 use super::finding_look::{Begun, Looked};
+use super::findings::in_reach;
 use super::inspector::{InspectError, Inspector, ScanToast, no_client};
 use super::intervals::SampleReport;
 use super::orphans::References;
@@ -95,8 +96,7 @@ impl Inspector {
         }
         let mut report = self.functions_report(relation, &stats, &unplaced, why);
         let mut failed = None;
-        let indexes =
-            self.indexes(&self.connections, relation, Source::Functions, &mut failed).await?;
+        let indexes = self.indexes(relation, Source::Functions, &mut failed).await?;
         report.findings = self.findings(relation, None, &report, indexes, &mut failed).await?;
         note_failed_findings(&mut report, failed.as_ref());
         Ok(report)
@@ -279,7 +279,7 @@ impl Inspector {
     }
 
     /// Ends a look at rows that has `begun`, and the transactions of all connections; the indexes are looked at beside
-    /// it, on other connections if there are any, unless a sample was read or values alone.
+    /// it, on connections that have nothing else to do, unless a sample was read or values alone.
     async fn look_beside_indexes(
         &self,
         relation: &Relation,
@@ -290,37 +290,34 @@ impl Inspector {
     ) -> Result<(Option<Looked>, Vec<IndexReport>), LiveError> {
         let (leader, others) = self.connections.split_first().ok_or_else(no_client)?;
         let sampling = self.options.sampling;
-        let mut failed_beside = None;
-        let mut indexes = async |connections: &[Arc<Connection>]| {
-            if connections.is_empty() || values_alone || sampling.is_some() {
-                return Ok(Vec::new());
-            }
-            let source = Source::Pageinspect;
-            self.indexes(connections, relation, source, &mut failed_beside).await
+        let looks = match values_alone || sampling.is_some() {
+            true => None,
+            false => self.looks(relation, Source::Pageinspect),
+        };
+        let goes_on = async |connection: &Connection| {
+            snapshot::end(connection.client()).await?;
+            Ok::<_, LiveError>(match &looks {
+                Some(looks) => looks.take_part(connection).await,
+                None => Ok(()),
+            })
         };
         let look = async {
             let looked = match begun {
                 None => None,
                 begun => self.look(relation, moment, sampling, begun, failed).await?,
             };
-            snapshot::end(leader.client()).await?;
-            Ok(looked)
+            Ok::<_, LiveError>((looked, goes_on(leader).await?))
         };
-        let beside = async {
-            for connection in others {
-                snapshot::end(connection.client()).await?;
-            }
-            indexes(others).await
+        let beside = join_all(others.iter().map(|connection| goes_on(connection)));
+        let (look, beside) = join(look, beside).await;
+        let (looked, last) = look?;
+        let mut parts = beside.into_iter().collect::<Result<Vec<_>, _>>()?;
+        parts.push(last);
+        let indexes = match looks {
+            Some(looks) => in_reach(looks.of_parts(parts), failed)?,
+            None => Vec::new(),
         };
-        let (looked, mut found): (Result<_, LiveError>, _) = join(look, beside).await;
-        let looked = looked?;
-        if others.is_empty() {
-            found = indexes(std::slice::from_ref(leader)).await;
-        }
-        if failed.is_none() {
-            *failed = failed_beside;
-        }
-        Ok((looked, found?))
+        Ok((looked, indexes))
     }
 
     /// How many connections are in a transaction that sees the same as the first one's. A pooler may have no

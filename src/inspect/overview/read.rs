@@ -111,7 +111,7 @@ impl Inspector {
         let connection = self.connections.first().ok_or_else(no_client)?;
         let find = async {
             let indexes = match effort.sampling {
-                None => self.indexes(&self.connections, relation, report.source, failed).await?,
+                None => self.indexes(relation, report.source, failed).await?,
                 Some(_) => Vec::new(),
             };
             self.findings(relation, looked.clone(), report, indexes, failed).await

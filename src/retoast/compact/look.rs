@@ -187,6 +187,10 @@ impl Held {
     /// Blocks to spare where the sample ends at this block: its own for all.
     fn spare(&self, end: u32, drawn: Drawn) -> Estimate {
         let total = drawn.total as f64;
+        if self.block() == 0 {
+            // nothing is known
+            return Estimate { estimate: 0.0, low: 0.0, high: total };
+        }
         let needed = f64::from(end) / f64::from(self.block().max(1)) * total;
         let bytes = self.bytes.total(drawn);
         // what is needed is as uncertain as the bytes that there are
@@ -401,5 +405,19 @@ mod tests {
         }
         let spare = look.facts(400, None).spare.estimate / (400.0 * page.bytes() as f64);
         assert!((0.48..=0.5).contains(&spare), "{spare}");
+    }
+
+    #[test]
+    fn where_no_block_could_be_read_nothing_is_known() {
+        let beside = Beside { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
+        for look in
+            [FileLook::of_toast(PageSize::DEFAULT), FileLook::of_table(PageSize::DEFAULT, 100)]
+        {
+            let facts = look.facts(10_000, Some(&beside));
+            for spare in [facts.spare, facts.spare_vacuumed] {
+                assert_eq!((spare.estimate, spare.low, spare.high), (0.0, 0.0, 8192.0 * 10_000.0));
+            }
+            assert_eq!(facts.compaction.map_or(0, |expected| expected.gives_back), 0);
+        }
     }
 }

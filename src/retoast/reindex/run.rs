@@ -1,9 +1,7 @@
 //! The indexes of one table, one after the other.
 
-use std::borrow::Borrow;
 use std::time::Instant;
 
-use futures_util::future::join_all;
 use tokio_postgres::types::Type;
 
 use super::index::{self, Index};
@@ -11,7 +9,6 @@ use super::result::{IndexEnd, IndexReport};
 use super::sample::{self, Fresh};
 use super::verdict::{outcome, verdict};
 use super::wish::Reindex;
-use crate::disk::Oid;
 use crate::disk::layout::PageSize;
 use crate::model::btree::build_wal;
 use crate::retoast::result::{Outcome, TableReport};
@@ -202,7 +199,7 @@ fn told(wish: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexRep
 }
 
 /// What is to be done about a valid index.
-async fn look_at(
+pub(super) async fn look_at(
     connection: &Connection,
     source: &ScanSource,
     page: PageSize,
@@ -222,52 +219,4 @@ async fn look_at(
         told.wal_expected = None;
     }
     Ok(told)
-}
-
-/// The valid indexes of a table and of its TOAST relation, each with what a fresh one would take if that is known,
-/// and whether it is bloated. They are looked at side by side on these connections, which are in no transaction.
-///
-/// # Errors
-/// The server's.
-pub(crate) async fn looks(
-    connections: &[impl Borrow<Connection>],
-    source: &ScanSource,
-    page: PageSize,
-    table: Oid,
-) -> Result<Vec<IndexReport>, LiveError> {
-    let Some(first) = connections.first() else { return Ok(Vec::new()) };
-    let all = index::all(first.borrow(), table).await?;
-    let valid: Vec<(usize, &Index)> = all.iter().filter(|index| index.valid).enumerate().collect();
-    let shares = connections.iter().enumerate().map(|(at, connection)| {
-        let share = valid.iter().skip(at).step_by(connections.len());
-        async move {
-            let mut looks = Vec::new();
-            for &(number, index) in share {
-                let look = look_at(connection.borrow(), source, page, Reindex::Never, index);
-                looks.push((number, look.await?));
-            }
-            Ok::<_, LiveError>(looks)
-        }
-    });
-    let mut looks = Vec::new();
-    for share in join_all(shares).await {
-        looks.extend(share?);
-    }
-    looks.sort_unstable_by_key(|&(number, _)| number);
-    Ok(looks.into_iter().map(|(_, look)| look).collect())
-}
-
-/// The indexes of a table and of its TOAST relation that are much larger than fresh ones and can be rebuilt.
-///
-/// # Errors
-/// The server's.
-pub(crate) async fn bloated(
-    connection: &Connection,
-    source: &ScanSource,
-    page: PageSize,
-    table: Oid,
-) -> Result<Vec<IndexReport>, LiveError> {
-    let mut looks = looks(&[connection], source, page, table).await?;
-    looks.retain(|index| index.ended == IndexEnd::Bloated);
-    Ok(looks)
 }

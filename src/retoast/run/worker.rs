@@ -160,7 +160,7 @@ impl Tables<'_, '_> {
         let (page, table) = (server.page_size, ready.relation.oid);
         let indexes = async || match self.reindex {
             Reindex::Never => {
-                Some(reindex::run::bloated(&worker.reader, self.source, page, table).await)
+                Some(reindex::looks::bloated(&worker.reader, self.source, page, table).await)
             }
             _ => None,
         };
