@@ -29,8 +29,8 @@ const BLOCKS: u32 = 2048;
 const MOST_BLOCKS: u32 = 8192;
 
 impl Advisor {
-    /// By its pages and indexes; where a file's pages cannot be read, by `estimated`, from rows. `None` if there is nothing to
-    /// give back that is worth it. The connection is in no transaction. What fails here costs no advice.
+    /// By its pages and indexes; where a file's pages cannot be read, by `estimated`, from rows. `None` if there is
+    /// nothing to give back that is worth it. The connection is in no transaction. What fails here costs no advice.
     pub(super) async fn compaction(
         &self,
         relation: &Relation,
@@ -115,8 +115,9 @@ impl Advisor {
         }
         Ok(match look {
             Look::All(survey) => FileFacts::of_all(*survey, page, MIN_GAIN, &file.beside),
-            Look::Some(look) => (look.read() > 0 || total == 0)
-                .then(|| look.facts(u64::from(total), Some(&file.beside))),
+            Look::Some(look) => {
+                (look.read() > 0).then(|| look.facts(u64::from(total), Some(&file.beside)))
+            }
         })
     }
 }

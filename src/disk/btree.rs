@@ -35,14 +35,14 @@ pub struct Leaf {
 }
 
 /// Of a page of a btree index; nothing of one that is no leaf, `None` of one that is damaged.
-pub fn leaf(page: &Page<'_>, bytes: &[u8]) -> Option<Leaf> {
-    let (order, special) = (page.byte_order(), usize::from(page.header().special));
-    let flags = order.u16(bytes, special + 12)?;
+pub fn leaf(page: &Page<'_>) -> Option<Leaf> {
+    let (order, special) = (page.byte_order(), page.special_space());
+    let flags = order.u16(special, 12)?;
     if flags & LEAF == 0 || flags & DELETED != 0 {
         return Some(Leaf::default());
     }
     // the first of a page that has one to its right is its high key, which is no entry
-    let high_keys = u16::from(order.u32(bytes, special + 4)? != 0);
+    let high_keys = u16::from(order.u32(special, 4)? != 0);
     let mut leaf = Leaf::default();
     let mut keys = HashSet::new();
     for (number, item) in page.line_pointers() {
@@ -115,7 +115,7 @@ mod tests {
 
     fn of(bytes: &[u8]) -> Option<Leaf> {
         match Page::parse(bytes) {
-            Ok(PageState::Used(page)) => leaf(&page, bytes),
+            Ok(PageState::Used(page)) => leaf(&page),
             other => panic!("{other:?}"),
         }
     }
@@ -160,7 +160,7 @@ mod tests {
                 bytes[at] = byte;
             }
             if let Ok(PageState::Used(page)) = Page::parse(&bytes)
-                && let Some(leaf) = leaf(&page, &bytes)
+                && let Some(leaf) = leaf(&page)
             {
                 prop_assert!(leaf.keys <= u64::from(page.line_pointer_count()));
             }

@@ -220,6 +220,11 @@ impl<'a> Page<'a> {
         Some(self.line_pointers().nth(usize::from(number).checked_sub(1)?)?.1)
     }
 
+    /// What the access method keeps at the page's end.
+    pub(crate) fn special_space(&self) -> &'a [u8] {
+        self.bytes.get(usize::from(self.header.special)..).unwrap_or_default()
+    }
+
     /// The bytes of the tuple that a normal line pointer addresses.
     pub fn tuple_bytes(&self, item: LinePointer) -> Result<&'a [u8], ItemError> {
         let LinePointer { offset, length, .. } = item;

@@ -72,16 +72,16 @@ impl ColumnValues<'_> {
         pointers: &[ToastPointer],
         values: &HashMap<u32, Vec<u8>>,
     ) -> Result<Option<Estimate>, LiveError> {
-        let (read, others): (Vec<ToastPointer>, Vec<ToastPointer>) =
-            pointers.iter().partition(|pointer| values.contains_key(&pointer.value_id.0));
-        let mut known = first_bytes(client, &self.toast.name, &others).await?;
-        known.extend(read.iter().filter_map(|pointer| {
-            let first = values.get(&pointer.value_id.0)?.iter().take(FIRST as usize);
-            Some((pointer.value_id.0, is_compressed(&first.copied().collect::<Vec<u8>>())))
-        }));
+        let is_other = |pointer: &&ToastPointer| !values.contains_key(&pointer.value_id.0);
+        let others: Vec<ToastPointer> = pointers.iter().filter(is_other).copied().collect();
+        let asked = first_bytes(client, &self.toast.name, &others).await?;
         Ok(part(pointers.iter().filter_map(|pointer| {
-            let (_, format) = known.iter().find(|(id, _)| *id == pointer.value_id.0)?;
-            Some((u64::from(pointer.stored_size()), *format))
+            let id = pointer.value_id.0;
+            let format = match values.get(&id) {
+                Some(value) => is_compressed(value),
+                None => asked.iter().find(|(asked, _)| *asked == id)?.1,
+            };
+            Some((u64::from(pointer.stored_size()), format))
         })))
     }
 
@@ -159,14 +159,14 @@ async fn first_bytes(
     toast: &str,
     pointers: &[ToastPointer],
 ) -> Result<Vec<(u32, bool)>, LiveError> {
+    if pointers.is_empty() {
+        return Ok(Vec::new());
+    }
     let sql = format!(
         "SELECT chunk_id, pg_catalog.substr(chunk_data, 1, {FIRST}) FROM {} \
          WHERE chunk_id = ANY ($1) AND chunk_seq = 0",
         quote_qualified("pg_toast", toast)
     );
-    if pointers.is_empty() {
-        return Ok(Vec::new());
-    }
     let ids: Vec<PgOid> = pointers.iter().map(|pointer| pointer.value_id.0).collect();
     let rows = client.query_typed(&sql, &[(&ids, Type::OID_ARRAY)]).await?;
     let read = rows.iter().map(|row| {

@@ -30,8 +30,8 @@ impl Inspector {
         is_wanted(relation).then(|| Looks::new(source, self.server.page_size, relation.oid))
     }
 
-    /// A look at a relation's indexes over all connections, which are in no transaction. What the server refuses goes to
-    /// `failed`.
+    /// A look at a relation's indexes over all connections, which are in no transaction. What the server refuses goes
+    /// to `failed`.
     ///
     /// # Errors
     /// What ends more than a transaction.

@@ -191,7 +191,7 @@ impl Held {
             // nothing is known
             return Estimate { estimate: 0.0, low: 0.0, high: total };
         }
-        let needed = f64::from(end) / f64::from(self.block().max(1)) * total;
+        let needed = f64::from(end) / f64::from(self.block()) * total;
         let bytes = self.bytes.total(drawn);
         // what is needed is as uncertain as the bytes that there are
         let part = |end: f64| if bytes.estimate > 0.0 { end / bytes.estimate } else { 1.0 };

@@ -1,8 +1,8 @@
 //! The indexes of a table looked at side by side, as far as connections are free.
 
 use std::borrow::Borrow;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::join_all;
 use tokio::sync::OnceCell;
@@ -57,16 +57,15 @@ impl Looks {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(index) = all.get(number) else { return Ok(()) };
             let look = look_at(connection, &self.source, self.page, Reindex::Never, index).await?;
-            if let Ok(mut looked_at) = self.looked_at.lock() {
-                looked_at.push((number, look));
-            }
+            let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+            looked_at.push((number, look));
         }
     }
 
     /// What was seen, the smallest index first, if it is all of them.
     fn ended(self) -> Option<Vec<IndexReport>> {
         let all = self.all.get()?.len();
-        let mut looked_at = self.looked_at.into_inner().ok()?;
+        let mut looked_at = self.looked_at.into_inner().unwrap_or_else(PoisonError::into_inner);
         looked_at.sort_unstable_by_key(|&(number, _)| number);
         (looked_at.len() == all).then(|| looked_at.into_iter().map(|(_, look)| look).collect())
     }

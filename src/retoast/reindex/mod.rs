@@ -10,7 +10,7 @@
 //! * [`index`]: the indexes that there are; [`sample`]: what a fresh one would take.
 //! * [`leftover`]: indexes that rebuilding has left behind (pure).
 //! * [`quiet`]: waiting for transactions that are under way; [`watched`]: statements that may take long.
-//! * [`looks`]: those of a table looked at side by side.
+//! * [`looks`]: indexes of a table looked at side by side.
 //! * [`rebuild`]: one index; [`run`]: those of a table; [`result`]: what is reported.
 
 mod index;

@@ -158,7 +158,7 @@ async fn shares_entries(
         match Page::parse(bytes) {
             Ok(PageState::New) => {}
             Ok(PageState::Used(page)) => {
-                let Some(leaf) = btree::leaf(&page, bytes) else { return Ok(None) };
+                let Some(leaf) = btree::leaf(&page) else { return Ok(None) };
                 rows += leaf.rows;
                 keys += leaf.keys;
             }
