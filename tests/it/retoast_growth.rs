@@ -26,18 +26,32 @@ fn size(database: &Database<'_>) -> f64 {
     database.psql(size).parse().unwrap()
 }
 
-/// Re-toasts as this user; by how much all files grow, and with how many vacuums.
-fn growth(server: &Server, database: &Database<'_>, user: &str, more: &[&str]) -> (f64, u64) {
+/// Re-toasts as this user; by how much all files grow, and what is told of its statements.
+fn growth(server: &Server, database: &Database<'_>, user: &str, more: &[&str]) -> (f64, String) {
     let (before, rows) = (size(database), contents(database, "t"));
     let mut command = toastctl();
     command.args(["retoast", "-h", server.socket_dir().to_str().unwrap(), "-U", user]);
     command.args(["-p", &server.port().to_string(), "-d", database.name()]);
-    command.args(["t", "-c", "a", "-c", "b", "-c", "c", "--toaster", "lz4", "--format", "json"]);
-    let table = done(&run(command.args(more)));
+    command.args([
+        "t",
+        "-c",
+        "a",
+        "-c",
+        "b",
+        "-c",
+        "c",
+        "--toaster",
+        "lz4",
+        "--format",
+        "json",
+        "-vv",
+    ]);
+    let run = run(command.args(more));
+    let table = done(&run);
     assert_eq!(contents(database, "t"), rows);
     let grown = size(database) / before;
     eprintln!("{user} {more:?}: {grown:.4} times as large, {} vacuums", table["vacuums"]);
-    (grown, table["vacuums"].as_u64().unwrap())
+    (grown, run.stderr)
 }
 
 #[test]
@@ -46,9 +60,14 @@ fn wide_rows_with_many_large_values_grow_by_little() {
     let server = Server::start(&Options::default());
     let database = server.with_pageinspect("growth");
     database.psql(WIDE);
-    // how early vacuums come is for the clock to say: on an idle machine it is 1.02
-    let (grown, vacuums) = growth(&server, &database, "postgres", &[]);
-    assert!(grown <= 1.05 && vacuums >= 50, "{grown}, {vacuums} vacuums");
+    // How many vacuums come early is for the clock to say: on an idle machine it is 1.02, and 1.043 where none is
+    // worth it but the first.
+    let (grown, told) = growth(&server, &database, "postgres", &[]);
+    assert!(grown <= 1.05, "{grown}");
+    assert!(
+        told.contains("VACUUM (TRUNCATE false, INDEX_CLEANUP on) pg_toast.pg_toast_"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -79,6 +98,14 @@ fn an_owner_who_may_not_name_the_toast_relation_has_the_whole_table_vacuumed_ear
         plan.contains("VACUUM (TRUNCATE false, INDEX_CLEANUP on) \\\"public\\\".\\\"t\\\""),
         "{plan}"
     );
-    let (grown, _) = growth(&server, &database, "owner", &[]);
-    assert!(grown <= 1.05, "{grown}");
+    // 1.062 where no vacuum is worth it before 5 % of the table's bytes are dead: pages are not full of values, and
+    // the heap grows besides
+    let (grown, told) = growth(&server, &database, "owner", &[]);
+    assert!(grown <= 1.07, "{grown}");
+    let early = if named {
+        "VACUUM (PROCESS_MAIN false, TRUNCATE false, INDEX_CLEANUP on) "
+    } else {
+        "VACUUM (TRUNCATE false, INDEX_CLEANUP on) "
+    };
+    assert!(told.contains(&format!("{early}\"public\".\"t\"")), "{told}");
 }
