@@ -8,6 +8,7 @@ use super::commands::table_words;
 use super::report::size;
 use super::result::{CompactionReport, FileCompaction, IndexCompaction};
 use crate::disk::layout::PageSize;
+use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::sample::Sample;
 use crate::model::pages::{MIN_GAIN, least_gain};
 use crate::model::visibility::Snapshot;
@@ -30,17 +31,19 @@ const MOST_BLOCKS: u32 = 8192;
 
 impl Advisor {
     /// By its pages and indexes; where a file's pages cannot be read, by `estimated`, from rows. `None` if there is
-    /// nothing to give back that is worth it. The connection is in no transaction. What fails here costs no advice.
+    /// nothing to give back that is worth it. The connection is in no transaction. What fails here costs no advice;
+    /// blocks that cannot be read are told to `problems`.
     pub(super) async fn compaction(
         &self,
         relation: &Relation,
         access: Access<'_>,
         estimated: Option<&CompactionReport>,
+        problems: &mut Problems,
     ) -> Option<CompactionReport> {
         let page = self.server.page_size;
         let (files, source) = match access {
             Access::Pages(pageinspect) => {
-                let looked = spared(self.files(relation, pageinspect).await);
+                let looked = spared(self.files(relation, pageinspect, problems).await);
                 // the next query says if the connection is gone
                 let _ = snapshot::abandon(self.client()).await;
                 (looked.unwrap_or_default(), ScanSource::Pages(pageinspect.clone()))
@@ -57,15 +60,18 @@ impl Advisor {
         &self,
         relation: &Relation,
         pageinspect: &Pageinspect,
+        problems: &mut Problems,
     ) -> Result<Vec<(&'static str, FileFacts)>, LiveError> {
         let snapshot = snapshot::begin(&self.connection).await?.snapshot;
         let heap = File {
+            name: relation.display_name(),
             quoted: relation.quoted(),
             kind: Kind::Rows,
             fillfactor: u32::from(relation.fillfactor()),
             beside: Beside::table(relation),
         };
         let toast = relation.toast.as_ref().map(|toast| File {
+            name: format!("pg_toast.{}", toast.name),
             quoted: quote_qualified("pg_toast", &toast.name),
             kind: Kind::Chunks,
             fillfactor: 100,
@@ -74,8 +80,8 @@ impl Advisor {
         let mut files = Vec::new();
         for (name, file) in [("heap", Some(heap)), ("toast", toast)] {
             let Some(file) = file else { continue };
-            files
-                .extend(self.file(pageinspect, &snapshot, &file).await?.map(|facts| (name, facts)));
+            let facts = self.file(pageinspect, &snapshot, &file, problems).await?;
+            files.extend(facts.map(|facts| (name, facts)));
         }
         Ok(files)
     }
@@ -85,6 +91,7 @@ impl Advisor {
         pageinspect: &Pageinspect,
         snapshot: &Snapshot,
         file: &File,
+        problems: &mut Problems,
     ) -> Result<Option<FileFacts>, LiveError> {
         let page = self.server.page_size;
         let (connection, name) = (Arc::clone(&self.connection), file.quoted.clone());
@@ -104,7 +111,8 @@ impl Advisor {
         for few in blocks.chunks(BLOCKS as usize) {
             let pages = reader.read(few).await?;
             for (block, message) in &pages.unreadable {
-                tracing::debug!("{}, block {block}: {message}", file.quoted);
+                let place = Place { block: Some(*block), ..Place::of(file.name.as_str()) };
+                problems.add(Problem { place, message: message.clone() });
             }
             for (block, bytes) in pages.iter() {
                 match &mut look {
@@ -130,6 +138,7 @@ enum Look {
 
 /// A file of a table.
 struct File {
+    name: String,
     quoted: String,
     kind: Kind,
     fillfactor: u32,

@@ -10,6 +10,7 @@ use super::extract::result::ExtractionReport;
 pub use super::rounded::{Fraction, Whole};
 use super::tally::Forms;
 use crate::disk::layout::PageSize;
+use crate::heap::problem::Problems;
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
 use crate::retoast::compact::moves::Expected;
@@ -59,6 +60,17 @@ pub struct Report {
     pub problems: Vec<String>,
     /// How many problems there are in all.
     pub problem_count: u64,
+}
+
+impl Report {
+    /// Tells these problems too, where they are not told yet.
+    pub(super) fn meets(&mut self, problems: &Problems) {
+        let mut more: Vec<String> = problems.kept().iter().map(ToString::to_string).collect();
+        let met = more.len();
+        more.retain(|problem| !self.problems.contains(problem));
+        self.problem_count += problems.count() - (met - more.len()) as u64;
+        self.problems.append(&mut more);
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]

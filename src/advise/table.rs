@@ -57,8 +57,10 @@ impl Advisor {
         let _ = snapshot::abandon(self.client()).await;
         let mut reports = result?;
         let estimated = reports.iter().find_map(|report| report.compaction.as_ref());
-        let compaction = self.compaction(relation, access, estimated).await;
+        let mut problems = Problems::default();
+        let compaction = self.compaction(relation, access, estimated, &mut problems).await;
         for report in &mut reports {
+            report.meets(&problems);
             report.notes.extend(compaction.as_ref().map(compaction::note));
             report.compaction.clone_from(&compaction);
         }

@@ -174,7 +174,8 @@ fn what_rebuilding_indexes_gives_back_and_writes_is_foretold() {
     assert_eq!(sum(advised, "wal_bytes"), sum(&planned, "wal_expected"));
 }
 
-/// Of a file of which a page cannot be read the estimate from rows stays, and the other file's look is told.
+/// Of a file of which a page cannot be read the estimate from rows stays, the other file's look is told, and so is the
+/// page.
 #[test]
 fn a_damaged_page_leaves_the_estimate_from_rows() {
     let server = Server::start(&Options::default());
@@ -184,21 +185,54 @@ fn a_damaged_page_leaves_the_estimate_from_rows() {
     }
     let [heap, toast] = advised(&database, &[]);
     let before = toast.expect("half of the values are gone");
-    let path = database
-        .psql("SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 't'::regclass");
+    let of = |what: &str| {
+        database.psql(&format!("SELECT {what} FROM pg_class WHERE oid = 't'::regclass"))
+    };
+    let toast_name = of("reltoastrelid::regclass");
+    let damage = |path: &str| {
+        let path = server.data_dir().join(path);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let last = bytes.len() - 8192;
+        bytes[last..last + 24].fill(0xAB);
+        std::fs::write(&path, &bytes).unwrap();
+        last / 8192
+    };
+    let [path, toast_path] =
+        ["oid", "reltoastrelid"].map(|oid| of(&format!("pg_relation_filepath({oid})")));
     server.stop();
-    let path = server.data_dir().join(path);
-    let mut bytes = std::fs::read(&path).unwrap();
-    let last = bytes.len() - 8192;
-    bytes[last..last + 24].fill(0xAB);
-    std::fs::write(&path, bytes).unwrap();
+    let toast_block = damage(&toast_path);
     server.start_again();
-    let mut command = toastctl();
-    command.args(["advise-threshold", "-d", &database.conninfo(), "t", "--format", "json"]);
-    let told = measured::valid(&run(&mut command).stdout, JSON_SCHEMA);
+    let advised = || {
+        let mut command = toastctl();
+        command.args(["advise-threshold", "-d", &database.conninfo(), "t", "--format", "json"]);
+        let run = run(&mut command);
+        let told = measured::valid(&run.stdout, JSON_SCHEMA);
+        (run.code, told)
+    };
+    let (code, told) = advised();
     let said = &told["compaction"];
     let files = said["files"].as_array().unwrap();
     assert!(files.iter().all(|file| file["file"] == "heap"), "{said}");
     assert_eq!(files.len(), usize::from(heap.is_some()), "{said}");
     near(number(said, "toast_bytes"), number(&before, "gives_back"), 0.15, 8.0 * PAGE, "from rows");
+    // what was not looked at is told, once, and the code agrees
+    let problems = |told: &Value, place: &str| {
+        let problems = told["problems"].as_array().unwrap();
+        assert_eq!(told["problem_count"], problems.len(), "{problems:?}");
+        let about = |problem: &&Value| problem.as_str().unwrap().starts_with(place);
+        problems.iter().filter(about).count()
+    };
+    let in_toast = format!("{toast_name}, block {toast_block}: invalid page");
+    assert_eq!((code, problems(&told, &in_toast)), (Some(1), 1), "{}", told["problems"]);
+    server.stop();
+    let block = damage(&path);
+    server.start_again();
+    let (code, told) = advised();
+    let of_rows = problems(&told, &format!("public.t, block {block}: invalid page"));
+    assert_eq!(
+        (code, of_rows, problems(&told, &in_toast)),
+        (Some(1), 1, 1),
+        "{}",
+        told["problems"]
+    );
 }
