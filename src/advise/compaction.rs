@@ -8,7 +8,7 @@ use super::commands::table_words;
 use super::report::size;
 use super::result::{CompactionReport, FileCompaction, IndexCompaction};
 use crate::disk::layout::PageSize;
-use crate::heap::problem::{Place, Problem, Problems};
+use crate::heap::problem::Problems;
 use crate::heap::sample::Sample;
 use crate::model::pages::{MIN_GAIN, least_gain};
 use crate::model::visibility::Snapshot;
@@ -71,7 +71,7 @@ impl Advisor {
             beside: Beside::table(relation),
         };
         let toast = relation.toast.as_ref().map(|toast| File {
-            name: format!("pg_toast.{}", toast.name),
+            name: toast.display_name(),
             quoted: quote_qualified("pg_toast", &toast.name),
             kind: Kind::Chunks,
             fillfactor: 100,
@@ -110,10 +110,7 @@ impl Advisor {
         let blocks: Vec<_> = Sample::new(total, blocks, self.options.seed).collect();
         for few in blocks.chunks(BLOCKS as usize) {
             let pages = reader.read(few).await?;
-            for (block, message) in &pages.unreadable {
-                let place = Place { block: Some(*block), ..Place::of(file.name.as_str()) };
-                problems.add(Problem { place, message: message.clone() });
-            }
+            problems.extend(pages.problems(&file.name));
             for (block, bytes) in pages.iter() {
                 match &mut look {
                     Look::All(survey) => survey.block(block, bytes, &pages),

@@ -98,10 +98,7 @@ impl Reading<'_> {
                 &mut self.problems,
             ));
         }
-        for (block, message) in &pages.unreadable {
-            let place = Place { block: Some(*block), ..Place::of(name.as_str()) };
-            self.problems.add(Problem { place, message: message.clone() });
-        }
+        self.problems.extend(pages.problems(&name));
         out
     }
 

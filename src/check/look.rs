@@ -105,7 +105,7 @@ impl Looker {
     /// The name of the relation that is looked at.
     pub fn name(&self, which: Which) -> String {
         match (which, &self.relation.toast) {
-            (Which::Toast, Some(toast)) => format!("pg_toast.{}", toast.name),
+            (Which::Toast, Some(toast)) => toast.display_name(),
             _ => self.relation.display_name(),
         }
     }

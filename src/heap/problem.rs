@@ -80,6 +80,11 @@ impl Problems {
         }
     }
 
+    /// Adds them all.
+    pub fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
+        problems.into_iter().for_each(|problem| self.add(problem));
+    }
+
     /// Adds one if there is one.
     pub fn add_some(&mut self, problem: Option<Problem>) {
         if let Some(problem) = problem {

@@ -206,7 +206,7 @@ impl Inspector {
         let toast = match &relation.toast {
             Some(toast) if self.wants(toast) => {
                 let target = ScanTarget {
-                    name: format!("pg_toast.{}", toast.name),
+                    name: toast.display_name(),
                     quoted: quote_qualified("pg_toast", &toast.name),
                     desc: Arc::new(TupleDesc::toast_relation()),
                     keeps: false,
@@ -376,7 +376,7 @@ impl Inspector {
             },
             tuples: stats.into(),
             toast: relation.toast.as_ref().map(|toast| ToastReport {
-                relation: format!("pg_toast.{}", toast.name),
+                relation: toast.display_name(),
                 oid: Some(toast.oid.0),
                 bytes: Some(toast.bytes),
                 index_bytes: Some(toast.index_bytes),

@@ -14,7 +14,7 @@ use crate::disk::layout::PageSize;
 use crate::disk::page::Page;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::problem::{Place, Problem, Problems};
+use crate::heap::problem::Problems;
 use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, Sampling};
 use crate::heap::scan::{Judge, Relation as Scanned, ValueSink};
@@ -395,12 +395,7 @@ impl Scan {
                 kept.offer(block, bytes, pages);
             }
         }
-        for (block, message) in &pages.unreadable {
-            self.problems.add(Problem {
-                place: Place { block: Some(*block), ..Place::of(self.name.as_str()) },
-                message: message.clone(),
-            });
-        }
+        self.problems.extend(pages.problems(&self.name));
     }
 }
 

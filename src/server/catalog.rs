@@ -55,6 +55,13 @@ pub struct ToastRelation {
     pub row_estimate: Option<u64>,
 }
 
+impl ToastRelation {
+    /// `schema.name`, unquoted, for people.
+    pub fn display_name(&self) -> String {
+        format!("pg_toast.{}", self.name)
+    }
+}
+
 /// A relation whose tuples can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relation {

@@ -16,6 +16,7 @@ use crate::disk::layout::PageSize;
 use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer, TransactionId};
+use crate::heap::problem::{Place, Problem};
 use crate::model::visibility::{Snapshot, Visibility, visibility};
 
 /// Pages that the server puts into one row: fewer and larger messages cost less on both sides.
@@ -53,6 +54,14 @@ impl Pages {
             // That the row holds whole pages was checked when it came.
             let bytes: &[u8] = row.try_get(0).unwrap_or_default();
             (first.0..).map(BlockNumber).zip(bytes.chunks_exact(self.page_size.bytes()))
+        })
+    }
+
+    /// What the server could not read, of a relation of this name.
+    pub fn problems(&self, source: &str) -> impl Iterator<Item = Problem> {
+        self.unreadable.iter().map(move |(block, message)| Problem {
+            place: Place { block: Some(*block), ..Place::of(source) },
+            message: message.clone(),
         })
     }
 

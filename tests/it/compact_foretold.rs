@@ -189,19 +189,13 @@ fn a_damaged_page_leaves_the_estimate_from_rows() {
         database.psql(&format!("SELECT {what} FROM pg_class WHERE oid = 't'::regclass"))
     };
     let toast_name = of("reltoastrelid::regclass");
-    let damage = |path: &str| {
-        let path = server.data_dir().join(path);
-        let mut bytes = std::fs::read(&path).unwrap();
-        let last = bytes.len() - 8192;
-        bytes[last..last + 24].fill(0xAB);
-        std::fs::write(&path, &bytes).unwrap();
-        last / 8192
+    let damage_last = |oid: &str| {
+        let path = of(&format!("pg_relation_filepath({oid})"));
+        let blocks: usize = of(&format!("pg_relation_size({oid}) / 8192")).parse().unwrap();
+        server.damage(&path, [blocks - 1]);
+        blocks - 1
     };
-    let [path, toast_path] =
-        ["oid", "reltoastrelid"].map(|oid| of(&format!("pg_relation_filepath({oid})")));
-    server.stop();
-    let toast_block = damage(&toast_path);
-    server.start_again();
+    let toast_block = damage_last("reltoastrelid");
     let advised = || {
         let mut command = toastctl();
         command.args(["advise-threshold", "-d", &database.conninfo(), "t", "--format", "json"]);
@@ -224,9 +218,7 @@ fn a_damaged_page_leaves_the_estimate_from_rows() {
     };
     let in_toast = format!("{toast_name}, block {toast_block}: invalid page");
     assert_eq!((code, problems(&told, &in_toast)), (Some(1), 1), "{}", told["problems"]);
-    server.stop();
-    let block = damage(&path);
-    server.start_again();
+    let block = damage_last("oid");
     let (code, told) = advised();
     let of_rows = problems(&told, &format!("public.t, block {block}: invalid page"));
     assert_eq!(

@@ -123,14 +123,7 @@ fn a_block_that_the_server_cannot_read_loses_nothing_else() {
         .psql("SELECT count(*) FROM t WHERE (ctid::text::point)[0] IN (3, 20)")
         .parse()
         .unwrap();
-    server.stop();
-    let path = server.data_dir().join(path);
-    let mut bytes = std::fs::read(&path).unwrap();
-    for block in [3, 20] {
-        bytes[block * 8192..block * 8192 + 24].fill(0xAB);
-    }
-    std::fs::write(&path, bytes).unwrap();
-    server.start_again();
+    server.damage(&path, [3, 20]);
     let found = run(toastctl().args(["inspect", "-d", &database.url(), "--format", "json", "t"]));
     assert_eq!(found.code, Some(1));
     assert!(

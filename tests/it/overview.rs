@@ -500,12 +500,7 @@ fn damage_costs_its_own_blocks_and_the_exit_code_says_so() {
          CREATE TABLE u AS SELECT * FROM t; CHECKPOINT",
     );
     let path = database.psql("SELECT pg_relation_filepath('t')");
-    server.stop();
-    let path = server.data_dir().join(path);
-    let mut bytes = std::fs::read(&path).unwrap();
-    bytes[3 * 8192..3 * 8192 + 24].fill(0xAB);
-    std::fs::write(&path, bytes).unwrap();
-    server.start_again();
+    server.damage(&path, [3]);
     let found = inspect(&database, &["--format", "json"]);
     assert_eq!(found.code, Some(1));
     assert!(
@@ -530,16 +525,12 @@ fn damage_that_findings_meet_costs_their_table_no_line() {
              FROM generate_series(1, 600) AS i, generate_series(1, 100) AS n GROUP BY i;
          CREATE TABLE u AS SELECT * FROM t; CHECKPOINT",
     );
-    let path = database
-        .psql("SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 't'::regclass");
-    server.stop();
-    let path = server.data_dir().join(path);
-    let mut bytes = std::fs::read(&path).unwrap();
-    for page in bytes.chunks_mut(8192).step_by(2) {
-        page[..24].fill(0xAB);
-    }
-    std::fs::write(&path, bytes).unwrap();
-    server.start_again();
+    let of_toast = |what: &str| {
+        database
+            .psql(&format!("SELECT {what}(reltoastrelid) FROM pg_class WHERE oid = 't'::regclass"))
+    };
+    let blocks = of_toast("pg_relation_size").parse::<usize>().unwrap() / 8192;
+    server.damage(&of_toast("pg_relation_filepath"), (0..blocks).step_by(2));
     let found = inspect(&database, &["--format", "json"]);
     assert_eq!(found.code, Some(1));
     let told = "toastctl: error: public.t: findings: invalid page in block ";

@@ -277,6 +277,18 @@ impl Server {
         self.launch();
     }
 
+    /// Overwrites the page headers of these blocks of a file while the server is stopped, and starts it again.
+    pub(crate) fn damage(&self, file: &str, blocks: impl IntoIterator<Item = usize>) {
+        self.stop();
+        let path = self.data_dir().join(file);
+        let mut bytes = std::fs::read(&path).unwrap();
+        for block in blocks {
+            bytes[block * 8192..][..24].fill(0xAB);
+        }
+        std::fs::write(&path, bytes).unwrap();
+        self.start_again();
+    }
+
     /// A crash of the server: stops it at once and lets it recover.
     pub(crate) fn restart_immediate(&self) {
         self.stop();

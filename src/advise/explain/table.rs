@@ -177,10 +177,7 @@ impl Reading<'_> {
     /// The live rows of each page.
     fn rows<'p>(&self, pages: &'p Pages, seen: &mut Seen) -> Vec<Vec<SampledRow<'p>>> {
         let name = self.relation.display_name();
-        for (block, message) in &pages.unreadable {
-            let place = Place { block: Some(*block), ..Place::of(name.as_str()) };
-            seen.problems.add(Problem { place, message: message.clone() });
-        }
+        seen.problems.extend(pages.problems(&name));
         let rows = pages.iter().map(|page| {
             rows_of_page(
                 &name,

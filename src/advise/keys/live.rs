@@ -20,7 +20,6 @@ use crate::advise::plan::SamplePlan;
 use crate::codec::Method;
 use crate::disk::layout::PageSize;
 use crate::disk::{ByteOrder, ItemPointer};
-use crate::heap::problem::{Place, Problem};
 use crate::model::btree::ToastIndex;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::chunks::ChunkStore;
@@ -170,9 +169,8 @@ impl Reading<'_> {
         let mut blocks = plan.blocks();
         while let Some(batch) = plan.next_batch(&mut blocks, &gathering.done) {
             let pages = reader.read(&batch).await?;
-            for (block, message) in &pages.unreadable {
-                let place = Place { block: Some(*block), ..Place::of(name.as_str()) };
-                gathering.problems.add(Problem { place, message: message.clone() });
+            for problem in pages.problems(&name) {
+                gathering.problems.add(problem);
                 gathering.end_block(&vec![0; self.columns.len()]);
             }
             for page in pages.iter() {

@@ -44,8 +44,8 @@ pub(crate) async fn check(
         return Ok(());
     }
     refused(format!(
-        "{name}: this user may not read its TOAST relation, pg_toast.{}\n\
+        "{name}: this user may not read its TOAST relation, {}\n\
          HINT:  GRANT pg_read_all_data TO the user{hint}.",
-        toast.name
+        toast.display_name()
     ))
 }

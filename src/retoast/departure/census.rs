@@ -176,9 +176,7 @@ impl Look<'_> {
     }
 
     fn pages(&mut self, pages: &Pages) {
-        for (block, message) in &pages.unreadable {
-            self.problem(*block, None, message.clone());
-        }
+        self.problems.extend(pages.problems(&self.name));
         for (block, bytes) in pages.iter() {
             let page = match Page::parse(bytes) {
                 Ok(PageState::Used(page)) => page,
