@@ -99,6 +99,15 @@ impl Problems {
         self.kept.extend(other.kept.into_iter().take(room));
     }
 
+    /// Adds those of a part of the same relation that was read beside this one. They are in the
+    /// order of blocks then, whoever read which.
+    pub fn merge_beside(&mut self, other: Problems) {
+        self.count += other.count;
+        self.kept.extend(other.kept);
+        self.kept.sort_by_key(|problem| (problem.place.block, problem.place.item));
+        self.kept.truncate(KEPT);
+    }
+
     /// The first ones.
     pub fn kept(&self) -> &[Problem] {
         &self.kept
@@ -107,5 +116,45 @@ impl Problems {
     /// How many there are in all.
     pub fn count(&self) -> u64 {
         self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Problems of these blocks.
+    fn of(blocks: impl IntoIterator<Item = u32>) -> Problems {
+        let mut problems = Problems::default();
+        problems.extend(blocks.into_iter().map(|block| Problem {
+            place: Place { block: Some(BlockNumber(block)), ..Place::of("t") },
+            message: format!("block {block}"),
+        }));
+        problems
+    }
+
+    fn blocks(problems: &Problems) -> Vec<u32> {
+        problems.kept().iter().filter_map(|problem| Some(problem.place.block?.0)).collect()
+    }
+
+    #[test]
+    fn parts_read_beside_each_other_are_told_in_the_order_of_blocks() {
+        for parts in [
+            [vec![20, 23], vec![3, 21]],
+            [vec![3, 21], vec![20, 23]],
+            [vec![3, 20, 21, 23], vec![]],
+        ] {
+            let mut problems = Problems::default();
+            parts.map(of).into_iter().for_each(|part| problems.merge_beside(part));
+            assert_eq!((blocks(&problems), problems.count()), (vec![3, 20, 21, 23], 4));
+        }
+    }
+
+    #[test]
+    fn of_too_many_the_first_blocks_are_kept() {
+        let mut problems = of((0..1000).map(|n| 2 * n + 1));
+        problems.merge_beside(of((0..1000).map(|n| 2 * n)));
+        assert_eq!(blocks(&problems), (0..1000).collect::<Vec<_>>());
+        assert_eq!(problems.count(), 2000);
     }
 }

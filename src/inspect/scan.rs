@@ -228,7 +228,7 @@ pub(super) struct ScanResult {
 impl ScanResult {
     fn merge(&mut self, other: ScanResult) {
         self.stats.merge(&other.stats);
-        self.problems.merge(other.problems);
+        self.problems.merge_beside(other.problems);
         if let (Some(ours), Some(theirs)) = (&mut self.blocks, &other.blocks) {
             ours.merge(theirs);
         }
