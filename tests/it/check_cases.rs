@@ -1,6 +1,6 @@
 //! Damage for `inspect --check`: a table, one changed field for each case, and what must be found.
 
-use crate::server::{self, Database};
+use crate::server::{self, Database, Server};
 use crate::table_files::PAGE;
 use toastctl::disk::desc::TupleDesc;
 use toastctl::disk::page::{LinePointerState, Page, PageState};
@@ -56,9 +56,14 @@ pub(crate) struct ChunkAt {
 }
 
 impl Files {
-    /// Of the table `t` of [`create`] in a new database.
+    /// Of the table `t` of [`create`] in a new database of the server that tests share.
     pub(crate) fn fresh(database: &str) -> (Database<'static>, Files) {
-        let database = server::shared().create_database(database);
+        Files::fresh_on(server::shared(), database)
+    }
+
+    /// Of the table `t` of [`create`] in a new database of `server`.
+    pub(crate) fn fresh_on<'s>(server: &'s Server, database: &str) -> (Database<'s>, Files) {
+        let database = server.create_database(database);
         database.psql(&(create("t") + "CHECKPOINT;"));
         let files = Files::read(&database, "t");
         (database, files)
