@@ -386,7 +386,7 @@ fn code_that_an_owner_adds_meanwhile_makes_nobody_a_superuser() {
             let wanted = move |number: &usize| match (all, main, task) {
                 (true, ..) | (_, true, 0) => true,
                 (_, true, _) => [0, 4, 6, 8, 9, 10].contains(number),
-                (_, false, 0) => number % 3 == 0,
+                (_, false, 0) => number.is_multiple_of(3),
                 (_, false, _) => *number == 9,
             };
             (0..ADDED.len()).filter(wanted).map(move |number| (name, ADDED[number]))
