@@ -244,13 +244,18 @@ Security: an UPDATE runs code of the table's owner: functions in index expressio
 of table and domains, generated columns, triggers that fire, and operators. If the user has rights that \
 the owner does not have, such a function could take them, and SET ROLE does not help, for a function can \
 undo it. So the table is refused if any of these functions is neither the server's own nor owned by a role \
-with at least the user's rights (or part of an extension that such a role owns); volatile functions of the \
-server count too, except random() and the like, since some run a query given as text. Run as the owner (-U), \
-or as a member of the owner's role with no further rights and attributes, or use --trust-owner-code. Where \
-the user may, batches run as the owner (SET LOCAL ROLE). Sessions have search_path = pg_catalog, pg_temp: \
+with at least the user's rights; volatile functions of the server count too, except random() and the like, \
+since some run a query given as text. A domain that values are coerced to is refused likewise, since its owner \
+can add a check at any time. Each batch takes the table's lock and then checks that all this is what was \
+approved; what was added since is approved in the same way, or ends the run before any of it is run. For this \
+the lock also holds off CREATE STATISTICS, and with it VACUUM and ANALYZE of the table, while a batch runs, and \
+--jobs is 1. Run as the owner (-U), or as a member of the owner's role with no further rights and attributes, \
+or use --trust-owner-code: it trusts the functions that were there when the run began. Where the user may, \
+batches run as the owner (SET LOCAL ROLE). Sessions have search_path = pg_catalog, pg_temp: \
 functions that are called have to name schemas, or to have a search_path of their own. Any SELECT by a \
 superuser, those of inspect and advise-threshold too, makes the server compute calls with constant \
-arguments in index expressions while it plans: connect as the owner to tables that you do not trust.
+arguments in the expressions of indexes and statistics while it plans: connect as the owner to tables that you \
+do not trust.
 
 Compaction: files get shorter in rounds. A round looks how full the blocks are, has VACUUM tell the server what \
 room there is, and moves what stands behind the block that would be the end: values are written again, last \

@@ -55,3 +55,26 @@ fn a_server_that_is_gone_is_exit_code_3_whichever_connection_tells() {
     server.start_again();
     assert_eq!(database.psql(LEFT), "1000");
 }
+
+#[test]
+fn settings_that_were_put_back_since_a_session_ended_are_set_again_by_the_next() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("again");
+    database.psql(TABLE);
+    database.psql("CREATE TABLE brake AS SELECT true AS pulled");
+    let brake = ["--throttle-query", "SELECT pulled FROM brake"];
+    let running = Running::start(&mut command(&database, &[&LZ4[..], &brake].concat()));
+    running.says("waiting: 'SELECT pulled FROM brake' is true");
+    // before any row is re-toasted
+    let set = "SELECT attcompression FROM pg_attribute WHERE attname = 'v' AND attrelid = 't'::regclass";
+    assert_eq!(database.psql(set), "l");
+    let end_reading = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE application_name LIKE 'toastctl retoast%' AND backend_xmin IS NOT NULL";
+    assert_eq!(database.psql(end_reading), "1");
+    database.psql("UPDATE brake SET pulled = false");
+    running.says("going on in a new session");
+    let table = done(&running.end());
+    assert_eq!((&table["rows_stored"], &table["altered"]), (&1000.into(), &true.into()));
+    assert_eq!(database.psql(LEFT), "0");
+    assert_eq!(database.psql(set), "l");
+}

@@ -218,7 +218,11 @@ impl Sweep<'_> {
             let lock_timeout = self.options.lock_timeout;
             let tries = LockTries { name: &name, watch: self.watch, stop: &stop, lock_timeout };
             match tries.alter(self.writer.client(), &undo).await {
-                Ok((Tried::Done(()), _)) => report.undone = true,
+                Ok((Tried::Done(()), _)) => {
+                    report.undone = true;
+                    // a new session begins as the first one did
+                    *self.watched.known() = Known::default();
+                }
                 Ok(_) => self.watch.note(&format!("{name}: no lock to put the settings back")),
                 Err(error) => {
                     self.watch.note(&format!("{name}: could not put the settings back: {error}"));
