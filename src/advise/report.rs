@@ -96,6 +96,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
         .collect();
     let names: Vec<String> = shown.iter().map(|s| s.name.clone()).collect();
     let recommendation = recommend(&entries, options.optimize, &workload);
+    let uncompared = custom(gathered);
     let front = pareto(&entries, options.optimize, &workload);
     let blocks: f64 = tally.blocks().iter().sum();
     let scale = if blocks > 0.0 { f64::from(sample.total()) / blocks } else { 0.0 };
@@ -105,7 +106,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
         .enumerate()
         .map(|(index, (s, pareto))| CandidateReport {
             today: index == TODAY,
-            recommended: index == recommendation.choice,
+            recommended: index == recommendation.choice && uncompared.is_none(),
             pareto,
             same_as: shown
                 .iter()
@@ -189,7 +190,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             .collect(),
         recommendation: RecommendationReport {
             candidate: recommendation.choice,
-            reasons: custom(gathered).unwrap_or_else(|| {
+            reasons: uncompared.unwrap_or_else(|| {
                 reasons(&entries, &names, recommendation, options.optimize, &workload)
             }),
             sql: chosen

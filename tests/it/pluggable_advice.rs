@@ -64,6 +64,7 @@ fn values_of_pluggable_toasters_are_counted_and_no_command_harms() {
         assert!(errors.is_empty(), "{errors:#?}");
         let candidates = report["candidates"].as_array().unwrap();
         assert_eq!(candidates.len(), 1, "{report}");
+        assert_eq!(candidates[0]["recommended"], false, "{report}");
         assert!(candidates[0]["forms"]["custom"].as_u64().unwrap() > 5, "{report}");
         let today = candidates[0]["toast_bytes"]["estimate"].as_f64().unwrap();
         let chunks = stored(table.dir.path(), column);
