@@ -114,6 +114,13 @@ impl Advisor {
             (None, Some(pageinspect)) => return Ok(Access::Pages(pageinspect)),
             (why, _) => why.map_or("", |(why, _)| why),
         };
+        if self.server.has_toasters {
+            let why = format!(
+                "pages cannot be read: {why}; and functions do not tell the pointers of pluggable toasters apart"
+            );
+            let hint = "Run as a superuser, with the extension pageinspect in this database.";
+            return Err(refused(why, hint.into()));
+        }
         if relation.row_security {
             let why = "row security hides rows from this user, so that no sample stands for all";
             let hint = "Run as the owner or a role with BYPASSRLS.";

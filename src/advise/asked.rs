@@ -37,7 +37,7 @@ fn incoming(value: &StoredValue, length: Length) -> Incoming {
         Form::Compressed => Incoming::Compressed { size: stored, raw, method },
         Form::External => Incoming::Kept { stored, raw, method, compressed: false },
         Form::ExternalCompressed => Incoming::Kept { stored, raw, method, compressed: true },
-        Form::Custom | Form::Unknown => Incoming::Opaque { size: stored },
+        Form::Custom | Form::Unknown => Incoming::Opaque { size: stored, outside: None },
     }
 }
 

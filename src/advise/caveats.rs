@@ -62,11 +62,11 @@ pub(super) fn gain(
 
 /// What to know before a column is brought from `present` to `wanted`.
 pub(super) fn of(
-    wanted: &Settings,
-    present: &Settings,
+    (wanted, present): (&Settings, &Settings),
     figures: &Figures,
     files: &Files,
     page: PageSize,
+    has_toasters: bool,
 ) -> Vec<String> {
     let mut caveats = Vec::new();
     if figures.heap_bytes.change.is_some_and(|change| change.estimate > TOLD) {
@@ -80,7 +80,8 @@ pub(super) fn of(
     if retoasted_bytes(figures, files) as f64
         > now.max(figures.total_bytes.value.estimate) * (1.0 + TOLD)
     {
-        caveats.push("before compaction the files are larger than now and than needed".to_owned());
+        let when = if has_toasters { "after retoast" } else { "before compaction" };
+        caveats.push(format!("{when} the files are larger than now and than needed"));
     }
     let threshold = page.toast_tuple_threshold();
     if wanted.target.bytes() < threshold {
@@ -185,7 +186,7 @@ mod tests {
         };
         let same = figures(100.0, 900.0);
         let number = |wanted: &Settings, figures: &Figures| {
-            of(wanted, &present, figures, &FILES, page).len()
+            of((wanted, &present), figures, &FILES, page, false).len()
         };
         assert_eq!(number(&present, &same), 0);
         assert_eq!(number(&present, &figures(105.0, 900.0)), 0);

@@ -13,7 +13,7 @@ use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::walk::{Item, items};
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, CompressedSizes, VARLENA_HEADER_SIZE};
 use crate::model::stored::StoredValue;
-use crate::model::toast::Incoming;
+use crate::model::toast::{Incoming, Outside};
 use crate::model::visibility::Visibility;
 
 use super::tally::SampleRow;
@@ -185,7 +185,8 @@ fn row<'p>(
                 }
                 other => {
                     let stored = StoredValue::of_varlena(&other, page_size);
-                    Incoming::Opaque { size: size(stored.pointer_size as usize) }
+                    let outside = outside(&stored, page_size);
+                    Incoming::Opaque { size: size(stored.pointer_size as usize), outside }
                 }
             },
         };
@@ -193,6 +194,14 @@ fn row<'p>(
         row.values.push(Value { content, known, pointer });
     }
     Ok(row)
+}
+
+/// What the pointer of a pluggable toaster leads to. Where it tells the chunks alone they count as full ones.
+fn outside(value: &StoredValue, page: PageSize) -> Option<Outside> {
+    let chunks = u32::try_from(value.custom?.chunks?).unwrap_or(u32::MAX);
+    let full = || u64::from(chunks) * u64::from(page.toast_max_chunk_size());
+    let stored = value.stored_size.unwrap_or_else(full);
+    Some(Outside { stored: u32::try_from(stored).unwrap_or(u32::MAX), chunks })
 }
 
 impl SampledRow<'static> {

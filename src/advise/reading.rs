@@ -375,7 +375,11 @@ fn out_of_line(pages: &[Vec<SampledRow<'_>>], column: usize) -> u64 {
 pub(super) fn sizes(value: Incoming) -> (f64, f64) {
     let (stored, raw) = match value {
         Incoming::Null => (0, 0),
-        Incoming::Fixed { size } | Incoming::Opaque { size } => (size, size),
+        Incoming::Fixed { size } => (size, size),
+        Incoming::Opaque { size, outside } => {
+            let size = size.saturating_add(outside.unwrap_or_default().stored);
+            (size, size)
+        }
         Incoming::Short { raw } | Incoming::Plain { raw } => (raw, raw),
         Incoming::Compressed { size, raw, .. } => (size, raw),
         Incoming::Foreign { stored, raw, .. } | Incoming::Kept { stored, raw, .. } => (stored, raw),

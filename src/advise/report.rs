@@ -25,6 +25,7 @@ use crate::heap::problem::Problems;
 use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::Settings;
+use crate::model::stored::Form;
 use crate::server::about::ServerReport;
 use crate::server::catalog::Relation;
 
@@ -63,6 +64,8 @@ pub struct Gathered<'a> {
     pub(super) source: &'static str,
     /// Whether the server compressed the sample.
     pub(super) on_server: bool,
+    /// Whether the server has pluggable TOAST: nothing compacts a table there.
+    pub(super) has_toasters: bool,
 }
 
 /// A variant that is reported.
@@ -93,6 +96,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
         .collect();
     let names: Vec<String> = shown.iter().map(|s| s.name.clone()).collect();
     let recommendation = recommend(&entries, options.optimize, &workload);
+    let uncompared = custom(gathered);
     let front = pareto(&entries, options.optimize, &workload);
     let blocks: f64 = tally.blocks().iter().sum();
     let scale = if blocks > 0.0 { f64::from(sample.total()) / blocks } else { 0.0 };
@@ -102,7 +106,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
         .enumerate()
         .map(|(index, (s, pareto))| CandidateReport {
             today: index == TODAY,
-            recommended: index == recommendation.choice,
+            recommended: index == recommendation.choice && uncompared.is_none(),
             pareto,
             same_as: shown
                 .iter()
@@ -113,7 +117,9 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             caveats: if index == TODAY {
                 Vec::new()
             } else {
-                caveats::of(&s.settings, &variants.present, &s.figures, &gathered.files, page)
+                let has_toasters = gathered.has_toasters;
+                let wanted = (&s.settings, &variants.present);
+                caveats::of(wanted, &s.figures, &gathered.files, page, has_toasters)
             },
             retoasted_bytes: match index {
                 TODAY => gathered.files.total_bytes,
@@ -165,13 +171,17 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             scan_weight: workload.scan_weight(),
         },
         candidates,
-        extraction: gathered.extraction.and_then(|extraction| {
-            let present = &variants.present;
-            let table = extraction.table();
-            let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
-            let command = commands::command(target, present, present, Some("--compact"));
-            extraction.report(&scope, &command)
-        }),
+        // of documents that pluggable toasters store no key was seen
+        extraction: gathered.extraction.filter(|_| custom(gathered).is_none()).and_then(
+            |extraction| {
+                let present = &variants.present;
+                let table = extraction.table();
+                let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
+                let compaction = Some("--compact").filter(|_| !gathered.has_toasters);
+                let command = commands::command(target, present, present, compaction);
+                extraction.report(&scope, &command, gathered.has_toasters)
+            },
+        ),
         pluggable: gathered
             .pluggable
             .iter()
@@ -180,12 +190,15 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             .collect(),
         recommendation: RecommendationReport {
             candidate: recommendation.choice,
-            reasons: reasons(&entries, &names, recommendation, options.optimize, &workload),
+            reasons: uncompared.unwrap_or_else(|| {
+                reasons(&entries, &names, recommendation, options.optimize, &workload)
+            }),
             sql: chosen
                 .map(|s| commands::sql(target, &variants.present, &s.settings, gathered.page))
                 .unwrap_or_default(),
             command: chosen.map(|s| {
-                let compaction = caveats::compaction(&s.figures, &gathered.files, gathered.page);
+                let compaction = caveats::compaction(&s.figures, &gathered.files, gathered.page)
+                    .filter(|_| !gathered.has_toasters);
                 commands::command(target, &variants.present, &s.settings, compaction)
             }),
         },
@@ -245,16 +258,37 @@ fn optimize_name(optimize: Optimize) -> &'static str {
     }
 }
 
-/// Today, the present settings where they would store otherwise, and the candidates.
+/// Why nothing is compared where pluggable toasters store values of the column.
+fn custom(gathered: &Gathered<'_>) -> Option<String> {
+    let today = gathered.tally.tallies().get(TODAY)?;
+    let (custom, unknown) = (today.forms.get(Form::Custom), today.unknown);
+    if custom <= 0.0 {
+        return None;
+    }
+    let mut text = format!(
+        "No recommendation: pluggable toasters store {custom:.0} of the column's values in the sample, and what \
+         other settings would make of those is not estimated."
+    );
+    if unknown > 0.0 {
+        text.push_str(&format!(
+            " What {unknown:.0} of them take in the TOAST relation is not known, and not counted."
+        ));
+    }
+    Some(text)
+}
+
+/// Today, the present settings where they would store otherwise, and the candidates. Today alone where nothing is
+/// compared.
 fn shown<'a>(gathered: &'a Gathered<'_>, all: &[Figures]) -> Vec<Shown<'a>> {
     let Gathered { variants, tally, .. } = gathered;
+    let compared = if custom(gathered).is_some() { 1 } else { all.len() };
     let stored_otherwise = match (tally.tallies().get(TODAY), tally.tallies().get(PRESENT)) {
         (Some(today), Some(present)) => today.clusters != present.clusters,
         _ => false,
     };
     let mut out = Vec::with_capacity(all.len());
     for (index, ((variant, tally), figures)) in
-        variants.all.iter().zip(tally.tallies()).zip(all).enumerate()
+        variants.all.iter().zip(tally.tallies()).zip(all).take(compared).enumerate()
     {
         let settings = variant.settings.unwrap_or(variants.present);
         let name = match index {
@@ -284,19 +318,23 @@ fn rank(settings: &Settings) -> u8 {
 
 /// What compaction alone would give back.
 fn gain(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Option<CompactionReport> {
-    let today = &shown.get(TODAY)?.figures;
+    let today = &shown.get(TODAY).filter(|_| !gathered.has_toasters)?.figures;
     caveats::gain(today, &gathered.files, gathered.page, gathered.relation)
 }
 
 fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String> {
     let Gathered { facts, files, .. } = gathered;
     let mut notes = Vec::new();
-    notes.push(
+    let files_left = if gathered.has_toasters {
+        "keep their free space, and nothing makes them smaller on a server with pluggable TOAST but to dump the table \
+         and load it again"
+    } else {
+        "are as small only once they are compacted (retoast --compact) or written anew (VACUUM FULL, pg_repack)"
+    };
+    notes.push(format!(
         "Settings do not change what is stored already; toastctl retoast rewrites it. Sizes are those \
-         of freshly written files; the files that retoast leaves are as small only once they are \
-         compacted (retoast --compact) or written anew (VACUUM FULL, pg_repack)."
-            .to_owned(),
-    );
+         of freshly written files; the files that retoast leaves {files_left}."
+    ));
     if gathered.source == "functions" {
         notes.push(caveats::without_pages(gathered.relation));
     }
@@ -323,9 +361,10 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
     let packed = shown.first().map_or(0.0, |s| s.figures.total_bytes.value.high);
     if packed > 0.0 && files.total_bytes as f64 > packed * 1.1 {
         notes.push(format!(
-            "The files hold {} more than the live rows need: dead rows and free space, which no \
+            "The files hold {} more than the live rows need: dead rows{} and free space, which no \
              setting changes.",
-            size(files.total_bytes.saturating_sub(packed as u64))
+            size(files.total_bytes.saturating_sub(packed as u64)),
+            if gathered.has_toasters { ", chunks of replaced values" } else { "" }
         ));
     }
     if let Some(part) = facts.toast_hit_part.filter(|&part| part < 0.9) {

@@ -186,6 +186,7 @@ impl Advisor {
             page,
             source: access.name(),
             on_server,
+            has_toasters: self.server.has_toasters,
         };
         Ok(variants.iter().zip(&tallies).map(|(v, tally)| report(&gathered(tally, v))).collect())
     }

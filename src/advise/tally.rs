@@ -131,6 +131,8 @@ pub struct VariantTally {
     pub refused: f64,
     /// The first refusal.
     pub refusal: Option<ToastError>,
+    /// The column's values of pluggable toasters of which it is not known what they take in the TOAST relation.
+    pub(super) unknown: f64,
     heap: Filler,
     toast: ToastFiller,
     /// What a block adds, until it is known how many of its rows were looked at.
@@ -170,6 +172,7 @@ impl Tally {
             forms: Forms::default(),
             refused: 0.0,
             refusal: None,
+            unknown: 0.0,
             heap: Filler::new(page, fillfactor, fill),
             toast: ToastFiller::new(page, fill),
             block: Sums::default(),
@@ -294,11 +297,14 @@ impl VariantTally {
                 }
             }
         };
+        if let Some(Incoming::Opaque { outside: None, .. }) = row.values.get(variant.column) {
+            self.unknown += 1.0;
+        }
         self.heap.put(length as usize);
         let heap_bytes = tuple_bytes(length) as f64;
         self.block.add(Sum::HeapBytes, heap_bytes);
         for (index, value) in placed.iter().enumerate() {
-            let external = value.form.is_external();
+            let external = value.is_outside();
             let visits = if external { self.toast.put(value.stored_size) } else { 0 };
             let bytes = if external { chunk_bytes(page, value.stored_size) as f64 } else { 0.0 };
             self.block.add(Sum::ToastBytes, bytes);
@@ -370,7 +376,9 @@ pub fn as_stored(values: &[Incoming], page: PageSize) -> Vec<Placed> {
         .map(|&value| match value {
             Incoming::Null => inline(Form::Null, 0, 0),
             Incoming::Fixed { size } => inline(Form::Plain, size, size),
-            Incoming::Opaque { size } => inline(Form::Custom, 0, size),
+            Incoming::Opaque { size, outside } => {
+                Placed { kept: true, ..Placed::opaque(size, outside) }
+            }
             Incoming::Short { raw } => inline(Form::Short, raw, raw.saturating_add(1)),
             Incoming::Plain { raw } => inline(Form::Plain, raw, raw.saturating_add(4)),
             Incoming::Compressed { size, raw, method } => {

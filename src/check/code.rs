@@ -177,7 +177,8 @@ const TABLE: [Entry; 50] = [
         "TC080",
         Warning,
         "no row refers to these chunks",
-        "They take space and nothing else; VACUUM FULL or CLUSTER leaves them behind.",
+        "They take space and nothing else. A stock server leaves them behind with VACUUM FULL or CLUSTER; one with \
+         pluggable TOAST damages values by these: dump the table there and load it again.",
     ),
     entry(Code::IndexEntryMissing, "TC081", Error, "TOAST index has no entry for a chunk", INDEX),
     entry(Code::IndexEntryWrong, "TC082", Error, "TOAST index leads to another chunk", INDEX),

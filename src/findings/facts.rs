@@ -35,6 +35,8 @@ pub(crate) struct Facts {
     pub(crate) bloated: Vec<BloatedIndex>,
     /// Whether the server has lz4.
     pub(crate) lz4: bool,
+    /// Whether the server has pluggable TOAST, where nothing makes files smaller.
+    pub(crate) has_toasters: bool,
     /// What was read and written, if that was asked.
     pub(crate) counters: Option<Counters>,
     pub(crate) looked_at: LookedAt,

@@ -122,6 +122,7 @@ impl<'a> HeapPages<'a> {
             toast,
             bloated: Vec::new(),
             lz4: false,
+            has_toasters: report.columns.iter().any(|column| !column.toasters.is_empty()),
             counters: None,
             looked_at,
         };

@@ -126,6 +126,7 @@ impl Inspector {
             toast,
             bloated: indexes.iter().filter_map(bloated).collect(),
             lz4,
+            has_toasters: self.server.has_toasters,
             counters,
             looked_at,
         };

@@ -22,6 +22,13 @@ pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io
     for table in &report.unfit {
         writeln!(out, "left {}: {}", printable(&table.relation), printable(&table.reason))?;
     }
+    for who in &report.older_transactions {
+        writeln!(
+            out,
+            "not waited for any longer (--max-wait): {}; tables that it has created are not seen",
+            printable(who)
+        )?;
+    }
     if dry_run {
         return writeln!(out, "planned only: nothing was changed");
     }
@@ -31,7 +38,11 @@ pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io
     let where_ = if report.whole_database { "" } else { " in them" };
     if report.gone {
         writeln!(out, "proved by a scan of all of them: nothing{where_} refers to it any more")?;
-    } else if report.unfit.is_empty() && report.values_left == 0 && report.columns_left.is_empty() {
+    } else if report.unfit.is_empty()
+        && report.older_transactions.is_empty()
+        && report.values_left == 0
+        && report.columns_left.is_empty()
+    {
         writeln!(
             out,
             "proved by a scan of all of them: no value{where_} refers to it any more, but dropped columns \
@@ -43,11 +54,11 @@ pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io
     if !report.steps.is_empty() {
         writeln!(
             out,
-            "HINT:  The server has no DROP TOASTER. A superuser removes the toaster in this order{}:",
-            if report.gone { "" } else { ", and runs this command again before BEGIN" }
+            "HINT:  The server has no DROP TOASTER. A superuser removes the toaster with this transaction, which looks \
+             once more and fails if a table was created, altered or dropped meanwhile:"
         )?;
-        for step in &report.steps {
-            writeln!(out, "    {}", printable(step))?;
+        for line in report.steps.iter().flat_map(|step| step.lines()) {
+            writeln!(out, "    {}", printable(line))?;
         }
     }
     Ok(())
@@ -56,9 +67,7 @@ pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::Oid;
-    use crate::retoast::departure::result::{UnfitTable, steps};
-    use crate::server::toasters::Referent;
+    use crate::retoast::departure::result::UnfitTable;
 
     fn shown(report: &DepartureReport, dry_run: bool) -> String {
         let mut out = Vec::new();
@@ -79,44 +88,31 @@ mod tests {
             dropped_columns_left: Vec::new(),
             alter: vec!["ALTER TABLE ONLY \"s\".\"p\" ...".into()],
             unfit: Vec::new(),
+            older_transactions: Vec::new(),
             gone: true,
-            steps: steps(Oid(147_811), &[], Some("my \"ext\"")),
+            steps: ["BEGIN;", "DO $$\nBEGIN\nEND$$;", "COMMIT;"].map(Into::into).into(),
         };
         insta::assert_snapshot!(shown(&report, false), @r#"
         toaster my "toaster" (OID 147811): 120 values in 3 tables of the whole database
         set: ALTER TABLE ONLY "s"."p" ...
         proved by a scan of all of them: nothing refers to it any more
-        HINT:  The server has no DROP TOASTER. A superuser removes the toaster in this order:
+        HINT:  The server has no DROP TOASTER. A superuser removes the toaster with this transaction, which looks once more and fails if a table was created, altered or dropped meanwhile:
             BEGIN;
-            DELETE FROM pg_catalog.pg_depend WHERE classid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND objid = 147811;
-            DELETE FROM pg_catalog.pg_description WHERE classoid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND objoid = 147811;
-            DELETE FROM pg_catalog.pg_toaster WHERE oid = 147811;
-            DROP EXTENSION "my ""ext""";
+            DO $$
+            BEGIN
+            END$$;
             COMMIT;
         "#);
-        let dropped = Referent {
-            relation: Oid(1),
-            schema: "s".into(),
-            name: "it's".into(),
-            number: 2,
-            column: "........pg.dropped.2........".into(),
-            dropped: true,
-        };
         report.gone = false;
-        report.dropped_columns_left = vec![dropped.display_name()];
-        report.steps = steps(Oid(147_811), &[dropped], None);
+        report.dropped_columns_left = vec!["s.it's, dropped column 2".into()];
+        report.steps = vec!["UPDATE ...;".into()];
         insta::assert_snapshot!(shown(&report, false), @r#"
         toaster my "toaster" (OID 147811): 120 values in 3 tables of the whole database
         set: ALTER TABLE ONLY "s"."p" ...
         still set to it: s.it's, dropped column 2
         proved by a scan of all of them: no value refers to it any more, but dropped columns are set to it, and without it no long value could be written to their tables
-        HINT:  The server has no DROP TOASTER. A superuser removes the toaster in this order, and runs this command again before BEGIN:
-            UPDATE pg_catalog.pg_attribute SET atttoaster = 9864 WHERE attrelid = '"s"."it''s"'::pg_catalog.regclass AND attnum = 2 AND attisdropped;
-            BEGIN;
-            DELETE FROM pg_catalog.pg_depend WHERE classid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND objid = 147811;
-            DELETE FROM pg_catalog.pg_description WHERE classoid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND objoid = 147811;
-            DELETE FROM pg_catalog.pg_toaster WHERE oid = 147811;
-            COMMIT;
+        HINT:  The server has no DROP TOASTER. A superuser removes the toaster with this transaction, which looks once more and fails if a table was created, altered or dropped meanwhile:
+            UPDATE ...;
         "#);
         report.whole_database = false;
         (report.gone, report.dropped_columns_left, report.steps) = (true, Vec::new(), Vec::new());
@@ -128,11 +124,13 @@ mod tests {
         let reason = "it is a temporary table of another session".into();
         report.unfit.push(UnfitTable { relation: "pg_temp_3.t".into(), reason });
         report.columns_left.push("pg_temp_3.t.a".into());
+        report.older_transactions.push("process 7 (app), begun 2026-01-01 10:00:00+00".into());
         (report.gone, report.values_left) = (false, 7);
         insta::assert_snapshot!(shown(&report, false), @r#"
         toaster my "toaster" (OID 147811): 120 values in 3 tables of those named
         set: ALTER TABLE ONLY "s"."p" ...
         left pg_temp_3.t: it is a temporary table of another session
+        not waited for any longer (--max-wait): process 7 (app), begun 2026-01-01 10:00:00+00; tables that it has created are not seen
         still set to it: pg_temp_3.t.a
         not proved to be unused: 7 values are left
         "#);
@@ -140,6 +138,7 @@ mod tests {
         toaster my "toaster" (OID 147811): 120 values in 3 tables of those named
         set: ALTER TABLE ONLY "s"."p" ...
         left pg_temp_3.t: it is a temporary table of another session
+        not waited for any longer (--max-wait): process 7 (app), begun 2026-01-01 10:00:00+00; tables that it has created are not seen
         planned only: nothing was changed
         "#);
     }

@@ -70,6 +70,11 @@ fn one(explanation: &Explanation, style: Style, out: &mut impl Write) -> io::Res
                 counted without full-page images and the table's own indexes, for a new row version on \
                 another page.";
     writeln!(out, "\n{}", wrapped(note, width, 0))?;
+    if explanation.columns.iter().any(|column| column.custom_values.0.estimate > 0.0) {
+        let note = "Values of pluggable toasters are counted as if they were read and written whole, chunk after \
+                    chunk; their width before toasting is about what they take now.";
+        writeln!(out, "{}", wrapped(note, width, 0))?;
+    }
     problems(explanation, out)
 }
 

@@ -201,6 +201,13 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
             rows(table.rows_disagreeing)
         )?;
     }
+    if table.rows_spared > 0 {
+        writeln!(
+            out,
+            "kept: {} with values that stay with ordinary pointers, because the toaster stores them so",
+            rows(table.rows_spared)
+        )?;
+    }
     if table.hides_rows {
         writeln!(out, "left: rows that row security hides from this user were not looked at")?;
     }
@@ -248,10 +255,12 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
     let rewriting = if is_compacted { "" } else { "--compact, " };
     let of_indexes = sum(retoast_indexes::spare);
     let of_what = if of_indexes > 0 { " of heap and TOAST" } else { "" };
+    let has_toasters = tables.iter().any(|table| table.has_toasters);
     net.push_str(&match (
         known(|table| table.rewrite_gives_bytes),
         known(|table| table.vacuum_gives_bytes),
     ) {
+        _ if has_toasters => "what the files hold besides is not known".to_owned(),
         (Some(0), _) => {
             format!("neither VACUUM nor VACUUM FULL would give anything back{of_what}")
         }

@@ -80,7 +80,7 @@ pub struct Found {
     pub bytes: u64,
     /// Stored bytes of all values of the columns.
     pub stored: u64,
-    /// Those of them that are out of line.
+    /// Those of them that are out of line, and whose chunks make room once they are replaced.
     pub external: u64,
     /// How many columns were chosen.
     pub columns: u64,

@@ -220,6 +220,9 @@ pub struct TableReport {
     pub rows_refused: u64,
     /// Rows of [`TableReport::rows_left`] that were re-toasted, and stored otherwise than foreseen each time.
     pub rows_disagreeing: u64,
+    /// Rows re-toasted of which the toaster has stored values with ordinary pointers all the same: they are stored as
+    /// chosen, and none of `rows_left`.
+    pub rows_spared: u64,
     /// Whether row security hides rows from this user, which were not looked at.
     pub hides_rows: bool,
     /// Whether the server refused a row because it does not fit a page as chosen.
@@ -277,6 +280,9 @@ pub struct TableReport {
     pub plan: Option<Plan>,
     /// Whether the scans saw which values are out of line.
     pub places_seen: bool,
+    /// Whether the server has pluggable TOAST: chunks of replaced values stay, and nothing makes files smaller.
+    #[serde(skip)]
+    pub has_toasters: bool,
     /// Bytes that the files would be smaller by if they were written anew, from a sample of pages; with pages
     /// only, after a sweep.
     pub rewrite_gives_bytes: Option<u64>,

@@ -48,6 +48,11 @@ impl Tally {
         counts.map(|(_, &(_, bytes))| bytes).sum()
     }
 
+    /// Whether pluggable toasters store any.
+    pub fn has_custom(&self) -> bool {
+        self.counts.keys().any(|(_, form, _)| *form == Form::Custom.name())
+    }
+
     /// As the report has it.
     pub fn report(&self, columns: &[String]) -> Vec<FormReport> {
         self.counts

@@ -31,6 +31,13 @@ impl Holder {
     }
 }
 
+impl Holder {
+    /// Commits the transaction, and ends the session.
+    pub(crate) fn commit(mut self) {
+        writeln!(self.input, "COMMIT;").unwrap();
+    }
+}
+
 impl Drop for Holder {
     fn drop(&mut self) {
         // psql ends with its input, or has ended already

@@ -52,6 +52,7 @@ mod pattern;
 mod pgbouncer;
 mod plans;
 mod pluggable;
+mod pluggable_advice;
 mod pluggable_departure;
 mod pluggable_estimate;
 mod pluggable_real;

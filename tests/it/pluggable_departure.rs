@@ -1,11 +1,15 @@
 //! `--from-toaster`, and what surrounds a choice of `pg_toaster`, on a stand-in: what dropped columns
 //! hold, values that the server reads in two ways, partitioned parents.
 
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::command::{Run, run, toastctl};
+use crate::holder::Holder;
 use crate::retoast_around::valid;
-use crate::server::Database;
+use crate::server::{Database, Server};
 use crate::standin;
 
 fn retoast(database: &Database<'_>, arguments: &[&str]) -> Run {
@@ -127,4 +131,91 @@ fn a_toaster_that_would_refuse_values_is_not_set(database: &Database<'_>) {
     database.psql("UPDATE long SET a = NULL WHERE id = 7");
     let planned = retoast(database, &arguments);
     assert_eq!(planned.code, Some(0), "{}{}", planned.stdout, planned.stderr);
+}
+
+/// A toaster of which nothing is stored, in a database with one table.
+fn idle(server: &Server) -> Database<'_> {
+    let database = server.create_database("idle");
+    let capture = standin::capture("jsonb_toaster", "bytea_fresh");
+    standin::make_toasters(&database, &standin::meta(&capture)["pg_toaster"]);
+    database.psql(
+        "INSERT INTO pg_catalog.pg_toaster VALUES (150000, 'idle', 'bytea_toaster_handler');
+         CREATE TABLE seen (id int, a bytea)",
+    );
+    database
+}
+
+const LEAVE_IDLE: [&str; 2] = ["--from-toaster", "idle"];
+
+/// A table that is not committed yet is in nobody's catalog, and may hold the toaster's values all the same.
+#[test]
+fn a_proof_waits_for_transactions_that_are_older() {
+    let server = standin::start();
+    let database = idle(&server);
+    let holder = Holder::of(&database, "CREATE TABLE unseen (id int, a bytea)");
+    let (code, report) = json(&database, &[&LEAVE_IDLE[..], &["--max-wait", "1s"]].concat());
+    assert_eq!(code, Some(4), "{report}");
+    let departure = &report["departure"];
+    assert_eq!((&departure["gone"], &departure["steps"]), (&false.into(), &serde_json::json!([])));
+    let older = departure["older_transactions"].to_string();
+    assert!(older.contains(&format!("process {}", holder.pid)), "{older}");
+
+    // begun before the end of the other, it ends after it, and has seen what that has left
+    let mut command = toastctl();
+    command.args(["retoast", "-d", &database.conninfo(), "--format", "json"]).args(LEAVE_IDLE);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let waits =
+        |line: &String| line.contains("waiting: transactions that are older than the proof");
+    let told = stderr.lines().map(Result::unwrap).find(waits).unwrap();
+    assert!(told.contains(&format!("process {}", holder.pid)), "{told}");
+    holder.commit();
+    let mut stdout = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{stdout}");
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(report["departure"]["gone"], true, "{report}");
+    assert_eq!(report["departure"]["tables_read"], 2, "{report}");
+
+    // those named are seen whoever creates others
+    let _holder = Holder::of(&database, "CREATE TABLE other (id int, a bytea)");
+    let (code, report) = json(&database, &["seen", "--from-toaster", "idle"]);
+    assert_eq!(code, Some(0), "{report}");
+}
+
+#[test]
+fn the_printed_steps_look_again() {
+    let server = standin::start();
+    let database = idle(&server);
+    let steps = || {
+        let (code, report) = json(&database, &LEAVE_IDLE);
+        assert_eq!(code, Some(0), "{report}");
+        let steps = report["departure"]["steps"].as_array().unwrap().clone();
+        let steps: Vec<String> =
+            steps.iter().map(|step| step.as_str().unwrap().to_owned()).collect();
+        steps.join("\n").replace("interval '10 seconds'", "interval '0.3 seconds'")
+    };
+    let there = || database.psql("SELECT count(*) FROM pg_toaster WHERE tsrname = 'idle'");
+    let first = steps();
+    let fails = |why: &str| {
+        let run = database.try_psql(&first);
+        assert!(run.stderr.contains(why), "{}", run.stderr);
+        assert_eq!(there(), "1");
+    };
+    let holder = Holder::of(&database, "CREATE TABLE unseen (id int, a bytea)");
+    fails(&format!(
+        "transactions that may have created tables have not ended: process {}",
+        holder.pid
+    ));
+    drop(holder);
+    // a transaction that has created nothing is in nobody's way
+    let reader = Holder::of(&database, "DECLARE c CURSOR FOR SELECT 1");
+    database.psql("ALTER TABLE seen ALTER a SET STORAGE external");
+    fails("tables were created, altered or dropped since");
+    drop(reader);
+    let second = steps();
+    let reader = Holder::of(&database, "DECLARE c CURSOR FOR SELECT 1");
+    database.psql(&second);
+    assert_eq!(there(), "0");
+    drop(reader);
 }

@@ -1,15 +1,16 @@
 //! A real server with pluggable TOAST, where there is one.
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 use serde_json::Value;
 
 use crate::command::{Run, run, scrub, toastctl};
 use crate::pluggable::counted;
 
-/// The connection string (keywords and values) of a server with pluggable TOAST, of a superuser in a
-/// database with pageinspect, `bytea_toaster` and `jsonb_toaster`.
+/// The connection string (keywords and values) of a server with pluggable TOAST, of a superuser. The server has
+/// pageinspect and `bytea_toaster`; what is about `jsonb_toaster` runs where it has that too.
 const PLUGGABLE: &str = "TOASTCTL_TEST_PLUGGABLE";
 
 /// A real server with pluggable TOAST.
@@ -49,8 +50,9 @@ impl Real {
 #[test]
 fn a_real_server_with_pluggable_toast_is_migrated_both_ways() {
     let Some(real) = real() else { return };
+    let real = real.database("toastctl_both_ways");
     real.psql(
-        "DROP SCHEMA IF EXISTS toastctl_test CASCADE; CREATE SCHEMA toastctl_test;
+        "CREATE SCHEMA toastctl_test;
          CREATE TABLE toastctl_test.t (id int PRIMARY KEY, a bytea, js jsonb);
          INSERT INTO toastctl_test.t SELECT i,
              (SELECT string_agg(decode(md5(i || '/' || k), 'hex'), '') FROM generate_series(1, i * 20) k),
@@ -65,6 +67,9 @@ fn a_real_server_with_pluggable_toast_is_migrated_both_ways() {
     };
     let before = contents();
     for (column, toaster) in [("a", "bytea_toaster"), ("js", "jsonb_toaster")] {
+        if !real.has_toaster(toaster) {
+            continue;
+        }
         let to = |name: &str| {
             real.retoast(&["toastctl_test.t", "-c", column, "--toaster", name])["tables"][0].clone()
         };
@@ -83,7 +88,6 @@ fn a_real_server_with_pluggable_toast_is_migrated_both_ways() {
         assert_eq!(left["departure"]["gone"], true, "{left}");
         assert_eq!(contents(), before, "without {toaster}");
     }
-    real.psql("DROP SCHEMA toastctl_test CASCADE");
 }
 
 impl Real {
@@ -92,10 +96,40 @@ impl Real {
         self.psql(&format!("DROP DATABASE IF EXISTS {name}"));
         self.psql(&format!("CREATE DATABASE {name}"));
         let real = Real(format!("{} dbname={name}", self.0));
-        real.psql(
-            "CREATE EXTENSION pageinspect; CREATE EXTENSION bytea_toaster; CREATE EXTENSION jsonb_toaster",
-        );
+        real.psql("CREATE EXTENSION pageinspect; CREATE EXTENSION bytea_toaster");
+        let available = "SELECT count(*) FROM pg_available_extensions WHERE name = 'jsonb_toaster'";
+        if real.psql(available) == "1" {
+            real.psql("CREATE EXTENSION jsonb_toaster");
+        }
         real
+    }
+
+    /// A database of its own where the server has `jsonb_toaster`, or a word that it has not.
+    fn with_jsonb_toaster(&self, name: &str) -> Option<Real> {
+        let real = self.database(name);
+        let has = real.has_toaster("jsonb_toaster");
+        if !has {
+            println!("notice: not run: this server has no jsonb_toaster");
+        }
+        has.then_some(real)
+    }
+
+    fn has_toaster(&self, name: &str) -> bool {
+        self.psql(&format!("SELECT count(*) FROM pg_toaster WHERE tsrname = '{name}'")) == "1"
+    }
+
+    /// A session with a transaction open, in which this has run.
+    fn holder(&self, sql: &str) -> RealHolder {
+        let mut psql = Command::new("psql");
+        scrub(&mut psql);
+        psql.args(["-X", "-At", "-q", "-v", "ON_ERROR_STOP=1", "-d", &self.0]);
+        let mut psql = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = psql.stdin.take().unwrap();
+        writeln!(input, "BEGIN; {sql}; SELECT 'begun';").unwrap();
+        let mut line = String::new();
+        BufReader::new(psql.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "begun\n");
+        RealHolder { psql, input }
     }
 
     fn run(&self, arguments: &[&str]) -> Run {
@@ -107,6 +141,26 @@ impl Real {
         let done = self.run(arguments);
         assert_eq!(done.code, Some(code), "{arguments:?}: {}{}", done.stdout, done.stderr);
         serde_json::from_str(&done.stdout).unwrap()
+    }
+}
+
+/// A session with a transaction open, until it is dropped.
+struct RealHolder {
+    psql: Child,
+    input: ChildStdin,
+}
+
+impl RealHolder {
+    fn commit(mut self) {
+        writeln!(self.input, "COMMIT;").unwrap();
+    }
+}
+
+impl Drop for RealHolder {
+    fn drop(&mut self) {
+        // psql ends with its input, or has ended already
+        let _ = writeln!(self.input, "\\q");
+        let _ = self.psql.wait();
     }
 }
 
@@ -147,11 +201,7 @@ fn a_toaster_is_removed_by_the_steps_that_are_printed() {
     assert_eq!(first["dropped_columns_left"], serde_json::json!(dropped));
     assert_eq!(first["gone"], false);
     let steps: Vec<String> = serde_json::from_value(first["steps"].clone()).unwrap();
-    let begin = steps.iter().position(|step| step == "BEGIN;").unwrap();
-    real.psql(&steps[..begin].join("\n"));
-    let second = real.report(&leave, 0)["departure"].clone();
-    assert_eq!(second["gone"], true, "{second}");
-    real.psql(&serde_json::from_value::<Vec<String>>(second["steps"].clone()).unwrap().join("\n"));
+    real.psql(&steps.join("\n"));
     assert_eq!(real.psql("SELECT count(*) FROM pg_toaster WHERE tsrname = 'bytea_toaster'"), "0");
     assert_eq!(real.psql("SELECT count(*) FROM pg_extension WHERE extname = 'bytea_toaster'"), "0");
     // every table takes long values
@@ -168,7 +218,7 @@ fn a_toaster_is_removed_by_the_steps_that_are_printed() {
 #[test]
 fn values_read_in_two_ways_are_mended_as_the_hint_says() {
     let Some(real) = real() else { return };
-    let real = real.database("toastctl_diffs");
+    let Some(real) = real.with_jsonb_toaster("toastctl_diffs") else { return };
     real.psql(
         "CREATE TABLE d (id int, js jsonb TOASTER jsonb_toaster);
          INSERT INTO d SELECT i, jsonb_build_object('k', i, 'a', jsonb_build_array('1234567890',
@@ -246,7 +296,7 @@ fn a_toaster_that_would_refuse_values_is_never_set() {
 #[test]
 fn documents_are_foretold_as_the_server_stores_them() {
     let Some(real) = real() else { return };
-    let real = real.database("toastctl_foretold");
+    let Some(real) = real.with_jsonb_toaster("toastctl_foretold") else { return };
     for (table, document) in [
         (
             "compressible",
@@ -299,4 +349,131 @@ fn documents_are_foretold_as_the_server_stores_them() {
         close("inline_bytes_per_value", inline, 0.03);
         close("toast_bytes_per_value", toast, 0.03);
     }
+}
+
+/// Documents of long strings alone stay with ordinary pointers: `jsonb_toaster` moves containers.
+#[test]
+fn what_jsonb_toaster_stores_with_ordinary_pointers_is_tried_once() {
+    let Some(real) = real() else { return };
+    let Some(real) = real.with_jsonb_toaster("toastctl_spared") else { return };
+    real.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, js jsonb);
+         ALTER TABLE t ALTER js SET STORAGE external;
+         INSERT INTO t SELECT i, jsonb_build_object('n', i, 'a', CASE WHEN i % 2 = 0 THEN jsonb_build_array(1)
+                 ELSE (SELECT jsonb_agg(md5(i || '.' || g)) FROM generate_series(1, 200) g) END,
+             's', (SELECT string_agg(md5(i || '/' || g), '') FROM generate_series(1, CASE i % 2 WHEN 0 THEN 200 ELSE 1 END) g))
+         FROM generate_series(1, 200) i",
+    );
+    let arguments = ["t", "-c", "js", "--toaster", "jsonb_toaster"];
+    let first = real.report(&arguments, 0)["tables"][0].clone();
+    assert_eq!(
+        (&first["rows_found"], &first["rows_stored"]),
+        (&200.into(), &200.into()),
+        "{first}"
+    );
+    assert_eq!((&first["rows_spared"], &first["rows_left"]), (&100.into(), &0.into()), "{first}");
+    assert_eq!(first["outcome"], "complete", "{first}");
+    assert_eq!(real.toasters("t", "js"), BTreeMap::from([("jsonb_toaster".to_owned(), 100)]));
+    let second = real.report(&arguments, 0)["tables"][0].clone();
+    assert_eq!(
+        (&second["rows_stored"], &second["rows_spared"]),
+        (&100.into(), &100.into()),
+        "{second}"
+    );
+    let mut command = toastctl();
+    command.args(["retoast", "-d", &real.0]).args(arguments);
+    let text = run(&mut command).ok();
+    let kept = "kept: 100 rows with values that stay with ordinary pointers, because the toaster stores them so";
+    assert!(text.contains(kept), "{text}");
+}
+
+/// A table of a transaction that is not committed yet, and another session's temporary table.
+#[test]
+fn what_nobody_sees_yet_is_waited_for_before_a_toaster_is_called_unused() {
+    let Some(real) = real() else { return };
+    let real = real.database("toastctl_unseen");
+    real.psql("CREATE TABLE seen (id int, a bytea)");
+    let made = |what: &str| {
+        format!(
+            "CREATE {what} unseen (id int, a bytea TOASTER bytea_toaster);
+             ALTER TABLE unseen ALTER a SET STORAGE external;
+             INSERT INTO unseen SELECT i, {LONG} FROM generate_series(1, 20) i"
+        )
+    };
+    let leave = ["--from-toaster", "bytea_toaster"];
+    for what in ["TABLE", "TEMPORARY TABLE"] {
+        let holder = real.holder(&made(what));
+        let unproved = real.report(&[&leave[..], &["--max-wait", "1s"]].concat(), 4);
+        let departure = &unproved["departure"];
+        assert_eq!(departure["gone"], false, "{unproved}");
+        assert_eq!(departure["older_transactions"].as_array().unwrap().len(), 1, "{unproved}");
+        assert_eq!(departure["steps"], serde_json::json!([]));
+        drop(holder);
+    }
+    let steps = |report: &Value| {
+        let steps: Vec<String> =
+            serde_json::from_value(report["departure"]["steps"].clone()).unwrap();
+        steps.join("\n").replace("interval '10 seconds'", "interval '0.3 seconds'")
+    };
+    let proved = real.report(&leave, 0);
+    assert_eq!(proved["departure"]["gone"], true, "{proved}");
+    // since then: not committed, then committed, then with nothing in the catalog that shows it
+    let fails = |why: &str| {
+        let mut psql = Command::new("psql");
+        scrub(&mut psql);
+        psql.args(["-X", "-v", "ON_ERROR_STOP=1", "-d", &real.0, "-c", &steps(&proved)]);
+        let run = run(&mut psql);
+        assert!(run.code != Some(0) && run.stderr.contains(why), "{}", run.stderr);
+    };
+    let holder = real.holder(&made("TABLE"));
+    fails("transactions that may have created tables have not ended");
+    holder.commit();
+    fails("columns are set to the toaster again: public.unseen.a");
+    real.psql("ALTER TABLE unseen ALTER a SET TOASTER deftoaster");
+    fails("tables were created, altered or dropped since");
+    assert_eq!(real.psql("SELECT count(*) FROM unseen WHERE length(a) = 6400"), "20");
+    let again = real.report(&leave, 0);
+    assert_eq!(again["departure"]["values_before"], 20, "{again}");
+    real.psql(&steps(&again));
+    assert_eq!(real.psql("SELECT count(*) FROM pg_extension WHERE extname = 'bytea_toaster'"), "0");
+    assert_eq!(real.psql("SELECT count(*) FROM unseen WHERE length(a) = 6400"), "20");
+    real.psql("CREATE EXTENSION bytea_toaster");
+}
+
+/// What is counted of such values, against the files; growth, against what happens; and the way to smaller files.
+#[test]
+fn chunks_that_stay_are_reckoned_with() {
+    let Some(real) = real() else { return };
+    let real = real.database("toastctl_leaked");
+    real.psql(&format!(
+        "CREATE TABLE t (id int PRIMARY KEY, a bytea TOASTER bytea_toaster);
+         ALTER TABLE t ALTER a SET STORAGE external;
+         INSERT INTO t SELECT i, {LONG} FROM generate_series(1, 800) i;
+         ALTER TABLE t ALTER a SET TOASTER deftoaster;
+         INSERT INTO t SELECT i, {LONG} FROM generate_series(801, 1600) i;
+         ALTER TABLE t ALTER a SET TOASTER bytea_toaster"
+    ));
+    let mut command = toastctl();
+    command.args(["advise-threshold", "-d", &real.0, "t", "-c", "a", "--sample", "100%"]);
+    let advice: Value =
+        serde_json::from_str(&run(command.args(["--format", "json"])).ok()).unwrap();
+    let today = advice["candidates"][0]["toast_bytes"]["estimate"].as_f64().unwrap();
+    let files = advice["files"]["toast_bytes"].as_f64().unwrap();
+    assert!((0.9..1.1).contains(&(today / files)), "{today}, {files}");
+    let back = ["t", "-c", "a", "--toaster", "external"];
+    let plan = real.report(&[&back[..], &["--dry-run"]].concat(), 0);
+    let growth = plan["tables"][0]["plan"]["growth_bytes"]["high"].as_u64().unwrap();
+    let mut command = toastctl();
+    command.args(["retoast", "-d", &real.0]).args(back);
+    let text = run(&mut command).ok();
+    assert!(text.contains("what the files hold besides is not known"), "{text}");
+    for never in ["VACUUM FULL or pg_repack", "--compact"] {
+        assert!(!text.contains(never), "{text}");
+    }
+    let now: f64 = real
+        .psql("SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE relname = 't'")
+        .parse()
+        .unwrap();
+    let grown = now - files;
+    assert!(grown > files * 0.4 && grown < growth as f64, "{grown}, {growth}, {files}");
 }

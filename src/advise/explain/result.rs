@@ -114,8 +114,10 @@ pub struct ColumnExplanation {
     pub storage: &'static str,
     /// Values that are not null.
     pub values: Figure,
-    /// Of these, values out of line.
+    /// Of these, values out of line, of pluggable toasters too.
     pub external_values: Figure,
+    /// Of all values, those of pluggable toasters.
+    pub custom_values: Figure,
     /// Of all values, compressed ones.
     pub compressed_values: Figure,
     /// Reading one value out of line, its row at hand; absent without such values.

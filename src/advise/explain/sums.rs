@@ -27,6 +27,8 @@ const CHUNKS_PER_PAGE: f64 = 4.0;
 pub(super) struct ColumnSums {
     values: f64,
     external: f64,
+    /// Values of pluggable toasters.
+    custom: f64,
     compressed: f64,
     chunks: f64,
     /// Pages of the TOAST relation that reading the values visits.
@@ -70,7 +72,10 @@ impl ColumnSums {
                 _ => self.pglz_bytes += f64::from(value.raw_size),
             }
         }
-        if value.form.is_external() {
+        if value.form == Form::Custom {
+            self.custom += 1.0;
+        }
+        if value.is_outside() {
             let Places { chunks, visits } = places.unwrap_or(Places {
                 chunks: f64::from(value.chunks),
                 // one after the other, as they were written
@@ -170,6 +175,7 @@ impl Cluster {
         for (sums, more) in self.columns.iter_mut().zip(&other.columns) {
             sums.values += more.values;
             sums.external += more.external;
+            sums.custom += more.custom;
             sums.compressed += more.compressed;
             sums.chunks += more.chunks;
             sums.visits += more.visits;
@@ -332,6 +338,7 @@ impl Sums {
             storage: attribute.storage.name(),
             values,
             external_values: self.total(scope, of(|s| s.external)),
+            custom_values: self.total(scope, of(|s| s.custom)),
             compressed_values: self.total(scope, of(|s| s.compressed)),
             read,
             decompressed_bytes: self.ratio(

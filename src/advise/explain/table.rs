@@ -18,7 +18,7 @@ use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::pointer::ToastPointer;
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::model::toast::Table;
+use crate::model::toast::{Incoming, Table};
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::about::ServerReport;
@@ -257,7 +257,7 @@ impl Reading<'_> {
         let mut cluster = Cluster::new(self.columns.len());
         for row in rows {
             let facts = &row.facts;
-            let values: Vec<_> = facts.values.iter().map(|&value| fresh(value)).collect();
+            let values: Vec<_> = facts.values.iter().map(|&value| untoasted(value)).collect();
             cluster.row(facts.tuple_length, ranges.at(self.table.width(&values)));
             let placed = as_stored(&facts.values, page);
             for (at, &column) in self.columns.iter().enumerate() {
@@ -288,6 +288,16 @@ impl Reading<'_> {
         };
         let message = format!("there are no chunks of value {}", pointer.value_id);
         seen.problems.add(Problem { place, message });
+    }
+}
+
+/// The value as it arrives before it is toasted; one of a pluggable toaster has about what it takes now.
+fn untoasted(value: Incoming) -> Incoming {
+    match value {
+        Incoming::Opaque { size, outside } => {
+            Incoming::Plain { raw: size.saturating_add(outside.unwrap_or_default().stored) }
+        }
+        other => fresh(other),
     }
 }
 

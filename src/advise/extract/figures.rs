@@ -41,7 +41,12 @@ impl Extraction {
     }
 
     /// The report; `command` is what re-toasts the column afterwards.
-    pub(crate) fn report(&self, scope: &Scope, command: &str) -> Option<ExtractionReport> {
+    pub(crate) fn report(
+        &self,
+        scope: &Scope,
+        command: &str,
+        has_toasters: bool,
+    ) -> Option<ExtractionReport> {
         let all = figures(&self.tally, scope, &Prices::default());
         let (tallies, types) = (self.tally.tallies(), self.types.as_ref()?);
         let blocks: f64 = self.tally.blocks().iter().sum();
@@ -64,6 +69,7 @@ impl Extraction {
             keys: &moving,
             rows_per_page: self.tally.rows() / blocks.max(1.0),
             command,
+            has_toasters,
             around: &self.target.around,
         };
         let (today, rest) = (all.get(TODAY)?, all.get(REST)?);

@@ -24,5 +24,7 @@ pub struct Migration<'a> {
     pub rows_per_page: f64,
     /// The command that re-toasts the column and gives back what is free.
     pub command: &'a str,
+    /// Whether the server has pluggable TOAST, where nothing may be written anew.
+    pub has_toasters: bool,
     pub around: &'a Around,
 }

@@ -85,7 +85,7 @@ impl Migration<'_> {
             undo = parts.undo(),
             stay = parts.stay(),
             add = parts.add(),
-            remove = parts.remove(self.command),
+            remove = parts.remove(self.command, self.has_toasters),
         )
     }
 }

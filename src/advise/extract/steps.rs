@@ -99,7 +99,7 @@ impl Parts<'_> {
     }
 
     /// Steps 4 to 7.
-    pub(super) fn remove(&self, command: &str) -> String {
+    pub(super) fn remove(&self, command: &str, has_toasters: bool) -> String {
         let Parts { table, column, .. } = self;
         let document = self.document();
         let leaving = self.each(", ", |key| {
@@ -116,6 +116,14 @@ impl Parts<'_> {
             pages: self.pages,
             done: "documents freed of their keys",
         };
+        let (command, whole) = (comment(command), comment(table));
+        let rewriting = match has_toasters {
+            true => format!(", online:\n--   {command}"),
+            false => format!(
+                ", and free space given back, online:\n--   {command}\n--    Or in psql, which locks the table \
+                 meanwhile:\n--   VACUUM FULL {whole};"
+            ),
+        };
         format!(
             "-- 4. From now on the columns count; keys that still arrive in a document are moved to them.\n\
              --    A document without a key leaves the column as it is: set it to NULL to remove the key.\n\
@@ -124,10 +132,7 @@ impl Parts<'_> {
              -- 5. The keys leave the documents that have them.\n{remove}\n\
              VACUUM (ANALYZE) {table};\n\n\
              -- 6. None is left that its column could hold.\n{verify}\n\
-             -- 7. In the shell: what is stored as if it were written anew, and free space given back, online:\n\
-             --   {command}\n\
-             --    Or in psql, which locks the table meanwhile:\n\
-             --   VACUUM FULL {whole};\n\n\
+             -- 7. In the shell: what is stored as if it were written anew{rewriting}\n\n\
              -- 8. As long as there is the trigger every update of one of the columns reads its document. Once no key is\n\
              --    written into documents any more it can go:\n\
              --   DROP TRIGGER {gone} ON {whole};\n",
@@ -137,8 +142,6 @@ impl Parts<'_> {
             remove = remove.sql(),
             verify =
                 verification(table, &holding, "documents hold a key that its column could hold"),
-            command = comment(command),
-            whole = comment(table),
             gone = comment(&self.trigger),
         )
     }

@@ -18,7 +18,9 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     for (file, name) in [(facts.heap, "heap"), (facts.toast, "toast")] {
         let Some(file) = file else { continue };
         out.extend(dead(facts, &file, name));
-        out.extend(spare(facts, &file, name));
+        if !facts.has_toasters {
+            out.extend(spare(facts, &file, name));
+        }
     }
     for index in &facts.bloated {
         let spare = index.bytes.saturating_sub(index.fresh);
@@ -40,6 +42,10 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
             }),
             ..Finding::new(Code::BloatedIndex, &table, bytes, Unit::Bytes)
         });
+    }
+    if facts.has_toasters {
+        // what would free it damages values there
+        return;
     }
     let dropped = facts.look.as_ref().map(|look| look.dropped).unwrap_or_default();
     if dropped.low >= WORTH as f64 && dropped.low >= facts.bytes as f64 * DROPPED {

@@ -5,6 +5,7 @@ use crate::disk::layout::PageSize;
 use crate::findings::commands::TableName;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Finding, LookedAt};
+use crate::findings::look::RowFacts;
 use crate::model::estimate::{Drawn, Estimate};
 use crate::retoast::compact::look::FileFacts;
 
@@ -33,6 +34,7 @@ fn facts() -> Facts {
         toast: None,
         bloated: Vec::new(),
         lz4: false,
+        has_toasters: false,
         counters: None,
         looked_at: LookedAt::default(),
     }
@@ -102,6 +104,33 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
     };
     assert_eq!(codes(&dead(2.4e5)), [""; 0]);
     assert_eq!(codes(&dead(2.6e5)), ["dead-rows"]);
+}
+
+/// Compaction is refused there, and VACUUM FULL damages values.
+#[test]
+fn nothing_is_told_for_which_a_server_with_pluggable_toast_has_no_cure() {
+    let free = Estimate::exact(f64::from(80 << 20));
+    let file = FileFacts {
+        bytes: 100 << 20,
+        drawn: Drawn { read: 12_800, total: 12_800 },
+        dead: Estimate::default(),
+        dead_bytes: Estimate::default(),
+        tuples: Estimate::exact(1e6),
+        spare: free,
+        spare_vacuumed: free,
+        compaction: None,
+    };
+    let rows = Estimate::exact(1e6);
+    let look = RowFacts { rows, dropped: free, columns: Vec::new(), targets: Vec::new() };
+    let stock = Facts {
+        heap: Some(file),
+        toast: Some(file),
+        look: Some(look),
+        bytes: 200 << 20,
+        ..facts()
+    };
+    assert_eq!(codes(&stock), ["free-space", "free-space", "dropped-column"]);
+    assert_eq!(codes(&Facts { has_toasters: true, ..stock }), [""; 0]);
 }
 
 #[test]

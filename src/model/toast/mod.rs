@@ -9,7 +9,9 @@
 mod row;
 pub mod types;
 
-pub use types::{Column, Compressor, Incoming, Operation, Placed, Table, ToastError, Toasted};
+pub use types::{
+    Column, Compressor, Incoming, Operation, Outside, Placed, Table, ToastError, Toasted,
+};
 
 #[cfg(test)]
 mod tests;

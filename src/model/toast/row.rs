@@ -118,7 +118,7 @@ impl Slot {
         match self.state {
             State::Arrived(value) => match value {
                 Incoming::Null => 0,
-                Incoming::Fixed { size } | Incoming::Opaque { size } => size,
+                Incoming::Fixed { size } | Incoming::Opaque { size, .. } => size,
                 Incoming::Short { raw } => raw.saturating_add(1),
                 Incoming::Plain { raw } => raw.saturating_add(VARLENA_HEADER_SIZE),
                 Incoming::Compressed { size, .. } => size,
@@ -191,7 +191,7 @@ impl Slot {
                 Incoming::Kept { stored, raw, method, compressed } => {
                     external(stored, raw, method, compressed, true)
                 }
-                Incoming::Opaque { size } => inline(Form::Custom, 0, size),
+                Incoming::Opaque { size, outside } => Placed::opaque(size, outside),
             },
         }
     }

@@ -203,7 +203,7 @@ fn any_incoming() -> impl Strategy<Value = Incoming> {
             3 => Incoming::Compressed { size: a, raw: b, method },
             4 => Incoming::Foreign { stored: a, raw: b, method, compressed },
             5 => Incoming::Kept { stored: a, raw: b, method, compressed },
-            6 => Incoming::Opaque { size: a },
+            6 => Incoming::Opaque { size: a, outside: None },
             _ => Incoming::Plain { raw: a },
         }
     })

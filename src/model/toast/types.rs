@@ -148,7 +148,18 @@ pub enum Incoming {
     Opaque {
         /// Its bytes in the row.
         size: u32,
+        /// What it leads to in the TOAST relation; `None` if that is not known.
+        outside: Option<Outside>,
     },
+}
+
+/// What a pointer that is carried along leads to in the TOAST relation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outside {
+    /// Bytes of its chunks.
+    pub stored: u32,
+    /// Its chunks.
+    pub chunks: u32,
 }
 
 /// What is done with the row, as far as storage cares.
@@ -195,6 +206,26 @@ pub struct Placed {
     pub chunks: u32,
     /// An UPDATE kept the pointer: the chunks are not written again.
     pub kept: bool,
+}
+
+impl Placed {
+    /// What is carried along as it is: `size` bytes in the row, and what they lead to.
+    pub(crate) fn opaque(size: u32, outside: Option<Outside>) -> Placed {
+        let Outside { stored, chunks } = outside.unwrap_or_default();
+        Placed {
+            form: Form::Custom,
+            method: None,
+            raw_size: 0,
+            stored_size: if chunks > 0 { stored } else { size },
+            chunks,
+            kept: false,
+        }
+    }
+
+    /// Whether it has chunks in the TOAST relation.
+    pub(crate) fn is_outside(&self) -> bool {
+        self.form.is_external() || self.chunks > 0
+    }
 }
 
 /// A row as it is stored.

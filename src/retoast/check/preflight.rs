@@ -47,6 +47,18 @@ pub(crate) async fn server(client: &Client, server: &Server) -> Result<(), Refus
     Ok(())
 }
 
+/// Refuses a compaction on a server with pluggable TOAST, before anything is done to a table.
+pub(crate) fn compaction(server: &Server) -> Result<(), Refusal> {
+    if server.has_toasters {
+        return refused(
+            "--compact does not know the pointers of pluggable toasters, and this server has such toasters\n\
+             HINT:  Leave --compact away. To make a table's files smaller dump it and load it again (pg_dump)."
+                .into(),
+        );
+    }
+    Ok(())
+}
+
 /// Gives the first session its settings for good, once these two are known to be this client's own: behind
 /// a pooler in transaction mode others would get them next, with all that was set there.
 pub async fn own_sessions(one: &Connection, other: &Connection) -> Result<(), Refusal> {
@@ -145,11 +157,6 @@ async fn look(
     let follow = follow(client, &relation, &targets, &generated, default_method).await?;
     let mut notes = notes(&follow);
     let keeps = request.goal == Goal::Keep;
-    if keeps && request.updates && server.has_toasters {
-        return refused(format!(
-            "{name}: --compact does not know the pointers of pluggable toasters"
-        ));
-    }
     if request.columns.is_empty() && !keeps {
         notes
             .push("only dropped columns hold its values: updating the rows clears them".to_owned());

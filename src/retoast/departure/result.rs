@@ -2,11 +2,6 @@
 
 use serde::Serialize;
 
-use crate::disk::Oid;
-use crate::disk::custom::DEFAULT_TOASTER;
-use crate::server::sql::{quote_identifier, quote_literal};
-use crate::server::toasters::Referent;
-
 /// What is left of a toaster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DepartureReport {
@@ -31,10 +26,13 @@ pub struct DepartureReport {
     pub alter: Vec<String>,
     /// Tables of which something is left, or not known, and why.
     pub unfit: Vec<UnfitTable>,
+    /// Transactions that were older than the proof and had not ended: tables that they have created were not seen.
+    pub older_transactions: Vec<String>,
     /// Whether a scan of all tables and of the catalog has shown that nothing refers to it any more.
     pub gone: bool,
     /// Once no value and no column is left to it in the whole database: what a superuser runs, in this
-    /// order, to remove it. That is left to the user.
+    /// order and in one transaction, to remove it. That is left to the user. They look once more, and fail if a table
+    /// was created, altered or dropped since.
     pub steps: Vec<String>,
 }
 
@@ -45,33 +43,4 @@ pub struct UnfitTable {
     pub relation: String,
     /// Why.
     pub reason: String,
-}
-
-/// The statements that remove a toaster to which nothing but `dropped` columns is set. No published
-/// server has `DROP TOASTER`, and `DROP EXTENSION` fails while the toaster is there (`doDeletion` in
-/// `dependency.c`): its row and those that depend on it go first.
-pub(crate) fn steps(toaster: Oid, dropped: &[Referent], extension: Option<&str>) -> Vec<String> {
-    let mut steps = Vec::new();
-    for column in dropped {
-        steps.push(format!(
-            "UPDATE pg_catalog.pg_attribute SET atttoaster = {DEFAULT_TOASTER} WHERE attrelid = \
-             {}::pg_catalog.regclass AND attnum = {} AND attisdropped;",
-            quote_literal(&column.quoted()),
-            column.number
-        ));
-    }
-    let class = "'pg_catalog.pg_toaster'::pg_catalog.regclass";
-    steps.push("BEGIN;".to_owned());
-    steps.push(format!(
-        "DELETE FROM pg_catalog.pg_depend WHERE classid = {class} AND objid = {toaster};"
-    ));
-    steps.push(format!(
-        "DELETE FROM pg_catalog.pg_description WHERE classoid = {class} AND objoid = {toaster};"
-    ));
-    steps.push(format!("DELETE FROM pg_catalog.pg_toaster WHERE oid = {toaster};"));
-    if let Some(extension) = extension {
-        steps.push(format!("DROP EXTENSION {};", quote_identifier(extension)));
-    }
-    steps.push("COMMIT;".to_owned());
-    steps
 }

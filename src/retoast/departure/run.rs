@@ -104,9 +104,32 @@ impl DepartureRun<'_, '_> {
         if self.options.dry_run {
             report.unfit.extend(before.unread);
         } else if !self.stopped() {
-            proof::prove(&counter, self.wanted.as_ref(), &mut report).await?;
+            self.prove(&counter, &mut report).await?;
         }
         Ok(report)
+    }
+
+    /// Proves that nothing refers to the toaster, or says what may. Where all tables are meant those that nobody sees
+    /// yet are waited for.
+    async fn prove(
+        &self,
+        counter: &Counter<'_>,
+        report: &mut DepartureReport,
+    ) -> Result<(), RunError> {
+        // where something is left anyway nobody is waited for in vain
+        if self.wanted.is_none() && report.unfit.is_empty() {
+            report.older_transactions = self.wait_for_older().await?;
+        }
+        if self.stopped() {
+            report.older_transactions.clear();
+            return Ok(());
+        }
+        proof::prove(counter, self.wanted.as_ref(), report).await?;
+        if !report.older_transactions.is_empty() {
+            // as after any wait that --max-wait has ended
+            self.stop.cancel();
+        }
+        Ok(())
     }
 
     fn stopped(&self) -> bool {
@@ -125,6 +148,7 @@ impl DepartureRun<'_, '_> {
             dropped_columns_left: Vec::new(),
             alter: Vec::new(),
             unfit: Vec::new(),
+            older_transactions: Vec::new(),
             gone: false,
             steps: Vec::new(),
         }

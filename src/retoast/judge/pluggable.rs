@@ -27,9 +27,9 @@ const STOCK_NAMES: &str = "pglz, lz4, external, main, extended and plain";
 
 /// Where chunks are not deleted with the value, and what must not be done about it (each tried).
 const LEFT_BEHIND: &str = "servers with pluggable TOAST leave the chunks of replaced values in the \
-    TOAST relation: inspect counts them as values that no row refers to. Do not run VACUUM FULL or \
-    CLUSTER on a table with values of jsonb_toaster: such a server damages nested values that it copies. \
-    VACUUM FULL is safe once no value of jsonb_toaster is left (--from-toaster)";
+    TOAST relation: inspect counts them as values that no row refers to. To get rid of them dump the table \
+    and load it again. Do not run VACUUM FULL or CLUSTER: such a server damages nested values of \
+    jsonb_toaster when it copies them, and has crashed on reading them";
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -146,7 +146,14 @@ fn conditions(handler: Handler) -> Conditions {
             no_compression: true,
             ..none
         },
-        Handler::Jsonb => Conditions { only_type: Some((JSONB, "jsonb")), ..none },
+        Handler::Jsonb => Conditions {
+            only_type: Some((JSONB, "jsonb")),
+            note: Some(
+                "this toaster itself stores some values with ordinary pointers; that is found out by re-toasting \
+                 each of them once a run",
+            ),
+            ..none
+        },
         Handler::Dummy => Conditions {
             longest: Some(1024),
             note: Some(

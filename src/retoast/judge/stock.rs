@@ -259,7 +259,7 @@ pub(crate) fn forced(value: &StoredValue) -> Incoming {
     match value.form {
         Form::Null => Incoming::Null,
         Form::Custom | Form::Unknown => {
-            Incoming::Opaque { size: small(Some(value.pointer_size)).unwrap_or(0) }
+            Incoming::Opaque { size: small(Some(value.pointer_size)).unwrap_or(0), outside: None }
         }
         _ => Incoming::Plain { raw: small(value.raw_size).unwrap_or(0) },
     }
@@ -283,7 +283,7 @@ pub(crate) fn kept(value: &StoredValue) -> Incoming {
             compressed: value.form == Form::ExternalCompressed,
         },
         Form::Custom | Form::Unknown => {
-            Incoming::Opaque { size: small(Some(value.pointer_size)).unwrap_or(0) }
+            Incoming::Opaque { size: small(Some(value.pointer_size)).unwrap_or(0), outside: None }
         }
     }
 }

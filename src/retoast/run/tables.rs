@@ -89,6 +89,11 @@ struct Run<'a, 'r> {
 
 impl Run<'_, '_> {
     async fn columns(&self, of_each: &TableRequest, keeper: Keeper) -> Result<(), Failed> {
+        if let (Some(_), Err(refusal)) =
+            (self.request.compact, preflight::compaction(&self.sessions.server))
+        {
+            return Err(self.sessions.failed(&refusal).await);
+        }
         let (selection, tables) = match self.look(of_each, &keeper).await {
             Ok(looked) => looked,
             Err(refusal) => return Err(self.sessions.failed(&refusal).await),

@@ -164,6 +164,8 @@ impl Tables<'_, '_> {
             _ => None,
         };
         let free = async |connection| match self.source {
+            // what no row refers to any more fills pages there as well as anything
+            ScanSource::Pages(_) if server.has_toasters => None,
             ScanSource::Pages(pageinspect) => {
                 Some(free_space::look(connection, pageinspect, &ready.relation, page).await)
             }

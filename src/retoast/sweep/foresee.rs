@@ -41,7 +41,8 @@ pub(crate) async fn plan(
         rows: report.rows_found,
         bytes: report.bytes_found,
         stored: seen.bytes(),
-        external: seen.external_bytes(),
+        // the chunks of values of pluggable toasters stay, so that new ones may find no room at all
+        external: if seen.has_custom() { 0 } else { seen.external_bytes() },
         columns: ready.targets.len() as u64,
         sizes: report.before,
         scan,

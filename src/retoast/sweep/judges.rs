@@ -40,8 +40,18 @@ impl Scanner<'_> {
                 match judge.verdict(&row, &answer) {
                     Verdict::Complies => {}
                     Verdict::Differs => {
+                        let is_left = |index: usize| {
+                            let value = candidate.values.get(index);
+                            judge.spares(index)
+                                && value.is_some_and(|value| value.form.is_external())
+                        };
+                        let left = |index| match is_left(index) {
+                            true => Some(None),
+                            false => answer(index),
+                        };
+                        let spared = judge.verdict(&row, &left) == Verdict::Complies;
                         let Candidate { xmin, bytes, .. } = candidate;
-                        rows.push(Row { ctid, xmin, bytes, by_copy: false });
+                        rows.push(Row { ctid, xmin, bytes, by_copy: false, spared });
                     }
                     Verdict::Depends(mut more) => {
                         more.retain(|&index| answer(index).is_none());
@@ -189,7 +199,7 @@ impl Scanner<'_> {
             client.batch_execute(row_judge::CLEAR_ROW_JUDGE).await?;
             for candidate in doubted.iter().filter(|candidate| differs(candidate, &compressed)) {
                 let Candidate { ctid, xmin, bytes, .. } = **candidate;
-                rows.push(Row { ctid, xmin, bytes, by_copy: true });
+                rows.push(Row { ctid, xmin, bytes, by_copy: true, spared: false });
             }
         }
         Ok(())
@@ -259,6 +269,7 @@ impl Scanner<'_> {
                     xmin,
                     bytes: u64::try_from(bytes).unwrap_or(0),
                     by_copy: false,
+                    spared: false,
                 });
             }
         }

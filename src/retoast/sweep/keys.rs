@@ -116,6 +116,7 @@ mod tests {
             ctid: ItemPointer { block: BlockNumber(7), item },
             xmin: 3,
             by_copy: false,
+            spared: false,
             bytes: 10,
         };
         let columns = [("id".to_owned(), "bigint".to_owned()), ("a\"b".into(), "text".into())];

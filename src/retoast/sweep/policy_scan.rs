@@ -100,7 +100,7 @@ impl Scanner<'_> {
         let seen = Seen { xmin, values, placed, contents: vec![None; targets.len()], inner };
         if !self.by_rule.judge_all && rule.surely_differs(&targets, &seen) {
             self.by_rule.seen_rows.note(ctid, seen);
-            rows.push(Row { ctid, xmin, bytes, by_copy: false });
+            rows.push(Row { ctid, xmin, bytes, by_copy: false, spared: false });
             return;
         }
         self.decide_seen(rule, Open { ctid, bytes, seen, targets }, rows);
@@ -122,6 +122,7 @@ impl Scanner<'_> {
                 xmin: row.seen.xmin,
                 bytes: row.bytes,
                 by_copy: false,
+                spared: false,
             });
             self.by_rule.seen_rows.note(row.ctid, row.seen);
         }

@@ -143,6 +143,7 @@ impl Sweep<'_> {
         if !self.options.dry_run {
             let left = machine.left();
             (report.rows_left, report.rows_disagreeing) = (left.sum(), left.disagreeing);
+            report.rows_spared = left.spared;
         }
         if report.rows_stored > 0 {
             // What the report calls done must survive a crash of the server.

@@ -201,7 +201,7 @@ impl Scanner<'_> {
         }
         match verdict {
             Verdict::Complies => {}
-            Verdict::Differs => rows.push(Row { ctid, xmin, bytes, by_copy: false }),
+            Verdict::Differs => rows.push(Row { ctid, xmin, bytes, by_copy: false, spared: false }),
             Verdict::Depends(columns) => {
                 open.push(Candidate { ctid, xmin, bytes, values, open: columns });
             }
@@ -242,7 +242,7 @@ impl Scanner<'_> {
             }
             let (ctid, xmin) = (row.ctid, row.xmin);
             if differs {
-                rows.push(Row { ctid, xmin, bytes, by_copy: false });
+                rows.push(Row { ctid, xmin, bytes, by_copy: false, spared: false });
             } else if !depends.is_empty() {
                 open.push(Candidate { ctid, xmin, bytes, values: Vec::new(), open: depends });
             }

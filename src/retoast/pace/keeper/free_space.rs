@@ -50,7 +50,9 @@ impl Keeper {
         let wal = expected_wal(sizes, max_wal_size);
         let mut all = Vec::new();
         for need in needs {
-            let growth = need.growth(self.wants.max_bloat, wal);
+            // replaced chunks of pluggable toasters stay beside the new ones
+            let leaked = if ready.pluggable { need.parts } else { 0 };
+            let growth = need.growth(self.wants.max_bloat, wal).saturating_add(leaked);
             let told = format!(
                 "{} MB are free {}, {} may grow by {} MB, and {} MB must stay free",
                 need.free.bytes >> 20,

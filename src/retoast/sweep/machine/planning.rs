@@ -41,6 +41,10 @@ impl Machine {
             if row.by_copy && tries > 0 {
                 return false;
             }
+            if row.spared && tries > 0 {
+                self.left.spared += 1;
+                return false;
+            }
             let disagrees = tries >= MOST_TRIES;
             self.left.refused += u64::from(refused);
             self.left.disagreeing += u64::from(disagrees && !refused);

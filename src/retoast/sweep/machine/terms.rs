@@ -42,6 +42,9 @@ pub struct Row {
     /// Whether nothing that is stored shows that it differs, but only what the server made of a copy: could be
     /// compressed, and is not. An UPDATE of the row itself says that better.
     pub by_copy: bool,
+    /// Whether only values with ordinary pointers make it differ that its toaster may leave so. Whether it does, an
+    /// UPDATE of the row itself says.
+    pub spared: bool,
     /// Bytes of the chosen columns' values as stored now.
     pub bytes: u64,
 }
@@ -136,10 +139,12 @@ pub struct Left {
     pub refused: u64,
     /// The sweep has re-toasted them, and the judge still wants them otherwise.
     pub disagreeing: u64,
+    /// The sweep has re-toasted them, and their toaster has stored values with ordinary pointers: as chosen.
+    pub spared: u64,
 }
 
 impl Left {
-    /// All of them.
+    /// All of them that are not stored as chosen.
     pub fn sum(self) -> u64 {
         self.found + self.refused + self.disagreeing
     }

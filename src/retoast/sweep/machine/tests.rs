@@ -15,7 +15,13 @@ const TUNING: Tuning = Tuning {
 };
 
 fn row(block: u32, item: u16, bytes: u64) -> Row {
-    Row { ctid: ItemPointer { block: BlockNumber(block), item }, xmin: 3, bytes, by_copy: false }
+    Row {
+        ctid: ItemPointer { block: BlockNumber(block), item },
+        xmin: 3,
+        bytes,
+        by_copy: false,
+        spared: false,
+    }
 }
 
 /// A table whose rows to do are a set, and a server with a clock of its own.
@@ -465,4 +471,26 @@ fn what_only_a_copy_says_is_settled_by_the_rows_own_update() {
     machine.note(Event::Scanned(vec![Row { xmin: 77, ..found }]), 0.0);
     assert_eq!(machine.next_action(), Action::Finish(End::Complete));
     assert_eq!(machine.left(), Left::default());
+}
+
+/// `jsonb_toaster` stores some values with ordinary pointers: a row is tried once, and not one of those left then.
+#[test]
+fn what_a_toaster_itself_leaves_is_tried_once() {
+    let mut machine = Machine::new(TUNING);
+    let found = Row { spared: true, ..row(0, 1, 10) };
+    machine.next_action();
+    machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
+    machine.next_action();
+    machine.note(Event::Scanned(vec![found]), 0.0);
+    assert!(matches!(machine.next_action(), Action::Batch(0, _)));
+    let took = Duration::from_millis(1);
+    machine.note(Event::BatchDone { job: 0, rows: 1, xid: 77, took }, 0.0);
+    while machine.next_action() != Action::BeginScan {
+        machine.note(Event::Vacuumed { job: 0, done: None }, 0.0);
+    }
+    machine.note(Event::Begun { blocks: 1, bytes: 8192 }, 0.0);
+    machine.next_action();
+    machine.note(Event::Scanned(vec![Row { xmin: 77, ..found }]), 0.0);
+    assert_eq!(machine.next_action(), Action::Finish(End::Complete));
+    assert_eq!(machine.left(), Left { spared: 1, ..Left::default() });
 }

@@ -1,0 +1,133 @@
+//! The statements that remove a toaster to which nothing refers any more. They are run later, by somebody else: they
+//! keep others from creating and altering tables, look once more, and fail where something has changed since the proof.
+
+use crate::disk::Oid;
+use crate::disk::custom::DEFAULT_TOASTER;
+use crate::server::LiveError;
+use crate::server::connect::Client;
+use crate::server::sql::{quote_identifier, quote_literal};
+use crate::server::toasters::Referent;
+
+/// One text for all columns whose values can be toasted: it changes whenever a table is created, altered or dropped.
+const COLUMNS: &str = "pg_catalog.md5(coalesce(pg_catalog.string_agg(pg_catalog.format('%s %s %s', a.attrelid, \
+    a.attnum, a.xmin), ',' ORDER BY a.attrelid, a.attnum), '')) FROM pg_catalog.pg_attribute AS a \
+    JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid \
+    WHERE c.relkind IN ('r', 'p', 'm') AND a.attnum > 0 AND a.attlen = -1";
+
+/// The columns of all tables as they are defined now.
+pub(super) async fn columns_now(client: &Client) -> Result<String, LiveError> {
+    let rows = client.query_typed(&format!("SELECT {COLUMNS}"), &[]).await?;
+    let row = rows.first().ok_or_else(|| LiveError::Unexpected("no row about columns".into()))?;
+    Ok(row.try_get(0)?)
+}
+
+/// The statements for a toaster to which nothing but `dropped` columns is set, with the columns of all tables as they
+/// were defined before the proof. No published server has `DROP TOASTER`, and `DROP EXTENSION` fails while the toaster
+/// is there (`doDeletion` in `dependency.c`): its row and those that depend on it go first.
+pub(crate) fn steps(
+    toaster: Oid,
+    dropped: &[Referent],
+    extension: Option<&str>,
+    columns: &str,
+) -> Vec<String> {
+    let mut steps = vec![
+        "BEGIN ISOLATION LEVEL READ COMMITTED;".to_owned(),
+        "SET LOCAL search_path = pg_catalog, pg_temp;".to_owned(),
+        "SET LOCAL lock_timeout = '10s';".to_owned(),
+        "LOCK TABLE pg_catalog.pg_attribute, pg_catalog.pg_toaster IN SHARE ROW EXCLUSIVE MODE;"
+            .to_owned(),
+        look_again(toaster, columns),
+    ];
+    for column in dropped {
+        steps.push(format!(
+            "UPDATE pg_catalog.pg_attribute SET atttoaster = {DEFAULT_TOASTER} WHERE attrelid = \
+             {}::pg_catalog.regclass AND attnum = {} AND attisdropped;",
+            quote_literal(&column.quoted()),
+            column.number
+        ));
+    }
+    let class = "'pg_catalog.pg_toaster'::pg_catalog.regclass";
+    steps.push(format!(
+        "DELETE FROM pg_catalog.pg_depend WHERE classid = {class} AND objid = {toaster};"
+    ));
+    steps.push(format!(
+        "DELETE FROM pg_catalog.pg_description WHERE classoid = {class} AND objoid = {toaster};"
+    ));
+    steps.push(format!("DELETE FROM pg_catalog.pg_toaster WHERE oid = {toaster};"));
+    if let Some(extension) = extension {
+        steps.push(format!("DROP EXTENSION {};", quote_identifier(extension)));
+    }
+    steps.push("COMMIT;".to_owned());
+    steps
+}
+
+/// Fails if anything may refer to the toaster. Who has created or altered a table has a transaction ID, and nobody
+/// does meanwhile who has none yet: these transactions are waited for, and others do not matter.
+fn look_again(toaster: Oid, columns: &str) -> String {
+    format!(
+        "DO $toastctl$
+DECLARE
+  deadline timestamptz := clock_timestamp() + interval '10 seconds';
+  found text;
+BEGIN
+  LOOP
+    PERFORM pg_stat_clear_snapshot();
+    SELECT string_agg(t.who, ', ') INTO found FROM (
+      SELECT DISTINCT format('process %s', l.pid) FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+      WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+        AND l.pid <> pg_backend_pid() AND a.datname = current_database()
+      UNION ALL SELECT format('prepared transaction %L', gid) FROM pg_prepared_xacts
+      WHERE database = current_database()) AS t (who);
+    EXIT WHEN found IS NULL;
+    IF clock_timestamp() > deadline THEN
+      RAISE EXCEPTION 'not removed: transactions that may have created tables have not ended: %', found
+        USING HINT = 'Run these statements again once they have ended.';
+    END IF;
+    PERFORM pg_sleep(0.1);
+  END LOOP;
+  SELECT string_agg(format('%s.%I', a.attrelid::regclass, a.attname), ', ') INTO found
+  FROM pg_attribute AS a WHERE NOT a.attisdropped AND to_jsonb(a) ->> 'atttoaster' = '{toaster}';
+  IF found IS NOT NULL THEN
+    RAISE EXCEPTION 'not removed: columns are set to the toaster again: %', found
+      USING HINT = 'Run toastctl retoast --from-toaster again.';
+  END IF;
+  IF (SELECT {COLUMNS})
+      <> '{columns}' THEN
+    RAISE EXCEPTION 'not removed: tables were created, altered or dropped since it was proved that nothing refers to it'
+      USING HINT = 'Run toastctl retoast --from-toaster again: it reads all tables and prints these statements anew.';
+  END IF;
+END
+$toastctl$;"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_toaster_is_removed_in_a_transaction_that_looks_first() {
+        let dropped = Referent {
+            relation: Oid(1),
+            schema: "s".into(),
+            name: "it's".into(),
+            number: 2,
+            column: "........pg.dropped.2........".into(),
+            dropped: true,
+        };
+        let all = steps(Oid(147_811), &[dropped], Some("my \"ext\""), "0a1b");
+        let position = |start: &str| all.iter().position(|step| step.starts_with(start)).unwrap();
+        assert_eq!(position("BEGIN ISOLATION LEVEL READ COMMITTED;"), 0);
+        let look = position("DO $toastctl$");
+        assert!(position("LOCK TABLE ") < look && look < position("UPDATE "));
+        assert!(all[look].contains("'atttoaster' = '147811'") && all[look].contains("<> '0a1b'"));
+        insta::assert_snapshot!(all[look + 1..].join("\n"), @r#"
+        UPDATE pg_catalog.pg_attribute SET atttoaster = 9864 WHERE attrelid = '"s"."it''s"'::pg_catalog.regclass AND attnum = 2 AND attisdropped;
+        DELETE FROM pg_catalog.pg_depend WHERE classid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND objid = 147811;
+        DELETE FROM pg_catalog.pg_description WHERE classoid = 'pg_catalog.pg_toaster'::pg_catalog.regclass AND objoid = 147811;
+        DELETE FROM pg_catalog.pg_toaster WHERE oid = 147811;
+        DROP EXTENSION "my ""ext""";
+        COMMIT;
+        "#);
+    }
+}
