@@ -52,6 +52,8 @@ pub struct ChunkIndex {
     more: u64,
     /// Whether there are more chunks than fit.
     is_full: bool,
+    /// Blocks whose chunks are not known.
+    lost: Vec<BlockNumber>,
 }
 
 /// A value without rows that refer to it.
@@ -88,6 +90,7 @@ impl ChunkIndex {
             .collect();
         let whole = self.findings.get(before..).unwrap_or_default();
         if whole.iter().any(|finding| finding.place.item.is_none()) {
+            self.lost.push(block);
             return;
         }
         let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
@@ -96,12 +99,7 @@ impl ChunkIndex {
             if broken.contains(&tid.item) {
                 continue;
             }
-            let fate = match judge.judge(tid, &tuple) {
-                Visibility::Live => Fate::Committed,
-                Visibility::Dead => Fate::NotCommitted,
-                Visibility::Unknown { .. } => Fate::Unknown,
-            };
-            self.enter(toast, tid, &tuple, fate);
+            self.enter(toast, tid, &tuple, fate(judge.judge(tid, &tuple)));
         }
     }
 
@@ -126,6 +124,16 @@ impl ChunkIndex {
             form,
             fate,
         });
+    }
+
+    /// Notes that a block could not be read.
+    pub fn lose(&mut self, block: BlockNumber) {
+        self.lost.push(block);
+    }
+
+    /// Blocks whose chunks are not known.
+    pub fn lost(&self) -> &[BlockNumber] {
+        &self.lost
     }
 
     /// To be called when all pages were learned.
@@ -257,6 +265,51 @@ pub fn live_chunks(
             each(value_id, xmin);
         }
     });
+}
+
+/// A chunk of a value, deleted or not.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chunk {
+    pub(super) seen: ChunkSeen,
+    /// Its `xmin` and `xmax`, as they stand in the tuple.
+    pub(super) xids: [u32; 2],
+    /// Whether the server refuses one of them.
+    pub(super) is_refused: bool,
+}
+
+/// Calls `each` with every chunk of these values, whose IDs are in order, that stands on a page, deleted ones
+/// too. What the page says of all its tuples is not believed.
+pub(super) fn chunks_of(
+    toast: &Subject<'_>,
+    block: BlockNumber,
+    bytes: &[u8],
+    judge: &impl Judge,
+    value_ids: &[u32],
+    mut each: impl FnMut(u32, Chunk),
+) {
+    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
+    for (tid, item) in walk::items(block, &page) {
+        let Item::Tuple(tuple, _) = item else { continue };
+        let (Some(value_id), seq, form, size) = read_chunk(&tuple) else { continue };
+        if value_ids.binary_search(&value_id.0).is_ok() {
+            let size = u32::try_from(size).unwrap_or(u32::MAX);
+            let fate = fate(judge.judge(tid, &tuple));
+            let chunk = Chunk {
+                seen: ChunkSeen { tid, seq, form, size, fate },
+                xids: [tuple.xmin.0, tuple.xmax.0],
+                is_refused: toast.has_refused_xid(&tuple),
+            };
+            each(value_id.0, chunk);
+        }
+    }
+}
+
+fn fate(seen: Visibility) -> Fate {
+    match seen {
+        Visibility::Live => Fate::Committed,
+        Visibility::Dead => Fate::NotCommitted,
+        Visibility::Unknown { .. } => Fate::Unknown,
+    }
 }
 
 /// A page of the TOAST relation: only findings count.

@@ -1,6 +1,6 @@
 //! Kinds of damage: the codes that findings carry, stable for scripts, with what they mean.
 
-use Severity::{Error, Warning};
+use Severity::{Error, Notice, Warning};
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -9,6 +9,8 @@ pub enum Severity {
     Error,
     /// Everything can still be read; the storage is not as a server leaves it.
     Warning,
+    /// No damage: sound servers leave this too, and it costs space.
+    Notice,
 }
 
 impl Severity {
@@ -17,7 +19,13 @@ impl Severity {
         match self {
             Severity::Error => "error",
             Severity::Warning => "warning",
+            Severity::Notice => "notice",
         }
+    }
+
+    /// Whether something is damaged.
+    pub fn is_damage(self) -> bool {
+        self != Severity::Notice
     }
 }
 
@@ -70,6 +78,7 @@ pub enum Code {
     Orphan,
     IndexEntryMissing,
     IndexEntryWrong,
+    IndexUnreadable,
     CustomPointer,
     CustomVersion,
     CustomTid,
@@ -96,38 +105,62 @@ const fn entry(
     Entry { code, name, severity, title, hint }
 }
 
-const PAGE: &str = "Restore the block from a backup; zero_damaged_pages = on gives its rows up.";
-const TUPLE: &str = "Restore the row from a backup; without one, delete it by its ctid.";
-const POINTER: &str = "The value cannot be read: restore it, or set the column to NULL by ctid.";
+const PAGE: &str = "Restore the block from a backup. Without one copy the table's files first; \
+     zero_damaged_pages = on comes last, for it gives up all rows of the page.";
+const CHECKSUM: &str = "Restore the block from a backup. Without one its rows can mostly be read. In this order: \
+     copy the table's files; read the copy with --ignore-checksums; save what is damaged there with \
+     --salvage; SET ignore_checksum_failure = on reads the page on the server, and with \
+     PGOPTIONS='-c ignore_checksum_failure=on' this check prints SQL that sets single values to NULL; \
+     zero_damaged_pages = on comes last, for it gives up all rows of the page.";
+const TUPLE: &str = "Restore the row from a backup. Without one copy the table's files, and save what SELECT \
+     reads of the row; then heap_force_kill of the extension pg_surgery removes it by its ctid, where \
+     DELETE may fail or crash the server.";
+const REDIRECT: &str =
+    "Restore the row from a backup: SQL does not see it. The other rows can be read.";
+const BITMAP: &str = "The row can be read; an UPDATE of it writes a sound one.";
+const XID: &str = "The server sees the row by mistake, or not at all, and UPDATE and DELETE refuse it. Restore it \
+     from a backup; without one copy the table's files: heap_force_freeze of the extension pg_surgery \
+     then makes the row, or chunk, visible by its ctid, also one that was deleted.";
+const POINTER: &str =
+    "The value cannot be read: restore it from a backup; --salvage prints SQL that gives it up.";
+const RELATION: &str = "The value cannot be read, and UPDATE and DELETE of the row fail or delete another table's \
+     chunks. Restore the row from a backup; --salvage prints SQL that removes it and stores it again \
+     without the value.";
 const CHUNKS: &str = "Restore the value from a backup; --salvage saves what is left of it.";
 const STREAM: &str = "Restore the value; --salvage saves the bytes up to the damage.";
 const CONTENT: &str = "The bytes are there, their meaning is not: restore the value from a backup.";
-const INDEX: &str = "REINDEX the TOAST relation's index; the chunks themselves are there.";
+const INDEX: &str = "REINDEX the TOAST relation's index, for the chunks themselves are there. Change no row before: \
+     UPDATE and DELETE follow the index, and may delete other values' chunks. Then check again.";
 const CUSTOM: &str = "The toaster cannot read the value: restore it from a backup.";
+const ORPHAN: &str = "No damage: they take space and nothing else. VACUUM FULL or CLUSTER leaves them behind once no \
+     transaction sees the rows that had them.";
+/// Servers with pluggable TOAST were crashed by VACUUM FULL.
+const ORPHAN_PLUGGABLE: &str = "No damage: they take space and nothing else. On this server do not have the table \
+     rewritten, which damages values; dump it and load it again to be rid of them.";
 
-const TABLE: [Entry; 50] = [
+const TABLE: [Entry; 51] = [
     entry(Code::PageHeader, "TC001", Error, "page header is invalid", PAGE),
-    entry(Code::Checksum, "TC002", Error, "page checksum does not match", PAGE),
+    entry(Code::Checksum, "TC002", Error, "page checksum does not match", CHECKSUM),
     entry(Code::NewPage, "TC003", Error, "page says that it is new, but is not empty", PAGE),
     entry(Code::Unreadable, "TC004", Error, "block cannot be read", PAGE),
     entry(Code::LinePointer, "TC010", Error, "line pointer leads to no tuple", TUPLE),
-    entry(Code::Redirect, "TC011", Error, "redirected line pointer leads to no tuple", TUPLE),
+    entry(Code::Redirect, "TC011", Error, "redirected line pointer leads to no tuple", REDIRECT),
     entry(Code::Overlap, "TC012", Error, "two line pointers lead to the same bytes", TUPLE),
     entry(Code::Chain, "TC013", Error, "update chain on the page is broken", TUPLE),
     entry(Code::HeaderLength, "TC020", Error, "t_hoff is wrong", TUPLE),
     entry(Code::AttributeCount, "TC021", Error, "tuple has more attributes than columns", TUPLE),
     entry(Code::Infomask, "TC022", Error, "t_infomask contradicts itself", TUPLE),
-    entry(Code::XminRange, "TC023", Error, "xmin is out of range", TUPLE),
-    entry(Code::XmaxRange, "TC024", Error, "xmax is out of range", TUPLE),
+    entry(Code::XminRange, "TC023", Error, "xmin is out of range", XID),
+    entry(Code::XmaxRange, "TC024", Error, "xmax is out of range", XID),
     entry(
         Code::NullBitmap,
         "TC025",
         Warning,
         "null bitmap goes on behind the last attribute",
-        TUPLE,
+        BITMAP,
     ),
-    entry(Code::CommitStatus, "TC026", Error, "hint bit contradicts the commit status", TUPLE),
-    entry(Code::MultiRange, "TC027", Error, "MultiXact ID is out of range", TUPLE),
+    entry(Code::CommitStatus, "TC026", Error, "hint bit contradicts the commit status", XID),
+    entry(Code::MultiRange, "TC027", Error, "MultiXact ID is out of range", XID),
     entry(Code::PastEnd, "TC030", Error, "attribute ends behind the tuple", TUPLE),
     entry(Code::Varlena, "TC031", Error, "varlena length is invalid", TUPLE),
     entry(Code::LeftOver, "TC033", Error, "bytes follow the last attribute", TUPLE),
@@ -140,7 +173,7 @@ const TABLE: [Entry; 50] = [
         "HEAP_HASEXTERNAL is missing",
         "Deleting or updating the row leaves its chunks behind; UPDATE the row with the value itself.",
     ),
-    entry(Code::ToastRelation, "TC043", Error, "TOAST pointer leads to another relation", POINTER),
+    entry(Code::ToastRelation, "TC043", Error, "TOAST pointer leads to another relation", RELATION),
     entry(Code::RawSize, "TC044", Error, "raw size is out of range", POINTER),
     entry(Code::StoredSize, "TC045", Error, "stored size does not fit the raw size", POINTER),
     entry(Code::ValueId, "TC046", Error, "value ID is 0", POINTER),
@@ -172,16 +205,10 @@ const TABLE: [Entry; 50] = [
     entry(Code::Encoding, "TC071", Error, "text is not valid in the database's encoding", CONTENT),
     entry(Code::Numeric, "TC072", Error, "numeric is damaged", CONTENT),
     entry(Code::Array, "TC073", Error, "array header is damaged", CONTENT),
-    entry(
-        Code::Orphan,
-        "TC080",
-        Warning,
-        "no row refers to these chunks",
-        "They take space and nothing else. A stock server leaves them behind with VACUUM FULL or CLUSTER; one with \
-         pluggable TOAST damages values by these: dump the table there and load it again.",
-    ),
+    entry(Code::Orphan, "TC080", Notice, "no row refers to these chunks", ORPHAN),
     entry(Code::IndexEntryMissing, "TC081", Error, "TOAST index has no entry for a chunk", INDEX),
     entry(Code::IndexEntryWrong, "TC082", Error, "TOAST index leads to another chunk", INDEX),
+    entry(Code::IndexUnreadable, "TC083", Error, "TOAST index cannot be read", INDEX),
     entry(Code::CustomPointer, "TC090", Error, "custom pointer is damaged", CUSTOM),
     entry(
         Code::CustomVersion,
@@ -222,9 +249,17 @@ impl Code {
         self.entry().title
     }
 
-    /// What to do.
-    pub fn hint(self) -> &'static str {
-        self.entry().hint
+    /// What to do. `has_toasters`: on a server with pluggable TOAST.
+    pub fn hint(self, has_toasters: bool) -> &'static str {
+        match self {
+            Code::Orphan if has_toasters => ORPHAN_PLUGGABLE,
+            _ => self.entry().hint,
+        }
+    }
+
+    /// Whether the index of the TOAST relation is what is damaged.
+    pub(super) fn is_of_index(self) -> bool {
+        matches!(self, Code::IndexEntryMissing | Code::IndexEntryWrong | Code::IndexUnreadable)
     }
 }
 
@@ -240,5 +275,14 @@ mod tests {
         }
         assert!(TABLE.windows(2).all(|pair| pair[0].name < pair[1].name));
         assert_eq!(Code::CustomTidList as usize, TABLE.len() - 1);
+    }
+
+    #[test]
+    fn servers_with_pluggable_toast_are_never_told_to_rewrite_a_table() {
+        for entry in &TABLE {
+            let hint = entry.code.hint(true);
+            assert!(!hint.contains("VACUUM FULL") && !hint.contains("CLUSTER"), "{}", entry.name);
+        }
+        assert!(Code::Orphan.hint(false).contains("VACUUM FULL"));
     }
 }

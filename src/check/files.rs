@@ -4,19 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 
-use super::chunk_index::ChunkIndex;
+use super::chunk_index::{Chunk, ChunkIndex};
 use super::code::Code;
+use super::damaged_row::{RowAt, pointing, row_at, value_at};
 use super::files_worker::{Range, Scan, Worker, unreadable};
 use super::finding::Finding;
 use super::judged::{Checked, MAX_KNOWN};
 use super::live_orphans::chunks_without_row;
-use super::salvage::{self, value_at};
-use super::salvage_dir::SalvageDir;
+use super::repair::{self, Facts};
+use super::salvage;
+use super::salvage_dir::{SalvageDir, Wanted, by_row};
 use super::subject::{Depth, Subject};
 use super::value::Toast;
-use crate::disk::BlockNumber;
 use crate::disk::desc::TupleDesc;
 use crate::disk::varlena::Varlena;
+use crate::disk::{BlockNumber, Oid};
 use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
 use crate::inspect::offline::OfflineError;
@@ -122,34 +124,78 @@ fn give_xact(target: &FileTarget<'_>) -> &'static str {
     if target.xact.is_none() { " (give --xact)" } else { "" }
 }
 
-/// Writes what is left of the values that findings name.
+/// Writes what is left of the values that findings name, and SQL for their rows.
 fn save(scan: &Scan<'_, '_>, salvage: &mut SalvageDir) -> Result<(), OfflineError> {
     let mut worker = Worker::open(scan)?;
     let page_size = scan.target.page_size;
-    for wanted in salvage.take_wanted() {
+    let written = |error: std::io::Error| OfflineError::Inspect(error.into());
+    let all = salvage.take_wanted();
+    for wanted in &all {
         if !matches!(worker.heap.read(wanted.ctid.block, &mut worker.page), Ok(true)) {
             continue;
         }
         let page = std::mem::take(&mut worker.page);
         let saved = value_at(&page, scan.subject, wanted.ctid, &wanted.column).map(|found| {
-            let saved = match &found.value {
+            match &found.value {
                 Varlena::External(pointer) => {
                     let pieces = worker.pieces(pointer.value_id);
                     salvage::external(pointer, pieces, page_size, found.tuple.order)
                 }
                 value => salvage::inline(value),
-            };
-            (saved, found.statement(TABLE))
+            }
         });
         worker.page = page;
-        if let Some((saved, statement)) = saved {
-            let relation = scan.subject.source;
-            salvage
-                .save(relation, &wanted, &saved, Some(&statement))
-                .map_err(|error| OfflineError::Inspect(error.into()))?;
+        if let Some(saved) = saved {
+            salvage.save(scan.subject.source, wanted, &saved).map_err(written)?;
         }
     }
-    Ok(())
+    salvage.repair(repairs(scan, &mut worker, &all)).map_err(written)
+}
+
+/// The SQL for damaged values, after looks at what else it would touch.
+fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wanted]) -> Vec<String> {
+    let (target, subject) = (scan.target, scan.subject);
+    let index = scan.index.filter(|index| !index.is_full());
+    let mut facts = Facts {
+        table: TABLE.to_owned(),
+        page_size: target.page_size,
+        chunks_unread: index.is_none(),
+        unreadable: index.map(|index| index.lost().to_vec()).unwrap_or_default(),
+        ..Facts::default()
+    };
+    let mut rows = Vec::new();
+    for (ctid, damaged) in by_row(wanted) {
+        if matches!(worker.heap.read(ctid.block, &mut worker.page), Ok(true)) {
+            rows.extend(row_at(&worker.page, subject, &target.xact, ctid, &damaged));
+        }
+    }
+    let values = rows.iter().flat_map(|row: &RowAt| &row.values);
+    let mut ids: Vec<u32> = values.filter_map(|value| Some(value.pointer?.value_id.0)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    for &id in &ids {
+        let mut seen = Vec::new();
+        if let Some(index) = index {
+            index.chunks(Oid(id), &mut seen);
+        }
+        let chunks = seen.into_iter().map(|seen| Chunk { seen, xids: [0, 0], is_refused: false });
+        facts.chunks.insert(id, chunks.collect());
+    }
+    if !ids.is_empty() {
+        let blocks = u32::try_from(worker.heap.blocks()).unwrap_or(u32::MAX);
+        for block in (0..blocks).map(BlockNumber) {
+            let is_whole = match worker.heap.read(block, &mut worker.page) {
+                Ok(true) => {
+                    let (table, all) = (&facts.table, &mut facts.pointing);
+                    pointing(table, subject, &target.xact, block, &worker.page, &ids, all)
+                }
+                Ok(false) => true,
+                Err(_) => false,
+            };
+            facts.rows_unread |= !is_whole;
+        }
+    }
+    repair::script(&facts, &rows)
 }
 
 /// Where findings go.
@@ -198,7 +244,10 @@ fn learn(
         match file.read(block, &mut page) {
             Ok(true) => index.learn(&toast, block, &page, &target.xact),
             Ok(false) => break,
-            Err(error) => out.tell(unreadable(&name, block, &error.to_string()))?,
+            Err(error) => {
+                index.lose(block);
+                out.tell(unreadable(&name, block, &error.to_string()))?;
+            }
         }
         progress.advance(1);
     }

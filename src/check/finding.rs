@@ -19,6 +19,8 @@ pub struct Finding {
     pub found: String,
     /// The chunk that is damaged, where the place is that of the value.
     pub chunk: Option<ItemPointer>,
+    /// The statement that repairs it, where there is one that loses nothing.
+    pub sql: Option<String>,
 }
 
 impl Finding {
@@ -29,7 +31,14 @@ impl Finding {
         expected: impl Into<String>,
         found: impl Into<String>,
     ) -> Finding {
-        Finding { code, place, expected: expected.into(), found: found.into(), chunk: None }
+        Finding {
+            code,
+            place,
+            expected: expected.into(),
+            found: found.into(),
+            chunk: None,
+            sql: None,
+        }
     }
 
     /// Whether both are the same damage at the same place, as seen at two times.

@@ -17,6 +17,8 @@ pub struct Checked {
     pub errors: u64,
     /// Findings that are warnings.
     pub warnings: u64,
+    /// Findings that are no damage.
+    pub notices: u64,
     /// What was not looked at, and why.
     pub notes: Vec<String>,
     /// Whether something that should be looked at could not be.
@@ -38,7 +40,7 @@ impl Checked {
         Checked { relation: relation.to_owned(), ..Checked::default() }
     }
 
-    /// Findings in all.
+    /// Findings of damage.
     pub fn findings(&self) -> u64 {
         self.errors + self.warnings
     }
@@ -47,6 +49,7 @@ impl Checked {
         match finding.code.severity() {
             Severity::Error => self.errors += 1,
             Severity::Warning => self.warnings += 1,
+            Severity::Notice => self.notices += 1,
         }
         self.claimed.extend(finding.chunk);
     }

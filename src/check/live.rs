@@ -1,12 +1,13 @@
 //! A check of one table of a live server: batch by batch on all connections, each batch in a
 //! transaction of its own. What looks wrong is looked at again in another one before it is told.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use super::by_scan::{self, InRelation};
 use super::code::Code;
 use super::files::UNKNOWN;
 use super::finding::Finding;
@@ -14,18 +15,18 @@ use super::judged::{Checked, MAX_KNOWN};
 use super::live_orphans::{self, Decided, Marks};
 use super::live_worker::{BATCH, Part, Worker};
 use super::look::{About, Looker, Which};
+use super::look_repair::Known;
 use super::salvage_dir::SalvageDir;
 use super::subject::External;
+use super::value::{ChunkSeen, check_chunks};
 use crate::disk::ItemPointer;
 use crate::heap::progress::Progress;
 use crate::model::visibility::Snapshot;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::checking::Standing;
-use crate::server::chunk_rows::{self, By};
 use crate::server::connect::Connection;
 use crate::server::snapshot;
-use crate::server::sql::quote_qualified;
 
 /// Bytes of a table and its TOAST relation that a batch is to read.
 const BATCH_BYTES: u64 = 64 << 20;
@@ -87,6 +88,7 @@ impl Table {
             snapshot::abandon(leader.client()).await.map_err(CheckError::Live)?;
             return Ok(None);
         };
+        let reindex = first.reindex().await?;
         snapshot::end(leader.client()).await.map_err(CheckError::Live)?;
         let name = self.relation.display_name();
         if start.is_out_of_reach {
@@ -104,15 +106,18 @@ impl Table {
             candidates: None,
             marks: Marks::of(start.file),
             salvage,
+            known_of_all: Known { reindex, ..Known::default() },
         };
         self.relation_of(Which::Heap, start.blocks, &name, progress, stop, &mut run).await?;
         self.missing(&mut first, &mut run).await?;
         if let Some(salvage) = run.salvage.as_deref_mut() {
-            for wanted in salvage.take_wanted() {
-                if let Some((saved, statement)) = first.save(&wanted).await? {
-                    salvage.save(&name, &wanted, &saved, Some(&statement))?;
+            let all = salvage.take_wanted();
+            for wanted in &all {
+                if let Some(saved) = first.save(wanted).await? {
+                    salvage.save(&name, wanted, &saved)?;
                 }
             }
+            salvage.repair(first.repairs(&all, run.known_of_all.clone()).await?)?;
         }
         let toast = first.relation().toast.clone();
         if let (Some(toast), false) = (toast, run.is_done()) {
@@ -200,7 +205,7 @@ impl Table {
         Ok(ended?)
     }
 
-    /// Tells missing chunks, after a look at the TOAST relation without its index.
+    /// Tells of chunks that are missing or cannot be read, after a look at the TOAST relation without its index.
     async fn missing(&self, looker: &mut Looker, run: &mut Run<'_>) -> Result<(), CheckError> {
         if run.missing.is_empty() {
             return Ok(());
@@ -209,57 +214,35 @@ impl Table {
         let mut ids: Vec<u32> = missing.iter().map(|(_, v)| v.pointer.value_id.0).collect();
         ids.sort_unstable();
         ids.dedup();
-        let unindexed = self.unindexed(looker, &ids).await?;
+        let there = by_scan::chunks(looker, &ids).await?;
+        let page = self.about.server.page_size;
         for (finding, value) in missing {
-            let found = match unindexed.get(&value.pointer.value_id.0) {
-                Some((seq, tid)) => Finding {
-                    expected: format!(
-                        "an entry for chunk {seq} of value {}",
-                        value.pointer.value_id
-                    ),
+            let id = value.pointer.value_id;
+            let chunks = there.get(&id.0).map_or(&[][..], Vec::as_slice);
+            let unindexed = chunks.iter().find(|chunk| chunk.is_indexed == Some(false));
+            let seen: Vec<ChunkSeen> = chunks.iter().map(|chunk| chunk.seen).collect();
+            let found = match unindexed {
+                Some(InRelation { seen: ChunkSeen { seq, tid, .. }, .. }) => Finding {
+                    expected: format!("an entry for chunk {seq} of value {id}"),
                     found: format!("none, but the chunk is at {tid}"),
                     code: Code::IndexEntryMissing,
                     chunk: Some(*tid),
                     ..finding
                 },
+                None if finding.code == Code::ChunkUnreadable
+                    && check_chunks(&value.pointer, &seen, page).is_ok() =>
+                {
+                    Finding {
+                        expected: format!("an index that leads to the chunks of value {id}"),
+                        code: Code::IndexUnreadable,
+                        ..finding
+                    }
+                }
                 None => finding,
             };
             run.tell(found)?;
         }
         Ok(())
-    }
-
-    /// Of each value a chunk that is in the TOAST relation and not found by its index.
-    async fn unindexed(
-        &self,
-        looker: &mut Looker,
-        ids: &[u32],
-    ) -> Result<HashMap<u32, (i32, ItemPointer)>, CheckError> {
-        let leader = self.connections.first().ok_or_else(no_connection)?;
-        let mut unindexed = HashMap::new();
-        let Some(toast) = &looker.relation().toast else { return Ok(unindexed) };
-        let quoted = quote_qualified("pg_toast", &toast.name);
-        if looker.begin().await?.is_some() {
-            let client = leader.client();
-            // the first that the server cannot read leaves the findings as they are
-            let by_scan = chunk_rows::chunks(client, &quoted, ids, By::Scan, None).await;
-            if let Ok(rows) = by_scan
-                && let Ok(by_index) =
-                    chunk_rows::chunks(client, &quoted, ids, By::Index, None).await
-            {
-                let found: HashSet<ItemPointer> = by_index.iter().map(|row| row.tid).collect();
-                let left: Vec<_> =
-                    rows.iter().rev().filter(|row| !found.contains(&row.tid)).collect();
-                let places: Vec<ItemPointer> = left.iter().map(|row| row.tid).collect();
-                let visible = chunk_rows::visible(client, &quoted, &places).await;
-                let visible = visible.unwrap_or_default();
-                for row in left.iter().filter(|row| visible.contains(&row.tid)) {
-                    unindexed.insert(row.value_id.0, (row.seq.unwrap_or(0), row.tid));
-                }
-            }
-        }
-        snapshot::abandon(leader.client()).await.map_err(CheckError::Live)?;
-        Ok(unindexed)
     }
 
     /// Tells values of the TOAST relation that no row refers to.
@@ -311,6 +294,8 @@ struct Run<'t> {
     /// How far its blocks were looked at.
     marks: Marks,
     salvage: Option<&'t mut SalvageDir>,
+    /// What findings tell of the table as a whole.
+    known_of_all: Known,
 }
 
 impl Run<'_> {
@@ -318,7 +303,12 @@ impl Run<'_> {
         self.fail_fast && self.checked.findings() > 0
     }
 
-    fn tell(&mut self, finding: Finding) -> std::io::Result<()> {
+    fn tell(&mut self, mut finding: Finding) -> std::io::Result<()> {
+        if finding.code.is_of_index() {
+            self.known_of_all.index_is_damaged = true;
+            finding.sql.clone_from(&self.known_of_all.reindex);
+        }
+        self.known_of_all.wrong_checksums |= finding.code == Code::Checksum;
         let claimed = match (finding.place.block, finding.place.item) {
             (Some(block), Some(item)) => Some(ItemPointer { block, item }),
             _ => None,

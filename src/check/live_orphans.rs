@@ -6,18 +6,18 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::by_scan::{self, InRelation};
 use super::code::Code;
 use super::finding::Finding;
 use super::judged;
 use super::live_worker::BATCH;
 use super::look::{Looker, Which};
+use super::value::ChunkSeen;
 use crate::disk::{BlockNumber, Oid};
 use crate::heap::problem::Place;
 use crate::server::LiveError;
 use crate::server::checking::{self, Standing};
-use crate::server::chunk_rows::{self, By};
 use crate::server::snapshot;
-use crate::server::sql::quote_qualified;
 
 /// Rounds over blocks that were changed meanwhile, each batch in a transaction of its own, before one
 /// snapshot is held for a round.
@@ -179,33 +179,37 @@ async fn changed_of(
     checking::changed_since(client, server, &relation, blocks, lsn).await
 }
 
-/// Findings for those of the values whose chunks are still there.
+/// Findings for those of the values whose chunks are still there: a chunk that the index does not lead to is
+/// damage of the index, and is there for good until that is rebuilt; others only take space.
 async fn without_row(looker: &mut Looker, left: HashSet<u32>) -> Result<Vec<Finding>, LiveError> {
     let toast = looker.name(Which::Toast);
     let mut ids: Vec<u32> = left.into_iter().collect();
     ids.sort_unstable();
-    let mut rows = Vec::new();
-    if looker.begin().await?.is_some()
-        && let Some(relation) = &looker.relation().toast
-    {
-        let quoted = quote_qualified("pg_toast", &relation.name);
-        let client = looker.connection.client();
-        rows = chunk_rows::chunks(client, &quoted, &ids, By::Index, None).await?;
-    }
-    snapshot::abandon(looker.connection.client()).await?;
-    rows.sort_by_key(|row| (row.value_id, row.seq, row.tid));
-    let findings = rows.chunk_by(|a, b| a.value_id == b.value_id).filter_map(|own| {
-        let first = own.first()?;
-        let place = Place {
-            block: Some(first.tid.block),
-            item: Some(first.tid.item),
+    let chunks = by_scan::chunks(looker, &ids).await?;
+    let mut findings = Vec::new();
+    for id in ids {
+        let Some(own) = chunks.get(&id) else { continue };
+        let place = |chunk: &ChunkSeen| Place {
+            block: Some(chunk.tid.block),
+            item: Some(chunk.tid.item),
             ..Place::of(toast.as_str())
         };
-        let bytes: i64 = own.iter().map(|row| i64::from(row.raw_size.unwrap_or(0))).sum();
-        let found = chunks_without_row(own.len() as u64, first.value_id, bytes.unsigned_abs());
-        Some(Finding::new(Code::Orphan, place, "a row that refers to them", found))
-    });
-    Ok(findings.collect())
+        let unindexed = |chunk: &&InRelation| chunk.is_indexed == Some(false);
+        for InRelation { seen, .. } in own.iter().filter(unindexed) {
+            let expected = format!("an entry for chunk {} of value {id}", seen.seq);
+            let found = "none; no row refers to the chunk either";
+            findings.push(Finding::new(Code::IndexEntryMissing, place(seen), expected, found));
+        }
+        let others: Vec<&ChunkSeen> =
+            own.iter().filter(|chunk| !unindexed(chunk)).map(|chunk| &chunk.seen).collect();
+        if let Some(first) = others.first() {
+            let bytes = others.iter().map(|chunk| u64::from(chunk.size)).sum();
+            let found = chunks_without_row(others.len() as u64, Oid(id), bytes);
+            let expected = "a row that refers to them";
+            findings.push(Finding::new(Code::Orphan, place(first), expected, found));
+        }
+    }
+    Ok(findings)
 }
 
 /// What is found where no row refers to a value.

@@ -69,8 +69,8 @@ pub struct Look {
     pub known: Vec<u32>,
     /// Whether `known` is all that rows of these blocks refer to.
     pub is_complete: bool,
-    /// Values by the places of findings that miss chunks: whether only the index misses them is
-    /// still to be seen.
+    /// Values by the places of findings that miss chunks, or cannot read them: whether it is the index
+    /// alone that is damaged is still to be seen.
     pub missing: Vec<(Finding, External)>,
     /// Values in another TOAST relation than the table's, which were not looked at.
     pub elsewhere: u64,

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::damaged_row::value_at;
 use super::look::{Looker, Which};
-use super::salvage::{self, Piece, Saved, value_at};
+use super::salvage::{self, Piece, Saved};
 use super::salvage_dir::Wanted;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::Varlena;
@@ -15,9 +16,8 @@ use crate::server::snapshot;
 use crate::server::sql::quote_qualified;
 
 impl Looker {
-    /// What is left of a damaged value, and the statement that gives it up; `None` if the row is not
-    /// there any more.
-    pub async fn save(&mut self, wanted: &Wanted) -> Result<Option<(Saved, String)>, LiveError> {
+    /// What is left of a damaged value; `None` if the row is not there any more.
+    pub async fn save(&mut self, wanted: &Wanted) -> Result<Option<Saved>, LiveError> {
         let saved = match self.begin().await? {
             Some(standing) => self.left_of(&standing, wanted).await,
             None => Ok(None),
@@ -30,7 +30,7 @@ impl Looker {
         &self,
         standing: &Standing,
         wanted: &Wanted,
-    ) -> Result<Option<(Saved, String)>, LiveError> {
+    ) -> Result<Option<Saved>, LiveError> {
         let server = &self.about.server;
         let (Some(pageinspect), true) =
             (server.pageinspect.as_ref(), wanted.ctid.block.0 < standing.blocks)
@@ -48,19 +48,18 @@ impl Looker {
         let pages = reader.read(&[wanted.ctid.block]).await?;
         let name = self.name(Which::Heap);
         let subject = self.subject(standing, Which::Heap, &name, &self.relation.desc);
-        let (pointer, order, statement) = {
+        let (pointer, order) = {
             let Some((_, bytes)) = pages.iter().next() else { return Ok(None) };
             let Some(found) = value_at(bytes, &subject, wanted.ctid, &wanted.column) else {
                 return Ok(None);
             };
-            let statement = found.statement(&self.quoted(Which::Heap));
             match &found.value {
-                Varlena::External(pointer) => (*pointer, found.tuple.order, statement),
-                value => return Ok(Some((salvage::inline(value), statement))),
+                Varlena::External(pointer) => (*pointer, found.tuple.order),
+                value => return Ok(Some(salvage::inline(value))),
             }
         };
         let pieces = self.pieces(&pointer).await?;
-        Ok(Some((salvage::external(&pointer, pieces, server.page_size, order), statement)))
+        Ok(Some(salvage::external(&pointer, pieces, server.page_size, order)))
     }
 
     /// The chunks of a value that the server can read: all at once, or where it refuses one by one.

@@ -98,7 +98,9 @@ impl Looker {
                     let damage = Damage::new(Code::ChunkUnreadable, expected, message);
                     let mut collector = Collector::new(subject, None);
                     values.iter().for_each(|value| collector.damaged(value, damage.clone()));
-                    add(look, &mut collector);
+                    // it may be the index that cannot be read
+                    let found = std::mem::take(&mut collector.findings);
+                    look.missing.extend(found.into_iter().zip(values.iter().copied()));
                 }
             }
         }
@@ -254,7 +256,7 @@ fn is_too_much(error: &tokio_postgres::Error) -> bool {
 }
 
 /// A chunk without its data, as the server tells of it.
-fn seen(row: &ChunkRow) -> ChunkSeen {
+pub(super) fn seen(row: &ChunkRow) -> ChunkSeen {
     let size = row.raw_size.unwrap_or(0);
     let header = row.stored_size.unwrap_or(0).saturating_sub(size);
     let form = match (row.seq, row.raw_size) {

@@ -15,7 +15,7 @@ pub const SCHEMA: &str = "toastctl.check/1";
 pub struct FindingReport {
     /// `TC001` and so on.
     pub code: &'static str,
-    /// `error` or `warning`.
+    /// `error`, `warning` or `notice`.
     pub severity: &'static str,
     /// What the code means.
     pub title: &'static str,
@@ -35,11 +35,14 @@ pub struct FindingReport {
     pub found: String,
     /// What to do.
     pub hint: &'static str,
+    /// The statement that repairs it, where there is one that loses nothing.
+    pub sql: Option<String>,
 }
 
-impl From<&Finding> for FindingReport {
-    fn from(finding: &Finding) -> FindingReport {
-        let Finding { code, place, expected, found, .. } = finding;
+impl FindingReport {
+    /// Of a finding; `has_toasters`: on a server with pluggable TOAST.
+    pub fn of(finding: &Finding, has_toasters: bool) -> FindingReport {
+        let Finding { code, place, expected, found, sql, .. } = finding;
         let Place { source, block, item, column, byte, .. } = place;
         FindingReport {
             code: code.name(),
@@ -52,7 +55,8 @@ impl From<&Finding> for FindingReport {
             byte: byte.map(|byte| byte as u64),
             expected: expected.clone(),
             found: found.clone(),
-            hint: code.hint(),
+            hint: code.hint(has_toasters),
+            sql: sql.clone(),
         }
     }
 }
@@ -82,6 +86,8 @@ pub struct CheckedReport {
     pub errors: u64,
     /// Findings that are warnings.
     pub warnings: u64,
+    /// Findings that are no damage.
+    pub notices: u64,
     /// Whether everything was looked at that was asked for.
     pub complete: bool,
     /// What was not looked at, and why.
@@ -103,6 +109,7 @@ impl From<&Checked> for CheckedReport {
             raw_bytes: looked.raw_bytes,
             errors: checked.errors,
             warnings: checked.warnings,
+            notices: checked.notices,
             complete: !checked.is_incomplete,
             notes: checked.notes.clone(),
         }

@@ -71,11 +71,28 @@ pub struct SalvageDir {
 }
 
 const HEAD: &str = "-- Written by toastctl inspect --check --salvage, and never run by it.\n\
-     -- Each statement gives one damaged value up, if its row is still as it was found: what could be\n\
-     -- read of the value is in the files beside this one. Look at each before you run it; where the\n\
-     -- column is NOT NULL put another value in the place of NULL.\n\
-     -- \"tuple concurrently deleted\" says that chunks of the value were deleted and are still to be\n\
-     -- vacuumed: VACUUM the table once older transactions have ended, then run it again.\n\n";
+     -- Copy the table's files before you run anything, and read each statement: what could be read of the\n\
+     -- damaged values is in the files beside this one. Run the statements in order with psql, each in a\n\
+     -- transaction of its own (psql -v ON_ERROR_STOP=1 -f repair.sql); UPDATE fires the table's triggers.\n\
+     -- One that names a row finds it only as it was found. Then check the table again.\n\
+     -- \"tuple concurrently deleted\" (or updated) says that chunks of the value were deleted and are still\n\
+     -- to be vacuumed: VACUUM the table once older transactions have ended, then run it again.\n\n";
+
+/// The rows of damaged values, in order, each with its columns and what was found there first.
+pub(super) fn by_row(wanted: &[Wanted]) -> Vec<(ItemPointer, Vec<(String, Code)>)> {
+    let mut rows: Vec<(ItemPointer, Vec<(String, Code)>)> = Vec::new();
+    for Wanted { ctid, column, code } in wanted {
+        if rows.last().is_none_or(|(last, _)| last != ctid) {
+            rows.push((*ctid, Vec::new()));
+        }
+        if let Some((_, columns)) = rows.last_mut()
+            && columns.iter().all(|(known, _)| known != column)
+        {
+            columns.push((column.clone(), *code));
+        }
+    }
+    rows
+}
 
 impl SalvageDir {
     /// Makes the directory, with its manifest and the file for SQL.
@@ -122,13 +139,12 @@ impl SalvageDir {
         std::mem::take(&mut self.wanted)
     }
 
-    /// Writes what is left of a value, and the statement that gives it up.
+    /// Writes what is left of a value.
     pub(super) fn save(
         &mut self,
         relation: &str,
         wanted: &Wanted,
         saved: &Saved,
-        statement: Option<&str>,
     ) -> io::Result<()> {
         let name = file_name(relation, wanted);
         let content = self.write(&format!("{name}.content"), &saved.content)?;
@@ -166,10 +182,15 @@ impl SalvageDir {
         writeln!(self.manifest)?;
         self.all += 1;
         self.saved += u64::from(saved.content_bytes() > 0);
-        if let Some(statement) = statement {
+        Ok(())
+    }
+
+    /// Writes the SQL that repairs a relation.
+    pub(super) fn repair(&mut self, statements: Vec<String>) -> io::Result<()> {
+        for statement in statements {
             writeln!(self.sql, "{statement}")?;
             if self.shown.len() < MAX_SHOWN {
-                self.shown.push(statement.to_owned());
+                self.shown.push(statement);
             }
         }
         Ok(())

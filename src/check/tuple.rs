@@ -94,28 +94,15 @@ impl Subject<'_> {
             let got = format!("0x{:04x}", tuple.infomask);
             contradiction("HEAP_UPDATED, for the tuple is heap-only", got);
         }
-        if let Some(limits) = &self.xids {
-            if !tuple.xmin_frozen()
-                && let Some(range) = limits.refuses(tuple.xmin)
-            {
-                let got = tuple.xmin.0.to_string();
-                found.finding(Finding::new(Code::XminRange, at(0), range, got));
-            }
-            let (code, refused) = if is_multi {
-                // what pg_upgrade brought from before 9.3 is of another kind (HEAP_LOCKED_UPGRADED)
-                let is_upgraded = has(infomask::XMAX_LOCK_ONLY) && !has(infomask::LOCK_MASK);
-                let refused = limits.refuses_multi(tuple.xmax);
-                let refused = refused.filter(|_| !is_upgraded && !is_no_multi);
-                (Code::MultiRange, refused)
-            } else if has(infomask::XMAX_INVALID) || tuple.xmax_locked_only() {
-                (Code::XmaxRange, None)
-            } else {
-                (Code::XmaxRange, limits.refuses(tuple.xmax))
-            };
-            if let Some(range) = refused {
-                let got = tuple.xmax.0.to_string();
-                found.finding(Finding::new(code, at(XMAX_AT), range, got));
-            }
+        let (xmin, xmax) = self.refused_xids(tuple);
+        if let Some(range) = xmin {
+            let got = tuple.xmin.0.to_string();
+            found.finding(Finding::new(Code::XminRange, at(0), range, got));
+        }
+        if let Some(range) = xmax {
+            let code = if is_multi { Code::MultiRange } else { Code::XmaxRange };
+            let got = tuple.xmax.0.to_string();
+            found.finding(Finding::new(code, at(XMAX_AT), range, got));
         }
         let committed = |xid: TransactionId| {
             self.commit_status.and_then(|status| status.seen(xid, false)) == Some(true)
@@ -125,6 +112,29 @@ impl Subject<'_> {
             let place = at(INFOMASK_AT);
             found.finding(Finding::new(Code::CommitStatus, place, expected, "HEAP_XMIN_INVALID"));
         }
+    }
+
+    /// What `xmin` and `xmax` should be, where the server refuses them.
+    fn refused_xids(&self, tuple: &HeapTuple<'_>) -> (Option<String>, Option<String>) {
+        let Some(limits) = &self.xids else { return (None, None) };
+        let has = |bit| tuple.infomask & bit != 0;
+        let xmin = (!tuple.xmin_frozen()).then(|| limits.refuses(tuple.xmin)).flatten();
+        let xmax = if has(infomask::XMAX_IS_MULTI) {
+            // what pg_upgrade brought from before 9.3 is of another kind (HEAP_LOCKED_UPGRADED)
+            let is_upgraded = has(infomask::XMAX_LOCK_ONLY) && !has(infomask::LOCK_MASK);
+            let is_no_multi = has(infomask::XMAX_COMMITTED);
+            limits.refuses_multi(tuple.xmax).filter(|_| !is_upgraded && !is_no_multi)
+        } else if has(infomask::XMAX_INVALID) || tuple.xmax_locked_only() {
+            None
+        } else {
+            limits.refuses(tuple.xmax)
+        };
+        (xmin, xmax)
+    }
+
+    /// Whether the server refuses a transaction ID of the tuple, so that SQL cannot change it.
+    pub(super) fn has_refused_xid(&self, tuple: &HeapTuple<'_>) -> bool {
+        self.refused_xids(tuple) != (None, None)
     }
 
     /// The attributes of a tuple that is not known to be dead.
@@ -279,5 +289,5 @@ impl Subject<'_> {
 /// A value's damage at the value's place.
 pub fn at_value(damage: Damage, place: Place) -> Finding {
     let Damage { code, expected, found, chunk } = damage;
-    Finding { code, place, expected, found, chunk }
+    Finding { chunk, ..Finding::new(code, place, expected, found) }
 }

@@ -31,14 +31,19 @@ pub(super) struct CheckOutput {
 }
 
 impl CheckOutput {
-    pub(super) fn new(args: &InspectArgs, server: Option<ServerReport>) -> CheckOutput {
+    pub(super) fn new(
+        args: &InspectArgs,
+        server: Option<ServerReport>,
+        has_toasters: bool,
+    ) -> CheckOutput {
         let width = terminal::output_width();
-        let writer = CheckWriter::new(terminal::stdout(), args.format, width, server);
+        let out = terminal::stdout();
+        let writer = CheckWriter::new(out, args.format, width, server, has_toasters);
         CheckOutput { writer, damaged: false, incomplete: false }
     }
 
     pub(super) fn print(&mut self, finding: &Finding) -> std::io::Result<()> {
-        self.damaged = true;
+        self.damaged |= finding.code.severity().is_damage();
         self.writer.finding(finding)
     }
 
@@ -87,7 +92,8 @@ pub(super) async fn relations(args: &InspectArgs, inspector: &Inspector) -> Resu
             ScanToastArg::Never => 0,
         },
     };
-    let mut output = CheckOutput::new(args, Some(inspector.server_report()));
+    let mut output =
+        CheckOutput::new(args, Some(inspector.server_report()), inspector.server.has_toasters);
     let mut salvage = salvage_dir(args)?;
     let interrupt = terminal::interrupted();
     let ended = run::check(inspector, &request, salvage.as_mut(), &mut output, interrupt).await;
@@ -130,7 +136,7 @@ pub(super) fn relation_file(args: &InspectArgs, file: &File) -> Result<Exit, Fai
         threads: usize::from(args.connections()),
         fail_fast: args.checking.fail_fast,
     };
-    let mut output = CheckOutput::new(args, None);
+    let mut output = CheckOutput::new(args, None, false);
     let progress = ReadingProgress::default();
     let mut salvage = salvage_dir(args)?;
     let tell = &mut |finding: Finding| output.print(&finding);
@@ -151,7 +157,7 @@ pub(super) fn saved_pages(
     desc: &TupleDesc,
 ) -> Result<Exit, Failure> {
     let SavedText { name, source } = text;
-    let mut output = CheckOutput::new(args, None);
+    let mut output = CheckOutput::new(args, None, false);
     let depth = args.checking.depth(&args.checking.encoding);
     let fail_fast = args.checking.fail_fast;
     let tell = &mut |finding: Finding| output.print(&finding);

@@ -30,8 +30,10 @@ pub struct CheckArgs {
     pub fail_fast: bool,
 
     /// Write what can still be read of damaged values to files in this directory, with a manifest
-    /// (manifest.jsonl) and SQL that sets the values to NULL if their rows are as they were found
-    /// (repair.sql). The SQL is printed too, and never run
+    /// (manifest.jsonl) and SQL (repair.sql) that rebuilds a damaged TOAST index, makes chunks live again
+    /// that are all there, and else sets values to NULL if their rows are as they were found and no other
+    /// row has the same chunks: for that the whole table and its TOAST relation are read once more. The SQL
+    /// is printed too, and never run
     #[arg(long, value_name = "DIR", requires = "check", conflicts_with = "pageinspect")]
     pub salvage: Option<PathBuf>,
 
@@ -40,6 +42,10 @@ pub struct CheckArgs {
     /// page's checksum is not kept up to date
     #[arg(long, requires = "relation_file")]
     pub checksums: bool,
+
+    /// Read a relation file's pages as they are, also with wrong checksums: of a copy of damaged files
+    #[arg(long, requires = "relation_file", conflicts_with = "checksums")]
+    pub ignore_checksums: bool,
 
     /// The encoding of the file's database; text is checked where it is UTF8
     #[arg(long, value_name = "NAME", default_value = "UTF8", requires = "deep")]

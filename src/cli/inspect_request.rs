@@ -72,7 +72,11 @@ impl File {
             page_size: self.page_size,
             flavor: args.flavor.into(),
             xact: self.xact.as_ref(),
-            checksums: args.checking.checksums.then_some(true),
+            checksums: match (args.checking.checksums, args.checking.ignore_checksums) {
+                (true, _) => Some(true),
+                (_, true) => Some(false),
+                _ => None,
+            },
             sampling: None,
         }
     }

@@ -24,9 +24,13 @@ pub struct CheckWriter<W: Write> {
     /// The terminal's, for text only.
     width: Option<usize>,
     server: Option<ServerReport>,
+    /// Whether the server has pluggable TOAST.
+    has_toasters: bool,
     findings: u64,
     /// Of which hints are printed at the end.
     codes: BTreeSet<Code>,
+    /// Statements that repair findings and lose nothing, likewise.
+    repairs: BTreeSet<String>,
     relations: Vec<CheckedReport>,
     begun: bool,
 }
@@ -38,14 +42,17 @@ impl<W: Write> CheckWriter<W> {
         format: Format,
         width: Option<usize>,
         server: Option<ServerReport>,
+        has_toasters: bool,
     ) -> CheckWriter<W> {
         CheckWriter {
             out,
             format,
             width,
             server,
+            has_toasters,
             findings: 0,
             codes: BTreeSet::new(),
+            repairs: BTreeSet::new(),
             relations: Vec::new(),
             begun: false,
         }
@@ -75,7 +82,7 @@ impl<W: Write> CheckWriter<W> {
     /// Writes a finding, so that whoever reads has it at once.
     pub fn finding(&mut self, finding: &Finding) -> io::Result<()> {
         self.begin()?;
-        let report = FindingReport::from(finding);
+        let report = FindingReport::of(finding, self.has_toasters);
         match self.format {
             Format::Table => {
                 let width = self.width;
@@ -126,6 +133,7 @@ impl<W: Write> CheckWriter<W> {
         }
         self.findings += 1;
         self.codes.insert(finding.code);
+        self.repairs.extend(finding.sql.clone());
         self.out.flush()
     }
 
@@ -174,13 +182,24 @@ impl<W: Write> CheckWriter<W> {
         match self.format {
             Format::Table => {
                 for code in &self.codes {
-                    let text = format!("HINT ({}):  {}", code.name(), code.hint());
+                    let hint = code.hint(self.has_toasters);
+                    let text = format!("HINT ({}):  {hint}", code.name());
                     writeln!(self.out, "{}", wrapped(&text, self.width, 2))?;
+                }
+                for sql in &self.repairs {
+                    writeln!(self.out, "  {}", printable(sql))?;
                 }
             }
             Format::Markdown => {
                 if self.findings > 0 {
                     writeln!(self.out)?;
+                }
+                if !self.repairs.is_empty() {
+                    writeln!(self.out, "```sql")?;
+                    for sql in &self.repairs {
+                        writeln!(self.out, "{}", printable(sql))?;
+                    }
+                    writeln!(self.out, "```\n")?;
                 }
                 for report in &self.relations {
                     writeln!(self.out, "* {}", printable(&summary(report)))?;
@@ -212,7 +231,7 @@ fn summary(report: &CheckedReport) -> String {
         let s = if n == 1 { "" } else { "s" };
         format!("{n} {word}{s}")
     };
-    let verdict = match (report.errors, report.warnings, report.complete) {
+    let mut verdict = match (report.errors, report.warnings, report.complete) {
         (0, 0, true) => "sound".to_owned(),
         (0, 0, false) => "nothing found, but not everything was looked at".to_owned(),
         (errors, 0, _) => count(errors, "error"),
@@ -221,6 +240,9 @@ fn summary(report: &CheckedReport) -> String {
             format!("{}, {}", count(errors, "error"), count(warnings, "warning"))
         }
     };
+    if report.notices > 0 {
+        verdict.push_str(&format!(", {}", count(report.notices, "notice")));
+    }
     let mut text = format!(
         "{}: {verdict} ({}, {} out of line in {}",
         report.relation,

@@ -100,8 +100,15 @@ fn why(file: &FileReport) -> String {
     }
     if file.values_without_row > 0 {
         reasons.push(format!(
-            "{} at its end that no row moves",
+            "{} at its end that no row refers to, which no UPDATE moves (inspect --check names them, and what \
+             removes them)",
             counted(file.values_without_row, "value")
+        ));
+    }
+    if file.values_fixed > 0 {
+        reasons.push(format!(
+            "{} at its end that would not be stored out of line again",
+            counted(file.values_fixed, "value")
         ));
     }
     if file.untruncated > 0 {
@@ -161,13 +168,14 @@ left: TOAST: 3072 kB to spare; the last round gave back less than --min-gain
         let left = FileReport {
             rows_left: 1,
             values_without_row: 2,
+            values_fixed: 1,
             untruncated: 5 << 20,
             values_by_setting: 7,
             ..file(FileEnd::GainedTooLittle)
         };
         insta::assert_snapshot!(text(&left), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: 3072 kB to spare; 1 row at its end locked by others or refused; 2 values at its end that no row moves; 5120 kB empty at its end, not truncated: the lock was not to be had, or old row versions are still seen by others
+left: TOAST: 3072 kB to spare; 1 row at its end locked by others or refused; 2 values at its end that no row refers to, which no UPDATE moves (inspect --check names them, and what removes them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated: the lock was not to be had, or old row versions are still seen by others
 compact: TOAST: 7 uncompressed values moved: compressed if it can be, as the column is set
 "##);
     }

@@ -152,7 +152,19 @@ impl PageReader {
         relation: String,
         snapshot: Snapshot,
     ) -> Result<PageReader, LiveError> {
-        connection.client().batch_execute(&format!("SELECT FROM ONLY {relation} LIMIT 0")).await?;
+        let client = connection.client();
+        let lock = format!(
+            "SAVEPOINT toastctl_lock; SELECT FROM ONLY {relation} LIMIT 0; \
+             RELEASE SAVEPOINT toastctl_lock"
+        );
+        match client.batch_execute(&lock).await {
+            Ok(()) => {}
+            // an index of it is so damaged that no query can be planned: its pages can be read without the lock
+            Err(error) if is_about_data(&error) => {
+                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_lock").await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
         Ok(PageReader {
             connection,
             get_raw_page: pageinspect.get_raw_page(),

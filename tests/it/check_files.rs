@@ -219,11 +219,12 @@ fn hint_bits_are_held_against_pg_xact() {
 }
 
 /// Tests in which the codes occur that no case of [`cases`] has.
-const ELSEWHERE: [&str; 4] = [
+const ELSEWHERE: [&str; 5] = [
     include_str!("check_files.rs"),
     include_str!("check_live.rs"),
     include_str!("check_custom.rs"),
     include_str!("check_chains.rs"),
+    include_str!("check_repair.rs"),
 ];
 
 #[test]

@@ -13,6 +13,7 @@ mod check_custom;
 mod check_files;
 mod check_flips;
 mod check_live;
+mod check_repair;
 mod check_salvage;
 mod check_soak;
 mod codec_live;

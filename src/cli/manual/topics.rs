@@ -70,7 +70,10 @@ pub const ADVICE: Topic = Topic {
 pub const FINDINGS: Topic = Topic {
     name: "findings",
     about: "the codes of inspect --check, and what each means",
-    intro: &["The codes never change their meaning. All are errors but TC025 and TC080."],
+    intro: &[
+        "The codes never change their meaning. All are errors but TC025, a warning, and TC080, a notice: \
+              that is no damage, and leaves the exit code 0.",
+    ],
     items: &[
         ("TC001 to TC004", "Page: header, checksum, new but not empty, unreadable."),
         (
@@ -94,7 +97,10 @@ pub const FINDINGS: Topic = Topic {
         ),
         ("TC060 to TC062", "Compressed data: in the row, out of line, against the pointer."),
         ("TC070 to TC073", "Content (--deep): jsonb, encoding, numeric, array."),
-        ("TC080 to TC082", "TOAST relation: no row refers, index entry missing, or wrong."),
+        (
+            "TC080 to TC083",
+            "TOAST relation: no row refers (no damage), index entry missing, or wrong, index unreadable.",
+        ),
         ("TC090 to TC094", "Pluggable toaster: pointer, version, TID, patch, list of TIDs."),
     ],
 };

@@ -309,6 +309,7 @@ fn take_down<P: Piece>(found: &Found<P>, report: &mut TableReport, told: &mut Fi
         report.rows_found += told.rows_found;
         report.bytes_found += told.bytes_found;
     }
-    told.values_without_row = found.without_row + found.fixed;
+    told.values_without_row = found.without_row;
+    told.values_fixed = found.fixed;
     told.values_by_setting = told.values_by_setting.max(found.by_setting);
 }

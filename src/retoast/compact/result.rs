@@ -54,6 +54,8 @@ pub struct FileReport {
     pub rows_left: u64,
     /// Values behind the end to which no row leads that could be found.
     pub values_without_row: u64,
+    /// Values behind the end that their columns would not store out of line again.
+    pub values_fixed: u64,
     /// Values that a move stores as their columns are set, since a server cannot keep them as they are.
     pub values_by_setting: u64,
 }
@@ -77,6 +79,7 @@ impl FileReport {
             rows_moved: 0,
             rows_left: 0,
             values_without_row: 0,
+            values_fixed: 0,
             values_by_setting: 0,
         }
     }

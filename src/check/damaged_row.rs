@@ -1,0 +1,398 @@
+//! A row with damaged values: how it is found again, and who else refers to its values (pure).
+
+use std::collections::HashSet;
+
+use super::code::Code;
+use super::finding::Finding;
+use super::subject::{Depth, External, Found, Subject};
+use crate::disk::custom::CustomPointer;
+use crate::disk::desc::{Attribute, Length, TupleDesc};
+use crate::disk::page::{Page, PageState};
+use crate::disk::pointer::ToastPointer;
+use crate::disk::tuple::HeapTuple;
+use crate::disk::types::is_text_like;
+use crate::disk::varlena::Varlena;
+use crate::disk::walk::{Datum, Walk};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
+use crate::heap::problem::Place;
+use crate::heap::scan::Judge;
+use crate::heap::walk::{self, Item};
+use crate::model::toaster::catalog::{Handler, Toasters};
+use crate::model::toaster::describe::describe;
+use crate::model::visibility::Visibility;
+use crate::server::sql::{quote_identifier, quote_literal};
+use crate::server::trial;
+
+/// Text longer than this is no guard: the statement is for people.
+const LONGEST_GUARD: usize = 60;
+
+/// A value of a tuple that a finding names.
+pub struct AtPlace<'p> {
+    /// Its tuple.
+    pub tuple: HeapTuple<'p>,
+    /// The value.
+    pub value: Varlena<'p>,
+}
+
+/// The tuple at `ctid`, whose page is `bytes`.
+fn tuple_at(bytes: &[u8], ctid: ItemPointer) -> Option<HeapTuple<'_>> {
+    let Ok(PageState::Used(page)) = Page::parse(bytes) else { return None };
+    let pointer = page.line_pointer(ctid.item)?;
+    HeapTuple::parse(page.tuple_bytes(pointer).ok()?, page.byte_order()).ok()
+}
+
+/// The value of `column` in the tuple at `ctid`, whose page is `bytes`.
+pub fn value_at<'p>(
+    bytes: &'p [u8],
+    subject: &Subject<'p>,
+    ctid: ItemPointer,
+    column: &str,
+) -> Option<AtPlace<'p>> {
+    let tuple = tuple_at(bytes, ctid)?;
+    let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
+    while let Some(Ok((attribute, datum))) = walk.next() {
+        if attribute.name == column && !attribute.dropped {
+            let Datum::Varlena(value) = datum else { return None };
+            return Some(AtPlace { tuple, value });
+        }
+    }
+    None
+}
+
+/// A damaged value of a row.
+#[derive(Debug, Clone)]
+pub(super) struct ValueAt {
+    pub(super) column: String,
+    /// What was found first.
+    pub(super) code: Code,
+    /// Its pointer, where it is out of line.
+    pub(super) pointer: Option<ToastPointer>,
+}
+
+/// A row with damaged values.
+#[derive(Debug, Clone)]
+pub(super) struct RowAt {
+    pub(super) ctid: ItemPointer,
+    /// As they stand in the tuple.
+    pub(super) xmin: u32,
+    pub(super) xmax: u32,
+    /// Whether SQL sees it.
+    pub(super) is_live: bool,
+    /// Whether the server refuses its transaction IDs.
+    pub(super) is_refused: bool,
+    /// Whether all of its columns can be told apart.
+    pub(super) is_readable: bool,
+    /// Conditions that its sound columns meet, as SQL.
+    pub(super) guard: Vec<String>,
+    pub(super) values: Vec<ValueAt>,
+    /// Its sound columns.
+    pub(super) others: Vec<String>,
+}
+
+/// The tuples of a page whose columns cannot be told apart.
+#[derive(Default)]
+struct Unreadable {
+    /// Whether that is so of all.
+    page: bool,
+    items: HashSet<u16>,
+}
+
+impl Unreadable {
+    fn of(
+        subject: &Subject<'_>,
+        judge: &impl Judge,
+        block: BlockNumber,
+        bytes: &[u8],
+    ) -> Unreadable {
+        let mut unreadable = Unreadable::default();
+        let depth = Depth { decompress: false, content: false, utf8: false };
+        // what a wrong checksum says is known, and the bytes are looked at all the same
+        let subject = Subject { depth, checksums: false, ..*subject };
+        subject.check_page(block, bytes, judge, &mut unreadable);
+        unreadable
+    }
+
+    fn has(&self, ctid: ItemPointer) -> bool {
+        self.page || self.items.contains(&ctid.item)
+    }
+}
+
+impl Found for Unreadable {
+    fn finding(&mut self, finding: Finding) {
+        let Some(item) = finding.place.item else {
+            self.page = true;
+            return;
+        };
+        let is_lost = matches!(
+            finding.code,
+            Code::LinePointer
+                | Code::Overlap
+                | Code::HeaderLength
+                | Code::AttributeCount
+                | Code::PastEnd
+                | Code::Varlena
+                | Code::LeftOver
+                | Code::Tag
+        );
+        if is_lost {
+            self.items.insert(item);
+        }
+    }
+
+    fn row(&mut self, _is_live: bool) {}
+
+    fn external(&mut self, _value: External) {}
+
+    fn custom(&mut self, _: Place, _: &Attribute, _: &CustomPointer<'_>, _is_live: bool) {}
+
+    fn refers_to(&mut self, _value_id: Oid) {}
+
+    fn is_incomplete(&mut self) {}
+
+    fn decompressed(&mut self, _bytes: usize) {}
+}
+
+/// The row at `ctid`, whose page is `bytes`, with its damaged columns; `None` if none of them is there.
+pub(super) fn row_at(
+    bytes: &[u8],
+    subject: &Subject<'_>,
+    judge: &impl Judge,
+    ctid: ItemPointer,
+    damaged: &[(String, Code)],
+) -> Option<RowAt> {
+    let tuple = tuple_at(bytes, ctid)?;
+    let mut row = RowAt {
+        ctid,
+        xmin: tuple.xmin.0,
+        xmax: tuple.xmax.0,
+        is_live: judge.judge(ctid, &tuple) != Visibility::Dead,
+        is_refused: subject.has_refused_xid(&tuple),
+        is_readable: !Unreadable::of(subject, judge, ctid.block, bytes).has(ctid),
+        guard: Vec::new(),
+        values: Vec::new(),
+        others: Vec::new(),
+    };
+    let mut left_out = Vec::new();
+    let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
+    while let Some(walked) = walk.next() {
+        let Ok((attribute, datum)) = walked else {
+            row.is_readable = false;
+            break;
+        };
+        if attribute.dropped {
+            continue;
+        }
+        let Some((column, code)) = damaged.iter().find(|(name, _)| *name == attribute.name) else {
+            row.others.push(attribute.name.clone());
+            continue;
+        };
+        let Datum::Varlena(value) = datum else { continue };
+        left_out.push(walk.index() - 1);
+        let pointer = match value {
+            Varlena::External(pointer) => Some(pointer),
+            _ => None,
+        };
+        row.values.push(ValueAt { column: column.clone(), code: *code, pointer });
+    }
+    row.guard = guard(&tuple, subject.desc, &left_out);
+    (!row.values.is_empty()).then_some(row)
+}
+
+/// Adds the pointers on a page to these values, whose IDs are in order, in rows that are not known to be dead;
+/// `false` if rows could not be read, or what they refer to.
+pub(super) fn pointing(
+    table: &str,
+    subject: &Subject<'_>,
+    judge: &impl Judge,
+    block: BlockNumber,
+    bytes: &[u8],
+    value_ids: &[u32],
+    all: &mut Vec<Pointing>,
+) -> bool {
+    let page = match Page::parse(bytes) {
+        Ok(PageState::Used(page)) => page,
+        Ok(PageState::New) => return true,
+        Err(_) => return false,
+    };
+    let is_asked = |id: Oid| value_ids.binary_search(&id.0).is_ok();
+    let all_visible = judge.sees_all_of(&page);
+    let unreadable = Unreadable::of(subject, judge, block, bytes);
+    let mut is_whole = !unreadable.page && unreadable.items.is_empty();
+    for (ctid, item) in walk::items(block, &page) {
+        let tuple = match item {
+            Item::Tuple(tuple, _) => tuple,
+            _ => continue,
+        };
+        let is_refused = subject.has_refused_xid(&tuple);
+        let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
+        if seen == Visibility::Dead && !is_refused {
+            continue;
+        }
+        let is_live = seen != Visibility::Dead && !is_refused;
+        let mut walk = Walk::with_flavor(&tuple, subject.desc, subject.flavor);
+        while let Some(walked) = walk.next() {
+            let Ok((attribute, datum)) = walked else {
+                is_whole = false;
+                break;
+            };
+            let column = || attribute.name.clone();
+            match datum {
+                Datum::Varlena(Varlena::External(pointer)) if is_asked(pointer.value_id) => {
+                    let anew = (is_live && !attribute.dropped).then(|| {
+                        let name = quote_identifier(&attribute.name);
+                        let value = match attribute.type_name.ends_with("[]") {
+                            true => trial::fresh_array(&name),
+                            false => trial::fresh(&name),
+                        };
+                        let guard = guard(&tuple, subject.desc, &[walk.index() - 1]);
+                        let row = where_row(ctid, tuple.xmin.0, &guard);
+                        format!("UPDATE ONLY {table} SET {name} = {value}\n{row};\n")
+                    });
+                    let value_id = pointer.value_id.0;
+                    all.push(Pointing { ctid, column: column(), value_id, anew });
+                }
+                Datum::Varlena(Varlena::Custom(pointer)) => {
+                    match describe(&pointer, &Toasters::by_bytes(), subject.page_size) {
+                        Ok(description) if description.toaster.handler != Handler::Unknown => {
+                            let values = description.parts.iter().filter_map(|part| part.value);
+                            for value in values.filter(|value| is_asked(value.value_id)) {
+                                let value_id = value.value_id.0;
+                                all.push(Pointing { ctid, column: column(), value_id, anew: None });
+                            }
+                        }
+                        _ => is_whole = false,
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    is_whole
+}
+
+/// Conditions that the other columns of a row meet, as SQL, as far as their values can be told.
+fn guard(tuple: &HeapTuple<'_>, desc: &TupleDesc, damaged: &[usize]) -> Vec<String> {
+    let mut conditions = Vec::new();
+    let mut walk = Walk::new(tuple, desc);
+    while let Some(Ok((column, datum))) = walk.next() {
+        let index = walk.index() - 1;
+        if damaged.contains(&index) || column.dropped {
+            continue;
+        }
+        let name = quote_identifier(&column.name);
+        match datum {
+            Datum::Null => conditions.push(format!("{name} IS NULL")),
+            Datum::Fixed(bytes) => {
+                if let Some(text) = fixed(column, bytes, tuple.order) {
+                    conditions.push(format!("{name}::text = {}", quote_literal(&text)));
+                }
+            }
+            Datum::Varlena(value) => {
+                let content = value.inline_content().filter(|_| is_text_like(column.type_oid));
+                let text = content.and_then(|content| std::str::from_utf8(content).ok());
+                if let Some(text) = text.filter(|text| text.len() <= LONGEST_GUARD)
+                    && !text.contains('\0')
+                    && column.type_oid != BPCHAR
+                {
+                    conditions.push(format!("{name}::text = {}", quote_literal(text)));
+                }
+            }
+            Datum::Missing | Datum::CString(_) => {}
+        }
+    }
+    conditions
+}
+
+/// `bpchar`, whose cast to text drops blanks.
+const BPCHAR: Oid = Oid(1042);
+
+/// The text of a value of fixed length, for the types that people know rows by.
+fn fixed(column: &Attribute, bytes: &[u8], order: ByteOrder) -> Option<String> {
+    if column.length != Length::Fixed(u16::try_from(bytes.len()).ok()?) {
+        return None;
+    }
+    Some(match column.type_oid.0 {
+        // bool
+        16 => (*bytes.first()? != 0).to_string(),
+        // int8
+        20 => {
+            let (first, second) = (order.u32(bytes, 0)?, order.u32(bytes, 4)?);
+            let (high, low) = match order {
+                ByteOrder::Little => (second, first),
+                ByteOrder::Big => (first, second),
+            };
+            ((u64::from(high) << 32 | u64::from(low)) as i64).to_string()
+        }
+        // int2, int4, oid
+        21 => (order.u16(bytes, 0)? as i16).to_string(),
+        23 => (order.u32(bytes, 0)? as i32).to_string(),
+        26 => order.u32(bytes, 0)?.to_string(),
+        // uuid
+        2950 => {
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let parts = [hex.get(..8)?, hex.get(8..12)?, hex.get(12..16)?, hex.get(16..20)?];
+            format!("{}-{}", parts.join("-"), hex.get(20..)?)
+        }
+        _ => return None,
+    })
+}
+
+/// A pointer to a value, in a row that is not known to be dead.
+#[derive(Debug, Clone)]
+pub(super) struct Pointing {
+    pub(super) ctid: ItemPointer,
+    pub(super) column: String,
+    pub(super) value_id: u32,
+    /// The statement that stores the value anew; `None` if none can: the row is not live, or the value a
+    /// pluggable toaster's.
+    pub(super) anew: Option<String>,
+}
+
+/// The condition that a row stands there as it was found.
+pub(super) fn where_row(ctid: ItemPointer, xmin: u32, conditions: &[String]) -> String {
+    let mut sql = format!(" WHERE ctid = '{ctid}' AND xmin = '{xmin}'");
+    for condition in conditions {
+        sql.push_str("\n   AND ");
+        sql.push_str(condition);
+    }
+    sql
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::TransactionId;
+    use crate::offline::columns::parse_list;
+
+    #[test]
+    fn the_statement_names_the_row_by_its_other_columns() {
+        let desc = parse_list("id int4, ok bool, \"na\"\"me\" text, doc text, gone text").unwrap();
+        // -7, true, 'it''s', a pointer
+        let mut data = vec![0xF9, 0xFF, 0xFF, 0xFF, 1, 0x0B];
+        data.extend_from_slice(b"it's");
+        data.extend_from_slice(&[1, 18]);
+        data.extend_from_slice(&[0; 16]);
+        let bits = [0b0_1111];
+        let tuple = HeapTuple {
+            xmin: TransactionId(742),
+            xmax: TransactionId(0),
+            ctid: ItemPointer::default(),
+            infomask: 1,
+            infomask2: 5,
+            null_bitmap: Some(&bits),
+            data: &data,
+            data_offset: 24,
+            order: ByteOrder::Little,
+        };
+        let conditions = guard(&tuple, &desc, &[3]);
+        let ctid = ItemPointer { block: BlockNumber(3), item: 5 };
+        let sql = format!("UPDATE t{}", where_row(ctid, tuple.xmin.0, &conditions));
+        insta::assert_snapshot!(sql, @r#"
+        UPDATE t WHERE ctid = '(3,5)' AND xmin = '742'
+           AND "id"::text = '-7'
+           AND "ok"::text = 'true'
+           AND "na""me"::text = 'it''s'
+           AND "gone" IS NULL
+        "#);
+    }
+}

@@ -1,0 +1,626 @@
+//! SQL that makes the rows of damaged values readable again and deletes nothing that is sound (pure). An UPDATE
+//! or DELETE deletes what the TOAST index leads to, whoever's it is: so it is known first whether the index can be
+//! trusted, whether the chunks are lost at all, and whether another row's value has the same ones.
+
+use std::collections::{HashMap, HashSet};
+
+use super::chunk_index::Chunk;
+use super::code::Code;
+use super::damaged_row::{Pointing, RowAt, ValueAt, where_row};
+use super::value::{ChunkSeen, check_chunks};
+use crate::disk::layout::PageSize;
+use crate::disk::{BlockNumber, ItemPointer, Oid};
+use crate::model::toaster::chunks::Fate;
+use crate::server::sql::{quote_identifier, quote_literal};
+
+/// `FrozenTransactionId`, which `heap_force_freeze` gives a row.
+const FROZEN: u32 = 2;
+/// Block numbers that are named one by one.
+const NAMED: usize = 8;
+
+fn is_sound(chunk: &Chunk) -> bool {
+    !chunk.is_refused && chunk.seen.fate != Fate::NotCommitted
+}
+
+/// What is known of a table with damaged values.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// Quoted.
+    pub(super) table: String,
+    /// Its schema, quoted, with a dot.
+    pub(super) schema: String,
+    /// Its TOAST relation, quoted, with its OID; `None` as of a file.
+    pub(super) toast: Option<(String, Oid)>,
+    /// Whether it is on a server with pluggable TOAST.
+    pub(super) has_toasters: bool,
+    /// The statement that rebuilds the TOAST relation's index, and whether that is damaged.
+    pub(super) reindex: Option<String>,
+    pub(super) index_is_damaged: bool,
+    /// `heap_page_items` and `get_raw_page` with their schema; `None` as of a file.
+    pub(super) header: Option<(String, String)>,
+    pub(super) page_size: PageSize,
+    /// The chunks of damaged values, by their IDs.
+    pub(super) chunks: HashMap<u32, Vec<Chunk>>,
+    /// Whether it is not known which chunks there are.
+    pub(super) chunks_unread: bool,
+    /// Blocks of the TOAST relation that cannot be read.
+    pub(super) unreadable: Vec<BlockNumber>,
+    /// Who refers to these values.
+    pub(super) pointing: Vec<Pointing>,
+    /// Whether rows were left out, which may refer to them too.
+    pub(super) rows_unread: bool,
+    /// Columns that take no NULL.
+    pub(super) not_null: HashSet<String>,
+    /// Columns that cannot be written.
+    pub(super) generated: HashSet<String>,
+    /// Whether pages have wrong checksums.
+    pub(super) wrong_checksums: bool,
+}
+
+/// What can be done for a damaged value.
+#[derive(Debug)]
+enum Remedy<'f> {
+    /// It is lost, and no other value has its chunks.
+    SetNull,
+    /// It is lost, and a sound value has its ID.
+    SetNullAfter(&'f Pointing),
+    /// All of its chunks are there, but these are deleted, or the server refuses them.
+    Freeze(Vec<Chunk>),
+    /// Its pointer leads to another relation, where an UPDATE would delete.
+    StoreRowAnew,
+    /// Nothing can be said before the index is rebuilt.
+    AfterReindex,
+    /// There is no statement, and why.
+    None(String),
+}
+
+/// The SQL for these rows, in order. What makes deleted chunks live again comes first: a VACUUM between other
+/// statements would remove them.
+pub(super) fn script(facts: &Facts, rows: &[RowAt]) -> Vec<String> {
+    let values = rows.iter().flat_map(|row| row.values.iter().map(move |value| (row, value)));
+    let mut script = Script {
+        facts,
+        damaged: values.map(|(row, v)| ((row.ctid, v.column.as_str()), v)).collect(),
+        has_surgery: false,
+        stored_anew: HashSet::new(),
+        deleted: HashSet::new(),
+        out: Vec::new(),
+    };
+    script.begin();
+    script.revive(rows);
+    // VACUUM may fail at rows that the server refuses
+    let (refused, others): (Vec<&RowAt>, Vec<&RowAt>) = rows.iter().partition(|row| row.is_refused);
+    refused.into_iter().chain(others).for_each(|row| script.row(row));
+    script.out
+}
+
+/// The statements so far.
+struct Script<'f> {
+    facts: &'f Facts,
+    damaged: HashMap<(ItemPointer, &'f str), &'f ValueAt>,
+    /// Whether the extension was asked for.
+    has_surgery: bool,
+    /// Values whose sound rows store them anew, and values whose chunks were deleted.
+    stored_anew: HashSet<u32>,
+    deleted: HashSet<u32>,
+    out: Vec<String>,
+}
+
+impl<'f> Script<'f> {
+    fn begin(&mut self) {
+        let Facts { table, reindex, index_is_damaged, wrong_checksums, .. } = self.facts;
+        if self.facts.toast.is_none() {
+            self.comment(
+                "These are of files, of which no index was looked at: UPDATE deletes what the TOAST index leads \
+                 to. If the server starts, check its table instead.",
+            );
+        }
+        if *wrong_checksums {
+            let why = format!(
+                "Pages of {table} have wrong checksums: this session reads them as they are."
+            );
+            self.out.push(format!("{}SET ignore_checksum_failure = on;\n", commented(&why)));
+        }
+        if let (Some(reindex), true) = (reindex, index_is_damaged) {
+            let why = format!(
+                "The index of the TOAST relation of {table} is damaged. It is rebuilt first, which loses \
+                 nothing. Then check the table again: what is wrong with its values out of line is known only \
+                 then, so that no other statement is printed for them here."
+            );
+            self.out.push(format!("{}{reindex}\n", commented(&why)));
+        }
+    }
+
+    /// Makes chunks live that are all there.
+    fn revive(&mut self, rows: &'f [RowAt]) {
+        let mut has_revived = false;
+        for row in rows.iter().filter(|row| row.is_readable && (row.is_live || row.is_refused)) {
+            for value in &row.values {
+                if let Remedy::Freeze(chunks) = self.remedy(row, value) {
+                    has_revived |= self.facts.toast.is_some();
+                    let column = quote_identifier(&value.column);
+                    self.freeze_chunks(&format!("{column} in the row at {}", row.ctid), &chunks);
+                }
+            }
+        }
+        if let (Some(reindex), true) = (&self.facts.reindex, has_revived) {
+            let why = "Whoever met the deleted chunks may have marked their index entries dead, so that the \
+                       index does not lead to them: it is rebuilt.";
+            self.out.push(format!("{}{reindex}\n", commented(why)));
+        }
+    }
+
+    fn row(&mut self, row: &'f RowAt) {
+        let facts = self.facts;
+        let place = format!("the row at {} of {}", row.ctid, facts.table);
+        if !row.is_readable {
+            return self.comment(&format!(
+                "No statement for {place}: it is damaged beyond this value, and UPDATE may crash the \
+                 server. See its other findings."
+            ));
+        }
+        if !row.is_live && !row.is_refused {
+            return self.comment(&format!("No statement for {place}: SQL does not see it."));
+        }
+        let remedies: Vec<(&ValueAt, Remedy<'f>)> =
+            row.values.iter().map(|value| (value, self.remedy(row, value))).collect();
+        let mut is_open = false;
+        for (value, remedy) in &remedies {
+            let column = quote_identifier(&value.column);
+            match remedy {
+                Remedy::None(why) => {
+                    is_open = true;
+                    self.comment(&format!("No statement for {column} in {place}: {why}"));
+                }
+                Remedy::Freeze(_) | Remedy::AfterReindex => is_open = true,
+                Remedy::SetNull | Remedy::SetNullAfter(_) | Remedy::StoreRowAnew => {}
+            }
+        }
+        if remedies.iter().any(|(_, remedy)| matches!(remedy, Remedy::StoreRowAnew)) {
+            match is_open {
+                true => self.comment(&format!(
+                    "Pointers in {place} lead to another relation. Follow what is said of its other \
+                     values, then check again."
+                )),
+                false => self.store_row_anew(row),
+            }
+            return;
+        }
+        self.set_null(row, &remedies);
+    }
+
+    fn remedy(&self, row: &RowAt, value: &ValueAt) -> Remedy<'f> {
+        let facts = self.facts;
+        let Some(pointer) = value.pointer else { return Remedy::SetNull };
+        if facts.index_is_damaged {
+            return Remedy::AfterReindex;
+        }
+        let is_own = match &facts.toast {
+            Some((_, oid)) => pointer.toast_relation == *oid,
+            None => pointer.toast_relation.0 != 0,
+        };
+        if !is_own && facts.has_toasters {
+            return Remedy::None(
+                "its pointer leads to a relation that was not looked at.".to_owned(),
+            );
+        }
+        if !is_own {
+            return Remedy::StoreRowAnew;
+        }
+        let chunks = facts.chunks.get(&pointer.value_id.0).map_or(&[][..], Vec::as_slice);
+        let sound: Vec<ChunkSeen> = chunks.iter().filter(|c| is_sound(c)).map(|c| c.seen).collect();
+        let is_whole = check_chunks(&pointer, &sound, facts.page_size).is_ok();
+        if is_of_chunks(value.code) {
+            if is_whole {
+                return Remedy::None("all of its chunks are there now. Check again.".to_owned());
+            }
+            if self.is_hidden(value) {
+                return Remedy::Freeze(chunks.iter().filter(|c| !is_sound(c)).copied().collect());
+            }
+        }
+        if !is_whole && !facts.unreadable.is_empty() {
+            return Remedy::None(self.unreadable());
+        }
+        if chunks.is_empty() && !facts.chunks_unread {
+            return Remedy::SetNull;
+        }
+        let others = facts.pointing.iter().filter(|other| {
+            let is_own = other.ctid == row.ctid && other.column == value.column;
+            other.value_id == pointer.value_id.0 && !is_own
+        });
+        let (own, others): (Vec<&Pointing>, Vec<&Pointing>) =
+            others.partition(|other| other.ctid == row.ctid);
+        let id = pointer.value_id;
+        if let Some(own) = own.first() {
+            return Remedy::None(format!(
+                "{} in the same row has the same value ID, {id}, and no statement sets one without \
+                 deleting the other's chunks.",
+                quote_identifier(&own.column)
+            ));
+        }
+        if facts.rows_unread {
+            return Remedy::None(format!(
+                "not all rows of the table could be read, and another one may have its chunks (value ID \
+                 {id}), which UPDATE deletes. Repair what cannot be read first, then check again."
+            ));
+        }
+        // what can still be made whole is not lost
+        let is_lost = |other: &Pointing| {
+            let value = self.damaged.get(&(other.ctid, other.column.as_str()));
+            value.is_some_and(|value| !(is_of_chunks(value.code) && self.is_hidden(value)))
+        };
+        let sound: Vec<&Pointing> = others.into_iter().filter(|other| !is_lost(other)).collect();
+        match sound.as_slice() {
+            [] => Remedy::SetNull,
+            [other]
+                if other.anew.is_some()
+                    && !facts.has_toasters
+                    && !self.damaged.keys().any(|(ctid, _)| *ctid == other.ctid) =>
+            {
+                Remedy::SetNullAfter(other)
+            }
+            [other, ..] => Remedy::None(format!(
+                "its value ID, {id}, is also that of {} in the row at {}{}, whose chunks UPDATE and DELETE \
+                 would delete, and no statement is known that keeps them. Save the row at {} elsewhere, \
+                 and check again.",
+                quote_identifier(&other.column),
+                other.ctid,
+                match sound.len() {
+                    1 => String::new(),
+                    more => format!(" and of {} more", more - 1),
+                },
+                other.ctid,
+            )),
+        }
+    }
+
+    /// Whether all chunks of a value are there, deleted ones and those that the server refuses counted.
+    fn is_hidden(&self, value: &ValueAt) -> bool {
+        let Some(pointer) = value.pointer else { return false };
+        let chunks = self.facts.chunks.get(&pointer.value_id.0).map_or(&[][..], Vec::as_slice);
+        let live = |chunk: &Chunk| ChunkSeen { fate: Fate::Committed, ..chunk.seen };
+        let all: Vec<ChunkSeen> = chunks.iter().map(live).collect();
+        check_chunks(&pointer, &all, self.facts.page_size).is_ok()
+    }
+
+    fn unreadable(&self) -> String {
+        let blocks = &self.facts.unreadable;
+        let named: Vec<String> = blocks.iter().take(NAMED).map(ToString::to_string).collect();
+        let more = if blocks.len() > NAMED { ", …" } else { "" };
+        format!(
+            "blocks of {} cannot be read ({}{more}), and UPDATE and DELETE fail there. Copy the files. Where \
+             a wrong checksum is all that is wrong with them, check again with \
+             PGOPTIONS='-c ignore_checksum_failure=on'. SET zero_damaged_pages = on gives up all chunks in \
+             these blocks, and comes last.",
+            self.facts.toast.as_ref().map_or("the TOAST relation", |(name, _)| name),
+            named.join(", ")
+        )
+    }
+
+    /// Sets all columns of a row that can be set, in one statement: its address changes with it.
+    fn set_null(&mut self, row: &'f RowAt, remedies: &[(&'f ValueAt, Remedy<'f>)]) {
+        let facts = self.facts;
+        let (mut columns, mut conditions) = (Vec::new(), Vec::new());
+        let mut chunks = Vec::new();
+        let mut vacuums = false;
+        for (value, remedy) in remedies {
+            let column = quote_identifier(&value.column);
+            if !matches!(remedy, Remedy::SetNull | Remedy::SetNullAfter(_)) {
+                continue;
+            }
+            if facts.not_null.contains(&value.column) {
+                self.comment(&format!(
+                    "{column} in the row at {} of {} is lost, but the column is NOT NULL: no statement is \
+                     printed. UPDATE it to what you choose.",
+                    row.ctid, facts.table
+                ));
+                continue;
+            }
+            if let Some(pointer) = value.pointer {
+                let id = pointer.value_id.0;
+                if let Remedy::SetNullAfter(other) = remedy {
+                    self.store_anew(row, &column, other);
+                    if let Some((toast, _)) = &facts.toast {
+                        conditions.push(format!(
+                            "NOT EXISTS (SELECT FROM {toast} WHERE chunk_id = {id})"
+                        ));
+                    }
+                } else if !self.deleted.insert(id) {
+                    vacuums = true;
+                }
+                let own = facts.chunks.get(&id).map_or(&[][..], Vec::as_slice);
+                chunks.extend(own.iter().filter(|chunk| chunk.is_refused).copied());
+            }
+            columns.push(format!("{column} = NULL"));
+        }
+        if columns.is_empty() {
+            return;
+        }
+        if vacuums {
+            let why = "The statements above have deleted chunks that the next one meets: they must be gone.";
+            self.out.push(format!("{}VACUUM {};\n", commented(why), facts.table));
+        }
+        if let (Some((toast, _)), false) = (&facts.toast, chunks.is_empty()) {
+            let why =
+                format!("The server refuses transaction IDs of chunks of the row at {}.", row.ctid);
+            self.freeze(&why, toast, &headers(&chunks));
+        }
+        let mut xmin = row.xmin;
+        if row.is_refused {
+            let why = format!(
+                "The server refuses transaction IDs of the row at {}: it becomes visible, also if it was \
+                 deleted.",
+                row.ctid
+            );
+            self.freeze(&why, &facts.table, &[(row.ctid, [row.xmin, row.xmax])]);
+            xmin = FROZEN;
+        }
+        conditions.splice(0..0, row.guard.iter().cloned());
+        self.out.push(format!(
+            "UPDATE ONLY {} SET {}\n{};\n",
+            facts.table,
+            columns.join(", "),
+            where_row(row.ctid, xmin, &conditions)
+        ));
+    }
+
+    fn store_anew(&mut self, row: &RowAt, column: &str, other: &'f Pointing) {
+        let Some(anew) = &other.anew else { return };
+        if !self.stored_anew.insert(other.value_id) {
+            return;
+        }
+        let why = format!(
+            "{column} in the row at {} has the value ID {} of {} in the row at {}, which is sound. That is \
+             stored anew, and its old chunks removed; before they are, the statement after these finds no \
+             row. \"tuple concurrently deleted\" says that an older transaction still sees them: run VACUUM \
+             and that statement again once it has ended.",
+            row.ctid,
+            other.value_id,
+            quote_identifier(&other.column),
+            other.ctid,
+        );
+        self.out.push(format!("{}{anew}VACUUM {};\n", commented(&why), self.facts.table));
+    }
+
+    fn freeze_chunks(&mut self, value: &str, chunks: &[Chunk]) {
+        let facts = self.facts;
+        let Some((toast, _)) = &facts.toast else {
+            return self.comment(&format!(
+                "No statement for {value}: all of its chunks are there, but some are deleted. Check the \
+                 server's table, and do not VACUUM it before."
+            ));
+        };
+        let why = format!(
+            "All chunks of {value} are there, but some are deleted, or the server refuses their transaction \
+             IDs: they become live. Do not VACUUM before."
+        );
+        self.freeze(&why, toast, &headers(chunks));
+    }
+
+    /// Makes tuples live whose `xmin` and `xmax` are still these. `relation` is quoted.
+    fn freeze(&mut self, why: &str, relation: &str, tuples: &[(ItemPointer, [u32; 2])]) {
+        let Some((items, page)) = &self.facts.header else { return };
+        let mut text = format!("{}{}", commented(why), self.surgery());
+        for (tid, [xmin, xmax]) in tuples {
+            text.push_str(&format!(
+                "SELECT heap_force_freeze{}\n  FROM {items}({page}({}, 'main', {}))\n \
+                 WHERE lp = {} AND t_xmin = '{xmin}' AND t_xmax = '{xmax}';\n",
+                surgery_arguments(relation, *tid),
+                quote_literal(relation),
+                tid.block,
+                tid.item,
+            ));
+        }
+        self.out.push(text);
+    }
+
+    /// The statement that makes the extension, where it was not asked for yet.
+    fn surgery(&mut self) -> &'static str {
+        match std::mem::replace(&mut self.has_surgery, true) {
+            true => "",
+            false => "CREATE EXTENSION IF NOT EXISTS pg_surgery;\n",
+        }
+    }
+
+    /// Copies the row's other columns, removes it without a look at its pointers, and inserts the copy.
+    fn store_row_anew(&mut self, row: &RowAt) {
+        let Facts { table, schema, not_null, generated, .. } = self.facts;
+        if row.is_refused {
+            let why = format!(
+                "The server refuses transaction IDs of the row at {}: it becomes visible, also if it was \
+                 deleted. Then check again.",
+                row.ctid
+            );
+            return self.freeze(&why, table, &[(row.ctid, [row.xmin, row.xmax])]);
+        }
+        if let Some(value) = row.values.iter().find(|value| not_null.contains(&value.column)) {
+            return self.comment(&format!(
+                "No statement for the row at {} of {table}: {} leads to another relation, where UPDATE and \
+                 DELETE fail or delete another table's chunks, and it is NOT NULL. Copy the row's other \
+                 columns; heap_force_kill of pg_surgery removes it; insert it again.",
+                row.ctid,
+                quote_identifier(&value.column)
+            ));
+        }
+        let kept: Vec<String> = row
+            .others
+            .iter()
+            .filter(|column| !generated.contains(*column))
+            .map(|column| quote_identifier(column))
+            .collect();
+        let kept = kept.join(", ");
+        let copy = format!("toastctl_{}_{}_{}", row.ctid.block, row.ctid.item, row.xmin);
+        let copy = format!("{schema}{}", quote_identifier(&copy));
+        let why = format!(
+            "A pointer of the row at {} of {table} leads to another relation, where UPDATE and DELETE fail or \
+             delete another table's chunks. The row's other columns are copied, the row is removed, and the \
+             copy is inserted without triggers. Do not run these in one transaction: removing a row is not \
+             undone.",
+            row.ctid
+        );
+        let place = where_row(row.ctid, row.xmin, &row.guard);
+        // else they would have their defaults
+        let lost = row.values.iter().map(|value| format!(", {}", quote_identifier(&value.column)));
+        let (lost, nulls) = (lost.collect::<String>(), ", NULL".repeat(row.values.len()));
+        let body = format!(
+            "BEGIN\n  IF EXISTS (SELECT FROM ONLY {table}\n{place}) THEN\n    \
+             PERFORM pg_catalog.set_config('session_replication_role', 'replica', true);\n    \
+             PERFORM heap_force_kill{};\n    \
+             INSERT INTO {table} ({kept}{lost}) OVERRIDING SYSTEM VALUE\n      \
+             SELECT {kept}{nulls} FROM {copy};\n  \
+             END IF;\nEND",
+            surgery_arguments(table, row.ctid),
+        );
+        let mut tag = "$toastctl$".to_owned();
+        while body.contains(&tag) {
+            tag.insert(tag.len() - 1, '_');
+        }
+        let surgery = self.surgery();
+        self.out.push(format!(
+            "{}{surgery}CREATE TABLE {copy} AS SELECT {kept} FROM ONLY {table}\n{place};\n\
+             DO {tag}{body}{tag};\n{}",
+            commented(&why),
+            commented(&format!("Once the row is there again: DROP TABLE {copy};")),
+        ));
+    }
+
+    fn comment(&mut self, text: &str) {
+        self.out.push(commented(text));
+    }
+}
+
+fn surgery_arguments(relation: &str, tid: ItemPointer) -> String {
+    format!("({}::pg_catalog.regclass, ARRAY['{tid}']::pg_catalog.tid[])", quote_literal(relation))
+}
+
+fn headers(chunks: &[Chunk]) -> Vec<(ItemPointer, [u32; 2])> {
+    chunks.iter().map(|chunk| (chunk.seen.tid, chunk.xids)).collect()
+}
+
+/// Whether something is wrong with a value's chunks, so that nothing is known of what they hold.
+fn is_of_chunks(code: Code) -> bool {
+    (Code::NoChunks..=Code::ChunkUnreadable).contains(&code)
+}
+
+/// Lines of a comment.
+fn commented(text: &str) -> String {
+    const WIDTH: usize = 100;
+    let (mut out, mut line) = (String::new(), String::from("--"));
+    for word in text.split_whitespace() {
+        if line.len() > 2 && line.len() + 1 + word.len() > WIDTH {
+            out.push_str(&line);
+            out.push('\n');
+            line.replace_range(.., "--");
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    out + &line + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::value::ChunkForm;
+    use crate::disk::pointer::ToastPointer;
+
+    const EVIL: &str = "a\n; DROP TABLE x; --\n$toastctl$";
+
+    fn tid(item: u16) -> ItemPointer {
+        ItemPointer { block: BlockNumber(0), item }
+    }
+
+    fn pointer(toast_relation: u32) -> ToastPointer {
+        ToastPointer {
+            raw_size_with_header: 2004,
+            ext_info: 2000,
+            value_id: Oid(7),
+            toast_relation: Oid(toast_relation),
+        }
+    }
+
+    fn row(item: u16, code: Code, pointer: ToastPointer) -> RowAt {
+        RowAt {
+            ctid: tid(item),
+            xmin: 742,
+            xmax: 0,
+            is_live: true,
+            is_refused: false,
+            is_readable: true,
+            guard: Vec::new(),
+            values: vec![ValueAt { column: EVIL.into(), code, pointer: Some(pointer) }],
+            others: vec!["id".into()],
+        }
+    }
+
+    fn chunk(seq: i32, size: u32, fate: Fate) -> Chunk {
+        let seen = ChunkSeen { tid: tid(20), seq, form: ChunkForm::Plain, size, fate };
+        Chunk { seen, xids: [742, 743], is_refused: false }
+    }
+
+    fn facts() -> Facts {
+        Facts {
+            table: quote_identifier("t\nu"),
+            schema: "\"public\".".into(),
+            toast: Some(("\"pg_toast\".\"pg_toast_1\"".into(), Oid(9))),
+            header: Some(("heap_page_items".into(), "get_raw_page".into())),
+            reindex: Some("REINDEX INDEX i;".into()),
+            ..Facts::default()
+        }
+    }
+
+    /// The lines that are no comments.
+    fn code(script: &[String]) -> Vec<&str> {
+        let lines = script.iter().flat_map(|text| text.lines());
+        lines.filter(|line| !line.starts_with("--") && !line.is_empty()).collect()
+    }
+
+    #[test]
+    fn names_cannot_end_a_comment_or_a_body() {
+        let kill = script(&facts(), &[row(2, Code::ToastRelation, pointer(0))]);
+        assert!(kill.iter().any(|text| text.contains("heap_force_kill")), "{kill:?}");
+        // quoted it is the column
+        let text = kill.concat().replace(&quote_identifier(EVIL), "");
+        assert!(!text.contains("; DROP"), "{kill:?}");
+        let mut unread = facts();
+        unread.rows_unread = true;
+        unread.chunks.insert(7, vec![chunk(0, 1996, Fate::Committed)]);
+        let none = script(&unread, &[row(2, Code::ChunksEnd, pointer(9))]);
+        assert_eq!(code(&none), [""; 0], "{none:?}");
+        // a column that the copy has
+        let mut with = row(2, Code::ToastRelation, pointer(0));
+        with.others = vec!["$toastctl$".into()];
+        let tagged = script(&facts(), &[with]).concat();
+        assert!(tagged.contains("DO $toastctl_$BEGIN") && tagged.contains("END$toastctl_$;"));
+    }
+
+    #[test]
+    fn what_is_only_deleted_comes_back_before_anything_is_vacuumed() {
+        let mut facts = facts();
+        let there = [chunk(0, 1996, Fate::Committed), chunk(1, 4, Fate::NotCommitted)];
+        facts.chunks.insert(7, there.to_vec());
+        let pointing = |item| Pointing {
+            ctid: tid(item),
+            column: EVIL.into(),
+            value_id: 7,
+            anew: Some("UPDATE ONLY t SET a = (ARRAY[a])[1];\n".into()),
+        };
+        facts.pointing = vec![pointing(2), pointing(3)];
+        // row 2 is whole with its deleted chunk; row 3 has the same ID and another size
+        let mut other = pointer(9);
+        other.ext_info = 1900;
+        let rows = [row(3, Code::ChunkSize, other), row(2, Code::ChunksEnd, pointer(9))];
+        let script = script(&facts, &rows);
+        let lines = code(&script);
+        let at = |text: &str| lines.iter().position(|line| line.contains(text));
+        assert!(at("heap_force_freeze").is_some() && at("REINDEX INDEX i;").is_some());
+        assert_eq!((at("VACUUM"), at("= NULL")), (None, None), "{lines:?}");
+    }
+
+    #[test]
+    fn a_damaged_index_keeps_all_other_statements_back() {
+        let facts = Facts { index_is_damaged: true, ..facts() };
+        let rows = [row(2, Code::NoChunks, pointer(9)), row(3, Code::ToastRelation, pointer(0))];
+        assert_eq!(code(&script(&facts, &rows)), ["REINDEX INDEX i;"]);
+    }
+}

@@ -1,0 +1,660 @@
+//! The SQL that `inspect --check` prints, run as printed on damaged tables: it loses nothing that SQL could read
+//! before or that REINDEX brings back.
+
+use std::path::PathBuf;
+
+use crate::check_cases::{COLUMNS, Files, On, apply, cases, create, paths, set_word, word};
+use crate::check_files::write;
+use crate::command::{Run, run, toastctl};
+use crate::holder::Holder;
+use crate::server::{self, Database, Options, Server};
+use serde_json::Value;
+
+/// A sum for each value of a table: `id column sum`, or `NULL` or `ERROR` in the sum's place.
+const SUMS: &str = "CREATE FUNCTION sums(t text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+    DECLARE i int; c text; s text; BEGIN
+        FOR i IN EXECUTE format('SELECT id FROM %I', t) LOOP
+            FOR c IN SELECT attname FROM pg_attribute WHERE attrelid = t::regclass AND attnum > 0 LOOP
+                BEGIN
+                    EXECUTE format('SELECT coalesce(md5(%I::text), ''NULL'') FROM %I WHERE id = %s', c, t, i) INTO s;
+                EXCEPTION WHEN OTHERS THEN s := 'ERROR'; END;
+                RETURN NEXT concat_ws(' ', i, c, s);
+            END LOOP;
+        END LOOP; END$$;";
+
+fn sums(database: &Database<'_>, table: &str) -> Vec<String> {
+    let mut all: Vec<String> =
+        database.psql(&format!("SELECT sums('{table}')")).lines().map(str::to_owned).collect();
+    all.sort();
+    all
+}
+
+/// `before`, with these values (`id column`) lost.
+fn without(before: &[String], lost: &[&str]) -> Vec<String> {
+    let mut all: Vec<String> = before
+        .iter()
+        .map(|line| match lost.iter().find(|lost| line.starts_with(&format!("{lost} "))) {
+            Some(lost) => format!("{lost} NULL"),
+            None => line.clone(),
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+/// What is changed in a table's files and in its TOAST relation's index.
+type Damage = Box<dyn Fn(&mut Files, &mut Vec<u8>)>;
+
+/// A table, and the sums of its values before it was damaged.
+struct Table {
+    name: &'static str,
+    before: Vec<String>,
+}
+
+/// A server with tables that were damaged while it was stopped.
+fn damaged<const N: usize>(
+    options: &Options,
+    create: impl Fn(&str) -> String,
+    all: &[(&'static str, Damage); N],
+) -> (Server, String, [Table; N]) {
+    let server = Server::start(&options.clone().set("autovacuum", "off"));
+    let database = server.create_database("check_repair");
+    let mut sql = format!("CREATE EXTENSION pageinspect; {SUMS}");
+    all.iter().for_each(|(table, _)| sql += &create(table));
+    database.psql(&(sql + "CHECKPOINT;"));
+    let places: Vec<([PathBuf; 2], PathBuf)> = all
+        .iter()
+        .map(|(table, _)| {
+            let index = database.psql(&format!(
+                "SELECT pg_relation_filepath(i.indexrelid) FROM pg_class AS c
+                 JOIN pg_index AS i ON i.indrelid = c.reltoastrelid WHERE c.oid = '{table}'::regclass"
+            ));
+            (paths(&database, table), server.data_dir().join(index))
+        })
+        .collect();
+    let tables = all.each_ref().map(|&(name, _)| Table { name, before: sums(&database, name) });
+    let base = database.name().to_owned();
+    std::mem::forget(database);
+    server.stop();
+    for ((_, damage), ([heap, toast], index)) in all.iter().zip(&places) {
+        let read = |path: &PathBuf| std::fs::read(path).unwrap();
+        let mut files = Files { heap: read(heap), toast: read(toast) };
+        let mut entries = read(index);
+        damage(&mut files, &mut entries);
+        std::fs::write(heap, files.heap).unwrap();
+        std::fs::write(toast, files.toast).unwrap();
+        std::fs::write(index, entries).unwrap();
+    }
+    server.start_again();
+    (server, base, tables)
+}
+
+/// Checks a table with `--salvage`, which must find damage; the SQL that is printed.
+fn printed(database: &Database<'_>, table: &str, options: &str) -> (Run, String) {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("left");
+    let found = run(toastctl()
+        .env("PGOPTIONS", options)
+        .args(["inspect", "--check", "-d", &database.url(), table, "--salvage"])
+        .arg(&dir));
+    assert_eq!(found.code, Some(5), "{table}: {}{}", found.stdout, found.stderr);
+    let sql = std::fs::read_to_string(dir.join("repair.sql")).unwrap();
+    let shown: Vec<&str> = sql.lines().skip_while(|line| !line.is_empty()).collect();
+    let shown: Vec<&str> = shown.into_iter().filter(|line| !line.is_empty()).collect();
+    for line in shown {
+        assert!(found.stdout.contains(line), "{table}: {line}: {}", found.stdout);
+    }
+    (found, sql)
+}
+
+/// Runs what is printed for a table, and the same once more, as somebody does after an error; then only these values may be lost, and the table is sound.
+fn repaired(database: &Database<'_>, table: &Table, lost: &[&str]) -> String {
+    let (_, sql) = printed(database, table.name, "");
+    database.psql(&sql);
+    is_sound(database, table, lost, &sql);
+    database.try_psql(&sql);
+    is_sound(database, table, lost, &sql);
+    sql
+}
+
+fn is_sound(database: &Database<'_>, table: &Table, lost: &[&str], sql: &str) {
+    let name = table.name;
+    assert_eq!(sums(database, name), without(&table.before, lost), "{name}: {sql}");
+    database.psql(&format!("SELECT sum(length(t::text)) FROM {name} AS t; VACUUM {name}"));
+    let again = run(toastctl().args(["inspect", "--check", "-d", &database.url(), name]));
+    assert_eq!(again.code, Some(0), "{name}: {}{}\n{sql}", again.stdout, again.stderr);
+}
+
+fn remove(files: &mut Files, item: u16, column: &str, seq: u32) {
+    let chunk = files.chunk(item, column, seq);
+    set_word(&mut files.toast, Files::pointer(chunk.block, chunk.item), 0);
+}
+
+/// Makes the index entry of a chunk of row 2's `ext` lead to another place.
+fn mislead(files: &Files, index: &mut [u8], tid: [u8; 6]) {
+    let id = files.value_id(2, "ext");
+    let at = (0..index.len() - 8).find(|&at| word(index, at) == id && word(index, at + 4) == 1);
+    let at = at.unwrap() - 8;
+    index[at..at + 6].copy_from_slice(&tid);
+}
+
+fn damage(change: impl Fn(&mut Files, &mut Vec<u8>) + 'static) -> Damage {
+    Box::new(change)
+}
+
+#[test]
+fn a_damaged_toast_index_is_rebuilt_and_no_value_given_up() {
+    let (server, base, tables) = damaged(
+        &Options::default(),
+        create,
+        &[
+            ("nowhere", damage(|f, index| mislead(f, index, [0, 0, 0, 0, 200, 0]))),
+            (
+                "elsewhere",
+                damage(|f, index| {
+                    let chunk = f.chunk(3, "cmp", 0);
+                    let (block, item) = (chunk.block as u8, chunk.item as u8);
+                    mislead(f, index, [0, 0, block, 0, item, 0]);
+                }),
+            ),
+            ("metapage", damage(|_, index| index[..8192].fill(0))),
+            (
+                "lost_too",
+                damage(|f, index| {
+                    mislead(f, index, [0, 0, 0, 0, 200, 0]);
+                    remove(f, 3, "cmp", 1);
+                }),
+            ),
+        ],
+    );
+    let database = server.database(&base);
+    let [nowhere, elsewhere, metapage, lost_too] = &tables;
+    for table in [nowhere, elsewhere, metapage] {
+        let name = table.name;
+        let reindex = database.psql(&format!(
+            "SELECT format('REINDEX INDEX \"pg_toast\".\"%s\";', i.indexrelid::regclass::name)
+             FROM pg_class AS c JOIN pg_index AS i ON i.indrelid = c.reltoastrelid
+             WHERE c.oid = '{name}'::regclass"
+        ));
+        let reindex = reindex.replace("\"pg_toast.", "\"");
+        let args = ["inspect", "--check", "-d", &database.url(), name];
+        let text = run(toastctl().args(args));
+        assert!(text.stdout.contains(&reindex), "{name}: {reindex}: {}", text.stdout);
+        let lines = run(toastctl().args(args).args(["--format", "jsonl"])).stdout;
+        let lines: Vec<Value> =
+            lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for line in &lines {
+            assert!(
+                ["TC081", "TC082", "TC083"].contains(&line["code"].as_str().unwrap()),
+                "{line}"
+            );
+            assert_eq!(line["sql"].as_str(), Some(reindex.as_str()), "{name}");
+        }
+        let sql = repaired(&database, table, &[]);
+        assert!(sql.contains(&reindex) && !sql.contains("UPDATE ONLY"), "{sql}");
+    }
+    // what is lost all the same is given up once the index is sound
+    let (_, sql) = printed(&database, lost_too.name, "");
+    assert!(!sql.contains("UPDATE ONLY"), "{sql}");
+    database.psql(&sql);
+    let sql = repaired(&database, lost_too, &["3 cmp"]);
+    assert!(!sql.contains("REINDEX"), "{sql}");
+}
+
+/// Makes row 3's `ext` lead to the value of row 2's, and say that it is shorter.
+fn share(f: &mut Files) {
+    let (two, three) = (f.value(2, "ext").file, f.value(3, "ext").file);
+    let id = f.value_id(2, "ext");
+    let (raw, stored) = (word(&f.heap, two + 2), word(&f.heap, two + 6));
+    set_word(&mut f.heap, three + 2, raw - 4);
+    set_word(&mut f.heap, three + 6, stored - 4);
+    set_word(&mut f.heap, three + 10, id);
+}
+
+#[test]
+fn a_pointer_to_another_rows_value_is_given_up_and_the_value_kept() {
+    let (server, base, tables) = damaged(
+        &Options::default(),
+        create,
+        &[
+            ("shared", damage(|f, _| share(f))),
+            ("touched", damage(|f, _| share(f))),
+            (
+                "by_three",
+                damage(|f, _| {
+                    share(f);
+                    let (id, one) = (f.value_id(2, "ext"), f.value(1, "ext").file);
+                    set_word(&mut f.heap, one + 10, id);
+                }),
+            ),
+            (
+                "both_broken",
+                damage(|f, _| {
+                    let (id, three) = (f.value_id(2, "ext"), f.value(3, "ext").file);
+                    remove(f, 2, "ext", 1);
+                    set_word(&mut f.heap, three + 10, id);
+                }),
+            ),
+            (
+                "same_row",
+                damage(|f, _| {
+                    let (id, at) = (f.value_id(2, "ext"), f.value(2, "cmp").file);
+                    set_word(&mut f.heap, at + 10, id);
+                }),
+            ),
+        ],
+    );
+    let database = server.database(&base);
+    let [shared, touched, by_three, both_broken, same_row] = &tables;
+    // the chunks of the old value stay as they are in row 3's own, which no row refers to
+    repaired(&database, shared, &["3 ext"]);
+
+    // the sound row is written by somebody else before the script runs: it must not lose its value
+    let (_, sql) = printed(&database, touched.name, "");
+    database.psql("UPDATE touched SET sh = 'other' WHERE id = 2");
+    database.psql(&sql);
+    let now = sums(&database, touched.name);
+    let ext = |all: &[String], id: u32| {
+        all.iter().find(|line| line.starts_with(&format!("{id} ext "))).cloned()
+    };
+    assert_eq!(ext(&now, 2), ext(&touched.before, 2), "{sql}");
+    let (_, sql) = printed(&database, touched.name, "");
+    database.psql(&sql);
+    let now = sums(&database, touched.name);
+    assert_eq!((ext(&now, 2), ext(&now, 3)), (ext(&touched.before, 2), Some("3 ext NULL".into())));
+
+    for (table, kept) in [(by_three, "2 ext "), (same_row, "2 ext ")] {
+        let before = sums(&database, table.name);
+        let (_, sql) = printed(&database, table.name, "");
+        assert!(sql.contains("-- No statement for") && !sql.contains("UPDATE ONLY"), "{sql}");
+        database.psql(&sql);
+        assert_eq!(sums(&database, table.name), before);
+        let line = table.before.iter().find(|line| line.starts_with(kept)).unwrap();
+        assert!(before.contains(line));
+    }
+    repaired(&database, both_broken, &["2 ext", "3 ext"]);
+}
+
+#[test]
+fn a_row_with_two_damaged_values_is_repaired_by_one_statement() {
+    let (server, base, tables) = damaged(
+        &Options::default(),
+        create,
+        &[(
+            "two",
+            damage(|f, _| {
+                remove(f, 2, "ext", 1);
+                remove(f, 2, "cmp", 0);
+                // in the row
+                let at = f.value(2, "inl").file;
+                f.heap[at + 8] = 0xFF;
+                f.heap[at + 9..at + 12].fill(0);
+            }),
+        )],
+    );
+    let database = server.database(&base);
+    let sql = repaired(&database, &tables[0], &["2 ext", "2 cmp", "2 inl"]);
+    assert_eq!(sql.matches("UPDATE ONLY").count(), 1, "{sql}");
+}
+
+fn change_mask(bytes: &mut [u8], tuple: usize, clear: u16, set: u16) {
+    let at = tuple + 20;
+    let mask = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    bytes[at..at + 2].copy_from_slice(&(mask & !clear | set).to_le_bytes());
+}
+
+const FUTURE: u32 = 0x4000_0000;
+
+#[test]
+fn what_update_and_delete_refuse_has_a_statement_that_succeeds_or_none() {
+    let (server, base, tables) = damaged(
+        &Options::default(),
+        create,
+        &[
+            (
+                "oid_zero",
+                damage(|f, _| {
+                    let at = f.value(2, "ext").file;
+                    set_word(&mut f.heap, at + 14, 0);
+                }),
+            ),
+            (
+                "xmin_future",
+                damage(|f, _| {
+                    remove(f, 2, "ext", 1);
+                    let at = f.row(2);
+                    set_word(&mut f.heap, at, FUTURE);
+                    change_mask(&mut f.heap, at, 0x0300, 0);
+                }),
+            ),
+            (
+                "xmax_future",
+                damage(|f, _| {
+                    remove(f, 2, "ext", 1);
+                    let at = f.row(2);
+                    set_word(&mut f.heap, at + 4, FUTURE);
+                    change_mask(&mut f.heap, at, 0x0800, 0);
+                }),
+            ),
+            (
+                "multi_ahead",
+                damage(|f, _| {
+                    remove(f, 2, "ext", 1);
+                    let at = f.row(2);
+                    set_word(&mut f.heap, at + 4, 7000);
+                    change_mask(&mut f.heap, at, 0x0800, 0x1090);
+                }),
+            ),
+            (
+                "chunk_xmin_future",
+                damage(|f, _| {
+                    let at = f.chunk(2, "ext", 1).tuple;
+                    set_word(&mut f.toast, at, FUTURE);
+                    change_mask(&mut f.toast, at, 0x0300, 0);
+                }),
+            ),
+            (
+                // deleted, as the hint bits say: SQL reads the value until it is vacuumed
+                "chunk_deleted",
+                damage(|f, _| {
+                    let at = f.chunk(2, "ext", 1).tuple;
+                    let xmin = word(&f.toast, at);
+                    set_word(&mut f.toast, at + 4, xmin);
+                    change_mask(&mut f.toast, at, 0x0800, 0x0400);
+                }),
+            ),
+            (
+                "chunk_multi_ahead",
+                damage(|f, _| {
+                    remove(f, 2, "ext", 2);
+                    let at = f.chunk(2, "ext", 1).tuple;
+                    set_word(&mut f.toast, at + 4, 7000);
+                    change_mask(&mut f.toast, at, 0x0800, 0x1090);
+                }),
+            ),
+            (
+                "toast_page",
+                damage(|f, _| {
+                    let block = f.chunk(2, "ext", 1).block;
+                    f.toast[block * 8192 + 10] |= 0x80;
+                }),
+            ),
+        ],
+    );
+    let database = server.database(&base);
+    let [oid_zero, future, xmax_future, multi_ahead, chunk_future, deleted, chunk_multi, page] =
+        &tables;
+    let sql = repaired(&database, oid_zero, &["2 ext"]);
+    assert!(sql.contains("heap_force_kill"), "{sql}");
+    for table in [future, xmax_future, multi_ahead] {
+        let sql = repaired(&database, table, &["2 ext"]);
+        assert!(sql.contains("heap_force_freeze"), "{sql}");
+    }
+    for table in [chunk_future, deleted] {
+        let sql = repaired(&database, table, &[]);
+        assert!(!sql.contains("UPDATE ONLY"), "{sql}");
+    }
+    repaired(&database, chunk_multi, &["2 ext"]);
+    // nothing helps before the page can be read
+    let before = sums(&database, page.name);
+    let (_, sql) = printed(&database, page.name, "");
+    assert!(sql.contains("-- No statement for") && !sql.contains("UPDATE ONLY"), "{sql}");
+    database.psql(&sql);
+    assert_eq!(sums(&database, page.name), before);
+}
+
+#[test]
+fn a_pointer_into_another_tables_toast_relation_deletes_nothing_there() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("check_bystander");
+    let tables = ["t", "bystander"];
+    database.psql(&format!(
+        "CREATE EXTENSION pageinspect; {SUMS} {} {} CHECKPOINT",
+        create("t"),
+        create("bystander")
+    ));
+    let [before, theirs] = tables.map(|table| sums(&database, table));
+    let [mut files, other] = tables.map(|table| Files::read(&database, table));
+    let [heap, _] = paths(&database, "t");
+    let base = database.name().to_owned();
+    std::mem::forget(database);
+    server.stop();
+    let (from, to) = (other.value(2, "ext").file, files.value(2, "ext").file);
+    files.heap[to..to + 18].copy_from_slice(&other.heap[from..from + 18]);
+    std::fs::write(heap, &files.heap).unwrap();
+    server.start_again();
+    let database = server.database(&base);
+    let (_, sql) = printed(&database, "t", "");
+    database.try_psql(&sql);
+    assert_eq!(sums(&database, "bystander"), theirs, "{sql}");
+    is_sound(&database, &Table { name: "t", before }, &["2 ext"], &sql);
+}
+
+#[test]
+fn a_page_with_a_wrong_checksum_loses_one_value_and_no_row() {
+    // the first that has checksums unless told otherwise
+    if !server::has_major(18) {
+        return;
+    }
+    let server = Server::start(&Options::major(18).set("autovacuum", "off"));
+    let database = server.create_database("check_page_sum");
+    // this server may be built without lz4
+    let create = |table: &str| create(table).replace("COMPRESSION lz4", "COMPRESSION pglz");
+    database.psql(&format!(
+        "CREATE EXTENSION pageinspect; {SUMS} {} {} CHECKPOINT",
+        create("t"),
+        create("u")
+    ));
+    let before = sums(&database, "t");
+    let (mut files, [heap, _]) = (Files::read(&database, "t"), paths(&database, "t"));
+    let (mut other, [_, toast]) = (Files::read(&database, "u"), paths(&database, "u"));
+    let base = database.name().to_owned();
+    std::mem::forget(database);
+    server.stop();
+    let at = files.value(2, "inl").file;
+    files.heap[at + 8] = 0xFF;
+    files.heap[at + 9..at + 12].fill(0);
+    std::fs::write(heap, &files.heap).unwrap();
+    let chunk = other.chunk(2, "cmp", 1).tuple;
+    other.toast[chunk + 36..chunk + 136].fill(0);
+    other.toast[chunk + 36..chunk + 60].fill(0xFF);
+    std::fs::write(toast, &other.toast).unwrap();
+    server.start_again();
+    let database = server.database(&base);
+    assert!(database.try_psql("SELECT count(*) FROM t").stderr.contains("invalid page"));
+    let (found, _) = printed(&database, "t", "");
+    let text = found.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let steps = [
+        "copy the table's files",
+        "--ignore-checksums",
+        "--salvage",
+        "ignore_checksum_failure",
+        "single values to NULL",
+        "zero_damaged_pages",
+    ];
+    let order: Vec<Option<usize>> = steps.iter().map(|step| text.find(step)).collect();
+    assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{order:?}: {text}");
+
+    // a copy of the files, whose control file is not beside them
+    let temp = tempfile::tempdir().unwrap();
+    write(temp.path(), &files);
+    let in_files = |more: &str| {
+        let columns = COLUMNS.to_owned();
+        run(toastctl()
+            .current_dir(temp.path())
+            .args(["inspect", "--check", "--relation-file"])
+            .args([
+                "heap",
+                "--toast-file",
+                "toast",
+                "--columns",
+                &columns,
+                more,
+                "--format",
+                "jsonl",
+            ]))
+    };
+    let codes = |found: &Run| -> Vec<String> {
+        let lines = found.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|line| line["code"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(codes(&in_files("--checksums"))[0], "TC002");
+    assert_eq!(codes(&in_files("--ignore-checksums")), ["TC060"]);
+
+    // and on the server
+    let (_, unread) = printed(&database, "u", "");
+    assert!(unread.contains("-- No statement for") && !unread.contains("UPDATE ONLY"), "{unread}");
+    for (name, lost) in [("t", "2 inl"), ("u", "2 cmp")] {
+        let (_, sql) = printed(&database, name, "-c ignore_checksum_failure=on");
+        database.psql(&sql);
+        database.psql("CHECKPOINT");
+        server.restart_immediate();
+        is_sound(&database, &Table { name, before: before.clone() }, &[lost], &sql);
+    }
+}
+
+#[test]
+fn chunks_that_neither_a_row_nor_the_index_knows_are_found() {
+    let (server, base, _) = damaged(
+        &Options::default(),
+        create,
+        &[("t", damage(|f, index| mislead(f, index, [0, 0, 0, 0, 200, 0])))],
+    );
+    let database = server.database(&base);
+    // a value given up although only the index was damaged: one of its chunks stays
+    database.psql("UPDATE t SET ext = NULL WHERE id = 2; VACUUM t");
+    let lines = run(toastctl()
+        .args(["inspect", "--check", "-d", &database.url(), "t"])
+        .args(["--format", "jsonl"]));
+    let found: Vec<Value> =
+        lines.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.code, Some(5), "{}{}", lines.stdout, lines.stderr);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        (found[0]["code"].as_str(), found[0]["severity"].as_str()),
+        (Some("TC081"), Some("error"))
+    );
+    assert!(found[0]["found"].as_str().unwrap().contains("no row refers"), "{found:?}");
+    database.psql(found[0]["sql"].as_str().unwrap());
+    // now it is known to the index, and only takes space
+    let found = run(toastctl().args(["inspect", "--check", "-d", &database.url(), "t"]));
+    assert_eq!(found.code, Some(0), "{}{}", found.stdout, found.stderr);
+    assert!(
+        found.stdout.contains("TC080") && found.stdout.contains("sound, 1 notice"),
+        "{}",
+        found.stdout
+    );
+}
+
+#[test]
+fn what_vacuum_full_leaks_is_no_damage() {
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.create_database("check_leak");
+    database.psql(&format!("CREATE EXTENSION pageinspect; {}", create("t")));
+    {
+        let other = server.create_database("check_leak_other");
+        let _old = Holder::of(&other, "CREATE TABLE own ()");
+        database.psql("UPDATE t SET ext = ext || 'x' WHERE id = 2");
+        database.psql("VACUUM FULL t");
+    }
+    database.psql("VACUUM t");
+    let check = |more: &[&str]| {
+        run(toastctl().args(["inspect", "--check", "-d", &database.url(), "t"]).args(more))
+    };
+    let found = check(&["--format", "json"]);
+    let document: Value = serde_json::from_str(&found.stdout).unwrap();
+    let severities: Vec<&str> = document["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|finding| finding["severity"].as_str().unwrap())
+        .collect();
+    assert!(!severities.is_empty() && severities.iter().all(|s| *s == "notice"), "{document}");
+    assert_eq!(document["relations"][0]["notices"], severities.len());
+    assert_eq!(found.code, Some(0), "{}", found.stderr);
+    // no end is made of it
+    assert_eq!(check(&["--fail-fast"]).code, Some(0));
+}
+
+#[test]
+fn compaction_names_chunks_without_a_row_that_stand_in_its_way() {
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.create_database("check_compact");
+    database.psql(
+        "CREATE EXTENSION pageinspect;
+         CREATE TABLE t (id int, v text); ALTER TABLE t ALTER v SET STORAGE external;
+         INSERT INTO t SELECT g, repeat(md5(g::text), 200) FROM generate_series(1, 600) AS g;
+         VACUUM (FREEZE) t;
+         SET allow_system_table_mods = on;
+         DO $$DECLARE c regclass; BEGIN
+             SELECT reltoastrelid INTO c FROM pg_class WHERE oid = 't'::regclass;
+             UPDATE pg_class SET relkind = 'r' WHERE oid = c;
+             EXECUTE format('INSERT INTO %s SELECT 4000000000, g, repeat(''abcd'', 450)::bytea
+                             FROM generate_series(0, 5) AS g', c);
+             UPDATE pg_class SET relkind = 't' WHERE oid = c; END$$;
+         DELETE FROM t WHERE id > 300; VACUUM t;",
+    );
+    database.rests();
+    let compact = |more: &[&str]| {
+        run(toastctl().args(["retoast", "t", "--compact=toast", "-d", &database.url()]).args(more))
+    };
+    let done = compact(&[]);
+    let text = done.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("1 value at its end that no row refers to"), "{text}{}", done.stderr);
+    assert_eq!(done.code, Some(1));
+    let document: Value = serde_json::from_str(&compact(&["--format", "json"]).stdout).unwrap();
+    let file = &document["tables"][0]["compaction"][0];
+    assert_eq!((&file["values_without_row"], &file["values_fixed"]), (&1.into(), &0.into()));
+}
+
+#[test]
+fn what_the_hints_about_rows_say_works() {
+    // the row is removed; its transaction IDs are; it is updated
+    let kinds = ["TC010 TC012 TC020 TC021 TC030 TC031 TC033 TC040", "TC023 TC024 TC027", "TC025"];
+    let (pristine, files) = Files::fresh("check_hints");
+    drop(pristine);
+    let mut all = Vec::new();
+    for case in cases().into_iter().filter(|case| case.on != On::Files) {
+        let (_, found) = apply(&case, &files);
+        let Some(first) = found.first().filter(|found| found.contains(" heap ")) else { continue };
+        if let Some(kind) = kinds.iter().position(|kind| kind.contains(&first[..5])) {
+            all.push((case, kind));
+        }
+    }
+    assert!(all.len() > 15, "{}", all.len());
+    let server = Server::start(&Options::default().set("autovacuum", "off"));
+    let database = server.create_database("check_hints");
+    let mut sql = format!("CREATE EXTENSION pageinspect; CREATE EXTENSION pg_surgery; {SUMS}");
+    let name = |at: usize| format!("case_{at}");
+    (0..all.len()).for_each(|at| sql += &create(&name(at)));
+    database.psql(&(sql + "CHECKPOINT;"));
+    let before = sums(&database, "case_0");
+    let places: Vec<[PathBuf; 2]> = (0..all.len()).map(|at| paths(&database, &name(at))).collect();
+    let base = database.name().to_owned();
+    std::mem::forget(database);
+    server.stop();
+    for ((case, _), [heap, toast]) in all.iter().zip(&places) {
+        let files =
+            Files { heap: std::fs::read(heap).unwrap(), toast: std::fs::read(toast).unwrap() };
+        let (changed, _) = apply(case, &files);
+        std::fs::write(heap, changed.heap).unwrap();
+        std::fs::write(toast, changed.toast).unwrap();
+    }
+    server.start_again();
+    let database = server.database(&base);
+    let without_two: Vec<String> =
+        before.iter().filter(|line| !line.starts_with("2 ")).cloned().collect();
+    for (at, (case, kind)) in all.iter().enumerate() {
+        let table = name(at);
+        let (sql, left) = match kind {
+            0 => (format!("SELECT heap_force_kill('{table}', ARRAY['(0,2)'::tid])"), &without_two),
+            1 => (format!("SELECT heap_force_freeze('{table}', ARRAY['(0,2)'::tid])"), &before),
+            _ => (format!("UPDATE {table} SET id = id WHERE ctid = '(0,2)'"), &before),
+        };
+        database.psql(&sql);
+        assert_eq!(&sums(&database, &table), left, "{}", case.name);
+        database.psql(&format!("SELECT sum(length(t::text)) FROM {table} AS t; VACUUM {table}"));
+        let again = run(toastctl().args(["inspect", "--check", "-d", &database.url(), &table]));
+        assert_eq!(again.code, Some(0), "{}: {}", case.name, again.stdout);
+    }
+}
