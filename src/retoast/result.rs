@@ -48,6 +48,10 @@ pub enum Outcome {
     Failed,
 }
 
+/// What is said where somebody else has written the table anew.
+pub(in crate::retoast) const REWRITTEN: &str =
+    "the table was rewritten by another session (by VACUUM FULL, CLUSTER, REPACK or the like)";
+
 impl TableReport {
     /// Counts in what an earlier part of the same work has done, before its session ended.
     pub fn go_on_from(&mut self, earlier: TableReport) {
@@ -77,10 +81,17 @@ impl TableReport {
         self.add_pauses(earlier.pauses);
     }
 
-    fn compaction_goes_on_from(&mut self, earlier: Vec<FileReport>) {
+    /// Counts in what was done to files before, which others may have put new ones in place of since.
+    pub(in crate::retoast) fn compaction_goes_on_from(&mut self, earlier: Vec<FileReport>) {
         for file in earlier {
             match self.compaction.iter_mut().find(|one| one.file == file.file) {
-                Some(one) => one.go_on_from(&file),
+                Some(one) => {
+                    let note = format!("{REWRITTEN}: what is said of its files is of the new ones");
+                    if one.files != file.files && !self.notes.contains(&note) {
+                        self.notes.push(note);
+                    }
+                    one.go_on_from(&file);
+                }
                 None => self.compaction.push(file),
             }
         }

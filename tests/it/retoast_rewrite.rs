@@ -70,8 +70,8 @@ fn a_rewrite_during_compaction_is_taken_up_and_nothing_is_said_of_old_files() {
     database.psql(NOISE);
     let delete = "DELETE FROM t WHERE hashint4(id * 7) % 3 = 0";
     let anew = "CREATE TEMP TABLE kept AS SELECT * FROM t ORDER BY id; TRUNCATE t; INSERT INTO t SELECT * FROM kept";
-    let of_toast = "DO $$BEGIN EXECUTE format('CLUSTER %s USING %s', reltoastrelid::regclass, indexrelid::regclass)
-        FROM pg_class, pg_index WHERE pg_class.oid = 't'::regclass AND indrelid = reltoastrelid; END$$";
+    let of_toast = "DO $$BEGIN EXECUTE format('CLUSTER %s USING pg_toast_%s_index', reltoastrelid::regclass, oid)
+        FROM pg_class WHERE oid = 't'::regclass; END$$";
     for rewrite in ["ALTER TABLE t SET UNLOGGED", "CLUSTER t USING t_pkey", anew, of_toast] {
         half_empty(&database, 400);
         let running = under_way(&database);

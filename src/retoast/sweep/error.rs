@@ -42,6 +42,12 @@ pub enum RunError {
     /// As [`RunError::Altered`], found in a batch, which does not say what it is.
     #[error("the table was changed by somebody else")]
     Changing,
+    /// Somebody has written the table anew, so that what was read of it is of files that it no longer has.
+    #[error(
+        "the table was rewritten by other sessions again and again\n\
+         HINT:  Run the command again once VACUUM FULL, CLUSTER, REPACK and the like have ended."
+    )]
+    Rewritten,
     /// Some rows cannot be stored as chosen.
     #[error(
         "{rows} {} too long for storage plain, the first at {first}: nothing was changed\n\
