@@ -114,7 +114,8 @@ fn ends(session: Child) {
 }
 
 /// An index whose build waits for whoever holds the advisory lock 7.
-const GATED: &str = "CREATE FUNCTION gated(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+const GATED: &str =
+    "CREATE OR REPLACE FUNCTION gated(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
     $$BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN n; END$$;
     CREATE INDEX gated ON t (gated(n));";
 

@@ -158,7 +158,8 @@ impl Sweep<'_> {
     }
 
     async fn name_of_toast(&self, toast: Oid) -> Result<String, RunError> {
-        let sql = "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c WHERE c.oid = $1";
+        let sql =
+            "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c WHERE c.oid = $1";
         let rows = self.writer.client().query_typed(sql, &[(&toast.0, Type::OID)]).await?;
         let row = rows.first().ok_or(RunError::Rewritten)?;
         Ok(quote_qualified("pg_toast", row.try_get(0)?))

@@ -19,7 +19,14 @@ impl Sweep<'_> {
         for job in 0..=self.others.len() {
             self.connection(job).client().batch_execute(&set).await?;
         }
-        let before = self.sizes_now().await?.unwrap_or_default();
+        if !self.options.dry_run
+            && let Some(text) =
+                self.keeper.wait_for_rewrite(self.ready.relation.oid, self.watch).await?
+        {
+            return Err(RunError::Pace(text));
+        }
+        let sizes = self.tried("its size", async || self.sizes().await).await?;
+        let before = sizes.unwrap_or_default();
         self.keeper.begin(self.ready, before).await?;
         let report = TableReport {
             relation: self.name(),

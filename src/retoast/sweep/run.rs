@@ -25,6 +25,8 @@ use crate::retoast::tally::Tally;
 const MOST_REWRITTEN: u32 = 5;
 /// After a pause so long a scan's snapshot is given up, which keeps vacuum from its work.
 const LONG_PAUSE: Duration = Duration::from_secs(5);
+/// How soon it is seen that somebody waits for the lock that goes with it.
+const GLANCE: Duration = Duration::from_millis(200);
 
 impl Sweep<'_> {
     /// Does it all. What was done until an error is reported too.
@@ -232,14 +234,16 @@ impl Sweep<'_> {
                 Action::Scan(blocks) => {
                     let pass = self.keeper.pass(Work::Scan, &self.writer, self.watch);
                     let mut pass = std::pin::pin!(pass);
-                    match tokio::time::timeout(LONG_PAUSE, &mut pass).await {
-                        Ok(passed) => passed?,
-                        Err(_) => {
-                            if scanner.held.is_some() {
-                                scanner.release().await?;
-                                machine.note(Event::SnapshotLost, 0.0);
-                            }
-                            pass.await?;
+                    let asked = Instant::now();
+                    loop {
+                        if let Ok(passed) = tokio::time::timeout(GLANCE, &mut pass).await {
+                            passed?;
+                            break;
+                        }
+                        let gives_up = self.keeper.sees_rewrite() || asked.elapsed() >= LONG_PAUSE;
+                        if gives_up && scanner.held.is_some() {
+                            scanner.release().await?;
+                            machine.note(Event::SnapshotLost, 0.0);
                         }
                     }
                     if let Some((checkpoint, place)) = saved {
