@@ -150,6 +150,30 @@ impl TableReport {
     }
 }
 
+/// Bytes that files would be smaller by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Gives {
+    /// At least.
+    pub low: i64,
+    /// At the most.
+    pub high: i64,
+    /// Whether it depends on how far values can be compressed that are stored uncompressed now.
+    pub compresses: bool,
+}
+
+impl Gives {
+    /// What it comes to, if that is known closely enough for one figure.
+    pub fn about(self) -> Option<u64> {
+        const CLOSE: i64 = 10;
+        if self.high <= 0 {
+            return Some(0);
+        }
+        let is_close = self.low == self.high
+            || self.low > 0 && self.high.saturating_sub(self.low) <= self.high / CLOSE;
+        is_close.then_some(self.low.midpoint(self.high)).and_then(|bytes| u64::try_from(bytes).ok())
+    }
+}
+
 /// Values of a column in one form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FormReport {
@@ -288,10 +312,15 @@ pub struct TableReport {
     pub plan: Option<Plan>,
     /// Whether the scans saw which values are out of line.
     pub places_seen: bool,
-    /// Bytes that the files would be smaller by if they were written anew, from a sample of pages; with pages
-    /// only, after a sweep.
+    /// Bytes that heap and TOAST relation would be smaller by if they were written anew, where that is known closely.
     pub rewrite_gives_bytes: Option<u64>,
-    /// Those of them that VACUUM gives back, which cuts off empty pages at the ends of heap and TOAST relation.
+    /// The least and the most that it may be, less than nothing where they would be larger; with pages only, after
+    /// a sweep.
+    pub rewrite_gives: Option<Gives>,
+    /// The commands that write the table anew; `None` on a server that may not survive them.
+    #[serde(skip)]
+    pub rewriters: Option<&'static str>,
+    /// Bytes that VACUUM gives back, which cuts off empty pages at the ends of heap and TOAST relation.
     pub vacuum_gives_bytes: Option<u64>,
     /// What should be known besides.
     pub notes: Vec<String>,

@@ -210,7 +210,7 @@ pub(crate) async fn rewrite(
     let sql = format!(
         "SELECT pg_catalog.format('%I.%I', c.nspname, c.relname), \
                 pg_catalog.format('%s of this table is under way (PID %s, user %s)', \
-                  CASE WHEN p.command = 'REPACK' AND h.shares THEN 'REPACK (CONCURRENTLY)' \
+                  CASE WHEN h.shares THEN 'REPACK (CONCURRENTLY)' \
                        ELSE coalesce(p.command, 'a rewrite') END, p.pid, coalesce(a.usename::pg_catalog.text, '-')) \
          FROM (SELECT n.nspname, c.relname, c.oid || {TOAST_RELATIONS} AS all \
                FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \

@@ -244,7 +244,7 @@ impl Run<'_, '_> {
             if !self.request.options.dry_run
                 && let Some(text) = keeper.wait_for_rewrite(found.oid, self.watch).await?
             {
-                return Err(Refusal::Refused(format!("{text}\nHINT:  Nothing was changed.")));
+                return Err(Refusal::Stopped(format!("{text}\nHINT:  Nothing was changed.")));
             }
             if found.how == How::Matched
                 && let Some(relation) = catalog::describe(client, found.oid).await?

@@ -14,12 +14,13 @@ use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::seen_places;
 use crate::retoast::compact::wish::Compaction;
 use crate::retoast::goal::Goal;
+use crate::retoast::judge::{FormJudge, Judge};
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
 use crate::retoast::reindex;
 use crate::retoast::reindex::wish::Reindex;
-use crate::retoast::result::{Outcome, TableReport};
+use crate::retoast::result::{Gives, Outcome, TableReport};
 use crate::retoast::sink::Results;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::old_entries::OldEntries;
@@ -32,6 +33,8 @@ use crate::retoast::watch::Watch;
 use crate::server::LiveError;
 use crate::server::sink::{Failed, Kind};
 
+/// The first version with REPACK.
+const REPACK: i32 = 190_000;
 /// How many sessions in a row may end before any row is re-toasted.
 const ENDS: u32 = 5;
 
@@ -158,6 +161,13 @@ impl Tables<'_, '_> {
             return;
         }
         let (page, table) = (server.page_size, ready.relation.oid);
+        // what they hold uncompressed was tried
+        let settled = match (report.outcome, &ready.judge) {
+            (Outcome::Complete, Judge::Forms(FormJudge::Stock(_))) => {
+                ready.targets.iter().map(|target| target.index).collect()
+            }
+            _ => Vec::new(),
+        };
         let indexes = async || match self.reindex {
             Reindex::Never => {
                 Some(reindex::looks::bloated(&worker.reader, self.source, page, table).await)
@@ -166,7 +176,14 @@ impl Tables<'_, '_> {
         };
         let free = async |connection| match self.source {
             ScanSource::Pages(pageinspect) => {
-                Some(free_space::look(connection, pageinspect, &ready.relation, page).await)
+                let look = free_space::Look {
+                    connection,
+                    pageinspect,
+                    server,
+                    relation: &ready.relation,
+                    settled: &settled,
+                };
+                Some(look.free_space().await)
             }
             ScanSource::Functions => None,
         };
@@ -182,8 +199,19 @@ impl Tables<'_, '_> {
         }
         match free {
             Some(Ok(free)) => {
-                report.rewrite_gives_bytes = Some(free.all);
+                report.rewrite_gives = free.rewrite.map(|gain| Gives {
+                    low: gain.low,
+                    high: gain.high,
+                    compresses: gain.open,
+                });
+                report.rewrite_gives_bytes = report.rewrite_gives.and_then(Gives::about);
                 report.vacuum_gives_bytes = Some(free.at_end);
+                report.rewriters = match (server.version_num >= REPACK, free.repacks) {
+                    _ if server.has_toasters => None,
+                    (true, true) => Some("REPACK (CONCURRENTLY) or VACUUM FULL"),
+                    (true, false) => Some("REPACK or VACUUM FULL"),
+                    (false, _) => Some("VACUUM FULL or pg_repack"),
+                };
             }
             // the work is done, and only its sum is short of a figure
             Some(Err(error)) => tracing::debug!("{}: free space: {error}", report.relation),
@@ -271,6 +299,7 @@ impl Tables<'_, '_> {
             Err(Refusal::Live(error)) => Err(error.into()),
             Err(Refusal::Lost(text)) => Err(RunError::Lost(text)),
             Err(Refusal::Usage(text) | Refusal::Refused(text)) => Err(RunError::Altered(text)),
+            Err(Refusal::Stopped(text)) => Err(RunError::Stopped(text)),
         }
     }
 

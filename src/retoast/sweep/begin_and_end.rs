@@ -23,7 +23,7 @@ impl Sweep<'_> {
             && let Some(text) =
                 self.keeper.wait_for_rewrite(self.ready.relation.oid, self.watch).await?
         {
-            return Err(RunError::Pace(text));
+            return Err(RunError::Stopped(text));
         }
         let sizes = self.tried("its size", async || self.sizes().await).await?;
         let before = sizes.unwrap_or_default();
@@ -78,6 +78,8 @@ impl Sweep<'_> {
             plan: None,
             places_seen: self.sees_places(),
             rewrite_gives_bytes: None,
+            rewrite_gives: None,
+            rewriters: None,
             vacuum_gives_bytes: None,
             notes: self.notes(),
         };

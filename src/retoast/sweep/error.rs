@@ -63,6 +63,9 @@ pub enum RunError {
     /// Something that is watched cannot be measured, or is beyond its limit.
     #[error("{0}")]
     Pace(String),
+    /// Waiting for others was given up before anything was done.
+    #[error("{0}")]
+    Stopped(String),
     /// A connection was lost, and could not be made again.
     #[error("{0}")]
     Lost(String),
