@@ -80,9 +80,21 @@ fn a_rewrite_during_compaction_is_taken_up_and_nothing_is_said_of_old_files() {
         let run = running.end();
         let report: Value = serde_json::from_str(&run.stdout).unwrap();
         valid(&report);
-        let table = done(&run);
-        is_true(&database, &table);
-        assert!(notes(&table).contains("was rewritten by another session"), "{rewrite}: {table}");
+        let table = &report["tables"][0];
+        let file = &table["compaction"][0];
+        let orphans = file["values_without_row"].as_u64();
+        if rewrite.contains("CLUSTER") && orphans > Some(0) {
+            // of a row version that somebody still saw CLUSTER copies the values too, which no row leads to then
+            assert_eq!(
+                (run.code, &file["after"]),
+                (Some(1), &toast_bytes(&database).into()),
+                "{table}"
+            );
+        } else {
+            done(&run);
+            is_true(&database, table);
+        }
+        assert!(notes(table).contains("was rewritten by another session"), "{rewrite}: {table}");
         assert_eq!(contents(&database, "t"), before, "{rewrite}");
     }
 }
