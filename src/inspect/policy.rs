@@ -81,6 +81,7 @@ async fn refused(
         Refusal::Usage(text) => Failed::new(Kind::Usage, text),
         Refusal::Live(error) => Failed::at(place, relation, &error, connections).await,
         Refusal::Refused(text) => Failed::new(Kind::Incomplete, format!("{place}: {text}")),
+        Refusal::Stopped(text) => Failed::new(Kind::Stopped, format!("{place}: {text}")),
         Refusal::Lost(text) => Failed::new(Kind::Lost, text),
     }
 }

@@ -8,7 +8,7 @@ use super::retoast_indexes;
 use super::retoast_plan::lines as plan_lines;
 use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, size};
-use crate::retoast::result::{FormReport, Outcome, Report, TableReport};
+use crate::retoast::result::{FormReport, Gives, Outcome, Report, TableReport};
 
 /// Skipped rows shown in a table; the rest is counted.
 const SKIPPED_SHOWN: usize = 10;
@@ -235,12 +235,6 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
     let sum = |part: fn(&TableReport) -> u64| {
         tables.iter().map(|table| part(table)).fold(0, u64::saturating_add)
     };
-    let known = |part: fn(&TableReport) -> Option<u64>| -> Option<u64> {
-        tables
-            .iter()
-            .map(|table| part(table))
-            .try_fold(0u64, |all, one| Some(all.saturating_add(one?)))
-    };
     let mut net = format!(
         "{name}: {} before, {} now (heap, TOAST, indexes); {}in {:.1} s; ",
         size(sum(|table| table.before.sum())),
@@ -251,36 +245,79 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         },
         sum(|table| table.elapsed_ms) as f64 / 1000.0
     );
-    let is_compacted = tables.iter().all(|table| !table.compaction.is_empty());
-    let rewriting = if is_compacted { "" } else { "--compact, " };
     let of_indexes = sum(retoast_indexes::spare);
-    let of_what = if of_indexes > 0 { " of heap and TOAST" } else { "" };
-    let has_toasters = tables.iter().any(|table| table.has_toasters);
-    net.push_str(&match (
-        known(|table| table.rewrite_gives_bytes),
-        known(|table| table.vacuum_gives_bytes),
-    ) {
-        _ if has_toasters => "what the files hold besides is not known".to_owned(),
-        (Some(0), _) => {
-            format!("neither VACUUM nor VACUUM FULL would give anything back{of_what}")
-        }
-        (Some(all), Some(0)) => format!(
-            "{rewriting}VACUUM FULL or pg_repack would give back about {}, VACUUM nothing",
-            size(all)
-        ),
-        (Some(all), Some(at_end)) => format!(
-            "VACUUM (INDEX_CLEANUP ON) would give back {}, {rewriting}VACUUM FULL or pg_repack about {}",
-            size(at_end),
-            size(all)
-        ),
-        _ => "what VACUUM would give back is not known without pages".to_owned(),
-    });
+    if tables.iter().any(|table| table.has_toasters) {
+        net.push_str("what the files hold besides is not known");
+    } else {
+        let of_what = if of_indexes > 0 { " of heap and TOAST" } else { "" };
+        net.push_str(&gives_back(tables, of_what));
+    }
     if of_indexes > 0 {
         let rebuilding = format!("; --reindex {} of indexes", size(of_indexes));
         net.push_str(&rebuilding);
     }
     net.push('.');
     net
+}
+
+/// What VACUUM and the commands that write a table anew would give back.
+fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
+    let at_end = tables
+        .iter()
+        .map(|table| table.vacuum_gives_bytes)
+        .try_fold(0u64, |all, one| Some(all.saturating_add(one?)));
+    let Some(at_end) = at_end else {
+        return "what VACUUM would give back is not known without pages".to_owned();
+    };
+    let vacuum = match at_end {
+        0 => format!("VACUUM would give nothing back{of_what}"),
+        bytes => format!("VACUUM (INDEX_CLEANUP ON) would give back {}", size(bytes)),
+    };
+    let mut names = tables.iter().map(|table| table.rewriters);
+    let first = names.next().flatten();
+    let Some(first) = first.filter(|_| tables.iter().all(|table| table.rewriters.is_some())) else {
+        return vacuum;
+    };
+    let rewriters = if names.all(|name| name == Some(first)) { first } else { "VACUUM FULL" };
+    let gives = tables.iter().map(|table| table.rewrite_gives).reduce(|all, one| {
+        let (all, one) = (all?, one?);
+        Some(Gives {
+            low: all.low.saturating_add(one.low),
+            high: all.high.saturating_add(one.high),
+            compresses: all.compresses || one.compresses,
+        })
+    });
+    let Some(gives) = gives.flatten() else {
+        return format!("{vacuum}; what VACUUM FULL would give back is not known");
+    };
+    match (amount(gives), at_end) {
+        _ if gives.compresses && gives.low <= 0 && gives.high > 0 => format!(
+            "{vacuum}; what VACUUM FULL would give back depends on how far it can compress what is stored \
+             uncompressed"
+        ),
+        (None, 0) => format!("neither VACUUM nor VACUUM FULL would give anything back{of_what}"),
+        (None, _) => vacuum,
+        (Some(amount), 0) => {
+            format!("{rewriters} would give back {amount}, VACUUM nothing")
+        }
+        (Some(amount), _) => format!("{vacuum}, {rewriters} {amount}"),
+    }
+}
+
+/// In words; `None` if it is nothing.
+fn amount(gives: Gives) -> Option<String> {
+    let bytes = |number: i64| size(u64::try_from(number).unwrap_or(0));
+    match gives.about() {
+        Some(0) => None,
+        Some(number) if gives.low == gives.high => Some(size(number)),
+        Some(number) => Some(format!("about {}", size(number))),
+        None if gives.compresses && gives.low > 0 => Some(format!(
+            "at least {}, and more if it can compress what is stored uncompressed",
+            bytes(gives.low)
+        )),
+        None if gives.low > 0 => Some(format!("{} to {}", bytes(gives.low), bytes(gives.high))),
+        None => Some(format!("between nothing and {}", bytes(gives.high))),
+    }
 }
 
 /// The table's parts before, at their largest, and after.
@@ -392,4 +429,22 @@ fn csv(report: &Report, out: &mut impl Write) -> io::Result<()> {
         }
     }
     writer.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_is_one_figure_only_where_it_is_known() {
+        let said = |low, high, compresses| amount(Gives { low, high, compresses });
+        let said = |low, high, compresses| said(low, high, compresses).unwrap_or_default();
+        assert_eq!(said(-8192, 0, false), "");
+        assert_eq!(said(81_920, 81_920, false), "80 kB");
+        assert_eq!(said(95 << 20, 100 << 20, false), "about 98 MB");
+        assert_eq!(said(50 << 20, 100 << 20, false), "50 MB to 100 MB");
+        assert_eq!(said(-8192, 100 << 20, false), "between nothing and 100 MB");
+        let text = "at least 50 MB, and more if it can compress what is stored uncompressed";
+        assert_eq!(said(50 << 20, 100 << 20, true), text);
+    }
 }

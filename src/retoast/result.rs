@@ -48,6 +48,10 @@ pub enum Outcome {
     Failed,
 }
 
+/// What is said where somebody else has written the table anew.
+pub(in crate::retoast) const REWRITTEN: &str =
+    "the table was rewritten by another session (by VACUUM FULL, CLUSTER, REPACK or the like)";
+
 impl TableReport {
     /// Counts in what an earlier part of the same work has done, before its session ended.
     pub fn go_on_from(&mut self, earlier: TableReport) {
@@ -77,10 +81,17 @@ impl TableReport {
         self.add_pauses(earlier.pauses);
     }
 
-    fn compaction_goes_on_from(&mut self, earlier: Vec<FileReport>) {
+    /// Counts in what was done to files before, which others may have put new ones in place of since.
+    pub(in crate::retoast) fn compaction_goes_on_from(&mut self, earlier: Vec<FileReport>) {
         for file in earlier {
             match self.compaction.iter_mut().find(|one| one.file == file.file) {
-                Some(one) => one.go_on_from(&file),
+                Some(one) => {
+                    let note = format!("{REWRITTEN}: what is said of its files is of the new ones");
+                    if one.files != file.files && !self.notes.contains(&note) {
+                        self.notes.push(note);
+                    }
+                    one.go_on_from(&file);
+                }
                 None => self.compaction.push(file),
             }
         }
@@ -136,6 +147,30 @@ impl TableReport {
         let new = later.notes.into_iter().filter(|note| !self.notes.contains(note));
         let new: Vec<String> = new.collect();
         self.notes.extend(new);
+    }
+}
+
+/// Bytes that files would be smaller by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Gives {
+    /// At least.
+    pub low: i64,
+    /// At the most.
+    pub high: i64,
+    /// Whether it depends on how far values can be compressed that are stored uncompressed now.
+    pub compresses: bool,
+}
+
+impl Gives {
+    /// What it comes to, if that is known closely enough for one figure.
+    pub fn about(self) -> Option<u64> {
+        const CLOSE: i64 = 10;
+        if self.high <= 0 {
+            return Some(0);
+        }
+        let is_close = self.low == self.high
+            || self.low > 0 && self.high.saturating_sub(self.low) <= self.high / CLOSE;
+        is_close.then_some(self.low.midpoint(self.high)).and_then(|bytes| u64::try_from(bytes).ok())
     }
 }
 
@@ -283,10 +318,15 @@ pub struct TableReport {
     /// Whether the server has pluggable TOAST: chunks of replaced values stay, and nothing makes files smaller.
     #[serde(skip)]
     pub has_toasters: bool,
-    /// Bytes that the files would be smaller by if they were written anew, from a sample of pages; with pages
-    /// only, after a sweep.
+    /// Bytes that heap and TOAST relation would be smaller by if they were written anew, where that is known closely.
     pub rewrite_gives_bytes: Option<u64>,
-    /// Those of them that VACUUM gives back, which cuts off empty pages at the ends of heap and TOAST relation.
+    /// The least and the most that it may be, less than nothing where they would be larger; with pages only, after
+    /// a sweep.
+    pub rewrite_gives: Option<Gives>,
+    /// The commands that write the table anew; `None` on a server that may not survive them.
+    #[serde(skip)]
+    pub rewriters: Option<&'static str>,
+    /// Bytes that VACUUM gives back, which cuts off empty pages at the ends of heap and TOAST relation.
     pub vacuum_gives_bytes: Option<u64>,
     /// What should be known besides.
     pub notes: Vec<String>,

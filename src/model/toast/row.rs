@@ -65,6 +65,7 @@ impl Table {
                 .map(|(column, &value)| Slot::new(column.pack(value, operation)))
                 .collect(),
             compressor,
+            moved: Vec::new(),
         };
         let called = operation == Operation::UpdateOfExternal
             || row.has_external()
@@ -80,6 +81,7 @@ impl Table {
         let placed = self.columns.iter().zip(&row.slots).map(|(c, s)| s.placed(c, self.page));
         Ok(Toasted {
             values: placed.collect(),
+            moved: row.moved,
             tuple_length: u32::try_from(length).unwrap_or(u32::MAX),
             toaster_called: called,
         })
@@ -203,6 +205,8 @@ struct Row<'a, C> {
     header: usize,
     slots: Vec<Slot>,
     compressor: &'a mut C,
+    /// In the order in which they were moved out.
+    moved: Vec<usize>,
 }
 
 impl<C: Compressor> Row<'_, C> {
@@ -350,6 +354,7 @@ impl<C: Compressor> Row<'_, C> {
     fn move_out(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index) else { return };
         slot.ignore = true;
+        self.moved.push(index);
         slot.state = match slot.state {
             State::Arrived(Incoming::Short { raw } | Incoming::Plain { raw }) => {
                 State::Moved { stored: raw, raw, method: None, compressed: false }

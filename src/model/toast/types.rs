@@ -235,6 +235,8 @@ pub struct Toasted {
     pub values: Vec<Placed>,
     /// Bytes of the heap tuple, header included (`lp_len`).
     pub tuple_length: u32,
+    /// The columns whose values this has moved out of line, in the order in which it did.
+    pub moved: Vec<usize>,
     /// Whether the toaster was called at all.
     pub toaster_called: bool,
 }

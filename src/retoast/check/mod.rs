@@ -6,7 +6,7 @@
 //! * `longest`: values that a pluggable toaster would refuse.
 //! * [`touch`]: where only dropped columns are to be cleared.
 //! * [`definition`]: settings and definition, read again while the sweep runs; [`difference`]: what is no longer
-//!   what it was.
+//!   what it was; [`files`]: whether somebody has written the table anew.
 //! * [`privileges`]: what this user may do; `toast`: whether the TOAST relation can be looked at;
 //!   `reindex`: whether indexes can be rebuilt.
 //! * [`seen_places`]: whether scans see which values are out of line, and whether that matters.
@@ -16,6 +16,7 @@
 pub(crate) mod columns;
 pub mod definition;
 pub mod difference;
+pub(crate) mod files;
 pub mod generated;
 pub(crate) mod kind;
 pub(crate) mod longest;

@@ -16,6 +16,9 @@ pub enum Refusal {
     /// Something stands against it.
     #[error("{0}")]
     Refused(String),
+    /// Waiting for others was given up.
+    #[error("{0}")]
+    Stopped(String),
     /// The connection is lost, and cannot be made again.
     #[error("{0}")]
     Lost(String),

@@ -11,6 +11,7 @@ use super::pace::Piece;
 use super::part::{File, Found};
 use super::room::Room;
 use crate::disk::Oid;
+use crate::retoast::check::files::Files;
 use crate::retoast::sql::compact;
 use crate::retoast::sweep::batch::Done;
 use crate::retoast::sweep::error::RunError;
@@ -66,6 +67,8 @@ impl Piece for FullPage {
 /// The table's file.
 pub(super) struct HeapFile<'a, 'b> {
     pub(super) sweep: &'a Sweep<'b>,
+    /// The files of the table.
+    pub(super) files: Files,
     /// A column that an update may set to itself.
     pub(super) touch: String,
 }
@@ -79,6 +82,10 @@ impl File for HeapFile<'_, '_> {
 
     fn computed(&self) -> Vec<String> {
         self.sweep.ready.computed_by(&[&self.touch])
+    }
+
+    fn files(&self) -> &Files {
+        &self.files
     }
 
     async fn room(&self) -> Result<Option<Room>, RunError> {
@@ -126,6 +133,7 @@ impl HeapFile<'_, '_> {
         let again = compact::shift_again(&table, &self.touch);
         let again = sweep.prepared_in_batch(&again, &types).await?;
         sweep.begin_batch(sweep.connection(0)).await?;
+        sweep.still_has(&self.files).await?;
         let before = match verify {
             true => {
                 let rows = client

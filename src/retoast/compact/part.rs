@@ -11,6 +11,7 @@ use super::room::{Layout, Room};
 use super::rounds::{Action, End, Event, Rounds, Tuning};
 use crate::disk::Oid;
 use crate::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
+use crate::retoast::check::files::Files;
 use crate::retoast::pace::manners::Work;
 use crate::retoast::plan::Range;
 use crate::retoast::result::{SkippedRow, TableReport};
@@ -56,6 +57,8 @@ pub(super) trait File {
     fn relation(&self) -> Oid;
     /// The generated columns that moving something computes anew.
     fn computed(&self) -> Vec<String>;
+    /// The files of the table, of which this is one.
+    fn files(&self) -> &Files;
     /// How full it is.
     async fn room(&self) -> Result<Option<Room>, RunError>;
     /// What stands in this block and behind it.
@@ -77,6 +80,7 @@ impl Sweep<'_> {
         let tuning = self.options.tuning;
         let pace = Pace::new(tuning.batch, tuning.batch_bytes);
         let mut rounds = Rounds::new(Tuning { pace, min_gain, versions });
+        told.files = Some(file.files().clone());
         let done = match self.options.dry_run {
             true => self.foresee(file, min_gain, report, told).await,
             false => self.file_steps(file, &mut rounds, report, told).await,
@@ -126,21 +130,24 @@ impl Sweep<'_> {
         if !layout.pays(min_gain) {
             told.expected = told.before;
             told.wal_expected = Some(Range::default());
+            self.still_has(file.files()).await?;
             return Ok(FileEnd::Planned);
         }
         let Some(found) = file.find(layout.end).await? else { return Ok(FileEnd::Stopped) };
+        self.still_has(file.files()).await?;
         take_down(&found, report, told);
-        told.wal_expected = Some(self.wal_of(file.relation(), &room, layout.end, &found.pieces));
+        told.wal_expected = Some(self.wal_of(file, &room, layout.end, &found.pieces));
         Ok(FileEnd::Planned)
     }
 
     /// The WAL that moving these pieces writes, from behind an end of a file.
-    fn wal_of(&self, file: Oid, room: &Room, end: u32, pieces: &[impl Piece]) -> Range {
+    fn wal_of<F: File>(&self, file: &F, room: &Room, end: u32, pieces: &[impl Piece]) -> Range {
         let page = self.server.page_size;
         let sum = |of: fn(&_) -> u64| pieces.iter().map(of).sum::<u64>();
         let (rows, tuples, stored) = (sum(Piece::rows), sum(Piece::tuples), sum(Piece::stored));
         let relation = &self.ready.relation;
-        let toast = relation.toast.as_ref().filter(|toast| toast.oid == file);
+        let is_toast = file.files().toast() == Some(file.relation());
+        let toast = relation.toast.as_ref().filter(|_| is_toast);
         let (taken, index_bytes) = match toast {
             Some(toast) => {
                 (stored + tuples * tuple_bytes(CHUNK_OVERHEAD as u32), toast.index_bytes)
@@ -191,6 +198,7 @@ impl Sweep<'_> {
                 }
                 Action::Look => match self.look_at_file(file, report, told).await? {
                     Some((layout, _)) => {
+                        self.still_has(file.files()).await?;
                         limit = most_blocks(layout.blocks);
                         Event::Looked(layout)
                     }
@@ -198,6 +206,7 @@ impl Sweep<'_> {
                 },
                 Action::Find(end) => match file.find(end).await? {
                     Some(found) => {
+                        self.still_has(file.files()).await?;
                         take_down(&found, report, told);
                         let Found { pieces, last, all, .. } = found;
                         Event::Found { pieces, last, all }
@@ -212,6 +221,7 @@ impl Sweep<'_> {
                     let moved = self.move_one(file, &pieces, report, told).await?;
                     // what was moved and found no room in front makes the file longer
                     let now = self.blocks(file.relation()).await?;
+                    self.still_has(file.files()).await?;
                     if now.is_some_and(|now| now > limit) {
                         rounds.note(moved, 0.0);
                         Event::NoRoom
@@ -249,6 +259,7 @@ impl Sweep<'_> {
             report.peak = report.peak.max(sizes);
         }
         let blocks = self.blocks(file.relation()).await?;
+        self.still_has(file.files()).await?;
         Ok(blocks.map_or(Event::Stop, Event::Vacuumed))
     }
 

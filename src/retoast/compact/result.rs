@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::retoast::check::files::Files;
 use crate::retoast::plan::Range;
 
 /// How the work on one file ended.
@@ -23,6 +24,9 @@ pub enum FileEnd {
 /// What was done to one file. Sizes are those of the main fork, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileReport {
+    /// The files of the table that this is about.
+    #[serde(skip)]
+    pub(crate) files: Option<Files>,
     /// `toast` or `heap`.
     pub file: &'static str,
     /// How it ended.
@@ -64,6 +68,7 @@ impl FileReport {
     /// Of a file that was not looked at yet.
     pub(crate) fn new(file: &'static str) -> FileReport {
         FileReport {
+            files: None,
             file,
             ended: FileEnd::Failed,
             before: 0,
@@ -84,14 +89,17 @@ impl FileReport {
         }
     }
 
-    /// Counts in what an earlier part of the same work has done.
+    /// Counts in what an earlier part of the same work has done. Of a file that was replaced since, what was done
+    /// to it counts, and nothing that it was.
     pub(crate) fn go_on_from(&mut self, earlier: &FileReport) {
-        self.before = earlier.before;
-        self.live = earlier.live;
-        self.expected = earlier.expected;
+        if self.files == earlier.files {
+            self.before = earlier.before;
+            self.live = earlier.live;
+            self.expected = earlier.expected;
+            self.rows_found = earlier.rows_found;
+            self.bytes_found = earlier.bytes_found;
+        }
         self.rounds += earlier.rounds;
-        self.rows_found = earlier.rows_found;
-        self.bytes_found = earlier.bytes_found;
         self.rows_moved += earlier.rows_moved;
         self.values_by_setting = self.values_by_setting.max(earlier.values_by_setting);
     }

@@ -4,13 +4,17 @@
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
 
+use tokio_postgres::types::Type;
+
 use super::pages::HeapFile;
 use super::result::{FileEnd, FileReport};
 use super::values::ToastFile;
 use super::verdict::outcome;
 use super::wish::Compaction;
+use crate::disk::Oid;
+use crate::retoast::check::files::Files;
 use crate::retoast::check::touch;
-use crate::retoast::result::{Outcome, TableReport};
+use crate::retoast::result::{Outcome, REWRITTEN, TableReport};
 use crate::retoast::sql;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::table::{Sweep, millis};
@@ -21,6 +25,8 @@ use crate::server::sql::quote_qualified;
 const VERSIONS: f64 = 0.01;
 /// Fewer bytes of them are not vacuumed away.
 const LEAST_VERSIONS: u64 = 128 << 10;
+/// How often it begins again with other files.
+const MOST_REWRITTEN: u32 = 5;
 
 impl Sweep<'_> {
     /// Compacts the table. What was done until an error is reported too.
@@ -52,6 +58,7 @@ impl Sweep<'_> {
         (began.then_some(report), done.and(ended))
     }
 
+    /// Compacts the files that the table has; those that it has then, where somebody else has written it anew.
     async fn compact_files(
         &self,
         wish: Compaction,
@@ -60,14 +67,59 @@ impl Sweep<'_> {
         if self.ready.code.holds_off_statistics() || !self.options.dry_run {
             self.begin_watching().await?;
         }
+        let mut earlier = Vec::new();
+        for _ in 0..MOST_REWRITTEN {
+            let files = self.files().await?;
+            let done = self.compact_these(&files, wish, report).await;
+            report.compaction_goes_on_from(std::mem::take(&mut earlier));
+            match self.unless_rewritten(done, &files).await {
+                Err(RunError::Rewritten) => {}
+                done => return done,
+            }
+            if !self.options.dry_run && !self.is_unchanged().await? {
+                return Err(RunError::Changing);
+            }
+            self.watch.note(&format!("{}: {REWRITTEN}: compaction begins again", self.name()));
+            earlier = std::mem::take(&mut report.compaction);
+            (report.rows_found, report.bytes_found) = (0, 0);
+        }
+        report.compaction = earlier;
+        Err(RunError::Rewritten)
+    }
+
+    /// As [`RunError::Rewritten`] an error of the server's that is due to it: what was looked for is gone.
+    async fn unless_rewritten(
+        &self,
+        done: Result<(), RunError>,
+        files: &Files,
+    ) -> Result<(), RunError> {
+        let Err(RunError::Live(LiveError::Server(error))) = &done else { return done };
+        if error.as_db_error().is_none() {
+            return done;
+        }
+        // the transaction may still be open
+        let _ = self.rollback(0).await;
+        match self.still_has(files).await {
+            Err(RunError::Rewritten) => Err(RunError::Rewritten),
+            _ => done,
+        }
+    }
+
+    async fn compact_these(
+        &self,
+        files: &Files,
+        wish: Compaction,
+        report: &mut TableReport,
+    ) -> Result<(), RunError> {
         let relation = &self.ready.relation;
         let generated = &self.ready.generated;
         let touch = touch::touched(self.writer.client(), relation, generated).await?.name;
-        if let Some(toast) = relation.toast.as_ref().filter(|_| wish.files.toast()) {
+        if let Some(toast) = files.toast().filter(|_| wish.files.toast()) {
             let file = ToastFile {
                 sweep: self,
-                toast: toast.oid,
-                name: quote_qualified("pg_toast", &toast.name),
+                toast,
+                name: self.name_of_toast(toast).await?,
+                files: files.clone(),
                 touch: touch.clone(),
                 has_copies: Cell::new(false),
                 own: RefCell::default(),
@@ -77,12 +129,14 @@ impl Sweep<'_> {
             let done =
                 self.compact_file(&file, wish.min_gain, Some(versions), report, &mut told).await;
             report.compaction.push(told);
+            if matches!(done, Ok(()) | Err(RunError::Rewritten)) {
+                file.end().await?;
+            }
             done?;
-            file.end().await?;
         }
         let stopped = report.compaction.iter().any(|file| file.ended == FileEnd::Stopped);
         if wish.files.heap() && !stopped {
-            let file = HeapFile { sweep: self, touch };
+            let file = HeapFile { sweep: self, files: files.clone(), touch };
             let mut told = FileReport::new("heap");
             let done = self.compact_file(&file, wish.min_gain, None, report, &mut told).await;
             report.compaction.push(told);
@@ -95,6 +149,15 @@ impl Sweep<'_> {
             // what the report calls done must survive a crash of the server
             self.writer.client().batch_execute(sql::FLUSH).await.map_err(LiveError::from)?;
         }
-        Ok(())
+        // what was said of one file may be old by the time that the other is done
+        self.still_has(files).await
+    }
+
+    async fn name_of_toast(&self, toast: Oid) -> Result<String, RunError> {
+        let sql =
+            "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c WHERE c.oid = $1";
+        let rows = self.writer.client().query_typed(sql, &[(&toast.0, Type::OID)]).await?;
+        let row = rows.first().ok_or(RunError::Rewritten)?;
+        Ok(quote_qualified("pg_toast", row.try_get(0)?))
     }
 }

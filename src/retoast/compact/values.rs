@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::time::Instant;
 
+use futures_util::future::join;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::pace::Piece;
@@ -11,6 +12,7 @@ use super::part::{File, Found};
 use super::room::Room;
 use super::rows::Mover;
 use crate::disk::Oid;
+use crate::retoast::check::files::Files;
 use crate::retoast::sql::{self, compact};
 use crate::retoast::sweep::batch::Done;
 use crate::retoast::sweep::error::RunError;
@@ -27,6 +29,8 @@ const PRUNED_PER_ROW: u32 = 4;
 pub(super) struct ToastFile<'a, 'b> {
     pub(super) sweep: &'a Sweep<'b>,
     pub(super) toast: Oid,
+    /// The files of the table, which the TOAST relation's is one of.
+    pub(super) files: Files,
     /// Quoted, schema-qualified.
     pub(super) name: String,
     /// A column that an update may set to itself.
@@ -49,6 +53,10 @@ impl File for ToastFile<'_, '_> {
         let mut set = ready.set_columns();
         set.push(&self.touch);
         ready.computed_by(&set)
+    }
+
+    fn files(&self) -> &Files {
+        &self.files
     }
 
     async fn room(&self) -> Result<Option<Room>, RunError> {
@@ -135,7 +143,10 @@ impl ToastFile<'_, '_> {
         let (sweep, client) = (self.sweep, self.sweep.connection(0).client());
         let statement = self.statement(by_copy).await?;
         sweep.begin_batch(sweep.connection(0)).await?;
-        self.prune(client, rows).await?;
+        // other rows stand there once the table was rewritten, and other values in front
+        let (same, pruned) = join(sweep.still_has(&self.files), self.prune(client, rows)).await;
+        same?;
+        pruned?;
         let mut lists = self.lists(rows);
         let mut before = None;
         if let Some(all) = lists.first().filter(|_| verify || by_copy) {

@@ -186,6 +186,50 @@ pub async fn holder(connection: &Connection) -> Result<Option<Holder>, LiveError
     Ok(Some(Holder { horizon, age: unsigned(row, 1)?, who: row.try_get(2)? }))
 }
 
+/// A command that writes a table anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rewrite {
+    /// `schema.name`.
+    pub(crate) table: String,
+    /// For people: the command, and whose it is.
+    pub(crate) text: String,
+}
+
+/// The command that writes a table or its TOAST relation anew just now: VACUUM FULL, CLUSTER, from 19 on REPACK. Who may
+/// not see what others do sees by their locks which of them it is.
+pub(crate) async fn rewrite(
+    connection: &Connection,
+    oid: Oid,
+) -> Result<Option<Rewrite>, LiveError> {
+    // it was named anew in 19, where the old view calls REPACK by other names
+    const REPACK: u32 = 190_000;
+    let view = match connection.server_version() >= REPACK {
+        true => "pg_stat_progress_repack",
+        false => "pg_stat_progress_cluster",
+    };
+    let sql = format!(
+        "SELECT pg_catalog.format('%I.%I', c.nspname, c.relname), \
+                pg_catalog.format('%s of this table is under way (PID %s, user %s)', \
+                  CASE WHEN h.shares THEN 'REPACK (CONCURRENTLY)' \
+                       ELSE coalesce(p.command, 'a rewrite') END, p.pid, coalesce(a.usename::pg_catalog.text, '-')) \
+         FROM (SELECT n.nspname, c.relname, c.oid || {TOAST_RELATIONS} AS all \
+               FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+               WHERE c.oid = $1) AS c, pg_catalog.{view} AS p \
+         LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = p.pid, \
+         LATERAL (SELECT count(*) > 0 AS has, \
+                         coalesce(pg_catalog.bool_or(l.mode = 'ShareUpdateExclusiveLock'), false) AS shares \
+                  FROM pg_catalog.pg_locks AS l \
+                  WHERE l.pid = p.pid AND l.locktype = 'relation' AND l.granted AND l.database = p.datid \
+                    AND l.relation = ANY (c.all) \
+                    AND l.mode IN ('ShareUpdateExclusiveLock', 'AccessExclusiveLock')) AS h \
+         WHERE p.datname = pg_catalog.current_database() \
+           AND (p.relid = ANY (c.all) OR p.relid IS NULL AND h.has) ORDER BY p.pid LIMIT 1"
+    );
+    let rows = connection.query_again(&sql, &[(&oid.0, Type::OID)]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some(Rewrite { table: row.try_get(0)?, text: row.try_get(1)? }))
+}
+
 /// Minutes since midnight by the server's clock in the session's time zone.
 pub async fn minute(connection: &Connection) -> Result<u16, LiveError> {
     let sql = "SELECT (extract(hour FROM localtime) * 60 + extract(minute FROM localtime))\

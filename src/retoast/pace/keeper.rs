@@ -3,6 +3,7 @@
 
 mod free_space;
 mod measure;
+mod rewrite;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -106,6 +107,8 @@ struct Noted {
     garbage: Garbage,
     /// Who holds vacuum back, as measured last.
     holder: Option<Holder>,
+    /// A command of others that writes the table anew, as measured last; in a dry run when it began.
+    rewrite: Option<String>,
     /// Why waiting was given up.
     gave_up: Option<String>,
 }
@@ -187,7 +190,16 @@ impl Keeper {
             figures: Figures { before, now: before, ..Figures::default() },
             growth_limit: growth_limit(before, self.wants.max_bloat),
         });
-        self.noted(|noted| *noted = Noted { sizes: before, ..Noted::default() });
+        let rewrite = match self.wants.dry_run {
+            // it waits for nobody
+            true => {
+                let oid = ready.relation.oid;
+                let ask = async |connection: &_| gauges::rewrite(connection, oid).await;
+                self.measuring.read(ask).await?.map(|rewrite| rewrite.text)
+            }
+            false => None,
+        };
+        self.noted(|noted| *noted = Noted { sizes: before, rewrite, ..Noted::default() });
         Ok(())
     }
 
@@ -287,6 +299,9 @@ impl Keeper {
         let mut notes = Vec::new();
         self.noted(|noted| {
             notes.extend(noted.gave_up.take());
+            if let (Some(rewrite), true) = (&noted.rewrite, self.wants.dry_run) {
+                notes.push(format!("{rewrite}: a run would wait for its end"));
+            }
             let held = noted.garbage.held(noted.horizon());
             if let (Some(holder), true) = (&noted.holder, held >= WORTH_NOTING) {
                 notes.push(format!(

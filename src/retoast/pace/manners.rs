@@ -78,6 +78,8 @@ pub enum Cause {
     FreeSpace,
     /// Something holds back what vacuum may remove.
     Xmin,
+    /// Others write the table anew.
+    Rewrite,
     /// After each batch.
     Nice,
 }
@@ -95,6 +97,7 @@ impl Cause {
             Cause::ThrottleQuery => "throttle_query",
             Cause::FreeSpace => "free_space",
             Cause::Xmin => "xmin",
+            Cause::Rewrite => "rewrite",
             Cause::Nice => "nice",
         }
     }
@@ -173,6 +176,8 @@ pub struct Readings {
     pub holder: Option<Holder>,
     /// What it keeps of the table.
     pub held: Held,
+    /// A command that writes the table anew.
+    pub rewrite: Option<String>,
     /// Minutes since midnight by the server's clock.
     pub minute: Option<u16>,
 }
@@ -260,8 +265,10 @@ impl Manners {
     /// What stands against this work now.
     pub fn judge(&mut self, now: Duration, readings: &Readings, work: Work) -> Option<Pause> {
         self.history.note(now, readings.lsn);
+        let rewrite = || readings.rewrite.clone().map(|text| (Cause::Rewrite, text));
         let found = self
             .window(readings)
+            .or_else(rewrite)
             .or_else(|| self.active(readings))
             .or_else(|| self.query(readings))
             .or_else(|| self.lag(now, readings).filter(|_| work != Work::Scan))

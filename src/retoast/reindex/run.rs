@@ -11,7 +11,7 @@ use super::verdict::{outcome, verdict};
 use super::wish::Reindex;
 use crate::disk::layout::PageSize;
 use crate::model::btree::build_wal;
-use crate::retoast::result::{Outcome, TableReport};
+use crate::retoast::result::{Outcome, REWRITTEN, TableReport};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::scan_source::ScanSource;
@@ -21,6 +21,8 @@ use crate::server::connect::Connection;
 
 /// If so large a part of the rows is dead, their entries would count as needed: they are vacuumed away first.
 const DEAD: f64 = 0.05;
+/// How often they are looked at again with other files.
+const MOST_REWRITTEN: u32 = 5;
 
 impl Sweep<'_> {
     /// Rebuilds the table's indexes. What was done until an error is reported too.
@@ -34,7 +36,7 @@ impl Sweep<'_> {
             Err(error) => return (None, Err(error)),
         };
         report.only_indexes = true;
-        let done = self.reindex_all(wish, &mut report).await;
+        let done = self.reindex_what_there_is(wish, &mut report).await;
         report.elapsed_ms = millis(began.elapsed());
         report.outcome = match done {
             Ok(()) => outcome(&report.indexes, self.options.dry_run, self.stopped()),
@@ -42,6 +44,30 @@ impl Sweep<'_> {
         };
         let ended = self.end(&mut report, wal).await;
         (Some(report), done.and(ended))
+    }
+
+    /// The indexes of the table as it is, again where somebody else has written it anew meanwhile.
+    async fn reindex_what_there_is(
+        &self,
+        wish: Reindex,
+        report: &mut TableReport,
+    ) -> Result<(), RunError> {
+        for _ in 0..MOST_REWRITTEN {
+            let files = self.files().await?;
+            self.reindex_all(wish, report).await?;
+            match self.still_has(&files).await {
+                Err(RunError::Rewritten) if self.stopped() => return Ok(()),
+                Err(RunError::Rewritten) => {}
+                other => return other,
+            }
+            let note = format!("{REWRITTEN}: what is said of its indexes is of the new ones");
+            self.watch.note(&format!("{}: {note}", self.name()));
+            if !report.notes.contains(&note) {
+                report.notes.push(note);
+            }
+            report.indexes.clear();
+        }
+        Err(RunError::Rewritten)
     }
 
     async fn reindex_all(&self, wish: Reindex, report: &mut TableReport) -> Result<(), RunError> {

@@ -17,6 +17,7 @@ impl Refusal {
             Refusal::Usage(text) => Failed::new(Kind::Usage, text.clone()),
             Refusal::Refused(text) => Failed::new(Kind::Incomplete, text.clone()),
             Refusal::Lost(text) => Failed::new(Kind::Lost, text.clone()),
+            Refusal::Stopped(text) => Failed::new(Kind::Stopped, text.clone()),
         }
     }
 }
@@ -27,6 +28,7 @@ impl RunError {
         match self {
             RunError::Live(error) => Failed::of(error, connections).await,
             RunError::Lost(_) => Failed::new(Kind::Lost, self.to_string()),
+            RunError::Stopped(_) => Failed::new(Kind::Stopped, self.to_string()),
             other => Failed::new(Kind::Incomplete, other.to_string()),
         }
     }

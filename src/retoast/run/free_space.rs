@@ -1,70 +1,205 @@
-//! What is free inside a table's files once it is swept, and what VACUUM could give back of it.
+//! What is free inside a table's files once it is swept, what VACUUM could give back of it, and what a command that
+//! writes the table anew would.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
 use tokio_postgres::types::Type;
 
-use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
+use super::rewritten::{Gain, Rewritten};
+use crate::disk::BlockNumber;
+use crate::disk::layout::PageSize;
+use crate::disk::page::{Page, PageState};
+use crate::disk::walk::Walk;
+use crate::heap::walk::{Item, items};
 use crate::model::pages::truncated_for;
+use crate::model::stored::StoredValue;
+use crate::model::visibility::Visibility;
+use crate::retoast::pace::gauges;
 use crate::server::LiveError;
-use crate::server::about::Pageinspect;
-use crate::server::catalog::Relation;
+use crate::server::about::{Compression, Pageinspect, Server};
+use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
+use crate::server::pages::PageReader;
 use crate::server::plan::BY_KEY;
-use crate::server::sql::quote_literal;
+use crate::server::snapshot::{self, Moment};
 use crate::server::toasters::TOAST_RELATIONS;
 
-/// Pages of each relation that are looked at.
-const SAMPLE: i64 = 256;
+/// Blocks of the table that are looked at: all of it if it has no more, else so many runs of blocks, which stand in
+/// parts of the same length.
+const MOST_BLOCKS: u32 = 1024;
+const RUNS: u32 = 32;
 /// Pages that are read at the most to find the last row of a relation.
 const MOST_READ: i64 = 32 * 1024;
 
 /// Nobody waits long for a figure.
 const LIMITS: &str = "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'";
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// Bytes that the files could be smaller by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FreeSpace {
-    /// If they were written anew, from a sample of pages.
-    pub(crate) all: u64,
+    /// If the table was written anew; `None` if that is not known.
+    pub(crate) rewrite: Option<Gain>,
     /// Those of empty pages at the end, which VACUUM would cut off.
     pub(crate) at_end: u64,
+    /// Whether REPACK (CONCURRENTLY) takes the table.
+    pub(crate) repacks: bool,
 }
 
-/// Heap and TOAST relations together.
-///
-/// # Errors
-/// The server's, a lock that is not had in time among them.
-pub(crate) async fn look(
-    connection: &Connection,
-    pageinspect: &Pageinspect,
-    relation: &Relation,
-    page: PageSize,
-) -> Result<FreeSpace, LiveError> {
-    connection
-        .reading(async || {
-            let client = connection.client();
-            client.batch_execute(&format!("{LIMITS}; {BY_KEY}")).await?;
-            let sql = format!(
-                "SELECT o::pg_catalog.regclass::pg_catalog.text, \
-                        pg_catalog.pg_relation_size(o) / $2 \
-                 FROM pg_catalog.pg_class AS c, \
-                 LATERAL pg_catalog.unnest(c.oid || {TOAST_RELATIONS}) AS o WHERE c.oid = $1"
-            );
-            let bytes = page.bytes() as i64;
-            let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-                [(&relation.oid.0, Type::OID), (&bytes, Type::INT8)];
-            let mut free = FreeSpace::default();
-            for row in client.query_typed(&sql, &parameters).await? {
-                let (name, pages): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
-                let empty = empty_at_end(connection, &name, pages).await?;
-                free.at_end = free.at_end.saturating_add(bytes_of(cut_off(empty, pages), page));
-                let rest = pages - empty;
-                let rows = sample(connection, pageinspect, &name, rest).await?;
-                let anew = rows.map_or(0, |rows| rows.pages(rest, page));
-                free.all = free.all.saturating_add(bytes_of((pages - anew).max(0), page));
+/// What a look is at.
+pub(crate) struct Look<'a> {
+    pub(crate) connection: &'a Arc<Connection>,
+    pub(crate) pageinspect: &'a Pageinspect,
+    pub(crate) server: &'a Server,
+    pub(crate) relation: &'a Relation,
+    /// Columns of which values that are out of line uncompressed are known to be incompressible.
+    pub(crate) settled: &'a [usize],
+}
+
+impl Look<'_> {
+    /// Heap and TOAST relations together.
+    ///
+    /// # Errors
+    /// The server's, a lock that is not had in time among them.
+    pub(crate) async fn free_space(&self) -> Result<FreeSpace, LiveError> {
+        let moment = snapshot::begin(self.connection).await?;
+        let client = self.connection.client();
+        match self.look(moment).await {
+            Ok(free) => {
+                snapshot::end(client).await?;
+                Ok(free)
             }
-            Ok(free)
+            Err(error) => {
+                // if that fails too the connection is gone, as the next query will say
+                let _ = snapshot::abandon(client).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn look(&self, moment: Moment) -> Result<FreeSpace, LiveError> {
+        let (client, page) = (self.connection.client(), self.server.page_size);
+        client.batch_execute(&format!("{LIMITS}; {BY_KEY}")).await?;
+        let sql = format!(
+            "SELECT o::pg_catalog.regclass::pg_catalog.text, \
+                    pg_catalog.pg_relation_size(o) / $2, \
+                    c.relpersistence = 'p' AND EXISTS (SELECT FROM pg_catalog.pg_index AS i \
+                      WHERE i.indrelid = c.oid AND i.indisvalid AND CASE c.relreplident \
+                      WHEN 'd' THEN i.indisprimary AND i.indimmediate WHEN 'i' THEN i.indisreplident \
+                      ELSE false END) \
+             FROM pg_catalog.pg_class AS c, \
+             LATERAL pg_catalog.unnest(c.oid || {TOAST_RELATIONS}) AS o WHERE c.oid = $1"
+        );
+        let bytes = page.bytes() as i64;
+        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+            [(&self.relation.oid.0, Type::OID), (&bytes, Type::INT8)];
+        let mut free = FreeSpace::default();
+        let mut all: Vec<i64> = Vec::new();
+        for row in client.query_typed(&sql, &parameters).await? {
+            let (name, pages): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+            free.repacks = row.try_get(2)?;
+            let empty = empty_at_end(self.connection, &name, pages).await?;
+            free.at_end = free.at_end.saturating_add(bytes_of(cut_off(empty, pages), page));
+            all.push(pages);
+        }
+        // a server with pluggable TOAST may not survive it
+        if !self.server.has_toasters {
+            let heap = all.first().and_then(|&pages| u32::try_from(pages).ok()).unwrap_or(0);
+            let pages = all.iter().filter_map(|&pages| u64::try_from(pages).ok()).sum();
+            free.rewrite = self.rewrite(moment, heap, pages).await?;
+        }
+        Ok(free)
+    }
+
+    /// What is gained by writing all anew, of a table of so many blocks and of files of so many pages in all.
+    async fn rewrite(
+        &self,
+        moment: Moment,
+        blocks: u32,
+        pages: u64,
+    ) -> Result<Option<Gain>, LiveError> {
+        let client = self.connection.client();
+        // as it is set by now
+        let Some(relation) = catalog::describe(client, self.relation.oid).await? else {
+            return Ok(None);
+        };
+        let page = self.server.page_size;
+        let table = relation.table(Compression::ask(client).await?.default, page);
+        // what somebody still sees is copied too
+        let keeps_dead = gauges::holder(self.connection).await?.is_some();
+        let columns = &relation.desc.attributes;
+        let mut anew = Rewritten::new(&table, columns, self.settled, relation.fillfactor());
+        let mut reader = PageReader::new(
+            Arc::clone(self.connection),
+            self.pageinspect,
+            page,
+            relation.quoted(),
+            moment.snapshot,
+        )
+        .await?;
+        let began = Instant::now();
+        let runs = runs(blocks, |most| rand::rng().random_range(0..=most));
+        let is_all = runs.len() == 1;
+        for run in runs {
+            if began.elapsed() > LONGEST {
+                return Ok(None);
+            }
+            let list: Vec<BlockNumber> = run.clone().map(BlockNumber).collect();
+            let read = reader.read(&list).await?;
+            if !read.unreadable.is_empty() {
+                return Ok(None);
+            }
+            for (block, bytes) in read.iter() {
+                let tuples = match Page::parse(bytes) {
+                    Ok(PageState::Used(page)) => page,
+                    Ok(PageState::New) => continue,
+                    Err(_) => return Ok(None),
+                };
+                for (ctid, item) in items(block, &tuples) {
+                    let tuple = match item {
+                        Item::Tuple(tuple, _) => tuple,
+                        Item::Damaged(_) => return Ok(None),
+                        Item::Unused | Item::Redirect | Item::Dead => continue,
+                    };
+                    let seen = read.visibility(ctid, &tuple);
+                    if seen == Visibility::Dead && !keeps_dead {
+                        continue;
+                    }
+                    let values = Walk::new(&tuple, &relation.desc).map(|walked| match walked {
+                        Ok((column, _)) if column.dropped => Ok(StoredValue::NULL),
+                        Ok((column, datum)) => Ok(StoredValue::of(&datum, column, page)),
+                        Err(error) => Err(error),
+                    });
+                    let Ok(values) = values.collect::<Result<Vec<_>, _>>() else {
+                        return Ok(None);
+                    };
+                    if anew.row(&values, seen == Visibility::Live).is_err() {
+                        return Ok(None);
+                    }
+                }
+            }
+            anew.end_part(run.end - run.start, is_all);
+        }
+        Ok(anew.gain(blocks, pages))
+    }
+}
+
+/// The blocks that are looked at, of so many. `random`: a number up to this one.
+fn runs(blocks: u32, random: impl Fn(u32) -> u32) -> Vec<std::ops::Range<u32>> {
+    if blocks <= MOST_BLOCKS {
+        return std::iter::once(0..blocks).collect();
+    }
+    let length = MOST_BLOCKS / RUNS;
+    let starts = |run: u32| (u64::from(blocks) * u64::from(run) / u64::from(RUNS)) as u32;
+    (0..RUNS)
+        .map(|run| {
+            let (from, to) = (starts(run), starts(run + 1));
+            let at = from + random((to - from).saturating_sub(length));
+            at..at.saturating_add(length).min(blocks)
         })
-        .await
+        .collect()
 }
 
 fn bytes_of(pages: i64, page: PageSize) -> u64 {
@@ -101,66 +236,17 @@ async fn empty_at_end(
     Ok(pages - end)
 }
 
-/// What pages hold on average.
-#[derive(Debug, Clone, Copy)]
-struct Rows {
-    /// Line pointers of a page.
-    per_page: f64,
-    /// Bytes of tuples of a page.
-    bytes: f64,
-}
-
-impl Rows {
-    /// On how many pages the rows of so many would stand if they were written anew. Of long rows a page
-    /// holds a whole number.
-    fn pages(self, pages: i64, page: PageSize) -> i64 {
-        if self.per_page <= 0.0 || self.bytes <= 0.0 {
-            return 0;
-        }
-        let usable = (page.bytes() - PAGE_HEADER_SIZE) as f64;
-        let fit = usable / (self.bytes / self.per_page + LINE_POINTER_SIZE as f64);
-        let fit = if fit < 3.0 { fit.floor().max(1.0) } else { fit };
-        ((pages as f64 * self.per_page / fit).ceil() as i64).min(pages)
-    }
-}
-
-/// Looks at some of so many pages from the first on.
-async fn sample(
-    connection: &Connection,
-    pageinspect: &Pageinspect,
-    name: &str,
-    pages: i64,
-) -> Result<Option<Rows>, tokio_postgres::Error> {
-    let step = (pages / SAMPLE).max(1);
-    let block = if pageinspect.takes_bigint() { "int8" } else { "int4" };
-    // a page that is not initialized holds nothing
-    let sql = format!(
-        "SELECT pg_catalog.avg(CASE WHEN h.upper = 0 THEN 0 \
-                    ELSE (h.lower - {PAGE_HEADER_SIZE})::pg_catalog.float8 / {LINE_POINTER_SIZE} END), \
-                pg_catalog.avg(CASE WHEN h.upper = 0 THEN 0 \
-                    ELSE (h.special - h.upper)::pg_catalog.float8 END) \
-         FROM pg_catalog.generate_series(0, {}, {step}) AS b, \
-         LATERAL {}({}({}, b::pg_catalog.{block})) AS h",
-        pages - 1,
-        pageinspect.page_header(),
-        pageinspect.get_raw_page(),
-        quote_literal(name),
-    );
-    let rows = connection.client().query_typed(&sql, &[]).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    let (per_page, bytes): (Option<f64>, Option<f64>) = (row.try_get(0)?, row.try_get(1)?);
-    Ok(per_page.zip(bytes).map(|(per_page, bytes)| Rows { per_page, bytes }))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn short_rows_fill_pages_and_of_long_ones_a_whole_number_fits() {
-        let pages = |per_page, bytes| Rows { per_page, bytes }.pages(1000, PageSize::DEFAULT);
-        assert_eq!([pages(10.0, 1000.0), pages(1.0, 5000.0), pages(0.0, 0.0)], [128, 1000, 0]);
-        assert_eq!([pages(1.0, 3000.0), pages(4.0, 8128.0)], [500, 998]);
+    fn runs_stand_in_parts_of_their_own() {
+        assert_eq!(runs(1024, |_| 0), vec![0..1024; 1]);
+        let all = runs(1025, |most| most);
+        assert_eq!((all.len(), all[0].clone(), all[31].end), (32, 0..32, 1025));
+        let all = runs(u32::MAX, |most| most);
+        assert!(all.windows(2).all(|two| two[0].end <= two[1].start), "{all:?}");
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl Run<'_, '_> {
             let toasters = toasters::ask(first.client(), server).await?;
             pluggable::named(toasters.as_ref(), name)?;
         }
-        let tables = self.look_at(&selection, of_each).await?;
+        let tables = self.look_at(&selection, of_each, keeper).await?;
         for ready in &tables {
             if let Some(told) = keeper.check_space(ready).await? {
                 self.watch.note(&format!("{}: {told}", ready.relation.display_name()));
@@ -238,6 +238,7 @@ impl Run<'_, '_> {
         &self,
         selection: &Selection,
         of_each: &TableRequest,
+        keeper: &Keeper,
     ) -> Result<Vec<Ready>, Refusal> {
         let client = self.sessions.first.client();
         for text in selection.notices() {
@@ -245,6 +246,11 @@ impl Run<'_, '_> {
         }
         let mut tables = Vec::new();
         for found in &selection.found {
+            if !self.request.options.dry_run
+                && let Some(text) = keeper.wait_for_rewrite(found.oid, self.watch).await?
+            {
+                return Err(Refusal::Stopped(format!("{text}\nHINT:  Nothing was changed.")));
+            }
             if found.how == How::Matched
                 && let Some(relation) = catalog::describe(client, found.oid).await?
                 && let Some(why) = unfit(&relation, &of_each.columns)

@@ -13,12 +13,13 @@ use crate::retoast::check::ready::{Ready, TableRequest};
 use crate::retoast::check::seen_places;
 use crate::retoast::compact::wish::Compaction;
 use crate::retoast::goal::Goal;
+use crate::retoast::judge::{FormJudge, Judge};
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
 use crate::retoast::reindex;
 use crate::retoast::reindex::wish::Reindex;
-use crate::retoast::result::{Outcome, TableReport};
+use crate::retoast::result::{Gives, Outcome, TableReport};
 use crate::retoast::sink::Results;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::old_entries::OldEntries;
@@ -31,6 +32,8 @@ use crate::retoast::watch::Watch;
 use crate::server::LiveError;
 use crate::server::sink::{Failed, Kind};
 
+/// The first version with REPACK.
+const REPACK: i32 = 190_000;
 /// How many sessions in a row may end before any row is re-toasted.
 const ENDS: u32 = 5;
 
@@ -157,6 +160,13 @@ impl Tables<'_, '_> {
             return;
         }
         let (page, table) = (server.page_size, ready.relation.oid);
+        // what they hold uncompressed was tried
+        let settled = match (report.outcome, &ready.judge) {
+            (Outcome::Complete, Judge::Forms(FormJudge::Stock(_))) => {
+                ready.targets.iter().map(|target| target.index).collect()
+            }
+            _ => Vec::new(),
+        };
         let indexes = async || match self.reindex {
             Reindex::Never => {
                 Some(reindex::looks::bloated(&worker.reader, self.source, page, table).await)
@@ -167,7 +177,14 @@ impl Tables<'_, '_> {
             // what no row refers to any more fills pages there as well as anything
             ScanSource::Pages(_) if server.has_toasters => None,
             ScanSource::Pages(pageinspect) => {
-                Some(free_space::look(connection, pageinspect, &ready.relation, page).await)
+                let look = free_space::Look {
+                    connection,
+                    pageinspect,
+                    server,
+                    relation: &ready.relation,
+                    settled: &settled,
+                };
+                Some(look.free_space().await)
             }
             ScanSource::Functions => None,
         };
@@ -183,8 +200,19 @@ impl Tables<'_, '_> {
         }
         match free {
             Some(Ok(free)) => {
-                report.rewrite_gives_bytes = Some(free.all);
+                report.rewrite_gives = free.rewrite.map(|gain| Gives {
+                    low: gain.low,
+                    high: gain.high,
+                    compresses: gain.open,
+                });
+                report.rewrite_gives_bytes = report.rewrite_gives.and_then(Gives::about);
                 report.vacuum_gives_bytes = Some(free.at_end);
+                report.rewriters = match (server.version_num >= REPACK, free.repacks) {
+                    _ if server.has_toasters => None,
+                    (true, true) => Some("REPACK (CONCURRENTLY) or VACUUM FULL"),
+                    (true, false) => Some("REPACK or VACUUM FULL"),
+                    (false, _) => Some("VACUUM FULL or pg_repack"),
+                };
             }
             // the work is done, and only its sum is short of a figure
             Some(Err(error)) => tracing::debug!("{}: free space: {error}", report.relation),

@@ -19,7 +19,14 @@ impl Sweep<'_> {
         for job in 0..=self.others.len() {
             self.connection(job).client().batch_execute(&set).await?;
         }
-        let before = self.sizes_now().await?.unwrap_or_default();
+        if !self.options.dry_run
+            && let Some(text) =
+                self.keeper.wait_for_rewrite(self.ready.relation.oid, self.watch).await?
+        {
+            return Err(RunError::Stopped(text));
+        }
+        let sizes = self.tried("its size", async || self.sizes().await).await?;
+        let before = sizes.unwrap_or_default();
         self.keeper.begin(self.ready, before).await?;
         let report = TableReport {
             relation: self.name(),
@@ -73,6 +80,8 @@ impl Sweep<'_> {
             places_seen: self.sees_places(),
             has_toasters: self.server.has_toasters,
             rewrite_gives_bytes: None,
+            rewrite_gives: None,
+            rewriters: None,
             vacuum_gives_bytes: None,
             notes: self.notes(),
         };

@@ -48,6 +48,12 @@ pub enum RunError {
     /// As [`RunError::Altered`], found in a batch, which does not say what it is.
     #[error("the table was changed by somebody else")]
     Changing,
+    /// Somebody has written the table anew, so that what was read of it is of files that it no longer has.
+    #[error(
+        "the table was rewritten by other sessions again and again\n\
+         HINT:  Run the command again once VACUUM FULL, CLUSTER, REPACK and the like have ended."
+    )]
+    Rewritten,
     /// Some rows cannot be stored as chosen.
     #[error(
         "{rows} {} too long for storage plain, the first at {first}: nothing was changed\n\
@@ -63,6 +69,9 @@ pub enum RunError {
     /// Something that is watched cannot be measured, or is beyond its limit.
     #[error("{0}")]
     Pace(String),
+    /// Waiting for others was given up before anything was done.
+    #[error("{0}")]
+    Stopped(String),
     /// A connection was lost, and could not be made again.
     #[error("{0}")]
     Lost(String),
@@ -94,6 +103,7 @@ impl From<Refusal> for RunError {
         match refusal {
             Refusal::Live(error) => error.into(),
             Refusal::Lost(text) => RunError::Lost(text),
+            Refusal::Stopped(text) => RunError::Stopped(text),
             Refusal::Usage(text) | Refusal::Refused(text) => RunError::Refused(text),
         }
     }

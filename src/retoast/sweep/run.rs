@@ -17,12 +17,16 @@ use super::task::{Finished, Task};
 use crate::retoast::memory::checkpoint::{Checkpoint, Place};
 use crate::retoast::pace::gauges;
 use crate::retoast::pace::manners::Work;
-use crate::retoast::result::{Outcome, SkippedRow, TableReport};
+use crate::retoast::result::{Outcome, REWRITTEN, SkippedRow, TableReport};
 use crate::retoast::sql;
 use crate::retoast::tally::Tally;
 
+/// How often a sweep by a policy begins again because others have written the table anew.
+const MOST_REWRITTEN: u32 = 5;
 /// After a pause so long a scan's snapshot is given up, which keeps vacuum from its work.
 const LONG_PAUSE: Duration = Duration::from_secs(5);
+/// How soon it is seen that somebody waits for the lock that goes with it.
+const GLANCE: Duration = Duration::from_millis(200);
 
 impl Sweep<'_> {
     /// Does it all. What was done until an error is reported too.
@@ -68,9 +72,14 @@ impl Sweep<'_> {
         if self.ready.final_settings.is_none() {
             self.set_choice().await?;
         }
-        let mut times = 0;
+        let (mut times, mut rewritten) = (0, 0);
         let done = loop {
             match self.sweep(&mut scanner, report).await {
+                Err(RunError::Rewritten) if rewritten < MOST_REWRITTEN => {
+                    rewritten += 1;
+                    let name = self.name();
+                    self.watch.note(&format!("{name}: {REWRITTEN}: all rows are looked at again"));
+                }
                 Err(RunError::Changing) => {
                     if let Err(error) = self.set_right(times).await {
                         break Err(error);
@@ -104,6 +113,11 @@ impl Sweep<'_> {
         if let Some((checkpoint, place)) = saved {
             machine.start_at(checkpoint.start(place));
         }
+        // by a policy no snapshot holds off who moves rows from a block not yet read to one already read
+        let files = match self.ready.judge.new_values_comply() || self.options.dry_run {
+            true => None,
+            false => Some(self.files().await?),
+        };
         let scans = report.scans;
         let mut end = self.steps(&mut machine, scanner, report, saved).await;
         report.scans = scans + machine.scans;
@@ -116,6 +130,11 @@ impl Sweep<'_> {
                 Ok(true) => {}
                 Ok(false) => end = Err(RunError::Changing),
                 Err(error) => end = Err(error),
+            }
+            if let (Ok(_), Some(files)) = (&end, &files)
+                && let Err(error) = self.still_has(files).await
+            {
+                end = Err(error);
             }
         }
         let end = end?;
@@ -220,14 +239,16 @@ impl Sweep<'_> {
                 Action::Scan(blocks) => {
                     let pass = self.keeper.pass(Work::Scan, &self.writer, self.watch);
                     let mut pass = std::pin::pin!(pass);
-                    match tokio::time::timeout(LONG_PAUSE, &mut pass).await {
-                        Ok(passed) => passed?,
-                        Err(_) => {
-                            if scanner.held.is_some() {
-                                scanner.release().await?;
-                                machine.note(Event::SnapshotLost, 0.0);
-                            }
-                            pass.await?;
+                    let asked = Instant::now();
+                    loop {
+                        if let Ok(passed) = tokio::time::timeout(GLANCE, &mut pass).await {
+                            passed?;
+                            break;
+                        }
+                        let gives_up = self.keeper.sees_rewrite() || asked.elapsed() >= LONG_PAUSE;
+                        if gives_up && scanner.held.is_some() {
+                            scanner.release().await?;
+                            machine.note(Event::SnapshotLost, 0.0);
                         }
                     }
                     if let Some((checkpoint, place)) = saved {

@@ -8,6 +8,7 @@ use super::table::Sweep;
 use super::watched::{Known, Reading};
 use crate::retoast::check::definition::{Definition, check};
 use crate::retoast::check::generated::computes_all;
+use crate::retoast::check::files::Files;
 use crate::retoast::memory::settings;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::result::{Outcome, TableReport};
@@ -134,6 +135,22 @@ impl Sweep<'_> {
         let now = self.definition_now().await?;
         let known = self.watched.known();
         Ok(known.now.as_ref().is_some_and(|then| then.differences(now.as_ref()).is_none()))
+    }
+
+    /// The files that the table has now.
+    pub(in crate::retoast) async fn files(&self) -> Result<Files, RunError> {
+        match Files::of(&self.writer, self.ready.relation.oid).await? {
+            Some(files) => Ok(files),
+            None => Err(RunError::Altered("the table was dropped by somebody else".to_owned())),
+        }
+    }
+
+    /// An error if the table has other files by now.
+    pub(in crate::retoast) async fn still_has(&self, files: &Files) -> Result<(), RunError> {
+        match Files::of(&self.writer, self.ready.relation.oid).await?.as_ref() == Some(files) {
+            true => Ok(()),
+            false => Err(RunError::Rewritten),
+        }
     }
 
     /// Tries a batch, and again where somebody has written the table's definition and all that the sweep needs of

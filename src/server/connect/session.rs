@@ -236,7 +236,6 @@ impl Connection {
         self.client.query(&self.prepared(sql, &types).await?, &values).await
     }
 
-    #[cfg(feature = "internals")]
     /// The server's version as `server_version_num`; 0 where it does not say.
     pub fn server_version(&self) -> u32 {
         self.version

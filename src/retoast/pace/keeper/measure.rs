@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join5;
+use futures_util::future::{join, join5};
 
 use super::super::error::PaceError;
 use super::super::gauges;
@@ -45,21 +45,29 @@ impl Keeper {
                         None => Ok(Vec::new()),
                     }
                 };
+                let rewrite = async {
+                    match oid {
+                        Some(oid) => gauges::rewrite(connection, oid).await,
+                        None => Ok(None),
+                    }
+                };
                 // sent together
-                let (lsn, minute, replicas, active, holder) = join5(
+                let of_server = join5(
                     gauges::wal(connection),
                     minute,
                     replicas,
                     gauges::active_sessions(connection, &ours),
                     gauges::holder(connection),
-                )
-                .await;
+                );
+                let ((lsn, minute, replicas, active, holder), rewrite) =
+                    join(of_server, rewrite).await;
                 let readings = Readings {
                     lsn: lsn?,
                     minute: minute?,
                     replicas: replicas?,
                     active: Some(active?),
                     holder: holder?,
+                    rewrite: rewrite?.map(|rewrite| rewrite.text),
                     ..Readings::default()
                 };
                 let sizes = match oid {
@@ -102,6 +110,12 @@ impl Keeper {
                 table.figures.bytes = noted.bytes;
                 noted.sizes = table.figures.now;
                 noted.holder.clone_from(&readings.holder);
+                if self.wants.dry_run {
+                    // a dry run waits for nobody who does that, and has said so
+                    readings.rewrite = None;
+                } else {
+                    noted.rewrite.clone_from(&readings.rewrite);
+                }
                 // room that was there before costs nobody anything
                 let grown = table.figures.now.sum().saturating_sub(table.figures.before.sum());
                 let bytes = noted.garbage.held(noted.horizon()).min(grown);

@@ -78,7 +78,7 @@ impl Keeper {
     }
 
     /// Sleeps, but not after a stop is asked for; how long it was.
-    async fn sleep(&self, time: Duration) -> Duration {
+    pub(super) async fn sleep(&self, time: Duration) -> Duration {
         let began = Instant::now();
         self.control.stopping().run_until_cancelled(tokio::time::sleep(time)).await;
         began.elapsed()
@@ -122,13 +122,18 @@ impl Keeper {
 impl State {
     /// Says why it waits, unless that was just said; whether it was.
     fn tell(&mut self, pause: &Pause, watch: &dyn Watch) -> bool {
+        let name = self.table_name().to_owned();
+        self.tell_of(&name, pause, watch)
+    }
+
+    pub(super) fn tell_of(&mut self, name: &str, pause: &Pause, watch: &dyn Watch) -> bool {
         let just = self
             .told
             .is_some_and(|(cause, then)| cause == pause.cause && then.elapsed() < TELL_EVERY);
         if pause.cause == Cause::Nice || just {
             return false;
         }
-        watch.note(&format!("{}: waiting: {}", self.table_name(), pause.text));
+        watch.note(&format!("{name}: waiting: {}", pause.text));
         self.told = Some((pause.cause, Instant::now()));
         true
     }

@@ -28,12 +28,25 @@ fn without_limits_nothing_is_waited_for() {
         holder: Some(Holder { horizon: 3, age: 1 << 30, who: String::new() }),
         held: Held { bytes: 5, limit: 5 },
         minute: Some(0),
+        rewrite: None,
     };
     for work in [Work::Scan, Work::Batch, Work::Vacuum] {
         assert_eq!(manners.judge(at(1.0), &readings, work), None);
     }
     assert_eq!(manners.wal(at(1.0), 1 << 50), None);
     assert_eq!(manners.nice(at(1.0)), None);
+}
+
+#[test]
+fn who_writes_the_table_anew_is_waited_for_without_any_limit() {
+    let mut manners = manners(Limits::default());
+    let text = "REPACK of this table is under way (PID 7, user u)";
+    let readings = Readings { rewrite: Some(text.into()), ..Readings::default() };
+    for work in [Work::Scan, Work::Batch, Work::Vacuum] {
+        let pause = manners.judge(at(1.0), &readings, work).unwrap();
+        assert_eq!((pause.cause, pause.text.as_str()), (Cause::Rewrite, text));
+        assert!(pause.cause.is_others());
+    }
 }
 
 #[test]

@@ -1,0 +1,239 @@
+//! What a command that writes a table anew would leave of its files (pure): VACUUM FULL, CLUSTER and REPACK
+//! (`reform_and_rewrite_tuple` in `heapam_handler.c`, `raw_heap_insert` in `rewriteheap.c`) form each row again, without
+//! what dropped columns hold, fetch what is out of line and have the toaster store the row as the table is set now. A
+//! page that is left is never come back to.
+
+use crate::disk::desc::{Attribute, Length};
+use crate::model::estimate::ratio;
+use crate::model::pages::{Fill, Filler, ToastFiller};
+use crate::model::policy::VARLENA_HEADER_SIZE;
+use crate::model::stored::{Form, StoredValue};
+use crate::model::toast::{Incoming, Operation, Table};
+
+/// The smallest compressed datum: 8 bytes of headers, and a few of content.
+const LEAST_COMPRESSED: u64 = 13;
+/// No method makes content smaller than this part of it.
+const MOST_COMPRESSED: u64 = 255;
+/// What the packing of pages may add where it is not known which values are compressed, as a part of the files and in
+/// pages.
+const UNSURE: (f64, f64) = (0.01, 1.0);
+
+/// Bytes that files would be smaller by; less than nothing where they would be larger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gain {
+    pub(crate) low: i64,
+    pub(crate) high: i64,
+    /// Whether it depends on how far values can be compressed that are not.
+    pub(crate) open: bool,
+}
+
+/// Files being written.
+#[derive(Debug, Clone)]
+struct Files {
+    heap: Filler,
+    toast: ToastFiller,
+}
+
+impl Files {
+    /// Whole pages.
+    fn pages(&self) -> f64 {
+        (self.heap.pages() + self.toast.heap().pages()) as f64
+    }
+
+    /// The last page of each only as far as it is filled.
+    fn filled(&self) -> f64 {
+        self.heap.filled_pages() + self.toast.heap().filled_pages()
+    }
+}
+
+/// A part of a table, from the first of some blocks to the last, written anew.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    /// Blocks of the table.
+    blocks: f64,
+    /// Pages that it would take, heap and TOAST relation, at least and at the most.
+    least: f64,
+    most: f64,
+}
+
+/// A table being written anew.
+pub(super) struct Rewritten<'a> {
+    table: &'a Table,
+    columns: &'a [Attribute],
+    /// Columns of which values that are out of line uncompressed are known to be incompressible.
+    settled: &'a [usize],
+    fillfactor: u8,
+    least: Files,
+    most: Files,
+    parts: Vec<Part>,
+    open: bool,
+}
+
+/// A row has a value that is not understood here, or that no page has room for.
+#[derive(Debug)]
+pub(super) struct NotKnown;
+
+impl<'a> Rewritten<'a> {
+    pub(super) fn new(
+        table: &'a Table,
+        columns: &'a [Attribute],
+        settled: &'a [usize],
+        fillfactor: u8,
+    ) -> Rewritten<'a> {
+        let empty = empty(table, fillfactor);
+        let (least, most) = (empty.clone(), empty);
+        Rewritten {
+            table,
+            columns,
+            settled,
+            fillfactor,
+            least,
+            most,
+            parts: Vec::new(),
+            open: false,
+        }
+    }
+
+    /// Writes a row, which `surely` is copied or may be gone by then. Of dropped columns nothing is given.
+    pub(super) fn row(&mut self, values: &[StoredValue], surely: bool) -> Result<(), NotKnown> {
+        let incoming: Option<Vec<Incoming>> =
+            self.columns.iter().zip(values).map(|(column, value)| arrives(column, value)).collect();
+        let incoming = incoming.ok_or(NotKnown)?;
+        let mut open = false;
+        let most = self.table.toast(&incoming, Operation::Update, &mut |index: usize, _| {
+            let is_settled = self.settled.contains(&index)
+                && values.get(index).is_some_and(|value| value.form == Form::External);
+            open |= !is_settled && values.get(index).and_then(best).is_some();
+            None
+        });
+        let most = most.map_err(|_| NotKnown)?;
+        put(&mut self.most, &most);
+        if !surely {
+            return Ok(());
+        }
+        if !open {
+            put(&mut self.least, &most);
+            return Ok(());
+        }
+        self.open = true;
+        let least = self.table.toast(&incoming, Operation::Update, &mut |index: usize, _| {
+            let is_settled = self.settled.contains(&index);
+            values
+                .get(index)
+                .filter(|value| !is_settled || value.form != Form::External)
+                .and_then(best)
+        });
+        put(&mut self.least, &least.map_err(|_| NotKnown)?);
+        Ok(())
+    }
+
+    /// So many blocks have been written; what follows stands somewhere else.
+    pub(super) fn end_part(&mut self, blocks: u32, is_all: bool) {
+        let empty = empty(self.table, self.fillfactor);
+        let least = std::mem::replace(&mut self.least, empty.clone());
+        let most = std::mem::replace(&mut self.most, empty);
+        self.parts.push(Part {
+            blocks: f64::from(blocks),
+            // what comes next in the table may fill the last page
+            least: if is_all { least.pages() } else { least.filled() },
+            most: most.pages(),
+        });
+    }
+
+    /// What files of so many pages would be smaller by, the table's own among them of so many blocks.
+    pub(super) fn gain(&self, blocks: u32, pages: u64) -> Option<Gain> {
+        let of = |part: fn(&Part) -> f64| self.parts.iter().map(part).collect::<Vec<f64>>();
+        let read: f64 = of(|part| part.blocks).iter().sum();
+        let total = f64::from(blocks);
+        let (mut least, mut most) = (0.0, 0.0);
+        if total > 0.0 {
+            let is_all = read >= total;
+            let share =
+                |above: Vec<f64>| ratio(&above, &of(|part| part.blocks), read / total, is_all);
+            least = share(of(|part| part.least))?.low * total;
+            most = share(of(|part| part.most))?.high * total;
+        }
+        if self.open {
+            most = most * (1.0 + UNSURE.0) + UNSURE.1;
+        }
+        let page = self.table.page.bytes() as f64;
+        let gain = |left: f64| ((pages as f64 - left.max(0.0)) * page) as i64;
+        Some(Gain { low: gain(most.ceil()), high: gain(least.floor()), open: self.open })
+    }
+}
+
+fn empty(table: &Table, fillfactor: u8) -> Files {
+    Files {
+        heap: Filler::new(table.page, fillfactor, Fill::Append),
+        toast: ToastFiller::new(table.page, Fill::Append),
+    }
+}
+
+fn put(files: &mut Files, row: &crate::model::toast::Toasted) {
+    for &index in &row.moved {
+        if let Some(value) = row.values.get(index) {
+            files.toast.put(value.stored_size);
+        }
+    }
+    files.heap.put(row.tuple_length as usize);
+}
+
+/// The value as it arrives at the toaster.
+fn arrives(column: &Attribute, value: &StoredValue) -> Option<Incoming> {
+    let small = |size: Option<u64>| size.and_then(|size| u32::try_from(size).ok());
+    let (raw, stored) = (small(value.raw_size), small(value.stored_size));
+    Some(match value.form {
+        Form::Null => Incoming::Null,
+        Form::Short => Incoming::Short { raw: raw? },
+        Form::Plain | Form::Missing if column.length == Length::Varlena => {
+            Incoming::Plain { raw: raw? }
+        }
+        Form::Plain | Form::Missing => Incoming::Fixed { size: stored? },
+        Form::Compressed => Incoming::Compressed { size: stored?, raw: raw?, method: value.method },
+        Form::External => {
+            Incoming::Foreign { stored: stored?, raw: raw?, method: None, compressed: false }
+        }
+        Form::ExternalCompressed => {
+            Incoming::Foreign { stored: stored?, raw: raw?, method: value.method, compressed: true }
+        }
+        Form::Custom | Form::Unknown => return None,
+    })
+}
+
+/// The fewest bytes of a datum that a value's content may be compressed to; `None` if none are fewer than it has.
+fn best(value: &StoredValue) -> Option<u32> {
+    let raw = value.raw_size?;
+    let least = LEAST_COMPRESSED + raw / MOST_COMPRESSED;
+    let size = u32::try_from(least).ok()?;
+    (least + 2 < raw + u64::from(VARLENA_HEADER_SIZE)).then_some(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::layout::PageSize;
+
+    #[test]
+    fn parts_are_known_within_an_interval_and_all_of_it_exactly() {
+        let table = Table {
+            columns: Vec::new(),
+            target: crate::model::settings::TupleTarget::default_for(PageSize::DEFAULT),
+            has_toast_relation: true,
+            page: PageSize::DEFAULT,
+            prices: crate::model::cost::Prices::default(),
+        };
+        let mut all = Rewritten::new(&table, &[], &[], 100);
+        (0..300).for_each(|_| all.row(&[], true).unwrap());
+        all.end_part(10, true);
+        // 291 rows without a column fill a page
+        assert_eq!(all.gain(10, 12).unwrap(), Gain { low: 81_920, high: 81_920, open: false });
+        let mut some = Rewritten::new(&table, &[], &[], 100);
+        for rows in [290, 300, 280, 291] {
+            (0..rows).for_each(|_| some.row(&[], true).unwrap());
+            some.end_part(10, false);
+        }
+        let gain = some.gain(1000, 1000).unwrap();
+        let truth = 900 * 8192;
+        assert!(gain.low < truth && truth < gain.high && gain.low > truth / 2, "{gain:?}");
+    }
+}
