@@ -25,12 +25,14 @@ use crate::heap::problem::Problems;
 use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::Settings;
-use crate::server::about::ServerReport;
+use crate::server::about::{NEVER_TRUNCATES, ServerReport};
 use crate::server::catalog::Relation;
 
 /// Everything that the report is made of.
 pub struct Gathered<'a> {
     pub server: ServerReport,
+    /// Whether VACUUM cuts off empty ends of files there.
+    pub(super) truncates: bool,
     pub relation: &'a Relation,
     /// What the server knows of it.
     pub facts: &'a TableFacts,
@@ -169,7 +171,8 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             let present = &variants.present;
             let table = extraction.table();
             let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
-            let command = commands::command(target, present, present, Some("--compact"));
+            let compaction = gathered.truncates.then_some("--compact");
+            let command = commands::command(target, present, present, compaction);
             extraction.report(&scope, &command)
         }),
         pluggable: gathered
@@ -186,6 +189,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
                 .unwrap_or_default(),
             command: chosen.map(|s| {
                 let compaction = caveats::compaction(&s.figures, &gathered.files, gathered.page);
+                let compaction = compaction.filter(|_| gathered.truncates);
                 commands::command(target, &variants.present, &s.settings, compaction)
             }),
         },
@@ -284,7 +288,7 @@ fn rank(settings: &Settings) -> u8 {
 
 /// What compaction alone would give back.
 fn gain(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Option<CompactionReport> {
-    let today = &shown.get(TODAY)?.figures;
+    let today = &shown.get(TODAY).filter(|_| gathered.truncates)?.figures;
     caveats::gain(today, &gathered.files, gathered.page, gathered.relation)
 }
 
@@ -297,6 +301,9 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
          compacted (retoast --compact) or written anew (VACUUM FULL, pg_repack)."
             .to_owned(),
     );
+    if !gathered.truncates {
+        notes.push(format!("{NEVER_TRUNCATES}, so that retoast --compact is refused here."));
+    }
     if gathered.source == "functions" {
         notes.push(caveats::without_pages(gathered.relation));
     }

@@ -150,7 +150,10 @@ fn wide(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Findin
         return None;
     }
     let what = "kept in long rows by storage main";
-    let command = facts.table.retoast_and_compact(&column.name, Storage::Extended, "heap");
+    let command = match facts.truncates {
+        true => facts.table.retoast_and_compact(&column.name, Storage::Extended, "heap"),
+        false => facts.table.retoast(&column.name, Storage::Extended),
+    };
     Some(finding(facts, column, Code::WideHeap, bytes, Unit::Bytes, what, command))
 }
 
