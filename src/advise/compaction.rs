@@ -12,6 +12,7 @@ use crate::heap::problem::Problems;
 use crate::heap::sample::Sample;
 use crate::model::pages::{MIN_GAIN, least_gain};
 use crate::model::visibility::Snapshot;
+use crate::retoast::compact::growth::Growth;
 use crate::retoast::compact::look::{FileFacts, FileLook};
 use crate::retoast::compact::moves::{Beside, Expected};
 use crate::retoast::compact::survey::{Kind, Survey};
@@ -43,7 +44,9 @@ impl Advisor {
         let page = self.server.page_size;
         let (files, source) = match access {
             // no file gets shorter there
-            Access::Pages(pageinspect) if self.server.has_toasters => {
+            Access::Pages(pageinspect)
+                if self.server.has_toasters || !self.server.vacuum_truncates =>
+            {
                 (Vec::new(), ScanSource::Pages(pageinspect.clone()))
             }
             Access::Pages(pageinspect) => {
@@ -67,11 +70,13 @@ impl Advisor {
         problems: &mut Problems,
     ) -> Result<Vec<(&'static str, FileFacts)>, LiveError> {
         let snapshot = snapshot::begin(&self.connection).await?.snapshot;
+        let target = relation.tuple_target(self.server.page_size);
         let heap = File {
             name: relation.display_name(),
             quoted: relation.quoted(),
             kind: Kind::Rows,
             fillfactor: u32::from(relation.fillfactor()),
+            growth: Growth::of(&relation.desc, self.server.page_size, target),
             beside: Beside::table(relation),
         };
         let toast = relation.toast.as_ref().map(|toast| File {
@@ -79,6 +84,7 @@ impl Advisor {
             quoted: quote_qualified("pg_toast", &toast.name),
             kind: Kind::Chunks,
             fillfactor: 100,
+            growth: Growth::default(),
             beside: Beside::toast(relation, toast),
         });
         let mut files = Vec::new();
@@ -107,8 +113,14 @@ impl Advisor {
             None => BLOCKS,
         };
         let mut look = match (blocks >= total, file.kind) {
-            (true, kind) => Look::All(Survey::new(kind, page, total, file.fillfactor).into()),
-            (false, Kind::Rows) => Look::Some(FileLook::of_table(page, file.fillfactor).into()),
+            (true, kind) => {
+                let survey = Survey::new(kind, page, total, file.fillfactor);
+                Look::All(survey.growing(file.growth.clone()).into())
+            }
+            (false, Kind::Rows) => {
+                let look = FileLook::of_table(page, file.fillfactor);
+                Look::Some(look.growing(file.growth.clone()).into())
+            }
             (false, Kind::Chunks) => Look::Some(FileLook::of_toast(page).into()),
         };
         let blocks: Vec<_> = Sample::new(total, blocks, self.options.seed).collect();
@@ -143,6 +155,7 @@ struct File {
     quoted: String,
     kind: Kind,
     fillfactor: u32,
+    growth: Growth,
     beside: Beside,
 }
 

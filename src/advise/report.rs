@@ -26,12 +26,14 @@ use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
-use crate::server::about::ServerReport;
+use crate::server::about::{NEVER_TRUNCATES, ServerReport};
 use crate::server::catalog::Relation;
 
 /// Everything that the report is made of.
 pub struct Gathered<'a> {
     pub server: ServerReport,
+    /// Whether VACUUM cuts off empty ends of files there.
+    pub(super) truncates: bool,
     pub relation: &'a Relation,
     /// What the server knows of it.
     pub facts: &'a TableFacts,
@@ -177,7 +179,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
                 let present = &variants.present;
                 let table = extraction.table();
                 let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
-                let compaction = Some("--compact").filter(|_| !gathered.has_toasters);
+                let compaction = Some("--compact").filter(|_| gathered.compacts());
                 let command = commands::command(target, present, present, compaction);
                 extraction.report(&scope, &command, gathered.has_toasters)
             },
@@ -198,7 +200,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
                 .unwrap_or_default(),
             command: chosen.map(|s| {
                 let compaction = caveats::compaction(&s.figures, &gathered.files, gathered.page)
-                    .filter(|_| !gathered.has_toasters);
+                    .filter(|_| gathered.compacts());
                 commands::command(target, &variants.present, &s.settings, compaction)
             }),
         },
@@ -316,9 +318,16 @@ fn rank(settings: &Settings) -> u8 {
     }
 }
 
+impl Gathered<'_> {
+    /// Whether `retoast --compact` makes files smaller there.
+    fn compacts(&self) -> bool {
+        self.truncates && !self.has_toasters
+    }
+}
+
 /// What compaction alone would give back.
 fn gain(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Option<CompactionReport> {
-    let today = &shown.get(TODAY).filter(|_| !gathered.has_toasters)?.figures;
+    let today = &shown.get(TODAY).filter(|_| gathered.compacts())?.figures;
     caveats::gain(today, &gathered.files, gathered.page, gathered.relation)
 }
 
@@ -335,6 +344,9 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
         "Settings do not change what is stored already; toastctl retoast rewrites it. Sizes are those \
          of freshly written files; the files that retoast leaves {files_left}."
     ));
+    if !gathered.truncates {
+        notes.push(format!("{NEVER_TRUNCATES}, so that retoast --compact is refused here."));
+    }
     if gathered.source == "functions" {
         notes.push(caveats::without_pages(gathered.relation));
     }

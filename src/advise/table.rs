@@ -169,6 +169,7 @@ impl Advisor {
         }
         let gathered = |tally, variants| Gathered {
             server: ServerReport::from(&self.server),
+            truncates: self.server.vacuum_truncates,
             relation,
             facts: &facts,
             variants,

@@ -2,10 +2,11 @@
 
 use crate::server::connect::ConnectError;
 use crate::server::sink::{Failed, Kind};
+use std::cmp::Ordering;
 use std::process::ExitCode;
 
 /// How a run of `toastctl` ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Exit {
     /// Everything that was asked for was done. A closed pipe on standard output is no failure either.
@@ -22,12 +23,22 @@ pub enum Exit {
     Stopped = 4,
     /// `inspect --check` has found damage, which was printed.
     Damaged = 5,
+    /// All rows are done, and others hold space that was to be given back: by locks, by snapshots, or by rows that they
+    /// have written meanwhile.
+    Held = 6,
 }
 
 impl Exit {
     /// All of them, for documentation.
-    pub const ALL: [Exit; 6] =
-        [Exit::Ok, Exit::Incomplete, Exit::Usage, Exit::Connection, Exit::Stopped, Exit::Damaged];
+    pub const ALL: [Exit; 7] = [
+        Exit::Ok,
+        Exit::Incomplete,
+        Exit::Usage,
+        Exit::Connection,
+        Exit::Stopped,
+        Exit::Damaged,
+        Exit::Held,
+    ];
 
     /// The number that the shell sees.
     pub fn code(self) -> u8 {
@@ -45,7 +56,35 @@ impl Exit {
             Exit::Connection => "the connection could not be made, or was lost",
             Exit::Stopped => "stopped on request; the same command goes on",
             Exit::Damaged => "inspect --check has found damage",
+            Exit::Held => {
+                "retoast has done all rows, and others hold space that --compact was to give back"
+            }
         }
+    }
+
+    /// Its place among those of several tables, of which the last one counts.
+    fn severity(self) -> u8 {
+        match self {
+            Exit::Ok => 0,
+            Exit::Held => 1,
+            Exit::Incomplete => 2,
+            Exit::Usage => 3,
+            Exit::Connection => 4,
+            Exit::Stopped => 5,
+            Exit::Damaged => 6,
+        }
+    }
+}
+
+impl Ord for Exit {
+    fn cmp(&self, other: &Exit) -> Ordering {
+        self.severity().cmp(&other.severity())
+    }
+}
+
+impl PartialOrd for Exit {
+    fn partial_cmp(&self, other: &Exit) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -109,8 +148,15 @@ mod tests {
             Exit::ALL.iter().map(|exit| format!("{} {:?}", exit.code(), exit)).collect();
         assert_eq!(
             documented,
-            ["0 Ok", "1 Incomplete", "2 Usage", "3 Connection", "4 Stopped", "5 Damaged"]
+            ["0 Ok", "1 Incomplete", "2 Usage", "3 Connection", "4 Stopped", "5 Damaged", "6 Held"]
         );
+    }
+
+    #[test]
+    fn of_several_tables_what_is_held_is_worse_than_done_and_better_than_all_else() {
+        let mut all = Exit::ALL;
+        all.sort();
+        assert_eq!(all.map(Exit::code), [0, 6, 1, 2, 3, 4, 5]);
     }
 
     #[test]

@@ -264,7 +264,8 @@ relation is not vacuumed, nor the table while its rows move: room at the end wou
 one VACUUM truncates; it tries for the lock that this takes (ACCESS EXCLUSIVE, for as long as it reads the \
 empty end backwards) without waiting in the queue, gives it up when others wait, and is repeated some times. \
 Standbys replay that lock. Rounds go on while each gives back --min-gain; exit code 0 says that a last look \
-found less than that to spare. Values keep form and method; one whose column would store it otherwise passes \
+found less than that to spare, or that what stands at the end was tried and fits nowhere in front; exit code 6 that all \
+rows are done and others hold the rest: by locks, snapshots, or rows that they have written there. Values keep form and method; one whose column would store it otherwise passes \
 through a temporary table (this takes the TEMPORARY privilege), and only an uncompressed value in a column that \
 compresses is tried again. How full pages get is the server's affair: values of just over some chunks leave \
 room that nothing fits. Indexes get new entries and do not get shorter (--reindex). Rows may \

@@ -72,6 +72,7 @@ impl Sink<Swept> for RetoastOutput {
 fn worst(report: &Report) -> Exit {
     let tables = report.tables.iter().map(|table| match table.outcome {
         Outcome::Complete | Outcome::Planned => Exit::Ok,
+        Outcome::Held => Exit::Held,
         Outcome::Incomplete | Outcome::Unverified | Outcome::Failed => Exit::Incomplete,
         Outcome::Stopped => Exit::Stopped,
     });

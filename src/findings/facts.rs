@@ -33,6 +33,8 @@ pub(crate) struct Facts {
     pub(crate) toast: Option<FileFacts>,
     /// Indexes of both that are much larger than fresh ones.
     pub(crate) bloated: Vec<BloatedIndex>,
+    /// Whether VACUUM cuts off empty ends of files there.
+    pub(crate) truncates: bool,
     /// Whether the server has lz4.
     pub(crate) lz4: bool,
     /// Whether the server has pluggable TOAST, where nothing makes files smaller.

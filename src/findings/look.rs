@@ -17,6 +17,7 @@ use crate::model::stored::{Form, StoredValue};
 use crate::model::tally::Tally;
 use crate::model::toast::Table;
 use crate::model::visibility::Visibility;
+use crate::retoast::compact::growth::Growth;
 use crate::retoast::compact::look::{FileFacts, FileLook};
 use crate::retoast::compact::moves::Beside;
 use crate::retoast::judge::stock::{Verdict, by_model};
@@ -132,7 +133,11 @@ impl<'a> HeapLook<'a> {
         fillfactor: u32,
     ) -> HeapLook<'a> {
         HeapLook {
-            file: FileLook::of_table(model.page, fillfactor),
+            file: FileLook::of_table(model.page, fillfactor).growing(Growth::of(
+                desc,
+                model.page,
+                Some(model.target),
+            )),
             rows: RowLook {
                 desc,
                 flavor,
@@ -158,7 +163,7 @@ impl<'a> HeapLook<'a> {
 
     /// Takes a tuple of a block whose line pointers come one by one.
     pub(crate) fn tuple(&mut self, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
-        self.file.tuple(length, seen);
+        self.file.tuple(tuple, length, seen);
         if matches!(seen, Visibility::Live) {
             self.rows.row(tuple, length);
         }

@@ -121,6 +121,7 @@ impl<'a> HeapPages<'a> {
             heap: Some(heap),
             toast,
             bloated: Vec::new(),
+            truncates: true,
             lz4: false,
             has_toasters: report.columns.iter().any(|column| !column.toasters.is_empty()),
             counters: None,

@@ -125,6 +125,7 @@ impl Inspector {
             heap,
             toast,
             bloated: indexes.iter().filter_map(bloated).collect(),
+            truncates: self.server.vacuum_truncates,
             lz4,
             has_toasters: self.server.has_toasters,
             counters,

@@ -182,6 +182,7 @@ impl Inspector {
             desc: Arc::new(relation.desc.clone()),
             keeps: compression.is_some(),
             surveyed: compression.is_some().then(|| (Kind::Rows, u32::from(relation.fillfactor()))),
+            target: relation.tuple_target(self.server.page_size),
         };
         let known = toasters::ask(leader.client(), &self.server).await.map_err(live)?;
         // a stock server leaves no chunks behind
@@ -211,6 +212,7 @@ impl Inspector {
                     desc: Arc::new(TupleDesc::toast_relation()),
                     keeps: false,
                     surveyed: begun.is_some().then_some((Kind::Chunks, 100)),
+                    target: None,
                 };
                 let scanned = self.scan(&target, &moment, None, None, None).await?;
                 problems.merge(scanned.problems);

@@ -19,7 +19,9 @@ use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, Sampling};
 use crate::heap::scan::{Judge, Relation as Scanned, ValueSink};
 use crate::heap::stats::RelationStats;
+use crate::model::settings::TupleTarget;
 use crate::model::visibility::Visibility;
+use crate::retoast::compact::growth::Growth;
 use crate::retoast::compact::survey::{Kind, Survey, Surveyed};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
@@ -81,7 +83,8 @@ impl Inspector {
         worker.scan.kept = target.keeps.then(|| Kept::new(total_blocks, sampling));
         let surveyed = target.surveyed.filter(|_| sampling.is_none());
         worker.scan.survey = surveyed.map(|(kind, fillfactor)| {
-            Survey::new(kind, self.server.page_size, total_blocks, fillfactor)
+            let growth = Growth::of(&target.desc, self.server.page_size, target.target);
+            Survey::new(kind, self.server.page_size, total_blocks, fillfactor).growing(growth)
         });
         self.progress.begin(&target.name, u64::from(chosen));
         worker.queue = Arc::new(Mutex::new(sample));
@@ -197,6 +200,8 @@ pub(super) struct ScanTarget {
     pub(super) keeps: bool,
     /// What its tuples are and how full pages are made, if it is surveyed.
     pub(super) surveyed: Option<(Kind, u32)>,
+    /// `toast_tuple_target`, if it is set.
+    pub(super) target: Option<TupleTarget>,
 }
 
 /// The blocks that no worker has taken yet.

@@ -52,6 +52,10 @@ fn headline(table: &TableReport) -> String {
              line), which is part of the choice, could not be seen"
                 .to_owned()
         }
+        Outcome::Held => format!(
+            "all values are stored as chosen; others hold {} that --compact could give back",
+            size(retoast_compact::left(table))
+        ),
         Outcome::Incomplete if table.rows_left > 0 => {
             format!(
                 "incomplete: {} left that {} not stored as chosen",

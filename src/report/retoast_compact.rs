@@ -12,15 +12,26 @@ use crate::retoast::result::{Outcome, TableReport};
 pub(super) fn headline(table: &TableReport) -> Option<String> {
     let spare: u64 = table.compaction.iter().map(|file| file.spare).sum();
     match table.outcome {
+        Outcome::Complete | Outcome::Unverified
+            if table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom) =>
+        {
+            Some("complete: what is at the end of its files fits nowhere in front".to_owned())
+        }
         Outcome::Complete | Outcome::Unverified => {
             Some("complete: less is to spare than a round has to give back".to_owned())
+        }
+        Outcome::Held => {
+            Some(format!("done, but others hold {} that could be given back", size(left(table))))
         }
         Outcome::Incomplete if table.hides_rows => {
             Some("incomplete: rows that row security hides were not moved".to_owned())
         }
         Outcome::Incomplete
             if retoast_indexes::left(table) > 0
-                && table.compaction.iter().all(|file| file.ended == FileEnd::Compact) =>
+                && table
+                    .compaction
+                    .iter()
+                    .all(|file| matches!(file.ended, FileEnd::Compact | FileEnd::NoRoom)) =>
         {
             Some(retoast_indexes::incomplete(table))
         }
@@ -33,7 +44,8 @@ pub(super) fn headline(table: &TableReport) -> Option<String> {
 
 /// Bytes that files could still give back whose compaction did not come to its end.
 pub(super) fn left(table: &TableReport) -> u64 {
-    let left = table.compaction.iter().filter(|file| file.ended != FileEnd::Compact);
+    let is_left = |file: &&FileReport| !matches!(file.ended, FileEnd::Compact | FileEnd::NoRoom);
+    let left = table.compaction.iter().filter(is_left);
     left.map(|file| file.spare).fold(0, u64::saturating_add)
 }
 
@@ -59,8 +71,15 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
             }
             _ => String::new(),
         };
+        let doubt = file.spare_at_most.saturating_sub(file.spare);
+        let doubt = match doubt {
+            0 => String::new(),
+            _ => format!(" (or {}: without pages row lengths are not all known)", {
+                size(file.before.saturating_sub(file.spare_at_most))
+            }),
+        };
         line(format!(
-            "compact: {name}: {} would become {}; to move: {} ({}){wal}",
+            "compact: {name}: {} would become {}{doubt}; to move: {} ({}){wal}",
             size(file.before),
             size(file.expected),
             counted(file.rows_found, "row"),
@@ -76,7 +95,16 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
             counted(file.rounds, "round")
         ))?;
     }
-    if matches!(file.ended, FileEnd::GainedTooLittle | FileEnd::Stopped | FileEnd::Failed) {
+    if file.ended == FileEnd::NoRoom {
+        line(format!(
+            "left: {name}: up to {} free in pages, of which none has room for what is at its end",
+            size(file.spare_at_most)
+        ))?;
+    }
+    if matches!(
+        file.ended,
+        FileEnd::GainedTooLittle | FileEnd::Held | FileEnd::Stopped | FileEnd::Failed
+    ) {
         line(format!("left: {name}: {} to spare{}", size(file.spare), why(file)))?;
     }
     if file.values_by_setting > 0 {
@@ -92,10 +120,23 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
 /// What stands in the way, as far as it is known.
 fn why(file: &FileReport) -> String {
     let mut reasons = Vec::new();
-    if file.rows_left > 0 {
+    // of what was not come to nobody knows more
+    let reached = matches!(file.ended, FileEnd::GainedTooLittle | FileEnd::Held);
+    let rows = if reached { file.rows_locked } else { file.rows_left };
+    if rows > 0 {
+        let why = if reached { "locked or changed by others" } else { "not moved" };
+        reasons.push(format!("{} at its end {why}", counted(rows, "row")));
+    }
+    if reached && file.rows_of_others > 0 {
         reasons.push(format!(
-            "{} at its end locked by others or refused",
-            counted(file.rows_left, "row")
+            "{} written at its end by others meanwhile",
+            counted(file.rows_of_others, "row")
+        ));
+    }
+    if file.rows_refused > 0 {
+        reasons.push(format!(
+            "{} at its end that the server refuses to move",
+            counted(file.rows_refused, "row")
         ));
     }
     if file.values_without_row > 0 {
@@ -113,12 +154,18 @@ fn why(file: &FileReport) -> String {
     }
     if file.untruncated > 0 {
         reasons.push(format!(
-            "{} empty at its end, not truncated: the lock was not to be had, or old row versions are \
-             still seen by others",
-            size(file.untruncated)
+            "{} empty at its end, not truncated{}",
+            size(file.untruncated),
+            match reached {
+                true =>
+                    ": the lock was not to be had, or old row versions are still seen by others",
+                false => "",
+            }
         ));
+    } else if reached && file.held_back {
+        reasons.push("old row versions in it are still seen by others".to_owned());
     }
-    if reasons.is_empty() && file.ended == FileEnd::GainedTooLittle {
+    if reasons.is_empty() && reached {
         reasons.push("the last round gave back less than --min-gain".to_owned());
     }
     reasons.iter().map(|reason| format!("; {reason}")).collect()
@@ -161,12 +208,20 @@ mod tests {
 
     #[test]
     fn what_is_left_is_told_with_the_reasons() {
+        let held = FileReport { rows_locked: 1, ..file(FileEnd::Held) };
+        insta::assert_snapshot!(text(&held), @r##"
+compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
+left: TOAST: 3072 kB to spare; 1 row at its end locked or changed by others
+"##);
         insta::assert_snapshot!(text(&file(FileEnd::GainedTooLittle)), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
 left: TOAST: 3072 kB to spare; the last round gave back less than --min-gain
 "##);
         let left = FileReport {
             rows_left: 1,
+            rows_locked: 1,
+            rows_of_others: 4,
+            rows_refused: 3,
             values_without_row: 2,
             values_fixed: 1,
             untruncated: 5 << 20,
@@ -175,8 +230,19 @@ left: TOAST: 3072 kB to spare; the last round gave back less than --min-gain
         };
         insta::assert_snapshot!(text(&left), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: 3072 kB to spare; 1 row at its end locked by others or refused; 2 values at its end that no row refers to, which no UPDATE moves (inspect --check names them, and what removes them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated: the lock was not to be had, or old row versions are still seen by others
+left: TOAST: 3072 kB to spare; 1 row at its end locked or changed by others; 4 rows written at its end by others meanwhile; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, which no UPDATE moves (inspect --check names them, and what removes them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated: the lock was not to be had, or old row versions are still seen by others
 compact: TOAST: 7 uncompressed values moved: compressed if it can be, as the column is set
+"##);
+        // an error says itself what has ended it
+        let failed = FileReport { ended: FileEnd::Failed, values_by_setting: 0, ..left };
+        insta::assert_snapshot!(text(&failed), @r##"
+compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
+left: TOAST: 3072 kB to spare; 1 row at its end not moved; 3 rows at its end that the server refuses to move; 2 values at its end that no row refers to, which no UPDATE moves (inspect --check names them, and what removes them); 1 value at its end that would not be stored out of line again; 5120 kB empty at its end, not truncated
+"##);
+        let full = FileReport { spare_at_most: 4 << 20, ..file(FileEnd::NoRoom) };
+        insta::assert_snapshot!(text(&full), @r##"
+compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
+left: TOAST: up to 4096 kB free in pages, of which none has room for what is at its end
 "##);
     }
 }

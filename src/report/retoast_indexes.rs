@@ -35,7 +35,7 @@ pub(super) fn headline(table: &TableReport) -> Option<String> {
             ))
         }
         Outcome::Incomplete => Some(incomplete(table)),
-        Outcome::Stopped | Outcome::Planned | Outcome::Failed => None,
+        Outcome::Held | Outcome::Stopped | Outcome::Planned | Outcome::Failed => None,
     }
 }
 

@@ -38,6 +38,8 @@ pub enum Outcome {
     Complete,
     /// A whole scan found none that does not, but could not see where values stand, which is part of the choice.
     Unverified,
+    /// All values are as chosen, and others hold space that a compaction was to give back.
+    Held,
     /// Values are left that do not comply.
     Incomplete,
     /// Stopped on request.
@@ -121,7 +123,7 @@ impl TableReport {
     /// Adds what was done to indexes after what this is the report of.
     pub(crate) fn then_reindexed(&mut self, mut later: TableReport) {
         match (self.outcome, later.outcome) {
-            (_, Outcome::Complete | Outcome::Planned | Outcome::Unverified) => {}
+            (_, Outcome::Complete | Outcome::Planned | Outcome::Unverified | Outcome::Held) => {}
             (Outcome::Incomplete, Outcome::Incomplete) => {}
             (_, worse) => self.outcome = worse,
         }

@@ -8,6 +8,10 @@ use super::sql::quote_identifier;
 use crate::codec::Method;
 use crate::disk::layout::PageSize;
 
+/// What is said where VACUUM never cuts off empty ends of files.
+pub(crate) const NEVER_TRUNCATES: &str =
+    "old_snapshot_threshold is set, and VACUUM then never makes a file shorter";
+
 /// The oldest major version that is supported.
 const OLDEST: i32 = 140_000;
 
@@ -30,6 +34,8 @@ pub struct Server {
     pub pageinspect: Option<Pageinspect>,
     /// Whether there is `pg_toaster`, so that TOAST is pluggable.
     pub has_toasters: bool,
+    /// Whether VACUUM cuts off empty ends of files: with `old_snapshot_threshold`, which was there before 17, it never does.
+    pub vacuum_truncates: bool,
 }
 
 /// Which source to use.
@@ -147,7 +153,9 @@ impl Server {
                         pg_catalog.current_setting('is_superuser') = 'on', \
                         pg_catalog.pg_is_in_recovery(), \
                         e.extversion, n.nspname::pg_catalog.text, \
-                        pg_catalog.to_regclass('pg_catalog.pg_toaster') IS NOT NULL \
+                        pg_catalog.to_regclass('pg_catalog.pg_toaster') IS NOT NULL, \
+                        NOT EXISTS (SELECT FROM pg_catalog.pg_settings \
+                                    WHERE name = 'old_snapshot_threshold' AND setting::pg_catalog.int4 >= 0) \
                  FROM (SELECT 1) AS one \
                  LEFT JOIN pg_catalog.pg_extension AS e ON e.extname = 'pageinspect' \
                  LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace",
@@ -179,6 +187,7 @@ impl Server {
             in_recovery: row.try_get(5)?,
             pageinspect,
             has_toasters: row.try_get(8)?,
+            vacuum_truncates: row.try_get(9)?,
         })
     }
 

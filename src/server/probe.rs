@@ -158,7 +158,7 @@ impl<'a> Probe<'a> {
     }
 
     /// Where nothing is out of line.
-    pub(super) fn in_rows(self) -> Probe<'a> {
+    pub(crate) fn in_rows(self) -> Probe<'a> {
         Probe { toast_relation: None, ..self }
     }
 

@@ -66,6 +66,7 @@ mod results_kept;
 mod retoast;
 mod retoast_around;
 mod retoast_compact;
+mod retoast_compact_ends;
 mod retoast_compact_sizes;
 mod retoast_complete;
 mod retoast_domains;

@@ -115,23 +115,28 @@ pub const EXIT_CODES: Topic = Topic {
         ("0", "Everything was done. Of retoast: the last scan has found nothing left to do."),
         (
             "1",
-            "Something could not be read or done; what could be printed was printed. The messages \
-             name table, block and item, or the server's error. Mend that and repeat the command. Of \
-             retoast also \"not verified\": nothing is left that could be seen, but without pages it is \
-             not seen which values are out of line, and --target, main, plain or a policy (before 17) \
-             are about that.",
+            "Something could not be read or done; the messages name table, block and item, or the \
+             server's error. Fix the cause and run the command again. Of retoast also \"not verified\": \
+             without pages nobody sees which values are out of line, which --target, main, plain or a policy \
+             (before 17) decide.",
         ),
         ("2", "Bad arguments or bad input; nothing was done. The HINT says what is possible."),
         (
             "3",
-            "The connection could not be made, or was lost. Nothing needs cleaning up: repeat the \
-             command when the server is back.",
+            "The connection could not be made, or was lost. Nothing needs cleaning up: run the command \
+             again when the server is back.",
         ),
         ("4", "Stopped on request: signal, stop file or --max-runtime. The same command goes on."),
         (
             "5",
-            "inspect --check has found damage; the findings say what and where. Without damage the \
-             code is 0 if everything was looked at, and 1 if something could not be.",
+            "inspect --check has found damage; the findings say what and where. Else 0, or 1 if not all \
+             was looked at.",
+        ),
+        (
+            "6",
+            "Of retoast: all rows are done, and others hold space that --compact was to give back: by a \
+             lock, a snapshot, or rows at the end of a file. The report says which. Of several tables the \
+             worst code counts: 0, then 6, 1, 4.",
         ),
     ],
 };

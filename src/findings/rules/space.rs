@@ -7,6 +7,7 @@ use crate::model::estimate::Estimate;
 use crate::retoast::compact::look::{FileFacts, SPARE};
 use crate::retoast::compact::moves::Expected;
 use crate::retoast::plan::Range;
+use crate::server::about::NEVER_TRUNCATES;
 
 /// The part of a file's tuples that has to be dead.
 const DEAD: f64 = 0.25;
@@ -80,11 +81,17 @@ fn spare(facts: &Facts, file: &FileFacts, name: &str) -> Option<Finding> {
     } else {
         return None;
     };
+    let (what, command, compaction) = match facts.truncates {
+        true => (what, facts.table.compact(name), file.compaction),
+        false => {
+            (format!("{what}; {NEVER_TRUNCATES} (--compact)"), facts.table.vacuum_full(), None)
+        }
+    };
     Some(Finding {
         object: Some(name.to_owned()),
         what,
-        command: facts.table.compact(name),
-        compaction: file.compaction,
+        command,
+        compaction,
         ..Finding::new(Code::FreeSpace, &facts.table.shown(), spare, Unit::Bytes)
     })
 }

@@ -33,6 +33,7 @@ fn facts() -> Facts {
         heap: None,
         toast: None,
         bloated: Vec::new(),
+        truncates: true,
         lz4: false,
         has_toasters: false,
         counters: None,
@@ -94,6 +95,10 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
     let told = found(&vacuumed(35));
     assert_eq!((told[0].code.name(), told[0].low), ("free-space", 35 << 20));
     assert_eq!(told[0].what, "free in the table's file once VACUUM has removed what is dead");
+    // moving rows would give nothing back
+    let never = found(&Facts { truncates: false, ..of(35, 80) });
+    assert!(never[0].what.contains("old_snapshot_threshold"), "{}", never[0].what);
+    assert_eq!(never[0].command, "VACUUM FULL \"public\".\"t\";");
     let dead = |low: f64| Facts {
         toast: Some(FileFacts {
             dead: between(low, 5e5),

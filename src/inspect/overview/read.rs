@@ -154,6 +154,7 @@ impl Inspector {
                 desc: Arc::new(relation.desc.clone()),
                 keeps: false,
                 surveyed: None,
+                target: None,
             };
             let worker = Worker::new(self, &target, &moment, connection).await.map_err(live)?;
             let total = worker.block_count().await.map_err(live)?;

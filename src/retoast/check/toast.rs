@@ -1,14 +1,15 @@
-//! Whether the TOAST relation can be looked at, which a compaction of it needs.
+//! Whether a compaction can do anything: whether VACUUM truncates, and whether the TOAST relation can be looked at, which
+//! a compaction of it needs.
 
 use tokio_postgres::types::Type;
 
 use super::ready::Ready;
 use super::refusal::{Refusal, refused};
 use crate::retoast::compact::wish::{Compaction, Files};
-use crate::server::about::Server;
+use crate::server::about::{NEVER_TRUNCATES, Server};
 use crate::server::connect::Client;
 
-/// Refuses where this user may not read the TOAST relation, or where nothing tells which row a chunk belongs to.
+/// Refuses where VACUUM never truncates, where this user may not read the TOAST relation, or where nothing tells which row a chunk belongs to.
 /// `pages`: whether pages can be read.
 pub(crate) async fn check(
     client: &Client,
@@ -17,6 +18,12 @@ pub(crate) async fn check(
     compact: Compaction,
     pages: bool,
 ) -> Result<(), Refusal> {
+    if !server.vacuum_truncates {
+        return refused(format!(
+            "{NEVER_TRUNCATES}: --compact would move rows for nothing\n\
+             HINT:  Set old_snapshot_threshold to -1 and restart the server, or run VACUUM FULL, which lets nobody in."
+        ));
+    }
     let toast = ready.relation.toast.as_ref().filter(|toast| toast.bytes > 0);
     let Some(toast) = toast.filter(|_| compact.files.toast()) else {
         return Ok(());

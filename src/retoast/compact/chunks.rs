@@ -1,5 +1,6 @@
 //! What a look at the TOAST relation finds: how full its blocks are, and which values have chunks behind one.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -32,6 +33,19 @@ pub(super) struct Behind {
     pub(super) last: u32,
     /// Whether these are all.
     pub(super) all: bool,
+    /// Values that others have stored since the work began, with those that were met.
+    pub(super) of_others: u64,
+}
+
+/// Transactions of the compaction.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Own<'a> {
+    /// Those whose values are left out.
+    pub(super) own: &'a HashSet<u32>,
+    /// All.
+    pub(super) ever: &'a HashSet<u32>,
+    /// What others have begun since this one is not what stood there at first.
+    pub(super) since: &'a str,
 }
 
 /// Ranges of so many blocks, from the first to the last.
@@ -93,7 +107,7 @@ impl Sweep<'_> {
         }
         let mut sizes = Vec::new();
         for some in around(&room.spread(SAMPLES), blocks) {
-            let Some(rows) = self.look(&compact::values(name, &some)).await? else {
+            let Some(rows) = self.look(&compact::values(name, &some, None)).await? else {
                 return Ok(None);
             };
             for row in &rows {
@@ -118,7 +132,7 @@ impl Sweep<'_> {
         toast: Oid,
         name: &str,
         end: u32,
-        own: &HashSet<u32>,
+        all: Own<'_>,
     ) -> Result<Option<Behind>, RunError> {
         let Some(blocks) = self.blocks(toast).await? else { return Ok(None) };
         let mut behind = Behind { last: end, all: true, ..Behind::default() };
@@ -127,20 +141,35 @@ impl Sweep<'_> {
                 behind.all = false;
                 break;
             }
-            let Some(rows) = self.look(&compact::values(name, &some)).await? else {
-                return Ok(None);
-            };
+            let sql = compact::values(name, &some, Some(all.since));
+            let Some(rows) = self.look(&sql).await? else { return Ok(None) };
             for row in &rows {
                 let (value, block, xmin): (u32, i64, &str) =
                     (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-                let block = unsigned(block);
+                let (block, xid, is_recent) =
+                    (unsigned(block), transaction(xmin)?, row.try_get::<_, bool>(4)?);
                 behind.last = behind.last.max(block.saturating_add(1));
-                if !own.contains(&transaction(xmin)?) {
+                behind.of_others += u64::from(is_recent && !all.ever.contains(&xid));
+                if !all.own.contains(&xid) {
                     behind.values.entry(value).or_insert(block);
                 }
             }
         }
         Ok(Some(behind))
+    }
+
+    /// The next transaction when this was asked first. `None` once a stop is asked for.
+    pub(super) async fn first_look(
+        &self,
+        since: &RefCell<Option<String>>,
+    ) -> Result<Option<String>, RunError> {
+        if let Some(since) = since.borrow().clone() {
+            return Ok(Some(since));
+        }
+        let Some(rows) = self.look(compact::NEXT_TRANSACTION).await? else { return Ok(None) };
+        let next: Option<String> = rows.first().map(|row| row.try_get(0)).transpose()?;
+        since.borrow_mut().clone_from(&next);
+        Ok(next)
     }
 
     /// Blocks of a relation's main fork. `None` once a stop is asked for.

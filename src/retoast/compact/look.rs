@@ -1,5 +1,6 @@
 //! How full a file is: what a look at a sample of its blocks shows, or a scan of all (pure).
 
+use super::growth::Growth;
 use super::moves::{Beside, Expected, Moved, wal};
 use super::packing::Sample;
 use super::room::{Front, Room, taken};
@@ -112,6 +113,9 @@ struct Held {
     /// Bytes taken of each block that was read, and of the one that is being read.
     blocks: Vec<u32>,
     now: u32,
+    /// Bytes that rows of each take more once they are moved.
+    longer: Vec<u32>,
+    longer_now: u32,
     /// Rows; of a TOAST relation whole values, each for its rest that was met. The other chunks of a value need not be
     /// in the sample of blocks, but how many they are is known, and values are written again chunk by chunk.
     packing: Sample,
@@ -138,8 +142,9 @@ impl Held {
         u32::try_from(self.blocks.len()).unwrap_or(u32::MAX)
     }
 
-    fn row(&mut self, taken: u32) {
-        self.packing.add(self.block(), [taken]);
+    fn row(&mut self, taken: u32, moved: u32) {
+        self.packing.add(self.block(), [moved]);
+        self.longer_now = self.longer_now.saturating_add(moved.saturating_sub(taken));
         self.add(taken);
     }
 
@@ -170,6 +175,7 @@ impl Held {
 
     fn end_block(&mut self) {
         self.blocks.push(std::mem::take(&mut self.now));
+        self.longer.push(std::mem::take(&mut self.longer_now));
         self.tuples.push(std::mem::take(&mut self.tuples_now));
         self.bytes.end_block();
     }
@@ -179,6 +185,9 @@ impl Held {
         let mut room = Room::new(page, self.block(), fillfactor);
         for (number, &taken) in (0..).zip(&self.blocks) {
             room.set(number, taken);
+        }
+        for (number, &longer) in (0..).zip(&self.longer) {
+            room.grow(number, longer);
         }
         room.holds(self.moved(page));
         room
@@ -239,6 +248,7 @@ pub(crate) struct FileLook {
     page: PageSize,
     fillfactor: u32,
     is_toast: bool,
+    growth: Growth,
     all: Held,
     /// What is not dead.
     kept: Held,
@@ -253,6 +263,11 @@ impl FileLook {
         FileLook::new(page, fillfactor, false)
     }
 
+    /// The same of a table whose rows get longer once they are moved.
+    pub(crate) fn growing(self, growth: Growth) -> FileLook {
+        FileLook { growth, ..self }
+    }
+
     /// At a TOAST relation's file; these have no fillfactor.
     pub(crate) fn of_toast(page: PageSize) -> FileLook {
         FileLook::new(page, 100, true)
@@ -263,6 +278,7 @@ impl FileLook {
             page,
             fillfactor,
             is_toast,
+            growth: Growth::default(),
             all: Held::default(),
             kept: Held::default(),
             dead: Tally::default(),
@@ -281,7 +297,8 @@ impl FileLook {
     ) {
         judged(number, bytes, judge, |_, tuple, length, seen| {
             let chunk = self.is_toast.then(|| Chunk::of(tuple, length, self.page));
-            self.take(length, seen, chunk);
+            let moved = self.growth.taken(tuple, usize::from(length));
+            self.take(length, moved, seen, chunk);
             if matches!(seen, Visibility::Live) {
                 live(tuple, length);
             }
@@ -290,15 +307,15 @@ impl FileLook {
     }
 
     /// Counts a row of the block that is being read.
-    pub(crate) fn tuple(&mut self, length: u16, seen: Visibility) {
-        self.take(length, seen, None);
+    pub(crate) fn tuple(&mut self, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
+        self.take(length, self.growth.taken(tuple, usize::from(length)), seen, None);
     }
 
-    fn take(&mut self, length: u16, seen: Visibility, chunk: Option<Chunk>) {
+    fn take(&mut self, length: u16, moved: u32, seen: Visibility, chunk: Option<Chunk>) {
         let (page, taken) = (self.page, taken(usize::from(length)));
         let hold = |held: &mut Held| match chunk {
             Some(chunk) => held.chunk(chunk, taken, page),
-            None => held.row(taken),
+            None => held.row(taken, moved),
         };
         self.tuples.add(1);
         hold(&mut self.all);
@@ -373,9 +390,9 @@ mod tests {
             let is_mixed = number % 34 == 0;
             if number >= 340 {
                 let whole = if is_mixed { 3 } else { 4 };
-                (0..whole).for_each(|_| look.take(full, Visibility::Live, Some(Chunk::Full)));
+                (0..whole).for_each(|_| look.take(full, 0, Visibility::Live, Some(Chunk::Full)));
                 let rests = if is_mixed { 33 } else { 0 };
-                (0..rests).for_each(|_| look.take(rest, Visibility::Live, Some(Chunk::Rest(4))));
+                (0..rests).for_each(|_| look.take(rest, 0, Visibility::Live, Some(Chunk::Rest(4))));
             }
             look.end_block();
         }
@@ -400,7 +417,7 @@ mod tests {
         let mut look = FileLook::of_toast(page);
         for number in 0..400 {
             let chunks = if number % 2 == 0 { 4 } else { 0 };
-            (0..chunks).for_each(|_| look.take(full, Visibility::Live, Some(Chunk::Full)));
+            (0..chunks).for_each(|_| look.take(full, 0, Visibility::Live, Some(Chunk::Full)));
             look.end_block();
         }
         let spare = look.facts(400, None).spare.estimate / (400.0 * page.bytes() as f64);

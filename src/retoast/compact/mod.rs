@@ -11,12 +11,15 @@
 //! * [`look`]: the same of a sample of blocks, [`survey`]: of all that a scan goes over; both tell before the work
 //!   (pure).
 //! * [`rounds`]: what to do next (pure); [`pace`]: how much one transaction moves (pure).
-//! * [`chunks`]: what a look at the TOAST relation finds; [`rows`]: what one at the table finds.
+//! * [`chunks`]: what a look at the TOAST relation finds; [`rows`]: what one at the table finds, by [`lengths`] where
+//!   functions tell of it (pure); [`growth`]: how much longer rows get when they are moved (pure).
 //! * [`values`]: one transaction that moves values; [`pages`]: one that moves rows off pages.
 //! * [`run`]: doing it to one table; [`part`]: to one of its files; [`shrink`]: the vacuums.
 //! * [`result`]: what is reported; [`verdict`]: how it ended (pure).
 
 mod chunks;
+pub(crate) mod growth;
+mod lengths;
 pub(crate) mod look;
 pub mod moves;
 mod pace;

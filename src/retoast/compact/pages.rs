@@ -3,6 +3,9 @@
 //! A new version of a row goes to the row's own page as long as there is room, so each is updated until its page is
 //! full and it goes elsewhere. All that in one transaction: until its end nothing on the page can be pruned.
 
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashSet};
+
 use futures_util::future::join_all;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -15,7 +18,7 @@ use crate::retoast::check::files::Files;
 use crate::retoast::sql::compact;
 use crate::retoast::sweep::batch::Done;
 use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::scanner::address;
+use crate::retoast::sweep::scanner::{address, transaction};
 use crate::retoast::sweep::table::Sweep;
 use crate::retoast::sweep::verify::Stored;
 
@@ -71,6 +74,23 @@ pub(super) struct HeapFile<'a, 'b> {
     pub(super) files: Files,
     /// A column that an update may set to itself.
     pub(super) touch: String,
+    /// The transaction that others began no later with whatever stood behind the end at first, and the transactions that
+    /// have moved rows.
+    since: RefCell<Option<String>>,
+    own: RefCell<HashSet<u32>>,
+    /// Rows that the last transaction has updated, and that found no room elsewhere.
+    stayed: Cell<u64>,
+    /// Where rows may not go, if it is only tried whether they find room in front, and whether one did.
+    trial: Cell<Option<u32>>,
+    gave_up: Cell<bool>,
+}
+
+impl<'a, 'b> HeapFile<'a, 'b> {
+    pub(super) fn new(sweep: &'a Sweep<'b>, files: Files, touch: String) -> HeapFile<'a, 'b> {
+        let (since, own) = (RefCell::default(), RefCell::default());
+        let (stayed, trial, gave_up) = (Cell::new(0), Cell::new(None), Cell::new(false));
+        HeapFile { sweep, files, touch, since, own, stayed, trial, gave_up }
+    }
 }
 
 impl File for HeapFile<'_, '_> {
@@ -96,14 +116,25 @@ impl File for HeapFile<'_, '_> {
         let sweep = self.sweep;
         let Some(blocks) = sweep.blocks(sweep.ready.relation.oid).await? else { return Ok(None) };
         let bytes = sweep.server.page_size.bytes() as u64;
+        let Some(since) = sweep.first_look(&self.since).await? else { return Ok(None) };
         let mut found = Found { last: end, all: true, ..Found::default() };
         for some in ranges(end..blocks, SOME) {
-            let sql = compact::rows_by_block(&sweep.ready.relation.quoted(), &some);
+            let sql = compact::rows_by_block(&sweep.ready.relation.quoted(), &some, &since);
             let Some(rows) = sweep.look(&sql).await? else { return Ok(None) };
+            let mut blocks: BTreeMap<u32, u32> = BTreeMap::new();
             for row in &rows {
                 let (block, count): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
                 let (block, rows) =
                     (u32::try_from(block).unwrap_or(u32::MAX), u32::try_from(count).unwrap_or(0));
+                let of_block = blocks.entry(block).or_default();
+                *of_block = of_block.saturating_add(rows);
+                let recent: Option<&str> = row.try_get(2)?;
+                let xid = recent.map(transaction).transpose()?;
+                if xid.is_some_and(|xid| !self.own.borrow().contains(&xid)) {
+                    found.of_others += u64::from(rows);
+                }
+            }
+            for (block, rows) in blocks {
                 found.last = found.last.max(block.saturating_add(1));
                 found.pieces.push(FullPage { block, rows, bytes });
             }
@@ -114,8 +145,26 @@ impl File for HeapFile<'_, '_> {
 
     async fn move_pieces(&self, pieces: &[FullPage], verify: bool) -> Result<Done, RunError> {
         let batch = async || self.try_batch(pieces, verify).await;
+        self.stayed.set(0);
+        self.gave_up.set(false);
         let tried = self.sweep.unless_changed(0, batch).await;
-        self.sweep.settled(0, tried, true).await
+        let done = self.sweep.settled(0, tried, true).await?;
+        if let Done::Stored { xid, .. } = done {
+            self.own.borrow_mut().insert(xid);
+        }
+        Ok(done)
+    }
+
+    fn stayed(&self) -> u64 {
+        self.stayed.get()
+    }
+
+    fn tries(&self, end: Option<u32>) {
+        self.trial.set(end);
+    }
+
+    fn gave_up(&self) -> bool {
+        self.gave_up.get()
     }
 }
 
@@ -171,7 +220,19 @@ impl HeapFile<'_, '_> {
             }
             together = (together * 2).min(TOGETHER);
         }
-        let moved = gone.len() as u64;
+        if let Some(end) = self.trial.get() {
+            let mut is_behind = false;
+            for ctid in &gone {
+                is_behind |= address(ctid)?.block.0 >= end;
+            }
+            if is_behind {
+                client.batch_execute("ROLLBACK").await?;
+                self.gave_up.set(true);
+                self.stayed.set((gone.len() + staying.len()) as u64);
+                return Ok(Done::Stored { rows: 0, verified: 0, xid });
+            }
+        }
+        let (moved, stayed) = (gone.len() as u64, staying.len() as u64);
         let mut verified = 0;
         if let Some((ctids, hashes)) = before {
             let all: Vec<String> = gone.into_iter().chain(staying).collect();
@@ -180,6 +241,7 @@ impl HeapFile<'_, '_> {
             verified = stored.rows;
         }
         client.batch_execute("COMMIT").await?;
+        self.stayed.set(stayed);
         Ok(Done::Stored { rows: moved, verified, xid })
     }
 }

@@ -40,12 +40,14 @@ pub(super) struct Found<P> {
     pub(super) without_row: u64,
     /// Values that are stored as their columns are set.
     pub(super) by_setting: u64,
+    /// Rows that others have written since the first look at what stands there.
+    pub(super) of_others: u64,
 }
 
 impl<P> Default for Found<P> {
     fn default() -> Found<P> {
         let (pieces, all) = (Vec::new(), true);
-        Found { pieces, last: 0, all, fixed: 0, without_row: 0, by_setting: 0 }
+        Found { pieces, last: 0, all, fixed: 0, without_row: 0, by_setting: 0, of_others: 0 }
     }
 }
 
@@ -65,6 +67,16 @@ pub(super) trait File {
     async fn find(&self, end: u32) -> Result<Option<Found<Self::Piece>>, RunError>;
     /// Moves this in one transaction.
     async fn move_pieces(&self, pieces: &[Self::Piece], verify: bool) -> Result<Done, RunError>;
+    /// Rows that the last transaction has updated, and that found no room elsewhere.
+    fn stayed(&self) -> u64 {
+        0
+    }
+    /// Transactions that follow are given up where something goes to this block or behind it.
+    fn tries(&self, _end: Option<u32>) {}
+    /// Whether the last transaction was.
+    fn gave_up(&self) -> bool {
+        false
+    }
 }
 
 impl Sweep<'_> {
@@ -87,9 +99,15 @@ impl Sweep<'_> {
         };
         told.rounds += rounds.rounds;
         told.rows_left = rounds.rows_left();
+        told.rows_locked = rounds.rows_locked();
+        told.rows_of_others = rounds.rows_of_others();
+        told.held_back = rounds.is_held_back();
         report.retries += rounds.retries;
         report.longest_batch_ms = report.longest_batch_ms.max(millis(rounds.longest));
         told.ended = done?;
+        if told.ended == FileEnd::GainedTooLittle && told.is_held() {
+            told.ended = FileEnd::Held;
+        }
         Ok(())
     }
 
@@ -110,6 +128,7 @@ impl Sweep<'_> {
         }
         told.after = bytes(layout.blocks);
         told.spare = bytes(layout.spare());
+        told.spare_at_most = bytes(layout.spare_at_most());
         let empty = layout.blocks - layout.last.min(layout.blocks);
         told.untruncated = if empty >= truncated_for(layout.blocks) { bytes(empty) } else { 0 };
         report.scans += 1;
@@ -184,6 +203,7 @@ impl Sweep<'_> {
                 Action::Finish(end) => {
                     return Ok(match end {
                         End::Compact => FileEnd::Compact,
+                        End::NoRoom => FileEnd::NoRoom,
                         End::GainedTooLittle => FileEnd::GainedTooLittle,
                         End::Stopped => FileEnd::Stopped,
                     });
@@ -208,6 +228,7 @@ impl Sweep<'_> {
                     Some(found) => {
                         self.still_has(file.files()).await?;
                         take_down(&found, report, told);
+                        rounds.written_by_others(found.of_others);
                         let Found { pieces, last, all, .. } = found;
                         Event::Found { pieces, last, all }
                     }
@@ -218,11 +239,13 @@ impl Sweep<'_> {
                     if self.stopped() {
                         continue;
                     }
+                    file.tries(rounds.trial());
                     let moved = self.move_one(file, &pieces, report, told).await?;
+                    rounds.stayed(file.stayed());
                     // what was moved and found no room in front makes the file longer
                     let now = self.blocks(file.relation()).await?;
                     self.still_has(file.files()).await?;
-                    if now.is_some_and(|now| now > limit) {
+                    if file.gave_up() || now.is_some_and(|now| now > limit) {
                         rounds.note(moved, 0.0);
                         Event::NoRoom
                     } else {
@@ -235,6 +258,7 @@ impl Sweep<'_> {
                 }
                 Action::Shrink => {
                     self.vacuum_now(Vacuum::Shrink, report).await?;
+                    rounds.held_back(!self.keeper.vacuum_pays());
                     let vacuumed = self.vacuumed(file, report).await?;
                     if let Event::Vacuumed(blocks) = vacuumed {
                         limit = most_blocks(blocks);
@@ -287,6 +311,7 @@ impl Sweep<'_> {
             Done::Refused(reason) => {
                 if let [piece] = pieces {
                     report.rows_refused += piece.rows();
+                    told.rows_refused += piece.rows();
                     let (block, item) = piece.key();
                     let place = if item > 0 { format!("({block},{item})") } else { String::new() };
                     let mut text = reason.text;

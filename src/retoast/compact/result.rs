@@ -11,6 +11,10 @@ use crate::retoast::plan::Range;
 pub enum FileEnd {
     /// Less is to spare than a round has to give back.
     Compact,
+    /// More is free, but what stands at its end found no room there, though nobody was in the way.
+    NoRoom,
+    /// More is to spare, and nothing but others stands in the way: their locks, snapshots, or rows.
+    Held,
     /// More is to spare, but the last round gave back too little.
     GainedTooLittle,
     /// Stopped on request.
@@ -41,6 +45,9 @@ pub struct FileReport {
     pub after: u64,
     /// What the last look found to spare in it.
     pub spare: u64,
+    /// What is to spare at the most, if rows are as short as they can be: more than `spare` only without pages, where
+    /// their lengths are not always known.
+    pub spare_at_most: u64,
     /// Of that, what is empty at the end and was not truncated.
     pub untruncated: u64,
     /// Rounds begun.
@@ -53,9 +60,17 @@ pub struct FileReport {
     pub wal_expected: Option<Range>,
     /// Rows moved, some more than once.
     pub rows_moved: u64,
-    /// Rows behind the end that were still there when the last round's passes were over, since others had
-    /// locked them or the server refused them.
+    /// Rows behind the end that were still there when the last round's passes were over; those that the server refused
+    /// are not counted.
     pub rows_left: u64,
+    /// Rows behind the end that the server refused to move.
+    pub rows_refused: u64,
+    /// Those of [`FileReport::rows_left`] that others had locked, or have changed meanwhile.
+    pub rows_locked: u64,
+    /// Rows behind the end that others have written since the first round began.
+    pub rows_of_others: u64,
+    /// Whether the last vacuum had to leave old row versions that others still see.
+    pub held_back: bool,
     /// Values behind the end to which no row leads that could be found.
     pub values_without_row: u64,
     /// Values behind the end that their columns would not store out of line again.
@@ -76,6 +91,7 @@ impl FileReport {
             expected: 0,
             after: 0,
             spare: 0,
+            spare_at_most: 0,
             untruncated: 0,
             rounds: 0,
             rows_found: 0,
@@ -83,10 +99,24 @@ impl FileReport {
             wal_expected: None,
             rows_moved: 0,
             rows_left: 0,
+            rows_refused: 0,
+            rows_locked: 0,
+            rows_of_others: 0,
+            held_back: false,
             values_without_row: 0,
             values_fixed: 0,
             values_by_setting: 0,
         }
+    }
+
+    /// Whether others stand in the way of what is left to spare, and nothing else does.
+    pub(crate) fn is_held(&self) -> bool {
+        let by_others = self.rows_locked > 0
+            || self.rows_of_others > 0
+            || self.untruncated > 0
+            || self.held_back;
+        let by_itself = self.rows_refused + self.values_without_row + self.values_fixed;
+        by_others && by_itself == 0
     }
 
     /// Counts in what an earlier part of the same work has done. Of a file that was replaced since, what was done

@@ -4,6 +4,10 @@
 //! A round looks how full the file is, finds what stands behind the block that would be its end, and moves that,
 //! in passes until nothing is left there that can be moved; then the file is vacuumed and truncated. Rounds follow
 //! each other as long as each gives back what was asked for.
+//!
+//! How full a file is may not be known, and what stands behind the end may not fit the room in front. So a round that
+//! has found no room is followed by one that is to give back less, until not even the least that is worth a round is to
+//! be had: that proves that there is no room.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -23,6 +27,12 @@ const FEW_PASSES: u32 = 6;
 const BUSY: u32 = 5;
 /// How often the file is vacuumed again for want of the lock that truncating it takes.
 const SHRINKS: u32 = 6;
+/// Pieces of a transaction that only tries whether there is room.
+const TRIED: usize = 2;
+/// Rounds one after the other that find no room in front, and the part of what one was to give back that the next one is
+/// to.
+const MOST_IN_VAIN: u32 = 3;
+const LESS: f64 = 0.25;
 
 /// How it goes.
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +112,9 @@ impl Wait {
 pub(crate) enum End {
     /// Less is to spare than a round has to give back.
     Compact,
+    /// There is more to spare by the looks of it, but nobody was in the way, and what stands at the end of the file finds
+    /// no room in front.
+    NoRoom,
     /// There is more to spare, but the last round gave back too little.
     GainedTooLittle,
     /// Stopped on request.
@@ -119,18 +132,38 @@ enum Phase {
     Ended(End),
 }
 
+/// A round.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    /// Blocks when it began.
+    blocks: u32,
+    /// Whether it takes only a part of what stands behind the end.
+    partial: bool,
+    /// Blocks that it is to give back.
+    wanted: u32,
+}
+
 /// The state of one file's compaction.
 #[derive(Debug, Clone)]
 pub(crate) struct Rounds<P> {
     tuning: Tuning,
     phase: Phase,
     layout: Layout,
+    /// The end that the round is to reach.
+    aim: u32,
     tidied: bool,
-    /// Blocks when the round began, and whether it takes only a part of what stands behind the end.
-    round_began: Option<(u32, bool)>,
+    round: Option<Round>,
     /// Whether the last round gave back too little, and the rows that it found at first.
     gained_too_little: bool,
     round_found: Option<u64>,
+    /// Whether the round has found no room in front, and how many rounds one after the other gave back too little for
+    /// that reason.
+    lacks_room: bool,
+    in_vain: u32,
+    /// The part of what is to spare that the next round is to give back.
+    part: f64,
+    /// Whether nothing is to spare unless tuples are shorter than they seem.
+    guesses: bool,
     queue: VecDeque<P>,
     under_way: Vec<P>,
     refused: HashSet<(u32, u16)>,
@@ -141,6 +174,17 @@ pub(crate) struct Rounds<P> {
     idle: u32,
     moved_in_pass: u64,
     found_in_pass: u64,
+    /// Rows of the pass that were updated and are still where they were, as they found no room elsewhere, and those that
+    /// others had locked or changed; of those of the last whole pass the latter.
+    stayed: u64,
+    locked_in_pass: u64,
+    locked: u64,
+    /// Rows of the pieces that were refused.
+    rows_refused: u64,
+    /// Rows behind the end that others have written since the work began.
+    of_others: u64,
+    /// Whether the last vacuum had to leave old row versions that others still see.
+    held_back: bool,
     /// The blocks up to the last one with something live, as found last.
     last: u32,
     busy: u32,
@@ -160,11 +204,16 @@ impl<P: Piece + Clone> Rounds<P> {
         Rounds {
             tuning,
             phase: Phase::Looking,
-            layout: Layout { blocks: 0, last: 0, end: 0 },
+            layout: Layout { blocks: 0, last: 0, end: 0, least_end: 0 },
+            aim: 0,
             tidied: false,
-            round_began: None,
+            round: None,
             gained_too_little: false,
             round_found: None,
+            lacks_room: false,
+            in_vain: 0,
+            part: 1.0,
+            guesses: false,
             queue: VecDeque::new(),
             under_way: Vec::new(),
             refused: HashSet::new(),
@@ -173,6 +222,12 @@ impl<P: Piece + Clone> Rounds<P> {
             idle: 0,
             moved_in_pass: 0,
             found_in_pass: 0,
+            stayed: 0,
+            locked_in_pass: 0,
+            locked: 0,
+            rows_refused: 0,
+            of_others: 0,
+            held_back: false,
             last: 0,
             busy: 0,
             shrinks: 0,
@@ -194,6 +249,46 @@ impl<P: Piece + Clone> Rounds<P> {
         self.found_in_pass.saturating_sub(self.moved_in_pass)
     }
 
+    /// Those of them that others had locked, or have changed meanwhile.
+    pub(crate) fn rows_locked(&self) -> u64 {
+        self.locked.max(self.locked_in_pass).min(self.rows_left())
+    }
+
+    /// Rows behind the end that others have written since the work began.
+    pub(crate) fn rows_of_others(&self) -> u64 {
+        self.of_others
+    }
+
+    /// Whether the last vacuum had to leave old row versions that others still see.
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.held_back
+    }
+
+    /// Of the rows that were moved last, so many found no room elsewhere. To be told before that they were.
+    pub(crate) fn stayed(&mut self, rows: u64) {
+        self.stayed = rows;
+    }
+
+    /// Others have written so many of the rows that were found last. To be told before that they were found.
+    pub(crate) fn written_by_others(&mut self, rows: u64) {
+        self.of_others = rows;
+    }
+
+    /// Whether the vacuum just done had to leave old row versions that others still see.
+    pub(crate) fn held_back(&mut self, is: bool) {
+        self.held_back = is;
+    }
+
+    /// The end that rows must not go behind, where it is only tried whether there is room in front of it.
+    pub(crate) fn trial(&self) -> Option<u32> {
+        self.guesses.then_some(self.aim)
+    }
+
+    /// Whether anything but a lack of room may have kept the last round from giving back what it was to.
+    fn hindered(&self) -> bool {
+        self.locked > 0 || self.of_others > 0 || self.held_back || self.rows_refused > 0
+    }
+
     /// How far the pass under way is: pieces moved, and in all.
     pub(crate) fn position(&self) -> (u32, u32) {
         let left = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
@@ -212,7 +307,7 @@ impl<P: Piece + Clone> Rounds<P> {
         match self.phase {
             Phase::Looking => Action::Look,
             Phase::Tidying | Phase::Shrinking => Action::Shrink,
-            Phase::Finding => Action::Find(self.layout.end),
+            Phase::Finding => Action::Find(self.aim),
             Phase::Moving => {
                 if self.tuning.versions.is_some_and(|limit| self.versions > limit) {
                     return Action::VacuumRows;
@@ -222,6 +317,9 @@ impl<P: Piece + Clone> Rounds<P> {
                     Some(half) => half.min(pieces.len()),
                     None => self.tuning.pace.share(pieces),
                 };
+                let least = least_gain(self.layout.blocks, self.tuning.min_gain);
+                let is_least = self.round.is_some_and(|round| round.wanted <= least);
+                let share = if self.guesses && is_least { share.min(TRIED) } else { share };
                 self.under_way = self.queue.drain(..share).collect();
                 Action::Move(self.under_way.clone())
             }
@@ -245,6 +343,9 @@ impl<P: Piece + Clone> Rounds<P> {
                 self.tuning.pace.took(&pieces, took);
                 self.versions += pieces.iter().map(Piece::versions).sum::<u64>();
                 self.moved_in_pass += rows;
+                let all = pieces.iter().map(Piece::rows).sum::<u64>();
+                let updated = rows + std::mem::take(&mut self.stayed);
+                self.locked_in_pass += all.saturating_sub(updated);
                 self.go_on();
             }
             Event::Busy => {
@@ -256,6 +357,8 @@ impl<P: Piece + Clone> Rounds<P> {
                 if self.busy < BUSY {
                     self.halves.push(pieces.len());
                     self.first_again(pieces);
+                } else {
+                    self.locked_in_pass += pieces.iter().map(Piece::rows).sum::<u64>();
                 }
                 self.go_on();
             }
@@ -263,6 +366,7 @@ impl<P: Piece + Clone> Rounds<P> {
                 let pieces = std::mem::take(&mut self.under_way);
                 if let [piece] = pieces.as_slice() {
                     self.refused.insert(piece.key());
+                    self.rows_refused += piece.rows();
                 } else {
                     let first = pieces.len() / 2;
                     self.halves.extend([pieces.len() - first, first]);
@@ -275,6 +379,8 @@ impl<P: Piece + Clone> Rounds<P> {
                 self.halves.clear();
                 // something live is at the very end: there is nothing to wait for
                 self.last = u32::MAX;
+                self.lacks_room = true;
+                self.locked = self.locked_in_pass;
                 self.phase = Phase::Shrinking;
             }
             Event::Vacuumed(blocks) => self.vacuumed(blocks),
@@ -288,9 +394,9 @@ impl<P: Piece + Clone> Rounds<P> {
     }
 
     fn looked(&mut self, layout: Layout) {
-        let before = self.round_began.take();
+        let before = self.round.take();
         self.layout = layout;
-        if !layout.pays(self.tuning.min_gain) {
+        if !layout.may_pay(self.tuning.min_gain) {
             self.phase = Phase::Ended(End::Compact);
             return;
         }
@@ -299,24 +405,66 @@ impl<P: Piece + Clone> Rounds<P> {
             self.phase = Phase::Tidying;
             return;
         }
-        if let Some((began, partial)) = before {
-            let gained = began.saturating_sub(layout.blocks);
-            let enough = gained >= least_gain(began, self.tuning.min_gain);
+        if let Some(Round { blocks, partial, .. }) = before {
+            let gained = blocks.saturating_sub(layout.blocks);
+            let enough = gained >= least_gain(blocks, self.tuning.min_gain);
             self.gained_too_little = !(enough || partial && gained > 0);
+            if !self.gained_too_little {
+                self.in_vain = 0;
+                self.part = if self.lacks_room { self.part } else { (2.0 * self.part).min(1.0) };
+            }
+        }
+        if !layout.pays(self.tuning.min_gain) && !self.guesses {
+            self.guesses = true;
+            self.part = 0.0;
         }
         self.rounds += 1;
-        self.round_began = Some((layout.blocks, false));
         (self.passes, self.idle) = (0, 0);
+        self.begin_round(before.filter(|_| self.gained_too_little));
         self.phase = Phase::Finding;
+    }
+
+    /// Blocks that a round has to give back at the least.
+    fn least(&self) -> u32 {
+        least_gain(self.layout.blocks, self.tuning.min_gain)
+    }
+
+    /// Says which part of what is to spare the round is to give back; `in_vain`: the one before, if that gave back too
+    /// little, which decides this once it is known what stands behind the end now.
+    fn begin_round(&mut self, in_vain: Option<Round>) {
+        let layout = self.layout;
+        let spare = if self.guesses { layout.spare_at_most() } else { layout.spare() };
+        let wanted = (f64::from(spare) * self.part).ceil() as u32;
+        let wanted = wanted.max(self.least()).min(spare);
+        self.part = f64::from(wanted) / f64::from(spare.max(1));
+        self.aim = layout.blocks.saturating_sub(wanted).min(layout.last);
+        let wanted = in_vain.map_or(wanted, |round| round.wanted);
+        self.round = Some(Round { blocks: layout.blocks, partial: false, wanted });
+    }
+
+    /// After a round that gave back too little for want of room: whether there is less to be tried.
+    fn wants_less(&mut self) -> bool {
+        let tried = self.round.map_or(0, |round| round.wanted);
+        self.in_vain += 1;
+        if !self.lacks_room || tried <= self.least() || self.in_vain >= MOST_IN_VAIN {
+            return false;
+        }
+        self.part *= LESS;
+        if self.in_vain + 1 >= MOST_IN_VAIN {
+            self.part = 0.0;
+        }
+        self.begin_round(None);
+        true
     }
 
     fn found(&mut self, mut pieces: Vec<P>, last: u32, all: bool) {
         pieces.retain(|piece| !self.refused.contains(&piece.key()));
         let before = std::mem::replace(&mut self.last, last);
-        if let Some((_, partial)) = &mut self.round_began {
-            *partial |= !all;
+        if let Some(round) = &mut self.round {
+            round.partial |= !all;
         }
         let moved = std::mem::take(&mut self.moved_in_pass);
+        let locked = std::mem::take(&mut self.locked_in_pass);
         let rows = pieces.iter().map(Piece::rows).sum();
         let found_before = std::mem::replace(&mut self.found_in_pass, rows);
         if self.passes == 0 {
@@ -324,9 +472,17 @@ impl<P: Piece + Clone> Rounds<P> {
             // at the end there may be little left that stands in the way of a lot
             let less = before.is_some_and(|n| n > 0 && self.found_in_pass <= n / 2);
             if self.gained_too_little && !less {
-                self.phase = Phase::Ended(End::GainedTooLittle);
+                self.gained_too_little = false;
+                if self.wants_less() {
+                    self.round_found = None;
+                } else {
+                    let room = self.lacks_room && !self.hindered();
+                    self.phase =
+                        Phase::Ended(if room { End::NoRoom } else { End::GainedTooLittle });
+                }
                 return;
             }
+            self.lacks_room = false;
         }
         // what goes from one place at the end to another finds no room in front, unless much of it has; the server
         // looks for room from where it has found some last, so that a few rows find it later
@@ -343,10 +499,13 @@ impl<P: Piece + Clone> Rounds<P> {
         // a round takes a part once: after its vacuum there is more room
         let part_done = self.passes > 0 && !all;
         if pieces.is_empty() || no_more || part_done {
+            self.locked = locked.min(rows);
+            // what was moved and is still, or again, behind the end
+            self.lacks_room |= all && if rows > 0 { rows > locked } else { last > self.aim };
             self.phase = Phase::Shrinking;
             return;
         }
-        if self.passes > 0 && moved == 0 {
+        if self.passes > 0 && moved == 0 && locked > 0 {
             let wait = Duration::from_millis(100u64 << self.idle.min(6));
             self.sleep = Some((wait, Wait::Rows));
         }
@@ -369,10 +528,11 @@ impl<P: Piece + Clone> Rounds<P> {
             Phase::Moving => self.versions = 0,
             Phase::Tidying => {
                 self.tidied = true;
-                let Layout { last, end, .. } = self.layout;
-                let layout = Layout { blocks, last: last.min(blocks), end: end.min(blocks) };
+                let Layout { last, end, least_end, .. } = self.layout;
+                let [last, end, least_end] = [last, end, least_end].map(|block| block.min(blocks));
+                let layout = Layout { blocks, last, end, least_end };
                 // what is live stands where it stood, so that there is nothing else to see
-                if layout.pays(self.tuning.min_gain) {
+                if layout.may_pay(self.tuning.min_gain) {
                     self.looked(layout);
                 } else {
                     self.phase = Phase::Looking;
@@ -380,7 +540,7 @@ impl<P: Piece + Clone> Rounds<P> {
             }
             Phase::Shrinking => {
                 self.versions = 0;
-                let wanted = self.layout.end.max(self.last);
+                let wanted = self.aim.max(self.last);
                 self.shrinks += 1;
                 let tail_left = blocks.saturating_sub(wanted) >= truncated_for(blocks);
                 if tail_left && self.shrinks < SHRINKS {

@@ -5,18 +5,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::chunks::{Behind, ranges};
+use super::growth::Growth;
+use super::lengths::{Limits, RowLength, length};
 use super::pace::Piece;
 use super::packing::Sample;
 use super::room::{Room, taken};
 use crate::codec::Method;
-use crate::disk::desc::{Attribute, Length, Storage};
+use crate::disk::desc::{Attribute, Storage};
 use crate::disk::page::{Page, PageState};
-use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::walk::{Item, items};
+use crate::model::settings::TupleTarget;
 use crate::model::visibility::Visibility;
 use crate::retoast::sql::{Target, compact};
 use crate::retoast::sweep::error::RunError;
@@ -27,12 +29,7 @@ use crate::retoast::sweep::table::Sweep;
 use crate::server::LiveError;
 use crate::server::functions;
 use crate::server::pages::{PageReader, Pages};
-use crate::server::probe::{Placement, Probe};
-
-/// Bytes of a tuple's header and null bitmap, where only functions tell of it.
-const HEADER: u64 = 24;
-/// Bytes by which a row grows with each column, where only functions tell: for its alignment.
-const ALIGNMENT: u64 = 2;
+use crate::server::probe::Probe;
 
 /// A row with values that are to be moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,33 +219,36 @@ impl Sweep<'_> {
     /// How full the table is. `None` once a stop is asked for.
     pub(super) async fn heap_room(&self) -> Result<Option<Room>, RunError> {
         let Some(blocks) = self.blocks(self.ready.relation.oid).await? else { return Ok(None) };
-        let page = self.server.page_size;
-        let fillfactor = u32::from(self.ready.relation.fillfactor());
-        let mut room = Room::new(page, blocks, fillfactor);
-        let mut sample = Sample::default();
+        let (page, relation) = (self.server.page_size, &self.ready.relation);
+        let fillfactor = u32::from(relation.fillfactor());
+        let mut rows = Rows::new(Room::new(page, blocks, fillfactor));
+        let mut at_least = Rows::new(Room::new(page, blocks, fillfactor));
+        let growth = Growth::of(&relation.desc, page, relation.tuple_target(page));
+        let mut is_exact = true;
         for some in ranges(0..blocks, CHUNK) {
-            let mut found: HashMap<u32, u32> = HashMap::new();
-            let mut take = |ctid: ItemPointer, length: usize| {
-                let (block, bytes) = (ctid.block.0, taken(length));
-                sample.add(block, [bytes]);
-                let of_block = found.entry(block).or_default();
-                *of_block = of_block.saturating_add(bytes);
-            };
             match &self.source {
                 ScanSource::Pages(_) => {
                     let Some(pages) = self.heap_pages(&some).await? else { return Ok(None) };
-                    each_tuple(&pages, |ctid, _, length| take(ctid, usize::from(length)));
+                    each_tuple(&pages, |ctid, tuple, length| {
+                        let length = usize::from(length);
+                        rows.add(ctid, taken(length), growth.taken(tuple, length));
+                    });
                 }
                 ScanSource::Functions => {
-                    let Some(rows) = self.told_rows(&some).await? else { return Ok(None) };
-                    rows.into_iter().for_each(|(ctid, length)| take(ctid, length));
+                    let Some(told) = self.told_rows(&some).await? else { return Ok(None) };
+                    for (ctid, length) in told {
+                        let RowLength { least, least_moved, likely } = length;
+                        rows.add(ctid, taken(likely), taken(likely));
+                        at_least.add(ctid, taken(least), taken(least_moved));
+                        is_exact &= taken(least) == taken(likely);
+                    }
                 }
             }
-            for (number, taken) in found {
-                room.set(number, taken);
-            }
         }
-        room.holds(sample);
+        let mut room = rows.room();
+        if !is_exact {
+            room.or_at_least(at_least.room());
+        }
         Ok(Some(room))
     }
 
@@ -323,50 +323,84 @@ impl Sweep<'_> {
     async fn told_rows(
         &self,
         blocks: &Range<u32>,
-    ) -> Result<Option<Vec<(ItemPointer, usize)>>, RunError> {
+    ) -> Result<Option<Vec<(ItemPointer, RowLength)>>, RunError> {
         let relation = &self.ready.relation;
+        let page = self.server.page_size;
+        let has_chunks = match &relation.toast {
+            Some(toast) => match self.blocks(toast.oid).await? {
+                Some(blocks) => blocks > 0,
+                None => return Ok(None),
+            },
+            None => false,
+        };
         let probe = Probe::new(self.server, relation);
-        let asked: Vec<usize> = relation
-            .desc
-            .attributes
-            .iter()
-            .enumerate()
-            .filter(|(_, column)| !column.dropped && column.length == Length::Varlena)
-            .map(|(index, _)| index)
-            .collect();
-        let limit = self.server.page_size.toast_tuple_threshold() as u64;
+        let probe = if has_chunks { probe } else { probe.in_rows() };
+        let asked = probe.columns();
         let told = self
             .look_by(async |_| functions::rows(self.reader.client(), &probe, &asked, blocks).await)
             .await?;
         let Some(rows) = told else { return Ok(None) };
+        let limits = Limits {
+            threshold: page.toast_tuple_threshold(),
+            target: relation.tuple_target(page).unwrap_or(TupleTarget::default_for(page)).bytes(),
+        };
+        let columns = &relation.desc.attributes;
         let lengths = rows.iter().map(|row| {
-            let sizes =
-                row.values.iter().map(|told| (told.value.stored_size.unwrap_or(0), told.placement));
-            (row.ctid, in_row(row.bytes, sizes.collect(), limit))
+            let mut values = row.values.iter();
+            let told = columns.iter().map(|column| match column.dropped {
+                true => None,
+                false => values.next(),
+            });
+            (row.ctid, length(columns, told, limits))
         });
-        Ok(Some(lengths.collect()))
+        let mut lengths: Vec<(ItemPointer, RowLength)> = lengths.collect();
+        lengths.sort_unstable_by_key(|(ctid, _)| (ctid.block.0, ctid.item));
+        Ok(Some(lengths))
     }
 }
 
-/// Bytes of a row in the table, from those of all its values: what is out of line leaves a pointer. Where nothing
-/// tells which values are, the longest are until the row is short enough.
-fn in_row(all: u64, mut values: Vec<(u64, Placement)>, limit: u64) -> usize {
-    let pointer = TOAST_POINTER_SIZE as u64;
-    let mut bytes = HEADER + all + values.len() as u64 * ALIGNMENT;
-    values.sort_unstable_by_key(|&(size, placement)| {
-        (placement != Placement::OutOfLine, std::cmp::Reverse(size))
-    });
-    for (size, placement) in values {
-        let moved = match placement {
-            Placement::OutOfLine => true,
-            Placement::InRow => false,
-            Placement::Unknown => bytes > limit && size > pointer,
-        };
-        if moved {
-            bytes = bytes.saturating_sub(size) + pointer;
+/// What is taken down of a table's rows.
+struct Rows {
+    room: Room,
+    sample: Sample,
+    /// The block that is being read, with the bytes that its rows take, and those that they will take more.
+    now: Option<(u32, u32, u32)>,
+}
+
+impl Rows {
+    fn new(room: Room) -> Rows {
+        Rows { room, sample: Sample::default(), now: None }
+    }
+
+    /// Takes down a row: the rows of a block come one after the other. `moved`: what it takes once it is updated.
+    fn add(&mut self, ctid: ItemPointer, taken: u32, moved: u32) {
+        let block = ctid.block.0;
+        self.sample.add(block, [moved]);
+        let longer = moved.saturating_sub(taken);
+        match &mut self.now {
+            Some((now, sum, more)) if *now == block => {
+                *sum = sum.saturating_add(taken);
+                *more = more.saturating_add(longer);
+            }
+            _ => {
+                self.end_block();
+                self.now = Some((block, taken, longer));
+            }
         }
     }
-    usize::try_from(bytes).unwrap_or(usize::MAX)
+
+    fn end_block(&mut self) {
+        if let Some((block, taken, longer)) = self.now.take() {
+            self.room.set(block, taken);
+            self.room.grow(block, longer);
+        }
+    }
+
+    fn room(mut self) -> Room {
+        self.end_block();
+        self.room.holds(self.sample);
+        self.room
+    }
 }
 
 fn each_tuple(pages: &Pages, mut take: impl FnMut(ItemPointer, &HeapTuple<'_>, u16)) {
@@ -411,14 +445,5 @@ mod tests {
         assert_eq!(of(Storage::External, Some(Pglz)), Kept::ByCopy);
         assert_eq!(of(Storage::External, None), Kept::BySetting);
         assert_eq!(of(Storage::Main, None), Kept::TriedAgain);
-    }
-
-    #[test]
-    fn what_is_out_of_line_leaves_a_pointer_in_the_row() {
-        let unknown = |size| (size, Placement::Unknown);
-        assert_eq!(in_row(100, vec![unknown(90)], 2032), 24 + 100 + 2);
-        assert_eq!(in_row(5_004, vec![unknown(5_000)], 2032), 24 + 4 + 2 + 18);
-        assert_eq!(in_row(5_004, vec![(5_000, Placement::InRow)], 2032), 5_030);
-        assert_eq!(in_row(304, vec![(300, Placement::OutOfLine)], 2032), 24 + 4 + 2 + 18);
     }
 }

@@ -121,8 +121,11 @@ impl Sweep<'_> {
                 name: self.name_of_toast(toast).await?,
                 files: files.clone(),
                 touch: touch.clone(),
-                has_copies: Cell::new(false),
+                used: RefCell::default(),
+                copied: Cell::new(0),
                 own: RefCell::default(),
+                ever_own: RefCell::default(),
+                since: RefCell::default(),
             };
             let versions = ((report.before.sum() as f64 * VERSIONS) as u64).max(LEAST_VERSIONS);
             let mut told = FileReport::new("toast");
@@ -136,7 +139,7 @@ impl Sweep<'_> {
         }
         let stopped = report.compaction.iter().any(|file| file.ended == FileEnd::Stopped);
         if wish.files.heap() && !stopped {
-            let file = HeapFile { sweep: self, files: files.clone(), touch };
+            let file = HeapFile::new(self, files.clone(), touch);
             let mut told = FileReport::new("heap");
             let done = self.compact_file(&file, wish.min_gain, None, report, &mut told).await;
             report.compaction.push(told);

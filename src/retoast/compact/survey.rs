@@ -1,6 +1,7 @@
 //! What stands in each block of a file, taken down as a scan goes over all of them: where its end would be, and what
 //! would have to be moved (pure). Parts of a file that are read side by side are merged, in any order.
 
+use super::growth::Growth;
 use super::moves::{Beside, Expected, Moved, wal};
 use super::packing::{Sample, chunks_of};
 use super::room::{Room, taken};
@@ -30,7 +31,7 @@ struct Run {
     /// Of a row its block, of a value its number: runs are kept or not by these alone.
     key: u32,
     block: u32,
-    /// Bytes taken of the page.
+    /// Bytes taken of the page, once it is moved.
     taken: u32,
     /// Bytes of data of the chunks.
     data: u32,
@@ -101,6 +102,7 @@ pub(crate) struct Survey {
     standing: Vec<Tuples>,
     sample: Kept,
     counted: Counted,
+    growth: Growth,
     /// The block that is being read.
     now: Now,
 }
@@ -117,6 +119,8 @@ pub(crate) struct Counted {
 #[derive(Debug, Clone, Copy, Default)]
 struct Now {
     live: u32,
+    /// Bytes that live rows take more once they are moved.
+    longer: u32,
     tuples: u32,
     dead: u32,
     dead_bytes: u32,
@@ -139,8 +143,14 @@ impl Survey {
             live,
             sample: Kept::default(),
             counted: Counted::default(),
+            growth: Growth::default(),
             now: Now::default(),
         }
+    }
+
+    /// The same of a table whose rows get longer once they are moved.
+    pub(crate) fn growing(self, growth: Growth) -> Survey {
+        Survey { growth, ..self }
     }
 
     /// Takes down a block.
@@ -177,10 +187,13 @@ impl Survey {
         self.now.tuples += 1;
         let block = at.block.0;
         match self.kind {
-            Kind::Rows if self.now.is_kept => {
-                self.sample.push(Run { key: block, block, taken: bytes, data: 0 });
+            Kind::Rows => {
+                let moved = self.growth.taken(tuple, usize::from(length));
+                self.now.longer = self.now.longer.saturating_add(moved.saturating_sub(bytes));
+                if self.now.is_kept {
+                    self.sample.push(Run { key: block, block, taken: moved, data: 0 });
+                }
             }
-            Kind::Rows => {}
             Kind::Chunks => {
                 // chunk_id comes first
                 let key = tuple.order.u32(tuple.data, 0).unwrap_or(0);
@@ -208,7 +221,7 @@ impl Survey {
 
     /// Those of a block have all come.
     pub(crate) fn end_block(&mut self, block: BlockNumber) {
-        let Now { live, tuples, dead, dead_bytes, run, .. } = std::mem::take(&mut self.now);
+        let Now { live, longer, tuples, dead, dead_bytes, run, .. } = std::mem::take(&mut self.now);
         self.keep(run);
         self.read += 1;
         self.counted.tuples += u64::from(tuples) + u64::from(dead);
@@ -216,6 +229,8 @@ impl Survey {
         self.counted.dead_bytes += u64::from(dead_bytes);
         self.all.set(block.0, live.saturating_add(dead_bytes));
         self.live.set(block.0, live);
+        self.all.grow(block.0, longer);
+        self.live.grow(block.0, longer);
         let group = self.live.group(block.0);
         if let Some(standing) = self.standing.get_mut(group).filter(|_| tuples > 0) {
             standing.tuples = standing.tuples.saturating_add(tuples);

@@ -1,19 +1,20 @@
 //! The TOAST relation's file: one transaction that stores values anew, so that their chunks go to the front.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
 
 use futures_util::future::join;
 use tokio_postgres::types::{ToSql, Type};
 
+use super::chunks::Own;
 use super::pace::Piece;
 use super::part::{File, Found};
 use super::room::Room;
 use super::rows::Mover;
 use crate::disk::Oid;
 use crate::retoast::check::files::Files;
-use crate::retoast::sql::{self, compact};
+use crate::retoast::sql::{self, Target, compact};
 use crate::retoast::sweep::batch::Done;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::table::Sweep;
@@ -35,10 +36,17 @@ pub(super) struct ToastFile<'a, 'b> {
     pub(super) name: String,
     /// A column that an update may set to itself.
     pub(super) touch: String,
-    /// Whether the temporary table for copies is made.
-    pub(super) has_copies: Cell<bool>,
+    /// The sweep's columns that values were moved of, by their places. Statements are about no others, of which there
+    /// may be very many.
+    pub(super) used: RefCell<BTreeSet<usize>>,
+    /// Of how many of them the temporary tables for copies are made.
+    pub(super) copied: Cell<usize>,
     /// The transactions of the round: what they have put behind the end found no room in front.
     pub(super) own: RefCell<HashSet<u32>>,
+    /// All transactions that have moved values, and the one that others began no later with whatever stood behind the end
+    /// at first.
+    pub(super) ever_own: RefCell<HashSet<u32>>,
+    pub(super) since: RefCell<Option<String>>,
 }
 
 impl File for ToastFile<'_, '_> {
@@ -66,7 +74,9 @@ impl File for ToastFile<'_, '_> {
 
     async fn find(&self, end: u32) -> Result<Option<Found<Mover>>, RunError> {
         let own = self.own.borrow().clone();
-        let behind = self.sweep.values_behind(self.toast, &self.name, end, &own).await?;
+        let Some(since) = self.sweep.first_look(&self.since).await? else { return Ok(None) };
+        let all = Own { own: &own, ever: &self.ever_own.borrow().clone(), since: &since };
+        let behind = self.sweep.values_behind(self.toast, &self.name, end, all).await?;
         let Some(behind) = behind else { return Ok(None) };
         let Some(owners) = self.sweep.owners(self.toast, &behind).await? else { return Ok(None) };
         let mut pieces = owners.movers;
@@ -79,6 +89,7 @@ impl File for ToastFile<'_, '_> {
             fixed: owners.fixed,
             without_row: values.saturating_sub(owners.values),
             by_setting: owners.by_setting,
+            of_others: behind.of_others,
         }))
     }
 
@@ -95,6 +106,7 @@ impl File for ToastFile<'_, '_> {
                     let (r, v, _) = sum.unwrap_or_default();
                     sum = Some((r + rows, v + verified, xid));
                     self.own.borrow_mut().insert(xid);
+                    self.ever_own.borrow_mut().insert(xid);
                 }
                 // what is done is found to be by the next pass
                 other => return Ok(other),
@@ -125,23 +137,33 @@ fn sort(pieces: &mut [Mover]) {
 impl ToastFile<'_, '_> {
     async fn batch(&self, rows: &[&Mover], by_copy: bool, verify: bool) -> Result<Done, RunError> {
         let sweep = self.sweep;
-        if by_copy && !self.has_copies.get() {
-            self.make_copies().await?;
-            self.has_copies.set(true);
+        let places = rows.iter().flat_map(|row| row.columns.iter().map(|&at| usize::from(at)));
+        self.used.borrow_mut().extend(places);
+        let targets = self.targets();
+        if by_copy && self.copied.get() < targets.len() {
+            self.make_copies(&targets).await?;
+            self.copied.set(targets.len());
         }
-        let batch = async || self.try_batch(rows, by_copy, verify).await;
+        let batch = async || self.try_batch(rows, &targets, by_copy, verify).await;
         let tried = sweep.unless_changed(0, batch).await;
         sweep.settled(0, tried, true).await
+    }
+
+    /// The columns that values were moved of.
+    fn targets(&self) -> Vec<Target> {
+        let (used, all) = (self.used.borrow(), &self.sweep.ready.targets);
+        used.iter().filter_map(|&at| all.get(at)).cloned().collect()
     }
 
     async fn try_batch(
         &self,
         rows: &[&Mover],
+        targets: &[Target],
         by_copy: bool,
         verify: bool,
     ) -> Result<Done, RunError> {
         let (sweep, client) = (self.sweep, self.sweep.connection(0).client());
-        let statement = self.statement(by_copy).await?;
+        let statement = self.statement(targets, by_copy).await?;
         sweep.begin_batch(sweep.connection(0)).await?;
         // other rows stand there once the table was rewritten, and other values in front
         let (same, pruned) = join(sweep.still_has(&self.files), self.prune(client, rows)).await;
@@ -159,9 +181,10 @@ impl ToastFile<'_, '_> {
         if by_copy {
             let typed: Vec<(&(dyn ToSql + Sync), Type)> =
                 lists.iter().map(|list| (list as &(dyn ToSql + Sync), Type::TEXT_ARRAY)).collect();
-            let (table, targets) = (sweep.ready.relation.quoted(), &sweep.ready.targets);
-            client.batch_execute(compact::EMPTY_COPIES).await?;
-            client.execute_typed(&compact::fill_copies(&table, targets), &typed).await?;
+            client.batch_execute(&compact::empty_copies(targets)).await?;
+            for fill in compact::fill_copies(&sweep.ready.relation.quoted(), targets) {
+                client.execute_typed(&fill, &typed).await?;
+            }
         }
         let parameters: Vec<&(dyn ToSql + Sync)> =
             lists.iter().map(|list| list as &(dyn ToSql + Sync)).collect();
@@ -195,8 +218,9 @@ impl ToastFile<'_, '_> {
     /// The parameters of the statements: the rows' addresses, and for each column those whose value moves.
     fn lists(&self, rows: &[&Mover]) -> Vec<Vec<String>> {
         let mut lists = vec![rows.iter().map(|row| row.ctid.to_string()).collect::<Vec<_>>()];
-        for (at, target) in self.sweep.ready.targets.iter().enumerate() {
-            if target.base.is_none() {
+        for &at in self.used.borrow().iter() {
+            let target = self.sweep.ready.targets.get(at);
+            if target.is_some_and(|target| target.base.is_none()) {
                 let moves =
                     rows.iter().filter(|row| row.columns.iter().any(|&c| usize::from(c) == at));
                 lists.push(moves.map(|row| row.ctid.to_string()).collect());
@@ -205,9 +229,8 @@ impl ToastFile<'_, '_> {
         lists
     }
 
-    async fn statement(&self, by_copy: bool) -> Result<Statement, RunError> {
-        let (table, targets) =
-            (self.sweep.ready.relation.quoted(), self.sweep.ready.targets.as_slice());
+    async fn statement(&self, targets: &[Target], by_copy: bool) -> Result<Statement, RunError> {
+        let table = self.sweep.ready.relation.quoted();
         let sql = match by_copy {
             true => compact::move_copies(&table, targets),
             false => compact::move_values(&table, targets, &self.touch),
@@ -216,20 +239,17 @@ impl ToastFile<'_, '_> {
         self.sweep.prepared_in_batch(&sql, &types).await
     }
 
-    async fn make_copies(&self) -> Result<(), RunError> {
+    async fn make_copies(&self, targets: &[Target]) -> Result<(), RunError> {
         let ready = self.sweep.ready;
-        let mut make = compact::make_copies(&ready.relation.quoted(), &ready.targets);
-        if let Some(role) = ready.code.role() {
-            make.push_str("; ");
-            make.push_str(&compact::grant_copies(role));
-        }
+        let make = compact::make_copies(&ready.relation.quoted(), targets, ready.code.role());
         self.sweep.alter(&make).await.map(drop)
     }
 
-    /// Drops the temporary table, if it was made.
+    /// Drops the temporary tables, if they were made.
     pub(super) async fn end(&self) -> Result<(), RunError> {
-        if self.has_copies.take() {
-            self.sweep.connection(0).client().batch_execute(compact::DROP_COPIES).await?;
+        if self.copied.take() > 0 {
+            let drop = compact::drop_copies(&self.targets());
+            self.sweep.connection(0).client().batch_execute(&drop).await?;
         }
         Ok(())
     }

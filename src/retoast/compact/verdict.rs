@@ -14,6 +14,8 @@ pub(crate) fn outcome(files: &[FileReport], left_out: bool) -> Outcome {
         Outcome::Planned
     } else if any(FileEnd::GainedTooLittle) || left_out {
         Outcome::Incomplete
+    } else if any(FileEnd::Held) {
+        Outcome::Held
     } else {
         Outcome::Complete
     }
@@ -29,10 +31,15 @@ mod tests {
 
     #[test]
     fn the_worst_file_decides() {
-        use FileEnd::{Compact, Failed, GainedTooLittle, Planned, Stopped};
+        use FileEnd::{Compact, Failed, GainedTooLittle, Held, NoRoom, Planned, Stopped};
         assert_eq!(outcome(&files(&[Compact, Compact]), false), Outcome::Complete);
         assert_eq!(outcome(&files(&[Compact]), true), Outcome::Incomplete);
         assert_eq!(outcome(&files(&[GainedTooLittle, Compact]), false), Outcome::Incomplete);
+        assert_eq!(outcome(&files(&[NoRoom, Compact]), false), Outcome::Complete);
+        assert_eq!(outcome(&files(&[NoRoom, Held]), false), Outcome::Held);
+        assert_eq!(outcome(&files(&[Held]), true), Outcome::Incomplete);
+        assert_eq!(outcome(&files(&[GainedTooLittle, Held]), false), Outcome::Incomplete);
+        assert_eq!(outcome(&files(&[Held, Stopped]), false), Outcome::Stopped);
         assert_eq!(outcome(&files(&[Compact, Stopped]), false), Outcome::Stopped);
         assert_eq!(outcome(&files(&[Planned, Planned]), false), Outcome::Planned);
         assert_eq!(outcome(&files(&[Compact, Failed]), false), Outcome::Failed);

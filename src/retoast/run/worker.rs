@@ -149,7 +149,7 @@ impl Tables<'_, '_> {
     /// free in its files.
     async fn look_after(&self, worker: &WorkerSessions, ready: &Ready, report: &mut TableReport) {
         let server = &self.sessions.server;
-        if report.outcome == Outcome::Complete
+        if matches!(report.outcome, Outcome::Complete | Outcome::Held)
             && !report.keeps
             && !report.places_seen
             && seen_places::are_chosen(ready, server)
@@ -238,7 +238,11 @@ impl Tables<'_, '_> {
                 );
                 return Ok(());
             }
-            Outcome::Unverified | Outcome::Incomplete | Outcome::Stopped | Outcome::Failed => {
+            Outcome::Unverified
+            | Outcome::Held
+            | Outcome::Incomplete
+            | Outcome::Stopped
+            | Outcome::Failed => {
                 return Ok(());
             }
         }
@@ -265,7 +269,7 @@ impl Tables<'_, '_> {
         // a sweep that is not complete has more to add to them
         let swept = !done.keeps && done.compaction.is_empty();
         match done.outcome {
-            Outcome::Complete | Outcome::Unverified | Outcome::Planned => {}
+            Outcome::Complete | Outcome::Held | Outcome::Unverified | Outcome::Planned => {}
             Outcome::Incomplete if !swept => {}
             Outcome::Incomplete | Outcome::Stopped | Outcome::Failed => return Ok(()),
         }

@@ -4,11 +4,14 @@ use std::fmt::Write;
 use std::ops::Range;
 
 use super::{GIVES, Target, update_unlocked};
-use crate::server::sql::{in_blocks, quote_identifier};
+use crate::server::sql::{in_blocks, quote_identifier, quote_literal};
 use crate::server::toasters::TOAST_RELATIONS;
 
-/// The temporary table through which values pass that the columns would store otherwise than they are.
-const COPIES: &str = "pg_temp.toastctl_compact";
+/// The first temporary table through which values pass that the columns would store otherwise than they are.
+const COPIES: &str = "toastctl_compact";
+/// Columns of one of them: as many pointers as a row has there always fit a page, besides the address, and no table has
+/// more than 1,600 columns.
+const COPIED: usize = 400;
 
 /// A vacuum on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +60,17 @@ pub(crate) fn left_dead() -> String {
 /// The block of a row of a table named `t`.
 const BLOCK: &str = "(t.ctid::pg_catalog.text::pg_catalog.point)[0]::pg_catalog.int8";
 
+/// The next transaction.
+pub(crate) const NEXT_TRANSACTION: &str = "SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.xid::pg_catalog.text";
+
+/// Whether a row of a table named `t` was written by this transaction or one that began later.
+fn is_recent(since: &str) -> String {
+    format!(
+        "pg_catalog.age(t.xmin) BETWEEN 0 AND pg_catalog.age({}::pg_catalog.xid)",
+        quote_literal(since)
+    )
+}
+
 /// What stands in these blocks of a TOAST relation: block, bytes of a chunk's datum, how many of that size.
 pub(crate) fn chunks(toast: &str, blocks: &Range<u32>) -> String {
     format!(
@@ -67,11 +81,14 @@ pub(crate) fn chunks(toast: &str, blocks: &Range<u32>) -> String {
 }
 
 /// The values with chunks in these blocks of a TOAST relation, each with the last block, the transaction that
-/// stored it, and the bytes of these chunks' data.
-pub(crate) fn values(toast: &str, blocks: &Range<u32>) -> String {
+/// stored it, and the bytes of these chunks' data; with `since` also whether that transaction did, or one that began
+/// later.
+pub(crate) fn values(toast: &str, blocks: &Range<u32>, since: Option<&str>) -> String {
+    let recent = since.map(|since| format!(", pg_catalog.bool_or({})", is_recent(since)));
     format!(
         "SELECT t.chunk_id, max({BLOCK}), max(t.xmin::pg_catalog.text), \
-         sum(pg_catalog.pg_column_size(t.chunk_data))::pg_catalog.int8 FROM {toast} AS t WHERE {} GROUP BY 1",
+         sum(pg_catalog.pg_column_size(t.chunk_data))::pg_catalog.int8{} FROM {toast} AS t WHERE {} GROUP BY 1",
+        recent.unwrap_or_default(),
         in_blocks(blocks)
     )
 }
@@ -95,10 +112,12 @@ pub(crate) fn owners(table: &str, targets: &[Target], blocks: &Range<u32>) -> St
     )
 }
 
-/// Rows by block.
-pub(crate) fn rows_by_block(table: &str, blocks: &Range<u32>) -> String {
+/// Rows by block, and by the transactions that have written them if these are no older than `since`.
+pub(crate) fn rows_by_block(table: &str, blocks: &Range<u32>, since: &str) -> String {
     format!(
-        "SELECT {BLOCK}, count(*) FROM ONLY {table} AS t WHERE {} GROUP BY 1",
+        "SELECT {BLOCK}, count(*), CASE WHEN {} THEN t.xmin::pg_catalog.text END \
+         FROM ONLY {table} AS t WHERE {} GROUP BY 1, 3",
+        is_recent(since),
         in_blocks(blocks)
     )
 }
@@ -149,64 +168,100 @@ pub(crate) fn move_values(table: &str, targets: &[Target], touch: &str) -> Strin
     update_unlocked(table, &assign.join(", "), &format!("l.ctid = ANY ({})", addresses(1)))
 }
 
-/// The temporary table for values that keep a form which the columns' settings would not give them. It
-/// compresses nothing, and takes compressed values as they are.
-pub(crate) fn make_copies(table: &str, targets: &[Target]) -> String {
-    let (mut columns, mut plain) = (String::new(), Vec::new());
-    for (number, target) in set(targets) {
-        // writing to a string cannot fail
-        let _ = write!(columns, ", {} AS v{number}", target.column());
-        plain.push(format!("ALTER COLUMN v{number} SET STORAGE external"));
-    }
-    format!(
-        "DROP TABLE IF EXISTS {COPIES}; CREATE TEMPORARY TABLE toastctl_compact AS SELECT t.ctid AS k{columns} \
-         FROM ONLY {table} AS t WITH NO DATA; ALTER TABLE {COPIES} {}",
-        plain.join(", ")
-    )
+/// The name of a temporary table for copies, by its number from 0 on.
+fn copies(number: usize) -> String {
+    if number == 0 { COPIES.to_owned() } else { format!("{COPIES}_{}", number + 1) }
 }
 
-/// Lets the role that batches are run as work with it.
-pub(crate) fn grant_copies(role: &str) -> String {
-    format!("GRANT ALL ON {COPIES} TO {}", quote_identifier(role))
+/// The columns whose values are copied, by temporary table.
+fn copied(targets: &[Target]) -> Vec<Vec<(usize, &Target)>> {
+    let all: Vec<_> = set(targets).collect();
+    all.chunks(COPIED).map(<[_]>::to_vec).collect()
 }
 
-/// Drops it.
-pub(crate) const DROP_COPIES: &str = "DROP TABLE IF EXISTS pg_temp.toastctl_compact";
-
-/// Empties it, in a batch.
-pub(crate) const EMPTY_COPIES: &str = "TRUNCATE pg_temp.toastctl_compact";
-
-/// Copies the values of rows that are locked, with the parameters of [`move_values`].
-pub(crate) fn fill_copies(table: &str, targets: &[Target]) -> String {
-    let mut values = String::new();
-    for (parameter, target) in set(targets) {
+/// The temporary tables for values that keep a form which the columns' settings would not give them. They
+/// compress nothing, and take compressed values as they are. `role`: whom batches are run as, if not this user.
+pub(crate) fn make_copies(table: &str, targets: &[Target], role: Option<&str>) -> String {
+    let mut make = drop_copies(targets);
+    for (number, part) in copied(targets).into_iter().enumerate() {
+        let name = copies(number);
+        let (mut columns, mut plain) = (String::new(), Vec::new());
+        for (number, target) in part {
+            // writing to a string cannot fail
+            let _ = write!(columns, ", {} AS v{number}", target.column());
+            plain.push(format!("ALTER COLUMN v{number} SET STORAGE external"));
+        }
         let _ = write!(
-            values,
-            ", CASE WHEN t.ctid = ANY ({}) THEN {} END",
-            addresses(parameter),
-            target.column()
+            make,
+            "; CREATE TEMPORARY TABLE {name} AS SELECT t.ctid AS k{columns} FROM ONLY {table} AS t WITH NO DATA; \
+             ALTER TABLE pg_temp.{name} {}",
+            plain.join(", ")
         );
+        if let Some(role) = role {
+            let _ = write!(make, "; GRANT ALL ON pg_temp.{name} TO {}", quote_identifier(role));
+        }
     }
-    format!(
-        "INSERT INTO {COPIES} SELECT t.ctid{values} FROM ONLY {table} AS t WHERE t.ctid = ANY ({})",
-        addresses(1)
-    )
+    make
 }
 
-/// As [`move_values`], with the values as they stand in the temporary table.
+fn each_copy(targets: &[Target]) -> String {
+    let names = (0..copied(targets).len()).map(|number| format!("pg_temp.{}", copies(number)));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Drops them.
+pub(crate) fn drop_copies(targets: &[Target]) -> String {
+    format!("DROP TABLE IF EXISTS {}", each_copy(targets))
+}
+
+/// Empties them, in a batch.
+pub(crate) fn empty_copies(targets: &[Target]) -> String {
+    format!("TRUNCATE {}", each_copy(targets))
+}
+
+/// Copies the values of rows that are locked, with the parameters of [`move_values`]: a statement for each temporary
+/// table.
+pub(crate) fn fill_copies(table: &str, targets: &[Target]) -> Vec<String> {
+    let fill = |(number, part): (usize, Vec<(usize, &Target)>)| {
+        let mut values = String::new();
+        for (parameter, target) in part {
+            let _ = write!(
+                values,
+                ", CASE WHEN t.ctid = ANY ({}) THEN {} END",
+                addresses(parameter),
+                target.column()
+            );
+        }
+        format!(
+            "INSERT INTO pg_temp.{} SELECT t.ctid{values} FROM ONLY {table} AS t WHERE t.ctid = ANY ({})",
+            copies(number),
+            addresses(1)
+        )
+    };
+    copied(targets).into_iter().enumerate().map(fill).collect()
+}
+
+/// As [`move_values`], with the values as they stand in the temporary tables.
 pub(crate) fn move_copies(table: &str, targets: &[Target]) -> String {
     let mut assign = bases(targets);
-    for (parameter, target) in set(targets) {
-        let name = quote_identifier(&target.name);
-        assign.push(format!(
-            "{name} = CASE WHEN t.ctid = ANY ({}) THEN p.v{parameter} ELSE t.{name} END",
-            addresses(parameter)
-        ));
+    let (mut from, mut same) = (Vec::new(), String::new());
+    for (number, part) in copied(targets).into_iter().enumerate() {
+        let alias = format!("p{}", number + 1);
+        for (parameter, target) in part {
+            let name = quote_identifier(&target.name);
+            assign.push(format!(
+                "{name} = CASE WHEN t.ctid = ANY ({}) THEN {alias}.v{parameter} ELSE t.{name} END",
+                addresses(parameter)
+            ));
+        }
+        let _ = write!(same, "t.ctid = {alias}.k AND ");
+        from.push(format!("pg_temp.{} AS {alias}", copies(number)));
     }
     format!(
-        "WITH done AS (UPDATE ONLY {table} AS t SET {} FROM {COPIES} AS p WHERE t.ctid = p.k \
-         AND t.ctid = ANY ({}) RETURNING t.ctid) {GIVES}",
+        "WITH done AS (UPDATE ONLY {table} AS t SET {} FROM {} WHERE {same}\
+         t.ctid = ANY ({}) RETURNING t.ctid) {GIVES}",
         assign.join(", "),
+        from.join(", "),
         addresses(1)
     )
 }
@@ -255,9 +310,28 @@ mod tests {
 
     #[test]
     fn copies_are_made_in_a_table_that_compresses_nothing() {
-        insta::assert_snapshot!(make_copies(TABLE, &targets()), @r##"DROP TABLE IF EXISTS pg_temp.toastctl_compact; CREATE TEMPORARY TABLE toastctl_compact AS SELECT t.ctid AS k, t."a""b" AS v2, t."c" AS v3 FROM ONLY "s"."T" AS t WITH NO DATA; ALTER TABLE pg_temp.toastctl_compact ALTER COLUMN v2 SET STORAGE external, ALTER COLUMN v3 SET STORAGE external"##);
-        insta::assert_snapshot!(fill_copies(TABLE, &targets()), @r##"INSERT INTO pg_temp.toastctl_compact SELECT t.ctid, CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($2::pg_catalog.text[]) AS a)) THEN t."a""b" END, CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($3::pg_catalog.text[]) AS a)) THEN t."c" END FROM ONLY "s"."T" AS t WHERE t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($1::pg_catalog.text[]) AS a))"##);
-        insta::assert_snapshot!(move_copies(TABLE, &targets()), @r##"WITH done AS (UPDATE ONLY "s"."T" AS t SET "a""b" = CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($2::pg_catalog.text[]) AS a)) THEN p.v2 ELSE t."a""b" END, "c" = CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($3::pg_catalog.text[]) AS a)) THEN p.v3 ELSE t."c" END FROM pg_temp.toastctl_compact AS p WHERE t.ctid = p.k AND t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($1::pg_catalog.text[]) AS a)) RETURNING t.ctid) SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done"##);
+        insta::assert_snapshot!(make_copies(TABLE, &targets(), None), @r##"DROP TABLE IF EXISTS pg_temp.toastctl_compact; CREATE TEMPORARY TABLE toastctl_compact AS SELECT t.ctid AS k, t."a""b" AS v2, t."c" AS v3 FROM ONLY "s"."T" AS t WITH NO DATA; ALTER TABLE pg_temp.toastctl_compact ALTER COLUMN v2 SET STORAGE external, ALTER COLUMN v3 SET STORAGE external"##);
+        insta::assert_snapshot!(fill_copies(TABLE, &targets()).join("; "), @r##"INSERT INTO pg_temp.toastctl_compact SELECT t.ctid, CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($2::pg_catalog.text[]) AS a)) THEN t."a""b" END, CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($3::pg_catalog.text[]) AS a)) THEN t."c" END FROM ONLY "s"."T" AS t WHERE t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($1::pg_catalog.text[]) AS a))"##);
+        insta::assert_snapshot!(move_copies(TABLE, &targets()), @r##"WITH done AS (UPDATE ONLY "s"."T" AS t SET "a""b" = CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($2::pg_catalog.text[]) AS a)) THEN p1.v2 ELSE t."a""b" END, "c" = CASE WHEN t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($3::pg_catalog.text[]) AS a)) THEN p1.v3 ELSE t."c" END FROM pg_temp.toastctl_compact AS p1 WHERE t.ctid = p1.k AND t.ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($1::pg_catalog.text[]) AS a)) RETURNING t.ctid) SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done"##);
+    }
+
+    #[test]
+    fn copies_of_many_columns_stand_in_several_tables() {
+        let many: Vec<Target> = (0..900)
+            .map(|number| Target { name: format!("c{number}"), ..targets()[0].clone() })
+            .collect();
+        assert_eq!(
+            drop_copies(&many),
+            "DROP TABLE IF EXISTS pg_temp.toastctl_compact, pg_temp.toastctl_compact_2, pg_temp.toastctl_compact_3"
+        );
+        assert_eq!(fill_copies(TABLE, &many).len(), 3);
+        let make = make_copies(TABLE, &many, Some("a b"));
+        assert!(make.ends_with(r#"GRANT ALL ON pg_temp.toastctl_compact_3 TO "a b""#), "{make}");
+        let update = move_copies(TABLE, &many);
+        assert!(update.contains("THEN p3.v901 ELSE"), "{update}");
+        assert!(
+            update.contains("WHERE t.ctid = p1.k AND t.ctid = p2.k AND t.ctid = p3.k AND t.ctid")
+        );
     }
 
     #[test]
@@ -269,7 +343,7 @@ mod tests {
     #[test]
     fn the_files_are_looked_at() {
         insta::assert_snapshot!(chunks("pg_toast.pg_toast_1", &(5..9)), @r##"SELECT (t.ctid::pg_catalog.text::pg_catalog.point)[0]::pg_catalog.int8, pg_catalog.pg_column_size(t.chunk_data), count(*) FROM pg_toast.pg_toast_1 AS t WHERE t.ctid >= '(5,0)' AND t.ctid < '(9,0)' GROUP BY 1, 2"##);
-        insta::assert_snapshot!(values("pg_toast.pg_toast_1", &(5..9)), @r##"SELECT t.chunk_id, max((t.ctid::pg_catalog.text::pg_catalog.point)[0]::pg_catalog.int8), max(t.xmin::pg_catalog.text), sum(pg_catalog.pg_column_size(t.chunk_data))::pg_catalog.int8 FROM pg_toast.pg_toast_1 AS t WHERE t.ctid >= '(5,0)' AND t.ctid < '(9,0)' GROUP BY 1"##);
+        insta::assert_snapshot!(values("pg_toast.pg_toast_1", &(5..9), None), @r##"SELECT t.chunk_id, max((t.ctid::pg_catalog.text::pg_catalog.point)[0]::pg_catalog.int8), max(t.xmin::pg_catalog.text), sum(pg_catalog.pg_column_size(t.chunk_data))::pg_catalog.int8 FROM pg_toast.pg_toast_1 AS t WHERE t.ctid >= '(5,0)' AND t.ctid < '(9,0)' GROUP BY 1"##);
         insta::assert_snapshot!(owners(TABLE, &targets(), &(5..9)), @r##"SELECT t.ctid::pg_catalog.text, ARRAY[pg_catalog.pg_column_toast_chunk_id(t."a""b"), pg_catalog.pg_column_toast_chunk_id(t."c")]::pg_catalog.oid[], ARRAY[pg_catalog.pg_column_compression(t."a""b"), pg_catalog.pg_column_compression(t."c")]::pg_catalog.text[] FROM ONLY "s"."T" AS t WHERE t.ctid >= '(5,0)' AND t.ctid < '(9,0)'"##);
     }
 }

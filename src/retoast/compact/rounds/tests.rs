@@ -26,7 +26,7 @@ fn machine(versions: Option<u64>) -> Machine {
 }
 
 fn layout(blocks: u32, end: u32) -> Layout {
-    Layout { blocks, last: blocks, end }
+    Layout { blocks, last: blocks, end, least_end: end }
 }
 
 fn note(machine: &mut Machine, event: Event<Row>) -> Action<Row> {
@@ -130,7 +130,7 @@ fn without_the_lock_to_truncate_it_vacuums_again_some_times() {
         }
     }
     assert_eq!((vacuums, action), (SHRINKS, Action::Look));
-    let looked = Event::Looked(Layout { blocks: 1000, last: 500, end: 500 });
+    let looked = Event::Looked(Layout { blocks: 1000, last: 500, end: 500, least_end: 500 });
     assert_eq!(note(&mut machine, looked), Action::Find(500));
     assert_eq!(note(&mut machine, found(&[], 500)), Action::Finish(End::GainedTooLittle));
 }
@@ -191,4 +191,91 @@ fn of_too_much_a_part_is_moved_and_the_next_round_goes_on() {
     }
     assert_eq!(note(&mut machine, Event::Looked(layout(990, 500))), Action::Find(500));
     assert_eq!(machine.rounds, 2);
+}
+
+/// Goes on until it looks again; what it finds behind the end finds no room. Gives the ends that it was asked for.
+fn without_room(
+    machine: &mut Machine,
+    mut action: Action<Row>,
+    blocks: u32,
+) -> (Vec<u32>, Action<Row>) {
+    let mut ends = Vec::new();
+    for _ in 0..100 {
+        action = match action {
+            Action::Find(end) => {
+                ends.push(end);
+                note(machine, found(&[9], blocks))
+            }
+            Action::Move(_) => note(machine, Event::NoRoom),
+            Action::Shrink => note(machine, Event::Vacuumed(blocks)),
+            Action::Look | Action::Finish(_) => return (ends, action),
+            other => panic!("{other:?}"),
+        };
+    }
+    panic!("{ends:?}")
+}
+
+#[test]
+fn a_round_without_room_is_followed_by_some_that_want_less_and_then_there_is_none() {
+    let mut machine = begun(None);
+    let mut ends = Vec::new();
+    let mut action = Action::Find(500);
+    let end = loop {
+        let (some, then) = without_room(&mut machine, action, 1000);
+        ends.extend(some);
+        match then {
+            Action::Look => action = note(&mut machine, Event::Looked(layout(1000, 500))),
+            Action::Finish(end) => break end,
+            other => panic!("{other:?}"),
+        }
+    };
+    // each is decided on by what stands behind the end of the one before; 62 blocks are what VACUUM truncates for
+    assert_eq!((ends, end), (vec![500, 500, 875, 875, 938, 938], End::NoRoom));
+}
+
+#[test]
+fn rows_of_others_at_the_end_are_in_the_way_and_no_proof() {
+    let mut machine = begun(None);
+    let mut action = Action::Find(500);
+    let end = loop {
+        machine.written_by_others(1);
+        match without_room(&mut machine, action, 1000).1 {
+            Action::Look => action = note(&mut machine, Event::Looked(layout(1000, 500))),
+            Action::Finish(end) => break end,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((end, machine.rows_of_others()), (End::GainedTooLittle, 1));
+}
+
+#[test]
+fn what_is_not_known_is_tried_with_the_least_and_then_more() {
+    let mut machine = machine(None);
+    let doubtful = |blocks| Event::Looked(Layout { least_end: 100, ..layout(blocks, blocks) });
+    machine.next_action();
+    assert_eq!(note(&mut machine, doubtful(1000)), Action::Shrink);
+    assert_eq!(note(&mut machine, Event::Vacuumed(1000)), Action::Find(938));
+    assert_eq!(note(&mut machine, found(&[9], 1000)), Action::Move(vec![Row(9)]));
+    assert_eq!(note(&mut machine, moved(1)), Action::Find(938));
+    assert_eq!(note(&mut machine, found(&[], 938)), Action::Shrink);
+    assert_eq!(note(&mut machine, Event::Vacuumed(938)), Action::Look);
+    let Action::Find(next) = note(&mut machine, doubtful(938)) else { panic!() };
+    assert!((800..830).contains(&next), "{next}");
+}
+
+#[test]
+fn rows_that_stay_are_not_called_locked() {
+    let mut machine = begun(None);
+    note(&mut machine, found(&[9, 8], 1000));
+    machine.stayed(1);
+    assert_eq!(note(&mut machine, moved(0)), Action::Find(500));
+    let wait = note(&mut machine, found(&[9, 8], 1000));
+    assert!(matches!(wait, Action::Sleep(_, Wait::Rows)), "{wait:?}");
+    assert_eq!(machine.next_action(), Action::Move(vec![Row(9), Row(8)]));
+    machine.stayed(2);
+    assert_eq!(note(&mut machine, moved(0)), Action::Find(500));
+    assert_eq!((machine.rows_left(), machine.rows_locked()), (2, 0));
+    // nobody has them locked, so that nobody is waited for
+    let again = note(&mut machine, found(&[9, 8], 1000));
+    assert_eq!(again, Action::Move(vec![Row(9), Row(8)]));
 }

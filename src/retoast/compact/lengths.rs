@@ -1,0 +1,260 @@
+//! How long rows are in the table, by what functions tell of their values (pure).
+//!
+//! What they do not tell: before PostgreSQL 17 which values are out of line, what dropped columns hold, and whether a row
+//! is older than a column. So there is a likely length and a least one, and what is free is known only where both say
+//! the same.
+
+use crate::disk::desc::{Attribute, Length, Storage};
+use crate::disk::layout::TUPLE_HEADER_SIZE;
+use crate::disk::max_align;
+use crate::disk::pointer::TOAST_POINTER_SIZE;
+use crate::server::probe::{Placement, Told};
+
+/// The longest varlena that may have a header of 1 byte, for which nothing is aligned (`VARATT_SHORT_MAX`).
+const LONGEST_SHORT: usize = 127;
+
+/// When values leave a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Longer rows are made shorter.
+    pub(super) threshold: usize,
+    /// So short they are made, if that is possible.
+    pub(super) target: usize,
+}
+
+/// Bytes of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RowLength {
+    /// If nothing is in it that need not be: what is not known to be in the row is not.
+    pub(super) least: usize,
+    /// The same once it is updated, with the defaults of columns that it may be older than.
+    pub(super) least_moved: usize,
+    /// As it stands there as far as that is known.
+    pub(super) likely: usize,
+}
+
+/// A value of a column, as far as it takes room in the row.
+#[derive(Debug, Clone, Copy)]
+struct Value<'a> {
+    column: &'a Attribute,
+    bytes: usize,
+    is_compressed: bool,
+    placement: Placement,
+    may_be_missing: bool,
+}
+
+impl<'a> Value<'a> {
+    /// `None` for NULL, and for what is in no row.
+    fn of(column: &'a Attribute, told: Option<&Told>) -> Option<Value<'a>> {
+        let told = told?;
+        let stored = told.value.stored_size?;
+        let may_be_missing = told.placement != Placement::OutOfLine
+            && column.missing.as_ref().is_some_and(|missing| {
+                missing.stored_size.is_none_or(|size| u64::from(size) == stored)
+            });
+        Some(Value {
+            column,
+            bytes: usize::try_from(stored).unwrap_or(usize::MAX),
+            is_compressed: told.value.method.is_some(),
+            placement: told.placement,
+            may_be_missing,
+        })
+    }
+
+    /// Where a row's data ends that was so long before it.
+    fn end(&self, offset: usize, placement: Placement, is_least: bool) -> usize {
+        if placement == Placement::OutOfLine {
+            return offset.saturating_add(TOAST_POINTER_SIZE);
+        }
+        let is_short = self.column.length == Length::Varlena
+            && !self.is_compressed
+            && self.bytes <= LONGEST_SHORT
+            && (is_least || self.column.storage != Storage::Plain);
+        let begin = if is_short { offset } else { self.column.align.align(offset) };
+        begin.saturating_add(self.bytes)
+    }
+}
+
+/// Bytes of a row with values in these columns. `told`: of each column, in their order; `None` of dropped ones.
+pub(super) fn length<'a>(
+    columns: &'a [Attribute],
+    told: impl Iterator<Item = Option<&'a Told>>,
+    limits: Limits,
+) -> RowLength {
+    let values: Vec<Option<Value<'_>>> =
+        columns.iter().zip(told).map(|(column, told)| Value::of(column, told)).collect();
+    let nulls = values.iter().any(Option::is_none);
+    let mut placed = values.clone();
+    let mut likely = header(nulls, values.len()) + data(&placed, false);
+    if likely > limits.threshold {
+        for at in longest_first(&values) {
+            if likely <= limits.target {
+                break;
+            }
+            if let Some(Some(value)) = placed.get_mut(at) {
+                value.placement = Placement::OutOfLine;
+            }
+            likely = header(nulls, values.len()) + data(&placed, false);
+        }
+    }
+    let mut least = values.clone();
+    for value in least.iter_mut().flatten() {
+        if value.placement == Placement::Unknown && value.bytes > TOAST_POINTER_SIZE {
+            value.placement = Placement::OutOfLine;
+        }
+    }
+    let least_moved = least_header(columns, &least) + data(&least, true);
+    for value in &mut least {
+        *value = value.filter(|value| !value.may_be_missing);
+    }
+    let least = least_header(columns, &least) + data(&least, true);
+    RowLength { least, least_moved, likely }
+}
+
+/// Which values leave a row first, of those of which it is not known whether they have.
+fn longest_first(values: &[Option<Value<'_>>]) -> Vec<usize> {
+    let mut places: Vec<(usize, usize)> = (0..)
+        .zip(values)
+        .filter_map(|(at, value)| Some((at, (*value)?)))
+        .filter(|(_, value)| {
+            value.placement == Placement::Unknown && value.bytes > TOAST_POINTER_SIZE
+        })
+        .map(|(at, value)| (value.bytes, at))
+        .collect();
+    places.sort_unstable_by_key(|&(bytes, at)| (std::cmp::Reverse(bytes), at));
+    places.into_iter().map(|(_, at)| at).collect()
+}
+
+fn data(values: &[Option<Value<'_>>], is_least: bool) -> usize {
+    values.iter().flatten().fold(0, |offset, value| value.end(offset, value.placement, is_least))
+}
+
+fn header(nulls: bool, columns: usize) -> usize {
+    let bitmap = if nulls { columns.div_ceil(8) } else { 0 };
+    max_align(TUPLE_HEADER_SIZE + bitmap)
+}
+
+/// A row that is older than its last columns has no place for them, and one that is older than the end of a dropped
+/// column may have a value there.
+fn least_header(columns: &[Attribute], values: &[Option<Value<'_>>]) -> usize {
+    let last = values.iter().rposition(Option::is_some).map_or(0, |at| at + 1);
+    let mut before = columns.iter().zip(values).take(last);
+    let nulls = before.any(|(column, value)| value.is_none() && !column.dropped);
+    header(nulls, last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Method;
+    use crate::disk::Oid;
+    use crate::disk::desc::{Align, MissingValue};
+    use crate::model::stored::{Form, StoredValue};
+
+    const LIMITS: Limits = Limits { threshold: 2032, target: 2032 };
+
+    fn column(length: Length, align: Align) -> Attribute {
+        let storage = if length == Length::Varlena { Storage::Extended } else { Storage::Plain };
+        Attribute {
+            name: "c".into(),
+            type_name: String::new(),
+            type_oid: Oid(25),
+            length,
+            align,
+            storage,
+            compression: None,
+            dropped: false,
+            missing: None,
+        }
+    }
+
+    fn text() -> Attribute {
+        column(Length::Varlena, Align::Int)
+    }
+
+    fn told(bytes: u64, placement: Placement) -> Told {
+        let value =
+            StoredValue { form: Form::Unknown, stored_size: Some(bytes), ..StoredValue::NULL };
+        Told { value, placement }
+    }
+
+    fn of(columns: &[Attribute], told: &[Option<Told>], limits: Limits) -> RowLength {
+        length(columns, told.iter().map(Option::as_ref), limits)
+    }
+
+    #[test]
+    fn null_takes_a_bit_and_short_values_are_not_aligned() {
+        let mut columns = vec![column(Length::Fixed(4), Align::Int)];
+        columns.extend((0..400).map(|_| text()));
+        let mut values = vec![None; 401];
+        values[0] = Some(told(4, Placement::InRow));
+        values[1] = Some(told(33, Placement::InRow));
+        values[400] = Some(told(2, Placement::InRow));
+        let row = of(&columns, &values, LIMITS);
+        // 23 and a bitmap of 51 bytes, aligned to 80
+        assert_eq!((row.likely, row.least), (80 + 4 + 33 + 2, 80 + 4 + 33 + 2));
+        // the row may be older than the columns that are NULL
+        values[400] = None;
+        let row = of(&columns, &values, LIMITS);
+        assert_eq!((row.likely, row.least), (80 + 4 + 33, 24 + 4 + 33));
+    }
+
+    #[test]
+    fn longer_values_are_aligned() {
+        let columns = [text(), text(), column(Length::Fixed(8), Align::Double)];
+        let values = [
+            Some(told(30, Placement::InRow)),
+            Some(told(201, Placement::InRow)),
+            Some(told(8, Placement::InRow)),
+        ];
+        // 30 to 32, 233 to 240
+        assert_eq!(of(&columns, &values, LIMITS).likely, 24 + 248);
+    }
+
+    #[test]
+    fn what_is_out_of_line_leaves_a_pointer_and_what_may_be_is_told_apart_by_the_target() {
+        let columns = [column(Length::Fixed(4), Align::Int), text()];
+        let of = |bytes, placement, limits| {
+            let values = [Some(told(4, Placement::InRow)), Some(told(bytes, placement))];
+            let RowLength { least, likely, .. } = of(&columns, &values, limits);
+            (least, likely)
+        };
+        assert_eq!(of(300, Placement::OutOfLine, LIMITS), (46, 46));
+        assert_eq!(of(3_000, Placement::InRow, LIMITS), (3_028, 3_028));
+        assert_eq!(of(3_000, Placement::Unknown, LIMITS), (46, 46));
+        assert_eq!(of(1_000, Placement::Unknown, LIMITS), (46, 1_028));
+        let high = Limits { target: 4_096, ..LIMITS };
+        assert_eq!(of(3_000, Placement::Unknown, high), (46, 3_028));
+        assert_eq!(of(5_000, Placement::Unknown, high), (46, 46));
+        // no longer than the threshold, whatever the target
+        let low = Limits { target: 128, ..LIMITS };
+        assert_eq!(of(1_000, Placement::Unknown, low), (46, 1_028));
+        assert_eq!(of(10, Placement::Unknown, LIMITS), (38, 38));
+    }
+
+    #[test]
+    fn what_dropped_columns_hold_and_rows_are_older_than_is_not_known() {
+        let dropped = Attribute { dropped: true, ..column(Length::Fixed(4), Align::Int) };
+        let missing =
+            MissingValue { raw_size: None, stored_size: Some(500), text: None, sent: None };
+        let young = Attribute { missing: Some(missing), ..text() };
+        let columns = [column(Length::Fixed(4), Align::Int), dropped, young];
+        let of = |bytes| {
+            let values =
+                [Some(told(4, Placement::InRow)), None, Some(told(bytes, Placement::InRow))];
+            of(&columns, &values, LIMITS)
+        };
+        assert_eq!(of(500), RowLength { least: 28, least_moved: 528, likely: 528 });
+        // another value than the default
+        assert_eq!(of(501), RowLength { least: 529, least_moved: 529, likely: 529 });
+    }
+
+    #[test]
+    fn compressed_values_are_aligned_however_short() {
+        let columns = [text(), text()];
+        let mut compressed = told(40, Placement::InRow);
+        compressed.value.method = Some(Method::Lz4);
+        let values = [Some(told(5, Placement::InRow)), Some(compressed)];
+        assert_eq!(of(&columns, &values, LIMITS).likely, 24 + 8 + 40);
+    }
+}
