@@ -86,6 +86,7 @@ mod retoast_reindex_around;
 mod retoast_settings;
 mod retoast_shapes;
 mod retoast_since;
+mod retoast_slots;
 mod retoast_space;
 mod retoast_stalled;
 mod retoast_standby;
