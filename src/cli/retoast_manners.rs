@@ -37,8 +37,8 @@ pub struct MannersArgs {
     #[arg(long, value_name = "N")]
     pub max_xmin_age: Option<u64>,
 
-    /// Stop, with exit code 4, after waiting so long at a stretch for others: for what holds back vacuum,
-    /// replicas, active sessions, the throttle query, WAL or free space
+    /// Stop, with exit code 4, after waiting so long at a stretch for others: for locks, what holds back vacuum,
+    /// replicas, replication slots, active sessions, the throttle query, WAL or free space
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub max_wait: Option<Duration>,
 

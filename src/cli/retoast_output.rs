@@ -9,7 +9,7 @@ use crate::report::format::Format;
 use crate::retoast::departure::result::DepartureReport;
 use crate::retoast::result::{Outcome, Report, SCHEMA};
 use crate::retoast::sink::Swept;
-use crate::server::sink::{Failed, RunError, Sink};
+use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// The output of one run.
 pub(super) struct RetoastOutput {
@@ -43,7 +43,13 @@ impl RetoastOutput {
         if !report.tables.is_empty() || report.departure.is_some() {
             print(&report, self.format)?;
         }
-        if let Some(failed) = failed {
+        if let Some(mut failed) = failed {
+            // what has begun can go on
+            if failed.kind == Kind::Lost && !report.tables.is_empty() {
+                let hint =
+                    format!("\nHINT:  What was committed stays; to go on: {}", command_line());
+                failed.message.push_str(&hint);
+            }
             return Err(failed.into());
         }
         if exit == Exit::Stopped {
@@ -71,6 +77,7 @@ impl Sink<Swept> for RetoastOutput {
 /// The exit code that says how the worst of it ended.
 fn worst(report: &Report) -> Exit {
     let tables = report.tables.iter().map(|table| match table.outcome {
+        Outcome::Complete | Outcome::Planned if !table.slots_lost.is_empty() => Exit::Incomplete,
         Outcome::Complete | Outcome::Planned => Exit::Ok,
         Outcome::Held => Exit::Held,
         Outcome::Incomplete | Outcome::Unverified | Outcome::Failed => Exit::Incomplete,

@@ -242,6 +242,8 @@ impl Inspector {
         let pages = reader.read(&blocks).await?;
         for (block, bytes) in pages.iter() {
             take(block, bytes, &pages);
+            // the time may be up meanwhile
+            tokio::task::yield_now().await;
         }
         Ok(u64::from(total))
     }

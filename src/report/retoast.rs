@@ -9,6 +9,7 @@ use super::retoast_plan::lines as plan_lines;
 use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, size};
 use crate::retoast::result::{FormReport, Gives, Outcome, Report, TableReport};
+use crate::server::sql::quote_identifier;
 
 /// Skipped rows shown in a table; the rest is counted.
 const SKIPPED_SHOWN: usize = 10;
@@ -214,6 +215,14 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     }
     if table.hides_rows {
         writeln!(out, "left: rows that row security hides from this user were not looked at")?;
+    }
+    for slot in &table.slots_lost {
+        let lost = format!(
+            "lost: replication slot {}: the server has removed WAL that it needs (max_slot_wal_keep_size); its \
+             consumer has to be made anew",
+            printable(&quote_identifier(slot))
+        );
+        writeln!(out, "{}", wrapped(&lost, width, 6))?;
     }
     for note in &table.notes {
         writeln!(out, "{}", wrapped(&format!("note: {}", printable(note)), width, 6))?;

@@ -81,6 +81,7 @@ impl TableReport {
             }
         }
         self.add_pauses(earlier.pauses);
+        self.slots_lost.splice(0..0, earlier.slots_lost);
     }
 
     /// Counts in what was done to files before, which others may have put new ones in place of since.
@@ -146,6 +147,7 @@ impl TableReport {
         self.rows_refused += later.rows_refused;
         self.skipped.extend(later.skipped);
         self.add_pauses(later.pauses);
+        self.slots_lost.extend(later.slots_lost);
         let new = later.notes.into_iter().filter(|note| !self.notes.contains(note));
         let new: Vec<String> = new.collect();
         self.notes.extend(new);
@@ -281,6 +283,8 @@ pub struct TableReport {
     pub longest_lock_wait_ms: u64,
     /// Waits for others, by reason.
     pub pauses: Vec<PauseReport>,
+    /// Replication slots that were lost meanwhile, since the server has removed WAL that they need.
+    pub slots_lost: Vec<String>,
     /// WAL written by everybody meanwhile, in bytes.
     pub wal_bytes: u64,
     /// How long it took, in milliseconds.

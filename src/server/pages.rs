@@ -99,6 +99,32 @@ impl Pages {
         }
     }
 
+    /// The same in parts as the server gave them, with what was asked of each; the last one, which has no pages, tells
+    /// what is unreadable.
+    fn parts(mut self) -> impl Iterator<Item = Pages> {
+        let (rows, page_size) = (std::mem::take(&mut self.rows), self.page_size);
+        let mut asked: HashMap<BlockNumber, Vec<(ItemPointer, bool)>> = HashMap::new();
+        for (ctid, live) in std::mem::take(&mut self.asked) {
+            asked.entry(ctid.block).or_default().push((ctid, live));
+        }
+        let snapshot = Arc::clone(&self.snapshot);
+        let parts = rows.into_iter().map(move |row| {
+            let mut part = Pages {
+                rows: vec![row],
+                page_size,
+                snapshot: Arc::clone(&snapshot),
+                asked: HashMap::new(),
+                unreadable: Vec::new(),
+            };
+            let blocks: Vec<BlockNumber> = part.iter().map(|(block, _)| block).collect();
+            for block in blocks {
+                part.asked.extend(asked.remove(&block).into_iter().flatten());
+            }
+            part
+        });
+        parts.chain(std::iter::once(self))
+    }
+
     fn append(&mut self, other: Pages) {
         self.rows.extend(other.rows);
         self.asked.extend(other.asked);
@@ -230,7 +256,10 @@ impl PageReader {
         }
         self.resolve(&mut undecided).await?;
         undecided.unreadable = unreadable;
-        take(undecided);
+        for part in undecided.parts() {
+            take(part);
+            tokio::task::yield_now().await;
+        }
         Ok(())
     }
 
@@ -293,6 +322,8 @@ impl PageReader {
             };
             *read = end;
             take(Pages { rows: vec![(first, row)], ..self.no_pages() });
+            // rows that are there already keep the task from being asked whether it may go on
+            tokio::task::yield_now().await;
         }
         if *read < blocks.len() {
             return Err(LiveError::Unexpected(format!(

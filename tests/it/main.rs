@@ -91,6 +91,7 @@ mod retoast_rewrite;
 mod retoast_settings;
 mod retoast_shapes;
 mod retoast_since;
+mod retoast_slots;
 mod retoast_space;
 mod retoast_stalled;
 mod retoast_standby;

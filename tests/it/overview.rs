@@ -1,12 +1,19 @@
 //! `inspect` of many tables: the overview, compared with what SQL and full reports say of the same tables.
 
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use toastctl::disk::BlockNumber;
+use toastctl::server::about::Server as AboutServer;
+use toastctl::server::pages::PageReader;
+use toastctl::server::snapshot;
 
 use crate::command::{Run, run, toastctl};
 use crate::holder::Holder;
+use crate::model::connect;
 use crate::server::{self, Database, Options, Server};
 
 fn inspect(database: &Database<'_>, more: &[&str]) -> Run {
@@ -357,6 +364,55 @@ fn a_locked_table_costs_its_own_line_when_time_is_up() {
     let reason = &lines[2]["left_out"][0]["reason"];
     assert_eq!(reason, "canceling statement due to lock timeout");
     drop(locker);
+}
+
+/// Pages that take long to look at keep nobody from looking at the clock, whether they are taken as they come or, where
+/// nothing on them says yet that their rows are live, in the end.
+#[test]
+fn time_is_up_between_pages() {
+    const PAGE: Duration = Duration::from_millis(1);
+    const TIME: Duration = Duration::from_millis(100);
+    let database = with_pageinspect("clock");
+    database.psql(
+        "CREATE TABLE fresh AS SELECT repeat('x', 1500) AS v FROM generate_series(1, 2500);
+         CREATE TABLE frozen AS TABLE fresh; VACUUM (FREEZE) frozen",
+    );
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    for table in ["fresh", "frozen"] {
+        let taken = runtime.block_on(async {
+            let connection = connect(&database).await;
+            let server = AboutServer::ask(connection.client()).await.unwrap();
+            let moment = snapshot::begin(&connection).await.unwrap();
+            let pageinspect = server.pageinspect.as_ref().unwrap();
+            let (name, snapshot) = (format!("public.{table}"), moment.snapshot);
+            let other = Arc::clone(&connection);
+            let reader = PageReader::new(other, pageinspect, server.page_size, name, snapshot);
+            let mut reader = reader.await.unwrap();
+            let blocks: Vec<_> =
+                (0..reader.block_count().await.unwrap()).map(BlockNumber).collect();
+            assert!(blocks.len() >= 500, "{}", blocks.len());
+            let (taken, began) = (AtomicU32::new(0), OnceLock::new());
+            let read = reader.read_each(&blocks, |pages| {
+                for _ in pages.iter() {
+                    began.get_or_init(Instant::now);
+                    let page = Instant::now();
+                    while page.elapsed() < PAGE {}
+                    taken.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            let time_is_up = async {
+                while began.get().is_none_or(|began: &Instant| began.elapsed() < TIME) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::select! {
+                read = read => panic!("it was read: {read:?}"),
+                () = time_is_up => taken.load(Ordering::Relaxed),
+            }
+        });
+        // those of one row of the server's besides
+        assert!(u128::from(taken) <= TIME.as_millis() + 32, "{table}: {taken}");
+    }
 }
 
 #[test]

@@ -82,11 +82,7 @@ fn a_wait_that_takes_too_long_ends_with_code_4_and_the_next_run_goes_on() {
     let began = Instant::now();
     let stopped = retoast(&database, &[&LZ4[..], &["--max-wait", "700ms"]].concat());
     assert!(began.elapsed() < PATIENCE);
-    refused(
-        &stopped,
-        4,
-        "stopped after waiting for 0.7 s (--max-wait): prepared transaction 'forgotten' (",
-    );
+    refused(&stopped, 4, " s (--max-wait): prepared transaction 'forgotten' (");
     assert!(stopped.stderr.contains("stopped; to go on: "), "{}", stopped.stderr);
     let report: Value = serde_json::from_str(&stopped.stdout).unwrap();
     let table = &report["tables"][0];
@@ -124,4 +120,46 @@ fn a_replica_with_feedback_is_named_too() {
     running.says(", by hot_standby_feedback) holds back what vacuum may remove: ");
     drop(query);
     running.ends_after("xmin");
+}
+
+/// Ends with code 4, soon, and says what it has waited for.
+#[track_caller]
+fn gives_up(database: &Database<'_>, arguments: &[&str], reason: &str) {
+    let began = Instant::now();
+    let stopped = retoast(database, &[arguments, &["--max-wait", "700ms"]].concat());
+    refused(&stopped, 4, " s (--max-wait): ");
+    assert!(stopped.stderr.contains(reason), "{}", stopped.stderr);
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}: {}", began.elapsed(), stopped.stderr);
+    let report: Value = serde_json::from_str(&stopped.stdout).unwrap();
+    let table = &report["tables"][0];
+    assert_eq!(table["outcome"], "stopped", "{table}");
+    assert!(table["notes"].to_string().contains("(--max-wait): "), "{table}");
+}
+
+#[test]
+fn every_wait_for_others_ends_in_time() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("waits");
+    let content = fresh(&database, 700);
+    {
+        let _holder = Session::start(&database, "holder", HELD);
+        database.psql("DELETE FROM t WHERE id <= 300");
+        gives_up(&database, &["t", "--compact"], "old row versions");
+    }
+    database.psql("ALTER TABLE t ALTER v SET COMPRESSION lz4");
+    let locked = "BEGIN; UPDATE t SET id = id WHERE id IN (699, 700); SELECT pg_sleep(100)";
+    {
+        let _holder = Session::start(&database, "locker", locked);
+        gives_up(&database, &["t", "--compact"], "waiting for");
+        gives_up(&database, &LZ4, "lock");
+    }
+    {
+        let reads = "BEGIN; SELECT count(*) FROM t; SELECT pg_sleep(100)";
+        let _holder = Session::start(&database, "reader", reads);
+        let back = ["t", "-c", "v", "--toaster", "pglz"];
+        gives_up(&database, &back, "no lock for setting the choice");
+    }
+    done(&retoast(&database, &[&LZ4[..], &["--max-wait", "1h", "--compact"]].concat()));
+    assert_eq!(stored(&database), "400");
+    assert_ne!(contents(&database, "t"), content);
 }

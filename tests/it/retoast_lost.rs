@@ -1,7 +1,10 @@
 //! `retoast` when a connection is lost under it.
 
-use crate::retoast::{command, done, refused};
-use crate::retoast_manners::Running;
+use std::time::{Duration, Instant};
+
+use crate::retoast::{command, contents, done, refused};
+use crate::retoast_manners::{PATIENCE, Running};
+use crate::retoast_reindex::INVALID;
 use crate::server::{Database, Options, Server};
 
 const TABLE: &str = "CREATE EXTENSION IF NOT EXISTS pageinspect;
@@ -61,20 +64,108 @@ fn settings_that_were_put_back_since_a_session_ended_are_set_again_by_the_next()
     let server = Server::start(&Options::default());
     let database = server.create_database("again");
     database.psql(TABLE);
-    database.psql("CREATE TABLE brake AS SELECT true AS pulled");
+    // the session that reads is ended while it waits with a snapshot
+    database.psql(&format!(
+        "CREATE TABLE brake AS SELECT true AS pulled;
+         ALTER DATABASE {} SET idle_in_transaction_session_timeout = '1s'",
+        database.name()
+    ));
     let brake = ["--throttle-query", "SELECT pulled FROM brake"];
     let running = Running::start(&mut command(&database, &[&LZ4[..], &brake].concat()));
     running.says("waiting: 'SELECT pulled FROM brake' is true");
     // before any row is re-toasted
     let set = "SELECT attcompression FROM pg_attribute WHERE attname = 'v' AND attrelid = 't'::regclass";
     assert_eq!(database.psql(set), "l");
-    let end_reading = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-        WHERE application_name LIKE 'toastctl retoast%' AND backend_xmin IS NOT NULL";
-    assert_eq!(database.psql(end_reading), "1");
-    database.psql("UPDATE brake SET pulled = false");
     running.says("going on in a new session");
+    database.psql("UPDATE brake SET pulled = false");
     let table = done(&running.end());
     assert_eq!((&table["rows_stored"], &table["altered"]), (&1000.into(), &true.into()));
     assert_eq!(database.psql(LEFT), "0");
     assert_eq!(database.psql(set), "l");
+}
+
+fn until(database: &Database<'_>, sql: &str, wanted: impl Fn(u32) -> bool) {
+    let began = Instant::now();
+    while !wanted(database.psql(sql).parse().unwrap()) {
+        assert!(began.elapsed() < PATIENCE, "{sql}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Has each batch take some time.
+const SLOWLY: &str = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN PERFORM pg_sleep(0.002); RETURN NEW; END';
+    CREATE TRIGGER slow BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION slow();
+    ALTER TABLE t ENABLE ALWAYS TRIGGER slow";
+
+#[test]
+fn after_a_fast_restart_of_the_server_a_sweep_and_a_compaction_go_on() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("fast");
+    database.psql(TABLE);
+    database.psql(SLOWLY);
+    let before = contents(&database, "t");
+    let arguments = [&LZ4[..], &["--allow-triggers"]].concat();
+    let running = Running::start(&mut command(&database, &arguments));
+    until(&database, LEFT, |left| left < 900);
+    server.restart_fast();
+    let table = running.ends();
+    assert_eq!((&table["rows_stored"], &table["outcome"]), (&1000.into(), &"complete".into()));
+    assert_eq!((database.psql(LEFT).as_str(), contents(&database, "t")), ("0", before));
+
+    database.psql("DELETE FROM t WHERE id <= 500; VACUUM t");
+    let before = contents(&database, "t");
+    let arguments = ["t", "--compact", "--allow-triggers", "--batch-ms", "2", "--nice", "1"];
+    let running = Running::start(&mut command(&database, &arguments));
+    let moved = "SELECT count(*) FROM t WHERE (ctid::text::point)[0] < 5 AND id > 500";
+    let then: u32 = database.psql(moved).parse().unwrap();
+    until(&database, moved, |now| now > then + 10);
+    server.restart_fast();
+    let run = running.end();
+    assert!(run.stderr.contains("public.t: going on in a new session"), "{}", run.stderr);
+    // so small a file may be left a few pages longer
+    assert!(matches!(run.code, Some(0 | 1)), "{}{}", run.stdout, run.stderr);
+    assert!(!run.stderr.contains("error:"), "{}", run.stderr);
+    assert_eq!(contents(&database, "t"), before);
+}
+
+#[test]
+fn after_a_fast_restart_a_rebuild_goes_on_and_what_it_had_begun_is_dropped() {
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("fast_rebuild");
+    database.psql(
+        "CREATE FUNCTION slow(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN i; END';
+         CREATE TABLE t (n int NOT NULL); INSERT INTO t SELECT i FROM generate_series(1, 1000) i;
+         CREATE INDEX slowly ON t (slow(n));
+         CREATE OR REPLACE FUNCTION slow(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+            'BEGIN PERFORM pg_catalog.pg_sleep(0.001); RETURN i; END'",
+    );
+    let running = Running::start(&mut command(&database, &["t", "--reindex=all"]));
+    until(&database, INVALID, |invalid| invalid == 1);
+    server.restart_fast();
+    let table = running.ends();
+    let rebuilt = table["indexes"].as_array().unwrap();
+    let rebuilt = rebuilt.iter().filter(|index| index["ended"] == "rebuilt").count();
+    assert_eq!(rebuilt, 1, "{table}");
+    assert_eq!(database.psql(INVALID), "0");
+}
+
+#[test]
+fn who_terminates_its_session_ends_the_run_and_is_told_how_to_go_on() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("terminated");
+    database.psql(TABLE);
+    database.psql(SLOWLY);
+    let arguments = [&LZ4[..], &["--allow-triggers"]].concat();
+    let running = Running::start(&mut command(&database, &arguments));
+    until(&database, LEFT, |left| left < 900);
+    database.psql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'toastctl%'",
+    );
+    let ended = running.end();
+    refused(&ended, 3, "terminating connection due to administrator command");
+    let hint = "HINT:  What was committed stays; to go on: ";
+    assert!(ended.stderr.contains(hint), "{}", ended.stderr);
+    assert!(ended.stderr.contains("t -c v --toaster lz4 --allow-triggers"), "{}", ended.stderr);
+    assert_ne!(database.psql(LEFT), "0");
 }

@@ -85,6 +85,14 @@ impl Running {
         Run { code: output.status.code(), stdout, stderr }
     }
 
+    /// Ends well; the report.
+    #[track_caller]
+    pub(crate) fn ends(self) -> Value {
+        let run = self.end();
+        assert_eq!(run.code, Some(0), "{}{}", run.stdout, run.stderr);
+        done(&run)
+    }
+
     /// Ends well, with this reason among its waits; the milliseconds waited for it.
     #[track_caller]
     fn done_after(self, reason: &str) -> u64 {

@@ -157,6 +157,38 @@ fn a_transaction_that_begins_meanwhile_is_waited_for_so_long_and_what_is_left_go
 }
 
 #[test]
+fn beside_short_builds_of_others_no_invalid_index_stays() {
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("short_builds");
+    database.psql(SLOW);
+    database.psql(
+        "CREATE FUNCTION brief(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+            'BEGIN IF i % 10 = 0 THEN PERFORM pg_catalog.pg_sleep(0.001); END IF; RETURN i; END'",
+    );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let builds =
+        "CREATE INDEX CONCURRENTLY other ON t (brief(n));\nDROP INDEX CONCURRENTLY other;\n";
+    std::fs::write(file.path(), builds.repeat(2000)).unwrap();
+    let child = spawn(&database, &["t", "--reindex=all"]);
+    until(&database, BUILDING, |n| n == "1");
+    let mut psql = database.psql_command();
+    psql.args(["-q", "-v", "ON_ERROR_STOP=1", "-f"]).arg(file.path());
+    let mut other = psql.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(other.try_wait().unwrap(), None, "{told}");
+    let left = "SELECT count(*) FROM pg_class WHERE relname ~ '_cc(new|old)'";
+    assert_eq!(database.psql(left), "0", "{told}");
+    signal(&other, Signal::INT);
+    let other = other.wait_with_output().unwrap();
+    let other = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(!other.contains("deadlock"), "{other}");
+    // it was rebuilt in the end, or that is said
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{told}");
+    assert!(told.contains("was kept waiting by it"), "{told}");
+}
+
+#[test]
 fn what_others_rebuild_or_have_left_behind_is_told_and_stays() {
     let database = with_pageinspect("others");
     database.psql(SLOW);

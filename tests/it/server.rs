@@ -263,9 +263,13 @@ impl Server {
 
     /// Stops at once as `pg_ctl stop -m immediate` does: the next start recovers.
     pub(crate) fn stop(&self) {
+        self.stop_by("immediate");
+    }
+
+    fn stop_by(&self, mode: &str) {
         if let Some(mut child) = self.postmaster.lock().expect("no test panicked here").take() {
             let mut pg_ctl = self.server_program("pg_ctl");
-            pg_ctl.args(["stop", "-m", "immediate", "-s", "-D"]).arg(self.data_dir());
+            pg_ctl.args(["stop", "-m", mode, "-s", "-D"]).arg(self.data_dir());
             let stopped = run(&mut pg_ctl);
             assert_eq!(stopped.code, Some(0), "{}{}", stopped.stdout, stopped.stderr);
             child.wait().expect("postgres can be waited for");
@@ -292,6 +296,12 @@ impl Server {
     /// A crash of the server: stops it at once and lets it recover.
     pub(crate) fn restart_immediate(&self) {
         self.stop();
+        self.launch();
+    }
+
+    /// `pg_ctl restart -m fast`: sessions are terminated, and nothing has to be recovered.
+    pub(crate) fn restart_fast(&self) {
+        self.stop_by("fast");
         self.launch();
     }
 

@@ -213,7 +213,7 @@ impl Sweep<'_> {
                     if time.as_secs() >= 1 {
                         self.watch.note(&format!("{}: waiting: {}", self.name(), why.text()));
                     }
-                    self.sleep(time).await;
+                    self.wait(time, why.text()).await;
                     continue;
                 }
                 Action::Look => match self.look_at_file(file, report, told).await? {
@@ -301,6 +301,9 @@ impl Sweep<'_> {
                 let took = started.elapsed();
                 let bytes = pieces.iter().map(Piece::bytes).sum();
                 self.keeper.batch_done(took, bytes, xid);
+                if rows > 0 {
+                    self.keeper.goes_on();
+                }
                 report.rows_stored += rows;
                 report.rows_verified += verified;
                 report.batches += u64::from(rows > 0);

@@ -145,7 +145,11 @@ impl Sweep<'_> {
             report.compaction.push(told);
             done?;
         }
-        if !self.options.dry_run && !self.is_unchanged().await? {
+        if self.options.dry_run {
+            let expected = report.compaction.iter().filter_map(|file| file.wal_expected);
+            let expected = expected.map(|wal| wal.high).sum();
+            report.notes.extend(self.keeper.slot_warnings(expected).await?);
+        } else if !self.is_unchanged().await? {
             return Err(RunError::Changing);
         }
         if report.rows_stored > 0 {

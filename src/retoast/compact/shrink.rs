@@ -2,20 +2,16 @@
 
 use std::time::Duration;
 
-use tokio_postgres::types::Type;
-
 use crate::retoast::pace::manners::Work;
 use crate::retoast::result::TableReport;
-use crate::retoast::sql::compact::{NOW, Vacuum, left_dead};
+use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::table::Sweep;
+use crate::retoast::sweep::vacuum::{AGAIN, PAUSE, Vacuumed};
 
 /// How long snapshots that see what was moved are waited for before a vacuum, and how often it is looked.
 const SNAPSHOTS: u32 = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How often it is vacuumed again if most is left after all, and how long before the first time.
-const AGAIN: u32 = 4;
-const PAUSE: Duration = Duration::from_millis(200);
 /// How often the server's statistics are asked for what a vacuum has left: before PostgreSQL 15 they come late.
 const ASKED: u32 = 12;
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -23,26 +19,29 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 const MOST: f64 = 0.25;
 const MOST_OF_ALL: f64 = 0.05;
 
+/// What is waited for.
+const STILL_SEEN: &str = "other transactions still see old row versions";
+
 impl Sweep<'_> {
-    /// Vacuums, unless the table is locked just now.
-    ///
-    /// A vacuum keeps what a snapshot may see that was taken before it began. While a transaction that writes is open
-    /// in any database of the server, each snapshot is as old as that, so that a query of a millisecond is enough for a
-    /// vacuum to leave everything: then it is done again.
+    /// Vacuums, unless the table is locked just now; and again where that has left most, as a sweep's vacuum is done
+    /// again.
     pub(in crate::retoast) async fn vacuum_now(
         &self,
         vacuum: Vacuum,
         report: &mut TableReport,
     ) -> Result<(), RunError> {
         let sql = vacuum.of(&self.ready.relation.quoted());
-        for number in 0..=AGAIN {
+        let mut number = 0;
+        loop {
             let Some(pays) = self.wait_for_snapshots().await? else { return Ok(()) };
             report.peak = report.peak.max(self.keeper.sizes());
-            let began = self.server_time().await?;
-            if !self.vacuum_by(0, &sql).await? {
-                return Ok(());
+            let began = self.server_time(0).await?;
+            match self.vacuum_by(0, &sql).await? {
+                Vacuumed::Done => report.vacuums += 1,
+                Vacuumed::Not => return Ok(()),
+                // what is done already stays done
+                Vacuumed::ForSlot => continue,
             }
-            report.vacuums += 1;
             // who holds it back is known and was waited for
             if !pays || !self.has_left_most(&began, vacuum).await? {
                 break;
@@ -51,7 +50,8 @@ impl Sweep<'_> {
             if number == AGAIN {
                 return Ok(());
             }
-            self.sleep(PAUSE * 2u32.pow(number)).await;
+            self.wait(PAUSE * 2u32.pow(number), STILL_SEEN).await;
+            number += 1;
         }
         self.keeper.vacuumed();
         Ok(())
@@ -69,36 +69,23 @@ impl Sweep<'_> {
             }
             if number == 0 {
                 let name = self.name();
-                self.watch.note(&format!(
-                    "{name}: waiting: other transactions still see old row versions"
-                ));
+                self.watch.note(&format!("{name}: waiting: {STILL_SEEN}"));
             }
-            self.sleep(LOOK_EVERY).await;
+            self.wait(LOOK_EVERY, STILL_SEEN).await;
         }
         Ok(Some(false))
-    }
-
-    async fn server_time(&self) -> Result<String, RunError> {
-        let rows = self.connection(0).client().query_typed(NOW, &[]).await?;
-        Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or_default())
     }
 
     /// Whether a vacuum that began then has left most of what it was for, by the server's statistics; where they do not
     /// tell, it has not.
     async fn has_left_most(&self, began: &str, vacuum: Vacuum) -> Result<bool, RunError> {
-        let relation = &self.ready.relation;
-        let of_toast = relation.toast.is_some() && vacuum != Vacuum::Rows;
+        let of_toast = self.ready.relation.toast.is_some() && vacuum != Vacuum::Rows;
         let moved = self.keeper.still_dead() as f64;
-        let sql = left_dead();
-        let parameters = [(&relation.oid.0 as _, Type::OID), (&began as _, Type::TEXT)];
         for _ in 0..ASKED {
-            let rows = self.connection(0).client().query_typed(&sql, &parameters).await?;
-            let Some(row) = rows.first() else { return Ok(false) };
-            let (relations, dead, all): (i64, f64, f64) =
-                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-            if relations > i64::from(of_toast) {
-                let most = if moved > 0.0 { moved * MOST } else { all * MOST_OF_ALL };
-                return Ok(dead > most);
+            let Some(left) = self.left_dead(0, began).await? else { return Ok(false) };
+            if left.relations > i64::from(of_toast) {
+                let most = if moved > 0.0 { moved * MOST } else { left.all * MOST_OF_ALL };
+                return Ok(left.dead > most);
             }
             self.sleep(ASK_EVERY).await;
         }

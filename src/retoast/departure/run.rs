@@ -19,6 +19,7 @@ use crate::retoast::check::refusal::Refusal;
 use crate::retoast::goal::{Goal, Pluggable};
 use crate::retoast::pace::keeper::Keeper;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
+use crate::retoast::reindex::rebuilds::Rebuilds;
 use crate::retoast::sink::Results;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::old_entries::OldEntries;
@@ -177,11 +178,15 @@ impl DepartureRun<'_, '_> {
     async fn alter(&self, name: &str, sql: &str) -> Result<Outcome, RunError> {
         let Some(writer) = self.writers.first() else { return Ok(Err("no connection".to_owned())) };
         let lock_timeout = self.options.lock_timeout;
-        let tries = LockTries { name, watch: self.watch, stop: self.stop, lock_timeout };
+        let may_wait = self.keeper.limits().wait;
+        let tries = LockTries { name, watch: self.watch, stop: self.stop, lock_timeout, may_wait };
         match tries.alter(writer.client(), sql).await {
             Ok((Tried::Done(()), _)) => Ok(Ok(())),
             Ok((Tried::Stopped, _)) => Ok(Err("stopped on request".to_owned())),
             Ok((Tried::NoLock, _)) => Ok(Err(format!("no lock in {LOCK_TRIES} tries"))),
+            Ok((Tried::TooLong(waited), _)) => {
+                Ok(Err(format!("no lock in {:.1} s (--max-wait)", waited.as_secs_f64())))
+            }
             Err(error) => self.unless_lost(error).await,
         }
     }
@@ -226,6 +231,7 @@ impl DepartureRun<'_, '_> {
             doubt: None,
             watched: Watched::default(),
             old_entries: OldEntries::default(),
+            rebuilds: &Rebuilds::default(),
         };
         let (report, ended) = sweep.run().await;
         let skipped = report.as_ref().and_then(|report| {

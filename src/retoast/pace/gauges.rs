@@ -8,6 +8,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Row, SimpleQueryMessage};
 
 use super::manners::{Free, Holder, Replica};
+use super::slots::{Slot, Slots};
 use super::space::Place;
 use crate::disk::Oid;
 use crate::retoast::plan::Surroundings;
@@ -79,6 +80,12 @@ pub async fn filenode(client: &Client, oid: Oid) -> Result<u32, LiveError> {
     Ok(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
 }
 
+/// When the server was started, as text.
+pub async fn started(client: &Client) -> Result<String, LiveError> {
+    let sql = "SELECT pg_catalog.pg_postmaster_start_time()::pg_catalog.text";
+    Ok(one(client, sql).await?.try_get(0)?)
+}
+
 /// Whether this user sees what other sessions do, and how far replicas are.
 pub async fn sees_others(client: &Client) -> Result<bool, LiveError> {
     let sql = "SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')";
@@ -103,6 +110,32 @@ pub async fn replicas(connection: &Connection) -> Result<Vec<Replica>, LiveError
         });
     }
     Ok(replicas)
+}
+
+/// Replication slots, temporary ones too, and how much WAL is kept for them. Everybody may see them.
+pub async fn slots(connection: &Connection) -> Result<Slots, LiveError> {
+    // the reason is there from 17 on; one that is no longer needed for other reasons was not lost for its WAL
+    let sql = "SELECT s.slot_name::pg_catalog.text, s.slot_type::pg_catalog.text, s.active, \
+                      s.safe_wal_size::pg_catalog.int8, s.wal_status = 'lost' AND coalesce(\
+                        pg_catalog.to_jsonb(s) ->> 'invalidation_reason', 'wal_removed') = 'wal_removed', \
+                      greatest(pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_slot_wal_keep_size')), \
+                        pg_catalog.pg_size_bytes(pg_catalog.current_setting('wal_keep_size'))), \
+                      pg_catalog.pg_size_bytes(pg_catalog.current_setting('wal_segment_size')) \
+               FROM pg_catalog.pg_replication_slots AS s WHERE s.wal_status IS NOT NULL ORDER BY 1";
+    let mut slots = Slots::default();
+    for row in connection.query_again(sql, &[]).await? {
+        let safe: Option<i64> = row.try_get(3)?;
+        slots.all.push(Slot {
+            name: row.try_get(0)?,
+            kind: row.try_get(1)?,
+            active: row.try_get(2)?,
+            // negative once only the next checkpoint is waited for
+            safe: safe.map(|bytes| u64::try_from(bytes).unwrap_or(0)),
+            lost: row.try_get(4)?,
+        });
+        (slots.kept, slots.segment) = (unsigned(&row, 5)?, unsigned(&row, 6)?);
+    }
+    Ok(slots)
 }
 
 /// Client sessions at work, those of this program and those of the processes `ours` not counted: the

@@ -4,6 +4,7 @@
 mod free_space;
 mod measure;
 mod rewrite;
+mod slots;
 mod wait;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use super::garbage::Garbage;
 use super::gauges;
 use super::manners::{Cause, Holder, Lag, Limits, Manners, Readings};
 use super::measuring::{Measuring, OwnProcesses};
+use super::slots::{Losses, Slots};
 use super::space::Space;
 use super::stuck::{self, Wait};
 use crate::retoast::check::ready::Ready;
@@ -90,6 +92,8 @@ pub struct Keeper {
     state: Mutex<State>,
     /// What batches report, which may not wait for those who wait.
     noted: Plain<Noted>,
+    /// Replication slots, as measured last, and which are lost since the beginning.
+    slots: Plain<(Slots, Losses)>,
 }
 
 #[derive(Debug, Default)]
@@ -111,6 +115,10 @@ struct Noted {
     rewrite: Option<String>,
     /// Why waiting was given up.
     gave_up: Option<String>,
+    /// How long others were waited for since something was done.
+    waited: Duration,
+    /// Whether the last vacuum was repeated or put off, and has left most or would have all the same.
+    vacuums_in_vain: bool,
 }
 
 impl Keeper {
@@ -149,8 +157,9 @@ impl Keeper {
                 Refusal::Refused(format!("throttle query {}: {error}", quote_literal(sql)))
             })?;
         }
+        let slots = connection.reading(async || gauges::slots(&connection).await).await?;
         let manners = Manners::new(limits.clone());
-        Ok(Keeper {
+        let keeper = Keeper {
             measuring: Measuring::new(connection, Arc::clone(&control), ours),
             control,
             wants,
@@ -167,7 +176,10 @@ impl Keeper {
                 named: None,
             }),
             noted: Plain::default(),
-        })
+            slots: Plain::default(),
+        };
+        keeper.note_slots(&slots);
+        Ok(keeper)
     }
 
     /// The limits.
@@ -251,6 +263,12 @@ impl Keeper {
         self.measuring.read(ask).await
     }
 
+    /// Whether a process waits for the transaction of a server process of ours to end.
+    pub(crate) async fn is_waited_for(&self, pid: i32) -> Result<bool, PaceError> {
+        let ask = async |c: &Connection| stuck::is_waited_for(c.client(), pid).await;
+        self.measuring.read(ask).await
+    }
+
     /// Whether other sessions were active of late, or might have been where that may not be seen.
     pub fn beside_others(&self) -> bool {
         let mut seen = None;
@@ -284,7 +302,29 @@ impl Keeper {
         self.noted(|noted| {
             let horizon = noted.horizon();
             noted.garbage.vacuumed(horizon);
+            noted.vacuums_in_vain = false;
         });
+    }
+
+    /// A vacuum was done again and again, or put off, and has left most of what it could have removed.
+    pub fn vacuums_in_vain(&self) {
+        self.noted(|noted| noted.vacuums_in_vain = true);
+    }
+
+    /// Whether a vacuum that has left most is worth doing again, or waiting for.
+    pub fn vacuums_again(&self) -> bool {
+        let mut again = true;
+        self.noted(|noted| again = !noted.vacuums_in_vain);
+        again
+    }
+
+    /// Bytes of old row versions that nobody is known to hold back.
+    pub fn removable(&self) -> u64 {
+        let mut bytes = 0;
+        self.noted(|noted| {
+            bytes = noted.garbage.total() - noted.garbage.held(noted.horizon());
+        });
+        bytes
     }
 
     /// Bytes of old row versions that no vacuum has removed yet.

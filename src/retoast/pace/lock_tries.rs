@@ -43,6 +43,8 @@ pub enum Tried<T> {
     Done(T),
     /// A stop was asked for first.
     Stopped,
+    /// It was waited for this long, and may not be for longer.
+    TooLong(Duration),
     /// There was no lock in [`LOCK_TRIES`] tries.
     NoLock,
 }
@@ -58,6 +60,8 @@ pub struct LockTries<'a> {
     pub stop: &'a CancellationToken,
     /// The longest wait for a lock.
     pub lock_timeout: Duration,
+    /// How long others may be waited for in all, if that is limited.
+    pub may_wait: Option<Duration>,
 }
 
 impl LockTries<'_> {
@@ -77,6 +81,7 @@ impl LockTries<'_> {
         what: &str,
         mut attempt: impl AsyncFnMut() -> Result<T, LiveError>,
     ) -> Result<Tried<T>, LiveError> {
+        let began = Instant::now();
         for number in 1..=LOCK_TRIES {
             match attempt().await {
                 Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => {}
@@ -85,8 +90,12 @@ impl LockTries<'_> {
             if self.stopped() {
                 return Ok(Tried::Stopped);
             }
+            let left = self.may_wait.map(|most| most.saturating_sub(began.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(Tried::TooLong(began.elapsed()));
+            }
             self.watch.note(&format!("{}: waiting: no lock for {what}", self.name));
-            self.sleep(backoff(number)).await;
+            self.sleep(backoff(number).min(left.unwrap_or(Duration::MAX))).await;
         }
         Ok(Tried::NoLock)
     }

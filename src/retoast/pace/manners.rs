@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::slots::Slots;
 use super::window::Window;
 use crate::server::sql::quote_literal;
 
@@ -55,6 +56,15 @@ pub enum Work {
     Batch,
     /// Vacuum.
     Vacuum,
+    /// Build an index anew, with so many bytes of WAL.
+    Rebuild(u64),
+}
+
+impl Work {
+    /// Whether it makes files longer.
+    pub fn stores(self) -> bool {
+        matches!(self, Work::Batch | Work::Rebuild(_))
+    }
 }
 
 /// Why the sweep waits for others.
@@ -68,6 +78,8 @@ pub enum Cause {
     Window,
     /// A replica is behind.
     ReplicaLag,
+    /// A replication slot would soon be lost.
+    Slot,
     /// Too much WAL.
     WalRate,
     /// Too many sessions at work.
@@ -92,6 +104,7 @@ impl Cause {
             Cause::PauseFile => "pause_file",
             Cause::Window => "window",
             Cause::ReplicaLag => "replica_lag",
+            Cause::Slot => "replication_slot",
             Cause::WalRate => "wal_rate",
             Cause::ActiveSessions => "active_sessions",
             Cause::ThrottleQuery => "throttle_query",
@@ -166,6 +179,10 @@ pub struct Readings {
     pub lsn: u64,
     /// Streaming replicas and logical subscribers.
     pub replicas: Vec<Replica>,
+    /// Replication slots.
+    pub slots: Slots,
+    /// Bytes of old row versions that a vacuum would remove.
+    pub dead: u64,
     /// Sessions of others at work.
     pub active: Option<u64>,
     /// What the user's query said.
@@ -238,19 +255,34 @@ impl History {
     }
 }
 
+/// How much WAL was written between two looks, by everybody. What was most fades slowly.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Steps {
+    last: Option<u64>,
+    most: u64,
+}
+
+impl Steps {
+    fn note(&mut self, lsn: u64) {
+        let last = self.last.replace(lsn).unwrap_or(lsn);
+        self.most = (self.most - self.most / 64).max(lsn.saturating_sub(last));
+    }
+}
+
 /// Decides.
 #[derive(Debug, Clone)]
 pub struct Manners {
     limits: Limits,
     bucket: Option<Bucket>,
     history: History,
+    steps: Steps,
 }
 
 impl Manners {
     /// With these limits.
     pub fn new(limits: Limits) -> Manners {
         let bucket = limits.wal_rate.map(Bucket::new);
-        Manners { limits, bucket, history: History::default() }
+        Manners { limits, bucket, history: History::default(), steps: Steps::default() }
     }
 
     /// Takes the position of the WAL, which alone is measured before every batch.
@@ -260,6 +292,25 @@ impl Manners {
         let rate = self.limits.wal_rate.unwrap_or(0);
         let text = format!("the server writes more WAL than {} kB/s (--max-wal-rate)", rate >> 10);
         Some(Pause { cause: Cause::WalRate, text, wait })
+    }
+
+    /// Takes the position of the WAL before a piece of work; whether slots have to be looked at again for it.
+    pub fn slots_at(&mut self, lsn: u64, readings: &Readings, work: Work) -> bool {
+        self.steps.note(lsn);
+        let written = lsn.saturating_sub(readings.lsn);
+        let margin = self.slot_margin(readings, work);
+        readings.slots.least_safe().is_some_and(|safe| safe.saturating_sub(written) < margin)
+    }
+
+    /// Bytes of WAL that slots have to bear before this work.
+    fn slot_margin(&self, readings: &Readings, work: Work) -> u64 {
+        let known = match work {
+            Work::Rebuild(bytes) => bytes,
+            // each page with something dead may be written whole
+            Work::Vacuum => readings.dead,
+            Work::Scan | Work::Batch => 0,
+        };
+        readings.slots.margin(self.steps.most, known)
     }
 
     /// What stands against this work now.
@@ -272,7 +323,8 @@ impl Manners {
             .or_else(|| self.active(readings))
             .or_else(|| self.query(readings))
             .or_else(|| self.lag(now, readings).filter(|_| work != Work::Scan))
-            .or_else(|| self.space(readings).filter(|_| work == Work::Batch))
+            .or_else(|| self.slots(readings, work).filter(|_| work != Work::Scan))
+            .or_else(|| self.space(readings).filter(|_| work.stores()))
             .or_else(|| self.xmin(readings).filter(|_| work == Work::Vacuum));
         found.map(|(cause, text)| Pause { cause, text, wait: POLL })
     }
@@ -320,6 +372,11 @@ impl Manners {
             );
             over.then_some((Cause::ReplicaLag, text))
         })
+    }
+
+    fn slots(&self, readings: &Readings, work: Work) -> Option<(Cause, String)> {
+        let text = readings.slots.against(self.slot_margin(readings, work))?;
+        Some((Cause::Slot, text))
     }
 
     fn space(&self, readings: &Readings) -> Option<(Cause, String)> {

@@ -76,6 +76,19 @@ pub(crate) async fn kept_waiting(client: &Client, pid: i32) -> Result<Option<i32
     Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
 }
 
+/// Whether a process waits for the transaction of `pid` to end, as a concurrent build does for older snapshots.
+pub(crate) async fn is_waited_for(client: &Client, pid: i32) -> Result<bool, LiveError> {
+    let rows = client
+        .query_typed(
+            "SELECT count(*) > 0 FROM pg_catalog.pg_locks AS w JOIN pg_catalog.pg_locks AS h \
+               ON h.virtualxid = w.virtualxid AND h.granted \
+             WHERE w.locktype = 'virtualxid' AND NOT w.granted AND h.locktype = 'virtualxid' AND h.pid = $1",
+            &[(&pid, Type::INT4)],
+        )
+        .await?;
+    Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or_default())
+}
+
 /// What to do about a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Advice {
@@ -96,14 +109,14 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
-    /// After a look `now` since the statement began.
-    pub(crate) fn seen(&mut self, waits: bool, now: Duration) -> Advice {
+    /// After a look `now` since the statement began. `most`: the longest wait for others, if the user says.
+    pub(crate) fn seen(&mut self, waits: bool, now: Duration, most: Option<Duration>) -> Advice {
         if !waits {
             *self = Stuck::default();
             return Advice::Wait;
         }
         let waited = now.saturating_sub(*self.since.get_or_insert(now));
-        if waited >= GIVE_UP {
+        if waited >= most.map_or(GIVE_UP, |most| most.min(GIVE_UP)) {
             Advice::GiveUp
         } else if waited >= TELL && !self.told {
             self.told = true;
@@ -121,7 +134,7 @@ mod tests {
     #[test]
     fn a_wait_is_said_once_and_then_given_up() {
         let mut stuck = Stuck::default();
-        let mut look = |waits, second| stuck.seen(waits, Duration::from_secs(second));
+        let mut look = |waits, second| stuck.seen(waits, Duration::from_secs(second), None);
         assert_eq!(look(true, 5), Advice::Wait);
         // it went on meanwhile
         assert_eq!(look(false, 9), Advice::Wait);
@@ -130,6 +143,10 @@ mod tests {
         assert_eq!(look(true, 20), Advice::Tell);
         assert_eq!(look(true, 25), Advice::Wait);
         assert_eq!(look(true, 30), Advice::GiveUp);
+        let most = Some(Duration::from_secs(5));
+        let mut stuck = Stuck::default();
+        assert_eq!(stuck.seen(true, Duration::from_secs(1), most), Advice::Wait);
+        assert_eq!(stuck.seen(true, Duration::from_secs(6), most), Advice::GiveUp);
     }
 
     #[test]

@@ -11,13 +11,14 @@
 //! * [`leftover`]: indexes that rebuilding has left behind (pure).
 //! * [`quiet`]: waiting for transactions that are under way; [`watched`]: statements that may take long.
 //! * [`looks`]: indexes of a table looked at side by side.
-//! * [`rebuild`]: one index; [`run`]: those of a table; [`result`]: what is reported.
+//! * [`rebuild`]: one index; [`rebuilds`]: those that were begun; [`run`]: those of a table; [`result`]: what is reported.
 
 mod index;
 mod leftover;
 pub(crate) mod looks;
 mod quiet;
 mod rebuild;
+pub mod rebuilds;
 pub mod result;
 pub(crate) mod run;
 mod sample;

@@ -45,13 +45,13 @@ async fn under_way(connection: &Connection, table: Oid) -> Result<HashMap<String
 impl Sweep<'_> {
     /// The longest wait for transactions of others.
     pub(super) fn patience(&self) -> Duration {
-        self.keeper.limits().wait.map_or(PATIENCE, |wait| wait.min(PATIENCE))
+        self.keeper.may_wait().map_or(PATIENCE, |most| most.min(PATIENCE))
     }
 
     /// Waits until all transactions have ended that are under way now, or a stop is asked for; gives who has kept
     /// on for too long.
     pub(super) async fn quiet(&self, table: Oid) -> Result<Option<String>, RunError> {
-        let began = Instant::now();
+        let (began, patience) = (Instant::now(), self.patience());
         let mut waited_for = under_way(&self.reader, table).await?;
         let mut told = false;
         while !waited_for.is_empty() && !self.stopped() {
@@ -60,7 +60,9 @@ impl Sweep<'_> {
                 0 => "a prepared transaction".to_owned(),
                 pid => format!("the transaction of process {pid}"),
             };
-            if began.elapsed() >= self.patience() {
+            if began.elapsed() >= patience {
+                // the next index does not wait as long again
+                self.keeper.has_waited(began.elapsed());
                 return Ok(Some(format!(
                     "{who} has not ended in {:.0} s, and a rebuild would wait for it",
                     began.elapsed().as_secs_f64()

@@ -1,24 +1,31 @@
 //! The rebuild of one index, and what an interrupted one leaves behind.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use rand::RngExt;
 use tokio_postgres::types::Type;
 
 use super::index::{self, Index};
 use super::result::{IndexEnd, IndexReport};
-use super::watched::Ran;
+use super::watched::{Ran, Watching};
 use crate::disk::Oid;
+use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::pace::manners::Work;
 use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::table::Sweep;
+use crate::retoast::sweep::table::{Sweep, millis};
 use crate::server::connect::Connection;
 
 /// How often it is tried.
 const TRIES: u32 = 3;
 /// How long to wait before it is tried again, for each time that it was.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long to wait before what is left behind is tried to be dropped again.
-const DROP_AGAIN: Duration = Duration::from_millis(500);
+/// How long to wait about before what is left behind is tried to be dropped again, and for how long it is tried,
+/// unless --max-wait says so.
+const DROP_AGAIN: Duration = Duration::from_millis(250);
+const CLEAN_FOR: Duration = Duration::from_secs(60);
+/// How often it is looked meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long what is left behind may wait for others while it is dropped, once a stop is asked for.
 const AFTER_STOP: Duration = Duration::from_secs(3);
 
@@ -33,7 +40,8 @@ impl Sweep<'_> {
         told.ended = IndexEnd::Left;
         told.command = Some(index.rebuild());
         for number in 1..=TRIES {
-            self.keeper.pass(Work::Batch, &self.writer, self.watch).await?;
+            let wal = told.wal_expected.unwrap_or(bytes);
+            self.keeper.pass(Work::Rebuild(wal), &self.writer, self.watch).await?;
             let mut reason = self.keeper.no_room_for(bytes).await?;
             if reason.is_none() {
                 reason = self.quiet(index.table).await?;
@@ -51,20 +59,21 @@ impl Sweep<'_> {
             if let Some(checkpoint) = self.checkpoint {
                 checkpoint.rebuild_begins(table, &index.quoted())?;
             }
-            let ran = self.watched(&self.writer, &index.rebuild(), self.patience(), true).await;
+            self.rebuilds.begin(&index.quoted());
+            let watching = Watching::rebuild(self.patience());
+            let ran = self.watched(&self.writer, &index.rebuild(), watching).await;
             let rest = match &ran {
                 Ok(Ran::Done) => Ok(Vec::new()),
-                Ok(_) => self.clean(&self.writer, index).await,
+                Ok(_) => self.clean(&self.writer, index, self.may_clean()).await,
                 // its session may have ended
-                Err(_) => self.clean(&self.reader, index).await,
+                Err(_) => self.clean(&self.reader, index, self.may_clean()).await,
             };
-            if let (Some(checkpoint), Ok(true)) =
-                (self.checkpoint, rest.as_ref().map(Vec::is_empty))
-            {
-                checkpoint.rebuild_ended(table, &index.quoted())?;
+            if let Ok(true) = rest.as_ref().map(Vec::is_empty) {
+                self.rebuild_ended(index)?;
             }
             let reason = match ran {
                 Ok(Ran::Done) => {
+                    self.keeper.goes_on();
                     told.after = self.bytes_of(index).await?;
                     told.ended = IndexEnd::Rebuilt;
                     told.reason = None;
@@ -74,20 +83,18 @@ impl Sweep<'_> {
                 Ok(Ran::GaveUp(reason) | Ran::Refused(reason)) => reason,
                 Err(error) => {
                     told.reason = Some("an error ended it".to_owned());
+                    if let Some(left) = rest.iter().flatten().next() {
+                        told.is_left_with(&left.quoted(), left.drop());
+                    }
                     return Err(error);
                 }
             };
-            let rest = rest?;
-            if let Some(left) = rest.first() {
-                told.reason = Some(format!(
-                    "{reason}; the invalid index {} is left of it, since it could not be dropped in time",
-                    left.quoted()
-                ));
-                told.command = Some(left.drop());
+            told.reason = Some(reason.clone());
+            if let Some(left) = rest?.first() {
+                told.is_left_with(&left.quoted(), left.drop());
                 return Ok(());
             }
             self.watch.note(&format!("{name}: index {} was not rebuilt: {reason}", index.quoted()));
-            told.reason = Some(reason);
             if number < TRIES {
                 self.sleep(AGAIN * number).await;
             }
@@ -95,41 +102,153 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Drops what a rebuild of this index has left behind; gives what is still there.
+    /// Nothing is left of the rebuilds of this index.
+    pub(super) fn rebuild_ended(&self, index: &Index) -> Result<(), RunError> {
+        if let Some(checkpoint) = self.checkpoint {
+            checkpoint.rebuild_ended(self.ready.relation.oid.0, &index.quoted())?;
+        }
+        self.rebuilds.end(&index.quoted());
+        Ok(())
+    }
+
+    /// Drops what a rebuild of this index has left behind, again and again for so long at the most; gives what is still
+    /// there.
     pub(super) async fn clean(
         &self,
         connection: &Connection,
         index: &Index,
+        most: Duration,
     ) -> Result<Vec<Index>, RunError> {
-        let left = async || {
-            let all = index::all(connection, self.ready.relation.oid).await?;
-            let left = all.into_iter().filter(|one| one.is_left_of(index));
-            Ok::<Vec<Index>, RunError>(left.collect())
-        };
-        for one in left().await? {
-            if self.builder(one.table).await?.is_some() {
-                break;
-            }
-            for number in 1..=TRIES {
-                let began = Instant::now();
-                let patience = match self.stopped() {
-                    true => AFTER_STOP.min(self.patience()),
-                    false => self.patience(),
-                };
-                let reason = match self.watched(connection, &one.drop(), patience, false).await? {
-                    Ran::Done => break,
-                    Ran::GaveUp(reason) | Ran::Refused(reason) => reason,
-                };
-                let (name, index) = (self.name(), one.quoted());
-                self.watch.note(&format!("{name}: index {index} was not dropped: {reason}"));
-                // a lock may be had a moment later; transactions that were waited for may last
-                if number == TRIES || began.elapsed() >= patience {
-                    break;
+        let began = Instant::now();
+        let mut told = false;
+        loop {
+            for one in self.left_of(connection, index).await? {
+                let Some(reason) = self.drop_left(connection, &one).await? else { continue };
+                if !std::mem::replace(&mut told, true) {
+                    let (name, index) = (self.name(), one.quoted());
+                    self.watch.note(&format!("{name}: index {index} was not dropped: {reason}"));
                 }
-                tokio::time::sleep(DROP_AGAIN).await;
             }
+            let rest = self.left_of(connection, index).await?;
+            let most = if self.stopped() { most.min(AFTER_STOP) } else { most };
+            if rest.is_empty() || began.elapsed() >= most {
+                return Ok(rest);
+            }
+            // at another moment of what others repeat
+            tokio::time::sleep(DROP_AGAIN.mul_f64(0.2 + rand::rng().random::<f64>())).await;
         }
-        left().await
+    }
+
+    /// How long what is left behind may be tried to be dropped.
+    pub(super) fn may_clean(&self) -> Duration {
+        self.keeper.limits().wait.unwrap_or(CLEAN_FOR)
+    }
+
+    /// What a rebuild of this index has left behind.
+    async fn left_of(
+        &self,
+        connection: &Connection,
+        index: &Index,
+    ) -> Result<Vec<Index>, RunError> {
+        let all = index::all(connection, self.ready.relation.oid).await?;
+        Ok(all.into_iter().filter(|one| one.is_left_of(index)).collect())
+    }
+
+    /// Drops an index that is left behind; why that could not be done, if so. No wait of this lasts until the server
+    /// looks for deadlocks, whatever becomes of this program.
+    async fn drop_left(
+        &self,
+        connection: &Connection,
+        left: &Index,
+    ) -> Result<Option<String>, RunError> {
+        let patience = self.before_deadlocks(connection).await?;
+        let ran = if self.builder(left.table).await?.is_some() {
+            self.drop_behind(connection, left, patience).await?
+        } else {
+            self.watched(connection, &left.drop(), Watching::drop(patience)).await?
+        };
+        Ok(match ran {
+            Ran::Done => None,
+            Ran::GaveUp(reason) | Ran::Refused(reason) => Some(reason),
+        })
+    }
+
+    /// Drops an index where others build one after the other.
+    ///
+    /// The statement stands in the queue behind a build, with a snapshot that the last phase of the build waits for:
+    /// none of the two goes on until one is ended. So a second one is put into the queue once the build waits for the
+    /// first: its snapshot is too young to be waited for. Then the first one is ended, the build ends by itself, and
+    /// the second one's turn has come.
+    async fn drop_behind(
+        &self,
+        connection: &Connection,
+        left: &Index,
+        patience: Duration,
+    ) -> Result<Ran, RunError> {
+        let is_writer = std::ptr::eq(connection, &*self.writer);
+        let other: &Connection = if is_writer { &self.reader } else { &self.writer };
+        if other.is_lost() {
+            return self.watched(connection, &left.drop(), Watching::drop(patience)).await;
+        }
+        let set = |time| format!("SET lock_timeout = {}", millis(time));
+        connection.client().batch_execute(&set(patience)).await?;
+        other.client().batch_execute(&set(patience)).await?;
+        let (pid, other_pid) = (connection.process().await?, other.process().await?);
+        let sql = left.drop();
+        let mut first = pin!(connection.client().batch_execute(&sql));
+        let mut ended = loop {
+            tokio::select! {
+                done = &mut first => break Some(done),
+                () = tokio::time::sleep(LOOK_EVERY) => {
+                    if self.keeper.is_waited_for(pid).await? {
+                        break None;
+                    }
+                }
+            }
+        };
+        if ended.is_none() {
+            let mut second = pin!(other.client().batch_execute(&sql));
+            let early = loop {
+                tokio::select! {
+                    done = &mut second => break Some(done),
+                    () = tokio::time::sleep(LOOK_EVERY / 5) => {
+                        if self.keeper.wait_of(other_pid).await?.is_some() {
+                            break None;
+                        }
+                    }
+                }
+            };
+            // it may have ended by itself
+            let _ = connection.canceller().cancel().await;
+            let done = first.await;
+            let last = match early {
+                Some(last) => last,
+                None => second.await,
+            };
+            ended = Some(done.or(last));
+        }
+        let ran = match ended {
+            None | Some(Ok(())) => Ran::Done,
+            Some(Err(error)) => match error.as_db_error().map(|said| said.message().to_owned()) {
+                Some(_) if kind(&error) == Kind::Busy => {
+                    Ran::GaveUp("a lock could not be had in time".to_owned())
+                }
+                Some(message) => Ran::Refused(message),
+                None => return Err(error.into()),
+            },
+        };
+        connection.client().batch_execute(&set(self.options.lock_timeout)).await?;
+        other.client().batch_execute(&set(self.options.lock_timeout)).await?;
+        Ok(ran)
+    }
+
+    /// Half the time after which the server looks for deadlocks.
+    async fn before_deadlocks(&self, connection: &Connection) -> Result<Duration, RunError> {
+        let sql = "SELECT s.setting::pg_catalog.int8 FROM pg_catalog.pg_settings AS s \
+                   WHERE s.name = 'deadlock_timeout'";
+        let rows = connection.client().query_typed(sql, &[]).await?;
+        let ms: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(1000);
+        Ok(Duration::from_millis(u64::try_from(ms / 2).unwrap_or(0).max(1)))
     }
 
     /// A process that may be building an index of a relation: whoever does holds this lock from beginning to end.

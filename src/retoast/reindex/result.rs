@@ -26,6 +26,9 @@ pub enum IndexEnd {
     Invalid,
 }
 
+/// What stands between the reason why an index was not rebuilt and the index that is left of trying.
+pub(super) const LEFT_OF_IT: &str = "; the invalid index ";
+
 /// What was found and done about one index. Sizes are those of the main fork, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct IndexReport {
@@ -45,4 +48,15 @@ pub struct IndexReport {
     pub reason: Option<String>,
     /// The statement that is left to do, if there is one.
     pub command: Option<String>,
+}
+
+impl IndexReport {
+    /// An invalid index is left of the rebuild, which this statement drops.
+    pub(crate) fn is_left_with(&mut self, index: &str, drop: String) {
+        let reason = self.reason.take().unwrap_or_default();
+        self.reason = Some(format!(
+            "{reason}{LEFT_OF_IT}{index} is left of it, since it could not be dropped in time"
+        ));
+        self.command = Some(drop);
+    }
 }

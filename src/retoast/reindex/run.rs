@@ -1,11 +1,11 @@
 //! The indexes of one table, one after the other.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
 use super::index::{self, Index};
-use super::result::{IndexEnd, IndexReport};
+use super::result::{IndexEnd, IndexReport, LEFT_OF_IT};
 use super::sample::{self, Fresh};
 use super::verdict::{outcome, verdict};
 use super::wish::Reindex;
@@ -83,7 +83,28 @@ impl Sweep<'_> {
             let told = self.invalid(index, &valid).await?;
             report.indexes.push(told);
         }
-        for index in &valid {
+        let done = self.reindex_each(wish, &valid, &invalid, report).await;
+        // once more at the end: what was in the way may have gone
+        let cleaned = match done {
+            Ok(()) => self.clean_at_end(&valid, report).await,
+            Err(_) => Ok(()),
+        };
+        if self.options.dry_run {
+            let planned = report.indexes.iter().filter(|one| one.ended == IndexEnd::Planned);
+            let wal = planned.filter_map(|one| one.wal_expected).sum();
+            report.notes.extend(self.keeper.slot_warnings(wal).await?);
+        }
+        done.and(cleaned)
+    }
+
+    async fn reindex_each(
+        &self,
+        wish: Reindex,
+        valid: &[Index],
+        invalid: &[Index],
+        report: &mut TableReport,
+    ) -> Result<(), RunError> {
+        for index in valid {
             if self.stopped() {
                 return Ok(());
             }
@@ -106,6 +127,32 @@ impl Sweep<'_> {
             done?;
             if let Some(sizes) = self.sizes_now().await? {
                 report.peak = report.peak.max(sizes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops what rebuilds of these indexes have left behind and could not be dropped before.
+    async fn clean_at_end(
+        &self,
+        valid: &[Index],
+        report: &mut TableReport,
+    ) -> Result<(), RunError> {
+        for told in report.indexes.iter_mut().filter(|told| told.ended == IndexEnd::Left) {
+            let Some(base) = valid.iter().find(|base| base.quoted() == told.index) else {
+                continue;
+            };
+            if !self.rebuilds.has(&told.index)
+                || !self.clean(&self.writer, base, Duration::ZERO).await?.is_empty()
+            {
+                continue;
+            }
+            self.rebuild_ended(base)?;
+            told.command = Some(base.rebuild());
+            if let Some((reason, _)) =
+                told.reason.as_deref().and_then(|all| all.rsplit_once(LEFT_OF_IT))
+            {
+                told.reason = Some(reason.to_owned());
             }
         }
         Ok(())
@@ -136,27 +183,28 @@ impl Sweep<'_> {
         }
         told.command = Some(index.drop());
         let (table, name) = (self.ready.relation.oid.0, base.quoted());
-        let Some(checkpoint) = self.checkpoint.filter(|one| one.was_rebuilding(table, &name))
-        else {
+        let is_ours = self.rebuilds.has(&name)
+            || self.checkpoint.is_some_and(|one| one.was_rebuilding(table, &name));
+        if !is_ours {
             told.reason = Some(
                 "a rebuild that was interrupted has left it behind, and no checkpoint file says that it was \
                  this program's"
                     .to_owned(),
             );
             return Ok(told);
-        };
+        }
         if self.options.dry_run {
             told.reason =
                 Some("the interrupted rebuild of an earlier run has left it behind".to_owned());
             return Ok(told);
         }
-        let rest = self.clean(&self.writer, base).await?;
+        let rest = self.clean(&self.writer, base, self.may_clean()).await?;
         if rest.iter().any(|one| one.oid == index.oid) {
             told.reason = Some("it could not be dropped in time".to_owned());
             return Ok(told);
         }
         if rest.is_empty() {
-            checkpoint.rebuild_ended(table, &name)?;
+            self.rebuild_ended(base)?;
         }
         (told.ended, told.reason, told.command) = (IndexEnd::Dropped, None, None);
         Ok(told)

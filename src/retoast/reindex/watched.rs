@@ -28,6 +28,29 @@ pub(super) enum Ran {
     Refused(String),
 }
 
+/// How a statement is watched.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Watching {
+    /// How long it may wait for one transaction.
+    pub(super) patience: Duration,
+    /// The longest wait for a single lock that the server allows, where this program may be gone.
+    pub(super) backstop: Duration,
+    /// Whether it ends when a stop is asked for, or when a replication slot would soon be lost.
+    pub(super) may_end: bool,
+}
+
+impl Watching {
+    /// A rebuild, which may wait for one transaction for so long.
+    pub(super) fn rebuild(patience: Duration) -> Watching {
+        Watching { patience, backstop: BACKSTOP, may_end: true }
+    }
+
+    /// What removes the rest of a rebuild, of which no wait may last for longer.
+    pub(super) fn drop(patience: Duration) -> Watching {
+        Watching { patience, backstop: patience, may_end: false }
+    }
+}
+
 /// What the looks have seen.
 #[derive(Debug, Default)]
 struct Seen {
@@ -35,22 +58,22 @@ struct Seen {
     waits: Option<(Instant, bool)>,
     /// Looks in a row that found somebody waiting for it.
     keeps: u32,
+    /// What replication slots bore.
+    slots: Option<u64>,
 }
 
 impl Sweep<'_> {
-    /// Runs a statement that cannot be part of a transaction. `patience`: how long it may wait for one
-    /// transaction. `heeds_stop`: whether it ends when a stop is asked for.
+    /// Runs a statement that cannot be part of a transaction.
     pub(super) async fn watched(
         &self,
         connection: &Connection,
         sql: &str,
-        patience: Duration,
-        heeds_stop: bool,
+        watching: Watching,
     ) -> Result<Ran, RunError> {
         let client = connection.client();
         let pid = connection.process().await?;
         let set = |time| format!("SET lock_timeout = {}", millis(time));
-        client.batch_execute(&set(BACKSTOP)).await?;
+        client.batch_execute(&set(watching.backstop)).await?;
         let canceller = connection.canceller();
         let (mut seen, mut why): (Seen, Option<String>) = (Seen::default(), None);
         let mut work = std::pin::pin!(client.batch_execute(sql));
@@ -58,13 +81,13 @@ impl Sweep<'_> {
             let every = if why.is_some() { CANCEL_EVERY } else { LOOK_EVERY };
             tokio::select! {
                 done = &mut work => break done,
-                () = self.stop.cancelled(), if heeds_stop && why.is_none() => {
+                () = self.stop.cancelled(), if watching.may_end && why.is_none() => {
                     why = Some("stopped on request".to_owned());
                 }
                 () = tokio::time::sleep(every) => {
                     if why.is_none() {
                         // unwatched it would go on for as long as it likes
-                        why = match self.to_be_given_up(pid, patience, &mut seen).await {
+                        why = match self.to_be_given_up(pid, watching, &mut seen).await {
                             Ok(why) => why,
                             Err(error) => Some(format!("it could not be watched: {error}")),
                         };
@@ -98,23 +121,36 @@ impl Sweep<'_> {
     async fn to_be_given_up(
         &self,
         pid: i32,
-        patience: Duration,
+        watching: Watching,
         seen: &mut Seen,
     ) -> Result<Option<String>, RunError> {
-        seen.keeps = match self.keeper.kept_waiting(pid).await? {
+        let wait = self.keeper.wait_of(pid).await?;
+        // what is nearly done and waits for nobody keeps others waiting for less if it goes on
+        let kept = match watching.may_end || wait.is_some() {
+            true => self.keeper.kept_waiting(pid).await?,
+            false => None,
+        };
+        seen.keeps = match kept {
             Some(other) if seen.keeps + 1 >= KEPT => {
                 return Ok(Some(format!("process {other} was kept waiting by it")));
             }
             Some(_) => seen.keeps + 1,
             None => 0,
         };
-        let Some(wait) = self.keeper.wait_of(pid).await? else {
+        if watching.may_end
+            && let Some(why) = self.keeper.slots_against(&mut seen.slots).await?
+        {
+            return Ok(Some(why));
+        }
+        let Some(wait) = wait else {
             seen.waits = None;
             return Ok(None);
         };
         let (since, told) = seen.waits.get_or_insert((Instant::now(), false));
-        let limit = if wait.is_for_relation() { self.options.lock_timeout } else { patience };
+        let limit =
+            if wait.is_for_relation() { self.options.lock_timeout } else { watching.patience };
         if since.elapsed() >= limit {
+            self.keeper.has_waited(since.elapsed());
             return Ok(Some(wait.text()));
         }
         if since.elapsed() >= TELL && !*told {

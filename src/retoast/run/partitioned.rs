@@ -42,11 +42,12 @@ pub(crate) async fn set(
             watch,
             stop: sessions.control.stopping(),
             lock_timeout: request.options.lock_timeout,
+            may_wait: request.wants.limits.wait,
         };
         match tries.alter(first.client(), &parent.alter).await?.0 {
             Tried::Done(()) => results.notice(&format!("{}: set: {}", parent.name, parent.alter)),
             Tried::Stopped => break,
-            Tried::NoLock => results.notice(&format!(
+            Tried::NoLock | Tried::TooLong(_) => results.notice(&format!(
                 "warning: {}: no lock to set the choice: new partitions will not have it",
                 parent.name
             )),

@@ -27,6 +27,8 @@ pub(crate) struct Sessions {
     pub(crate) control: Arc<Control>,
     /// How long a batch may wait for this program before the server gives its locks back.
     pub(crate) idle_limit: Duration,
+    /// When the server was started.
+    started: String,
     /// The replication origin of what is written, which one session alone can have.
     origin: Option<String>,
     ours: Arc<OwnProcesses>,
@@ -40,6 +42,16 @@ pub(crate) struct WorkerSessions {
     pub(crate) reader: Arc<Connection>,
     /// Measures in one of its own.
     pub(crate) keeper: Keeper,
+    /// When the server of these sessions was started.
+    started: String,
+}
+
+/// How a session has ended.
+pub(crate) struct End {
+    /// What was said last.
+    pub(crate) reason: String,
+    /// Whether the server was told to end it, or is being stopped, which the server does not tell apart.
+    pub(crate) by_administrator: bool,
 }
 
 impl Sessions {
@@ -66,12 +78,14 @@ impl Sessions {
         let ours = Arc::new(OwnProcesses::default());
         let found = async {
             let idle_limit = gauges::idle_limit(first.client(), asked.elapsed()).await?;
+            let started = gauges::started(first.client()).await?;
             ours.add(&first).await?;
-            Ok::<Duration, LiveError>(idle_limit)
+            Ok::<(Duration, String), LiveError>((idle_limit, started))
         };
         match found.await {
-            Ok(idle_limit) => {
-                let sessions = Sessions { first, server, control, idle_limit, origin, ours };
+            Ok((idle_limit, started)) => {
+                let sessions =
+                    Sessions { first, server, control, idle_limit, started, origin, ours };
                 Ok((sessions, measuring))
             }
             Err(error) => Err(Failed::of(&error, &connections).await),
@@ -142,7 +156,8 @@ impl Sessions {
                     self.keeper(connection, wants.clone(), &mut |_| {}).await?
                 }
             };
-            all.push(WorkerSessions { writers, reader: self.another(&self.first).await?, keeper });
+            let reader = self.another(&self.first).await?;
+            all.push(WorkerSessions { writers, reader, keeper, started: self.started.clone() });
         }
         Ok(all)
     }
@@ -172,6 +187,23 @@ impl Sessions {
         }
     }
 
+    /// Whether the server of these sessions was stopped and is there again: waits for it for some time.
+    pub(crate) async fn restarted(&self, worker: &mut WorkerSessions) -> bool {
+        let began = Instant::now();
+        while !self.control.stopped() && began.elapsed() <= AGAIN_FOR {
+            let found = async {
+                let opened = worker.reader.open_another().await.ok()?;
+                gauges::started(opened.client()).await.ok()
+            };
+            if let Some(started) = found.await {
+                return std::mem::replace(&mut worker.started, started.clone()) != started;
+            }
+            let pause = tokio::time::sleep(AGAIN_AFTER);
+            self.control.stopping().run_until_cancelled(pause).await;
+        }
+        false
+    }
+
     /// Opens new sessions in place of those that have ended.
     ///
     /// # Errors
@@ -195,6 +227,10 @@ impl Sessions {
                     }
                 }
             }
+        }
+        // a server that has crashed may be another one by now
+        if let Ok(started) = gauges::started(worker.reader.client()).await {
+            worker.started = started;
         }
         Ok(())
     }
@@ -229,9 +265,8 @@ impl WorkerSessions {
         [&self.writers[..], std::slice::from_ref(&self.reader)].concat()
     }
 
-    /// Why the session has ended that gave this error, if it was neither an administrator's wish nor the
-    /// server's end.
-    pub(crate) async fn end(&self, error: &LiveError) -> Option<String> {
+    /// How the session has ended that gave this error, if it has.
+    pub(crate) async fn end(&self, error: &LiveError) -> Option<End> {
         let LiveError::Server(statement) = error else { return None };
         for connection in self.all() {
             if !connection.is_lost() && statement.as_db_error().is_some() {
@@ -239,10 +274,11 @@ impl WorkerSessions {
             }
             let Some(reason) = error.lost(&connection).await else { continue };
             let code = statement.code().map(|code| code.code().to_owned());
-            let wished = code
+            let by_administrator = code
                 .or_else(|| connection.end_code())
                 .is_some_and(|code| !matches!(code.as_str(), "25P03" | "25P04" | "57P05"));
-            return (!wished).then(|| reason.lines().next().unwrap_or_default().to_owned());
+            let reason = reason.lines().next().unwrap_or_default().to_owned();
+            return Some(End { reason, by_administrator });
         }
         None
     }

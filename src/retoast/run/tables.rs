@@ -230,6 +230,17 @@ impl Run<'_, '_> {
                 self.watch.note(&format!("{}: {told}", ready.relation.display_name()));
             }
         }
+        // a plan says it by what it has found
+        if !self.request.options.dry_run {
+            let mut expected = 0u64;
+            for ready in &tables {
+                expected =
+                    expected.saturating_add(keeper.expected_wal(ready, of_each.updates).await?);
+            }
+            for text in keeper.slot_warnings(expected).await? {
+                self.watch.note(&text);
+            }
+        }
         Ok((selection, tables))
     }
 

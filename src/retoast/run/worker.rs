@@ -10,6 +10,7 @@ use super::free_space;
 use super::sessions::{Sessions, WorkerSessions};
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::{Ready, TableRequest};
+use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::seen_places;
 use crate::retoast::compact::wish::Compaction;
 use crate::retoast::goal::Goal;
@@ -18,6 +19,7 @@ use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
 use crate::retoast::reindex;
+use crate::retoast::reindex::rebuilds::Rebuilds;
 use crate::retoast::reindex::wish::Reindex;
 use crate::retoast::result::{Gives, Outcome, TableReport};
 use crate::retoast::sink::Results;
@@ -292,13 +294,22 @@ impl Tables<'_, '_> {
     /// Looks at a table again that was worked on.
     async fn as_now(
         &self,
-        worker: &WorkerSessions,
+        worker: &mut WorkerSessions,
         ready: &Ready,
         request: &TableRequest,
     ) -> Result<Option<Ready>, RunError> {
-        let Some(writer) = worker.writers.first() else { return Ok(None) };
         let (server, oid) = (&self.sessions.server, ready.relation.oid);
-        match preflight::table(writer.client(), server, oid, request).await {
+        let mut ends = 0;
+        let looked = loop {
+            let Some(writer) = worker.writers.first() else { return Ok(None) };
+            let looked = preflight::table(writer.client(), server, oid, request).await;
+            let Err(Refusal::Live(error)) = &looked else { break looked };
+            ends += 1;
+            if ends >= ENDS || !self.goes_on(worker, &ready.relation.display_name(), error).await {
+                break looked;
+            }
+        };
+        match looked {
             Ok(Some(now)) => Ok(Some(now)),
             Ok(None) => Err(RunError::Altered("the table was dropped by somebody else".to_owned())),
             Err(refusal) => Err(refusal.into()),
@@ -315,7 +326,7 @@ impl Tables<'_, '_> {
         task: Task,
     ) -> (Option<TableReport>, Result<(), RunError>) {
         let name = ready.relation.display_name();
-        let seen_rows = SeenRows::default();
+        let (seen_rows, rebuilds) = (SeenRows::default(), Rebuilds::default());
         let (mut earlier, mut ends): (Option<TableReport>, u32) = (None, 0);
         let mut watched = Watched::default();
         loop {
@@ -342,6 +353,7 @@ impl Tables<'_, '_> {
                 doubt: doubt.clone(),
                 watched,
                 old_entries: OldEntries::default(),
+                rebuilds: &rebuilds,
             };
             let (mut report, ended) = match task {
                 Task::Sweep => sweep.run().await,
@@ -356,20 +368,35 @@ impl Tables<'_, '_> {
             if let (Some(report), Some(earlier)) = (&mut report, earlier.take()) {
                 report.go_on_from(earlier);
             }
-            let reason = match &ended {
-                Err(RunError::Live(error)) if ends < ENDS && !self.sessions.stopped() => {
-                    worker.end(error).await
+            match &ended {
+                Err(RunError::Live(error)) if ends < ENDS => {
+                    if !self.goes_on(worker, &name, error).await {
+                        return (report, ended);
+                    }
                 }
-                _ => None,
-            };
-            let Some(reason) = reason else { return (report, ended) };
-            self.watch.note(&format!("{name}: a session has ended: {reason}"));
-            if self.sessions.renew(worker).await.is_err() {
-                return (report, ended);
+                _ => return (report, ended),
             }
-            self.watch.note(&format!("{name}: going on in a new session"));
             earlier = report;
         }
+    }
+
+    /// Whether there are new sessions in place of those that have ended, if this error says so: the server has given
+    /// one up, the network has failed, or the server was restarted.
+    async fn goes_on(&self, worker: &mut WorkerSessions, name: &str, error: &LiveError) -> bool {
+        if self.sessions.stopped() {
+            return false;
+        }
+        let Some(end) = worker.end(error).await else { return false };
+        // an administrator may have ended the session alone, and wants it to stay so
+        if end.by_administrator && !self.sessions.restarted(worker).await {
+            return false;
+        }
+        self.watch.note(&format!("{name}: a session has ended: {}", end.reason));
+        let renewed = self.sessions.renew(worker).await.is_ok();
+        if renewed {
+            self.watch.note(&format!("{name}: going on in a new session"));
+        }
+        renewed
     }
 
     /// What `--since` knows of a table.

@@ -74,6 +74,7 @@ impl Sweep<'_> {
             forms_planned: Vec::new(),
             skipped: Vec::new(),
             pauses: Vec::new(),
+            slots_lost: Vec::new(),
             compaction: Vec::new(),
             indexes: Vec::new(),
             plan: None,
@@ -103,6 +104,7 @@ impl Sweep<'_> {
 
     async fn measure(&self, report: &mut TableReport, wal: u64) -> Result<(), RunError> {
         report.wal_bytes = self.wal().await?.saturating_sub(wal);
+        report.slots_lost = self.keeper.slots_lost().await?;
         if let Some(sizes) = self.sizes_now().await? {
             report.after = sizes;
             report.peak = report.peak.max(sizes);

@@ -27,6 +27,7 @@ impl Sweep<'_> {
     /// killed may hold it for a moment longer.
     pub(super) async fn lock(&self) -> Result<(), RunError> {
         let asked = Instant::now();
+        let patience = self.keeper.may_wait().map_or(LOCK_PATIENCE, |most| most.min(LOCK_PATIENCE));
         loop {
             let rows = self
                 .writer
@@ -38,7 +39,7 @@ impl Sweep<'_> {
                 .await?;
             match rows.first() {
                 Some(row) if row.try_get(0)? => return Ok(()),
-                _ if self.stopped() || asked.elapsed() > LOCK_PATIENCE => {
+                _ if self.stopped() || asked.elapsed() > patience => {
                     return Err(RunError::Running);
                 }
                 _ if asked.elapsed() < LOCK_AGAIN => self.watch.note(&format!(
@@ -54,11 +55,23 @@ impl Sweep<'_> {
 
     pub(super) fn tries<'a>(&'a self, name: &'a str) -> LockTries<'a> {
         let lock_timeout = self.options.lock_timeout;
-        LockTries { name, watch: self.watch, stop: self.stop, lock_timeout }
+        let may_wait = self.keeper.may_wait();
+        LockTries { name, watch: self.watch, stop: self.stop, lock_timeout, may_wait }
     }
 
     pub(in crate::retoast) async fn sleep(&self, time: Duration) {
         self.stop.run_until_cancelled(tokio::time::sleep(time)).await;
+    }
+
+    /// Waits for others for some time, unless that makes it too long: then the run ends.
+    pub(in crate::retoast) async fn wait(&self, time: Duration, why: &str) {
+        self.keeper.wait(time, &self.name(), why, self.watch).await;
+    }
+
+    /// Ends the run: so long it was waited for a lock.
+    fn no_lock_in_time(&self, what: &str, waited: Duration) {
+        let why = format!("no lock for {what}");
+        self.keeper.give_up(&self.name(), waited, &why, self.watch);
     }
 
     /// As [`LockTries::tried`]. `None` once a stop is asked for.
@@ -70,6 +83,10 @@ impl Sweep<'_> {
         match self.tries(&self.name()).tried(what, attempt).await? {
             Tried::Done(done) => Ok(Some(done)),
             Tried::Stopped => Ok(None),
+            Tried::TooLong(waited) => {
+                self.no_lock_in_time(what, waited);
+                Ok(None)
+            }
             Tried::NoLock => Err(RunError::NoLock(what)),
         }
     }
@@ -81,6 +98,10 @@ impl Sweep<'_> {
         match tried {
             Tried::Done(()) => Ok(true),
             Tried::Stopped => Ok(false),
+            Tried::TooLong(waited) => {
+                self.no_lock_in_time("setting the choice", waited);
+                Ok(false)
+            }
             Tried::NoLock => Err(RunError::NoLock("setting the choice")),
         }
     }

@@ -148,7 +148,9 @@ impl Sweep<'_> {
             });
         }
         if self.options.dry_run {
-            report.plan = Some(foresee::plan(self, report, &scanner.tally, began.elapsed()).await?);
+            let plan = foresee::plan(self, report, &scanner.tally, began.elapsed()).await?;
+            report.notes.extend(self.keeper.slot_warnings(plan.wal_bytes.high).await?);
+            report.plan = Some(plan);
         } else if let Some((checkpoint, place)) = saved {
             checkpoint.end(place, end == End::Complete)?;
         }
@@ -203,7 +205,7 @@ impl Sweep<'_> {
                         let name = self.name();
                         self.watch.note(&format!("{name}: waiting: {}", reason.text()));
                     }
-                    self.sleep(time).await;
+                    self.wait(time, reason.text()).await;
                     continue;
                 }
                 Action::BeginScan => {

@@ -232,8 +232,7 @@ impl Sweep<'_> {
         if asked || altered && (nothing_done || report.is_unfit) {
             // a stop was asked for perhaps, but not of this
             let stop = CancellationToken::new();
-            let lock_timeout = self.options.lock_timeout;
-            let tries = LockTries { name: &name, watch: self.watch, stop: &stop, lock_timeout };
+            let tries = LockTries { stop: &stop, ..self.tries(&name) };
             match tries.alter(self.writer.client(), &undo).await {
                 Ok((Tried::Done(()), _)) => {
                     report.undone = true;

@@ -17,6 +17,7 @@ use crate::retoast::memory::since::{Doubt, Since};
 use crate::retoast::pace::gauges;
 use crate::retoast::pace::keeper::Keeper;
 use crate::retoast::pace::lock_tries::{Kind, kind};
+use crate::retoast::reindex::rebuilds::Rebuilds;
 use crate::retoast::sizes::Sizes;
 use crate::retoast::sql::BatchSettings;
 use crate::retoast::watch::Watch;
@@ -60,6 +61,8 @@ pub struct Sweep<'a> {
     pub watched: Watched,
     /// Which index entries are to be marked dead.
     pub old_entries: OldEntries,
+    /// The rebuilds of indexes that were begun, in earlier sessions too.
+    pub rebuilds: &'a Rebuilds,
 }
 
 impl Sweep<'_> {

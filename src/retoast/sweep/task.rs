@@ -29,8 +29,8 @@ pub(super) enum Finished {
         took: Duration,
         insists: bool,
     },
-    /// The sizes before it, and what was vacuumed in which time, if anything.
-    Vacuum(Sizes, Option<(Extent, Duration)>),
+    /// The sizes before it, what was vacuumed in which time, if anything, and how many times.
+    Vacuum(Sizes, Option<(Extent, Duration)>, u64),
     /// A stop was asked for before it began.
     Nothing,
 }
@@ -59,23 +59,23 @@ impl Sweep<'_> {
                 let started = Instant::now();
                 let done = self.batch(job, &rows, verify, insist_on.as_ref()).await?;
                 let took = started.elapsed();
-                if let Done::Stored { xid, .. } = done {
+                if let Done::Stored { xid, rows: stored, .. } = done {
                     let bytes = rows.iter().map(|row| row.bytes).sum();
                     self.keeper.batch_done(took, bytes, xid);
+                    if stored > 0 {
+                        self.keeper.goes_on();
+                    }
                 }
                 Ok(Finished::Batch { rows, done, took, insists: insist_on.is_some() })
             }
             Task::Vacuum(extent, part) => {
                 let sizes = self.keeper.sizes();
-                if !self.keeper.vacuum_pays() {
+                if !self.vacuum_pays_soon(job).await? {
                     tracing::debug!("{}: no VACUUM: it would remove too little", self.name());
-                    return Ok(Finished::Vacuum(sizes, None));
+                    return Ok(Finished::Vacuum(sizes, None, 0));
                 }
-                let done = self.vacuum(job, extent, part).await?;
-                if done.is_some() {
-                    self.keeper.vacuumed();
-                }
-                Ok(Finished::Vacuum(sizes, done))
+                let (done, times) = self.vacuum(job, extent, part).await?;
+                Ok(Finished::Vacuum(sizes, done, times))
             }
         }
     }
@@ -101,9 +101,9 @@ impl Sweep<'_> {
                 }
                 Event::BatchRefused(job)
             }
-            Finished::Vacuum(sizes, done) => {
+            Finished::Vacuum(sizes, done, times) => {
                 report.peak = report.peak.max(sizes);
-                report.vacuums += u64::from(done.is_some());
+                report.vacuums += times;
                 Event::Vacuumed { job, done }
             }
             Finished::Nothing => Event::Failed(job),

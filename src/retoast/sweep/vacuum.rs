@@ -8,21 +8,135 @@ use super::error::RunError;
 use super::machine::Extent;
 use super::table::Sweep;
 use crate::retoast::pace::lock_tries::{Kind, kind};
+use crate::retoast::pace::manners::Work;
 use crate::retoast::pace::stuck::{Advice, LOOK_EVERY, Stuck};
 use crate::retoast::sql;
+use crate::retoast::sql::compact::{NOW, left_dead};
+
+/// How often it is vacuumed again if most is left after all, and how long before the first time.
+pub(in crate::retoast) const AGAIN: u32 = 4;
+pub(in crate::retoast) const PAUSE: Duration = Duration::from_millis(200);
+/// How often, and how long each time, queries are waited for that would make a vacuum leave most.
+const SHORT_QUERIES: u32 = 6;
+const SHORT_QUERY: Duration = Duration::from_millis(50);
+/// The part of what could be removed that is most of it.
+const MOST: f64 = 0.5;
+/// How often it is looked where slots may be lost.
+const LOOK_AT_SLOTS_EVERY: Duration = Duration::from_millis(250);
+/// The first version whose statistics are there at once.
+const STATISTICS_AT_ONCE: i32 = 150_000;
+
+/// How a vacuum ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::retoast) enum Vacuumed {
+    /// It was done.
+    Done,
+    /// It was not: something is locked, or a stop was asked for.
+    Not,
+    /// It was cancelled for a replication slot.
+    ForSlot,
+}
+
+/// What the statistics say that a vacuum has left.
+pub(in crate::retoast) struct LeftDead {
+    /// Of how many relations they tell.
+    pub(in crate::retoast) relations: i64,
+    /// Bytes of row versions that are dead, and all bytes.
+    pub(in crate::retoast) dead: f64,
+    pub(in crate::retoast) all: f64,
+}
 
 impl Sweep<'_> {
-    /// What was vacuumed, and how long that took. It never waits long: what is not done now is done later.
+    /// What was vacuumed, how long that took, and how often it was tried. It never waits long: what is not done now is
+    /// done later.
+    ///
+    /// A vacuum keeps what a snapshot may see that was taken before it began. While a transaction that writes is open
+    /// in any database of the server, each snapshot is as old as that, so that a query of a millisecond is enough for a
+    /// vacuum to leave everything: then it is done again.
     pub(super) async fn vacuum(
         &self,
         job: usize,
         extent: Extent,
         part: f64,
-    ) -> Result<Option<(Extent, Duration)>, RunError> {
-        let Some((extent, sql)) = self.vacuum_of(job, extent, part).await? else { return Ok(None) };
-        let began = Instant::now();
-        let done = self.vacuum_by(job, &sql).await?;
-        Ok(done.then(|| (extent, began.elapsed())))
+    ) -> Result<(Option<(Extent, Duration)>, u64), RunError> {
+        let Some((extent, sql)) = self.vacuum_of(job, extent, part).await? else {
+            return Ok((None, 0));
+        };
+        let (mut done, mut times) = (None, 0);
+        for number in 0..=AGAIN {
+            let (dead, removable) = (self.keeper.still_dead(), self.keeper.removable());
+            let at = self.server_time(job).await?;
+            let began = Instant::now();
+            if self.vacuum_by(job, &sql).await? != Vacuumed::Done {
+                break;
+            }
+            (done, times) = (Some((extent, began.elapsed())), times + 1);
+            let added = self.keeper.still_dead().saturating_sub(dead);
+            let most = (dead - removable + added) as f64 + removable as f64 * MOST;
+            if !self.has_left(job, &at, most).await? {
+                self.keeper.vacuumed();
+                break;
+            }
+            tracing::debug!("{}: the vacuum has left most of what is dead", self.name());
+            if number == AGAIN || !self.keeper.vacuums_again() {
+                self.keeper.vacuums_in_vain();
+                break;
+            }
+            self.sleep(PAUSE * 2u32.pow(number)).await;
+            self.keeper.pass(Work::Vacuum, self.connection(job), self.watch).await?;
+            if self.stopped() || !self.keeper.vacuum_pays() {
+                break;
+            }
+        }
+        Ok((done, times))
+    }
+
+    /// Whether a vacuum would remove enough of what is dead, be it when short queries have ended that see it. Where that
+    /// was waited for in vain the last time, it is not waited for.
+    pub(super) async fn vacuum_pays_soon(&self, job: usize) -> Result<bool, RunError> {
+        for _ in 0..SHORT_QUERIES {
+            if self.keeper.vacuum_pays() {
+                return Ok(true);
+            }
+            if self.stopped() || !self.keeper.vacuums_again() {
+                return Ok(false);
+            }
+            self.sleep(SHORT_QUERY).await;
+            self.keeper.pass(Work::Vacuum, self.connection(job), self.watch).await?;
+        }
+        let pays = self.keeper.vacuum_pays();
+        if !pays {
+            self.keeper.vacuums_in_vain();
+        }
+        Ok(pays)
+    }
+
+    /// Whether a vacuum that began then has left more than so many bytes, as far as the statistics tell at once.
+    async fn has_left(&self, job: usize, began: &str, bytes: f64) -> Result<bool, RunError> {
+        if self.server.version_num < STATISTICS_AT_ONCE {
+            return Ok(false);
+        }
+        Ok(self.left_dead(job, began).await?.is_some_and(|left| left.dead > bytes))
+    }
+
+    /// The server's time, as text.
+    pub(in crate::retoast) async fn server_time(&self, job: usize) -> Result<String, RunError> {
+        let rows = self.connection(job).client().query_typed(NOW, &[]).await?;
+        Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or_default())
+    }
+
+    /// What a vacuum that began then has left, by the server's statistics.
+    pub(in crate::retoast) async fn left_dead(
+        &self,
+        job: usize,
+        began: &str,
+    ) -> Result<Option<LeftDead>, RunError> {
+        let parameters = [(&self.ready.relation.oid.0 as _, Type::OID), (&began as _, Type::TEXT)];
+        let client = self.connection(job).client();
+        let rows = client.query_typed(&left_dead(), &parameters).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let (relations, dead, all) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        Ok(Some(LeftDead { relations, dead, all }))
     }
 
     /// The statement, and what it vacuums: the table where its TOAST relation alone is out of this user's reach;
@@ -58,12 +172,12 @@ impl Sweep<'_> {
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
-    /// Vacuums by this statement; whether that was done.
+    /// Vacuums by this statement.
     pub(in crate::retoast) async fn vacuum_by(
         &self,
         job: usize,
         sql: &str,
-    ) -> Result<bool, RunError> {
+    ) -> Result<Vacuumed, RunError> {
         let connection = self.connection(job);
         let canceller = connection.canceller();
         let client = connection.client();
@@ -71,12 +185,20 @@ impl Sweep<'_> {
         let mut work = std::pin::pin!(client.batch_execute(sql));
         let began = Instant::now();
         let (mut stuck, mut cancelled) = (Stuck::default(), false);
+        let (mut slots, mut for_slot) = (None, false);
+        let every = match self.keeper.watches_slots() {
+            true => LOOK_AT_SLOTS_EVERY,
+            false => LOOK_EVERY,
+        };
         let done = loop {
             tokio::select! {
                 done = &mut work => break done,
                 () = self.stop.cancelled(), if !cancelled => {}
-                () = tokio::time::sleep(LOOK_EVERY), if !cancelled => {
-                    if !self.give_up(pid, began.elapsed(), &mut stuck).await? {
+                () = tokio::time::sleep(every), if !cancelled => {
+                    if let Some(why) = self.keeper.slots_against(&mut slots).await? {
+                        self.watch.note(&format!("{}: no vacuum now: {why}", self.name()));
+                        for_slot = true;
+                    } else if !self.give_up(pid, began.elapsed(), &mut stuck).await? {
                         continue;
                     }
                 }
@@ -86,11 +208,13 @@ impl Sweep<'_> {
             let _ = canceller.cancel().await;
         };
         match done {
-            Ok(()) => Ok(true),
-            Err(error) if cancelled && error.as_db_error().is_some() => Ok(false),
+            Ok(()) => Ok(Vacuumed::Done),
+            Err(error) if cancelled && error.as_db_error().is_some() => {
+                Ok(if for_slot { Vacuumed::ForSlot } else { Vacuumed::Not })
+            }
             Err(error) if kind(&error) == Kind::Busy => {
                 self.watch.note(&format!("{}: no vacuum now: it is locked", self.name()));
-                Ok(false)
+                Ok(Vacuumed::Not)
             }
             Err(error) => Err(error.into()),
         }
@@ -100,7 +224,7 @@ impl Sweep<'_> {
     /// for ever, and a server may have lost a pin.
     async fn give_up(&self, pid: i32, now: Duration, stuck: &mut Stuck) -> Result<bool, RunError> {
         let wait = self.keeper.wait_of(pid).await?;
-        let advice = stuck.seen(wait.is_some(), now);
+        let advice = stuck.seen(wait.is_some(), now, self.keeper.limits().wait);
         let Some(wait) = wait else { return Ok(false) };
         match advice {
             Advice::Wait => {}

@@ -127,10 +127,14 @@ impl Keeper {
     }
 }
 
+/// Bytes of WAL that are written if all rows are.
+pub(super) fn written_for(sizes: Sizes) -> u64 {
+    (sizes.heap + sizes.toast).saturating_mul(22) / 10
+}
+
 /// Bytes of WAL that are kept until a checkpoint lets them go.
 fn expected_wal(sizes: Sizes, max_wal_size: u64) -> u64 {
-    let written = (sizes.heap + sizes.toast).saturating_mul(22) / 10;
-    written.min(max_wal_size)
+    written_for(sizes).min(max_wal_size)
 }
 
 #[cfg(test)]

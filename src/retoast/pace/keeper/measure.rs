@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join, join5};
+use futures_util::future::{join3, join5};
 
 use super::super::error::PaceError;
 use super::super::gauges;
@@ -59,12 +59,13 @@ impl Keeper {
                     gauges::active_sessions(connection, &ours),
                     gauges::holder(connection),
                 );
-                let ((lsn, minute, replicas, active, holder), rewrite) =
-                    join(of_server, rewrite).await;
+                let ((lsn, minute, replicas, active, holder), rewrite, slots) =
+                    join3(of_server, rewrite, gauges::slots(connection)).await;
                 let readings = Readings {
                     lsn: lsn?,
                     minute: minute?,
                     replicas: replicas?,
+                    slots: slots?,
                     active: Some(active?),
                     holder: holder?,
                     rewrite: rewrite?.map(|rewrite| rewrite.text),
@@ -94,6 +95,7 @@ impl Keeper {
                 })?);
         }
         readings.free = self.free(&state.space).await?;
+        self.note_slots(&readings.slots);
         if !Arc::ptr_eq(&before, &self.measuring.connection()) {
             watch.note(&format!(
                 "{}: the measuring connection was lost, and is made again",
@@ -119,6 +121,7 @@ impl Keeper {
                 // room that was there before costs nobody anything
                 let grown = table.figures.now.sum().saturating_sub(table.figures.before.sum());
                 let bytes = noted.garbage.held(noted.horizon()).min(grown);
+                readings.dead = noted.garbage.total();
                 readings.held = Held { bytes, limit: table.growth_limit };
             });
             watch.figures(&table.figures);

@@ -35,10 +35,11 @@ impl Keeper {
                 break;
             };
             if let (Some(limit), true) = (self.wants.limits.wait, pause.cause.is_others()) {
-                let waited = for_others.get_or_insert_with(Instant::now).elapsed();
+                let here = for_others.get_or_insert_with(Instant::now).elapsed();
+                let waited = self.waited().saturating_add(here);
                 let left = limit.saturating_sub(waited);
                 if left.is_zero() {
-                    self.give_up(state.table_name(), waited, &pause, watch);
+                    self.give_up(state.table_name(), waited, &pause.text, watch);
                     break;
                 }
                 pause.wait = pause.wait.min(left);
@@ -57,6 +58,10 @@ impl Keeper {
             let slept = self.sleep(pause.wait.min(POLL)).await;
             state.pauses.entry(pause.cause).or_default().1 += slept;
         }
+        // what was waited for elsewhere before goes on
+        if let Some(since) = for_others.filter(|_| !self.waited().is_zero()) {
+            self.noted(|noted| noted.waited += since.elapsed());
+        }
         if let Some((_, since, told)) = pausing {
             watch.paused(None);
             if told && !self.control.stopped() && since.elapsed() >= WORTH_TELLING {
@@ -68,10 +73,42 @@ impl Keeper {
         Ok(())
     }
 
+    /// How much longer others may be waited for.
+    pub(crate) fn may_wait(&self) -> Option<Duration> {
+        Some(self.wants.limits.wait?.saturating_sub(self.waited()))
+    }
+
+    fn waited(&self) -> Duration {
+        let mut waited = Duration::ZERO;
+        self.noted(|noted| waited = noted.waited);
+        waited
+    }
+
+    /// So long others were waited for.
+    pub(crate) fn has_waited(&self, time: Duration) {
+        self.noted(|noted| noted.waited += time);
+    }
+
+    /// Something was done that others were waited for: a wait from now on is another one.
+    pub(crate) fn goes_on(&self) {
+        self.noted(|noted| noted.waited = Duration::ZERO);
+    }
+
+    /// Waits for others for some time, or until a stop is asked for. Ends the run where that makes too long a wait
+    /// together with those since something was done last.
+    pub(crate) async fn wait(&self, time: Duration, table: &str, why: &str, watch: &dyn Watch) {
+        let left = self.may_wait();
+        let slept = self.sleep(left.map_or(time, |left| time.min(left))).await;
+        self.has_waited(slept);
+        if left.is_some_and(|left| left <= time) && !self.control.stopped() {
+            self.give_up(table, self.waited(), why, watch);
+        }
+    }
+
     /// Ends the run, as after a stop on request.
-    fn give_up(&self, table: &str, waited: Duration, pause: &Pause, watch: &dyn Watch) {
+    pub(crate) fn give_up(&self, table: &str, waited: Duration, why: &str, watch: &dyn Watch) {
         let seconds = waited.as_secs_f64();
-        let text = format!("stopped after waiting for {seconds:.1} s (--max-wait): {}", pause.text);
+        let text = format!("stopped after waiting for {seconds:.1} s (--max-wait): {why}");
         watch.note(&format!("{table}: {text}"));
         self.noted(|noted| noted.gave_up = Some(text));
         self.control.stop();
@@ -95,20 +132,25 @@ impl Keeper {
             self.name_session(state, worker, true).await?;
             return Ok(Some(Pause { cause, text, wait: Duration::from_millis(200) }));
         }
-        if work == Work::Batch {
+        if work.stores() {
             let mut took = Duration::ZERO;
             self.noted(|noted| took = std::mem::take(&mut noted.owed));
             if let Some(owed) = state.manners.nice(took) {
                 return Ok(Some(owed));
             }
         }
-        if work == Work::Batch && self.wants.limits.wal_rate.is_some() {
+        let by_rate = work.stores() && self.wants.limits.wal_rate.is_some();
+        let by_slots = work != Work::Scan && state.readings.slots.are_limited();
+        let mut slots_are_short = false;
+        if by_rate || by_slots {
             let lsn = self.measuring.read(gauges::wal).await?;
-            if let Some(pause) = state.manners.wal(self.began.elapsed(), lsn) {
+            if by_rate && let Some(pause) = state.manners.wal(self.began.elapsed(), lsn) {
                 return Ok(Some(pause));
             }
+            let State { manners, readings, .. } = &mut *state;
+            slots_are_short = by_slots && manners.slots_at(lsn, readings, work);
         }
-        let old = state.measured.is_none_or(|then| then.elapsed() >= POLL);
+        let old = slots_are_short || state.measured.is_none_or(|then| then.elapsed() >= POLL);
         // before each vacuum, which would be in vain
         if old || work == Work::Vacuum {
             self.measure(state, watch).await?;

@@ -1,5 +1,6 @@
 //! What readings mean for the work.
 
+use super::super::slots::Slot;
 use super::*;
 
 const MB: u64 = 1 << 20;
@@ -29,6 +30,8 @@ fn without_limits_nothing_is_waited_for() {
         held: Held { bytes: 5, limit: 5 },
         minute: Some(0),
         rewrite: None,
+        slots: Slots::default(),
+        dead: 1 << 40,
     };
     for work in [Work::Scan, Work::Batch, Work::Vacuum] {
         assert_eq!(manners.judge(at(1.0), &readings, work), None);
@@ -150,4 +153,36 @@ fn however_young_a_snapshot_is_growth_is_the_limit() {
 fn niceness_follows_the_batch() {
     let manners = manners(Limits { nice: 2.5, ..Limits::default() });
     assert_eq!(manners.nice(at(0.2)).unwrap().wait, at(0.5));
+}
+
+#[test]
+fn a_slot_that_bears_little_holds_up_what_writes_by_how_much_that_is() {
+    let mut manners = manners(Limits::default());
+    let slot = |safe| Slots {
+        all: vec![Slot {
+            name: "s".into(),
+            kind: "logical".into(),
+            active: false,
+            safe: Some(safe),
+            lost: false,
+        }],
+        kept: 1000 * MB,
+        segment: 16 * MB,
+    };
+    let mut readings = Readings { lsn: 100 * MB, slots: slot(30 * MB), ..Readings::default() };
+    let mut cause =
+        |readings: &Readings, work| manners.judge(at(0.0), readings, work).map(|pause| pause.cause);
+    assert_eq!(cause(&readings, Work::Batch), None);
+    assert_eq!(cause(&readings, Work::Rebuild(15 * MB)), Some(Cause::Slot));
+    readings.dead = 15 * MB;
+    assert_eq!(cause(&readings, Work::Vacuum), Some(Cause::Slot));
+    // batches of 2 MB: 24 have to be left, and 6 were written since the look
+    for step in 0..3 {
+        assert!(!manners.slots_at(100 * MB + step * 2 * MB, &readings, Work::Batch), "{step}");
+    }
+    assert!(manners.slots_at(107 * MB, &readings, Work::Batch));
+    readings.slots = slot(23 * MB);
+    let pause = manners.judge(at(0.0), &readings, Work::Batch).unwrap();
+    assert!(pause.cause.is_others() && pause.text.contains("bears 23552 kB more"), "{pause:?}");
+    assert_eq!(manners.judge(at(0.0), &readings, Work::Scan), None);
 }
