@@ -48,6 +48,17 @@ impl From<&ConnectError> for Kind {
     }
 }
 
+impl From<&LiveError> for Kind {
+    /// What an error means where the connection is there.
+    fn from(error: &LiveError) -> Kind {
+        match error {
+            // no name can be written so
+            LiveError::Pattern(_) => Kind::Usage,
+            _ => Kind::Incomplete,
+        }
+    }
+}
+
 impl From<&ConnectError> for Failed {
     fn from(error: &ConnectError) -> Failed {
         Failed::new(error.into(), error.to_string())
@@ -91,7 +102,7 @@ impl Failed {
                 }
             }
         }
-        Failed::new(Kind::Incomplete, error.to_string())
+        Failed::new(error.into(), error.to_string())
     }
 
     /// As [`Failed::of`], met while `place` (a relation, with the block where that is known) was read. `relation`
