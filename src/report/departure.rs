@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::table::printable;
+use super::table::{printable, statement};
 use crate::retoast::departure::result::DepartureReport;
 
 /// Writes it as text. `dry_run`: nothing was done.
@@ -17,7 +17,7 @@ pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io
         if report.whole_database { "the whole database" } else { "those named" }
     )?;
     for alter in &report.alter {
-        writeln!(out, "set: {}", printable(alter))?;
+        writeln!(out, "set: {}", statement(alter))?;
     }
     for table in &report.unfit {
         writeln!(out, "left {}: {}", printable(&table.relation), printable(&table.reason))?;
@@ -47,7 +47,7 @@ pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io
             if report.gone { "" } else { ", and runs this command again before BEGIN" }
         )?;
         for step in &report.steps {
-            writeln!(out, "    {}", printable(step))?;
+            writeln!(out, "    {}", statement(step))?;
         }
     }
     Ok(())
