@@ -92,10 +92,16 @@ fn one(file: &FileReport, width: Option<usize>, out: &mut impl Write) -> io::Res
 /// What stands in the way, as far as it is known.
 fn why(file: &FileReport) -> String {
     let mut reasons = Vec::new();
+    // of what was not come to nobody knows more
+    let reached = file.ended == FileEnd::GainedTooLittle;
     if file.rows_left > 0 {
+        let why = if reached { "locked by others" } else { "not moved" };
+        reasons.push(format!("{} at its end {why}", counted(file.rows_left, "row")));
+    }
+    if file.rows_refused > 0 {
         reasons.push(format!(
-            "{} at its end locked by others or refused",
-            counted(file.rows_left, "row")
+            "{} at its end that the server refuses to move",
+            counted(file.rows_refused, "row")
         ));
     }
     if file.values_without_row > 0 {
@@ -106,12 +112,16 @@ fn why(file: &FileReport) -> String {
     }
     if file.untruncated > 0 {
         reasons.push(format!(
-            "{} empty at its end, not truncated: the lock was not to be had, or old row versions are \
-             still seen by others",
-            size(file.untruncated)
+            "{} empty at its end, not truncated{}",
+            size(file.untruncated),
+            if reached {
+                ": the lock was not to be had, or old row versions are still seen by others"
+            } else {
+                ""
+            }
         ));
     }
-    if reasons.is_empty() && file.ended == FileEnd::GainedTooLittle {
+    if reasons.is_empty() && reached {
         reasons.push("the last round gave back less than --min-gain".to_owned());
     }
     reasons.iter().map(|reason| format!("; {reason}")).collect()
@@ -160,6 +170,7 @@ left: TOAST: 3072 kB to spare; the last round gave back less than --min-gain
 "##);
         let left = FileReport {
             rows_left: 1,
+            rows_refused: 3,
             values_without_row: 2,
             untruncated: 5 << 20,
             values_by_setting: 7,
@@ -167,8 +178,14 @@ left: TOAST: 3072 kB to spare; the last round gave back less than --min-gain
         };
         insta::assert_snapshot!(text(&left), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: 3072 kB to spare; 1 row at its end locked by others or refused; 2 values at its end that no row moves; 5120 kB empty at its end, not truncated: the lock was not to be had, or old row versions are still seen by others
+left: TOAST: 3072 kB to spare; 1 row at its end locked by others; 3 rows at its end that the server refuses to move; 2 values at its end that no row moves; 5120 kB empty at its end, not truncated: the lock was not to be had, or old row versions are still seen by others
 compact: TOAST: 7 uncompressed values moved: compressed if it can be, as the column is set
+"##);
+        // an error says itself what has ended it
+        let failed = FileReport { ended: FileEnd::Failed, values_by_setting: 0, ..left };
+        insta::assert_snapshot!(text(&failed), @r##"
+compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
+left: TOAST: 3072 kB to spare; 1 row at its end not moved; 3 rows at its end that the server refuses to move; 2 values at its end that no row moves; 5120 kB empty at its end, not truncated
 "##);
     }
 }

@@ -24,7 +24,7 @@ pub(crate) async fn touched(client: &Client, relation: &Relation) -> Result<Targ
         .await?;
     let Some(row) = rows.first() else {
         return Err(Refusal::Refused(format!(
-            "{}: there is no column that an UPDATE may set, which alone clears dropped columns",
+            "{}: there is no column that an UPDATE may set, which alone moves rows and clears dropped columns",
             relation.display_name()
         )));
     };

@@ -274,6 +274,7 @@ impl Sweep<'_> {
             Done::Refused(reason) => {
                 if let [piece] = pieces {
                     report.rows_refused += piece.rows();
+                    told.rows_refused += piece.rows();
                     let (block, item) = piece.key();
                     let place = if item > 0 { format!("({block},{item})") } else { String::new() };
                     let mut text = reason.text;

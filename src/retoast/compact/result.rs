@@ -49,9 +49,11 @@ pub struct FileReport {
     pub wal_expected: Option<Range>,
     /// Rows moved, some more than once.
     pub rows_moved: u64,
-    /// Rows behind the end that were still there when the last round's passes were over, since others had
-    /// locked them or the server refused them.
+    /// Rows behind the end that were still there when the last round's passes were over, or when it was stopped or an
+    /// error ended it; those that the server refused are not counted.
     pub rows_left: u64,
+    /// Rows behind the end that the server refused to move.
+    pub rows_refused: u64,
     /// Values behind the end to which no row leads that could be found.
     pub values_without_row: u64,
     /// Values that a move stores as their columns are set, since a server cannot keep them as they are.
@@ -76,9 +78,19 @@ impl FileReport {
             wal_expected: None,
             rows_moved: 0,
             rows_left: 0,
+            rows_refused: 0,
             values_without_row: 0,
             values_by_setting: 0,
         }
+    }
+
+    /// Of a table's file that is empty.
+    pub(crate) fn of_nothing(dry_run: bool) -> FileReport {
+        let (ended, wal_expected) = match dry_run {
+            true => (FileEnd::Planned, Some(Range::default())),
+            false => (FileEnd::Compact, None),
+        };
+        FileReport { ended, wal_expected, ..FileReport::new("heap") }
     }
 
     /// Counts in what an earlier part of the same work has done.

@@ -58,15 +58,24 @@ impl Sweep<'_> {
         wish: Compaction,
         report: &mut TableReport,
     ) -> Result<(), RunError> {
-        if !self.options.dry_run {
-            self.begin_watching().await?;
-        }
         let relation = &self.ready.relation;
+        // first, since a table without columns has no definition to be watched
         let touch = match touch::touched(self.writer.client(), relation).await {
             Ok(target) => target.name,
             Err(Refusal::Live(error)) => return Err(error.into()),
-            Err(other) => return Err(RunError::Pace(other.to_string())),
+            Err(_) if report.before.heap == 0 && report.before.toast == 0 => {
+                report.compaction.push(FileReport::of_nothing(self.options.dry_run));
+                return Ok(());
+            }
+            Err(other) => {
+                let (text, name) = (other.to_string(), format!("{}: ", self.name()));
+                let why = text.strip_prefix(&name).unwrap_or(&text);
+                return Err(RunError::Unsuitable(why.to_owned()));
+            }
         };
+        if !self.options.dry_run {
+            self.begin_watching().await?;
+        }
         if let Some(toast) = relation.toast.as_ref().filter(|_| wish.files.toast()) {
             let file = ToastFile {
                 sweep: self,

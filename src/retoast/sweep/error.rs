@@ -2,7 +2,7 @@
 
 use crate::retoast::memory::checkpoint::CheckpointError;
 use crate::retoast::pace::error::PaceError;
-use crate::retoast::pace::lock_tries::LOCK_TRIES;
+use crate::retoast::pace::lock_tries::{LOCK_TRIES, is_of_server};
 use crate::server::LiveError;
 
 /// Why the sweep could not go on. What was committed stays; the same command goes on from there.
@@ -42,6 +42,9 @@ pub enum RunError {
     /// As [`RunError::Altered`], found in a batch, which does not say what it is.
     #[error("the table was changed by somebody else")]
     Changing,
+    /// The table cannot be worked on at all.
+    #[error("{0}")]
+    Unsuitable(String),
     /// Some rows cannot be stored as chosen.
     #[error(
         "{rows} {} too long for storage plain, the first at {first}: nothing was changed\n\
@@ -66,6 +69,27 @@ pub enum RunError {
     /// The table cannot be locked.
     #[error("no lock for {0} in {LOCK_TRIES} tries\nHINT:  See pg_locks for who holds it.")]
     NoLock(&'static str),
+}
+
+impl RunError {
+    /// Whether other tables would meet it too: else it costs only the table that it was met on.
+    pub(crate) fn is_of_all(&self) -> bool {
+        match self {
+            RunError::Live(LiveError::Server(error)) => is_of_server(error),
+            RunError::Lost(_)
+            | RunError::Pace(_)
+            | RunError::Checkpoint(_)
+            | RunError::Changed { .. } => true,
+            RunError::Live(_)
+            | RunError::Running
+            | RunError::HeldBack { .. }
+            | RunError::Altered(_)
+            | RunError::Changing
+            | RunError::Unsuitable(_)
+            | RunError::Unfit { .. }
+            | RunError::NoLock(_) => false,
+        }
+    }
 }
 
 impl From<tokio_postgres::Error> for RunError {

@@ -117,6 +117,7 @@ mod tests {
             xmin: 3,
             by_copy: false,
             bytes: 10,
+            stored: 10,
         };
         let columns = [("id".to_owned(), "bigint".to_owned()), ("a\"b".into(), "text".into())];
         let mut keys = Keys::default();

@@ -10,6 +10,7 @@ use super::old_entries::OldEntries;
 use super::options::Options;
 use super::policy_state::SeenRows;
 use super::scan_source::ScanSource;
+use super::unvacuumed::Unvacuumed;
 use super::watched::Watched;
 use crate::retoast::check::ready::Ready;
 use crate::retoast::memory::checkpoint::Checkpoint;
@@ -60,6 +61,8 @@ pub struct Sweep<'a> {
     pub watched: Watched,
     /// Which index entries are to be marked dead.
     pub old_entries: OldEntries,
+    /// What VACUUM cannot get through.
+    pub unvacuumed: Unvacuumed,
 }
 
 impl Sweep<'_> {

@@ -60,7 +60,7 @@ impl Sweep<'_> {
                 let done = self.batch(job, &rows, verify, insist_on.as_ref()).await?;
                 let took = started.elapsed();
                 if let Done::Stored { xid, .. } = done {
-                    let bytes = rows.iter().map(|row| row.bytes).sum();
+                    let bytes = rows.iter().map(|row| row.stored).sum();
                     self.keeper.batch_done(took, bytes, xid);
                 }
                 Ok(Finished::Batch { rows, done, took, insists: insist_on.is_some() })

@@ -6,10 +6,12 @@ use tokio_postgres::types::Type;
 
 use super::error::RunError;
 use super::machine::Extent;
+use super::refused::Reason;
 use super::table::Sweep;
-use crate::retoast::pace::lock_tries::{Kind, kind};
+use crate::retoast::pace::lock_tries::{Kind, is_damage, kind};
 use crate::retoast::pace::stuck::{Advice, LOOK_EVERY, Stuck};
 use crate::retoast::sql;
+use crate::server::LiveError;
 
 impl Sweep<'_> {
     /// What was vacuumed, and how long that took. It never waits long: what is not done now is done later.
@@ -19,10 +21,62 @@ impl Sweep<'_> {
         extent: Extent,
         part: f64,
     ) -> Result<Option<(Extent, Duration)>, RunError> {
-        let Some((extent, sql)) = self.vacuum_of(job, extent, part).await? else { return Ok(None) };
-        let began = Instant::now();
-        let done = self.vacuum_by(job, &sql).await?;
-        Ok(done.then(|| (extent, began.elapsed())))
+        if self.unvacuumed.parts().is_whole() {
+            let Some((extent, sql)) = self.vacuum_of(job, extent, part).await? else {
+                return Ok(None);
+            };
+            let began = Instant::now();
+            match self.vacuum_by(job, &sql).await {
+                Err(RunError::Live(LiveError::Server(error))) if is_damage(&error) => {}
+                done => return Ok(done?.then(|| (extent, began.elapsed()))),
+            }
+        }
+        self.vacuum_apart(job, extent, part).await
+    }
+
+    /// Vacuums the table and its TOAST relation one by one, since one of them or of their indexes is damaged: what
+    /// cannot be vacuumed is told once, and not tried again.
+    async fn vacuum_apart(
+        &self,
+        job: usize,
+        extent: Extent,
+        part: f64,
+    ) -> Result<Option<(Extent, Duration)>, RunError> {
+        let (mut done, began) = (None, Instant::now());
+        if self.unvacuumed.parts().toast.is_none()
+            && let Some((Extent::Toast, sql)) = self.vacuum_of(job, Extent::Toast, part).await?
+        {
+            match self.unless_damaged(job, &sql).await? {
+                Ok(true) => done = Some(Extent::Toast),
+                Ok(false) => {}
+                Err(why) => self.unvacuumed.parts().toast = Some(why),
+            }
+        }
+        if extent == Extent::Table && self.unvacuumed.parts().table.is_none() {
+            let sql = sql::vacuum::without_toast(&self.ready.relation.quoted(), part);
+            match self.unless_damaged(job, &sql).await? {
+                Ok(true) => done = Some(Extent::Table),
+                Ok(false) => {}
+                Err(why) => self.unvacuumed.parts().table = Some(why),
+            }
+        }
+        Ok(done.map(|extent| (extent, began.elapsed())))
+    }
+
+    /// As [`Sweep::vacuum_by`], or what the server says of damage that it has met.
+    async fn unless_damaged(
+        &self,
+        job: usize,
+        sql: &str,
+    ) -> Result<Result<bool, String>, RunError> {
+        match self.vacuum_by(job, sql).await {
+            Err(RunError::Live(LiveError::Server(error))) if is_damage(&error) => {
+                let why = Reason::of(&error, false).text;
+                self.watch.note(&format!("{}: not vacuumed: {why}", self.name()));
+                Ok(Err(why))
+            }
+            done => Ok(Ok(done?)),
+        }
     }
 
     /// The statement, and what it vacuums: the table where its TOAST relation alone is out of this user's reach;

@@ -32,8 +32,11 @@ pub struct Row {
     /// Whether nothing that is stored shows that it differs, but only what the server made of a copy: could be
     /// compressed, and is not. An UPDATE of the row itself says that better.
     pub by_copy: bool,
-    /// Bytes of the chosen columns' values as stored now.
+    /// Bytes of the chosen columns' values: as stored now, or uncompressed where that is more and known, since a batch
+    /// may store them so.
     pub bytes: u64,
+    /// Bytes of them as stored now, which the row leaves behind.
+    pub stored: u64,
 }
 
 /// What a vacuum takes.
