@@ -67,7 +67,7 @@ async fn partitions(
         Ok::<_, LiveError>(parent.map(|parent| (parent, leaves)))
     };
     let found = connection.reading(find).await;
-    let found = found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+    let found = found.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
     let Some((parent, leaves)) = found.filter(|(_, leaves)| !leaves.is_empty()) else {
         return Ok(false);
     };
@@ -162,7 +162,7 @@ async fn all<R>(
         Ok::<_, LiveError>((found, names))
     };
     let found = connection.reading(find).await;
-    let (found, names) = found.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+    let (found, names) = found.map_err(|error| Failed::new((&error).into(), error.to_string()))?;
     for left_out in found.notices() {
         output.notice(&format!("notice: {left_out}"));
     }

@@ -20,7 +20,7 @@ use crate::report::format::Format;
 use crate::server::pattern::NamePattern;
 
 /// Bytes of columns that are read at the most.
-const MAX_TEXT: u64 = 1 << 30;
+const MAX_TEXT: u64 = 16 << 20;
 
 /// What is to be shown.
 pub(super) enum Asked {
@@ -285,7 +285,11 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     let read = open(path)?.take(MAX_TEXT + 1).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(path, &error))?;
     if bytes.len() as u64 > MAX_TEXT {
-        return Err(Failure::usage(format!("\"{}\" is longer than 1 GB", path.display())));
+        return Err(Failure::usage(format!(
+            "\"{}\" is longer than {} MB",
+            path.display(),
+            MAX_TEXT >> 20
+        )));
     }
     Ok(bytes)
 }

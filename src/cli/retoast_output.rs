@@ -16,13 +16,13 @@ pub(super) struct RetoastOutput {
     format: Format,
     dry_run: bool,
     tables: Vec<Swept>,
-    failed: Option<Failed>,
+    failed: Vec<Failed>,
 }
 
 impl RetoastOutput {
     pub(super) fn new(args: &RetoastArgs) -> RetoastOutput {
         let RetoastArgs { format, dry_run, .. } = *args;
-        RetoastOutput { format, dry_run, tables: Vec::new(), failed: None }
+        RetoastOutput { format, dry_run, tables: Vec::new(), failed: Vec::new() }
     }
 
     /// Prints the report, and says how the run ended. Where nothing was done nothing is printed.
@@ -31,9 +31,12 @@ impl RetoastOutput {
         ended: Result<Option<DepartureReport>, RunError>,
         stopped: bool,
     ) -> Result<Exit, Failure> {
-        let (departure, failed) = match ended {
-            Ok(departure) => (departure, self.failed),
-            Err(RunError::Failed(failed)) => (None, Some(failed)),
+        let departure = match ended {
+            Ok(departure) => departure,
+            Err(RunError::Failed(failed)) => {
+                self.failed.push(failed);
+                None
+            }
             Err(RunError::Output(error)) => return terminal::unwritable(&error),
         };
         self.tables.sort_by_key(|swept| swept.position);
@@ -43,14 +46,21 @@ impl RetoastOutput {
         if !report.tables.is_empty() || report.departure.is_some() {
             print(&report, self.format)?;
         }
-        if let Some(mut failed) = failed {
-            // what has begun can go on
-            if failed.kind == Kind::Lost && !report.tables.is_empty() {
-                let hint =
-                    format!("\nHINT:  What was committed stays; to go on: {}", command_line());
-                failed.message.push_str(&hint);
-            }
-            return Err(failed.into());
+        // what has begun can go on
+        let begun = !report.tables.is_empty();
+        for lost in self.failed.iter_mut().filter(|failed| begun && failed.kind == Kind::Lost) {
+            let hint = format!("\nHINT:  What was committed stays; to go on: {}", command_line());
+            lost.message.push_str(&hint);
+        }
+        let worst = self.failed.iter().map(|failed| Exit::from(failed.kind)).max();
+        // the same command goes on with the others
+        let goes_on = exit == Exit::Stopped && worst == Some(Exit::Incomplete);
+        let last = if goes_on { None } else { self.failed.pop() };
+        for failed in self.failed {
+            tell(&format!("error: {}", failed.message));
+        }
+        if let (Some(worst), Some(last)) = (worst, last) {
+            return Err(Failure::new(worst.max(exit), last.message));
         }
         if exit == Exit::Stopped {
             tell(&format!("stopped; to go on: {}", command_line()));
@@ -66,7 +76,7 @@ impl Sink<Swept> for RetoastOutput {
     }
 
     fn failed(&mut self, failed: Failed) {
-        self.failed.get_or_insert(failed);
+        self.failed.push(failed);
     }
 
     fn notice(&mut self, text: &str) {

@@ -88,7 +88,11 @@ fn segment_number(stem: &str) -> Option<u32> {
 
 fn read(path: &Path) -> Result<Vec<u8>, XactError> {
     let io = |action, error| FileError::Io { action, path: path.to_owned(), error };
-    let size = std::fs::metadata(path).map_err(|error| io("open", error))?.len();
+    let found = std::fs::metadata(path).map_err(|error| io("open", error))?;
+    if !found.is_file() {
+        return Err(FileError::NotRegular { path: path.to_owned() }.into());
+    }
+    let size = found.len();
     if size > SEGMENT_SIZE {
         return Err(XactError::Size { path: path.to_owned(), size });
     }

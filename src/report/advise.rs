@@ -196,7 +196,7 @@ fn one(
             writeln!(out)?;
         }
         for statement in recommendation.sql.iter().chain(&recommendation.command) {
-            writeln!(out, "    {}", printable(statement))?;
+            writeln!(out, "    {}", super::table::statement(statement))?;
         }
         let notes = report.notes.iter().filter(|note| told.insert((*note).clone()));
         let notes: Vec<String> = notes.cloned().chain(caveats(report)).collect();

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::table::printable;
+use super::table::{printable, statement, statement_lines};
 use crate::retoast::departure::result::DepartureReport;
 
 /// Writes it as text. `dry_run`: nothing was done.
@@ -17,7 +17,7 @@ pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io
         if report.whole_database { "the whole database" } else { "those named" }
     )?;
     for alter in &report.alter {
-        writeln!(out, "set: {}", printable(alter))?;
+        writeln!(out, "set: {}", statement(alter))?;
     }
     for table in &report.unfit {
         writeln!(out, "left {}: {}", printable(&table.relation), printable(&table.reason))?;
@@ -57,8 +57,8 @@ pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io
             "HINT:  The server has no DROP TOASTER. A superuser removes the toaster with this transaction, which looks \
              once more and fails if a table was created, altered or dropped meanwhile:"
         )?;
-        for line in report.steps.iter().flat_map(|step| step.lines()) {
-            writeln!(out, "    {}", printable(line))?;
+        for line in report.steps.iter().flat_map(|step| statement_lines(step)) {
+            writeln!(out, "    {line}")?;
         }
     }
     Ok(())

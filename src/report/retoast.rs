@@ -6,7 +6,7 @@ use super::format::{Format, json, json_lines};
 use super::retoast_compact;
 use super::retoast_indexes;
 use super::retoast_plan::lines as plan_lines;
-use super::table::{Grid, Head, Style, printable, wrapped};
+use super::table::{Grid, Head, Style, printable, wrapped, wrapped_statement};
 use super::units::{counted, size};
 use crate::retoast::result::{FormReport, Gives, Outcome, Report, TableReport};
 use crate::server::sql::quote_identifier;
@@ -137,7 +137,7 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     };
     writeln!(out, "{}", wrapped(&first, width, 4))?;
     let mut line = |what: &str, sql: &str| {
-        writeln!(out, "{}", wrapped(&format!("{what}: {}", printable(sql)), width, 5))
+        writeln!(out, "{}", wrapped_statement(&format!("{what}: "), sql, width, 5))
     };
     match &table.alter {
         Some(alter) if table.altered => line("set", alter)?,
@@ -193,7 +193,8 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         write!(out, "\n{}", forms_grid(table).draw(style).text)?;
     }
     for row in table.skipped.iter().take(SKIPPED_SHOWN) {
-        writeln!(out, "skipped {}: {}", row.ctid, printable(&row.reason))?;
+        let place = if row.ctid.is_empty() { "" } else { " " };
+        writeln!(out, "skipped{place}{}: {}", row.ctid, printable(&row.reason))?;
     }
     let all = table.rows_refused.max(table.skipped.len() as u64);
     if let Some(more) = all.checked_sub(SKIPPED_SHOWN as u64).filter(|&more| more > 0) {

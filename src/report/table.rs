@@ -187,6 +187,111 @@ fn turns(c: char) -> bool {
     matches!(c, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Stands for a space that no line is broken at; the standard gives it to nobody.
+const KEPT_SPACE: char = '\u{FDD0}';
+
+/// A statement in printable characters that means the same: names and literals with others are written with
+/// escapes (`U&"…"` and `E'…'`).
+pub fn statement(sql: &str) -> String {
+    let (mut out, mut rest) = (String::with_capacity(sql.len()), sql);
+    while let Some(start) = rest.find(['"', '\'']) {
+        let (before, quoted) = rest.split_at(start);
+        let end = end_of_quoted(quoted, before.ends_with('E'));
+        let (quoted, behind) = quoted.split_at(end);
+        let is_odd = |c: char| c.is_control() || turns(c) || c == KEPT_SPACE;
+        if !quoted.contains(is_odd) {
+            out.push_str(&printable(before));
+            out.push_str(quoted);
+        } else if quoted.starts_with('"') {
+            out.push_str(&printable(before));
+            out.push_str("U&");
+            for c in quoted.chars() {
+                match c {
+                    '\\' => out.push_str("\\\\"),
+                    c if is_odd(c) => out.push_str(&format!("\\{:04X}", u32::from(c))),
+                    c => out.push(c),
+                }
+            }
+        } else {
+            let (outside, is_escaped) = match before.strip_suffix('E') {
+                Some(outside) => (outside, true),
+                None => (before, false),
+            };
+            out.push_str(&printable(outside));
+            out.push('E');
+            for c in quoted.chars() {
+                match c {
+                    '\\' if !is_escaped => out.push_str("\\\\"),
+                    c if is_odd(c) => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+                    c => out.push(c),
+                }
+            }
+        }
+        rest = behind;
+    }
+    out.push_str(&printable(rest));
+    out
+}
+
+/// Where a name or literal ends that begins a text: behind the quote that is not doubled. In an escaped literal a
+/// backslash takes what follows it with it.
+fn end_of_quoted(text: &str, is_escaped: bool) -> usize {
+    let mut chars = text.char_indices();
+    let Some((_, quote)) = chars.next() else { return 0 };
+    while let Some((at, c)) = chars.next() {
+        if c == '\\' && is_escaped && quote == '\'' {
+            chars.next();
+        } else if c == quote {
+            let next = at + c.len_utf8();
+            if !text.get(next..).is_some_and(|rest| rest.starts_with(quote)) {
+                return next;
+            }
+            chars.next();
+        }
+    }
+    text.len()
+}
+
+/// The lines of a statement that has several, each as [`statement`] gives it.
+pub fn statement_lines(sql: &str) -> Vec<String> {
+    let (mut lines, mut rest) = (vec![String::new()], sql);
+    while let Some(start) = rest.find(['"', '\'', '\n']) {
+        let (before, at) = rest.split_at(start);
+        let end = match at.starts_with('\n') {
+            true => 1,
+            false => end_of_quoted(at, before.ends_with('E')),
+        };
+        let (part, behind) = at.split_at(end);
+        if let Some(line) = lines.last_mut() {
+            line.push_str(before);
+            line.push_str(if part == "\n" { "" } else { part });
+        }
+        if part == "\n" {
+            lines.push(String::new());
+        }
+        rest = behind;
+    }
+    if let Some(line) = lines.last_mut() {
+        line.push_str(rest);
+    }
+    lines.iter().map(|line| statement(line)).collect()
+}
+
+/// As [`wrapped`], for words and a statement behind them, of which no name or literal is broken.
+pub fn wrapped_statement(words: &str, sql: &str, width: Option<usize>, indent: usize) -> String {
+    let (mut text, sql) = (words.to_owned(), statement(sql));
+    let mut rest = sql.as_str();
+    while let Some(start) = rest.find(['"', '\'']) {
+        let (before, quoted) = rest.split_at(start);
+        let (quoted, behind) = quoted.split_at(end_of_quoted(quoted, before.ends_with('E')));
+        text.push_str(before);
+        text.extend(quoted.chars().map(|c| if c == ' ' { KEPT_SPACE } else { c }));
+        rest = behind;
+    }
+    text.push_str(rest);
+    wrapped(&text, width, indent).replace(KEPT_SPACE, " ")
+}
+
 /// Breaks a line of words so that it fits `width`; lines after the first are indented by `indent`.
 pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
     let Some(width) = width else { return text.to_owned() };
@@ -288,5 +393,30 @@ mod tests {
         | a             | text  |     12 |
         | a_long_name\n | jsonb |      3 |
         ");
+    }
+
+    #[test]
+    fn a_statement_is_printed_so_that_it_can_be_pasted() {
+        let plain =
+            r#"ALTER TABLE "s"."a ""b""" ALTER "c\d" SET STORAGE main; COMMENT ON t IS 'it''s'"#;
+        assert_eq!(statement(plain), plain);
+        assert_eq!(
+            statement("ALTER TABLE \"s\".\"a\n\\\"\"b\" SET \"c\u{202E}\""),
+            r#"ALTER TABLE "s".U&"a\000A\\""b" SET U&"c\202E""#
+        );
+        assert_eq!(
+            statement("IS 'a\\\t''b'; IS E'a\\\\\n\\'b'"),
+            r"IS E'a\\\u0009''b'; IS E'a\\\u000A\'b'"
+        );
+        assert_eq!(statement("open \"a\nb"), r#"open U&"a\000Ab"#);
+    }
+
+    #[test]
+    fn no_name_is_broken_where_lines_are() {
+        let sql = r#"ALTER TABLE "a b  c d" ALTER "e f" SET STORAGE main"#;
+        assert_eq!(
+            wrapped_statement("set: ", sql, Some(24), 5),
+            "set: ALTER TABLE\n     \"a b  c d\" ALTER\n     \"e f\" SET STORAGE\n     main"
+        );
     }
 }

@@ -43,9 +43,6 @@ pub enum PatternError {
     /// A double quote that nothing closes.
     #[error("unterminated quoted string: {0}")]
     OpenQuote(String),
-    /// Nothing between the dots, or nothing at all.
-    #[error("improper relation name: \"{0}\" has an empty part")]
-    Empty(String),
 }
 
 /// A SQL condition with the values of its parameters.
@@ -61,7 +58,7 @@ impl NamePattern {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// When it has more than three parts or an empty one, or an open quote.
+    /// When it has more than three parts or an open quote. An empty part is the name of nothing, as in psql.
     pub fn parse(pattern: &str) -> Result<NamePattern, PatternError> {
         let mut parts = vec![PartBuilder::default()];
         let mut quoted = false;
@@ -91,19 +88,15 @@ impl NamePattern {
         if quoted {
             return Err(PatternError::OpenQuote(pattern.to_owned()));
         }
-        if parts.iter().any(|part| part.regex.is_empty()) {
-            return Err(PatternError::Empty(pattern.to_owned()));
-        }
         let mut parts = parts.into_iter().rev();
         let (name, schema, database) = (parts.next(), parts.next(), parts.next());
         if parts.next().is_some() {
             return Err(PatternError::TooManyDots(pattern.to_owned()));
         }
-        let name = name.ok_or_else(|| PatternError::Empty(pattern.to_owned()))?;
         Ok(NamePattern {
             database: database.map(|part| part.text),
             schema: schema.map(PartBuilder::finish),
-            name: name.finish(),
+            name: name.unwrap_or_default().finish(),
         })
     }
 
@@ -233,8 +226,8 @@ mod tests {
         assert_eq!(refused.to_string(), "improper qualified name (too many dotted names): a.b.c.d");
         let open = NamePattern::parse("a.\"b").unwrap_err();
         assert_eq!(open.to_string(), "unterminated quoted string: a.\"b");
-        for empty in ["", ".", "a.", ".a", "\"\"", "a..b"] {
-            assert!(matches!(NamePattern::parse(empty), Err(PatternError::Empty(_))), "{empty}");
+        for (empty, named) in [("", (None, "")), (".a", (Some(""), "a")), ("a.", (Some("a"), ""))] {
+            assert_eq!(NamePattern::parse(empty).unwrap().literal(), Some(named), "{empty}");
         }
     }
 

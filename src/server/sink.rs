@@ -48,6 +48,17 @@ impl From<&ConnectError> for Kind {
     }
 }
 
+impl From<&LiveError> for Kind {
+    /// What an error means where the connection is there.
+    fn from(error: &LiveError) -> Kind {
+        match error {
+            // no name can be written so
+            LiveError::Pattern(_) => Kind::Usage,
+            _ => Kind::Incomplete,
+        }
+    }
+}
+
 impl From<&ConnectError> for Failed {
     fn from(error: &ConnectError) -> Failed {
         Failed::new(error.into(), error.to_string())
@@ -91,7 +102,7 @@ impl Failed {
                 }
             }
         }
-        Failed::new(Kind::Incomplete, error.to_string())
+        Failed::new(error.into(), error.to_string())
     }
 
     /// As [`Failed::of`], met while `place` (a relation, with the block where that is known) was read. `relation`
@@ -112,9 +123,11 @@ impl Failed {
         failed
     }
 
-    /// With the place in front.
+    /// With the place in front, once.
     pub(crate) fn placed(self, place: &str) -> Failed {
-        Failed { message: format!("{place}: {}", self.message), ..self }
+        let place = format!("{place}: ");
+        let rest = self.message.strip_prefix(&place).unwrap_or(&self.message);
+        Failed { message: format!("{place}{rest}"), ..self }
     }
 
     /// Without the server's DETAIL, which may show contents of rows.

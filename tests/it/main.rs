@@ -93,6 +93,7 @@ mod retoast_shapes;
 mod retoast_since;
 mod retoast_slots;
 mod retoast_space;
+mod retoast_spared;
 mod retoast_stalled;
 mod retoast_standby;
 mod retoast_stuck;

@@ -85,3 +85,46 @@ fn an_expression_that_cannot_be_looked_for_ends_the_marking_and_nothing_else() {
     assert_eq!((&table["outcome"], &table["rows_refused"]), (&"complete".into(), &0.into()));
     assert_eq!(contents(&database, "t"), rows);
 }
+
+#[test]
+fn indexes_of_the_same_columns_are_all_marked() {
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("same_column");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, n int, m int, o text, pad text, v text);
+         CREATE INDEX one ON t (n); CREATE INDEX two ON t (n, m); CREATE INDEX three ON t (n, m, o);
+         CREATE INDEX partial ON t (n) WHERE n > 300; CREATE INDEX with_id ON t (id, n);
+         CREATE TABLE pairs (id int, n int, pad text, v text, PRIMARY KEY (id, n));
+         CREATE INDEX reversed ON pairs (n, id)",
+    );
+    for (table, columns) in [("t", "i, i, i * 2, 'o' || i"), ("pairs", "i, i * 2")] {
+        database.psql(&format!(
+            "ALTER TABLE {table} ALTER pad SET STORAGE plain, ALTER v SET STORAGE external;
+             INSERT INTO {table} SELECT {columns}, repeat('x', 560), repeat(md5(i::text), 66)
+                FROM generate_series(1, 5000) i;
+             VACUUM (FREEZE) {table}; REINDEX TABLE {table}; ANALYZE {table}"
+        ));
+        let pages = || {
+            let sizes = database.psql(&format!(
+                "SELECT indexrelid::regclass || '=' || pg_relation_size(indexrelid) / 8192
+                 FROM pg_index WHERE indrelid = '{table}'::regclass ORDER BY 1"
+            ));
+            let one = |line: &str| {
+                let (name, pages) = line.split_once('=').unwrap();
+                (name.to_owned(), pages.parse::<u64>().unwrap())
+            };
+            sizes.lines().map(one).collect::<Vec<_>>()
+        };
+        let (before, rows) = (pages(), contents(&database, table));
+        let mut command = toastctl();
+        command.args(["-v", "retoast", table, "-c", "v", "--toaster", "pglz", "--format", "json"]);
+        let swept = run(command.args(["-d", &database.url()]));
+        assert_eq!(done(&swept)["outcome"], "complete");
+        let marked = !swept.stderr.contains("are not marked");
+        for ((name, then), (_, now)) in before.iter().zip(pages()) {
+            assert!(now <= then + 1 + then / 20, "{name}: {then} pages became {now}, {marked}");
+        }
+        assert!(marked, "{}", swept.stderr);
+        assert_eq!(contents(&database, table), rows);
+    }
+}

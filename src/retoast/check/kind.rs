@@ -35,6 +35,12 @@ pub(crate) fn kind(relation: &Relation) -> Result<(), Refusal> {
             "{name} is a system catalog: the server alone may change its settings"
         ));
     }
+    // names that begin so are the server's own
+    if relation.schema.starts_with("pg_temp_") {
+        return refused(format!(
+            "{name} is a temporary table of another session, which alone can read and change its rows"
+        ));
+    }
     match relation.kind {
         RelationKind::Table if relation.is_heap => Ok(()),
         RelationKind::Table => {

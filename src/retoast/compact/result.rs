@@ -119,6 +119,15 @@ impl FileReport {
         by_others && by_itself == 0
     }
 
+    /// Of a table's file that is empty.
+    pub(crate) fn of_nothing(dry_run: bool) -> FileReport {
+        let (ended, wal_expected) = match dry_run {
+            true => (FileEnd::Planned, Some(Range::default())),
+            false => (FileEnd::Compact, None),
+        };
+        FileReport { ended, wal_expected, ..FileReport::new("heap") }
+    }
+
     /// Counts in what an earlier part of the same work has done. Of a file that was replaced since, what was done
     /// to it counts, and nothing that it was.
     pub(crate) fn go_on_from(&mut self, earlier: &FileReport) {

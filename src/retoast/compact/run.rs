@@ -13,6 +13,7 @@ use super::verdict::outcome;
 use super::wish::Compaction;
 use crate::disk::Oid;
 use crate::retoast::check::files::Files;
+use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::touch;
 use crate::retoast::result::{Outcome, REWRITTEN, TableReport};
 use crate::retoast::sql;
@@ -64,13 +65,24 @@ impl Sweep<'_> {
         wish: Compaction,
         report: &mut TableReport,
     ) -> Result<(), RunError> {
+        let (client, relation) = (self.writer.client(), &self.ready.relation);
+        // first, since a table without columns has no definition to be watched
+        let touch = match touch::touched(client, relation, &self.ready.generated).await {
+            Ok(target) => target.name,
+            Err(refusal @ Refusal::Live(_)) => return Err(refusal.into()),
+            Err(_) if report.before.heap == 0 && report.before.toast == 0 => {
+                report.compaction.push(FileReport::of_nothing(self.options.dry_run));
+                return Ok(());
+            }
+            Err(refusal) => return Err(refusal.into()),
+        };
         if self.ready.code.holds_off_statistics() || !self.options.dry_run {
             self.begin_watching().await?;
         }
         let mut earlier = Vec::new();
         for _ in 0..MOST_REWRITTEN {
             let files = self.files().await?;
-            let done = self.compact_these(&files, wish, report).await;
+            let done = self.compact_these(&files, &touch, wish, report).await;
             report.compaction_goes_on_from(std::mem::take(&mut earlier));
             match self.unless_rewritten(done, &files).await {
                 Err(RunError::Rewritten) => {}
@@ -105,22 +117,21 @@ impl Sweep<'_> {
         }
     }
 
+    /// `touch`: a column that an update may set to itself.
     async fn compact_these(
         &self,
         files: &Files,
+        touch: &str,
         wish: Compaction,
         report: &mut TableReport,
     ) -> Result<(), RunError> {
-        let relation = &self.ready.relation;
-        let generated = &self.ready.generated;
-        let touch = touch::touched(self.writer.client(), relation, generated).await?.name;
         if let Some(toast) = files.toast().filter(|_| wish.files.toast()) {
             let file = ToastFile {
                 sweep: self,
                 toast,
                 name: self.name_of_toast(toast).await?,
                 files: files.clone(),
-                touch: touch.clone(),
+                touch: touch.to_owned(),
                 used: RefCell::default(),
                 copied: Cell::new(0),
                 own: RefCell::default(),
@@ -139,7 +150,7 @@ impl Sweep<'_> {
         }
         let stopped = report.compaction.iter().any(|file| file.ended == FileEnd::Stopped);
         if wish.files.heap() && !stopped {
-            let file = HeapFile::new(self, files.clone(), touch);
+            let file = HeapFile::new(self, files.clone(), touch.to_owned());
             let mut told = FileReport::new("heap");
             let done = self.compact_file(&file, wish.min_gain, None, report, &mut told).await;
             report.compaction.push(told);

@@ -27,6 +27,7 @@ use crate::retoast::sweep::options::Options;
 use crate::retoast::sweep::policy_state::SeenRows;
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::sweep::table::Sweep;
+use crate::retoast::sweep::unvacuumed::Unvacuumed;
 use crate::retoast::sweep::watched::Watched;
 use crate::retoast::watch::Watch;
 use crate::server::LiveError;
@@ -232,6 +233,7 @@ impl DepartureRun<'_, '_> {
             watched: Watched::default(),
             old_entries: OldEntries::default(),
             rebuilds: &Rebuilds::default(),
+            unvacuumed: Unvacuumed::default(),
         };
         let (report, ended) = sweep.run().await;
         let skipped = report.as_ref().and_then(|report| {

@@ -103,7 +103,7 @@ impl Checkpoint {
     /// # Errors
     /// It cannot be read, is none, or is another sweep's.
     pub fn open(path: &Path, sweep: Sweep) -> Result<Checkpoint, CheckpointError> {
-        let saved = match std::fs::read(path) {
+        let saved = match file::read(path) {
             Ok(bytes) => {
                 let saved: Saved = serde_json::from_slice(&bytes)
                     .map_err(|_| CheckpointError::Bad(path.to_owned()))?;

@@ -1,8 +1,29 @@
-//! Replaces a small file whole or not at all: neither a kill nor a power cut leaves half of it.
+//! Small files that outlive a run: read no further than they can be long, and replaced whole or not at all, so that
+//! neither a kill nor a power cut leaves half of one.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+
+/// The most bytes that are read: a million tables take less.
+const LARGEST: u64 = 256 << 20;
+
+/// Reads a file whole.
+///
+/// # Errors
+/// Those of the operating system; the file is no regular one, or is too large.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    // asked before it is opened: opening a pipe would wait, and a device may never end
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(io::Error::other(format!("it is longer than {} MB", LARGEST >> 20)));
+    }
+    Ok(bytes)
+}
 
 /// Replaces what stands in `path`, or makes the file. What is written is on disk when this returns.
 ///
@@ -61,6 +82,21 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_is_no_file_or_too_long_for_one_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = |path: &Path| read(path).unwrap_err().to_string();
+        for path in [Path::new("/dev/full"), Path::new("/dev/zero"), dir.path()] {
+            assert_eq!(error(path), "it is not a regular file", "{}", path.display());
+        }
+        let path = dir.path().join("sparse");
+        File::create(&path).unwrap().set_len(LARGEST + 1).unwrap();
+        assert_eq!(error(&path), "it is longer than 256 MB");
+        fs::write(&path, "{}").unwrap();
+        assert_eq!(read(&path).unwrap(), b"{}");
+        assert_eq!(read(&dir.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

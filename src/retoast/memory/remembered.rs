@@ -1,6 +1,5 @@
 //! The file of `--since`: read before the first table, written as each one is complete.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -57,11 +56,12 @@ impl Remembered {
 
     /// The file's text, if it is there, and what it remembers.
     fn read(&self) -> Result<(Option<String>, Memory), SinceError> {
-        match fs::read_to_string(&self.0) {
-            Ok(text) => {
-                let memory = Memory::parse(&text);
+        match file::read(&self.0) {
+            Ok(bytes) => {
+                let text = String::from_utf8(bytes).ok();
+                let memory = text.as_deref().and_then(Memory::parse);
                 let memory = memory.ok_or_else(|| SinceError::NotOurs(self.0.clone()))?;
-                Ok((Some(text), memory))
+                Ok((text, memory))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((None, Memory::default())),
             Err(error) => Err(SinceError::Read { path: self.0.clone(), error }),

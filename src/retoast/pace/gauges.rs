@@ -4,8 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Row, SimpleQueryMessage};
 
 use super::manners::{Free, Holder, Replica};
 use super::slots::{Slot, Slots};
@@ -21,6 +21,9 @@ use crate::server::toasters::TOAST_RELATIONS;
 
 /// `application_name` of this program's sessions begins so.
 pub const APPLICATION: &str = "toastctl retoast";
+
+/// Rows of a query of the user's that are read, of which the first one counts.
+const MOST_ROWS: usize = 1000;
 
 /// As [`one`], for what is asked again and again.
 async fn one_again(connection: &Connection, sql: &str) -> Result<Row, LiveError> {
@@ -153,8 +156,8 @@ pub async fn active_sessions(connection: &Connection, ours: &[i32]) -> Result<u6
 
 /// What a query of the user's says: its first column of its first row must be a boolean. No row and
 /// null are false.
-pub async fn truth(client: &Client, sql: &str) -> Result<bool, LiveError> {
-    match first_field(client, sql).await?.as_deref() {
+pub async fn truth(connection: &Connection, sql: &str) -> Result<bool, LiveError> {
+    match first_field(connection, sql).await?.as_deref() {
         Some("t") => Ok(true),
         Some("f") | None => Ok(false),
         Some(other) => Err(LiveError::Unexpected(format!(
@@ -164,21 +167,28 @@ pub async fn truth(client: &Client, sql: &str) -> Result<bool, LiveError> {
 }
 
 /// What a query of the user's says of free space, in bytes.
-pub async fn free_by_query(client: &Client, sql: &str) -> Result<Free, LiveError> {
-    let text = first_field(client, sql).await?.unwrap_or_default();
+pub async fn free_by_query(connection: &Connection, sql: &str) -> Result<Free, LiveError> {
+    let text = first_field(connection, sql).await?.unwrap_or_default();
     let bytes = text.trim().parse().map_err(|_| {
         LiveError::Unexpected(format!("the free space query gave \"{text}\", no number of bytes"))
     })?;
     Ok(Free { bytes, place: "by --free-space-query".to_owned() })
 }
 
-async fn first_field(client: &Client, sql: &str) -> Result<Option<String>, LiveError> {
-    for message in client.query_of_user(sql).await? {
-        if let SimpleQueryMessage::Row(row) = message {
-            return Ok(row.try_get(0)?.map(str::to_owned));
-        }
+/// A query that gives more rows than it may is cancelled: it may never end.
+async fn first_field(connection: &Connection, sql: &str) -> Result<Option<String>, LiveError> {
+    let (first, has_more) = connection.client().query_of_user(sql, MOST_ROWS).await?;
+    if has_more {
+        // if it cannot be, it ends with the connection
+        let _ = connection.canceller().cancel().await;
+        return Err(LiveError::Unexpected(format!(
+            "more than {MOST_ROWS} rows, where one is enough"
+        )));
     }
-    Ok(None)
+    match first {
+        Some(row) => Ok(row.try_get(0)?.map(str::to_owned)),
+        None => Ok(None),
+    }
 }
 
 /// What holds back most what vacuum may remove from tables of this database

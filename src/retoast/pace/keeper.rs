@@ -152,7 +152,7 @@ impl Keeper {
         }
         if let Some(sql) = &limits.throttle_query {
             let asked =
-                connection.reading_for_user(async || gauges::truth(client, sql).await).await;
+                connection.reading_for_user(async || gauges::truth(&connection, sql).await).await;
             asked.map_err(|error| {
                 Refusal::Refused(format!("throttle query {}: {error}", quote_literal(sql)))
             })?;

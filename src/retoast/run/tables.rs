@@ -94,33 +94,29 @@ impl Run<'_, '_> {
         {
             return Err(self.sessions.failed(&refusal).await);
         }
-        let (selection, tables) = match self.look(of_each, &keeper).await {
+        let (selection, looked, mut refused) = match self.look(of_each, &keeper).await {
             Ok(looked) => looked,
             Err(refusal) => return Err(self.sessions.failed(&refusal).await),
         };
         let source = source(&self.sessions.server, self.request.source, self.results)?;
+        let mut tables = Vec::new();
+        for ready in looked {
+            match self.check(&ready, &source).await {
+                Ok(()) => tables.push(ready),
+                Err(Refusal::Refused(text)) => refused.push(text),
+                Err(other) => return Err(self.sessions.failed(&other).await),
+            }
+        }
+        if let (true, Some(first)) = (tables.is_empty(), refused.first()) {
+            return Err(Failed::new(Kind::Incomplete, first.clone()));
+        }
+        for text in refused {
+            self.results.failed(0, Failed::new(Kind::Incomplete, text));
+        }
         if tables.iter().any(|ready| ready.pluggable) {
             need_pages(&source)?;
         }
         let Request { options, .. } = self.request;
-        if let Some(compact) = self.request.compact {
-            let client = self.sessions.first.client();
-            for ready in &tables {
-                let pages = matches!(source, ScanSource::Pages(_));
-                let can = toast::check(client, &self.sessions.server, ready, compact, pages);
-                if let Err(refusal) = can.await {
-                    return Err(self.sessions.failed(&refusal).await);
-                }
-            }
-        }
-        if self.request.reindex != Reindex::Never {
-            for ready in &tables {
-                let (client, server) = (self.sessions.first.client(), &self.sessions.server);
-                if let Err(refusal) = check::reindex::check(client, server, ready).await {
-                    return Err(self.sessions.failed(&refusal).await);
-                }
-            }
-        }
         if !options.dry_run {
             self.sessions.set_origin().await?;
         }
@@ -158,7 +154,7 @@ impl Run<'_, '_> {
         };
         join_all(workers.into_iter().map(|worker| all.work(worker))).await;
         if !options.dry_run && !sessions.stopped() {
-            self.tell_of_others(of_each, &selection, tables.len()).await;
+            self.tell_of_others(of_each, &selection, selection.found.len()).await;
         }
         Ok(())
     }
@@ -211,12 +207,12 @@ impl Run<'_, '_> {
         self.results.failed(place, Failed::new(Kind::Incomplete, message));
     }
 
-    /// Looks at everything before anything is touched.
+    /// Looks at everything before anything is touched. Gives what can be worked on, and why the rest cannot be.
     async fn look(
         &self,
         of_each: &TableRequest,
         keeper: &Keeper,
-    ) -> Result<(Selection, Vec<Ready>), Refusal> {
+    ) -> Result<(Selection, Vec<Ready>, Vec<String>), Refusal> {
         let Sessions { first, server, .. } = self.sessions;
         let selection = select(first, &server.database, &self.request.tables).await?;
         if let Goal::Pluggable(Pluggable::Becomes(name)) = &of_each.goal {
@@ -224,7 +220,7 @@ impl Run<'_, '_> {
             let toasters = toasters::ask(first.client(), server).await?;
             pluggable::named(toasters.as_ref(), name)?;
         }
-        let tables = self.look_at(&selection, of_each, keeper).await?;
+        let (tables, refused) = self.look_at(&selection, of_each, keeper).await?;
         for ready in &tables {
             if let Some(told) = keeper.check_space(ready).await? {
                 self.watch.note(&format!("{}: {told}", ready.relation.display_name()));
@@ -241,21 +237,22 @@ impl Run<'_, '_> {
                 self.watch.note(&text);
             }
         }
-        Ok((selection, tables))
+        Ok((selection, tables, refused))
     }
 
-    /// Looks at every table. Of those that a pattern matches, what has nothing to rewrite is left out.
+    /// Looks at every table. Of those that a pattern matches, what has nothing to rewrite is left out. One that is
+    /// refused costs only itself.
     async fn look_at(
         &self,
         selection: &Selection,
         of_each: &TableRequest,
         keeper: &Keeper,
-    ) -> Result<Vec<Ready>, Refusal> {
+    ) -> Result<(Vec<Ready>, Vec<String>), Refusal> {
         let client = self.sessions.first.client();
         for text in selection.notices() {
             self.results.notice(&format!("notice: {text}"));
         }
-        let mut tables = Vec::new();
+        let (mut tables, mut refused) = (Vec::new(), Vec::new());
         for found in &selection.found {
             if !self.request.options.dry_run
                 && let Some(text) = keeper.wait_for_rewrite(found.oid, self.watch).await?
@@ -270,13 +267,30 @@ impl Run<'_, '_> {
                 continue;
             }
             let server = &self.sessions.server;
-            let ready = preflight::table(client, server, found.oid, of_each).await?;
-            tables.extend(ready.inspect(decided));
+            match preflight::table(client, server, found.oid, of_each).await {
+                Ok(ready) => tables.extend(ready.inspect(decided)),
+                Err(Refusal::Refused(text)) => refused.push(text),
+                Err(other) => return Err(other),
+            }
         }
-        if tables.is_empty() && selection.found.iter().any(|found| found.how == How::Matched) {
+        let nothing = tables.is_empty() && refused.is_empty();
+        if nothing && selection.found.iter().any(|found| found.how == How::Matched) {
             return Err(Refusal::Usage("no table that is named has these columns".to_owned()));
         }
-        Ok(tables)
+        Ok((tables, refused))
+    }
+
+    /// Refuses a table whose files or indexes this user cannot have made smaller, where that is asked for.
+    async fn check(&self, ready: &Ready, source: &ScanSource) -> Result<(), Refusal> {
+        let (client, server) = (self.sessions.first.client(), &self.sessions.server);
+        if let Some(compact) = self.request.compact {
+            let pages = matches!(source, ScanSource::Pages(_));
+            toast::check(client, server, ready, compact, pages).await?;
+        }
+        match self.request.reindex {
+            Reindex::Never => Ok(()),
+            _ => check::reindex::check(client, server, ready).await,
+        }
     }
 
     fn checkpoint(&self, of_each: &TableRequest) -> Result<Option<Checkpoint>, Failed> {

@@ -29,6 +29,7 @@ use crate::retoast::sweep::options::Options;
 use crate::retoast::sweep::policy_state::SeenRows;
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::sweep::table::Sweep;
+use crate::retoast::sweep::unvacuumed::Unvacuumed;
 use crate::retoast::sweep::watched::Watched;
 use crate::retoast::watch::Watch;
 use crate::server::LiveError;
@@ -94,7 +95,7 @@ impl Tables<'_, '_> {
         self.next.set(self.tables.len());
     }
 
-    /// Sweeps tables that nobody else has begun, until none is left or one fails.
+    /// Sweeps tables that nobody else has begun, until none is left or one fails for a reason that all would.
     pub(crate) async fn work(&self, mut worker: WorkerSessions) {
         while let Some((position, ready)) = self.take() {
             let name = ready.relation.display_name();
@@ -105,9 +106,13 @@ impl Tables<'_, '_> {
                     (None, Some(doubt))
                 }
                 Err(error) => {
-                    self.begin_no_more();
-                    let failed = Failed::of(&error, &worker.all()).await;
-                    return self.results.failed(position, failed.placed(&name));
+                    let error = RunError::from(error);
+                    let failed = error.failed(&worker.all()).await.placed(&name);
+                    self.results.failed(position, failed);
+                    if error.is_of_all() {
+                        return self.begin_no_more();
+                    }
+                    continue;
                 }
             };
             let task = self.first_task();
@@ -130,7 +135,9 @@ impl Tables<'_, '_> {
                 ended = self.then_reindex(&mut worker, ready, done).await;
             }
             if let Err(error) = ended {
-                self.begin_no_more();
+                if error.is_of_all() {
+                    self.begin_no_more();
+                }
                 let all = error.failed(&worker.all()).await;
                 let hides = matches!(error, RunError::Live(_)) && !self.options.show_details;
                 failed = Some(if hides { all.without_detail() } else { all }.placed(&name));
@@ -354,6 +361,7 @@ impl Tables<'_, '_> {
                 watched,
                 old_entries: OldEntries::default(),
                 rebuilds: &rebuilds,
+                unvacuumed: Unvacuumed::default(),
             };
             let (mut report, ended) = match task {
                 Task::Sweep => sweep.run().await,

@@ -251,6 +251,42 @@ pub(crate) fn hashes(table: &str, columns: Option<&[String]>) -> String {
     )
 }
 
+/// Of a batch that is verified: locks its rows (`$1`) that nobody else has locked, stores them anew and reads them
+/// again, in three statements that can be sent together, since the addresses go from one to the next by settings of
+/// the transaction. The first gives the addresses and hashes of the locked rows, the second what [`update`] gives, the
+/// third the hash of each row as it is then.
+pub(crate) fn verified(
+    table: &str,
+    targets: &[Target],
+    columns: Option<&[String]>,
+) -> [String; 3] {
+    let list = |name: &str| format!("pg_catalog.current_setting('{name}')::pg_catalog.text[]");
+    let keep = |name: &str, rows: &str| {
+        format!(
+            "pg_catalog.set_config('{name}', \
+             coalesce(pg_catalog.array_agg({rows}.ctid), '{{}}')::pg_catalog.text, true)"
+        )
+    };
+    let (locked, stored) = ("toastctl.locked", "toastctl.stored");
+    let lock = format!(
+        "WITH l AS MATERIALIZED (SELECT t.ctid, {} AS hash FROM ONLY {table} AS t \
+         WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) FOR NO KEY UPDATE SKIP LOCKED) \
+         SELECT coalesce(pg_catalog.array_agg(l.ctid::pg_catalog.text), '{{}}'), \
+         coalesce(pg_catalog.array_agg(l.hash), '{{}}'), {} FROM l",
+        hash(columns),
+        keep(locked, "l")
+    );
+    let rows = format!("l.ctid = ANY ({}::pg_catalog.tid[])", list(locked));
+    let gives = GIVES.replace(" FROM done", &format!(", {} FROM done", keep(stored, "done")));
+    let update = update_giving(table, &assignments(targets).join(", "), &rows, &gives);
+    let hashes = format!(
+        "SELECT {} FROM ONLY {table} AS t WHERE t.ctid = ANY ({}::pg_catalog.tid[])",
+        hash(columns),
+        list(stored)
+    );
+    [lock, update, hashes]
+}
+
 /// Stores the chosen columns anew in the rows `$1` that nobody else has locked. The new value is
 /// computed from the version that the statement itself has locked. Finds no row where the transaction did
 /// not begin as [`begin`] says. Gives the number of rows, the transaction and the rows' new addresses.
@@ -266,11 +302,16 @@ const GIVES: &str = "SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalo
 /// Updates those rows of the table, named `l` in the condition on them, that nobody else has locked. Finds none
 /// where the transaction did not begin as [`begin`] says.
 fn update_unlocked(table: &str, set: &str, rows: &str) -> String {
+    update_giving(table, set, rows, GIVES)
+}
+
+/// As [`update_unlocked`], which ends in a query of the updated rows, `done`.
+fn update_giving(table: &str, set: &str, rows: &str, gives: &str) -> String {
     format!(
         "WITH done AS (UPDATE ONLY {table} AS t SET {set} WHERE t.ctid = ANY (ARRAY(\
          SELECT l.ctid FROM ONLY {table} AS l WHERE {rows} \
          AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' \
-         FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) {GIVES}"
+         FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) {gives}"
     )
 }
 
@@ -366,6 +407,22 @@ mod tests {
         };
         insta::assert_snapshot!(alter(TABLE, &changes).unwrap(), @r##"ALTER TABLE ONLY "s"."T" ALTER COLUMN "a""b" SET STORAGE extended, ALTER COLUMN "a""b" SET COMPRESSION lz4, SET (toast_tuple_target = 4080)"##);
         assert_eq!(alter(TABLE, &Changes::default()), None);
+    }
+
+    #[test]
+    fn a_batch_that_is_verified_needs_no_answer_on_the_way() {
+        let [lock, update, hashes] = verified(TABLE, &targets()[..1], None);
+        assert!(lock.contains("$1") && !update.contains('$') && !hashes.contains('$'));
+        for (sql, sets, takes) in
+            [(&lock, "toastctl.locked", "$1"), (&update, "toastctl.stored", "toastctl.locked")]
+        {
+            assert!(sql.contains(&format!("set_config('{sets}'")) && sql.contains(takes), "{sql}");
+        }
+        assert!(update.contains("current_setting('toastctl.batch', true) = 'begun'"), "{update}");
+        assert!(hashes.contains("current_setting('toastctl.stored')"), "{hashes}");
+        for sql in [&lock, &update] {
+            assert!(sql.contains("FOR NO KEY UPDATE SKIP LOCKED"), "{sql}");
+        }
     }
 
     #[test]

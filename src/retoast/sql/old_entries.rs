@@ -5,6 +5,10 @@
 //! leaf (`_bt_delete_or_dedup_one_page` in nbtinsert.c). So the keys of rows that have moved are looked for once
 //! more, in transactions that come after: index by index, each row's key in its newest version.
 //!
+//! Where several indexes begin with the same column the planner takes one of them for the keys of all: of plans that
+//! cost the same the newest index's. So there are several ways to ask for a row's keys ([`Way`]), of which the one is taken
+//! by which the planner takes the index that is meant.
+//!
 //! Only btree indexes are looked up. GiST marks entries too (`gistkillitems`, `gistprunepage`): where all of 38,000 rows
 //! moved in batches of 30, an index of points grew by 24 % in place of 97 %; but for its operators the planner does not
 //! know how many rows have a key, and looking where many have it costs more than it gives: without it, one grew by 18 %
@@ -16,6 +20,38 @@ use std::fmt::Write;
 
 /// The keys of one row that are looked at where more rows may have them.
 const MOST_OF_A_KEY: u32 = 100;
+/// How often a key is repeated in a list: the server looks for it once, and counts with as many looks, of which a
+/// smaller index has fewer pages to read.
+const REPEATED: usize = 64;
+
+/// How a row's keys are looked for in an index.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// The rows are not fetched where the index alone tells of them, which it does not where rows were moved: an index
+    /// that has all the columns costs less than one that has some.
+    alone: bool,
+    /// The first key is in a list: of several indexes the smallest costs the least.
+    list: bool,
+    /// The last key is both ends of a range, which the planner takes for a part of the table: an index that begins with it
+    /// costs more than one that ends with it, and of large ones the smallest costs the least.
+    range: bool,
+}
+
+impl Way {
+    /// All of them for an index with so many keys, the plainest first.
+    pub(crate) fn all(keys: usize) -> Vec<Way> {
+        let mut all = Vec::new();
+        for range in [false, true] {
+            for (alone, list) in [(false, false), (true, false), (true, true), (false, true)] {
+                // what is in a list is no range
+                if keys > 1 || !(list && range) {
+                    all.push(Way { alone, list, range });
+                }
+            }
+        }
+        all
+    }
+}
 
 /// A btree index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,11 +61,16 @@ pub(crate) struct Btree {
     pub(crate) unique: bool,
     /// Its key columns or expressions, and the operator by which keys are equal.
     pub(crate) keys: Vec<(String, String)>,
+    /// The operators by which its last key is at most, and at least, another.
+    pub(crate) bounds: Option<(String, String)>,
     /// Of a partial index.
     pub(crate) predicate: Option<String>,
+    /// How it is looked at.
+    pub(crate) way: Way,
 }
 
-/// The btree indexes of the table `$1`: number, name, whether they are unique, keys, their operators, predicate.
+/// The btree indexes of the table `$1`: number, name, whether they are unique, keys, their operators, predicate, and the
+/// operators `<=` and `>=` of the last key.
 pub(crate) const BTREES: &str = "SELECT i.indexrelid, c.relname::pg_catalog.text, i.indisunique, \
      ARRAY(SELECT pg_catalog.pg_get_indexdef(i.indexrelid, k, false) \
        FROM pg_catalog.generate_series(1, i.indnkeyatts::pg_catalog.int4) AS k ORDER BY k), \
@@ -40,7 +81,14 @@ pub(crate) const BTREES: &str = "SELECT i.indexrelid, c.relname::pg_catalog.text
          AND a.amoppurpose = 's' AND a.amoplefttype = f.opcintype AND a.amoprighttype = f.opcintype \
        JOIN pg_catalog.pg_operator AS o ON o.oid = a.amopopr \
        JOIN pg_catalog.pg_namespace AS n ON n.oid = o.oprnamespace ORDER BY k), \
-     pg_catalog.pg_get_expr(i.indpred, i.indrelid) \
+     pg_catalog.pg_get_expr(i.indpred, i.indrelid), \
+     ARRAY(SELECT pg_catalog.format('OPERATOR(%I.%s)', n.nspname, o.oprname) \
+       FROM pg_catalog.pg_opclass AS f \
+       JOIN pg_catalog.pg_amop AS a ON a.amopfamily = f.opcfamily AND a.amopstrategy IN (2, 4) \
+         AND a.amoppurpose = 's' AND a.amoplefttype = f.opcintype AND a.amoprighttype = f.opcintype \
+       JOIN pg_catalog.pg_operator AS o ON o.oid = a.amopopr \
+       JOIN pg_catalog.pg_namespace AS n ON n.oid = o.oprnamespace \
+       WHERE f.oid = i.indclass[i.indnkeyatts - 1] ORDER BY a.amopstrategy) \
      FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid \
      JOIN pg_catalog.pg_am AS m ON m.oid = c.relam \
      WHERE i.indrelid = $1 AND m.amname = 'btree' AND i.indisvalid ORDER BY i.indexrelid";
@@ -71,19 +119,33 @@ pub(crate) fn look(table: &str, indexes: &[Btree], addresses: Addresses) -> Stri
         let mut equal = Vec::new();
         for (number, (key, operator)) in index.keys.iter().enumerate() {
             keys.push(format!("({key}) AS k{at}_{number}"));
-            equal.push(format!("({key}) {operator} toastctl_moved.k{at}_{number}"));
+            let moved = format!("toastctl_moved.k{at}_{number}");
+            let is_last = number + 1 == index.keys.len();
+            equal.push(match &index.bounds {
+                _ if index.way.list && number == 0 => {
+                    let list = vec![moved.as_str(); REPEATED].join(", ");
+                    format!("({key}) {operator} ANY (ARRAY[{list}])")
+                }
+                Some((at_most, at_least)) if index.way.range && is_last => {
+                    format!("({key}) {at_least} {moved} AND ({key}) {at_most} {moved}")
+                }
+                _ => format!("({key}) {operator} {moved}"),
+            });
         }
         if let Some(predicate) = &index.predicate {
             equal.push(format!("({predicate})"));
         }
         // a system column is in no index, so that the row is fetched
-        let mut rows = format!("SELECT xmax AS x FROM ONLY {table} WHERE {}", equal.join(" AND "));
+        let (column, count) =
+            if index.way.alone { ("1", "f.x") } else { ("xmax", "NULLIF(f.x, '0')") };
+        let equal = equal.join(" AND ");
+        let mut rows = format!("SELECT {column} AS x FROM ONLY {table} WHERE {equal}");
         if !index.unique {
             // writing to a string cannot fail
             let _ = write!(rows, " LIMIT {MOST_OF_A_KEY}");
         }
         // what may be NULL has to be looked at: PostgreSQL 19 counts the rest in the index alone
-        let mut look = format!("(SELECT count(NULLIF(f.x, '0')) FROM ({rows}) AS f)");
+        let mut look = format!("(SELECT count({count}) FROM ({rows}) AS f)");
         if let Some(predicate) = &index.predicate {
             keys.push(format!("({predicate}) AS p{at}"));
             look = format!("CASE WHEN toastctl_moved.p{at} THEN {look} END");
@@ -124,7 +186,12 @@ mod tests {
             name: format!("i{oid}"),
             unique,
             keys,
+            bounds: Some((
+                "OPERATOR(pg_catalog.<=)".to_owned(),
+                "OPERATOR(pg_catalog.>=)".to_owned(),
+            )),
             predicate: predicate.map(str::to_owned),
+            way: Way::default(),
         };
         let indexes = [
             index(7, true, vec![key("id")], None),
@@ -133,5 +200,42 @@ mod tests {
         let table = super::super::tests::TABLE;
         insta::assert_snapshot!(look(table, &indexes, Addresses::Parameter), @r##"SELECT pg_catalog.sum((SELECT count(NULLIF(f.x, '0')) FROM (SELECT xmax AS x FROM ONLY "s"."T" WHERE (id) OPERATOR(pg_catalog.=) toastctl_moved.k0_0) AS f)), pg_catalog.sum(CASE WHEN toastctl_moved.p1 THEN (SELECT count(NULLIF(f.x, '0')) FROM (SELECT xmax AS x FROM ONLY "s"."T" WHERE (lower("n m")) OPERATOR(pg_catalog.=) toastctl_moved.k1_0 AND (n) OPERATOR(pg_catalog.=) toastctl_moved.k1_1 AND ((n > 3)) LIMIT 100) AS f) END) FROM (SELECT (id) AS k0_0, (lower("n m")) AS k1_0, (n) AS k1_1, ((n > 3)) AS p1 FROM ONLY "s"."T" WHERE ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest($1::pg_catalog.text[]) AS a)) AND (SELECT count(*) FROM pg_catalog.pg_index AS i WHERE i.indexrelid = ANY ('{7,8}'::pg_catalog.oid[]) AND i.indisvalid) = 2) AS toastctl_moved"##);
         insta::assert_snapshot!(look(table, &indexes[..1], Addresses::Any), @r##"SELECT pg_catalog.sum((SELECT count(NULLIF(f.x, '0')) FROM (SELECT xmax AS x FROM ONLY "s"."T" WHERE (id) OPERATOR(pg_catalog.=) toastctl_moved.k0_0) AS f)) FROM (SELECT (id) AS k0_0 FROM ONLY "s"."T" WHERE ctid = ANY (ARRAY(SELECT a::pg_catalog.tid FROM pg_catalog.unnest('{"(0,1)"}'::pg_catalog.text[]) AS a))) AS toastctl_moved"##);
+    }
+
+    #[test]
+    fn an_index_is_asked_for_in_several_ways() {
+        let index = |way| Btree {
+            oid: 7,
+            name: "i".to_owned(),
+            unique: true,
+            keys: vec![("id".to_owned(), "OPERATOR(pg_catalog.=)".to_owned())],
+            bounds: Some((
+                "OPERATOR(pg_catalog.<=)".to_owned(),
+                "OPERATOR(pg_catalog.>=)".to_owned(),
+            )),
+            predicate: None,
+            way,
+        };
+        let ways = Way::all(1);
+        assert_eq!((ways.len(), Way::all(2).len()), (6, 8));
+        let asks = |way, what: &str| {
+            let sql = look(super::super::tests::TABLE, &[index(way)], Addresses::Any);
+            assert!(sql.contains(what), "{what}: {sql}");
+        };
+        let equal = "(id) OPERATOR(pg_catalog.=)";
+        asks(
+            ways[0],
+            &format!(
+                "count(NULLIF(f.x, '0')) FROM (SELECT xmax AS x FROM ONLY \"s\".\"T\" WHERE {equal} t"
+            ),
+        );
+        asks(
+            ways[1],
+            &format!("count(f.x) FROM (SELECT 1 AS x FROM ONLY \"s\".\"T\" WHERE {equal} t"),
+        );
+        asks(ways[2], &format!("{equal} ANY (ARRAY[toastctl_moved.k0_0, toastctl_moved.k0_0, "));
+        let range =
+            "(id) OPERATOR(pg_catalog.>=) toastctl_moved.k0_0 AND (id) OPERATOR(pg_catalog.<=) t";
+        asks(ways[4], &format!("xmax AS x FROM ONLY \"s\".\"T\" WHERE {range}"));
     }
 }

@@ -22,6 +22,12 @@ pub(crate) fn table(table: &str, part: f64) -> String {
     format!("VACUUM (TRUNCATE false{cleanup}) {table}")
 }
 
+/// As [`table`], without the TOAST relation.
+pub(crate) fn without_toast(table: &str, part: f64) -> String {
+    let cleanup = if part < LITTLE { ", INDEX_CLEANUP on" } else { "" };
+    format!("VACUUM (PROCESS_TOAST false, TRUNCATE false{cleanup}) {table}")
+}
+
 /// The first version with which a table's TOAST relation is vacuumed alone by the table's name.
 pub(crate) const PROCESS_MAIN: i32 = 160_000;
 
@@ -56,6 +62,7 @@ mod tests {
     fn vacuum_gives_nothing_back() {
         insta::assert_snapshot!(table(TABLE, 0.05), @r##"VACUUM (TRUNCATE false) "s"."T""##);
         insta::assert_snapshot!(table(TABLE, 0.016), @r##"VACUUM (TRUNCATE false, INDEX_CLEANUP on) "s"."T""##);
+        insta::assert_snapshot!(without_toast(TABLE, 0.05), @r##"VACUUM (PROCESS_TOAST false, TRUNCATE false) "s"."T""##);
         insta::assert_snapshot!(toast_of(TABLE), @r##"VACUUM (PROCESS_MAIN false, TRUNCATE false, INDEX_CLEANUP on) "s"."T""##);
         insta::assert_snapshot!(toast("pg_toast.pg_toast_1"), @"VACUUM (TRUNCATE false, INDEX_CLEANUP on) pg_toast.pg_toast_1");
     }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use futures_util::future::{join, join4};
+use futures_util::future::{join, join3, join4};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::RunError;
@@ -145,12 +145,12 @@ impl Sweep<'_> {
                 return Ok(self.moved(rows, &stored, 0));
             }
             _ => {
-                let (locked, pruned) = join(self.begin_as(client, &beginning), prune).await;
+                let store = self.store_and_compare(client, &addresses);
+                let (locked, pruned, stored) =
+                    join3(self.begin_as(client, &beginning), prune, store).await;
                 locked?;
                 pruned?;
-                let (ctids, before) = self.lock_and_hash(client, &addresses).await?;
-                let stored = Stored::read(&client.query(&statements.update, &[&ctids]).await?)?;
-                (stored, Some((ctids, before)))
+                (stored?, None)
             }
         };
         if let Some((ctids, hashes)) = before {

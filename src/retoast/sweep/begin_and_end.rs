@@ -15,6 +15,15 @@ impl Sweep<'_> {
     /// The table's lock, and a report of nothing done with the position in the WAL.
     pub(in crate::retoast) async fn begin(&self) -> Result<(TableReport, u64), RunError> {
         self.lock().await?;
+        let begun = self.begin_locked().await;
+        if begun.is_err() {
+            // if that fails too the connection is gone, and the lock with it
+            let _ = self.unlock().await;
+        }
+        begun
+    }
+
+    async fn begin_locked(&self) -> Result<(TableReport, u64), RunError> {
         let set = format!("SET lock_timeout = {}", millis(self.options.lock_timeout));
         for job in 0..=self.others.len() {
             self.connection(job).client().batch_execute(&set).await?;
@@ -97,9 +106,10 @@ impl Sweep<'_> {
     ) -> Result<(), RunError> {
         let (pauses, wait) = self.keeper.end().await;
         (report.pauses, report.longest_lock_wait_ms) = (pauses, millis(wait));
-        let ended = self.measure(report, wal).await;
+        let measured = self.measure(report, wal).await;
         report.notes.extend(self.keeper.notes());
-        ended
+        let unlocked = self.unlock().await;
+        measured.and(unlocked)
     }
 
     async fn measure(&self, report: &mut TableReport, wal: u64) -> Result<(), RunError> {
@@ -109,6 +119,11 @@ impl Sweep<'_> {
             report.after = sizes;
             report.peak = report.peak.max(sizes);
         }
+        Ok(())
+    }
+
+    /// Lets others have the table.
+    async fn unlock(&self) -> Result<(), RunError> {
         self.writer
             .client()
             .query_typed(

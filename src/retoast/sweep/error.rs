@@ -3,7 +3,7 @@
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::memory::checkpoint::CheckpointError;
 use crate::retoast::pace::error::PaceError;
-use crate::retoast::pace::lock_tries::LOCK_TRIES;
+use crate::retoast::pace::lock_tries::{LOCK_TRIES, is_of_server};
 use crate::server::LiveError;
 
 /// Why the sweep could not go on. What was committed stays; the same command goes on from there.
@@ -42,7 +42,7 @@ pub enum RunError {
          toast_tuple_target right by itself."
     )]
     Altered(String),
-    /// What an UPDATE of the table runs or sets off is not approved, or not any more.
+    /// The table cannot be worked on, or what an UPDATE of it runs or sets off is not approved any more.
     #[error("{0}")]
     Refused(String),
     /// As [`RunError::Altered`], found in a batch, which does not say what it is.
@@ -81,6 +81,29 @@ pub enum RunError {
     /// The table cannot be locked.
     #[error("no lock for {0} in {LOCK_TRIES} tries\nHINT:  See pg_locks for who holds it.")]
     NoLock(&'static str),
+}
+
+impl RunError {
+    /// Whether other tables would meet it too: else it costs only the table that it was met on.
+    pub(crate) fn is_of_all(&self) -> bool {
+        match self {
+            RunError::Live(LiveError::Server(error)) => is_of_server(error),
+            RunError::Lost(_)
+            | RunError::Stopped(_)
+            | RunError::Pace(_)
+            | RunError::Checkpoint(_)
+            | RunError::Changed { .. } => true,
+            RunError::Live(_)
+            | RunError::Running
+            | RunError::HeldBack { .. }
+            | RunError::Altered(_)
+            | RunError::Changing
+            | RunError::Refused(_)
+            | RunError::Rewritten
+            | RunError::Unfit { .. }
+            | RunError::NoLock(_) => false,
+        }
+    }
 }
 
 impl From<tokio_postgres::Error> for RunError {

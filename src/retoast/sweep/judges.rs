@@ -29,7 +29,8 @@ impl Scanner<'_> {
         while !open.is_empty() {
             self.answer(judge, &open, &mut answers).await?;
             for mut candidate in std::mem::take(&mut open) {
-                let ctid = candidate.ctid;
+                let found = candidate.row;
+                let ctid = found.ctid;
                 let answer = |index| answers.get(&(ctid, index)).copied();
                 // a row that is gone has no answer, and nothing is to be done
                 if candidate.open.iter().any(|&index| answer(index).is_none()) {
@@ -50,8 +51,7 @@ impl Scanner<'_> {
                             false => answer(index),
                         };
                         let spared = judge.verdict(&row, &left) == Verdict::Complies;
-                        let Candidate { xmin, bytes, .. } = candidate;
-                        rows.push(Row { ctid, xmin, bytes, by_copy: false, spared });
+                        rows.push(Row { spared, ..found });
                     }
                     Verdict::Depends(mut more) => {
                         more.retain(|&index| answer(index).is_none());
@@ -96,13 +96,13 @@ impl Scanner<'_> {
                 let some = asked
                     .iter()
                     .take_while(|candidate| {
-                        bytes += candidate.bytes;
+                        bytes += candidate.row.bytes;
                         bytes <= JUDGED_BYTES
                     })
                     .count()
                     .max(1);
                 let rows: Vec<ItemPointer> =
-                    asked.drain(..some).map(|candidate| candidate.ctid).collect();
+                    asked.drain(..some).map(|candidate| candidate.row.ctid).collect();
                 for (ctid, sizes) in trial.compress(client, &rows).await? {
                     answers.insert((ctid, target.index), sizes.get(target.method));
                 }
@@ -121,10 +121,10 @@ impl Scanner<'_> {
         if candidates.is_empty() {
             return Ok(());
         }
-        let ctids: Vec<String> = candidates.iter().map(|one| one.ctid.to_string()).collect();
+        let ctids: Vec<String> = candidates.iter().map(|one| one.row.ctid.to_string()).collect();
         let sql = sql::never_moved(&self.ready.relation.quoted(), target);
         // some size: it would be stored otherwise
-        answers.extend(candidates.iter().map(|one| ((one.ctid, target.index), Some(0))));
+        answers.extend(candidates.iter().map(|one| ((one.row.ctid, target.index), Some(0))));
         let client = self.connection.client();
         for row in client.query_typed(&sql, &[(&ctids, Type::TEXT_ARRAY)]).await? {
             answers.insert((address(row.try_get(0)?)?, target.index), None);
@@ -158,17 +158,17 @@ impl Scanner<'_> {
         while !rest.is_empty() {
             let mut bytes = 0;
             let fits = rest.iter().take_while(|candidate| {
-                bytes += candidate.bytes;
+                bytes += candidate.row.bytes;
                 bytes <= JUDGED_BYTES
             });
             let (now, later) = rest.split_at(fits.count().max(1).min(rest.len()));
             rest = later;
-            let ctids: Vec<String> = now.iter().map(|one| one.ctid.to_string()).collect();
+            let ctids: Vec<String> = now.iter().map(|one| one.row.ctid.to_string()).collect();
             // in one snapshot the rows and the judge's copies of them match in order
             let compressed = self.ask_row_judge(&insert, None, &ctids).await?;
             client.batch_execute(row_judge::CLEAR_ROW_JUDGE).await?;
             let differs = |candidate: &&Candidate, compressed: &HashMap<_, Vec<bool>>| {
-                compressed.get(&candidate.ctid).is_some_and(|answer| {
+                compressed.get(&candidate.row.ctid).is_some_and(|answer| {
                     let mut columns = targets.iter().zip(answer);
                     columns.any(|(target, &yes)| yes && candidate.open.contains(&target.index))
                 })
@@ -180,7 +180,7 @@ impl Scanner<'_> {
             }
             // An UPDATE leaves what is out of line there. Nothing tells which values of the row are: in the copy
             // all are that can be, so that what is compressed all the same surely is.
-            let ctids: Vec<String> = doubted.iter().map(|one| one.ctid.to_string()).collect();
+            let ctids: Vec<String> = doubted.iter().map(|one| one.row.ctid.to_string()).collect();
             client.batch_execute(row_judge::TRY_COPIES).await?;
             let compressed = match self.ask_row_judge(&copy, Some(&update), &ctids).await {
                 Ok(moved) => {
@@ -198,8 +198,7 @@ impl Scanner<'_> {
             };
             client.batch_execute(row_judge::CLEAR_ROW_JUDGE).await?;
             for candidate in doubted.iter().filter(|candidate| differs(candidate, &compressed)) {
-                let Candidate { ctid, xmin, bytes, .. } = **candidate;
-                rows.push(Row { ctid, xmin, bytes, by_copy: true, spared: false });
+                rows.push(Row { by_copy: true, ..candidate.row });
             }
         }
         Ok(())
@@ -263,14 +262,9 @@ impl Scanner<'_> {
             let ctid = address(row.try_get(0)?)?;
             if !known.contains(&ctid) {
                 let bytes: i64 = row.try_get(1)?;
+                let bytes = u64::try_from(bytes).unwrap_or(0);
                 let xmin = transaction(row.try_get(2)?)?;
-                rows.push(Row {
-                    ctid,
-                    xmin,
-                    bytes: u64::try_from(bytes).unwrap_or(0),
-                    by_copy: false,
-                    spared: false,
-                });
+                rows.push(Row { ctid, xmin, by_copy: false, spared: false, bytes, stored: bytes });
             }
         }
         Ok(())

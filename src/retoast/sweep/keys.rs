@@ -118,6 +118,7 @@ mod tests {
             by_copy: false,
             spared: false,
             bytes: 10,
+            stored: 10,
         };
         let columns = [("id".to_owned(), "bigint".to_owned()), ("a\"b".into(), "text".into())];
         let mut keys = Keys::default();

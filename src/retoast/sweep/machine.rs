@@ -344,7 +344,7 @@ impl Machine {
         self.stored += if insists { 0 } else { rows };
         let before = done.iter().filter_map(|row| self.own.get(&row.xmin)).max();
         self.own.insert(xid, before.map_or(1, |tries| tries.saturating_add(1)));
-        let bytes: u64 = done.iter().map(|row| row.bytes).sum();
+        let bytes: u64 = done.iter().map(|row| row.stored).sum();
         // each row's tuple takes space too
         self.vacuums.batch_done(bytes + 64 * done.len() as u64, took);
         let ms = (took.as_secs_f64() * 1000.0).max(0.05);

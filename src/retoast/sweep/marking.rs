@@ -17,7 +17,7 @@ use tokio_postgres::types::Type;
 use super::error::RunError;
 use super::table::Sweep;
 use crate::retoast::pace::lock_tries::{Kind, kind};
-use crate::retoast::sql::old_entries::{ANY_COVERED, Addresses, BTREES, Btree, look};
+use crate::retoast::sql::old_entries::{ANY_COVERED, Addresses, BTREES, Btree, Way, look};
 use crate::server::LiveError;
 use crate::server::connect::{Client, Statement};
 
@@ -58,25 +58,28 @@ impl Sweep<'_> {
     }
 
     async fn usable_indexes(&self, client: &Client) -> Result<(Vec<Btree>, bool), RunError> {
-        let (oid, table) = (self.ready.relation.oid.0, self.ready.relation.quoted());
+        let oid = self.ready.relation.oid.0;
         let mut usable = Vec::new();
         for row in client.query_typed(BTREES, &[(&oid, Type::OID)]).await? {
             let (keys, operators): (Vec<String>, Vec<String>) = (row.try_get(3)?, row.try_get(4)?);
             let has_all = keys.len() == operators.len();
+            let bounds: Vec<String> = row.try_get(6)?;
             let index = Btree {
                 oid: row.try_get(0)?,
                 name: row.try_get(1)?,
                 unique: row.try_get(2)?,
                 keys: keys.into_iter().zip(operators).collect(),
+                bounds: <[String; 2]>::try_from(bounds).ok().map(|[most, least]| (most, least)),
                 predicate: row.try_get(5)?,
+                way: Way::default(),
             };
-            let one = std::slice::from_ref(&index);
-            let explain = format!("EXPLAIN (FORMAT JSON) {}", look(&table, one, Addresses::Any));
-            if has_all && is_served(&told(&client.simple_query(&explain).await?), &index.name) {
-                usable.push(index);
-            } else {
-                let name = self.name();
-                tracing::debug!("{name}: old entries of index \"{}\" are not marked", index.name);
+            let name = index.name.clone();
+            if has_all {
+                usable.extend(self.served(client, index).await?);
+            }
+            if usable.last().is_none_or(|last| last.name != name) {
+                let table = self.name();
+                tracing::debug!("{table}: old entries of index \"{name}\" are not marked");
             }
         }
         let columns: Vec<i16> = self
@@ -90,6 +93,29 @@ impl Sweep<'_> {
             .await?;
         let all = covered.first().is_some_and(|row| row.try_get(0).unwrap_or(false));
         Ok((usable, all))
+    }
+
+    /// The index with the way by which the planner takes it alone, if there is one.
+    async fn served(&self, client: &Client, index: Btree) -> Result<Option<Btree>, RunError> {
+        let table = self.ready.relation.quoted();
+        let mut few = false;
+        for way in Way::all(index.keys.len()) {
+            let one = Btree { way, ..index.clone() };
+            let look = look(&table, std::slice::from_ref(&one), Addresses::Any);
+            let explain = format!("EXPLAIN (FORMAT JSON) {look}");
+            let Some(plan) = scan_of(&told(&client.simple_query(&explain).await?)) else {
+                return Ok(None);
+            };
+            // how many rows have a key the planner says of this way alone
+            few |= way == Way::default() && plan.rows <= MOST_ROWS;
+            if !few {
+                return Ok(None);
+            }
+            if plan.index == index.name && !plan.filters {
+                return Ok(Some(one));
+            }
+        }
+        Ok(None)
     }
 
     /// In a batch that has begun: marks the old entries of rows that batches before it have moved. Whether there
@@ -137,10 +163,20 @@ fn told(messages: &[SimpleQueryMessage]) -> String {
     text
 }
 
-/// Whether this plan, as `EXPLAIN (FORMAT JSON)` tells it, finds few rows and all of them by that index alone.
-fn is_served(plan: &str, index: &str) -> bool {
-    let Ok(plan) = serde_json::from_str::<Value>(plan) else { return false };
-    let mut scans = 0;
+/// How a plan finds rows.
+#[derive(Debug, PartialEq)]
+struct Scan {
+    /// The index by which it does.
+    index: String,
+    rows: f64,
+    /// Whether rows that the index finds are looked at once more.
+    filters: bool,
+}
+
+/// The only scan of a plan, as `EXPLAIN (FORMAT JSON)` tells it, if that is one of an index.
+fn scan_of(plan: &str) -> Option<Scan> {
+    let plan = serde_json::from_str::<Value>(plan).ok()?;
+    let mut scan = None;
     let mut rest = vec![&plan];
     while let Some(value) = rest.pop() {
         match value {
@@ -148,29 +184,26 @@ fn is_served(plan: &str, index: &str) -> bool {
             Value::Object(fields) => {
                 let text = |name: &str| fields.get(name).and_then(Value::as_str);
                 match text("Node Type") {
-                    Some("Index Scan") => {
-                        let rows = fields.get("Plan Rows").and_then(Value::as_f64);
-                        if text("Index Name") != Some(index)
-                            || fields.contains_key("Filter")
-                            || rows.is_none_or(|rows| rows > MOST_ROWS)
-                        {
-                            return false;
-                        }
-                        scans += 1;
+                    Some("Index Scan" | "Index Only Scan") if scan.is_none() => {
+                        scan = Some(Scan {
+                            index: text("Index Name")?.to_owned(),
+                            rows: fields.get("Plan Rows").and_then(Value::as_f64)?,
+                            filters: fields.contains_key("Filter"),
+                        });
                     }
                     Some(
                         "Aggregate" | "Tid Scan" | "Limit" | "Result" | "Subquery Scan"
                         | "Function Scan",
                     )
                     | None => {}
-                    Some(_) => return false,
+                    Some(_) => return None,
                 }
                 rest.extend(fields.values());
             }
             _ => {}
         }
     }
-    scans == 1
+    scan
 }
 
 #[cfg(test)]
@@ -178,19 +211,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_serves_that_finds_few_rows_by_the_index_alone() {
+    fn a_plan_of_one_index_scan_is_known() {
         let plan = |inner: &str| {
-            format!(
+            scan_of(&format!(
                 r#"[{{"Plan": {{"Node Type": "Aggregate", "Plans": [{{"Node Type": "Tid Scan"}}, {inner}]}}}}]"#
-            )
+            ))
         };
         let scan = r#"{"Node Type": "Index Scan", "Index Name": "i", "Plan Rows": 1}"#;
-        assert!(is_served(&plan(scan), "i"));
-        assert!(!is_served(&plan(scan), "j"));
-        assert!(!is_served(&plan(&format!("{scan}, {scan}")), "i"));
-        assert!(!is_served(&plan(&scan.replace("1}", "3000}")), "i"));
-        assert!(!is_served(&plan(&scan.replace("1}", "1, \"Filter\": \"f\"}")), "i"));
-        assert!(!is_served(&plan(r#"{"Node Type": "Seq Scan"}"#), "i"));
-        assert!(!is_served("", "i"));
+        let found = |rows, filters| Some(Scan { index: "i".to_owned(), rows, filters });
+        assert_eq!(plan(scan), found(1.0, false));
+        assert_eq!(plan(&scan.replace("Index Scan", "Index Only Scan")), found(1.0, false));
+        assert_eq!(plan(&scan.replace("1}", "3000}")), found(3000.0, false));
+        assert_eq!(plan(&scan.replace("1}", "1, \"Filter\": \"f\"}")), found(1.0, true));
+        assert_eq!(plan(&format!("{scan}, {scan}")), None);
+        assert_eq!(plan(r#"{"Node Type": "Seq Scan"}"#), None);
+        assert_eq!(scan_of(""), None);
     }
 }

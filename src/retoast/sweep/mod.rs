@@ -14,10 +14,13 @@
 //! * `marking`: room in indexes for the new versions of rows; [`old_entries`]: which have left entries behind.
 //! * `marks`: what columns were set to before, for the run after a kill.
 //! * [`settings`]: what the table is set to meanwhile; [`fit`]: whether the choice can be stored at all.
+//! * `damage`, `scan_apart`: what scans cannot read, how they find it and leave it out; `unvacuumed`: what vacuums
+//!   cannot.
 //! * `foresee`: what a plan is made of; `refused`: what the server said of a row.
 
 pub mod batch;
 mod begin_and_end;
+mod damage;
 pub mod error;
 pub mod fit;
 mod foresee;
@@ -38,12 +41,14 @@ pub mod policy_state;
 pub(crate) mod refused;
 pub mod run;
 pub mod scan;
+mod scan_apart;
 pub mod scan_source;
 pub mod scanner;
 pub mod settings;
 pub mod table;
 mod task;
 pub mod unfit;
+pub(crate) mod unvacuumed;
 pub mod vacuum;
 pub mod verify;
 pub mod watched;

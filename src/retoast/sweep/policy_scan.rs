@@ -20,7 +20,7 @@ use crate::server::probe::{Placement, Probe};
 use crate::server::snapshot::Moment;
 
 impl Scanner<'_> {
-    /// As [`Scanner::chunk`], by the policy.
+    /// As [`Scanner::chunk_at_once`], by the policy.
     pub(crate) async fn chunk_by_rule(
         &mut self,
         rule: &Rule,
@@ -55,6 +55,7 @@ impl Scanner<'_> {
             ScanSource::Functions => self.told(rule, &blocks, &mut rows).await?,
         }
         let mut open = std::mem::take(&mut self.by_rule.open);
+        open.retain(|open| self.may_ask(open.row.ctid));
         while !open.is_empty() {
             open = self.ask(rule, open, &mut rows).await?;
         }
@@ -79,11 +80,12 @@ impl Scanner<'_> {
     pub(crate) fn decide_by_rule(
         &mut self,
         rule: &Rule,
-        (ctid, xmin, bytes): (ItemPointer, u32, u64),
+        row: Row,
         values: Vec<StoredValue>,
         placed: Vec<bool>,
         rows: &mut Vec<Row>,
     ) {
+        let Row { ctid, xmin, .. } = row;
         let targets = self.indexes().0;
         if self.by_rule.since.is_some_and(|since| since.is_after(xmin)) {
             return;
@@ -100,10 +102,10 @@ impl Scanner<'_> {
         let seen = Seen { xmin, values, placed, contents: vec![None; targets.len()], inner };
         if !self.by_rule.judge_all && rule.surely_differs(&targets, &seen) {
             self.by_rule.seen_rows.note(ctid, seen);
-            rows.push(Row { ctid, xmin, bytes, by_copy: false, spared: false });
+            rows.push(row);
             return;
         }
-        self.decide_seen(rule, Open { ctid, bytes, seen, targets }, rows);
+        self.decide_seen(rule, Open { row, seen, targets }, rows);
     }
 
     pub(super) fn decide_seen(&mut self, rule: &Rule, row: Open, rows: &mut Vec<Row>) {
@@ -117,14 +119,8 @@ impl Scanner<'_> {
             self.count(&decision, &targets, &row.seen);
         }
         if !decision.complies() {
-            rows.push(Row {
-                ctid: row.ctid,
-                xmin: row.seen.xmin,
-                bytes: row.bytes,
-                by_copy: false,
-                spared: false,
-            });
-            self.by_rule.seen_rows.note(row.ctid, row.seen);
+            rows.push(row.row);
+            self.by_rule.seen_rows.note(row.row.ctid, row.seen);
         }
     }
 
@@ -179,14 +175,14 @@ impl Scanner<'_> {
         while open.peek().is_some() {
             let (mut group, mut bytes) = (Vec::new(), 0);
             while let Some(next) =
-                open.next_if(|next| group.is_empty() || bytes + next.bytes <= JUDGED_BYTES)
+                open.next_if(|next| group.is_empty() || bytes + next.row.bytes <= JUDGED_BYTES)
             {
-                bytes += next.bytes;
+                bytes += next.row.bytes;
                 group.push(next);
             }
             let answers = self.ask_group(rule, &table, &group).await?;
             for mut row in group {
-                let Some(contents) = answers.get(&(row.ctid, row.seen.xmin)) else { continue };
+                let Some(contents) = answers.get(&(row.row.ctid, row.seen.xmin)) else { continue };
                 for &at in &row.targets {
                     if let Some(content) = row.seen.contents.get_mut(at) {
                         *content = contents.get(at).copied().flatten();
@@ -211,7 +207,7 @@ impl Scanner<'_> {
         group: &[Open],
     ) -> Result<HashMap<(ItemPointer, u32), Vec<Option<Content>>>, LiveError> {
         let client = self.asker.client();
-        let address_of = |row: &Open| row.ctid.to_string();
+        let address_of = |open: &Open| open.row.ctid.to_string();
         let mut lists: Vec<Vec<String>> = vec![group.iter().map(address_of).collect()];
         for at in 0..self.ready.targets.len() {
             let asked = group.iter().filter(|row| row.targets.contains(&at));
@@ -247,7 +243,7 @@ impl Scanner<'_> {
         for row in functions::rows(self.connection.client(), &probe, &columns, blocks).await? {
             let mut values = vec![StoredValue::NULL; count];
             let mut placed = vec![true; targets.len()];
-            let mut bytes = 0;
+            let (mut bytes, mut stored) = (0, 0);
             let is_new = !self.own.contains(&row.xmin);
             for (&index, told) in columns.iter().zip(&row.values) {
                 let value = told.likely(limit);
@@ -258,12 +254,14 @@ impl Scanner<'_> {
                 if let Some(placed) = placed.get_mut(at) {
                     *placed = told.placement != Placement::Unknown;
                 }
+                stored += value.stored_size.unwrap_or(0);
                 bytes += value.stored_size.unwrap_or(0).max(value.raw_size.unwrap_or(0));
                 if is_new {
                     self.tally.add_told(at, told);
                 }
             }
-            self.decide_by_rule(rule, (row.ctid, row.xmin, bytes), values, placed, rows);
+            let row = Row { ctid: row.ctid, xmin: row.xmin, by_copy: false, spared: false, bytes, stored };
+            self.decide_by_rule(rule, row, values, placed, rows);
         }
         Ok(())
     }

@@ -107,8 +107,7 @@ pub struct Share {
 
 /// A row on which the server has to be asked.
 pub(super) struct Open {
-    pub(super) ctid: ItemPointer,
-    pub(super) bytes: u64,
+    pub(super) row: Row,
     pub(super) seen: Seen,
     pub(super) targets: Vec<usize>,
 }

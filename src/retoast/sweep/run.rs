@@ -40,8 +40,10 @@ impl Sweep<'_> {
         report.elapsed_ms = millis(began.elapsed());
         if done.is_err() {
             report.outcome = Outcome::Failed;
-            // the connection may be gone, or not in a transaction
-            let _ = self.rollback(0).await;
+            for job in 0..=self.others.len() {
+                // the connection may be gone, or not in a transaction
+                let _ = self.rollback(job).await;
+            }
         }
         self.put_back(&mut report).await;
         let ended = self.end(&mut report, wal).await;
@@ -140,12 +142,8 @@ impl Sweep<'_> {
         let end = end?;
         released?;
         report.notes.append(&mut scanner.hints);
-        for problem in &scanner.problems {
-            report.skipped.push(SkippedRow {
-                ctid: String::new(),
-                reason: problem.clone(),
-                sqlstate: None,
-            });
+        for reason in scanner.problems.iter().cloned().chain(self.unvacuumed.told()) {
+            report.skipped.push(SkippedRow { ctid: String::new(), reason, sqlstate: None });
         }
         if self.options.dry_run {
             let plan = foresee::plan(self, report, &scanner.tally, began.elapsed()).await?;

@@ -26,7 +26,10 @@ use crate::server::sql::quote_identifier;
 impl Scanner<'_> {
     /// The rows of these blocks that are stored otherwise than chosen, all in one snapshot. After an
     /// error none is kept.
-    pub async fn chunk(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
+    pub(super) async fn chunk_at_once(
+        &mut self,
+        blocks: Range<u32>,
+    ) -> Result<Vec<Row>, LiveError> {
         let (held, keep) = match self.held.take() {
             Some(held) => (held, true),
             None => (self.begin().await?, false),
@@ -63,12 +66,13 @@ impl Scanner<'_> {
             return Ok(Vec::new());
         }
         let mut rows = Vec::new();
-        let open = match self.source.clone() {
+        let mut open = match self.source.clone() {
             ScanSource::Pages(pageinspect) => {
                 self.pages(&pageinspect, moment, blocks.clone(), &mut rows).await?
             }
             ScanSource::Functions => self.functions(blocks.clone(), &mut rows).await?,
         };
+        open.retain(|candidate| self.may_ask(candidate.row.ctid));
         match self.source {
             ScanSource::Pages(_) => self.judge(judge, open, &mut rows).await?,
             ScanSource::Functions => self.judge_rows(open, &mut rows).await?,
@@ -157,7 +161,7 @@ impl Scanner<'_> {
                 }
             }
         }
-        let mut bytes = 0;
+        let (mut bytes, mut all_stored) = (0, 0);
         let (indexes, follow) = self.indexes();
         if let Some(unfit) = &mut self.unfit {
             if !fits(&self.ready.model, &indexes, &follow, &values) {
@@ -171,15 +175,17 @@ impl Scanner<'_> {
             if let Some(value) = values.get(target.index) {
                 let stored = value.stored_size.unwrap_or(0);
                 bytes += stored.max(value.raw_size.unwrap_or(0));
+                all_stored += stored;
                 if is_new {
                     self.tally.add(at, value.form, value.method, stored);
                 }
             }
         }
+        let found = Row { ctid, xmin, by_copy: false, spared: false, bytes, stored: all_stored };
         let judge = match &self.ready.judge {
             Judge::Policy(rule) => {
                 let placed = vec![true; indexes.len()];
-                return self.decide_by_rule(rule, (ctid, xmin, bytes), values, placed, rows);
+                return self.decide_by_rule(rule, found, values, placed, rows);
             }
             Judge::Forms(judge) => judge,
             Judge::Keep => return,
@@ -201,10 +207,8 @@ impl Scanner<'_> {
         }
         match verdict {
             Verdict::Complies => {}
-            Verdict::Differs => rows.push(Row { ctid, xmin, bytes, by_copy: false, spared: false }),
-            Verdict::Depends(columns) => {
-                open.push(Candidate { ctid, xmin, bytes, values, open: columns });
-            }
+            Verdict::Differs => rows.push(found),
+            Verdict::Depends(columns) => open.push(Candidate { row: found, values, open: columns }),
         }
     }
 
@@ -240,11 +244,12 @@ impl Scanner<'_> {
                     Verdict::Depends(_) => depends.push(target.index),
                 }
             }
-            let (ctid, xmin) = (row.ctid, row.xmin);
+            let found =
+                Row { ctid: row.ctid, xmin: row.xmin, by_copy: false, spared: false, bytes, stored: bytes };
             if differs {
-                rows.push(Row { ctid, xmin, bytes, by_copy: false, spared: false });
+                rows.push(found);
             } else if !depends.is_empty() {
-                open.push(Candidate { ctid, xmin, bytes, values: Vec::new(), open: depends });
+                open.push(Candidate { row: found, values: Vec::new(), open: depends });
             }
         }
         Ok(open)

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::damage::Damage;
+use super::machine::Row;
 use super::policy_state::RuleScan;
 use super::scan_source::ScanSource;
 use super::unfit::Unfit;
@@ -45,6 +47,8 @@ pub struct Scanner<'a> {
     pub(super) own: HashSet<u32>,
     /// What could not be read.
     pub problems: Vec<String>,
+    /// What is known to be unreadable.
+    pub(super) damage: Damage,
     /// What mends them.
     pub(super) hints: Vec<String>,
     /// The snapshot that is kept from chunk to chunk.
@@ -64,9 +68,7 @@ pub struct Held {
 
 /// A row that may have to be re-toasted.
 pub(crate) struct Candidate {
-    pub(super) ctid: ItemPointer,
-    pub(super) xmin: u32,
-    pub(super) bytes: u64,
+    pub(super) row: Row,
     /// By column index; as far as pages tell.
     pub(super) values: Vec<StoredValue>,
     pub(super) open: Vec<usize>,
@@ -101,6 +103,7 @@ impl<'a> Scanner<'a> {
             tally: Tally::default(),
             own: HashSet::new(),
             problems: Vec::new(),
+            damage: Damage::default(),
             hints: Vec::new(),
             held: None,
             by_rule,

@@ -10,6 +10,7 @@ use super::old_entries::OldEntries;
 use super::options::Options;
 use super::policy_state::SeenRows;
 use super::scan_source::ScanSource;
+use super::unvacuumed::Unvacuumed;
 use super::watched::Watched;
 use crate::retoast::check::ready::Ready;
 use crate::retoast::memory::checkpoint::Checkpoint;
@@ -63,6 +64,8 @@ pub struct Sweep<'a> {
     pub old_entries: OldEntries,
     /// The rebuilds of indexes that were begun, in earlier sessions too.
     pub rebuilds: &'a Rebuilds,
+    /// What VACUUM cannot get through.
+    pub unvacuumed: Unvacuumed,
 }
 
 impl Sweep<'_> {

@@ -60,7 +60,7 @@ impl Sweep<'_> {
                 let done = self.batch(job, &rows, verify, insist_on.as_ref()).await?;
                 let took = started.elapsed();
                 if let Done::Stored { xid, rows: stored, .. } = done {
-                    let bytes = rows.iter().map(|row| row.bytes).sum();
+                    let bytes = rows.iter().map(|row| row.stored).sum();
                     self.keeper.batch_done(took, bytes, xid);
                     if stored > 0 {
                         self.keeper.goes_on();

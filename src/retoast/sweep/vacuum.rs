@@ -6,12 +6,14 @@ use tokio_postgres::types::Type;
 
 use super::error::RunError;
 use super::machine::Extent;
+use super::refused::Reason;
 use super::table::Sweep;
-use crate::retoast::pace::lock_tries::{Kind, kind};
+use crate::retoast::pace::lock_tries::{Kind, is_damage, kind};
 use crate::retoast::pace::manners::Work;
 use crate::retoast::pace::stuck::{Advice, LOOK_EVERY, Stuck};
 use crate::retoast::sql;
 use crate::retoast::sql::compact::{NOW, left_dead};
+use crate::server::LiveError;
 
 /// How often it is vacuumed again if most is left after all, and how long before the first time.
 pub(in crate::retoast) const AGAIN: u32 = 4;
@@ -54,6 +56,22 @@ impl Sweep<'_> {
     /// in any database of the server, each snapshot is as old as that, so that a query of a millisecond is enough for a
     /// vacuum to leave everything: then it is done again.
     pub(super) async fn vacuum(
+        &self,
+        job: usize,
+        extent: Extent,
+        part: f64,
+    ) -> Result<(Option<(Extent, Duration)>, u64), RunError> {
+        if self.unvacuumed.parts().is_whole() {
+            match self.vacuum_whole(job, extent, part).await {
+                Err(RunError::Live(LiveError::Server(error))) if is_damage(&error) => {}
+                done => return done,
+            }
+        }
+        let done = self.vacuum_apart(job, extent, part).await?;
+        Ok((done, u64::from(done.is_some())))
+    }
+
+    async fn vacuum_whole(
         &self,
         job: usize,
         extent: Extent,
@@ -137,6 +155,51 @@ impl Sweep<'_> {
         let Some(row) = rows.first() else { return Ok(None) };
         let (relations, dead, all) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         Ok(Some(LeftDead { relations, dead, all }))
+    }
+
+    /// Vacuums the table and its TOAST relation one by one, since one of them or of their indexes is damaged: what
+    /// cannot be vacuumed is told once, and not tried again.
+    async fn vacuum_apart(
+        &self,
+        job: usize,
+        extent: Extent,
+        part: f64,
+    ) -> Result<Option<(Extent, Duration)>, RunError> {
+        let (mut done, began) = (None, Instant::now());
+        if self.unvacuumed.parts().toast.is_none()
+            && let Some((Extent::Toast, sql)) = self.vacuum_of(job, Extent::Toast, part).await?
+        {
+            match self.unless_damaged(job, &sql).await? {
+                Ok(true) => done = Some(Extent::Toast),
+                Ok(false) => {}
+                Err(why) => self.unvacuumed.parts().toast = Some(why),
+            }
+        }
+        if extent == Extent::Table && self.unvacuumed.parts().table.is_none() {
+            let sql = sql::vacuum::without_toast(&self.ready.relation.quoted(), part);
+            match self.unless_damaged(job, &sql).await? {
+                Ok(true) => done = Some(Extent::Table),
+                Ok(false) => {}
+                Err(why) => self.unvacuumed.parts().table = Some(why),
+            }
+        }
+        Ok(done.map(|extent| (extent, began.elapsed())))
+    }
+
+    /// As [`Sweep::vacuum_by`], or what the server says of damage that it has met.
+    async fn unless_damaged(
+        &self,
+        job: usize,
+        sql: &str,
+    ) -> Result<Result<bool, String>, RunError> {
+        match self.vacuum_by(job, sql).await {
+            Err(RunError::Live(LiveError::Server(error))) if is_damage(&error) => {
+                let why = Reason::of(&error, false).text;
+                self.watch.note(&format!("{}: not vacuumed: {why}", self.name()));
+                Ok(Err(why))
+            }
+            done => Ok(Ok(done? == Vacuumed::Done)),
+        }
     }
 
     /// The statement, and what it vacuums: the table where its TOAST relation alone is out of this user's reach;

@@ -1,6 +1,7 @@
 //! Proof that a batch changes no content: hashes of its rows before and after, in one transaction.
 
-use tokio_postgres::types::Type;
+use futures_util::future::join3;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::error::RunError;
 use super::options::Verify;
@@ -76,6 +77,34 @@ impl Sweep<'_> {
         Ok((ctids, hashes))
     }
 
+    /// Locks those of the rows that nobody else has locked, stores them anew and compares what they hold: all of it is
+    /// sent together, so that a client that stalls keeps no row locked in between.
+    pub(super) async fn store_and_compare(
+        &self,
+        client: &Client,
+        addresses: &Vec<String>,
+    ) -> Result<Stored, RunError> {
+        let table = self.ready.relation.quoted();
+        let [lock, update, hashes] =
+            sql::verified(&table, &self.ready.targets, self.hashed_columns().as_deref());
+        let rows = [(addresses as &(dyn ToSql + Sync), Type::TEXT_ARRAY)];
+        let (locked, stored, now) = join3(
+            client.query_typed(&lock, &rows),
+            client.query_typed(&update, &[]),
+            client.query_typed(&hashes, &[]),
+        )
+        .await;
+        let locked = locked?;
+        let stored = Stored::read(&stored?)?;
+        let row = locked.first().ok_or_else(|| {
+            LiveError::Unexpected("no row about the locked rows of a batch".to_owned())
+        })?;
+        let (locked, before): (Vec<String>, Vec<i64>) = (row.try_get(0)?, row.try_get(1)?);
+        let after = now?.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        same(stored.rows, &locked, before, after, &self.ready.computed())?;
+        Ok(stored)
+    }
+
     /// Whether the rows hold now what they held when they were locked. `computed`: the generated columns that the update
     /// has computed.
     pub(in crate::retoast) async fn compare(
@@ -83,33 +112,43 @@ impl Sweep<'_> {
         client: &Client,
         stored: &Stored,
         locked: &[String],
-        mut before: Vec<i64>,
+        before: Vec<i64>,
         computed: &[String],
     ) -> Result<(), RunError> {
-        let Stored { rows: updated, ctids: now, .. } = stored;
-        if *updated != before.len() as u64 {
-            return Err(RunError::HeldBack { locked: before.len(), updated: *updated });
-        }
         let table = self.ready.relation.quoted();
         let sql = sql::hashes(&table, self.hashed_columns().as_deref());
-        let mut after: Vec<i64> = Vec::with_capacity(now.len());
-        for row in client.query_typed(&sql, &[(now, Type::TEXT_ARRAY)]).await? {
+        let mut after: Vec<i64> = Vec::with_capacity(stored.ctids.len());
+        for row in client.query_typed(&sql, &[(&stored.ctids, Type::TEXT_ARRAY)]).await? {
             after.push(row.try_get(0)?);
         }
-        before.sort_unstable();
-        after.sort_unstable();
-        if before != after {
-            let near = locked.first().cloned().unwrap_or_default();
-            let generated = match computed {
-                [] => String::new(),
-                names => format!(
-                    "\nHINT:  The update computes generated columns ({}). Where the result is not what is stored, \
-                     their functions were changed since: store them anew first.",
-                    names.join(", ")
-                ),
-            };
-            return Err(RunError::Changed { rows: before.len(), near, generated });
-        }
-        Ok(())
+        same(stored.rows, locked, before, after, computed)
     }
+}
+
+/// Whether so many updated rows are those that were locked, and hold the same.
+fn same(
+    updated: u64,
+    locked: &[String],
+    mut before: Vec<i64>,
+    mut after: Vec<i64>,
+    computed: &[String],
+) -> Result<(), RunError> {
+    if updated != before.len() as u64 {
+        return Err(RunError::HeldBack { locked: before.len(), updated });
+    }
+    before.sort_unstable();
+    after.sort_unstable();
+    if before != after {
+        let near = locked.first().cloned().unwrap_or_default();
+        let generated = match computed {
+            [] => String::new(),
+            names => format!(
+                "\nHINT:  The update computes generated columns ({}). Where the result is not what is stored, \
+                 their functions were changed since: store them anew first.",
+                names.join(", ")
+            ),
+        };
+        return Err(RunError::Changed { rows: before.len(), near, generated });
+    }
+    Ok(())
 }

@@ -5,8 +5,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::TryStreamExt;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{CancelToken, CopyOutStream, Error, Row, RowStream, SimpleQueryMessage};
+use tokio_postgres::{
+    CancelToken, CopyOutStream, Error, Row, RowStream, SimpleQueryMessage, SimpleQueryRow,
+};
 use tracing::Level;
 
 /// What stands in place of a query that the user has given: it may hold what nobody else is to see.
@@ -83,9 +86,28 @@ impl Client {
         told(sql, self.0.simple_query(sql)).await
     }
 
-    /// As [`simple_query`](Self::simple_query), by a query that the user has given.
-    pub async fn query_of_user(&self, sql: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
-        told(OF_USER, self.0.simple_query(sql)).await
+    /// The first row of a query that the user has given, and whether it gave more than so many: then the rest is
+    /// not waited for, and the query goes on until it is cancelled.
+    pub async fn query_of_user(
+        &self,
+        sql: &str,
+        most: usize,
+    ) -> Result<(Option<SimpleQueryRow>, bool), Error> {
+        let asked = async {
+            let mut messages = std::pin::pin!(self.0.simple_query_raw(sql).await?);
+            let (mut first, mut rows) = (None, 0);
+            while let Some(message) = messages.try_next().await? {
+                if let SimpleQueryMessage::Row(row) = message {
+                    first.get_or_insert(row);
+                    rows += 1;
+                }
+                if rows > most {
+                    return Ok((first, true));
+                }
+            }
+            Ok((first, false))
+        };
+        told(OF_USER, asked).await
     }
 
     /// The output of `COPY … TO STDOUT`. The time is that until the server begins to answer.

@@ -6,6 +6,8 @@ use super::verify::{Trust, Verifier};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, version};
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::pin::Pin;
@@ -14,6 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// The most bytes of a file of certificates that are read.
+const LARGEST: u64 = 16 << 20;
 
 const OTHER_WAYS: &str = "Either provide the file, use the system's trusted roots with sslrootcert=system, \
      or change sslmode to disable server certificate verification.";
@@ -119,7 +124,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
              or less if owned by the current user, or permissions u=rw,g=r (0640) or less if owned by root"
         ));
     }
-    let pem = std::fs::read(path).map_err(|error| {
+    let pem = read(path).map_err(|error| {
         format!("could not load private key file \"{name}\": {}", os_message(&error))
     })?;
     PrivateKeyDer::from_pem_slice(&pem).map_err(|_| {
@@ -127,8 +132,18 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     })
 }
 
+/// Reads a file of certificates or keys: a device that never ends is none.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(io::Error::other(format!("longer than {} MB", LARGEST >> 20)));
+    }
+    Ok(bytes)
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let pem = std::fs::read(path).map_err(|error| os_message(&error))?;
+    let pem = read(path).map_err(|error| os_message(&error))?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match certificates {
         Ok(certificates) if certificates.is_empty() => {

@@ -119,7 +119,7 @@ impl Keeper {
         match space {
             Space::Unknown => Ok(None),
             Space::Query(sql) => {
-                let ask = async |c: &Connection| gauges::free_by_query(c.client(), sql).await;
+                let ask = async |c: &Connection| gauges::free_by_query(c, sql).await;
                 self.measuring.read_for_user(ask).await.map(Some)
             }
             Space::Places(places) => Ok(space::free_in(places)),

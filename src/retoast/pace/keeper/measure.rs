@@ -85,7 +85,7 @@ impl Keeper {
             })
             .await?;
         if let Some(sql) = &limits.throttle_query {
-            let ask = async |c: &Connection| gauges::truth(c.client(), sql).await;
+            let ask = async |c: &Connection| gauges::truth(c, sql).await;
             readings.query =
                 Some(self.measuring.read_for_user(ask).await.map_err(|error| match error {
                     PaceError::Live(error) => {

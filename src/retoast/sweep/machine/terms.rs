@@ -45,8 +45,11 @@ pub struct Row {
     /// Whether only values with ordinary pointers make it differ that its toaster may leave so. Whether it does, an
     /// UPDATE of the row itself says.
     pub spared: bool,
-    /// Bytes of the chosen columns' values as stored now.
+    /// Bytes of the chosen columns' values: as stored now, or uncompressed where that is more and known, since a batch
+    /// may store them so.
     pub bytes: u64,
+    /// Bytes of them as stored now, which the row leaves behind.
+    pub stored: u64,
 }
 
 /// What a vacuum takes.

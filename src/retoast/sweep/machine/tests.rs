@@ -18,9 +18,10 @@ fn row(block: u32, item: u16, bytes: u64) -> Row {
     Row {
         ctid: ItemPointer { block: BlockNumber(block), item },
         xmin: 3,
-        bytes,
         by_copy: false,
         spared: false,
+        bytes,
+        stored: bytes,
     }
 }
 
@@ -493,4 +494,21 @@ fn what_a_toaster_itself_leaves_is_tried_once() {
     machine.note(Event::Scanned(vec![Row { xmin: 77, ..found }]), 0.0);
     assert_eq!(machine.next_action(), Action::Finish(End::Complete));
     assert_eq!(machine.left(), Left { spared: 1, ..Left::default() });
+}
+
+#[test]
+fn vacuums_come_by_what_is_left_behind_however_much_it_holds() {
+    let dead = |stored| {
+        let mut machine = Machine::new(TUNING);
+        machine.next_action();
+        machine.note(Event::Begun { blocks: 1, bytes: 100 << 20 }, 0.0);
+        machine.next_action();
+        // 90 MB in all, compressed or not
+        machine.note(Event::Scanned(vec![Row { stored, ..row(0, 1, 90 << 20) }]), 0.0);
+        assert!(matches!(machine.next_action(), Action::Batch(0, _)));
+        let took = Duration::from_millis(1);
+        machine.note(Event::BatchDone { job: 0, rows: 1, xid: 77, took }, 0.0);
+        machine.vacuums.due()
+    };
+    assert_eq!((dead(90 << 20), dead(90 << 10)), (Some(Extent::Table), None));
 }
