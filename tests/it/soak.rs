@@ -423,16 +423,20 @@ fn next_to_an_application_and_killed_in_every_way_nothing_is_lost_or_left() {
         *counts.entry(format!("{harm:?}")).or_default() += 1;
     }
     let sum = |of: fn(&Worker) -> u64| workers.iter().map(of).sum::<u64>();
+    let (committed, lost) = (sum(|worker| worker.committed), sum(|worker| worker.lost));
     println!(
-        "{} transactions and {} reads in {:?}, {} sessions lost, longest transaction {:?}; {counts:?}",
-        sum(|worker| worker.committed),
+        "{committed} transactions and {} reads in {:?}, {lost} sessions lost, longest transaction {:?}; {counts:?}",
         sum(|worker| worker.reads),
         began.elapsed(),
-        sum(|worker| worker.lost),
         workers.iter().map(|worker| worker.longest).max()
     );
     assert_eq!(wrong, [""; 0], "{SEED}={seed}");
     assert_eq!(unexplained, [""; 0], "{SEED}={seed}");
+    let count = |of: &str| counts.get(of).copied().unwrap_or(0);
+    let [crashes, terminated] = ["Crash", "Terminate"].map(count);
+    assert!(committed > 0 && count("Kill") > 0 && crashes > 0 && terminated > 0);
+    // while a session is opened again another crash may come
+    assert!(lost <= 2 * crashes * WORKERS as u64 + terminated, "{lost} sessions lost");
     goes(&database, LEFT);
     last_runs(&soak);
     block_on(check_everything(&conninfo, shared, workers)).unwrap();

@@ -11,6 +11,7 @@ use futures_util::future::{join_all, join3};
 use rand::seq::IteratorRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, NoTls, Statement};
 
@@ -136,8 +137,8 @@ enum Failed {
 
 impl From<tokio_postgres::Error> for Failed {
     fn from(error: tokio_postgres::Error) -> Failed {
-        let is_io = || error.source().is_some_and(|source| source.is::<std::io::Error>());
-        match error.code().map(|code| code.code()) {
+        let is_io = || error.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>);
+        match error.code().map(SqlState::code) {
             Some("57P01" | "57P02" | "57P03") => Failed::Lost,
             None if error.is_closed() || is_io() => Failed::Lost,
             _ => Failed::Wrong(format!("{error}: {:?}", error.as_db_error())),
