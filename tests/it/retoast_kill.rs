@@ -6,7 +6,9 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::retoast::{done, retoast, spawn};
+use crate::holder::Holder;
+use crate::retoast::{command, done, refused, retoast, spawn};
+use crate::retoast_manners::{PATIENCE, Running};
 use crate::server::{Database, Options, Server};
 
 /// Set for the long versions.
@@ -142,4 +144,23 @@ fn beside_four_busy_sessions_no_update_is_lost_and_the_sweep_ends() {
     done(&retoast(&database, &["t", "-c", "v", "--toaster", "lz4"]));
     let left = "SELECT count(*) FROM t WHERE pg_column_compression(v) = 'pglz'";
     assert_eq!(database.psql(left), "0");
+}
+
+#[test]
+fn a_session_that_is_terminated_before_the_work_is_a_lost_connection() {
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("early");
+    database.psql("CREATE TABLE t (id int, v text)");
+    // what is asked first looks for pageinspect
+    let holder = Holder::of(&database, "LOCK TABLE pg_extension IN ACCESS EXCLUSIVE MODE");
+    let running = Running::start(&mut command(&database, &["t", "-c", "v", "--toaster", "pglz"]));
+    let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE application_name LIKE 'toastctl%' AND wait_event_type = 'Lock'";
+    let began = std::time::Instant::now();
+    while database.psql(terminate) != "t" {
+        assert!(began.elapsed() < PATIENCE, "it does not wait");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    refused(&running.end(), 3, "terminating connection due to administrator command");
+    drop(holder);
 }

@@ -263,8 +263,8 @@ impl Soak<'_> {
             Some(2 | 5) => false,
             Some(_) => disturbed || after_kill || others_are_named(&run.stdout),
         };
-        let panicked = run.stderr.contains("panicked");
-        (!is_explained || panicked)
+        let lost = run.stderr.contains("terminating connection") && run.code == Some(1);
+        (!is_explained || lost || run.stderr.contains("panicked"))
             .then(|| format!("{:?}: {}\n{}{}", run.code, run.arguments, run.stderr, run.stdout))
     }
 }
@@ -413,6 +413,9 @@ fn next_to_an_application_and_killed_in_every_way_nothing_is_lost_or_left() {
         for run in ended {
             let [from, to] = run.times.map(|time| (time - began).as_secs_f32());
             println!("{from:.1} to {to:.1}: {}: {:?}", run.arguments, run.code);
+            if !matches!(run.code, None | Some(0 | 4)) {
+                println!("{}", run.stderr);
+            }
             *counts.entry(format!("{}: {:?}", run.verb, run.code)).or_default() += 1;
             unexplained.extend(soak.unexplained(run, after_kill));
             after_kill = run.killed || after_kill && run.code != Some(0);
