@@ -53,6 +53,9 @@ pub enum LiveError {
     /// An answer of a shape that this program does not expect.
     #[error("unexpected answer of the server: {0}")]
     Unexpected(String),
+    /// A relation's definition is not the one that was looked at.
+    #[error("the relation was changed by somebody else")]
+    Changed,
     /// The server is too old.
     #[error("server version {0} is not supported: PostgreSQL 14 or later is needed")]
     Version(String),

@@ -11,10 +11,10 @@ use super::LiveError;
 use super::connect::Client;
 use crate::disk::Oid;
 
-/// A function that nobody with the user's rights answers for.
+/// A function, or a domain, that nobody with the user's rights answers for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Foreign {
-    /// With the types of its arguments.
+    /// With the types of its arguments; of a domain `domain` and its name.
     pub(crate) function: String,
     pub(crate) owner: String,
     /// What calls it.
@@ -56,8 +56,10 @@ const RIGHTS: &str = "SELECT me.rolname::pg_catalog.text, o.rolname::pg_catalog.
       pg_catalog.pg_roles AS me WHERE c.oid = $1 AND me.rolname = current_user";
 
 /// Functions by what calls them; `$1` the table, `$2` whether ordinary triggers are silent, `$3` whether
-/// policies are applied. A catalog's function is harmless unless it is volatile, as those are that run a
-/// query given as text; another one is if a role answers for it that may do all that the user may.
+/// policies are applied, `$4` the columns whose values pass their domains on the way. A catalog's function is
+/// harmless unless it is volatile, as those are that run a query given as text; another one is harmless if its owner
+/// may do all that the user may. Of domains that values are coerced to, it is the domain's owner: that role can add a
+/// check at any time, which no lock of the table holds off.
 const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
       SELECT $1::pg_catalog.oid UNION SELECT a.relid FROM pg_catalog.pg_partition_ancestors($1) AS a),
     own (place, code) AS (
@@ -103,6 +105,17 @@ const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
         conbin::pg_catalog.text
       FROM pg_catalog.pg_constraint WHERE contypid <> 0 AND contypid IN (SELECT oid FROM types)
         AND conbin IS NOT NULL),
+    guards (place, oid) AS (
+      SELECT place, m[1]::pg_catalog.oid FROM own,
+        pg_catalog.regexp_matches(code, ':[a-z]*(?:resulttype|casttype) ([0-9]+)', 'g') AS m
+      UNION SELECT pg_catalog.format('column %I', attname), atttypid FROM pg_catalog.pg_attribute
+      WHERE attrelid = $1 AND attnum = ANY ($4) AND NOT attisdropped
+      UNION SELECT g.place, x.oid FROM guards AS g JOIN pg_catalog.pg_type AS y ON y.oid = g.oid
+      CROSS JOIN LATERAL (
+        SELECT y.typbasetype UNION ALL SELECT y.typelem
+        UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute AS a
+        WHERE y.typrelid <> 0 AND a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped) AS x (oid)
+      WHERE x.oid <> 0),
     classes (place, class) AS (
       SELECT pg_catalog.format('index %I', c.relname), k.class
       FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid,
@@ -135,21 +148,22 @@ const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
       WHERE r.rngtypid IN (SELECT oid FROM types)
       UNION SELECT pg_catalog.format('trigger %I', tgname), tgfoid FROM pg_catalog.pg_trigger
       WHERE tgrelid = $1 AND tgtype & 16 <> 0
-        AND (tgenabled = 'A' OR tgenabled = CASE WHEN $2 THEN 'R' ELSE 'O' END))
-    SELECT DISTINCT p.oid::pg_catalog.regprocedure::pg_catalog.text, o.rolname::pg_catalog.text, f.place
+        AND (tgenabled = 'A' OR tgenabled = CASE WHEN $2 THEN 'R' ELSE 'O' END)),
+    trusted (oid) AS (
+      SELECT r.oid FROM pg_catalog.pg_roles AS r, pg_catalog.pg_roles AS me WHERE me.rolname = current_user
+        AND (r.rolsuper OR NOT me.rolsuper AND pg_catalog.pg_has_role(r.oid, me.oid, 'USAGE')))
+    SELECT p.oid::pg_catalog.regprocedure::pg_catalog.text, o.rolname::pg_catalog.text, f.place
     FROM functions AS f JOIN pg_catalog.pg_proc AS p ON p.oid = f.oid
     JOIN pg_catalog.pg_roles AS o ON o.oid = p.proowner
-    LEFT JOIN pg_catalog.pg_depend AS d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass
-      AND d.objid = p.oid AND d.deptype = 'e'
-    LEFT JOIN pg_catalog.pg_extension AS e
-      ON d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND e.oid = d.refobjid
     WHERE CASE WHEN p.oid < 16384
       THEN p.provolatile = 'v' AND p.prorettype <> 'pg_catalog.trigger'::pg_catalog.regtype
         AND p.proname NOT IN ('random', 'random_normal', 'clock_timestamp', 'timeofday',
           'gen_random_uuid', 'uuidv4', 'uuidv7', 'nextval', 'currval', 'lastval')
-      ELSE NOT EXISTS (SELECT FROM pg_catalog.pg_roles AS r, pg_catalog.pg_roles AS me
-        WHERE r.oid IN (p.proowner, e.extowner) AND me.rolname = current_user
-        AND (r.rolsuper OR NOT me.rolsuper AND pg_catalog.pg_has_role(r.oid, me.oid, 'USAGE'))) END
+      ELSE p.proowner NOT IN (SELECT oid FROM trusted) END
+    UNION SELECT pg_catalog.concat('domain ', t.oid::pg_catalog.regtype), o.rolname::pg_catalog.text, g.place
+    FROM guards AS g JOIN pg_catalog.pg_type AS t ON t.oid = g.oid AND t.typtype = 'd'
+    JOIN pg_catalog.pg_roles AS o ON o.oid = t.typowner
+    WHERE t.typowner NOT IN (SELECT oid FROM trusted)
     ORDER BY 3, 1";
 
 /// The user's rights beside those of a table's owner; `None` if the table was dropped.
@@ -165,15 +179,21 @@ pub(crate) async fn rights(client: &Client, table: Oid) -> Result<Option<Rights>
 }
 
 /// The functions that an `UPDATE` may call and nobody with the user's rights answers for.
-/// `silent_triggers`: ordinary triggers will not fire; `policies`: row security applies to the user.
+/// `silent_triggers`: ordinary triggers will not fire; `policies`: row security applies to the user; `coerced`:
+/// `attnum` of the columns whose values are coerced to their types' domains.
 pub(crate) async fn foreign(
     client: &Client,
     table: Oid,
     silent_triggers: bool,
     policies: bool,
+    coerced: &[i16],
 ) -> Result<Vec<Foreign>, LiveError> {
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
-        [(&table.0, Type::OID), (&silent_triggers, Type::BOOL), (&policies, Type::BOOL)];
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] = [
+        (&table.0, Type::OID),
+        (&silent_triggers, Type::BOOL),
+        (&policies, Type::BOOL),
+        (&coerced, Type::INT2_ARRAY),
+    ];
     let rows = client.query_typed(FOREIGN, &parameters).await?;
     rows.iter()
         .map(|row| {

@@ -33,12 +33,9 @@ pub async fn begin_writable(connection: &Connection) -> Result<Moment, LiveError
     take(connection.client()).await
 }
 
-/// As [`begin_writable`], after taking the lock of a table that reading it takes.
-pub async fn begin_with_lock(client: &Client, table: &str) -> Result<Moment, LiveError> {
-    let begin = format!(
-        "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE; \
-         LOCK TABLE ONLY {table} IN ACCESS SHARE MODE"
-    );
+/// As [`begin_writable`], after taking a lock by this statement.
+pub async fn begin_with_lock(client: &Client, lock: &str) -> Result<Moment, LiveError> {
+    let begin = format!("BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ WRITE; {lock}");
     client.batch_execute(&begin).await?;
     take(client).await
 }

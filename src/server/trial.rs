@@ -83,7 +83,7 @@ impl Copies {
         format!(
             "DROP TABLE IF EXISTS pg_temp.{name}; \
              CREATE TEMPORARY TABLE {name} AS SELECT {columns}''::pg_catalog.text AS {PADDING} \
-             FROM ONLY {table} AS t LIMIT 0; \
+             FROM ONLY {table} AS t WITH NO DATA; \
              ALTER TABLE pg_temp.{name} {settings}ALTER {PADDING} SET STORAGE plain, \
              SET (toast_tuple_target = {TARGET}, autovacuum_enabled = off)"
         )

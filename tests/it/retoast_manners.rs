@@ -62,6 +62,13 @@ impl Running {
         }
     }
 
+    /// Waits until this is said, or nothing more will be.
+    pub(crate) fn says_or_ends(&mut self, text: &str) {
+        while !self.said().contains(text) && self.runs() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }

@@ -1,7 +1,8 @@
 //! `retoast` by somebody with more rights than the table's owner lends those rights to nobody.
 
 use crate::command::{Run, run, toastctl};
-use crate::retoast::{done, refused};
+use crate::retoast::{command, done, refused};
+use crate::retoast_manners::Running;
 use crate::server::{self, Database, Options, Server};
 
 /// A role without any rights that takes all of them once its code is run with them.
@@ -213,4 +214,224 @@ fn names_of_others_stand_in_no_statement() {
     database.psql(&format!(
         "SET search_path = pg_catalog; DROP OWNED BY {mallory} CASCADE; DROP ROLE {mallory}"
     ));
+}
+
+/// A role like that of [`make_mallory`], whose code takes the session's rights back first, and a table of hers that is
+/// swept with nothing against it.
+fn attacker(database: &Database<'_>, number: usize) -> String {
+    let mallory = format!("m{number}_{}", database.name());
+    database.psql(&format!(
+        "CREATE ROLE {mallory} LOGIN; CREATE SCHEMA {mallory} AUTHORIZATION {mallory}; SET ROLE {mallory};
+         SET search_path = {mallory};
+         CREATE FUNCTION wicked() RETURNS void LANGUAGE plpgsql AS $$BEGIN
+             IF session_user <> '{mallory}' THEN
+                 SET LOCAL ROLE none; EXECUTE 'ALTER ROLE {mallory} SUPERUSER';
+             END IF; END$$;
+         CREATE FUNCTION evil(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+             'BEGIN PERFORM {mallory}.wicked(); RETURN $1; END';
+         CREATE FUNCTION pair(int, int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1; END';
+         CREATE FUNCTION fires() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN PERFORM {mallory}.evil(1); RETURN NEW; END';
+         CREATE FUNCTION casts(mood) RETURNS text LANGUAGE plpgsql AS 'BEGIN PERFORM {mallory}.evil(1); RETURN 1; END';
+         CREATE DOMAIN dom AS text;
+         CREATE TABLE t (n int PRIMARY KEY, v text COMPRESSION pglz, d dom, x text, big text);
+         ALTER TABLE t ALTER big SET STORAGE external;
+         INSERT INTO t SELECT i, repeat(md5(i::text), 300), 'd', md5(i::text), repeat(md5(i::text), 100)
+             FROM generate_series(1, 400) i;
+         DELETE FROM t WHERE n <= 300"
+    ).replace("CREATE FUNCTION casts", "CREATE TYPE mood AS ENUM ('a'); CREATE FUNCTION casts"));
+    mallory
+}
+
+/// What an owner can add to a table while others work on it, and what the refusal says of it; nothing where that can run
+/// no code with their rights, or where PostgreSQL does not allow it.
+const ADDED: &[Added] = &[
+    (
+        "CREATE TRIGGER g BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION fires();
+         ALTER TABLE t ENABLE ALWAYS TRIGGER g",
+        Some("called by trigger g"),
+    ),
+    (
+        "CREATE TRIGGER g AFTER UPDATE ON t EXECUTE FUNCTION fires(); ALTER TABLE t ENABLE REPLICA TRIGGER g",
+        Some("called by trigger g"),
+    ),
+    (
+        "CREATE CONSTRAINT TRIGGER g AFTER UPDATE ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+             EXECUTE FUNCTION fires(); ALTER TABLE t ENABLE ALWAYS TRIGGER g",
+        Some("called by trigger g"),
+    ),
+    ("CREATE TRIGGER g BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION fires()", None),
+    (
+        "ALTER TABLE t ADD CONSTRAINT c CHECK (evil(n) = n) NOT VALID",
+        Some("called by constraint c"),
+    ),
+    ("ALTER DOMAIN dom ADD CONSTRAINT c CHECK (evil(length(VALUE)) > 0) NOT VALID", None),
+    ("CREATE INDEX CONCURRENTLY i ON t (evil(n))", Some("called by index i")),
+    ("CREATE INDEX CONCURRENTLY i ON t (x) WHERE evil(n) > 0", Some("called by index i")),
+    ("CREATE INDEX i ON t (pair(n, evil(1)))", Some("called by index i")),
+    ("CREATE STATISTICS s ON (pair(n, evil(1))), x FROM t", Some("called by statistics s")),
+    (
+        "ALTER TABLE t ADD g int GENERATED ALWAYS AS (evil(n)) STORED",
+        Some("called by generated column g"),
+    ),
+    ("ALTER TABLE t ADD g int DEFAULT evil(1)", Some("column \"g\" was added")),
+    (
+        "ALTER TABLE t ADD CONSTRAINT t_evil_excl EXCLUDE USING btree (evil(n) WITH =)",
+        Some("called by index t_evil_excl"),
+    ),
+    (
+        "CREATE RULE r AS ON UPDATE TO t DO ALSO SELECT evil(1)",
+        Some("rule \"r\" changes what an UPDATE does"),
+    ),
+    (
+        "CREATE POLICY p ON t USING (evil(n) = n); ALTER TABLE t ENABLE ROW LEVEL SECURITY;
+         ALTER TABLE t FORCE ROW LEVEL SECURITY",
+        Some("was changed by somebody else"),
+    ),
+    (
+        "CREATE TABLE p (LIKE t) PARTITION BY LIST (evil(n)); ALTER TABLE t DROP CONSTRAINT t_pkey;
+         ALTER TABLE p ATTACH PARTITION t DEFAULT",
+        Some("called by partition key"),
+    ),
+    (
+        "CREATE CAST (mood AS text) WITH FUNCTION casts(mood); ALTER TABLE t ADD m mood",
+        Some("column \"m\" was added"),
+    ),
+    ("CREATE OPERATOR CLASS o DEFAULT FOR TYPE int USING btree AS FUNCTION 1 pair(int, int)", None),
+    ("CREATE EVENT TRIGGER e ON ddl_command_start EXECUTE FUNCTION fires()", None),
+    (
+        "CREATE OR REPLACE FUNCTION pg_catalog.length(text) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        None,
+    ),
+];
+
+/// What is done to a table, with arguments.
+type Task = (&'static str, &'static [&'static str]);
+/// What is added, and what a refusal says of it.
+type Added = (&'static str, Option<&'static str>);
+
+const BRAKED: &str = "waiting: 'SELECT pulled FROM public.brake' is true";
+
+/// What is done to the tables meanwhile.
+const TASKS: [Task; 4] = [
+    ("sweep", &["-c", "v", "--toaster", "external"]),
+    ("policy", &["-c", "v", "--policy", "never"]),
+    ("compaction of the heap", &["--compact=heap"]),
+    ("compaction of values", &["--compact=toast"]),
+];
+
+/// Runs each task on a table of its own for each thing an owner can add, which she does once the task has begun: she
+/// becomes no superuser, and the run says why it stops.
+fn owners_add_code(server: &Server, cases: &[(Task, Added)]) {
+    let database = server.create_database("adds");
+    database.psql(
+        "CREATE EXTENSION pageinspect; CREATE EXTENSION btree_gist; CREATE TABLE brake AS SELECT true AS pulled",
+    );
+    let mut all = Vec::new();
+    for (number, ((task, arguments), (code, told))) in cases.iter().enumerate() {
+        let mallory = attacker(&database, number);
+        let table = format!("{mallory}.t");
+        database.psql(&format!("VACUUM (FREEZE) {table}"));
+        let brake = ["--throttle-query", "SELECT pulled FROM public.brake"];
+        let mut running = Running::start(&mut command(
+            &database,
+            &[&[table.as_str()], *arguments, &brake].concat(),
+        ));
+        running.says_or_ends(BRAKED);
+        all.push((mallory, task, code, told, running));
+    }
+    let mut answers = Vec::new();
+    for (mallory, _, code, _, _) in &all {
+        let mut answer = String::new();
+        for statement in code.split(';') {
+            let statement = format!("SET search_path = {mallory}; {statement}");
+            let (path, statement) = statement.split_once(';').unwrap();
+            let mut psql = database.psql_command();
+            answer += &run(psql.args([
+                "-d",
+                &format!("{} user={mallory}", database.conninfo()),
+                "-c",
+                path,
+                "-c",
+                statement,
+            ]))
+            .stderr;
+        }
+        answers.push(answer);
+    }
+    database.psql("UPDATE brake SET pulled = false");
+    let mut wrong = String::new();
+    for ((mallory, task, code, told, running), answer) in all.into_iter().zip(answers) {
+        let run = running.end();
+        let code_and_text = (run.code, told.is_none_or(|told| run.stderr.contains(told)));
+        let expected = (Some(i32::from(told.is_some())), true);
+        if is_super(&database, &mallory) != "f" || code_and_text != expected {
+            let major = server.major();
+            let rights = is_super(&database, &mallory);
+            wrong += &format!("{major}, {task}: {code}: superuser {rights}, {run:?}\n{answer}\n");
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn code_that_an_owner_adds_meanwhile_makes_nobody_a_superuser() {
+    for major in server::available_majors() {
+        let settings =
+            Options::major(major).set("max_connections", "400").set("shared_buffers", "256MB");
+        let server = Server::start(&settings);
+        let main = major == server::shared().major();
+        let all = std::env::var_os("TOASTCTL_ALL_CODE").is_some();
+        let cases = TASKS.iter().enumerate().flat_map(|(task, &name)| {
+            let wanted = move |number: &usize| match (all, main, task) {
+                (true, ..) | (_, true, 0) => true,
+                (_, true, _) => [0, 4, 6, 8, 9, 10].contains(number),
+                (_, false, 0) => number.is_multiple_of(3),
+                (_, false, _) => *number == 9,
+            };
+            (0..ADDED.len()).filter(wanted).map(move |number| (name, ADDED[number]))
+        });
+        owners_add_code(&server, &cases.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_domain_whose_owner_may_add_a_check_is_not_passed_with_more_rights() {
+    let database = server::shared().create_database("domain");
+    database.psql("CREATE EXTENSION pageinspect");
+    let mallory = attacker(&database, 0);
+    let table = format!("{mallory}.t");
+    let policy = [&table, "-c", "d", "--policy", "never"];
+    let refusal = format!("\n  domain {mallory}.dom of \"{mallory}\", checked for column d\n");
+    refused(&run(&mut command(&database, &policy)), 1, &refusal);
+    // values that are stored anew as the domain's set no check off
+    done(&run(&mut command(&database, &[&table, "-c", "d", "--toaster", "lz4"])));
+    database.psql(&format!("ALTER DOMAIN {mallory}.dom OWNER TO postgres"));
+    done(&run(&mut command(&database, &policy)));
+    database.psql(&format!("DROP OWNED BY {mallory} CASCADE; DROP ROLE {mallory}"));
+}
+
+#[test]
+fn what_the_user_trusted_is_what_was_there() {
+    let database = server::shared().create_database("trusts");
+    database.psql("CREATE EXTENSION pageinspect; CREATE TABLE brake AS SELECT true AS pulled");
+    let mallory = attacker(&database, 0);
+    let table = format!("{mallory}.t");
+    database.psql(&format!("SET ROLE {mallory}; CREATE INDEX i ON {table} ({mallory}.pair(n, 1))"));
+    let brake = ["--throttle-query", "SELECT pulled FROM public.brake"];
+    let arguments = [&table, "-c", "v", "--toaster", "external", "--trust-owner-code"];
+    let running = Running::start(&mut command(&database, &[&arguments[..], &brake].concat()));
+    running.says(BRAKED);
+    let as_mallory = format!("{} user={mallory}", database.conninfo());
+    let index = format!("CREATE INDEX j ON {table} ({mallory}.evil(n))");
+    run(database.psql_command().args(["-d", &as_mallory, "-c", &index])).ok();
+    database.psql("UPDATE brake SET pulled = false");
+    let run = running.end();
+    refused(
+        &run,
+        1,
+        &format!("  {mallory}.evil(integer) of \"{mallory}\", called by index j\nHINT"),
+    );
+    assert_eq!(is_super(&database, &mallory), "f");
+    database.psql(&format!("DROP OWNED BY {mallory} CASCADE; DROP ROLE {mallory}"));
 }

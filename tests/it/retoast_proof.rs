@@ -277,3 +277,57 @@ fn compressed_fields_inside_composite_values_and_arrays_are_found_and_stored_ane
     assert_eq!(database.psql(compressed), "0|0|0|0");
     assert_eq!(done(&retoast(&database, &arguments))["rows_found"], 0);
 }
+
+/// Generated columns of a function that was replaced since their values were stored.
+const REPLACED: &str = "
+    CREATE FUNCTION gf(text) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT length($1)';
+    CREATE TABLE t (id int GENERATED ALWAYS AS IDENTITY, a text, b text COMPRESSION pglz, n int, g int GENERATED ALWAYS AS (gf(a)) STORED,
+        h int GENERATED ALWAYS AS (gf(b)) STORED);
+    INSERT INTO t (a, b, n) SELECT md5(i::text), repeat(md5(i::text), 100), i FROM generate_series(1, 6000) i;
+    DELETE FROM t WHERE n <= 4500; VACUUM t;
+    CREATE OR REPLACE FUNCTION gf(text) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT -1'";
+
+#[test]
+fn stored_generated_columns_keep_their_values_though_their_functions_were_replaced() {
+    let blocks = "SELECT pg_relation_size('t') / 8192";
+    for verify in ["sample", "off"] {
+        let database = with_pageinspect("replaced");
+        database.psql(REPLACED);
+        let before = contents(&database, "t");
+        let as_found: u64 = database.psql(blocks).parse().unwrap();
+        // another column is there to be set
+        done(&retoast(&database, &["t", "--compact=heap", "--verify", verify]));
+        assert_eq!(contents(&database, "t"), before, "{verify}");
+        assert!(database.psql(blocks).parse::<u64>().unwrap() < as_found / 2);
+        let lz4 = ["t", "-c", "b", "--toaster", "lz4", "--verify", verify];
+        let changed = "would have changed: the batch was rolled back and nothing more is done
+HINT:  The update computes generated columns (h). Where the result is not what is stored, their functions were \
+changed since: store them anew first.";
+        refused(&retoast(&database, &lz4), 1, changed);
+        assert_eq!(contents(&database, "t"), before, "{verify}");
+        database.psql("UPDATE t SET b = b");
+        done(&retoast(&database, &lz4));
+        // the server computes all of them where it knows of such a trigger, though it is silent
+        database.psql(&format!(
+            "DROP TABLE t; DROP FUNCTION gf; {REPLACED};
+             CREATE FUNCTION fires() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+             CREATE TRIGGER g BEFORE UPDATE ON t FOR EACH ROW EXECUTE FUNCTION fires();
+             ALTER TABLE t DISABLE TRIGGER g"
+        ));
+        refused(
+            &retoast(&database, &["t", "--compact=heap", "--verify", verify]),
+            1,
+            "columns (g, h)",
+        );
+        assert_eq!(contents(&database, "t"), before, "{verify}");
+        // nothing else can be set
+        database.psql("DROP TRIGGER g ON t; ALTER TABLE t DROP n");
+        let before = contents(&database, "t");
+        refused(
+            &retoast(&database, &["t", "--compact=heap", "--verify", verify]),
+            1,
+            "columns (g)",
+        );
+        assert_eq!(contents(&database, "t"), before, "{verify}");
+    }
+}

@@ -25,7 +25,7 @@ pub(crate) async fn targets(
         return kept(client, relation, generated, default_method).await;
     }
     if request.columns.is_empty() {
-        targets.push(touch::touched(client, relation).await?);
+        targets.push(touch::touched(client, relation, generated).await?);
     }
     for wanted in &request.columns {
         let found = relation

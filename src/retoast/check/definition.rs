@@ -2,6 +2,7 @@
 //! right or back.
 
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::difference::{Difference, Differences};
@@ -48,6 +49,10 @@ pub(crate) struct Definition {
     versions: Versions,
     /// Whether the table has triggers, of whatever kind, or rules.
     sets_off: bool,
+    /// `relowner`.
+    owner: u32,
+    /// `relrowsecurity`, `relforcerowsecurity`.
+    row_security: (bool, bool),
 }
 
 /// Which versions of a table's rows in the catalogs were read: whoever changes one writes another, which bears
@@ -60,6 +65,41 @@ struct Versions {
     attributes: Vec<u32>,
     /// How many rows it has there.
     columns: usize,
+    /// `xmin` in the catalogs of what an `UPDATE` runs ([`CODE`]), each once.
+    code: Vec<u32>,
+    /// How many rows those have.
+    rows: usize,
+}
+
+/// The rows in the catalogs that say what an `UPDATE` of a table runs: catalog, and the column that names the table.
+/// `ROW EXCLUSIVE` holds off all that writes them, but for `CREATE INDEX CONCURRENTLY`, whose index nobody writes before
+/// our transaction has ended, and `CREATE STATISTICS`.
+const CODE: [(&str, &str); 8] = [
+    ("pg_index", "indrelid"),
+    ("pg_constraint", "conrelid"),
+    ("pg_trigger", "tgrelid"),
+    ("pg_rewrite", "ev_class"),
+    ("pg_policy", "polrelid"),
+    ("pg_attrdef", "adrelid"),
+    ("pg_statistic_ext", "stxrelid"),
+    ("pg_inherits", "inhrelid"),
+];
+
+/// `xmin` of those rows for `table`, an expression, and of the partition keys above it.
+fn code_versions(table: &str) -> String {
+    let of = |(catalog, column): &(&str, &str)| {
+        format!("SELECT xmin FROM pg_catalog.{catalog} WHERE {column} = {table}")
+    };
+    let mut parts: Vec<String> = CODE.iter().map(of).collect();
+    parts.push(format!(
+        "SELECT p.xmin FROM pg_catalog.pg_partition_ancestors({table}) AS a \
+         JOIN pg_catalog.pg_partitioned_table AS p ON p.partrelid = a.relid"
+    ));
+    parts.push(format!(
+        "SELECT i.xmin FROM pg_catalog.pg_partition_ancestors({table}) AS a \
+         JOIN pg_catalog.pg_inherits AS i ON i.inhrelid = a.relid WHERE i.inhrelid <> {table}"
+    ));
+    parts.join(" UNION ALL ")
 }
 
 /// What is known of a column that is compared with one that was read.
@@ -151,15 +191,20 @@ impl Versions {
     /// that decides anything. Each batch asks for it, and where triggers are silenced the server plans it each
     /// time: so it has few parts.
     fn condition(&self, table: Oid, default_method: Option<Method>) -> String {
-        let Versions { class, attributes, columns } = self;
+        let Versions { class, attributes, columns, code, rows } = self;
         let table = table.0;
-        let xids: Vec<String> = attributes.iter().map(u32::to_string).collect();
+        let list = |xids: &[u32]| xids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let mut sql = format!(
             "(SELECT c.xmin FROM pg_catalog.pg_class AS c WHERE c.oid = {table}) = '{class}'::pg_catalog.xid \
              AND (SELECT pg_catalog.count(*) = {columns} \
              AND pg_catalog.bool_and(a.xmin = ANY ('{{{}}}'::pg_catalog.xid[])) \
-             FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = {table} AND a.attnum > 0)",
-            xids.join(",")
+             FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = {table} AND a.attnum > 0) \
+             AND (SELECT pg_catalog.count(*) = {rows} \
+             AND coalesce(pg_catalog.bool_and(x.v = ANY ('{{{}}}'::pg_catalog.xid[])), true) \
+             FROM ({}) AS x (v))",
+            list(attributes),
+            list(code),
+            code_versions(&format!("{table}::pg_catalog.oid"))
         );
         if let Some(method) = default_method {
             sql.push_str(" AND pg_catalog.current_setting('default_toast_compression') = ");
@@ -178,11 +223,13 @@ impl Definition {
     ) -> Result<Option<Definition>, LiveError> {
         let sql = format!(
             "SELECT f.*, c.xmin::pg_catalog.text AS class, \
-             c.relhastriggers OR c.relhasrules AS sets_off, (SELECT o.o FROM pg_catalog.unnest(c.reloptions) AS o (o) \
+             c.relhastriggers OR c.relhasrules AS sets_off, c.relowner, c.relrowsecurity, \
+             c.relforcerowsecurity, ARRAY(SELECT x.v::pg_catalog.text FROM ({}) AS x (v)) AS code, (SELECT o.o FROM pg_catalog.unnest(c.reloptions) AS o (o) \
              WHERE pg_catalog.starts_with(o.o, 'toast_tuple_target=')) AS target \
              FROM (SELECT a.attrelid, a.xmin::pg_catalog.text AS version, {} FROM pg_catalog.pg_attribute AS a \
              WHERE a.attrelid = $1 AND a.attnum > 0) AS f \
              JOIN pg_catalog.pg_class AS c ON c.oid = f.attrelid ORDER BY f.attnum",
+            code_versions("$1"),
             facts(pluggable)
         );
         let rows = client.query_typed(&sql, &[(&table.0, Type::OID)]).await?;
@@ -195,23 +242,29 @@ impl Definition {
             rows.iter().map(|row| version(row, "version")).collect::<Result<Vec<u32>, _>>()?;
         attributes.sort_unstable();
         attributes.dedup();
-        let versions = Versions { class, attributes, columns: rows.len() };
+        let mut code = Vec::new();
+        for text in first.try_get::<_, Vec<String>>("code")? {
+            code.push(xid(&text)?);
+        }
+        let with_code = code.len();
+        code.sort_unstable();
+        code.dedup();
+        let versions = Versions { class, attributes, columns: rows.len(), code, rows: with_code };
         let sets_off = first.try_get("sets_off")?;
+        let owner = first.try_get("relowner")?;
+        let row_security =
+            (first.try_get("relrowsecurity")?, first.try_get("relforcerowsecurity")?);
         let columns = rows.iter().map(column).collect::<Result<_, _>>()?;
-        Ok(Some(Definition { settings: Settings { columns, target }, versions, sets_off }))
+        let settings = Settings { columns, target };
+        Ok(Some(Definition { settings, versions, sets_off, owner, row_security }))
     }
 
-    /// A statement that, in a batch's transaction, says by the setting `toastctl.batch` whether nobody has
-    /// written the definition since it was read: `begun` or `changed`. After the latter it is to be read again.
-    pub(crate) fn check(&self, table: Oid) -> String {
+    /// A condition that holds as long as nobody has written it since it was read.
+    fn condition(&self, table: Oid) -> String {
         let undecided = |column: &&Column| !column.dropped && column.own_method.is_none();
         let mut undecided = self.settings.columns.iter().filter(undecided);
         let default = undecided.find_map(|column| column.method);
-        format!(
-            "SELECT pg_catalog.set_config('toastctl.batch', CASE WHEN {} THEN 'begun' \
-             ELSE 'changed' END, true)",
-            self.versions.condition(table, default)
-        )
+        self.versions.condition(table, default)
     }
 
     /// Whether an `UPDATE` may set off anything: the first trigger or rule of a table is written with a new version
@@ -251,7 +304,17 @@ impl Definition {
 
     /// What is otherwise `now`.
     pub(crate) fn differences(&self, now: Option<&Definition>) -> Option<Differences> {
-        self.settings.compared(now, true)
+        let mut found = self.settings.compared(now, true);
+        if let Some(now) = now {
+            let more = [
+                (self.owner != now.owner, Difference::Owner),
+                (self.row_security != now.row_security, Difference::RowSecurity),
+            ];
+            for (_, difference) in more.into_iter().filter(|(differs, _)| *differs) {
+                found.get_or_insert_with(|| Differences(Vec::new())).0.push(difference);
+            }
+        }
+        found
     }
 
     /// That, whoever has written it.
@@ -330,10 +393,31 @@ impl Settings {
     }
 }
 
+/// A statement that fails ([`has_changed`]) once somebody has written the definition since it was read, or if it was not
+/// read at all. Where the table's lock is held, all that follows in the transaction meets the definition that was read.
+/// It fails, and does not only tell: statements that were sent behind it must not even be planned, which evaluates
+/// constant parts of the expressions of indexes and statistics.
+pub(crate) fn check(table: Oid, known: Option<&Definition>) -> String {
+    let condition = known.map_or_else(|| "false".to_owned(), |known| known.condition(table));
+    format!(
+        "SELECT (CASE WHEN {condition} THEN 'true' ELSE pg_catalog.concat('the definition of relation ', \
+         {}::pg_catalog.oid, ' was changed') END)::pg_catalog.bool",
+        table.0
+    )
+}
+
 /// The number of a transaction.
 fn version(row: &Row, field: &str) -> Result<u32, LiveError> {
-    let text: String = row.try_get(field)?;
+    xid(row.try_get(field)?)
+}
+
+fn xid(text: &str) -> Result<u32, LiveError> {
     text.parse().map_err(|_| LiveError::Unexpected(format!("xmin \"{text}\"")))
+}
+
+/// Whether this is how [`Definition::check`] fails.
+pub(crate) fn has_changed(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::INVALID_TEXT_REPRESENTATION)
 }
 
 fn column(row: &Row) -> Result<Column, LiveError> {

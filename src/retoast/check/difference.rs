@@ -26,6 +26,10 @@ pub(crate) enum Difference {
     Added(String),
     /// The column was renamed.
     Renamed(String, String),
+    /// The table's owner.
+    Owner,
+    /// Whether row security is enabled or forced.
+    RowSecurity,
     /// The table was dropped.
     Gone,
 }
@@ -64,6 +68,8 @@ impl fmt::Display for Difference {
             Difference::Renamed(old, new) => {
                 write!(f, "column \"{old}\" was renamed to \"{new}\"")
             }
+            Difference::Owner => write!(f, "the owner of the table was changed"),
+            Difference::RowSecurity => write!(f, "row security was enabled, disabled or forced"),
             Difference::Gone => write!(f, "the table was dropped"),
         }
     }

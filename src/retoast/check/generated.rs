@@ -17,6 +17,16 @@ pub struct Generated {
     pub bases: Vec<usize>,
 }
 
+/// Whether an UPDATE of any column computes all stored generated columns: the server does so where it knows of a
+/// `BEFORE UPDATE` trigger for rows, in whatever state that is (`ExecComputeStoredGenerated` in nodeModifyTable.c).
+pub(crate) async fn computes_all(client: &Client, oid: Oid) -> Result<bool, LiveError> {
+    // tgtype: 1 is ROW, 2 is BEFORE, 16 is UPDATE
+    let sql =
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = $1 AND tgtype & 83 = 19)";
+    let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
+    Ok(rows.first().map_or(Ok(false), |row| row.try_get(0))?)
+}
+
 /// The generated columns of a table.
 pub async fn generated(client: &Client, oid: Oid) -> Result<Vec<Generated>, LiveError> {
     // before PostgreSQL 15 it is the column that depends on the others, since then its expression

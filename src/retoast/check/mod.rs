@@ -20,7 +20,7 @@ pub mod generated;
 pub(crate) mod kind;
 pub(crate) mod longest;
 pub mod origin;
-mod owner;
+pub mod owner;
 pub mod parents;
 pub mod policy_preflight;
 pub mod preflight;

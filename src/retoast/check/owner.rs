@@ -1,56 +1,192 @@
-//! Whose code a sweep runs, and as whom.
+//! Whose code a sweep runs, and as whom: approved before the first row, and again whenever somebody has written the
+//! table's definition.
+
+use std::fmt::Write;
 
 use super::refusal::Refusal;
+use super::triggers::triggers;
+use crate::retoast::goal::Goal;
+use crate::retoast::sql::Target;
+use crate::retoast::sql::forcing::Shape;
+use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
-use crate::server::owner_code::{self, Foreign};
+use crate::server::owner_code::{self, Foreign, Rights};
 
 /// How many functions a refusal names.
 const NAMED: usize = 10;
 
-/// The role that batches are run as, if it is not the user. `silent_triggers`: ordinary triggers will not
-/// fire. `trusted`: the user trusts what the owner has written.
-///
-/// # Errors
-/// An `UPDATE` would lend the user's rights to code of roles that do not have them.
-pub(super) async fn role(
+/// What an UPDATE of a table runs and sets off, as it was approved; nothing where rows are not updated.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Code {
+    /// The role that batches are run as, if it is not the user.
+    role: Option<String>,
+    /// Whether the user has rights that the owner has not.
+    lent: bool,
+    /// What the user trusts of what the owner has written: all that was there.
+    trusted: Option<Vec<Foreign>>,
+    /// `attnum` of the columns whose values are coerced to their types' domains.
+    coerced: Vec<i16>,
+    /// Whether ordinary triggers are silent.
+    silent_triggers: bool,
+    /// Whether triggers may fire.
+    allow_triggers: bool,
+    /// Whether they do.
+    triggers_fire: bool,
+}
+
+impl Code {
+    /// Approves what an UPDATE of these columns would run.
+    ///
+    /// # Errors
+    /// It would lend the user's rights to code of roles that do not have them, or would set off triggers or rules.
+    pub(crate) async fn approve(
+        client: &Client,
+        relation: &Relation,
+        silent_triggers: bool,
+        allow_triggers: bool,
+        trust_owner: bool,
+        coerced: Vec<i16>,
+    ) -> Result<Code, Refusal> {
+        let rights = owner_code::rights(client, relation.oid).await?;
+        let (lent, role) = standing(rights.as_ref());
+        let mut trusted = None;
+        if let (true, Some(rights)) = (lent, &rights) {
+            let found = foreign(client, relation, silent_triggers, &coerced).await?;
+            if !trust_owner && !found.is_empty() {
+                let text = refusal(relation, rights, &found);
+                return Err(Refusal::Refused(format!("{text} Nothing was changed.")));
+            }
+            trusted = trust_owner.then_some(found);
+        }
+        let triggers_fire = triggers(client, relation, silent_triggers, allow_triggers).await?;
+        let coerced = if lent { coerced } else { Vec::new() };
+        Ok(Code { role, lent, trusted, coerced, silent_triggers, allow_triggers, triggers_fire })
+    }
+
+    /// Looks again, in the snapshot in which the definition was read.
+    ///
+    /// # Errors
+    /// [`Refusal::Refused`] if an UPDATE would run or set off what was not approved.
+    pub(crate) async fn approve_again(
+        &self,
+        client: &Client,
+        relation: &Relation,
+    ) -> Result<(), Refusal> {
+        // the table is gone: the definition says so
+        let Some(rights) = owner_code::rights(client, relation.oid).await? else { return Ok(()) };
+        let (lent, role) = standing(Some(&rights));
+        let name = relation.display_name();
+        if (lent, &role) != (self.lent, &self.role) {
+            return Err(Refusal::Refused(format!(
+                "{name}: its owner, or what user \"{}\" may do as its owner, was changed by somebody else",
+                rights.user
+            )));
+        }
+        if lent {
+            let mut found = foreign(client, relation, self.silent_triggers, &self.coerced).await?;
+            if let Some(trusted) = &self.trusted {
+                found.retain(|one| !trusted.contains(one));
+            }
+            if !found.is_empty() {
+                return Err(Refusal::Refused(format!(
+                    "{} It was added by somebody else since the run began.",
+                    refusal(relation, &rights, &found)
+                )));
+            }
+        }
+        let fire = triggers(client, relation, self.silent_triggers, self.allow_triggers).await?;
+        if fire != self.triggers_fire {
+            return Err(Refusal::Refused(format!(
+                "{name}: its triggers were changed by somebody else, so that they {}",
+                if fire { "would fire" } else { "no longer fire" }
+            )));
+        }
+        Ok(())
+    }
+
+    /// The role that batches are run as, if it is not the user.
+    pub(crate) fn role(&self) -> Option<&str> {
+        self.role.as_deref()
+    }
+
+    /// Whether triggers fire for rows that are updated.
+    pub(crate) fn triggers_fire(&self) -> bool {
+        self.triggers_fire
+    }
+
+    /// Whether statements on the table have to hold off `CREATE STATISTICS`: planning one evaluates the constant parts
+    /// of statistics expressions (`get_relation_statistics` in plancat.c), with the rights of whoever runs it.
+    pub(crate) fn holds_off_statistics(&self) -> bool {
+        self.lent && self.trusted.is_none()
+    }
+}
+
+/// Whether the user has rights that the owner has not, and the role that batches are run as.
+fn standing(rights: Option<&Rights>) -> (bool, Option<String>) {
+    let role = rights.filter(|rights| rights.may_be_owner).map(|rights| rights.owner.clone());
+    (rights.is_some_and(|rights| rights.lent), role)
+}
+
+/// `attnum` of the columns whose values an UPDATE coerces to the domains of their types, which evaluates their
+/// checks: copies of a policy come as the base type, and so does what a composite value, or a pluggable toaster's, is
+/// forced by.
+pub(crate) fn coerced(targets: &[Target], goal: &Goal) -> Vec<i16> {
+    let by_policy = matches!(goal, Goal::Policy(_));
+    let is = |target: &&Target| {
+        by_policy || !matches!(target.shape, Shape::Fixed | Shape::Scalar | Shape::Array)
+    };
+    let number = |target: &Target| i16::try_from(target.index + 1).ok();
+    targets.iter().filter(is).filter_map(number).collect()
+}
+
+async fn foreign(
     client: &Client,
     relation: &Relation,
     silent_triggers: bool,
-    trusted: bool,
-) -> Result<Option<String>, Refusal> {
-    let Some(rights) = owner_code::rights(client, relation.oid).await? else { return Ok(None) };
-    if rights.lent && !trusted {
-        let foreign =
-            owner_code::foreign(client, relation.oid, silent_triggers, relation.row_security)
-                .await?;
-        if !foreign.is_empty() {
-            return Err(Refusal::Refused(format!(
-                "{}: an UPDATE of this table would run functions of other roles with the rights of \
-                 user \"{}\", which the owner \"{}\" does not have:{}\n\
-                 HINT:  Run as the owner (-U), or as a member of that role with no further rights. If \
-                 you have read these functions and what they call, use --trust-owner-code. Nothing was \
-                 changed.",
-                relation.display_name(),
-                rights.user,
-                rights.owner,
-                list(&foreign)
-            )));
-        }
-    }
-    Ok(rights.may_be_owner.then_some(rights.owner))
+    coerced: &[i16],
+) -> Result<Vec<Foreign>, LiveError> {
+    owner_code::foreign(client, relation.oid, silent_triggers, relation.row_security, coerced).await
 }
 
-fn list(foreign: &[Foreign]) -> String {
-    let mut text = String::new();
+/// Refuses to read a table's rows by a statement whose planning would run code of roles without the user's rights.
+///
+/// # Errors
+/// As [`Code::approve`].
+pub(super) async fn check_reading(client: &Client, relation: &Relation) -> Result<(), Refusal> {
+    let Some(rights) = owner_code::rights(client, relation.oid).await? else { return Ok(()) };
+    if !rights.lent {
+        return Ok(());
+    }
+    let found = foreign(client, relation, true, &[]).await?;
+    match found.is_empty() {
+        true => Ok(()),
+        false => {
+            let text = refusal(relation, &rights, &found);
+            Err(Refusal::Refused(format!("{text} Nothing was changed.")))
+        }
+    }
+}
+
+fn refusal(relation: &Relation, rights: &Rights, foreign: &[Foreign]) -> String {
+    let mut text = format!(
+        "{}: an UPDATE of this table would run functions of other roles with the rights of \
+         user \"{}\", which the owner \"{}\" does not have:",
+        relation.display_name(),
+        rights.user,
+        rights.owner
+    );
     for one in foreign.iter().take(NAMED) {
-        text.push_str(&format!(
-            "\n  {} of \"{}\", called by {}",
-            one.function, one.owner, one.place
-        ));
+        let (function, owner, place) = (&one.function, &one.owner, &one.place);
+        let used = if function.starts_with("domain ") { "checked for" } else { "called by" };
+        let _ = write!(text, "\n  {function} of \"{owner}\", {used} {place}");
     }
     if foreign.len() > NAMED {
-        text.push_str(&format!("\n  and {} more", foreign.len() - NAMED));
+        let _ = write!(text, "\n  and {} more", foreign.len() - NAMED);
     }
+    text.push_str(
+        "\nHINT:  Run as the owner (-U), or as a member of that role with no further rights. If \
+         you have read these functions and what they call, use --trust-owner-code.",
+    );
     text
 }

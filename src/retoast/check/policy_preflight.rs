@@ -52,7 +52,7 @@ pub(crate) async fn to_look_at(
     goal: PolicyGoal,
 ) -> Result<Ready, Refusal> {
     check(client, goal, &[]).await?;
-    owner::role(client, &relation, true, false).await?;
+    owner::check_reading(client, &relation).await?;
     let default_method = Compression::ask(client).await?.default;
     let mut targets = Vec::new();
     for (index, column) in relation.desc.attributes.iter().enumerate() {
@@ -85,8 +85,9 @@ pub(crate) async fn to_look_at(
         pluggable: false,
         model,
         replica_role: false,
-        role: None,
-        triggers_fire: false,
+        code: owner::Code::default(),
+        generated: Vec::new(),
+        computes_all: false,
         notes: Vec::new(),
         toaster_notes: Vec::new(),
         final_settings: None,

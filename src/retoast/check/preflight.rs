@@ -4,13 +4,14 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::columns::{follow, stored_columns, targets};
-use super::generated::generated;
+use super::generated::{computes_all, generated};
 use super::kind::{kind, published};
+use super::owner::{Code, coerced};
 use super::ready::{Ready, TableRequest};
 use super::refusal::{Refusal, refused};
 use super::seen::model;
-use super::triggers::{can_be_replica, triggers};
-use super::{longest, owner, policy_preflight, privileges};
+use super::triggers::can_be_replica;
+use super::{longest, policy_preflight, privileges};
 use crate::disk::Oid;
 use crate::model::settings::TupleTarget;
 use crate::retoast::goal::Goal;
@@ -124,18 +125,20 @@ async fn look(
         ));
     }
     let replica_role = can_be_replica(client).await?;
-    // before the first statement on the table, for planning one may run code too
-    let (role, triggers_fire) = match request.updates {
-        true => (
-            owner::role(client, &relation, replica_role, request.trust_owner_code).await?,
-            triggers(client, &relation, replica_role, request.allow_triggers).await?,
-        ),
-        false => (None, false),
-    };
     let default_method = Compression::ask(client).await?.default;
     let generated = generated(client, oid).await?;
+    let computes_all = computes_all(client, oid).await?;
     let mut targets = targets(client, &relation, request, &generated, default_method).await?;
     let plan = plan(client, server, oid, &mut targets, &request.goal).await?;
+    // before the first statement on the table, for planning one may run code too
+    let code = match request.updates {
+        true => {
+            let (allow, trust) = (request.allow_triggers, request.trust_owner_code);
+            let coerced = coerced(&targets, &request.goal);
+            Code::approve(client, &relation, replica_role, allow, trust, coerced).await?
+        }
+        false => Code::default(),
+    };
     if let Some((plan, longest)) = plan.as_ref().and_then(|plan| Some((plan, plan.longest?))) {
         longest::check(client, &relation, &targets, &plan.toaster, longest).await?;
     }
@@ -233,8 +236,9 @@ async fn look(
         pluggable,
         model,
         replica_role,
-        role,
-        triggers_fire,
+        code,
+        generated,
+        computes_all,
         notes,
         toaster_notes,
         final_settings,

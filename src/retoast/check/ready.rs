@@ -1,5 +1,7 @@
 //! What is to be done to a table, and a table that is ready to be swept.
 
+use super::generated::Generated;
+use super::owner::Code;
 use crate::model::toast::Table as Model;
 use crate::retoast::goal::Goal;
 use crate::retoast::goal::toaster::{Changes, Toaster};
@@ -75,10 +77,12 @@ pub struct Ready {
     pub model: Model,
     /// Whether ordinary triggers can be silenced.
     pub replica_role: bool,
-    /// The role that batches are run as, if it is not the user.
-    pub role: Option<String>,
-    /// Whether triggers will fire.
-    pub triggers_fire: bool,
+    /// Whose code batches run, and as whom.
+    pub code: Code,
+    /// The generated columns.
+    pub generated: Vec<Generated>,
+    /// Whether the server computes all stored generated columns anew with each update.
+    pub computes_all: bool,
     /// What the user should know.
     pub notes: Vec<String>,
     /// What the user should know of pluggable toasters.
@@ -88,6 +92,33 @@ pub struct Ready {
 }
 
 impl Ready {
+    /// The stored generated columns that an UPDATE computes anew which sets these columns.
+    pub(crate) fn computed_by(&self, set: &[&str]) -> Vec<String> {
+        if self.computes_all { self.generated_from(None) } else { self.generated_from(Some(set)) }
+    }
+
+    /// Those that storing the chosen columns anew computes.
+    pub(crate) fn computed(&self) -> Vec<String> {
+        self.computed_by(&self.set_columns())
+    }
+
+    /// The columns that storing the chosen ones anew sets.
+    pub(crate) fn set_columns(&self) -> Vec<&str> {
+        self.targets.iter().map(Target::set_column).collect()
+    }
+
+    /// The stored generated columns that are made of one of these columns, or of whatever.
+    pub(crate) fn generated_from(&self, bases: Option<&[&str]>) -> Vec<String> {
+        let name = |index: usize| self.relation.desc.attributes.get(index).map(|a| a.name.as_str());
+        let is_base = |base: &usize| match bases {
+            Some(bases) => name(*base).is_some_and(|name| bases.contains(&name)),
+            None => true,
+        };
+        let stored = self.generated.iter().filter(|column| column.stored);
+        let computed = stored.filter(|column| bases.is_none() || column.bases.iter().any(is_base));
+        computed.filter_map(|column| Some(name(column.index)?.to_owned())).collect()
+    }
+
     /// With a policy, all that decides what becomes of values, in a line.
     pub fn choice(&self) -> Option<String> {
         let Judge::Policy(rule) = &self.judge else { return None };

@@ -2,6 +2,7 @@
 
 use tokio_postgres::types::Type;
 
+use super::generated::Generated;
 use super::refusal::Refusal;
 use crate::codec::Method;
 use crate::retoast::sql::Target;
@@ -9,17 +10,28 @@ use crate::retoast::sql::forcing::Shape;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 
-/// The first column that may be set and that no index has; else the first that may be set.
-pub(crate) async fn touched(client: &Client, relation: &Relation) -> Result<Target, Refusal> {
+/// The first column that may be set, from which no stored column is generated and that no index has; else the first that
+/// may be set and from which none is generated; else the first that may be set.
+pub(crate) async fn touched(
+    client: &Client,
+    relation: &Relation,
+    generated: &[Generated],
+) -> Result<Target, Refusal> {
+    let bases: Vec<i16> = generated
+        .iter()
+        .filter(|column| column.stored)
+        .flat_map(|column| &column.bases)
+        .filter_map(|base| i16::try_from(base + 1).ok())
+        .collect();
     let rows = client
         .query_typed(
             "SELECT a.attnum, a.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS a \
              WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped \
              AND a.attgenerated = '' AND a.attidentity <> 'a' \
-             ORDER BY EXISTS (SELECT FROM pg_catalog.pg_index AS i \
+             ORDER BY a.attnum = ANY ($2), EXISTS (SELECT FROM pg_catalog.pg_index AS i \
                               WHERE i.indrelid = a.attrelid AND a.attnum = ANY (i.indkey)), a.attnum \
              LIMIT 1",
-            &[(&relation.oid.0, Type::OID)],
+            &[(&relation.oid.0, Type::OID), (&bases, Type::INT2_ARRAY)],
         )
         .await?;
     let Some(row) = rows.first() else {

@@ -180,7 +180,7 @@ impl Sweep<'_> {
             return Ok(None);
         }
         let ask = async || -> Result<T, LiveError> {
-            let moment = snapshot::begin(&self.reader).await?;
+            let moment = self.begin_reading().await?;
             let client = self.reader.client();
             match work(moment).await {
                 Ok(found) => {
@@ -194,7 +194,7 @@ impl Sweep<'_> {
                 }
             }
         };
-        self.tried("reading", ask).await
+        self.unless_changed(0, async || self.tried("reading", &ask).await).await
     }
 }
 

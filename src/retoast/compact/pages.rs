@@ -77,6 +77,10 @@ impl File for HeapFile<'_, '_> {
         self.sweep.ready.relation.oid
     }
 
+    fn computed(&self) -> Vec<String> {
+        self.sweep.ready.computed_by(&[&self.touch])
+    }
+
     async fn room(&self) -> Result<Option<Room>, RunError> {
         self.sweep.heap_room().await
     }
@@ -154,7 +158,7 @@ impl HeapFile<'_, '_> {
                     if stays { staying.push(ctid) } else { gone.push(ctid) }
                 }
             }
-            if staying.is_empty() || turns >= MOST_TURNS || sweep.ready.triggers_fire {
+            if staying.is_empty() || turns >= MOST_TURNS || sweep.ready.code.triggers_fire() {
                 break;
             }
             together = (together * 2).min(TOGETHER);
@@ -164,7 +168,7 @@ impl HeapFile<'_, '_> {
         if let Some((ctids, hashes)) = before {
             let all: Vec<String> = gone.into_iter().chain(staying).collect();
             let stored = Stored { rows: all.len() as u64, xid, ctids: all };
-            sweep.compare(client, &stored, &ctids, hashes).await?;
+            sweep.compare(client, &stored, &ctids, hashes, &self.computed()).await?;
             verified = stored.rows;
         }
         client.batch_execute("COMMIT").await?;

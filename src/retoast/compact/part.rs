@@ -54,6 +54,8 @@ pub(super) trait File {
 
     /// Whose main fork it is.
     fn relation(&self) -> Oid;
+    /// The generated columns that moving something computes anew.
+    fn computed(&self) -> Vec<String>;
     /// How full it is.
     async fn room(&self) -> Result<Option<Room>, RunError>;
     /// What stands in this block and behind it.
@@ -257,7 +259,7 @@ impl Sweep<'_> {
         report: &mut TableReport,
         told: &mut FileReport,
     ) -> Result<Event<F::Piece>, RunError> {
-        let verify = self.verifies(report.batches);
+        let verify = self.verifies(report.batches, &file.computed());
         let started = Instant::now();
         Ok(match file.move_pieces(pieces, verify).await? {
             Done::Stored { rows, verified, xid } => {

@@ -9,7 +9,6 @@ use super::result::{FileEnd, FileReport};
 use super::values::ToastFile;
 use super::verdict::outcome;
 use super::wish::Compaction;
-use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::touch;
 use crate::retoast::result::{Outcome, TableReport};
 use crate::retoast::sql;
@@ -58,15 +57,12 @@ impl Sweep<'_> {
         wish: Compaction,
         report: &mut TableReport,
     ) -> Result<(), RunError> {
-        if !self.options.dry_run {
+        if self.ready.code.holds_off_statistics() || !self.options.dry_run {
             self.begin_watching().await?;
         }
         let relation = &self.ready.relation;
-        let touch = match touch::touched(self.writer.client(), relation).await {
-            Ok(target) => target.name,
-            Err(Refusal::Live(error)) => return Err(error.into()),
-            Err(other) => return Err(RunError::Pace(other.to_string())),
-        };
+        let generated = &self.ready.generated;
+        let touch = touch::touched(self.writer.client(), relation, generated).await?.name;
         if let Some(toast) = relation.toast.as_ref().filter(|_| wish.files.toast()) {
             let file = ToastFile {
                 sweep: self,

@@ -44,6 +44,13 @@ impl File for ToastFile<'_, '_> {
         self.toast
     }
 
+    fn computed(&self) -> Vec<String> {
+        let ready = self.sweep.ready;
+        let mut set = ready.set_columns();
+        set.push(&self.touch);
+        ready.computed_by(&set)
+    }
+
     async fn room(&self) -> Result<Option<Room>, RunError> {
         self.own.borrow_mut().clear();
         self.sweep.toast_room(self.toast, &self.name).await
@@ -150,7 +157,7 @@ impl ToastFile<'_, '_> {
         let stored = Stored::read(&client.query(&statement, &parameters).await?)?;
         let mut verified = 0;
         if let Some((ctids, hashes)) = before {
-            sweep.compare(client, &stored, &ctids, hashes).await?;
+            sweep.compare(client, &stored, &ctids, hashes, &self.computed()).await?;
             verified = stored.rows;
         }
         client.batch_execute("COMMIT").await?;
@@ -201,7 +208,7 @@ impl ToastFile<'_, '_> {
     async fn make_copies(&self) -> Result<(), RunError> {
         let ready = self.sweep.ready;
         let mut make = compact::make_copies(&ready.relation.quoted(), &ready.targets);
-        if let Some(role) = &ready.role {
+        if let Some(role) = ready.code.role() {
             make.push_str("; ");
             make.push_str(&compact::grant_copies(role));
         }

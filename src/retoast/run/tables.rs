@@ -75,8 +75,8 @@ fn decided(ready: &Ready) {
         ready.judge.choice(),
         ready.targets.iter().map(|target| &target.name).collect::<Vec<_>>(),
         ready.changes,
-        ready.role.as_deref().unwrap_or("this user"),
-        if ready.triggers_fire { "triggers fire" } else { "no trigger fires" },
+        ready.code.role().unwrap_or("this user"),
+        if ready.code.triggers_fire() { "triggers fire" } else { "no trigger fires" },
     );
 }
 

@@ -10,7 +10,6 @@ use super::free_space;
 use super::sessions::{Sessions, WorkerSessions};
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::{Ready, TableRequest};
-use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::seen_places;
 use crate::retoast::compact::wish::Compaction;
 use crate::retoast::goal::Goal;
@@ -268,9 +267,7 @@ impl Tables<'_, '_> {
         match preflight::table(writer.client(), server, oid, request).await {
             Ok(Some(now)) => Ok(Some(now)),
             Ok(None) => Err(RunError::Altered("the table was dropped by somebody else".to_owned())),
-            Err(Refusal::Live(error)) => Err(error.into()),
-            Err(Refusal::Lost(text)) => Err(RunError::Lost(text)),
-            Err(Refusal::Usage(text) | Refusal::Refused(text)) => Err(RunError::Altered(text)),
+            Err(refusal) => Err(refusal.into()),
         }
     }
 
@@ -291,6 +288,8 @@ impl Tables<'_, '_> {
             let Some((writer, others)) = worker.writers.split_first() else {
                 return (None, Ok(()));
             };
+            // others would wait for its locks
+            let others = if ready.code.holds_off_statistics() { &[] } else { others };
             let sweep = Sweep {
                 writer: Arc::clone(writer),
                 others: others.to_vec(),

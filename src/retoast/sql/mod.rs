@@ -149,10 +149,11 @@ pub fn begin(settings: &BatchSettings) -> String {
     sql
 }
 
-/// Takes the lock that an `UPDATE` takes anyway, in a statement of its own, so that the wait for it is
-/// known.
-pub fn lock(table: &str) -> String {
-    format!("LOCK TABLE ONLY {table} IN ROW EXCLUSIVE MODE")
+/// Takes the lock that an `UPDATE` takes anyway, in a statement of its own, so that the wait for it is known; or, to
+/// hold off `CREATE STATISTICS` too, the one that `VACUUM` takes.
+pub(crate) fn lock(table: &str, holds_off_statistics: bool) -> String {
+    let mode = if holds_off_statistics { "SHARE UPDATE EXCLUSIVE" } else { "ROW EXCLUSIVE" };
+    format!("LOCK TABLE ONLY {table} IN {mode} MODE")
 }
 
 /// Reads a batch's pages, from the address `$1` up to but not including `$2`, in a way that prunes them:
@@ -164,38 +165,31 @@ pub fn prune(table: &str) -> String {
     )
 }
 
-/// The rows' hash, of whole rows or of the chosen columns alone.
-fn hash(targets: &[Target], whole_rows: bool) -> String {
-    let row = if whole_rows {
-        "ROW(t.*)".to_owned()
-    } else {
-        let columns: Vec<String> = targets.iter().map(Target::column).collect();
-        format!("ROW({})", columns.join(", "))
+/// The rows' hash, of these columns of a table named `t` or of whole rows.
+fn hash(columns: Option<&[String]>) -> String {
+    let row = match columns {
+        None => "ROW(t.*)".to_owned(),
+        Some(columns) => format!("ROW({})", columns.join(", ")),
     };
     format!("pg_catalog.hashtextextended({row}::pg_catalog.text COLLATE \"C\", 0)")
 }
 
 /// Locks the rows of a batch (`$1`) that nobody else has locked, and gives address and hash of each.
-pub fn lock_and_hash(table: &str, targets: &[Target], whole_rows: bool) -> String {
+pub(crate) fn lock_and_hash(table: &str, columns: Option<&[String]>) -> String {
     format!(
         "SELECT t.ctid::pg_catalog.text, {} FROM ONLY {table} AS t \
          WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) \
          FOR NO KEY UPDATE SKIP LOCKED",
-        hash(targets, whole_rows)
+        hash(columns)
     )
 }
 
 /// Locks the rows that a condition on `t` finds, waiting for those that others hold, and gives address and
 /// hash of each in the version that is locked.
-pub(crate) fn lock_held(
-    table: &str,
-    targets: &[Target],
-    whole_rows: bool,
-    condition: &str,
-) -> String {
+pub(crate) fn lock_held(table: &str, columns: Option<&[String]>, condition: &str) -> String {
     format!(
         "SELECT t.ctid::pg_catalog.text, {} FROM ONLY {table} AS t WHERE {condition} FOR NO KEY UPDATE",
-        hash(targets, whole_rows)
+        hash(columns)
     )
 }
 
@@ -249,11 +243,11 @@ pub fn unfit(table: &str, targets: &[Target], limit: usize) -> String {
 }
 
 /// The hashes of the rows at the addresses `$1`.
-pub fn hashes(table: &str, targets: &[Target], whole_rows: bool) -> String {
+pub(crate) fn hashes(table: &str, columns: Option<&[String]>) -> String {
     format!(
         "SELECT {} FROM ONLY {table} AS t \
          WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])",
-        hash(targets, whole_rows)
+        hash(columns)
     )
 }
 
@@ -390,8 +384,8 @@ mod tests {
         };
         insta::assert_snapshot!(begin(&settings), @r##"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 50; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 5000; SET LOCAL synchronous_commit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_indexscan = on; SET LOCAL enable_tidscan = on; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off; SET LOCAL toastctl.batch = 'begun'; SET LOCAL row_security = off; SET LOCAL session_replication_role = replica; SET LOCAL ROLE "own""er""##);
         insta::assert_snapshot!(prune(TABLE), @r##"SELECT count(*) FROM ONLY "s"."T" AS t WHERE t.ctid >= $1::pg_catalog.text::pg_catalog.tid AND t.ctid < $2::pg_catalog.text::pg_catalog.tid"##);
-        insta::assert_snapshot!(lock_and_hash(TABLE, &targets(), true), @r##"SELECT t.ctid::pg_catalog.text, pg_catalog.hashtextextended(ROW(t.*)::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) FOR NO KEY UPDATE SKIP LOCKED"##);
-        insta::assert_snapshot!(hashes(TABLE, &targets(), false), @r##"SELECT pg_catalog.hashtextextended(ROW(t."a""b", t."c")::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"##);
+        insta::assert_snapshot!(lock_and_hash(TABLE, None), @r##"SELECT t.ctid::pg_catalog.text, pg_catalog.hashtextextended(ROW(t.*)::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) FOR NO KEY UPDATE SKIP LOCKED"##);
+        insta::assert_snapshot!(hashes(TABLE, Some(&[r#"t."a""b""#.into(), r#"t."c""#.into()])), @r##"SELECT pg_catalog.hashtextextended(ROW(t."a""b", t."c")::pg_catalog.text COLLATE "C", 0) FROM ONLY "s"."T" AS t WHERE t.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[])"##);
         insta::assert_snapshot!(update(TABLE, &targets()), @r##"WITH done AS (UPDATE ONLY "s"."T" AS t SET "a""b" = (ARRAY[t."a""b"])[1], "c" = CASE WHEN t."c" IS NOT NULL THEN pg_catalog.array_cat(t."c", '{}') END WHERE t.ctid = ANY (ARRAY(SELECT l.ctid FROM ONLY "s"."T" AS l WHERE l.ctid = ANY ($1::pg_catalog.text[]::pg_catalog.tid[]) AND pg_catalog.current_setting('toastctl.batch', true) = 'begun' FOR NO KEY UPDATE SKIP LOCKED)) RETURNING t.ctid) SELECT count(*), pg_catalog.pg_current_xact_id()::pg_catalog.text, coalesce(pg_catalog.array_agg(done.ctid::pg_catalog.text), '{}') FROM done"##);
     }
 

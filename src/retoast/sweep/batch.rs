@@ -11,6 +11,7 @@ use super::machine::Row;
 use super::refused::Reason;
 use super::table::Sweep;
 use super::verify::Stored;
+use crate::retoast::check::definition::has_changed;
 use crate::retoast::judge::Judge;
 use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::sql::{self, by_policy};
@@ -153,7 +154,7 @@ impl Sweep<'_> {
             }
         };
         if let Some((ctids, hashes)) = before {
-            self.compare(client, &stored, &ctids, hashes).await?;
+            self.compare(client, &stored, &ctids, hashes, &self.ready.computed()).await?;
         }
         client.batch_execute("COMMIT").await?;
         Ok(self.moved(rows, &stored, if verify { stored.rows } else { 0 }))
@@ -212,7 +213,7 @@ impl Sweep<'_> {
     }
 
     /// Begins a batch's transaction, takes the table's lock, and looks whether anybody has written the
-    /// table's definition: if so, the batch finds no row.
+    /// table's definition: if so, the transaction fails.
     pub(in crate::retoast) async fn begin_batch(
         &self,
         connection: &Connection,
@@ -236,13 +237,12 @@ impl Sweep<'_> {
             self.keeper.lock_waited(began.elapsed());
             locked
         };
-        let (locked, state) = join(locked, client.query(&beginning.check, &[])).await;
+        let (locked, checked) = join(locked, client.query(&beginning.check, &[])).await;
         locked?;
-        let state: Option<String> = match state?.first() {
-            Some(row) => row.try_get(0)?,
-            None => None,
-        };
-        if state.as_deref() == Some("begun") { Ok(()) } else { Err(RunError::Changing) }
+        match checked {
+            Err(error) if has_changed(&error) => Err(RunError::Changing),
+            checked => Ok(checked.map(drop)?),
+        }
     }
 
     /// The statements of all batches, prepared once on each connection: where the table's lock is held,

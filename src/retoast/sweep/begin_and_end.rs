@@ -116,7 +116,7 @@ impl Sweep<'_> {
         if !self.sees_places() {
             notes.push(seen_places::NOTE.to_owned());
         }
-        if self.ready.triggers_fire {
+        if self.ready.code.triggers_fire() {
             notes.push("triggers fire for every row re-toasted".to_owned());
         }
         notes.extend(

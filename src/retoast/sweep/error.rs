@@ -1,5 +1,6 @@
 //! Why a sweep could not go on.
 
+use crate::retoast::check::refusal::Refusal;
 use crate::retoast::memory::checkpoint::CheckpointError;
 use crate::retoast::pace::error::PaceError;
 use crate::retoast::pace::lock_tries::LOCK_TRIES;
@@ -10,20 +11,22 @@ use crate::server::LiveError;
 pub enum RunError {
     /// The server.
     #[error("{0}")]
-    Live(#[from] LiveError),
+    Live(LiveError),
     /// Another retoast of the table runs.
     #[error("another retoast of this table is running\nHINT:  Wait for it, or stop it.")]
     Running,
     /// Values differ after they were re-toasted. The batch was rolled back.
     #[error(
         "contents of {rows} rows near {near} would have changed: the batch was rolled back and \
-         nothing more is done"
+         nothing more is done{generated}"
     )]
     Changed {
         /// Rows of the batch.
         rows: usize,
         /// The first one's address.
         near: String,
+        /// Nothing, or a hint about generated columns on a line of its own.
+        generated: String,
     },
     /// Fewer rows were updated than were locked.
     #[error("{updated} of {locked} locked rows were updated: a trigger or rule holds rows back")]
@@ -39,6 +42,9 @@ pub enum RunError {
          toast_tuple_target right by itself."
     )]
     Altered(String),
+    /// What an UPDATE of the table runs or sets off is not approved, or not any more.
+    #[error("{0}")]
+    Refused(String),
     /// As [`RunError::Altered`], found in a batch, which does not say what it is.
     #[error("the table was changed by somebody else")]
     Changing,
@@ -74,10 +80,29 @@ impl From<tokio_postgres::Error> for RunError {
     }
 }
 
+impl From<LiveError> for RunError {
+    fn from(error: LiveError) -> RunError {
+        match error {
+            LiveError::Changed => RunError::Changing,
+            other => RunError::Live(other),
+        }
+    }
+}
+
+impl From<Refusal> for RunError {
+    fn from(refusal: Refusal) -> RunError {
+        match refusal {
+            Refusal::Live(error) => error.into(),
+            Refusal::Lost(text) => RunError::Lost(text),
+            Refusal::Usage(text) | Refusal::Refused(text) => RunError::Refused(text),
+        }
+    }
+}
+
 impl From<PaceError> for RunError {
     fn from(error: PaceError) -> RunError {
         match error {
-            PaceError::Live(error) => RunError::Live(error),
+            PaceError::Live(error) => error.into(),
             PaceError::Limit(text) => RunError::Pace(text),
             PaceError::Lost(reason) => RunError::Lost(reason),
         }

@@ -24,7 +24,11 @@ pub(crate) async fn plan(
     let (table, limits) = (ready.relation.quoted(), sweep.keeper.limits());
     let bloat = options.tuning.max_bloat;
     let mut statements = vec![
-        format!("{}; {}", sql::begin(&sweep.settings()), sql::lock(&table)),
+        format!(
+            "{}; {}",
+            sql::begin(&sweep.settings()),
+            sql::lock(&table, sweep.ready.code.holds_off_statistics())
+        ),
         sql::update(&table, &ready.targets),
         "COMMIT".to_owned(),
     ];

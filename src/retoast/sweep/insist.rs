@@ -29,8 +29,7 @@ impl Sweep<'_> {
         let connection = self.connection(job);
         let client = connection.client();
         let table = self.ready.relation.quoted();
-        let lock =
-            sql::lock_held(&table, &self.ready.targets, self.hashes_whole_rows(), &condition.sql);
+        let lock = sql::lock_held(&table, self.hashed_columns().as_deref(), &condition.sql);
         self.begin_batch(connection).await?;
         let limit = self.options.lock_timeout.saturating_mul(WAITS).max(Duration::from_millis(1));
         let set =
@@ -61,7 +60,7 @@ impl Sweep<'_> {
         let stored = client.query_typed(&update, &[(&ctids, Type::TEXT_ARRAY)]).await?;
         let stored = Stored::read(&stored)?;
         if verify {
-            self.compare(client, &stored, &ctids, hashes).await?;
+            self.compare(client, &stored, &ctids, hashes, &self.ready.computed()).await?;
         }
         client.batch_execute("COMMIT").await?;
         Ok(self.done(rows, &stored, if verify { stored.rows } else { 0 }))

@@ -53,7 +53,7 @@ impl Sweep<'_> {
     pub(super) fn copies_table(&self, rule: &Rule) -> String {
         let table = self.ready.relation.quoted();
         let make = by_policy::make(&table, &self.ready.targets, &rule.methods);
-        match &self.ready.role {
+        match self.ready.code.role() {
             Some(role) => format!("{make}; {}", by_policy::grant(role)),
             None => make,
         }

@@ -57,11 +57,14 @@ impl Sweep<'_> {
             self.source.clone(),
             RuleScan::new(self.seen_rows, self.since, self.options.dry_run),
         );
+        scanner.watched = Some(&self.watched);
+        if self.ready.code.holds_off_statistics() || !self.options.dry_run {
+            self.begin_watching().await?;
+        }
         self.look_for_unfit(&mut scanner).await?;
         if self.options.dry_run {
             return self.sweep(&mut scanner, report).await;
         }
-        self.begin_watching().await?;
         if self.ready.final_settings.is_none() {
             self.set_choice().await?;
         }
@@ -92,7 +95,7 @@ impl Sweep<'_> {
         report: &mut TableReport,
     ) -> Result<(), RunError> {
         let began = Instant::now();
-        let mut machine = Machine::new(self.options.tuning);
+        let mut machine = Machine::new(self.options.tuning.with_jobs(self.others.len() + 1));
         if !self.ready.judge.new_values_comply() {
             machine.cut_off();
             scanner.by_rule.cut_off = None;
@@ -166,6 +169,7 @@ impl Sweep<'_> {
         let mut failed: Option<RunError> = None;
         let mut prepared = false;
         let mut keys = Keys::default();
+        let computed = self.ready.computed();
         loop {
             if self.stopped() {
                 machine.note(Event::Stop, 0.0);
@@ -256,7 +260,7 @@ impl Sweep<'_> {
                         self.prepare_batches().await?;
                         self.learn_indexes().await?;
                     }
-                    let verify = self.verifies(report.batches);
+                    let verify = self.verifies(report.batches, &computed);
                     let insist_on = insists.then(|| keys.condition(&rows));
                     let task = Task::Batch { rows, verify, insist_on };
                     under_way.push(self.labour(job, task));
@@ -335,10 +339,11 @@ impl Sweep<'_> {
         blocks: std::ops::Range<u32>,
     ) -> Result<Vec<Row>, RunError> {
         let tally = scanner.tally.clone();
-        let look = async || {
+        let mut look = async || {
             scanner.tally.clone_from(&tally);
             scanner.chunk(blocks.clone()).await
         };
-        Ok(self.tried("reading", look).await?.unwrap_or_default())
+        let read = self.unless_changed(0, async || self.tried("reading", &mut look).await).await;
+        Ok(read?.unwrap_or_default())
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::policy_state::RuleScan;
 use super::scan_source::ScanSource;
 use super::unfit::Unfit;
+use super::watched::{Reading, Watched};
 use crate::disk::ItemPointer;
 use crate::model::stored::StoredValue;
 use crate::retoast::check::ready::Ready;
@@ -32,6 +33,8 @@ pub struct Scanner<'a> {
     pub ready: &'a Ready,
     /// What it goes by.
     pub source: ScanSource,
+    /// What the table is known to be set to, where that is watched.
+    pub watched: Option<&'a Watched>,
     /// Which judges there are.
     pub(super) judges: HashSet<usize>,
     /// Whether there is a judge of rows.
@@ -92,6 +95,7 @@ impl<'a> Scanner<'a> {
             server,
             ready,
             source,
+            watched: None,
             judges: HashSet::new(),
             row_judge: false,
             tally: Tally::default(),
@@ -112,8 +116,16 @@ impl Scanner<'_> {
     /// snapshot it keeps dead rows from being removed; end it with [`Scanner::release`] before rows are re-toasted, and before long waits.
     pub async fn hold(&mut self) -> Result<(), LiveError> {
         self.release().await?;
-        let table = self.ready.relation.quoted();
-        match snapshot::begin_with_lock(self.connection.client(), &table).await {
+        let client = self.connection.client();
+        let begun = match self.reading() {
+            Some(reading) => reading.begin(client).await,
+            None => {
+                let table = self.ready.relation.quoted();
+                let lock = format!("LOCK TABLE ONLY {table} IN ACCESS SHARE MODE");
+                snapshot::begin_with_lock(client, &lock).await
+            }
+        };
+        match begun {
             Ok(moment) => {
                 let (judges, row_judge) = (self.judges.clone(), self.row_judge);
                 self.held = Some(Held { moment, judges, row_judge });
@@ -127,6 +139,10 @@ impl Scanner<'_> {
         }
     }
 
+    fn reading(&self) -> Option<Reading> {
+        self.watched.and_then(|watched| watched.reading(self.ready))
+    }
+
     /// Lets the snapshot go, if one is kept.
     pub async fn release(&mut self) -> Result<(), LiveError> {
         match self.held.take() {
@@ -136,7 +152,10 @@ impl Scanner<'_> {
     }
 
     pub(super) async fn begin(&self) -> Result<Held, LiveError> {
-        let moment = snapshot::begin_writable(&self.connection).await?;
+        let moment = match self.reading() {
+            Some(reading) => reading.begin(self.connection.client()).await?,
+            None => snapshot::begin_writable(&self.connection).await?,
+        };
         Ok(Held { moment, judges: self.judges.clone(), row_judge: self.row_judge })
     }
 

@@ -3,17 +3,18 @@
 
 use tokio_util::sync::CancellationToken;
 
-use super::batch::Done;
 use super::error::RunError;
 use super::table::Sweep;
-use super::watched::Known;
-use crate::retoast::check::definition::Definition;
+use super::watched::{Known, Reading};
+use crate::retoast::check::definition::{Definition, check};
+use crate::retoast::check::generated::computes_all;
 use crate::retoast::memory::settings;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::result::{Outcome, TableReport};
 use crate::retoast::sql;
 use crate::server::LiveError;
 use crate::server::connect::Client;
+use crate::server::snapshot::{self, Moment};
 
 /// How often a sweep sets right what somebody else has changed.
 const MOST_SET_RIGHT: u32 = 5;
@@ -21,12 +22,37 @@ const MOST_SET_RIGHT: u32 = 5;
 const MOST_WRITTEN: u32 = 20;
 
 impl Sweep<'_> {
-    async fn definition(&self) -> Result<Option<Definition>, LiveError> {
+    async fn definition(&self) -> Result<Option<Definition>, RunError> {
         self.definition_by(self.writer.client()).await
     }
 
-    async fn definition_by(&self, client: &Client) -> Result<Option<Definition>, LiveError> {
-        Definition::read(client, self.ready.relation.oid, self.ready.pluggable).await
+    /// The definition as it is, whatever an UPDATE would run.
+    async fn definition_now(&self) -> Result<Option<Definition>, RunError> {
+        let (oid, pluggable) = (self.ready.relation.oid, self.ready.pluggable);
+        Ok(Definition::read(self.writer.client(), oid, pluggable).await?)
+    }
+
+    /// Reads the definition, and approves in the same snapshot what an UPDATE would run and set off by it.
+    async fn definition_by(&self, client: &Client) -> Result<Option<Definition>, RunError> {
+        client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+        let ready = self.ready;
+        let read = async {
+            let found = Definition::read(client, ready.relation.oid, ready.pluggable).await?;
+            ready.code.approve_again(client, &ready.relation).await?;
+            if computes_all(client, ready.relation.oid).await? != ready.computes_all
+                && ready.generated.iter().any(|column| column.stored)
+            {
+                return Err(RunError::Refused(format!(
+                    "{}: triggers were created or dropped by somebody else, so that generated columns are \
+                     computed otherwise\nHINT:  Run the command again.",
+                    self.name()
+                )));
+            }
+            Ok(found)
+        };
+        let read: Result<Option<Definition>, RunError> = read.await;
+        client.batch_execute("ROLLBACK").await?;
+        read
     }
 
     /// Looks at the table again: it may have been changed since it was looked at first, for another table
@@ -78,36 +104,45 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// How a batch's transaction begins, with the table's lock, and the query that says then whether nobody has
-    /// written the table's definition since it was read. Triggers are silenced where there are any: the server
+    /// How a batch's transaction begins, with the table's lock, and the query that fails then if somebody has written
+    /// the table's definition since it was read. Triggers are silenced where there are any: the server
     /// forgets the plans of prepared statements each time.
     pub(super) fn how_to_begin(&self) -> (String, String) {
         let known = self.watched.known();
         let mut settings = self.settings();
         settings.replica_role &= known.now.as_ref().is_none_or(Definition::sets_off);
-        let lock = sql::lock(&self.ready.relation.quoted());
-        let oid = self.ready.relation.oid;
-        let check = known.now.as_ref().map_or_else(
-            || "SELECT pg_catalog.set_config('toastctl.batch', 'changed', true)".to_owned(),
-            |now| now.check(oid),
-        );
+        let lock = sql::lock(&self.ready.relation.quoted(), self.ready.code.holds_off_statistics());
+        let check = check(self.ready.relation.oid, known.now.as_ref());
         (format!("{}; {lock}", sql::begin(&settings)), check)
+    }
+
+    /// What a transaction begins with that only reads the table, where that is to hold off statistics.
+    pub(in crate::retoast) fn reading(&self) -> Option<Reading> {
+        self.watched.reading(self.ready)
+    }
+
+    /// Begins a transaction on the reading connection, with a snapshot of its own.
+    pub(in crate::retoast) async fn begin_reading(&self) -> Result<Moment, LiveError> {
+        match self.reading() {
+            Some(reading) => reading.begin(self.reader.client()).await,
+            None => snapshot::begin(&self.reader).await,
+        }
     }
 
     /// Whether the table is still what the sweep needs it to be.
     pub(crate) async fn is_unchanged(&self) -> Result<bool, RunError> {
-        let now = self.definition().await?;
+        let now = self.definition_now().await?;
         let known = self.watched.known();
         Ok(known.now.as_ref().is_some_and(|then| then.differences(now.as_ref()).is_none()))
     }
 
     /// Tries a batch, and again where somebody has written the table's definition and all that the sweep needs of
     /// it is as it was: a privilege was granted, say, or statistics were set.
-    pub(in crate::retoast) async fn unless_changed(
+    pub(in crate::retoast) async fn unless_changed<T>(
         &self,
         job: usize,
-        batch: impl AsyncFn() -> Result<Done, RunError>,
-    ) -> Result<Done, RunError> {
+        mut batch: impl AsyncFnMut() -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
         for _ in 1..MOST_WRITTEN {
             let tried = batch().await;
             if !matches!(tried, Err(RunError::Changing)) {
@@ -167,7 +202,7 @@ impl Sweep<'_> {
         let Known { before, altered, more_set, .. } = self.watched.known().clone();
         report.altered = altered;
         let (true, Some(before)) = (altered || more_set, before) else { return };
-        let Ok(Some(now)) = self.definition().await else { return };
+        let Ok(Some(now)) = self.definition_now().await else { return };
         let table = self.ready.relation.quoted();
         let Some(mut undo) = before.restore(&table, now.settings()) else { return };
         let Ok(marked) = self.marked().await else { return };

@@ -86,7 +86,7 @@ impl Sweep<'_> {
             replica_role: self.ready.replica_role,
             row_security_off: self.options.row_security_off,
             idle_ms: millis(self.idle_limit),
-            role: self.ready.role.clone(),
+            role: self.ready.code.role().map(str::to_owned),
         }
     }
 

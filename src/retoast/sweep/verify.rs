@@ -5,9 +5,10 @@ use tokio_postgres::types::Type;
 use super::error::RunError;
 use super::options::Verify;
 use super::table::Sweep;
-use crate::retoast::sql;
+use crate::retoast::sql::{self, Target};
 use crate::server::LiveError;
 use crate::server::connect::Client;
+use crate::server::sql::quote_identifier;
 
 /// With `--verify sample` one batch in this many is compared.
 const SAMPLE: u64 = 32;
@@ -37,24 +38,25 @@ impl Stored {
 }
 
 impl Sweep<'_> {
-    /// Whether generated columns are computed anew.
-    pub(super) fn computes(&self) -> bool {
-        !self.ready.follow.is_empty() || self.ready.targets.iter().any(|t| t.base.is_some())
+    /// Whether the next batch's rows are compared, after so many. `computed`: the generated columns that it computes,
+    /// by functions that may have been replaced since their values were stored.
+    pub(in crate::retoast) fn verifies(&self, batches: u64, computed: &[String]) -> bool {
+        !computed.is_empty()
+            || match self.options.verify {
+                Verify::Off => false,
+                Verify::Sample => batches.is_multiple_of(SAMPLE),
+                Verify::Full => true,
+            }
     }
 
-    /// Whether the next batch's rows are compared, after so many.
-    pub(in crate::retoast) fn verifies(&self, batches: u64) -> bool {
-        match self.options.verify {
-            Verify::Off => false,
-            // what is generated is computed by functions that may have changed since
-            Verify::Sample => batches.is_multiple_of(SAMPLE) || self.computes(),
-            Verify::Full => true,
-        }
-    }
-
-    /// A trigger may change other columns for reasons of its own.
-    pub(super) fn hashes_whole_rows(&self) -> bool {
-        !self.ready.triggers_fire
+    /// The columns that are compared, in SQL; whole rows but where a trigger fires, which may change other columns for
+    /// reasons of its own.
+    pub(super) fn hashed_columns(&self) -> Option<Vec<String>> {
+        let ready = self.ready;
+        let computed = ready.generated_from(Some(&ready.set_columns()));
+        let computed = computed.iter().map(|name| format!("t.{}", quote_identifier(name)));
+        let columns = || ready.targets.iter().map(Target::column).chain(computed).collect();
+        ready.code.triggers_fire().then(columns)
     }
 
     /// Locks those of the rows that nobody else has locked. Gives their addresses and hashes.
@@ -64,7 +66,7 @@ impl Sweep<'_> {
         addresses: &Vec<String>,
     ) -> Result<(Vec<String>, Vec<i64>), RunError> {
         let table = self.ready.relation.quoted();
-        let sql = sql::lock_and_hash(&table, &self.ready.targets, self.hashes_whole_rows());
+        let sql = sql::lock_and_hash(&table, self.hashed_columns().as_deref());
         let locked = client.query_typed(&sql, &[(addresses, Type::TEXT_ARRAY)]).await?;
         let (mut ctids, mut hashes) = (Vec::new(), Vec::new());
         for row in &locked {
@@ -74,20 +76,22 @@ impl Sweep<'_> {
         Ok((ctids, hashes))
     }
 
-    /// Whether the rows hold now what they held when they were locked.
+    /// Whether the rows hold now what they held when they were locked. `computed`: the generated columns that the update
+    /// has computed.
     pub(in crate::retoast) async fn compare(
         &self,
         client: &Client,
         stored: &Stored,
         locked: &[String],
         mut before: Vec<i64>,
+        computed: &[String],
     ) -> Result<(), RunError> {
         let Stored { rows: updated, ctids: now, .. } = stored;
         if *updated != before.len() as u64 {
             return Err(RunError::HeldBack { locked: before.len(), updated: *updated });
         }
         let table = self.ready.relation.quoted();
-        let sql = sql::hashes(&table, &self.ready.targets, self.hashes_whole_rows());
+        let sql = sql::hashes(&table, self.hashed_columns().as_deref());
         let mut after: Vec<i64> = Vec::with_capacity(now.len());
         for row in client.query_typed(&sql, &[(now, Type::TEXT_ARRAY)]).await? {
             after.push(row.try_get(0)?);
@@ -96,7 +100,15 @@ impl Sweep<'_> {
         after.sort_unstable();
         if before != after {
             let near = locked.first().cloned().unwrap_or_default();
-            return Err(RunError::Changed { rows: before.len(), near });
+            let generated = match computed {
+                [] => String::new(),
+                names => format!(
+                    "\nHINT:  The update computes generated columns ({}). Where the result is not what is stored, \
+                     their functions were changed since: store them anew first.",
+                    names.join(", ")
+                ),
+            };
+            return Err(RunError::Changed { rows: before.len(), near, generated });
         }
         Ok(())
     }

@@ -22,6 +22,16 @@ pub struct Tuning {
     pub jobs: usize,
 }
 
+impl Tuning {
+    /// The same with so many jobs.
+    pub(crate) fn with_jobs(self, jobs: usize) -> Tuning {
+        let windows = u32::try_from(self.jobs.max(1)).unwrap_or(u32::MAX);
+        let window =
+            (self.window / windows).saturating_mul(u32::try_from(jobs).unwrap_or(1)).max(1);
+        Tuning { window, jobs, ..self }
+    }
+}
+
 /// A row to re-toast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
