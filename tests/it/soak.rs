@@ -24,6 +24,8 @@ use crate::soak_application::{SCHEMA, Worker, check_everything};
 const SECONDS: &str = "TOASTCTL_SOAK_SECONDS";
 /// How many kills of clients, crashes of the server and terminated sessions, instead of `4,2,6`.
 const KILLS: &str = "TOASTCTL_SOAK_KILLS";
+/// Keeps what a failed run leaves here: the server's data and its log, in which all statements stand, and output.
+const KEEP: &str = "TOASTCTL_SOAK_KEEP";
 /// The number that all random choices follow from.
 const SEED: &str = "TOASTCTL_SOAK_SEED";
 
@@ -116,6 +118,20 @@ impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Copies what a failed run leaves to the directory that [`KEEP`] names.
+struct Keep<'a>(&'a Server, &'a Path);
+
+impl Drop for Keep<'_> {
+    fn drop(&mut self) {
+        if let Some(to) = std::env::var_os(KEEP).filter(|_| std::thread::panicking()) {
+            self.0.stop();
+            let mut copy = std::process::Command::new("cp");
+            let copied = copy.arg("-a").args([self.0.socket_dir(), self.1]).arg(&to).status();
+            println!("kept in {}: {copied:?}", to.display());
         }
     }
 }
@@ -363,7 +379,9 @@ fn next_to_an_application_and_killed_in_every_way_nothing_is_lost_or_left() {
     println!("{SEED}={seed} {SECONDS}={seconds} {KILLS}={kills}");
     let kills: Vec<usize> = kills.split(',').map(|count| count.parse().unwrap()).collect();
     let options = Options::default().set("autovacuum", "on").set("autovacuum_naptime", "1s");
-    let server = Server::start(&options.set("max_wal_size", "512MB"));
+    let options = options.set("max_wal_size", "512MB").set("log_line_prefix", "%m %p %a ");
+    let kept = if std::env::var_os(KEEP).is_some() { "all" } else { "none" };
+    let server = Server::start(&options.set("log_statement", kept));
     let database = server.create_database("soak");
     database.psql(&format!("{SCHEMA}{AROUND}"));
     let (around, conninfo) =
@@ -373,6 +391,7 @@ fn next_to_an_application_and_killed_in_every_way_nothing_is_lost_or_left() {
     let mut workers: Vec<Worker> =
         (1..=WORKERS).map(|owner| Worker::new(owner, seed, &ids)).collect();
     let dir = tempfile::tempdir().unwrap();
+    let _keep = Keep(&server, dir.path());
     let soak = Soak {
         database: &database,
         dir: dir.path(),

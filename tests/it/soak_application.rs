@@ -146,6 +146,15 @@ impl From<tokio_postgres::Error> for Failed {
     }
 }
 
+/// When something was found, as the server's log tells times, and what.
+fn at_this_time(what: &str, wrong: &str) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let of_day = now.unwrap_or_default().as_millis() % 86_400_000;
+    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
+    let (second, fraction) = (of_day / 1000 % 60, of_day % 1000);
+    format!("{hour:02}:{minute:02}:{second:02}.{fraction:03} UTC, {what}: {wrong}")
+}
+
 /// A connection with its prepared statements.
 struct Session {
     client: Client,
@@ -292,14 +301,23 @@ impl Worker {
                 self.apply(change);
                 Ok(())
             }
-            Err(Failed::Wrong(wrong)) => Err(wrong),
+            Err(Failed::Wrong(wrong)) => {
+                let steps: Vec<Sql> = change.steps.iter().map(|(sql, _)| *sql).collect();
+                let docs = change.docs.iter().map(|(id, _)| id).chain(&change.hit);
+                let docs: Vec<&i64> = docs.collect();
+                Err(at_this_time(&format!("{steps:?} of docs {docs:?}"), &wrong))
+            }
             // whether it was committed is not known: all of it must be there, or nothing
             Err(Failed::Lost) => {
                 let stored = self.read_all(session, conninfo).await?;
                 if stored != self.docs {
                     self.apply(change);
                 }
-                if stored == self.docs { Ok(()) } else { Err(self.difference(&stored)) }
+                if stored == self.docs {
+                    Ok(())
+                } else {
+                    Err(at_this_time("after a lost session", &self.difference(&stored)))
+                }
             }
         }
     }
@@ -308,8 +326,13 @@ impl Worker {
         let Some((&id, doc)) = self.docs.iter().choose(&mut self.random) else { return Ok(()) };
         match session.read(id, id).await {
             Ok(docs) if docs.get(&id) == Some(doc) => self.reads += 1,
-            Ok(docs) => return Err(format!("doc {id} is {:?} instead of {doc:?}", docs.get(&id))),
-            Err(Failed::Wrong(wrong)) => return Err(wrong),
+            Ok(docs) => {
+                let is = format!("is {:?} instead of {doc:?}", docs.get(&id));
+                return Err(at_this_time(&format!("reading doc {id}"), &is));
+            }
+            Err(Failed::Wrong(wrong)) => {
+                return Err(at_this_time(&format!("reading doc {id}"), &wrong));
+            }
             Err(Failed::Lost) => {
                 self.lost += 1;
                 *session = Session::open(conninfo).await;
@@ -325,7 +348,10 @@ impl Worker {
             *session = Session::open(conninfo).await;
             match session.read(self.owner * NUMBERS, (self.owner + 1) * NUMBERS - 1).await {
                 Ok(docs) => return Ok(docs),
-                Err(Failed::Wrong(wrong)) => return Err(wrong),
+                Err(Failed::Wrong(wrong)) => {
+                    let what = format!("reading all docs of worker {}", self.owner);
+                    return Err(at_this_time(&what, &wrong));
+                }
                 Err(Failed::Lost) => {}
             }
         }
