@@ -286,7 +286,8 @@ stand in the way here too: then it is reported with the statement that drops it.
 together with its session or the server such an index is there still. With --checkpoint the next run \
 with the same file drops it: the file says which rebuilds were begun. Without it, and where the file names another \
 index, nobody can tell whose it is, so it is reported and stays. Indexes of exclusion constraints cannot be \
-rebuilt so, nor those of the TOAST relation by an owner without pg_read_all_data. PostgreSQL itself runs index \
+rebuilt so, nor those of the TOAST relation by an owner without pg_read_all_data, and those of deferrable constraints \
+are not: PostgreSQL would check the constraint at once meanwhile, and other sessions would get errors. PostgreSQL itself runs index \
 expressions as the table's owner, who cannot use it for other rights; they have to name schemas, as above.
 
 Serialization: a REPEATABLE READ or SERIALIZABLE transaction that updates a row which was re-toasted after \

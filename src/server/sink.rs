@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 
 use super::connect::{ConnectError, Connection};
 use super::{LiveError, locks};
@@ -93,10 +93,14 @@ impl Failed {
     /// What the server's answer means, met on one of `connections`: it may be the last that it said.
     pub(crate) async fn of(error: &LiveError, connections: &[Arc<Connection>]) -> Failed {
         if let LiveError::Server(statement) = error {
+            // with the server's last word, before the connection is known to be closed
+            let ended = statement.as_db_error().is_some_and(|said| {
+                matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+            });
             for connection in connections {
-                if statement.as_db_error().is_none() || connection.is_lost() {
+                if ended || statement.as_db_error().is_none() || connection.is_lost() {
                     let explained = connection.explain(statement).await;
-                    if connection.is_lost() {
+                    if ended || connection.is_lost() {
                         return Failed::new(Kind::Lost, explained.to_string());
                     }
                 }

@@ -100,6 +100,8 @@ mod retoast_stuck;
 mod retoast_trial;
 mod retoast_verdict;
 mod server;
+mod soak;
+mod soak_application;
 mod standin;
 mod table_files;
 mod tls;

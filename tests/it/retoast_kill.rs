@@ -6,7 +6,10 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::retoast::{done, retoast, spawn};
+use crate::command::{Run, Signal, signal_process};
+use crate::holder::Holder;
+use crate::retoast::{command, done, refused, retoast, spawn};
+use crate::retoast_manners::{PATIENCE, Running};
 use crate::server::{Database, Options, Server};
 
 /// Set for the long versions.
@@ -86,6 +89,47 @@ fn killed_in_every_way_at_random_moments_it_loses_nothing_and_ends() {
     assert_eq!(database.psql("SELECT count(*) FROM pg_class WHERE relname LIKE 'toastctl%'"), "0");
 }
 
+/// Whoever sees a commit that a crash undoes may have marked index entries of row versions and chunks as dead that
+/// are alive afterwards ("missing chunk number 0 for toast value ...").
+#[test]
+fn what_others_see_of_a_batch_is_on_disk_already() {
+    const WAL_WRITER: &str = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'";
+    let unwritten = [("wal_buffers", "64MB"), ("bgwriter_lru_maxpages", "0")];
+    let options =
+        unwritten.iter().fold(Options::default(), |all, (name, value)| all.set(name, value));
+    let server = Server::start(&options.set("checkpoint_timeout", "1h"));
+    let database = server.create_database("unwritten");
+    database.psql(MODEL);
+    // so that no ALTER TABLE waits for the rows' lock below
+    database.psql("ALTER TABLE t ALTER v SET COMPRESSION lz4; CHECKPOINT");
+    // without these rows it does not end
+    let _holder = Holder::of(&database, "UPDATE t SET changes = changes WHERE id > 5990");
+    let wal_writer = database.psql(WAL_WRITER);
+    let signal = |signal| signal_process(wal_writer.parse().unwrap(), signal);
+    signal(Signal::STOP);
+    let mut child = spawn(&database, &["t", "-c", "v", "--toaster", "lz4", "--batch-ms", "20"]);
+    let stored = "SELECT count(*) FROM t WHERE pg_column_compression(v) = 'lz4'";
+    let started = std::time::Instant::now();
+    while database.psql(stored).parse::<u32>().unwrap() < 200 {
+        assert_eq!(child.try_wait().unwrap(), None);
+        assert!(started.elapsed() < PATIENCE, "nothing is stored");
+    }
+    child.kill().unwrap();
+    wait(child, PATIENCE);
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'toastctl%'";
+    while database.psql(sessions) != "0" {
+        assert!(started.elapsed() < PATIENCE, "its sessions stay");
+    }
+    let seen = database.psql(stored);
+    // a crash of the server, which starts again by itself
+    signal(Signal::KILL);
+    let is_back = |run: Run| run.code == Some(0) && run.stdout.trim() != wal_writer;
+    while !is_back(database.try_psql(WAL_WRITER)) {
+        assert!(started.elapsed() < PATIENCE, "the server does not come back");
+    }
+    assert_eq!(database.psql(stored), seen);
+}
+
 /// A session that changes and reads rows for some seconds, half of the changes touching the value, and
 /// then says what it has done. Any value that is not the model's ends it with an error.
 fn session(database: &Database<'_>, seconds: u64) -> Child {
@@ -142,4 +186,23 @@ fn beside_four_busy_sessions_no_update_is_lost_and_the_sweep_ends() {
     done(&retoast(&database, &["t", "-c", "v", "--toaster", "lz4"]));
     let left = "SELECT count(*) FROM t WHERE pg_column_compression(v) = 'pglz'";
     assert_eq!(database.psql(left), "0");
+}
+
+#[test]
+fn a_session_that_is_terminated_before_the_work_is_a_lost_connection() {
+    let server = Server::start(&Options::default());
+    let database = server.with_pageinspect("early");
+    database.psql("CREATE TABLE t (id int, v text)");
+    // what is asked first looks for pageinspect
+    let holder = Holder::of(&database, "LOCK TABLE pg_extension IN ACCESS EXCLUSIVE MODE");
+    let running = Running::start(&mut command(&database, &["t", "-c", "v", "--toaster", "pglz"]));
+    let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE application_name LIKE 'toastctl%' AND wait_event_type = 'Lock'";
+    let began = std::time::Instant::now();
+    while database.psql(terminate) != "t" {
+        assert!(began.elapsed() < PATIENCE, "it does not wait");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    refused(&running.end(), 3, "terminating connection due to administrator command");
+    drop(holder);
 }

@@ -285,6 +285,24 @@ fn without_the_option_bloated_indexes_are_named_with_the_command() {
 }
 
 #[test]
+fn a_deferrable_constraint_is_never_checked_early() {
+    let database = with_pageinspect("deferred");
+    database.psql(
+        "CREATE TABLE t (id int PRIMARY KEY, place int UNIQUE DEFERRABLE INITIALLY IMMEDIATE, v text);
+         INSERT INTO t SELECT i, i, 'v' FROM generate_series(1, 500) i",
+    );
+    let report = done(&retoast(&database, &["t", "--reindex=all"]));
+    let deferrable = index(&report, "t_place_key");
+    assert_eq!(deferrable["ended"], "refused", "{deferrable}");
+    assert_eq!(deferrable["command"], Value::Null);
+    assert!(
+        deferrable["reason"].as_str().unwrap().contains("deferrable constraint"),
+        "{deferrable}"
+    );
+    assert_eq!(index(&report, "t_pkey")["ended"], "rebuilt");
+}
+
+#[test]
 fn an_exclusion_constraint_is_refused_with_the_reason_and_partitions_are_done_one_by_one() {
     let database = with_pageinspect("excluded");
     database.psql(

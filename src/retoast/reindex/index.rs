@@ -31,6 +31,8 @@ pub(crate) struct Index {
     pub(crate) unique: bool,
     /// Whether it is an exclusion constraint's.
     pub(crate) exclusion: bool,
+    /// Whether it is a deferrable constraint's.
+    pub(crate) deferrable: bool,
     /// In percent.
     pub(crate) fillfactor: u8,
     /// Whether equal keys may share an entry, as far as its settings say.
@@ -92,7 +94,8 @@ pub(crate) async fn all(connection: &Connection, table: Oid) -> Result<Vec<Index
           pg_catalog.concat_ws(' ', i.indkey::pg_catalog.text, i.indclass::pg_catalog.text, \
             i.indcollation::pg_catalog.text, i.indoption::pg_catalog.text, i.indnkeyatts::pg_catalog.text, \
             i.indisunique::pg_catalog.text, pg_catalog.pg_get_expr(i.indexprs, i.indrelid), '/', \
-            pg_catalog.pg_get_expr(i.indpred, i.indrelid)), pg_catalog.format('%I.%I', n.nspname, c.relname) \
+            pg_catalog.pg_get_expr(i.indpred, i.indrelid)), pg_catalog.format('%I.%I', n.nspname, c.relname), \
+          NOT i.indimmediate \
         FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid \
         JOIN pg_catalog.pg_class AS t ON t.oid = i.indrelid \
         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
@@ -137,6 +140,7 @@ fn read(row: &Row) -> Result<Index, LiveError> {
         valid: row.try_get(6)?,
         unique: row.try_get(7)?,
         exclusion: row.try_get(8)?,
+        deferrable: row.try_get(19)?,
         fillfactor: fillfactor.and_then(|f| u8::try_from(f).ok()).unwrap_or(DEFAULT_FILLFACTOR),
         deduplicates: row.try_get(10)?,
         entries: (entries >= 0.0).then_some(entries),

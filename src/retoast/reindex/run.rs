@@ -237,6 +237,12 @@ impl Sweep<'_> {
 fn refused(index: &Index) -> Option<&'static str> {
     if index.exclusion {
         Some("PostgreSQL does not rebuild the index of an exclusion constraint beside others")
+    } else if index.deferrable {
+        // index_concurrently_create_copy and index_concurrently_swap (index.c) make the copy and the old index immediate
+        Some(
+            "it belongs to a deferrable constraint, which PostgreSQL checks at once while the index is rebuilt \
+             concurrently: other sessions would get errors",
+        )
     } else if !index.in_reach {
         Some("this user may not use its schema: GRANT pg_read_all_data TO the user allows it")
     } else {

@@ -14,7 +14,7 @@ use crate::retoast::pace::measuring::OwnProcesses;
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::connect::{Connection, SessionOptions};
-use crate::server::sink::{Failed, Kind};
+use crate::server::sink::Failed;
 
 /// How long new sessions are tried for in place of those that have ended, and how often.
 const AGAIN_FOR: Duration = Duration::from_secs(10);
@@ -72,9 +72,10 @@ impl Sessions {
             return Err(refusal.failed(&connections).await);
         }
         let asked = Instant::now();
-        let server = Server::ask(first.client())
-            .await
-            .map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
+        let server = match Server::ask(first.client()).await {
+            Ok(server) => server,
+            Err(error) => return Err(Failed::of(&error, &connections).await),
+        };
         let ours = Arc::new(OwnProcesses::default());
         let found = async {
             let idle_limit = gauges::idle_limit(first.client(), asked.elapsed()).await?;

@@ -34,7 +34,8 @@ pub const EMPTY: &str = "TRUNCATE pg_temp.toastctl_policy";
 pub const PLAN_BY_ADDRESS: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; \
      SET LOCAL enable_mergejoin = off; SET LOCAL jit = off";
 
-/// Begins the transaction in which a scan asks what values are compressed to.
+/// Begins the transaction in which a scan asks what values are compressed to. It writes only to a temporary table, so
+/// its commit need not wait for the disk.
 pub const BEGIN_ASKING: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
      SET LOCAL enable_seqscan = off; SET LOCAL enable_tidscan = on; SET LOCAL jit = off; \
      SET LOCAL synchronous_commit = off";
