@@ -276,8 +276,12 @@ Positions of chunks are read from the TOAST relation itself, by a superuser or a
 Indexes: what a fresh btree would take is computed from a sample of its pages; without pages (pageinspect, as a \
 superuser) from what VACUUM has counted, where all entries have one size and equal keys share none. It is not \
 known of other access methods and where equal keys share entries; only --reindex=all rebuilds these. A \
-rebuild is REINDEX INDEX CONCURRENTLY: rows are read and written meanwhile; VACUUM, ANALYZE, ALTER TABLE and \
-the like on the relation wait. It takes room for the new index, as much WAL, and as much again for sorting. Dead \
+rebuild of an index of the table is REINDEX INDEX CONCURRENTLY: rows are read and written meanwhile; VACUUM, ANALYZE, \
+ALTER TABLE and the like on the relation wait. The index of a TOAST relation is rebuilt by REINDEX INDEX, in a \
+transaction of at most 2 s during which readers and writers of values out of line wait: one that is rebuilt \
+concurrently can lack entries of what is written meanwhile, and values cannot be read then (an error of PostgreSQL's, \
+seen up to 18.4). One that would take more than 16 MB is left to you, with the statement. The rest is about \
+concurrent rebuilds. It takes room for the new index, as much WAL, and as much again for sorting. Dead \
 rows are vacuumed first if they are many. It begins when the transactions under way that use the relation or \
 have a snapshot have ended, and is cancelled, and tried again up to twice, if one of others keeps it waiting for 20 s \
 (--max-wait, if that is less), if it keeps another session waiting, and on a stop. A cancelled rebuild \
@@ -286,7 +290,7 @@ stand in the way here too: then it is reported with the statement that drops it.
 together with its session or the server such an index is there still. With --checkpoint the next run \
 with the same file drops it: the file says which rebuilds were begun. Without it, and where the file names another \
 index, nobody can tell whose it is, so it is reported and stays. Indexes of exclusion constraints cannot be \
-rebuilt so, nor those of the TOAST relation by an owner without pg_read_all_data, and those of deferrable constraints \
+rebuilt so, nor can that of the TOAST relation by an owner without pg_read_all_data, and those of deferrable constraints \
 are not: PostgreSQL would check the constraint at once meanwhile, and other sessions would get errors. PostgreSQL itself runs index \
 expressions as the table's owner, who cannot use it for other rights; they have to name schemas, as above.
 

@@ -74,7 +74,8 @@ fn settings_that_were_put_back_since_a_session_ended_are_set_again_by_the_next()
     let running = Running::start(&mut command(&database, &[&LZ4[..], &brake].concat()));
     running.says("waiting: 'SELECT pulled FROM brake' is true");
     // before any row is re-toasted
-    let set = "SELECT attcompression FROM pg_attribute WHERE attname = 'v' AND attrelid = 't'::regclass";
+    let set =
+        "SELECT attcompression FROM pg_attribute WHERE attname = 'v' AND attrelid = 't'::regclass";
     assert_eq!(database.psql(set), "l");
     running.says("going on in a new session");
     database.psql("UPDATE brake SET pulled = false");

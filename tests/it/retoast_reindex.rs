@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::command::{Run, run, toastctl};
+use crate::holder::Holder;
 use crate::retoast::{contents, done, refused, retoast, with_pageinspect};
 use crate::retoast_around::valid;
 use crate::server::{self, Database, Options, Server};
@@ -356,4 +357,27 @@ fn functions_in_indexes_run_as_the_owner_and_what_the_copy_takes_is_bounded() {
     assert_eq!(told["ended"], "rebuilt", "{report}");
     as_foretold(bytes(told, "expected"), bytes(told, "after"), "by_own");
     database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+}
+
+#[test]
+fn a_toast_index_is_never_rebuilt_concurrently() {
+    let database = with_pageinspect("locked");
+    database.psql(BLOATED);
+    let run = retoast(&database, &["t", "--reindex=all", "-vv"]);
+    let report = done(&run);
+    let of_toast = index(&report, "pg_toast");
+    assert_eq!(of_toast["ended"], "rebuilt", "{report}");
+    assert!(bytes(of_toast, "after") < bytes(of_toast, "before"), "{report}");
+    assert!(run.stderr.contains("; REINDEX INDEX pg_toast."), "{}", run.stderr);
+    assert!(run.stderr.contains("REINDEX INDEX CONCURRENTLY public.t_pkey"), "{}", run.stderr);
+    assert!(!run.stderr.contains("CONCURRENTLY pg_toast."), "{}", run.stderr);
+    // nobody is kept waiting while it waits for who has written values
+    let writer = Holder::of(&database, "INSERT INTO t SELECT 200000, 1, 'x', noise(1, 66), 1");
+    let run = retoast(&database, &["t", "--reindex=all", "--max-wait", "1s"]);
+    let report = table(&run, 1);
+    let of_toast = index(&report, "pg_toast");
+    assert_eq!(of_toast["ended"], "left", "{report}");
+    let command = of_toast["command"].as_str().unwrap();
+    assert!(command.starts_with("REINDEX INDEX pg_toast."), "{report}");
+    drop(writer);
 }

@@ -128,10 +128,20 @@ impl LockTries<'_> {
         client: &Client,
         alter: &str,
     ) -> Result<(Tried<()>, Duration), LiveError> {
+        self.in_transaction(client, "setting the choice", alter).await
+    }
+
+    /// Runs statements in a transaction. Tells the longest try too.
+    pub async fn in_transaction(
+        &self,
+        client: &Client,
+        what: &str,
+        statements: &str,
+    ) -> Result<(Tried<()>, Duration), LiveError> {
         let timeout = self.lock_timeout.as_millis();
         // a standby that does not answer must not keep the table's lock
         let sql = format!(
-            "BEGIN; SET LOCAL lock_timeout = {timeout}; SET LOCAL synchronous_commit = local; {alter}; COMMIT"
+            "BEGIN; SET LOCAL lock_timeout = {timeout}; SET LOCAL synchronous_commit = local; {statements}; COMMIT"
         );
         let mut longest = Duration::ZERO;
         let set = async || {
@@ -150,7 +160,7 @@ impl LockTries<'_> {
                 }
             }
         };
-        let tried = self.tried("setting the choice", set).await?;
+        let tried = self.tried(what, set).await?;
         Ok((tried, longest))
     }
 }

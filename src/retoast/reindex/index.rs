@@ -33,6 +33,8 @@ pub(crate) struct Index {
     pub(crate) exclusion: bool,
     /// Whether it is a deferrable constraint's.
     pub(crate) deferrable: bool,
+    /// Whether it is a TOAST relation's.
+    pub(crate) of_toast: bool,
     /// In percent.
     pub(crate) fillfactor: u8,
     /// Whether equal keys may share an entry, as far as its settings say.
@@ -53,9 +55,13 @@ impl Index {
         self.quoted.clone()
     }
 
-    /// The statement that rebuilds it beside others.
+    /// The statement that rebuilds it: next to others, unless it is a TOAST relation's. Such an index that is rebuilt
+    /// concurrently can lack entries of what is written meanwhile, so that values cannot be read: a session that takes in
+    /// the index while it holds it open does not learn later that it is ready, since `RelationReloadIndexInfo`
+    /// (relcache.c) takes it for a system catalog's (seen with 15.18, 17.10 and 18.4).
     pub(crate) fn rebuild(&self) -> String {
-        format!("REINDEX INDEX CONCURRENTLY {}", self.quoted)
+        let concurrently = if self.of_toast { "" } else { "CONCURRENTLY " };
+        format!("REINDEX INDEX {concurrently}{}", self.quoted)
     }
 
     /// The statement that drops it beside others.
@@ -141,6 +147,7 @@ fn read(row: &Row) -> Result<Index, LiveError> {
         unique: row.try_get(7)?,
         exclusion: row.try_get(8)?,
         deferrable: row.try_get(19)?,
+        of_toast,
         fillfactor: fillfactor.and_then(|f| u8::try_from(f).ok()).unwrap_or(DEFAULT_FILLFACTOR),
         deduplicates: row.try_get(10)?,
         entries: (entries >= 0.0).then_some(entries),

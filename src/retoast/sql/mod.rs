@@ -257,11 +257,7 @@ pub(crate) fn hashes(table: &str, columns: Option<&[String]>) -> String {
 /// again, in three statements that can be sent together, since the addresses go from one to the next by settings of
 /// the transaction. The first gives the addresses and hashes of the locked rows, the second what [`update`] gives, the
 /// third the hash of each row as it is then.
-pub(crate) fn verified(
-    table: &str,
-    targets: &[Target],
-    columns: Option<&[String]>,
-) -> [String; 3] {
+pub(crate) fn verified(table: &str, targets: &[Target], columns: Option<&[String]>) -> [String; 3] {
     let list = |name: &str| format!("pg_catalog.current_setting('{name}')::pg_catalog.text[]");
     let keep = |name: &str, rows: &str| {
         format!(

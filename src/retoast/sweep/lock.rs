@@ -53,7 +53,7 @@ impl Sweep<'_> {
         }
     }
 
-    pub(super) fn tries<'a>(&'a self, name: &'a str) -> LockTries<'a> {
+    pub(in crate::retoast) fn tries<'a>(&'a self, name: &'a str) -> LockTries<'a> {
         let lock_timeout = self.options.lock_timeout;
         let may_wait = self.keeper.may_wait();
         LockTries { name, watch: self.watch, stop: self.stop, lock_timeout, may_wait }

@@ -260,7 +260,14 @@ impl Scanner<'_> {
                     self.tally.add_told(at, told);
                 }
             }
-            let row = Row { ctid: row.ctid, xmin: row.xmin, by_copy: false, spared: false, bytes, stored };
+            let row = Row {
+                ctid: row.ctid,
+                xmin: row.xmin,
+                by_copy: false,
+                spared: false,
+                bytes,
+                stored,
+            };
             self.decide_by_rule(rule, row, values, placed, rows);
         }
         Ok(())

@@ -244,8 +244,14 @@ impl Scanner<'_> {
                     Verdict::Depends(_) => depends.push(target.index),
                 }
             }
-            let found =
-                Row { ctid: row.ctid, xmin: row.xmin, by_copy: false, spared: false, bytes, stored: bytes };
+            let found = Row {
+                ctid: row.ctid,
+                xmin: row.xmin,
+                by_copy: false,
+                spared: false,
+                bytes,
+                stored: bytes,
+            };
             if differs {
                 rows.push(found);
             } else if !depends.is_empty() {
