@@ -16,7 +16,10 @@ use crate::heap::walk::{Item, items};
 use crate::model::pages::truncated_for;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
+use crate::retoast::check::owner::Code;
+use crate::retoast::check::refusal::Refusal;
 use crate::retoast::pace::gauges;
+use crate::retoast::sql;
 use crate::server::LiveError;
 use crate::server::about::{Compression, Pageinspect, Server};
 use crate::server::catalog::{self, Relation};
@@ -54,6 +57,8 @@ pub(crate) struct Look<'a> {
     pub(crate) pageinspect: &'a Pageinspect,
     pub(crate) server: &'a Server,
     pub(crate) relation: &'a Relation,
+    /// What is approved of what reading it may run.
+    pub(crate) code: &'a Code,
     /// Columns of which values that are out of line uncompressed are known to be incompressible.
     pub(crate) settled: &'a [usize],
 }
@@ -64,9 +69,9 @@ impl Look<'_> {
     /// # Errors
     /// The server's, a lock that is not had in time among them.
     pub(crate) async fn free_space(&self) -> Result<FreeSpace, LiveError> {
-        let moment = snapshot::begin(self.connection).await?;
         let client = self.connection.client();
-        match self.look(moment).await {
+        let looked = async { self.look(self.begin().await?).await };
+        match looked.await {
             Ok(free) => {
                 snapshot::end(client).await?;
                 Ok(free)
@@ -76,6 +81,21 @@ impl Look<'_> {
                 let _ = snapshot::abandon(client).await;
                 Err(error)
             }
+        }
+    }
+
+    /// Begins the transaction: what others have added to the table since may not run when statements on it are planned.
+    async fn begin(&self) -> Result<Moment, LiveError> {
+        if !self.code.holds_off_statistics() {
+            return snapshot::begin(self.connection).await;
+        }
+        let client = self.connection.client();
+        let lock = sql::lock(&self.relation.quoted(), true);
+        let moment = snapshot::begin_with_lock(client, &lock).await?;
+        match self.code.approve_again(client, self.relation).await {
+            Ok(()) => Ok(moment),
+            Err(Refusal::Live(error)) => Err(error),
+            Err(_) => Err(LiveError::Changed),
         }
     }
 

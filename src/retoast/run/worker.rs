@@ -191,6 +191,7 @@ impl Tables<'_, '_> {
                     pageinspect,
                     server,
                     relation: &ready.relation,
+                    code: &ready.code,
                     settled: &settled,
                 };
                 Some(look.free_space().await)
