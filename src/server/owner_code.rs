@@ -57,8 +57,9 @@ const RIGHTS: &str = "SELECT me.rolname::pg_catalog.text, o.rolname::pg_catalog.
 
 /// Functions by what calls them; `$1` the table, `$2` whether ordinary triggers are silent, `$3` whether
 /// policies are applied, `$4` the columns whose values pass their domains on the way. A catalog's function is
-/// harmless unless it is volatile, as those are that run a query given as text; another one is harmless if its owner
-/// may do all that the user may. Of domains that values are coerced to, it is the domain's owner: that role can add a
+/// harmless unless it is volatile, as those are that run a query given as text, or runs what a table, a view, a type or
+/// a cast of others holds: it writes XML or JSON, or reads values of a type that is given. Another one is harmless if
+/// its owner may do all that the user may. Of domains that values are coerced to, it is the domain's owner: that role can add a
 /// check at any time, which no lock of the table holds off.
 const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
       SELECT $1::pg_catalog.oid UNION SELECT a.relid FROM pg_catalog.pg_partition_ancestors($1) AS a),
@@ -114,7 +115,9 @@ const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
       CROSS JOIN LATERAL (
         SELECT y.typbasetype UNION ALL SELECT y.typelem
         UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute AS a
-        WHERE y.typrelid <> 0 AND a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped) AS x (oid)
+        WHERE y.typrelid <> 0 AND a.attrelid = y.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+        UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range AS r WHERE r.rngtypid = y.oid
+        UNION ALL SELECT r.rngtypid FROM pg_catalog.pg_range AS r WHERE r.rngmultitypid = y.oid) AS x (oid)
       WHERE x.oid <> 0),
     classes (place, class) AS (
       SELECT pg_catalog.format('index %I', c.relname), k.class
@@ -156,7 +159,11 @@ const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
     FROM functions AS f JOIN pg_catalog.pg_proc AS p ON p.oid = f.oid
     JOIN pg_catalog.pg_roles AS o ON o.oid = p.proowner
     WHERE CASE WHEN p.oid < 16384
-      THEN p.provolatile = 'v' AND p.prorettype <> 'pg_catalog.trigger'::pg_catalog.regtype
+      THEN (p.provolatile = 'v' OR p.proname ~ '_to_xml|^pg_input_'
+          OR p.proname ~ '^(domain|record|array|range|multirange)_(in|recv)$'
+          OR p.proname ~ '^(to_jsonb?|row_to_json|array_to_json)$'
+          OR p.proname ~ '^jsonb?_(build|object_agg|agg|populate|to_record)')
+        AND p.prorettype <> 'pg_catalog.trigger'::pg_catalog.regtype
         AND p.proname NOT IN ('random', 'random_normal', 'clock_timestamp', 'timeofday',
           'gen_random_uuid', 'uuidv4', 'uuidv7', 'nextval', 'currval', 'lastval')
       ELSE p.proowner NOT IN (SELECT oid FROM trusted) END
@@ -164,6 +171,10 @@ const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
     FROM guards AS g JOIN pg_catalog.pg_type AS t ON t.oid = g.oid AND t.typtype = 'd'
     JOIN pg_catalog.pg_roles AS o ON o.oid = t.typowner
     WHERE t.typowner NOT IN (SELECT oid FROM trusted)
+    UNION SELECT CASE WHEN c.code ~ '[{]SUBLINK' THEN 'a subquery' ELSE 'an SQL/JSON expression' END,
+      pg_catalog.pg_get_userbyid(r.relowner)::pg_catalog.text, c.place
+    FROM code AS c JOIN pg_catalog.pg_class AS r ON r.oid = $1
+    WHERE c.code ~ '[{](SUBLINK|JSONEXPR|JSONCONSTRUCTOREXPR)'
     ORDER BY 3, 1";
 
 /// The user's rights beside those of a table's owner; `None` if the table was dropped.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::TryStreamExt;
 use tokio_postgres::binary_copy::{BinaryCopyOutRow, BinaryCopyOutStream};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::LiveError;
@@ -179,11 +180,20 @@ impl PageReader {
         snapshot: Snapshot,
     ) -> Result<PageReader, LiveError> {
         let client = connection.client();
-        let lock = format!(
-            "SAVEPOINT toastctl_lock; SELECT FROM ONLY {relation} LIMIT 0; \
-             RELEASE SAVEPOINT toastctl_lock"
-        );
-        match client.batch_execute(&lock).await {
+        let lock = |sql: String| {
+            format!("SAVEPOINT toastctl_lock; {sql}; RELEASE SAVEPOINT toastctl_lock")
+        };
+        // a query would be planned, which runs constant parts of expressions of the table's indexes and statistics
+        let by_lock = lock(format!("LOCK TABLE ONLY {relation} IN ACCESS SHARE MODE"));
+        let locked = match client.batch_execute(&by_lock).await {
+            // only tables can be locked so
+            Err(error) if error.code() == Some(&SqlState::WRONG_OBJECT_TYPE) => {
+                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_lock").await?;
+                client.batch_execute(&lock(format!("SELECT FROM ONLY {relation} LIMIT 0"))).await
+            }
+            locked => locked,
+        };
+        match locked {
             Ok(()) => {}
             // an index of it is so damaged that no query can be planned: its pages can be read without the lock
             Err(error) if is_about_data(&error) => {

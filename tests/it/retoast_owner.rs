@@ -103,6 +103,18 @@ fn all_code_that_an_update_runs_is_found_and_what_others_answer_for_is_harmless(
             "called by constraint q",
         ),
         (&format!("{always} ALTER TABLE t ENABLE ALWAYS TRIGGER g"), "called by trigger g"),
+        // functions of the server's that run what a view, a type or a cast of others holds
+        (
+            "CREATE OR REPLACE VIEW public.w AS SELECT public.calm('x') AS x; ALTER TABLE t ADD CONSTRAINT x
+                 CHECK (table_to_xml('public.w'::regclass, true, false, '') IS NOT NULL)",
+            "called by constraint x",
+        ),
+        ("ALTER TABLE t ADD CONSTRAINT j CHECK (to_jsonb(id) IS NOT NULL)", "called by constraint j"),
+        (
+            "ALTER TABLE t ADD CONSTRAINT i
+                 CHECK (domain_in('x'::cstring, 'information_schema.sql_identifier'::regtype, -1) IS NOT NULL)",
+            "called by constraint i",
+        ),
     ] {
         let helpers = "CREATE OR REPLACE FUNCTION public.calm_op(text, text) RETURNS bool LANGUAGE sql
                 IMMUTABLE AS 'SELECT true';

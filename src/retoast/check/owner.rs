@@ -105,6 +105,29 @@ impl Code {
         Ok(())
     }
 
+    /// Of a run that updates no row: what reading the table may run is still looked at.
+    pub(crate) async fn of_reader(client: &Client, relation: &Relation) -> Result<Code, Refusal> {
+        let rights = owner_code::rights(client, relation.oid).await?;
+        let (lent, role) = standing(rights.as_ref());
+        Ok(Code { role, lent, silent_triggers: true, allow_triggers: true, ..Code::default() })
+    }
+
+    /// Goes on with what the user trusted when the run began.
+    ///
+    /// # Errors
+    /// More is there by now.
+    pub(crate) fn trust_as(&mut self, earlier: &Code, name: &str) -> Result<(), Refusal> {
+        let (Some(now), Some(then)) = (&self.trusted, &earlier.trusted) else { return Ok(()) };
+        if let Some(added) = now.iter().find(|one| !then.contains(one)) {
+            return Err(Refusal::Refused(format!(
+                "{name}: {} of \"{}\", called by {}, was added by somebody else since the run began",
+                added.function, added.owner, added.place
+            )));
+        }
+        self.trusted = earlier.trusted.clone();
+        Ok(())
+    }
+
     /// The role that batches are run as, if it is not the user.
     pub(crate) fn role(&self) -> Option<&str> {
         self.role.as_deref()

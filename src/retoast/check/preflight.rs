@@ -149,7 +149,7 @@ async fn look(
             let coerced = coerced(&targets, &request.goal);
             Code::approve(client, &relation, replica_role, allow, trust, coerced).await?
         }
-        false => Code::default(),
+        false => Code::of_reader(client, &relation).await?,
     };
     if let Some((plan, longest)) = plan.as_ref().and_then(|plan| Some((plan, plan.longest?))) {
         longest::check(client, &relation, &targets, &plan.toaster, longest).await?;

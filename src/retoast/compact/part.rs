@@ -105,6 +105,10 @@ impl Sweep<'_> {
         report.retries += rounds.retries;
         report.longest_batch_ms = report.longest_batch_ms.max(millis(rounds.longest));
         told.ended = done?;
+        // what stands there was not tried
+        if told.ended == FileEnd::NoRoom && told.values_without_row + told.values_fixed > 0 {
+            told.ended = FileEnd::GainedTooLittle;
+        }
         if told.ended == FileEnd::GainedTooLittle && told.is_held() {
             told.ended = FileEnd::Held;
         }

@@ -214,6 +214,8 @@ impl DepartureRun<'_, '_> {
             Err(Refusal::Lost(reason)) => return Err(RunError::Lost(reason)),
             Err(other) => return Ok(Err(other.to_string())),
         };
+        // others would wait for its locks
+        let others = if ready.code.holds_off_statistics() { &[] } else { others };
         let sweep = Sweep {
             writer: Arc::clone(writer),
             others: others.to_vec(),

@@ -28,8 +28,7 @@ const DROP_AGAIN: Duration = Duration::from_millis(250);
 const CLEAN_FOR: Duration = Duration::from_secs(60);
 /// How often it is looked meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The largest index that is rebuilt while others wait, and how long they may wait then.
-const LOCKED_BYTES: u64 = 16 << 20;
+/// How long others may wait while an index is rebuilt under a lock.
 const LOCKED_FOR: Duration = Duration::from_secs(2);
 /// How long what is left behind may wait for others while it is dropped, once a stop is asked for.
 const AFTER_STOP: Duration = Duration::from_secs(3);
@@ -48,7 +47,7 @@ impl Sweep<'_> {
             let wal = told.wal_expected.unwrap_or(bytes);
             self.keeper.pass(Work::Rebuild(wal), &self.writer, self.watch).await?;
             let mut reason = self.keeper.no_room_for(bytes).await?;
-            if reason.is_none() {
+            if reason.is_none() && !index.of_toast {
                 reason = self.quiet(index.table).await?;
             }
             if self.stopped() {
@@ -61,7 +60,7 @@ impl Sweep<'_> {
             let name = self.name();
             self.watch.note(&format!("{name}: rebuilding index {}", index.quoted()));
             if index.of_toast {
-                return self.rebuild_locked(index, bytes, told).await;
+                return self.rebuild_locked(index, told).await;
             }
             let table = self.ready.relation.oid.0;
             if let Some(checkpoint) = self.checkpoint {
@@ -110,47 +109,36 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Rebuilds the index of a TOAST relation of which a fresh one takes about so many bytes, while readers and writers of
-    /// values out of line wait.
-    async fn rebuild_locked(
-        &self,
-        index: &Index,
-        bytes: u64,
-        told: &mut IndexReport,
-    ) -> Result<(), RunError> {
+    /// Rebuilds the index of a TOAST relation while readers and writers of values out of line wait.
+    async fn rebuild_locked(&self, index: &Index, told: &mut IndexReport) -> Result<(), RunError> {
         let seconds = LOCKED_FOR.as_secs();
-        let reason = if bytes > LOCKED_BYTES {
-            told.ended = IndexEnd::Refused;
-            format!(
-                "it is large, and readers and writers of values out of line wait while the index of a TOAST \
-                 relation is rebuilt, which may take more than {seconds} s"
-            )
-        } else {
-            let limit = format!("SET LOCAL statement_timeout = {}", millis(LOCKED_FOR));
-            let sql = format!("{limit}; {}", index.rebuild());
-            let name = self.name();
-            let tries = self.tries(&name);
-            match tries.in_transaction(self.writer.client(), "rebuilding an index", &sql).await {
-                Ok((Tried::Done(()), wait)) => {
-                    self.keeper.lock_waited(wait);
-                    self.keeper.goes_on();
-                    told.after = self.bytes_of(index).await?;
-                    (told.ended, told.reason, told.command) = (IndexEnd::Rebuilt, None, None);
-                    return Ok(());
-                }
-                Ok((Tried::Stopped, _)) => "stopped on request".to_owned(),
-                Ok((Tried::TooLong(_) | Tried::NoLock, _)) => {
-                    "a lock could not be had in time".to_owned()
-                }
-                Err(LiveError::Server(error)) => match error.as_db_error() {
-                    Some(said) if *said.code() == SqlState::QUERY_CANCELED => format!(
-                        "readers and writers of values out of line would have waited for more than {seconds} s"
-                    ),
-                    Some(said) if !is_of_server(&error) => said.message().to_owned(),
-                    _ => return Err(error.into()),
-                },
-                Err(error) => return Err(error.into()),
+        let limit = format!("SET LOCAL statement_timeout = {}", millis(LOCKED_FOR));
+        let sql = format!("{limit}; {}", index.rebuild());
+        let name = self.name();
+        let tries = self.tries(&name);
+        let reason = match tries
+            .in_transaction(self.writer.client(), "rebuilding an index", &sql)
+            .await
+        {
+            Ok((Tried::Done(()), wait)) => {
+                self.keeper.lock_waited(wait);
+                self.keeper.goes_on();
+                told.after = self.bytes_of(index).await?;
+                (told.ended, told.reason, told.command) = (IndexEnd::Rebuilt, None, None);
+                return Ok(());
             }
+            Ok((Tried::Stopped, _)) => "stopped on request".to_owned(),
+            Ok((Tried::TooLong(_) | Tried::NoLock, _)) => {
+                "a lock could not be had in time".to_owned()
+            }
+            Err(LiveError::Server(error)) => match error.as_db_error() {
+                Some(said) if *said.code() == SqlState::QUERY_CANCELED => format!(
+                    "readers and writers of values out of line would have waited for more than {seconds} s"
+                ),
+                Some(said) if !is_of_server(&error) => said.message().to_owned(),
+                _ => return Err(error.into()),
+            },
+            Err(error) => return Err(error.into()),
         };
         told.reason = Some(reason);
         Ok(())

@@ -21,6 +21,8 @@ use crate::server::connect::Connection;
 
 /// If so large a part of the rows is dead, their entries would count as needed: they are vacuumed away first.
 const DEAD: f64 = 0.05;
+/// The largest index of a TOAST relation that is rebuilt, as a fresh one: others wait for that.
+const LOCKED_BYTES: u64 = 16 << 20;
 /// How often they are looked at again with other files.
 const MOST_REWRITTEN: u32 = 5;
 
@@ -297,6 +299,16 @@ pub(super) async fn look_at(
         told.reason = Some(reason.to_owned());
         told.command = None;
         told.wal_expected = None;
+    }
+    let large = told.expected.unwrap_or(index.bytes) > LOCKED_BYTES;
+    if told.ended == IndexEnd::Planned && index.of_toast && large {
+        told.ended = IndexEnd::Refused;
+        told.wal_expected = None;
+        told.reason = Some(
+            "it is large, and readers and writers of values out of line wait while the index of a TOAST relation is \
+             rebuilt"
+                .to_owned(),
+        );
     }
     Ok(told)
 }

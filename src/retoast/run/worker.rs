@@ -318,7 +318,10 @@ impl Tables<'_, '_> {
             }
         };
         match looked {
-            Ok(Some(now)) => Ok(Some(now)),
+            Ok(Some(mut now)) => {
+                now.code.trust_as(&ready.code, &now.relation.display_name())?;
+                Ok(Some(now))
+            }
             Ok(None) => Err(RunError::Altered("the table was dropped by somebody else".to_owned())),
             Err(refusal) => Err(refusal.into()),
         }

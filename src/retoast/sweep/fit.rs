@@ -11,6 +11,7 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::retoast::pace::manners::Work;
 use crate::retoast::sql;
+use crate::server::snapshot;
 
 impl Sweep<'_> {
     /// Looks through the whole table for rows that the choice cannot store, before anything is changed.
@@ -47,7 +48,13 @@ impl Sweep<'_> {
     async fn unfit_by_functions(&self) -> Result<Unfit, RunError> {
         let limit = self.server.page_size.toast_tuple_target_main() - TUPLE_HEADER_SIZE;
         let sql = sql::unfit(&self.ready.relation.quoted(), &self.ready.targets, limit);
-        let rows = self.reader.client().query_typed(&sql, &[]).await?;
+        self.begin_reading().await?;
+        let client = self.reader.client();
+        let asked = client.query_typed(&sql, &[]).await;
+        // of two errors the first says what happened
+        let ended = snapshot::abandon(client).await;
+        let rows = asked?;
+        ended?;
         let Some(row) = rows.first() else { return Ok(Unfit::default()) };
         let count: i64 = row.try_get(0)?;
         Ok(Unfit { rows: u64::try_from(count).unwrap_or(0), first: row.try_get(1)? })

@@ -14,6 +14,8 @@ use super::table::Sweep;
 use crate::disk::ItemPointer;
 use crate::retoast::sql;
 use crate::server::LiveError;
+use crate::server::connect::Client;
+use crate::server::snapshot;
 use crate::server::sql::{in_blocks, quote_identifier};
 
 /// As many rows' keys are noted in a scan; the others are looked for in the block where they were.
@@ -55,11 +57,29 @@ impl Keys {
         if rows.is_empty() || room == 0 {
             return Ok(());
         }
-        let connection = match scanner.held {
-            Some(_) => &scanner.connection,
-            None => &scanner.asker,
-        };
-        let client = connection.client();
+        if scanner.held.is_some() {
+            return self.ask(sweep, scanner.connection.client(), rows, room).await;
+        }
+        sweep.begin_reading().await?;
+        let client = sweep.reader.client();
+        let asked = self.ask(sweep, client, rows, room).await;
+        match asked {
+            Ok(()) => snapshot::end(client).await,
+            Err(_) => {
+                // if that fails too the connection is gone, as the next query will say
+                let _ = snapshot::abandon(client).await;
+                asked
+            }
+        }
+    }
+
+    async fn ask(
+        &mut self,
+        sweep: &Sweep<'_>,
+        client: &Client,
+        rows: &[Row],
+        room: usize,
+    ) -> Result<(), LiveError> {
         let relation = &sweep.ready.relation;
         if self.columns.is_none() {
             let rows =

@@ -78,16 +78,20 @@ impl Sweep<'_> {
     pub(in crate::retoast) async fn tried<T>(
         &self,
         what: &'static str,
-        attempt: impl AsyncFnMut() -> Result<T, LiveError>,
+        mut attempt: impl AsyncFnMut() -> Result<T, LiveError>,
     ) -> Result<Option<T>, RunError> {
-        match self.tries(&self.name()).tried(what, attempt).await? {
-            Tried::Done(done) => Ok(Some(done)),
-            Tried::Stopped => Ok(None),
-            Tried::TooLong(waited) => {
-                self.no_lock_in_time(what, waited);
-                Ok(None)
-            }
-            Tried::NoLock => Err(RunError::NoLock(what)),
+        loop {
+            return match self.tries(&self.name()).tried(what, &mut attempt).await? {
+                Tried::Done(done) => Ok(Some(done)),
+                Tried::Stopped => Ok(None),
+                Tried::TooLong(waited) => {
+                    self.no_lock_in_time(what, waited);
+                    Ok(None)
+                }
+                // a vacuum of others, say, which ends
+                Tried::NoLock if self.ready.code.holds_off_statistics() => continue,
+                Tried::NoLock => Err(RunError::NoLock(what)),
+            };
         }
     }
 

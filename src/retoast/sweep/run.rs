@@ -218,7 +218,9 @@ impl Sweep<'_> {
                     self.begin_proof(machine, &mut scanner.by_rule, report).await?;
                     // a dry run proves nothing
                     if !self.options.dry_run && !machine.is_cut_off() {
-                        let held = self.tried("reading", async || scanner.hold().await).await?;
+                        let hold =
+                            async || self.tried("reading", async || scanner.hold().await).await;
+                        let held = self.unless_changed(0, hold).await?;
                         if held.is_none() {
                             continue;
                         }
@@ -250,6 +252,10 @@ impl Sweep<'_> {
                             scanner.release().await?;
                             machine.note(Event::SnapshotLost, 0.0);
                         }
+                    }
+                    if scanner.held.is_some() && self.keeps_others_from_reading().await? {
+                        scanner.release().await?;
+                        machine.note(Event::SnapshotLost, 0.0);
                     }
                     if let Some((checkpoint, place)) = saved {
                         checkpoint.at(place, blocks.start)?;
@@ -317,6 +323,15 @@ impl Sweep<'_> {
             self.keeper.at(read, blocks);
             self.watch.progress(&report.relation, machine.scans, read, blocks, report.rows_stored);
         }
+    }
+
+    /// Whether the lock that holds off statistics keeps others waiting while a scan has it.
+    async fn keeps_others_from_reading(&self) -> Result<bool, RunError> {
+        if !self.ready.code.holds_off_statistics() {
+            return Ok(false);
+        }
+        let pid = self.reader.process().await?;
+        Ok(self.keeper.kept_waiting(pid).await?.is_some())
     }
 
     /// Tells what the machine has decided.

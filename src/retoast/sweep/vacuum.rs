@@ -249,6 +249,7 @@ impl Sweep<'_> {
         let began = Instant::now();
         let (mut stuck, mut cancelled) = (Stuck::default(), false);
         let (mut slots, mut for_slot) = (None, false);
+        let mut failed: Option<RunError> = None;
         let every = match self.keeper.watches_slots() {
             true => LOOK_AT_SLOTS_EVERY,
             false => LOOK_EVERY,
@@ -258,11 +259,19 @@ impl Sweep<'_> {
                 done = &mut work => break done,
                 () = self.stop.cancelled(), if !cancelled => {}
                 () = tokio::time::sleep(every), if !cancelled => {
-                    if let Some(why) = self.keeper.slots_against(&mut slots).await? {
-                        self.watch.note(&format!("{}: no vacuum now: {why}", self.name()));
-                        for_slot = true;
-                    } else if !self.give_up(pid, began.elapsed(), &mut stuck).await? {
-                        continue;
+                    let look = async {
+                        if let Some(why) = self.keeper.slots_against(&mut slots).await? {
+                            self.watch.note(&format!("{}: no vacuum now: {why}", self.name()));
+                            return Ok(Some(true));
+                        }
+                        let ends = self.give_up(pid, began.elapsed(), &mut stuck).await?;
+                        Ok(ends.then_some(false))
+                    };
+                    match look.await {
+                        Ok(None) => continue,
+                        Ok(Some(slot)) => for_slot = slot,
+                        // unwatched it would go on for as long as it likes
+                        Err(error) => failed = Some(error),
                     }
                 }
             }
@@ -270,6 +279,9 @@ impl Sweep<'_> {
             // it may have ended by itself
             let _ = canceller.cancel().await;
         };
+        if let Some(error) = failed {
+            return Err(error);
+        }
         match done {
             Ok(()) => Ok(Vacuumed::Done),
             Err(error) if cancelled && error.as_db_error().is_some() => {

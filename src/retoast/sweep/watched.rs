@@ -58,7 +58,11 @@ impl Watched {
         let holds_off = ready.code.holds_off_statistics();
         let known = self.known();
         holds_off.then(|| Reading {
-            lock: sql::lock(&ready.relation.quoted(), true),
+            // whoever waits for it longer than the server looks for deadlocks cancels autovacuum
+            lock: format!(
+                "SET LOCAL lock_timeout = '100ms'; {}",
+                sql::lock(&ready.relation.quoted(), true)
+            ),
             check: check(ready.relation.oid, known.now.as_ref()),
         })
     }
