@@ -326,7 +326,7 @@ fn a_checkpoint_is_gone_on_from_and_the_last_scan_is_whole_all_the_same() {
         command(&database, &words.iter().map(String::as_str).collect::<Vec<_>>())
     };
     // the place is saved once a second: half of the table has to take longer
-    let mut child = words(&with(&["--nice", "15", "--batch-ms", "10"]));
+    let mut child = words(&with(&["--nice", "5", "--batch-ms", "10"]));
     let child = child.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().unwrap();
     let block = || -> Option<u64> {

@@ -236,6 +236,11 @@ impl HeapFile<'_, '_> {
         let mut verified = 0;
         if let Some((ctids, hashes)) = before {
             let all: Vec<String> = gone.into_iter().chain(staying).collect();
+            if all.len() > ctids.len() {
+                // others have written rows there, or unlocked some, since these were hashed
+                sweep.rollback(0).await?;
+                return Ok(Done::Busy);
+            }
             let stored = Stored { rows: all.len() as u64, xid, ctids: all };
             sweep.compare(client, &stored, &ctids, hashes, &self.computed()).await?;
             verified = stored.rows;
