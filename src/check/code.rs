@@ -132,8 +132,8 @@ const CONTENT: &str = "The bytes are there, their meaning is not: restore the va
 const INDEX: &str = "REINDEX the TOAST relation's index, for the chunks themselves are there. Change no row before: \
      UPDATE and DELETE follow the index, and may delete other values' chunks. Then check again.";
 const CUSTOM: &str = "The toaster cannot read the value: restore it from a backup.";
-const ORPHAN: &str = "No damage: they take space and nothing else. VACUUM FULL or CLUSTER leaves them behind once no \
-     transaction sees the rows that had them.";
+const ORPHAN: &str = "Usually no damage: a VACUUM FULL or CLUSTER that copied recently deleted rows left these chunks. If rows \
+     may have been lost, save the chunks first. The next VACUUM FULL removes them.";
 /// Servers with pluggable TOAST were crashed by VACUUM FULL.
 const ORPHAN_PLUGGABLE: &str = "No damage: they take space and nothing else. On this server do not have the table \
      rewritten, which damages values; dump it and load it again to be rid of them.";
@@ -164,7 +164,7 @@ const TABLE: [Entry; 51] = [
     entry(Code::PastEnd, "TC030", Error, "attribute ends behind the tuple", TUPLE),
     entry(Code::Varlena, "TC031", Error, "varlena length is invalid", TUPLE),
     entry(Code::LeftOver, "TC033", Error, "bytes follow the last attribute", TUPLE),
-    entry(Code::Tag, "TC040", Error, "TOAST pointer has an invalid tag", POINTER),
+    entry(Code::Tag, "TC040", Error, "TOAST pointer has an invalid tag", TUPLE),
     entry(Code::Method, "TC041", Error, "compression method is invalid", POINTER),
     entry(
         Code::HasExternal,

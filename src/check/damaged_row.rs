@@ -67,6 +67,8 @@ pub(super) struct ValueAt {
     pub(super) code: Code,
     /// Its pointer, where it is out of line.
     pub(super) pointer: Option<ToastPointer>,
+    /// Whether it is a pluggable toaster's.
+    pub(super) is_custom: bool,
 }
 
 /// A row with damaged values.
@@ -159,6 +161,7 @@ pub(super) fn row_at(
     judge: &impl Judge,
     ctid: ItemPointer,
     damaged: &[(String, Code)],
+    generated: &HashSet<String>,
 ) -> Option<RowAt> {
     let tuple = tuple_at(bytes, ctid)?;
     let mut row = RowAt {
@@ -192,16 +195,24 @@ pub(super) fn row_at(
             Varlena::External(pointer) => Some(pointer),
             _ => None,
         };
-        row.values.push(ValueAt { column: column.clone(), code: *code, pointer });
+        let is_custom = matches!(value, Varlena::Custom(_));
+        row.values.push(ValueAt { column: column.clone(), code: *code, pointer, is_custom });
     }
-    row.guard = guard(&tuple, subject.desc, &left_out);
+    row.guard = guard(&tuple, subject.desc, &left_out, generated);
     (!row.values.is_empty()).then_some(row)
+}
+
+/// A table, quoted, and its generated columns.
+#[derive(Clone, Copy)]
+pub(super) struct Written<'a> {
+    pub(super) table: &'a str,
+    pub(super) generated: &'a HashSet<String>,
 }
 
 /// Adds the pointers on a page to these values, whose IDs are in order, in rows that are not known to be dead;
 /// `false` if rows could not be read, or what they refer to.
 pub(super) fn pointing(
-    table: &str,
+    written: Written<'_>,
     subject: &Subject<'_>,
     judge: &impl Judge,
     block: BlockNumber,
@@ -209,6 +220,7 @@ pub(super) fn pointing(
     value_ids: &[u32],
     all: &mut Vec<Pointing>,
 ) -> bool {
+    let Written { table, generated } = written;
     let page = match Page::parse(bytes) {
         Ok(PageState::Used(page)) => page,
         Ok(PageState::New) => return true,
@@ -244,7 +256,8 @@ pub(super) fn pointing(
                             true => trial::fresh_array(&name),
                             false => trial::fresh(&name),
                         };
-                        let guard = guard(&tuple, subject.desc, &[walk.index() - 1]);
+                        let own = [walk.index() - 1];
+                        let guard = guard(&tuple, subject.desc, &own, generated);
                         let row = where_row(ctid, tuple.xmin.0, &guard);
                         format!("UPDATE ONLY {table} SET {name} = {value}\n{row};\n")
                     });
@@ -270,13 +283,19 @@ pub(super) fn pointing(
     is_whole
 }
 
-/// Conditions that the other columns of a row meet, as SQL, as far as their values can be told.
-fn guard(tuple: &HeapTuple<'_>, desc: &TupleDesc, damaged: &[usize]) -> Vec<String> {
+/// Conditions that the other columns of a row meet, as SQL, as far as their values can be told. Generated columns
+/// are none: a virtual one is NULL in the row, and not in SQL.
+fn guard(
+    tuple: &HeapTuple<'_>,
+    desc: &TupleDesc,
+    damaged: &[usize],
+    generated: &HashSet<String>,
+) -> Vec<String> {
     let mut conditions = Vec::new();
     let mut walk = Walk::new(tuple, desc);
     while let Some(Ok((column, datum))) = walk.next() {
         let index = walk.index() - 1;
-        if damaged.contains(&index) || column.dropped {
+        if damaged.contains(&index) || column.dropped || generated.contains(&column.name) {
             continue;
         }
         let name = quote_identifier(&column.name);
@@ -384,7 +403,9 @@ mod tests {
             data_offset: 24,
             order: ByteOrder::Little,
         };
-        let conditions = guard(&tuple, &desc, &[3]);
+        let virtual_one = HashSet::from(["gone".to_owned()]);
+        assert!(!guard(&tuple, &desc, &[3], &virtual_one).concat().contains("gone"));
+        let conditions = guard(&tuple, &desc, &[3], &HashSet::new());
         let ctid = ItemPointer { block: BlockNumber(3), item: 5 };
         let sql = format!("UPDATE t{}", where_row(ctid, tuple.xmin.0, &conditions));
         insta::assert_snapshot!(sql, @r#"

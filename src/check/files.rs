@@ -1,12 +1,12 @@
 //! A check of relation files: the TOAST relation first, then the heap's blocks on several threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 
 use super::chunk_index::{Chunk, ChunkIndex};
 use super::code::Code;
-use super::damaged_row::{RowAt, pointing, row_at, value_at};
+use super::damaged_row::{RowAt, Written, pointing, row_at, value_at};
 use super::files_worker::{Range, Scan, Worker, unreadable};
 use super::finding::Finding;
 use super::judged::{Checked, MAX_KNOWN};
@@ -158,6 +158,7 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
     let index = scan.index.filter(|index| !index.is_full());
     let mut facts = Facts {
         table: TABLE.to_owned(),
+        is_file: true,
         page_size: target.page_size,
         chunks_unread: index.is_none(),
         unreadable: index.map(|index| index.lost().to_vec()).unwrap_or_default(),
@@ -166,7 +167,9 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
     let mut rows = Vec::new();
     for (ctid, damaged) in by_row(wanted) {
         if matches!(worker.heap.read(ctid.block, &mut worker.page), Ok(true)) {
-            rows.extend(row_at(&worker.page, subject, &target.xact, ctid, &damaged));
+            let no_generated = HashSet::new();
+            let row = row_at(&worker.page, subject, &target.xact, ctid, &damaged, &no_generated);
+            rows.extend(row);
         }
     }
     let values = rows.iter().flat_map(|row: &RowAt| &row.values);
@@ -186,8 +189,9 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
         for block in (0..blocks).map(BlockNumber) {
             let is_whole = match worker.heap.read(block, &mut worker.page) {
                 Ok(true) => {
-                    let (table, all) = (&facts.table, &mut facts.pointing);
-                    pointing(table, subject, &target.xact, block, &worker.page, &ids, all)
+                    let written = Written { table: &facts.table, generated: &facts.generated };
+                    let all = &mut facts.pointing;
+                    pointing(written, subject, &target.xact, block, &worker.page, &ids, all)
                 }
                 Ok(false) => true,
                 Err(_) => false,

@@ -1,12 +1,12 @@
 //! What must be known of a live table before SQL is printed that repairs it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio_postgres::types::Type;
 
 use super::chunk_index::{Chunk, chunks_of};
-use super::damaged_row::{RowAt, pointing, row_at};
+use super::damaged_row::{RowAt, Written, pointing, row_at};
 use super::live_worker::BATCH;
 use super::look::{Looker, Which};
 use super::repair::{self, Facts};
@@ -60,6 +60,7 @@ impl Looker {
         let toast = self.relation.toast.as_ref();
         let mut facts = Facts {
             table: self.quoted(Which::Heap),
+            oid: self.relation.oid,
             schema: format!("{}.", quote_identifier(&self.relation.schema)),
             toast: toast.map(|toast| (quote_qualified("pg_toast", &toast.name), toast.oid)),
             has_toasters: self.about.server.has_toasters,
@@ -73,19 +74,19 @@ impl Looker {
             wrong_checksums: known.wrong_checksums,
             ..Facts::default()
         };
-        let rows = self.rows(standing, wanted).await?;
         self.columns(&mut facts).await?;
+        let rows = self.rows(standing, wanted, &facts.generated).await?;
         let values = rows.iter().flat_map(|row| &row.values);
         let mut ids: Vec<u32> =
             values.filter_map(|value| Some(value.pointer?.value_id.0)).collect();
         ids.sort_unstable();
         ids.dedup();
-        if !ids.is_empty() && !facts.index_is_damaged {
+        if !ids.is_empty() && !facts.index_is_damaged && facts.toast.is_some() {
             (facts.chunks, facts.unreadable) = self.chunks_in_pages(standing, &ids).await?;
-            let table = facts.table.clone();
+            let written = Written { table: &facts.table, generated: &facts.generated };
             let (all, unread) = (&mut facts.pointing, &mut facts.rows_unread);
             let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
-                *unread |= !pointing(&table, subject, pages, block, bytes, &ids, all);
+                *unread |= !pointing(written, subject, pages, block, bytes, &ids, all);
             };
             let lost = self.each_page(standing, Which::Heap, None, take).await?;
             facts.rows_unread |= !lost.is_empty();
@@ -93,16 +94,21 @@ impl Looker {
         Ok(repair::script(&facts, &rows))
     }
 
-    async fn rows(&self, standing: &Standing, wanted: &[Wanted]) -> Result<Vec<RowAt>, LiveError> {
+    async fn rows(
+        &self,
+        standing: &Standing,
+        wanted: &[Wanted],
+        generated: &HashSet<String>,
+    ) -> Result<Vec<RowAt>, LiveError> {
         let asked = by_row(wanted);
         let mut blocks: Vec<BlockNumber> = asked.iter().map(|(ctid, _)| ctid.block).collect();
         blocks.dedup();
         let mut rows = Vec::new();
         let take = |subject: &Subject<'_>, block, bytes: &[u8], pages: &Pages| {
             let own = asked.iter().filter(|(ctid, _)| ctid.block == block);
-            rows.extend(
-                own.filter_map(|(ctid, damaged)| row_at(bytes, subject, pages, *ctid, damaged)),
-            );
+            rows.extend(own.filter_map(|(ctid, damaged)| {
+                row_at(bytes, subject, pages, *ctid, damaged, generated)
+            }));
         };
         self.each_page(standing, Which::Heap, Some(blocks), take).await?;
         Ok(rows)
@@ -172,8 +178,24 @@ impl Looker {
             .connection
             .client()
             .query_typed(
-                "SELECT attname::pg_catalog.text, attnotnull, attgenerated <> '' \
-                 FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped",
+                // before PostgreSQL 15 it is the column that depends on the others, since then its expression
+                "SELECT a.attname::pg_catalog.text, a.attnotnull, a.attgenerated <> '', \
+                        ARRAY(SELECT DISTINCT b.attname::pg_catalog.text \
+                              FROM pg_catalog.pg_depend AS d \
+                              JOIN pg_catalog.pg_attribute AS b \
+                                ON b.attrelid = d.refobjid AND b.attnum = d.refobjsubid \
+                              LEFT JOIN pg_catalog.pg_attrdef AS e \
+                                ON e.adrelid = a.attrelid AND e.adnum = a.attnum \
+                              WHERE a.attgenerated = 's' \
+                                AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass \
+                                AND d.refobjid = a.attrelid AND b.attnum <> a.attnum \
+                                AND (d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass \
+                                     AND d.objid = e.oid \
+                                     OR d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass \
+                                     AND d.objid = a.attrelid AND d.objsubid = a.attnum) \
+                              ORDER BY 1) \
+                 FROM pg_catalog.pg_attribute AS a \
+                 WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped",
                 &[(&self.relation.oid.0, Type::OID)],
             )
             .await?;
@@ -183,7 +205,8 @@ impl Looker {
                 facts.not_null.insert(name.clone());
             }
             if row.try_get(2)? {
-                facts.generated.insert(name);
+                facts.generated.insert(name.clone());
+                facts.made_of.insert(name, row.try_get(3)?);
             }
         }
         Ok(())

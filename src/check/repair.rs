@@ -27,6 +27,9 @@ fn is_sound(chunk: &Chunk) -> bool {
 pub(super) struct Facts {
     /// Quoted.
     pub(super) table: String,
+    pub(super) oid: Oid,
+    /// Whether it is a file.
+    pub(super) is_file: bool,
     /// Its schema, quoted, with a dot.
     pub(super) schema: String,
     /// Its TOAST relation, quoted, with its OID; `None` as of a file.
@@ -51,8 +54,9 @@ pub(super) struct Facts {
     pub(super) rows_unread: bool,
     /// Columns that take no NULL.
     pub(super) not_null: HashSet<String>,
-    /// Columns that cannot be written.
+    /// Columns that cannot be written, and those that a stored one is made of.
     pub(super) generated: HashSet<String>,
+    pub(super) made_of: HashMap<String, Vec<String>>,
     /// Whether pages have wrong checksums.
     pub(super) wrong_checksums: bool,
 }
@@ -109,7 +113,7 @@ struct Script<'f> {
 impl<'f> Script<'f> {
     fn begin(&mut self) {
         let Facts { table, reindex, index_is_damaged, wrong_checksums, .. } = self.facts;
-        if self.facts.toast.is_none() {
+        if self.facts.is_file {
             self.comment(
                 "These are of files, of which no index was looked at: UPDATE deletes what the TOAST index leads \
                  to. If the server starts, check its table instead.",
@@ -121,7 +125,14 @@ impl<'f> Script<'f> {
             );
             self.out.push(format!("{}SET ignore_checksum_failure = on;\n", commented(&why)));
         }
-        if let (Some(reindex), true) = (reindex, index_is_damaged) {
+        let is_twice = self.damaged.values().any(|value| value.code == Code::ChunkTwice);
+        if *index_is_damaged && is_twice {
+            self.comment(&format!(
+                "The index of the TOAST relation of {table} is damaged, and chunks are there twice: REINDEX \
+                 fails at them, so that none is printed. Copy the table's files, and find out which of the \
+                 chunks is whose."
+            ));
+        } else if let (Some(reindex), true) = (reindex, index_is_damaged) {
             let why = format!(
                 "The index of the TOAST relation of {table} is damaged. It is rebuilt first, which loses \
                  nothing. Then check the table again: what is wrong with its values out of line is known only \
@@ -191,13 +202,24 @@ impl<'f> Script<'f> {
 
     fn remedy(&self, row: &RowAt, value: &ValueAt) -> Remedy<'f> {
         let facts = self.facts;
+        if value.is_custom {
+            return Remedy::None("its toaster would follow the damaged pointer.".to_owned());
+        }
         let Some(pointer) = value.pointer else { return Remedy::SetNull };
+        if value.code == Code::ChunkTwice {
+            return Remedy::None(
+                "two of its chunks have the same number, as where a block of the TOAST relation was copied \
+                 over another. The index may still lead to the right ones, and SQL then reads the value: look \
+                 at its index entries first."
+                    .to_owned(),
+            );
+        }
         if facts.index_is_damaged {
             return Remedy::AfterReindex;
         }
         let is_own = match &facts.toast {
             Some((_, oid)) => pointer.toast_relation == *oid,
-            None => pointer.toast_relation.0 != 0,
+            None => facts.is_file && pointer.toast_relation.0 != 0,
         };
         if !is_own && facts.has_toasters {
             return Remedy::None(
@@ -308,7 +330,15 @@ impl<'f> Script<'f> {
             if !matches!(remedy, Remedy::SetNull | Remedy::SetNullAfter(_)) {
                 continue;
             }
-            if facts.not_null.contains(&value.column) {
+            if let Some(why) = self.is_bound(row, &value.column) {
+                self.comment(&format!(
+                    "No statement for {column} in the row at {} of {}: {why}",
+                    row.ctid, facts.table
+                ));
+                continue;
+            }
+            let is_generated = facts.generated.contains(&value.column);
+            if facts.not_null.contains(&value.column) && !is_generated {
                 self.comment(&format!(
                     "{column} in the row at {} of {} is lost, but the column is NOT NULL: no statement is \
                      printed. UPDATE it to what you choose.",
@@ -331,8 +361,14 @@ impl<'f> Script<'f> {
                 let own = facts.chunks.get(&id).map_or(&[][..], Vec::as_slice);
                 chunks.extend(own.iter().filter(|chunk| chunk.is_refused).copied());
             }
-            columns.push(format!("{column} = NULL"));
+            columns.push(match facts.made_of.get(&value.column).and_then(|bases| bases.first()) {
+                // it is computed anew where one that it is made of is set, not with DEFAULT
+                Some(base) => format!("{0} = {0}", quote_identifier(base)),
+                None => format!("{column} = NULL"),
+            });
         }
+        columns.sort_unstable();
+        columns.dedup();
         if columns.is_empty() {
             return;
         }
@@ -362,6 +398,28 @@ impl<'f> Script<'f> {
             columns.join(", "),
             where_row(row.ctid, xmin, &conditions)
         ));
+    }
+
+    /// Why a damaged column cannot be set: another one is made of it, or it of another.
+    fn is_bound(&self, row: &RowAt, column: &str) -> Option<String> {
+        let made_of = &self.facts.made_of;
+        let is_of = |bases: &Vec<String>| bases.iter().any(|base| base == column);
+        if let Some((other, _)) = made_of.iter().find(|(_, bases)| is_of(bases)) {
+            return Some(format!(
+                "the generated column {} is made of it, and would be computed anew, from NULL. Save that \
+                 first; then UPDATE the row.",
+                quote_identifier(other)
+            ));
+        }
+        let bases = made_of.get(column)?;
+        let is_damaged = |base: &&String| row.values.iter().any(|value| value.column == **base);
+        if let Some(base) = bases.iter().find(is_damaged) {
+            return Some(format!(
+                "it is generated from {}, which is damaged too. Repair that first, then check again.",
+                quote_identifier(base)
+            ));
+        }
+        bases.is_empty().then(|| "it is generated, and cannot be set.".to_owned())
     }
 
     fn store_anew(&mut self, row: &RowAt, column: &str, other: &'f Pointing) {
@@ -424,7 +482,7 @@ impl<'f> Script<'f> {
 
     /// Copies the row's other columns, removes it without a look at its pointers, and inserts the copy.
     fn store_row_anew(&mut self, row: &RowAt) {
-        let Facts { table, schema, not_null, generated, .. } = self.facts;
+        let Facts { table, schema, oid, not_null, generated, .. } = self.facts;
         if row.is_refused {
             let why = format!(
                 "The server refuses transaction IDs of the row at {}: it becomes visible, also if it was \
@@ -433,7 +491,20 @@ impl<'f> Script<'f> {
             );
             return self.freeze(&why, table, &[(row.ctid, [row.xmin, row.xmax])]);
         }
-        if let Some(value) = row.values.iter().find(|value| not_null.contains(&value.column)) {
+        let bound = row.values.iter().find_map(|value| {
+            let why = self.is_bound(row, &value.column)?;
+            Some(format!("{}: {why}", quote_identifier(&value.column)))
+        });
+        if let Some(bound) = bound {
+            return self.comment(&format!(
+                "No statement for the row at {} of {table}, of which a pointer leads to another relation, nor \
+                 for {bound}",
+                row.ctid
+            ));
+        }
+        let is_written = |value: &&ValueAt| !generated.contains(&value.column);
+        let written = || row.values.iter().filter(is_written);
+        if let Some(value) = written().find(|value| not_null.contains(&value.column)) {
             return self.comment(&format!(
                 "No statement for the row at {} of {table}: {} leads to another relation, where UPDATE and \
                  DELETE fail or delete another table's chunks, and it is NOT NULL. Copy the row's other \
@@ -448,26 +519,34 @@ impl<'f> Script<'f> {
             .filter(|column| !generated.contains(*column))
             .map(|column| quote_identifier(column))
             .collect();
+        // else they would have their defaults
+        let lost = written().map(|value| quote_identifier(&value.column));
+        let into = kept.iter().cloned().chain(lost).collect::<Vec<_>>().join(", ");
+        let nulls = written().map(|_| "NULL".to_owned());
+        let from = kept.iter().cloned().chain(nulls).collect::<Vec<_>>().join(", ");
         let kept = kept.join(", ");
-        let copy = format!("toastctl_{}_{}_{}", row.ctid.block, row.ctid.item, row.xmin);
+        let (ItemPointer { block, item }, xmin) = (row.ctid, row.xmin);
+        let copy = format!("toastctl_{}_{block}_{item}_{xmin}", oid.0);
         let copy = format!("{schema}{}", quote_identifier(&copy));
         let why = format!(
             "A pointer of the row at {} of {table} leads to another relation, where UPDATE and DELETE fail or \
              delete another table's chunks. The row's other columns are copied, the row is removed, and the \
-             copy is inserted without triggers. Do not run these in one transaction: removing a row is not \
-             undone.",
+             copy is inserted without triggers. Removing a row is not undone: the copy is first inserted into a \
+             temporary table that has the same constraints, and nobody else writes meanwhile.",
             row.ctid
         );
         let place = where_row(row.ctid, row.xmin, &row.guard);
-        // else they would have their defaults
-        let lost = row.values.iter().map(|value| format!(", {}", quote_identifier(&value.column)));
-        let (lost, nulls) = (lost.collect::<String>(), ", NULL".repeat(row.values.len()));
         let body = format!(
             "BEGIN\n  IF EXISTS (SELECT FROM ONLY {table}\n{place}) THEN\n    \
              PERFORM pg_catalog.set_config('session_replication_role', 'replica', true);\n    \
+             CREATE TEMPORARY TABLE toastctl_trial\n      \
+             (LIKE {table} INCLUDING CONSTRAINTS INCLUDING GENERATED) ON COMMIT DROP;\n    \
+             INSERT INTO pg_temp.toastctl_trial ({into}) OVERRIDING SYSTEM VALUE\n      \
+             SELECT {from} FROM {copy};\n    \
+             IF NOT FOUND THEN\n      RAISE EXCEPTION 'the copy has no row';\n    END IF;\n    \
              PERFORM heap_force_kill{};\n    \
-             INSERT INTO {table} ({kept}{lost}) OVERRIDING SYSTEM VALUE\n      \
-             SELECT {kept}{nulls} FROM {copy};\n  \
+             INSERT INTO {table} ({into}) OVERRIDING SYSTEM VALUE\n      \
+             SELECT {from} FROM {copy};\n  \
              END IF;\nEND",
             surgery_arguments(table, row.ctid),
         );
@@ -478,7 +557,9 @@ impl<'f> Script<'f> {
         let surgery = self.surgery();
         self.out.push(format!(
             "{}{surgery}CREATE TABLE {copy} AS SELECT {kept} FROM ONLY {table}\n{place};\n\
-             DO {tag}{body}{tag};\n{}",
+             BEGIN ISOLATION LEVEL READ COMMITTED;\n\
+             LOCK TABLE ONLY {table} IN SHARE ROW EXCLUSIVE MODE;\n\
+             DO {tag}{body}{tag};\nCOMMIT;\n{}",
             commented(&why),
             commented(&format!("Once the row is there again: DROP TABLE {copy};")),
         ));
@@ -548,7 +629,12 @@ mod tests {
             is_refused: false,
             is_readable: true,
             guard: Vec::new(),
-            values: vec![ValueAt { column: EVIL.into(), code, pointer: Some(pointer) }],
+            values: vec![ValueAt {
+                column: EVIL.into(),
+                code,
+                pointer: Some(pointer),
+                is_custom: false,
+            }],
             others: vec!["id".into()],
         }
     }
@@ -592,6 +678,49 @@ mod tests {
         with.others = vec!["$toastctl$".into()];
         let tagged = script(&facts(), &[with]).concat();
         assert!(tagged.contains("DO $toastctl_$BEGIN") && tagged.contains("END$toastctl_$;"));
+    }
+
+    #[test]
+    fn a_row_is_removed_under_a_lock_and_after_a_trial() {
+        let mut only = row(2, Code::ToastRelation, pointer(0));
+        only.others.clear();
+        only.values[0].column = "doc".into();
+        let text = script(&Facts { oid: Oid(77), ..facts() }, &[only]).concat();
+        let steps = [
+            "CREATE TABLE \"public\".\"toastctl_77_0_2_742\"",
+            "LOCK TABLE ONLY",
+            "IF EXISTS (",
+            "toastctl_trial (\"doc\")",
+            "heap_force_kill",
+            "INSERT INTO \"t\nu\" (\"doc\")",
+        ];
+        let order: Vec<Option<usize>> = steps.iter().map(|step| text.find(step)).collect();
+        assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{order:?}: {text}");
+    }
+
+    #[test]
+    fn what_an_update_would_overwrite_or_follow_has_no_statement() {
+        let of = |column: &str, code| {
+            let mut row = row(2, code, pointer(9));
+            row.values[0].column = column.into();
+            row
+        };
+        let made_of = HashMap::from([("g".to_owned(), vec!["doc".to_owned()])]);
+        let facts = Facts { made_of, generated: HashSet::from(["g".to_owned()]), ..facts() };
+        let base = script(&facts, &[of("doc", Code::NoChunks)]);
+        assert_eq!(code(&base), [""; 0], "{base:?}");
+        let generated = script(&facts, &[of("g", Code::NoChunks)]).concat();
+        assert!(generated.contains("SET \"doc\" = \"doc\"\n"), "{generated}");
+        let twice = script(&facts, &[of("x", Code::ChunkTwice)]);
+        assert_eq!(code(&twice), [""; 0], "{twice:?}");
+        let facts = Facts { index_is_damaged: true, ..facts };
+        let twice = script(&facts, &[of("x", Code::ChunkTwice)]);
+        assert_eq!(code(&twice), [""; 0], "{twice:?}");
+        let mut custom = of("x", Code::CustomPointer);
+        custom.values[0].pointer = None;
+        custom.values[0].is_custom = true;
+        let custom = script(&self::facts(), &[custom]);
+        assert_eq!(code(&custom), [""; 0], "{custom:?}");
     }
 
     #[test]

@@ -221,7 +221,7 @@ impl SalvageDir {
         let SalvageDir { dir, saved, all, shown, .. } = self;
         let s = if all == 1 { "" } else { "s" };
         let text = format!(
-            "of {saved} of {all} damaged value{s} something is left: see {}, and {} for the SQL",
+            "saved something of {saved} of {all} damaged value{s}: see {}, and {} for the SQL",
             dir.join("manifest.jsonl").display(),
             dir.join("repair.sql").display()
         );

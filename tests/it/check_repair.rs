@@ -297,6 +297,26 @@ fn a_row_with_two_damaged_values_is_repaired_by_one_statement() {
     assert_eq!(sql.matches("UPDATE ONLY").count(), 1, "{sql}");
 }
 
+#[test]
+fn a_row_is_removed_only_where_it_can_be_inserted_again() {
+    let with =
+        |table: &str| format!("{} ALTER TABLE {table} ADD CHECK (ext IS NOT NULL);", create(table));
+    let zero = |f: &mut Files| {
+        let at = f.value(2, "ext").file;
+        set_word(&mut f.heap, at + 14, 0);
+    };
+    let (server, base, tables) =
+        damaged(&Options::default(), with, &[("refused", damage(move |f, _| zero(f)))]);
+    let database = server.database(&base);
+    let refused = &tables[0];
+    let before = sums(&database, refused.name);
+    let (_, sql) = printed(&database, refused.name, "");
+    assert!(sql.contains("heap_force_kill"), "{sql}");
+    let failed = database.try_psql(&sql);
+    assert!(failed.stderr.contains("check constraint"), "{}", failed.stderr);
+    assert_eq!(sums(&database, refused.name), before, "{sql}");
+}
+
 fn change_mask(bytes: &mut [u8], tuple: usize, clear: u16, set: u16) {
     let at = tuple + 20;
     let mask = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
@@ -386,6 +406,9 @@ fn what_update_and_delete_refuse_has_a_statement_that_succeeds_or_none() {
         &tables;
     let sql = repaired(&database, oid_zero, &["2 ext"]);
     assert!(sql.contains("heap_force_kill"), "{sql}");
+    // no other table's copy can have this name
+    let oid = database.psql("SELECT 'oid_zero'::regclass::oid");
+    assert!(sql.contains(&format!("\"toastctl_{oid}_0_2_")), "{sql}");
     for table in [future, xmax_future, multi_ahead] {
         let sql = repaired(&database, table, &["2 ext"]);
         assert!(sql.contains("heap_force_freeze"), "{sql}");
