@@ -32,7 +32,6 @@ pub struct Connection {
     resolved: Resolved,
     session: SessionOptions,
     tls: Option<MakeRustlsConnect>,
-    #[cfg(feature = "internals")]
     version: u32,
     /// What each transaction has to be given.
     settings: Vec<(String, String)>,
@@ -65,7 +64,6 @@ impl Connection {
             resolved,
             session,
             tls,
-            #[cfg(feature = "internals")]
             version,
             settings,
             schemas: Vec::new(),
