@@ -15,7 +15,7 @@ use crate::report::format::Format;
 use crate::retoast::compact::wish::Files;
 use crate::retoast::goal::toaster::Toaster;
 use crate::retoast::reindex::wish::Reindex;
-use crate::retoast::sweep::options::Verify;
+use crate::retoast::task::options::Verify;
 
 /// Arguments of `retoast`.
 #[derive(Debug, Args)]

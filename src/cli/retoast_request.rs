@@ -6,11 +6,11 @@ use super::exit::Failure;
 use super::inspect::SourceArg;
 use super::retoast::{NewValues, ReindexArg, RetoastArgs, ToasterArg};
 use crate::retoast::check::ready::TableRequest;
-use crate::retoast::compact::wish::Compaction;
+use crate::retoast::compact::wish::CompactRequest;
 use crate::retoast::goal::{Goal, Pluggable, PolicyGoal};
 use crate::retoast::run::request::{DepartureRequest, Request, Source, Work};
-use crate::retoast::sweep::machine::Tuning;
-use crate::retoast::sweep::options::Options;
+use crate::retoast::task::options::Options;
+use crate::retoast::task::options::Tuning;
 
 /// What the arguments say.
 ///
@@ -48,7 +48,7 @@ pub(super) fn request(args: &RetoastArgs) -> Result<Request, Failure> {
         options: options(args),
         compact: args
             .compact
-            .map(|files| Compaction { files: files.into(), min_gain: args.min_gain }),
+            .map(|files| CompactRequest { files: files.into(), min_gain: args.min_gain }),
         reindex: args.reindex.into(),
         wants: args.manners.wants(args.max_bloat, args.dry_run),
         parallel_tables: args.parallel_tables,

@@ -31,4 +31,6 @@ pub mod sizes;
 pub mod sql;
 pub mod sweep;
 pub mod tally;
+pub mod task;
+pub(crate) mod wait;
 pub mod watch;

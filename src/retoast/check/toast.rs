@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 
 use super::ready::Ready;
 use super::refusal::{Refusal, refused};
-use crate::retoast::compact::wish::{Compaction, Files};
+use crate::retoast::compact::wish::{CompactRequest, Files};
 use crate::server::about::{NEVER_TRUNCATES, Server};
 use crate::server::connect::Client;
 
@@ -15,7 +15,7 @@ pub(crate) async fn check(
     client: &Client,
     server: &Server,
     ready: &Ready,
-    compact: Compaction,
+    compact: CompactRequest,
     pages: bool,
 ) -> Result<(), Refusal> {
     if !server.vacuum_truncates {

@@ -14,7 +14,7 @@
 //! * [`chunks`]: what a look at the TOAST relation finds; [`rows`]: what one at the table finds, by [`lengths`] where
 //!   functions tell of it (pure); [`growth`]: how much longer rows get when they are moved (pure).
 //! * [`values`]: one transaction that moves values; [`pages`]: one that moves rows off pages.
-//! * [`run`]: doing it to one table; [`part`]: to one of its files; [`shrink`]: the vacuums.
+//! * [`run`]: doing it to one table; [`part`]: to one of its files.
 //! * [`result`]: what is reported; [`verdict`]: how it ended (pure).
 
 mod chunks;
@@ -30,8 +30,7 @@ pub mod result;
 pub(crate) mod room;
 mod rounds;
 mod rows;
-mod run;
-mod shrink;
+pub(crate) mod run;
 pub(crate) mod survey;
 mod values;
 mod verdict;

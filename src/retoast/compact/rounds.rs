@@ -16,6 +16,7 @@ use super::pace::{Pace, Piece};
 use super::room::Layout;
 use crate::model::pages::{least_gain, truncated_for};
 use crate::retoast::pace::speed::after_timeouts;
+use crate::retoast::wait::Wait;
 
 /// Passes of a round at the most: others may put rows behind the end as fast as they are moved.
 const MOST_PASSES: u32 = 30;
@@ -84,27 +85,6 @@ pub(crate) enum Action<P> {
     Sleep(Duration, Wait),
     /// Nothing more.
     Finish(End),
-}
-
-/// What is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    Lock,
-    Rows,
-    Truncation,
-}
-
-impl Wait {
-    /// For people.
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Wait::Lock => "a lock could not be had in time",
-            Wait::Rows => "the rows left to move are locked by other transactions",
-            Wait::Truncation => {
-                "VACUUM could not truncate: others use the table, or see old row versions at its end"
-            }
-        }
-    }
 }
 
 /// How it ended.
@@ -351,7 +331,7 @@ impl<P: Piece + Clone> Rounds<P> {
             Event::Busy => {
                 self.retries += 1;
                 self.busy += 1;
-                self.sleep = Some((after_timeouts(self.busy, jitter), Wait::Lock));
+                self.sleep = Some((after_timeouts(self.busy, jitter), Wait::LockTimeout));
                 let pieces = std::mem::take(&mut self.under_way);
                 // what never gets its locks is left to the next pass
                 if self.busy < BUSY {
@@ -507,7 +487,7 @@ impl<P: Piece + Clone> Rounds<P> {
         }
         if self.passes > 0 && moved == 0 && locked > 0 {
             let wait = Duration::from_millis(100u64 << self.idle.min(6));
-            self.sleep = Some((wait, Wait::Rows));
+            self.sleep = Some((wait, Wait::RowsToMoveLocked));
         }
         self.queue = pieces.into();
         self.halves.clear();

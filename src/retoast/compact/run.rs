@@ -1,24 +1,25 @@
 //! The compaction of one table: its TOAST relation first, since values that are written again leave new row versions in the
 //! table.
 
-use std::cell::{Cell, RefCell};
 use std::time::Instant;
 
 use tokio_postgres::types::Type;
 
 use super::pages::HeapFile;
+use super::part::compact_file;
 use super::result::{FileEnd, FileReport};
 use super::values::ToastFile;
 use super::verdict::outcome;
-use super::wish::Compaction;
+use super::wish::CompactRequest;
 use crate::disk::Oid;
 use crate::retoast::check::files::Files;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::touch;
 use crate::retoast::result::{Outcome, REWRITTEN, TableReport};
 use crate::retoast::sql;
-use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::table::{Sweep, millis};
+use crate::retoast::task::error::RunError;
+use crate::retoast::task::guard::Guard;
+use crate::retoast::task::session::millis;
 use crate::server::LiveError;
 use crate::server::sql::quote_qualified;
 
@@ -29,21 +30,24 @@ const LEAST_VERSIONS: u64 = 128 << 10;
 /// How often it begins again with other files.
 const MOST_REWRITTEN: u32 = 5;
 
-impl Sweep<'_> {
+/// The compaction of one table.
+pub(crate) struct Compaction<'a> {
+    pub(crate) guard: Guard<'a>,
+    pub(crate) request: CompactRequest,
+}
+
+impl Compaction<'_> {
     /// Compacts the table. What was done until an error is reported too.
-    pub(crate) async fn compact(
-        &self,
-        wish: Compaction,
-    ) -> (Option<TableReport>, Result<(), RunError>) {
+    pub(crate) async fn run(&self) -> (Option<TableReport>, Result<(), RunError>) {
         let began = Instant::now();
-        let (mut report, wal) = match self.begin().await {
+        let (mut report, wal) = match self.guard.begin().await {
             Ok(begun) => begun,
             Err(error) => return (None, Err(error)),
         };
-        let mut done = self.compact_files(wish, &mut report).await;
+        let mut done = self.compact_files(&mut report).await;
         if let Err(RunError::Changing) = done {
             // what it is that others have changed
-            done = self.set_right(u32::MAX).await;
+            done = self.guard.set_right(u32::MAX).await;
         }
         report.elapsed_ms = millis(began.elapsed());
         report.outcome = match done {
@@ -52,46 +56,43 @@ impl Sweep<'_> {
         };
         if done.is_err() {
             // the connection may be gone, or not in a transaction
-            let _ = self.rollback(0).await;
+            let _ = self.guard.session.rollback(0).await;
         }
-        let ended = self.end(&mut report, wal).await;
+        let ended = self.guard.end(&mut report, wal).await;
         let began = done.is_ok() || report.scans > 0;
         (began.then_some(report), done.and(ended))
     }
 
     /// Compacts the files that the table has; those that it has then, where somebody else has written it anew.
-    async fn compact_files(
-        &self,
-        wish: Compaction,
-        report: &mut TableReport,
-    ) -> Result<(), RunError> {
-        let (client, relation) = (self.writer.client(), &self.ready.relation);
+    async fn compact_files(&self, report: &mut TableReport) -> Result<(), RunError> {
+        let Guard { session, ready, .. } = self.guard;
+        let (client, relation) = (session.writer(), &ready.relation);
         // first, since a table without columns has no definition to be watched
-        let touch = match touch::touched(client, relation, &self.ready.generated).await {
+        let touch = match touch::touched(client, relation, &ready.generated).await {
             Ok(target) => target.name,
             Err(refusal @ Refusal::Live(_)) => return Err(refusal.into()),
             Err(_) if report.before.heap == 0 && report.before.toast == 0 => {
-                report.compaction.push(FileReport::of_nothing(self.options.dry_run));
+                report.compaction.push(FileReport::of_nothing(session.options.dry_run));
                 return Ok(());
             }
             Err(refusal) => return Err(refusal.into()),
         };
-        if self.ready.code.holds_off_statistics() || !self.options.dry_run {
-            self.begin_watching().await?;
+        if ready.code.holds_off_statistics() || !session.options.dry_run {
+            self.guard.begin_watching().await?;
         }
         let mut earlier = Vec::new();
         for _ in 0..MOST_REWRITTEN {
-            let files = self.files().await?;
-            let done = self.compact_these(&files, &touch, wish, report).await;
+            let files = self.guard.files().await?;
+            let done = self.compact_these(&files, &touch, report).await;
             report.compaction_goes_on_from(std::mem::take(&mut earlier));
             match self.unless_rewritten(done, &files).await {
                 Err(RunError::Rewritten) => {}
                 done => return done,
             }
-            if !self.options.dry_run && !self.is_unchanged().await? {
+            if !session.options.dry_run && !self.guard.is_unchanged().await? {
                 return Err(RunError::Changing);
             }
-            self.watch.note(&format!("{}: {REWRITTEN}: compaction begins again", self.name()));
+            self.guard.note(&format!("{REWRITTEN}: compaction begins again"));
             earlier = std::mem::take(&mut report.compaction);
             (report.rows_found, report.bytes_found) = (0, 0);
         }
@@ -110,8 +111,8 @@ impl Sweep<'_> {
             return done;
         }
         // the transaction may still be open
-        let _ = self.rollback(0).await;
-        match self.still_has(files).await {
+        let _ = self.guard.session.rollback(0).await;
+        match self.guard.still_has(files).await {
             Err(RunError::Rewritten) => Err(RunError::Rewritten),
             _ => done,
         }
@@ -122,26 +123,18 @@ impl Sweep<'_> {
         &self,
         files: &Files,
         touch: &str,
-        wish: Compaction,
         report: &mut TableReport,
     ) -> Result<(), RunError> {
+        let (session, wish) = (self.guard.session, self.request);
+        let (files, touch) = (files.clone(), touch.to_owned());
         if let Some(toast) = files.toast().filter(|_| wish.files.toast()) {
-            let file = ToastFile {
-                sweep: self,
-                toast,
-                name: self.name_of_toast(toast).await?,
-                files: files.clone(),
-                touch: touch.to_owned(),
-                used: RefCell::default(),
-                copied: Cell::new(0),
-                own: RefCell::default(),
-                ever_own: RefCell::default(),
-                since: RefCell::default(),
-            };
+            let name = self.name_of_toast(toast).await?;
+            let file = ToastFile::new(self.guard, toast, name, files.clone(), touch.clone());
             let versions = ((report.before.sum() as f64 * VERSIONS) as u64).max(LEAST_VERSIONS);
             let mut told = FileReport::new("toast");
             let done =
-                self.compact_file(&file, wish.min_gain, Some(versions), report, &mut told).await;
+                compact_file(&self.guard, &file, wish.min_gain, Some(versions), report, &mut told)
+                    .await;
             report.compaction.push(told);
             if matches!(done, Ok(()) | Err(RunError::Rewritten)) {
                 file.end().await?;
@@ -150,31 +143,32 @@ impl Sweep<'_> {
         }
         let stopped = report.compaction.iter().any(|file| file.ended == FileEnd::Stopped);
         if wish.files.heap() && !stopped {
-            let file = HeapFile::new(self, files.clone(), touch.to_owned());
+            let file = HeapFile::new(self.guard, files.clone(), touch);
             let mut told = FileReport::new("heap");
-            let done = self.compact_file(&file, wish.min_gain, None, report, &mut told).await;
+            let done =
+                compact_file(&self.guard, &file, wish.min_gain, None, report, &mut told).await;
             report.compaction.push(told);
             done?;
         }
-        if self.options.dry_run {
+        if session.options.dry_run {
             let expected = report.compaction.iter().filter_map(|file| file.wal_expected);
             let expected = expected.map(|wal| wal.high).sum();
-            report.notes.extend(self.keeper.slot_warnings(expected).await?);
-        } else if !self.is_unchanged().await? {
+            report.notes.extend(session.throttle.slot_warnings(expected).await?);
+        } else if !self.guard.is_unchanged().await? {
             return Err(RunError::Changing);
         }
         if report.rows_stored > 0 {
             // what the report calls done must survive a crash of the server
-            self.writer.client().batch_execute(sql::FLUSH).await.map_err(LiveError::from)?;
+            session.writer().batch_execute(sql::FLUSH).await?;
         }
         // what was said of one file may be old by the time that the other is done
-        self.still_has(files).await
+        self.guard.still_has(&files).await
     }
 
     async fn name_of_toast(&self, toast: Oid) -> Result<String, RunError> {
         let sql =
             "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c WHERE c.oid = $1";
-        let rows = self.writer.client().query_typed(sql, &[(&toast.0, Type::OID)]).await?;
+        let rows = self.guard.session.writer().query_typed(sql, &[(&toast.0, Type::OID)]).await?;
         let row = rows.first().ok_or(RunError::Rewritten)?;
         Ok(quote_qualified("pg_toast", row.try_get(0)?))
     }

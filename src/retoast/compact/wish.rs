@@ -13,7 +13,7 @@ pub enum Files {
 
 /// What is wanted.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Compaction {
+pub struct CompactRequest {
     /// Of which files.
     pub files: Files,
     /// The part of a file that a round has to give back for another one to follow.

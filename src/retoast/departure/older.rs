@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::run::DepartureRun;
-use crate::retoast::sweep::error::RunError;
+use crate::retoast::task::error::RunError;
+use crate::retoast::wait::Wait;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 
@@ -44,29 +45,22 @@ impl DepartureRun<'_, '_> {
     /// ended when `--max-wait` was over.
     pub(super) async fn wait_for_older(&self) -> Result<Vec<String>, RunError> {
         let began = Instant::now();
-        let limit = self.keeper.limits().wait;
-        let mut waited_for = under_way(self.reader).await?;
+        let limit = self.session.throttle.limits().wait;
+        let mut waited_for = under_way(self.session.reader()).await?;
         let mut tell_after = TELL_FIRST;
         while let Some(who) = waited_for.values().next() {
             let waited = began.elapsed();
-            if self.stop.is_cancelled() || limit.is_some_and(|limit| waited >= limit) {
+            if self.session.stopped() || limit.is_some_and(|limit| waited >= limit) {
                 break;
             }
             if waited >= tell_after {
                 tell_after = waited + TELL_EVERY;
-                let others = match waited_for.len() - 1 {
-                    0 => String::new(),
-                    others => format!(", and {others} more"),
-                };
-                self.watch.note(&format!(
-                    "waiting: transactions that are older than the proof have to end, since the tables that they \
-                     have created are not seen before: {who}{others}"
-                ));
+                let wait = Wait::OlderThanProof(who.clone(), waited_for.len() - 1);
+                self.session.listener.note(&wait.note());
             }
             let left = limit.map_or(LOOK_EVERY, |limit| limit.saturating_sub(waited));
-            let sleep = tokio::time::sleep(left.min(LOOK_EVERY));
-            self.stop.run_until_cancelled(sleep).await;
-            let now = under_way(self.reader).await?;
+            self.session.sleep(left.min(LOOK_EVERY)).await;
+            let now = under_way(self.session.reader()).await?;
             waited_for.retain(|transaction, _| now.contains_key(transaction));
         }
         Ok(waited_for.into_values().collect())

@@ -2,10 +2,6 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Duration;
-
-use tokio_util::sync::CancellationToken;
 
 use super::actions::{Departure, TableAction, departures};
 use super::census::{Census, Counter};
@@ -17,55 +13,29 @@ use crate::retoast::check::preflight;
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::goal::{Goal, Pluggable};
-use crate::retoast::pace::keeper::Keeper;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
-use crate::retoast::reindex::rebuilds::Rebuilds;
+use crate::retoast::run::request::DepartureRequest;
 use crate::retoast::sink::Results;
-use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::old_entries::OldEntries;
-use crate::retoast::sweep::options::Options;
+use crate::retoast::sweep::conversion::Conversion;
+use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::policy_state::SeenRows;
-use crate::retoast::sweep::scan_source::ScanSource;
-use crate::retoast::sweep::table::Sweep;
-use crate::retoast::sweep::unvacuumed::Unvacuumed;
-use crate::retoast::sweep::watched::Watched;
-use crate::retoast::watch::Watch;
+use crate::retoast::sweep::vacuum::Unvacuumed;
+use crate::retoast::task::error::RunError;
+use crate::retoast::task::guard::{Guard, KnownDefinition};
+use crate::retoast::task::session::Session;
 use crate::server::LiveError;
-use crate::server::about::{Pageinspect, Server};
-use crate::server::connect::Connection;
+use crate::server::about::Pageinspect;
 
 /// A run.
 pub(crate) struct DepartureRun<'a, 'r> {
-    /// For batches, one for each job.
-    pub(crate) writers: &'a [Arc<Connection>],
-    /// For scans.
-    pub(crate) reader: &'a Arc<Connection>,
-    /// Keeps its manners.
-    pub(crate) keeper: &'a Keeper,
-    /// The server.
-    pub(crate) server: &'a Server,
+    pub(crate) session: Session<'a>,
     /// How pages are had.
     pub(crate) pageinspect: &'a Pageinspect,
-    /// How tables are swept.
-    pub(crate) options: &'a Options,
-    /// What the scans go by.
-    pub(crate) source: &'a ScanSource,
-    /// How long a batch may wait for this program before the server gives its locks back.
-    pub(crate) idle_limit: Duration,
-    /// Go on although triggers will fire.
-    pub(crate) allow_triggers: bool,
-    /// Run code of the owners of tables with the rights of the user.
-    pub(crate) trust_owner_code: bool,
-    /// Whom to tell.
-    pub(crate) watch: &'a dyn Watch,
-    /// Cancelled from outside to stop.
-    pub(crate) stop: &'a CancellationToken,
+    pub(crate) request: &'a DepartureRequest,
     /// The toasters that there are.
     pub(crate) toasters: &'a Toasters,
     /// The one that is left.
     pub(crate) toaster: Oid,
-    /// Its name.
-    pub(crate) name: &'a str,
     /// The tables that are looked at; `None` for all.
     pub(crate) wanted: Option<HashSet<Oid>>,
     /// Where the results of tables go that are swept.
@@ -84,11 +54,11 @@ impl DepartureRun<'_, '_> {
     /// The server's, or [`RunError::Lost`]: what nothing can go on after.
     pub(crate) async fn run(&self) -> Result<DepartureReport, RunError> {
         let counter = Counter {
-            reader: self.reader,
-            server: self.server,
+            reader: &self.session.connections.reader,
+            server: self.session.server,
             pageinspect: self.pageinspect,
             toaster: self.toaster,
-            stop: self.stop,
+            stop: self.session.stop,
         };
         let columns = proof::columns(&counter, self.wanted.as_ref()).await?;
         let before = counter.count(&columns).await?;
@@ -96,16 +66,16 @@ impl DepartureRun<'_, '_> {
             departures(self.toasters, &columns, self.toaster, &|column| before.holds(column));
         let mut report = self.report(&before);
         for departure in list {
-            if self.stopped() {
+            if self.session.stopped() {
                 break;
             }
             if let Err(reason) = self.depart(&departure, &mut report).await? {
                 report.unfit.push(UnfitTable { relation: departure.name, reason });
             }
         }
-        if self.options.dry_run {
+        if self.session.options.dry_run {
             report.unfit.extend(before.unread);
-        } else if !self.stopped() {
+        } else if !self.session.stopped() {
             self.prove(&counter, &mut report).await?;
         }
         Ok(report)
@@ -122,25 +92,21 @@ impl DepartureRun<'_, '_> {
         if self.wanted.is_none() && report.unfit.is_empty() {
             report.older_transactions = self.wait_for_older().await?;
         }
-        if self.stopped() {
+        if self.session.stopped() {
             report.older_transactions.clear();
             return Ok(());
         }
         proof::prove(counter, self.wanted.as_ref(), report).await?;
         if !report.older_transactions.is_empty() {
             // as after any wait that --max-wait has ended
-            self.stop.cancel();
+            self.session.stop.cancel();
         }
         Ok(())
     }
 
-    fn stopped(&self) -> bool {
-        self.stop.is_cancelled()
-    }
-
     fn report(&self, before: &Census) -> DepartureReport {
         DepartureReport {
-            toaster: self.name.to_owned(),
+            toaster: self.request.toaster.clone(),
             toaster_oid: self.toaster.0,
             whole_database: self.wanted.is_none(),
             tables_read: before.tables,
@@ -164,7 +130,7 @@ impl DepartureRun<'_, '_> {
         match &departure.action {
             TableAction::Unfit(reason) => Ok(Err(reason.clone())),
             TableAction::Alter(sql) => {
-                let done = match self.options.dry_run {
+                let done = match self.session.options.dry_run {
                     true => Ok(()),
                     false => self.alter(&departure.name, sql).await?,
                 };
@@ -177,11 +143,9 @@ impl DepartureRun<'_, '_> {
 
     /// Sets the columns of a table without rows of its own.
     async fn alter(&self, name: &str, sql: &str) -> Result<Outcome, RunError> {
-        let Some(writer) = self.writers.first() else { return Ok(Err("no connection".to_owned())) };
-        let lock_timeout = self.options.lock_timeout;
-        let may_wait = self.keeper.limits().wait;
-        let tries = LockTries { name, watch: self.watch, stop: self.stop, lock_timeout, may_wait };
-        match tries.alter(writer.client(), sql).await {
+        let may_wait = self.session.throttle.limits().wait;
+        let tries = LockTries { may_wait, ..self.session.tries(name) };
+        match tries.alter(self.session.writer(), sql).await {
             Ok((Tried::Done(()), _)) => Ok(Ok(())),
             Ok((Tried::Stopped, _)) => Ok(Err("stopped on request".to_owned())),
             Ok((Tried::NoLock, _)) => Ok(Err(format!("no lock in {LOCK_TRIES} tries"))),
@@ -194,20 +158,19 @@ impl DepartureRun<'_, '_> {
 
     /// Re-toasts the values of one table.
     async fn sweep(&self, table: Oid, columns: Vec<String>) -> Result<Outcome, RunError> {
+        let mut session = self.session.clone();
         let request = TableRequest {
             columns,
-            goal: Goal::Pluggable(Pluggable::Leaves(self.name.to_owned())),
+            goal: Goal::Pluggable(Pluggable::Leaves(self.request.toaster.clone())),
             target: None,
             no_alter: false,
-            allow_triggers: self.allow_triggers,
-            allow_row_security: !self.options.row_security_off,
-            trust_owner_code: self.trust_owner_code,
+            allow_triggers: self.request.allow_triggers,
+            allow_row_security: !session.options.row_security_off,
+            trust_owner_code: self.request.trust_owner_code,
             updates: true,
         };
-        let Some((writer, others)) = self.writers.split_first() else {
-            return Ok(Err("no connection".to_owned()));
-        };
-        let ready = match preflight::table(writer.client(), self.server, table, &request).await {
+        let ready = match preflight::table(session.writer(), session.server, table, &request).await
+        {
             Ok(Some(ready)) => ready,
             Ok(None) => return Ok(Ok(())),
             Err(Refusal::Live(error)) => return self.unless_lost(error).await,
@@ -215,29 +178,20 @@ impl DepartureRun<'_, '_> {
             Err(other) => return Ok(Err(other.to_string())),
         };
         // others would wait for its locks
-        let others = if ready.code.holds_off_statistics() { &[] } else { others };
-        let sweep = Sweep {
-            writer: Arc::clone(writer),
-            others: others.to_vec(),
-            reader: Arc::clone(self.reader),
-            server: self.server,
-            ready: &ready,
-            options: self.options,
-            source: self.source,
-            idle_limit: self.idle_limit,
-            watch: self.watch,
-            stop: self.stop,
-            keeper: self.keeper,
+        if ready.code.holds_off_statistics() {
+            session.connections.others.clear();
+        }
+        let known = KnownDefinition::default();
+        let conversion = Conversion {
+            guard: Guard { session: &session, ready: &ready, known: &known },
             checkpoint: None,
             seen_rows: &SeenRows::default(),
             since: None,
             doubt: None,
-            watched: Watched::default(),
-            old_entries: OldEntries::default(),
-            rebuilds: &Rebuilds::default(),
+            dead_entries: DeadIndexEntries::default(),
             unvacuumed: Unvacuumed::default(),
         };
-        let (report, ended) = sweep.run().await;
+        let (report, ended) = conversion.run().await;
         let skipped = report.as_ref().and_then(|report| {
             let row = report.skipped.first()?;
             let count = report.rows_refused.max(report.skipped.len() as u64);
@@ -262,7 +216,7 @@ impl DepartureRun<'_, '_> {
 
     /// An error of one table is no reason to leave out the others, unless a connection is lost.
     async fn unless_lost(&self, error: LiveError) -> Result<Outcome, RunError> {
-        for connection in self.writers.iter().chain([self.reader]) {
+        for connection in self.session.connections.iter() {
             if connection.is_lost() || error.lost(connection).await.is_some() {
                 return Err(error.into());
             }

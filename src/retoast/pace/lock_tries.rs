@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rand::RngExt;
 use tokio_util::sync::CancellationToken;
 
+use crate::retoast::wait::Wait;
 use crate::retoast::watch::Watch;
 use crate::server::LiveError;
 use crate::server::connect::Client;
@@ -116,7 +117,8 @@ impl LockTries<'_> {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Tried::TooLong(began.elapsed()));
             }
-            self.watch.note(&format!("{}: waiting: no lock for {what}", self.name));
+            let why = Wait::NoLock(what.to_owned());
+            self.watch.note(&format!("{}: {}", self.name, why.note()));
             self.sleep(backoff(number).min(left.unwrap_or(Duration::MAX))).await;
         }
         Ok(Tried::NoLock)

@@ -9,7 +9,7 @@
 //! * [`wish`]: what is wanted; [`verdict`]: what that means for an index (pure).
 //! * [`index`]: the indexes that there are; [`sample`]: what a fresh one would take.
 //! * [`leftover`]: indexes that rebuilding has left behind (pure).
-//! * [`quiet`]: waiting for transactions that are under way; [`watched`]: statements that may take long.
+//! * [`quiet`]: waiting for transactions that are under way.
 //! * [`looks`]: indexes of a table looked at side by side.
 //! * [`rebuild`]: one index; [`rebuilds`]: those that were begun; [`run`]: those of a table; [`result`]: what is reported.
 
@@ -23,5 +23,4 @@ pub mod result;
 pub(crate) mod run;
 mod sample;
 mod verdict;
-mod watched;
 pub mod wish;

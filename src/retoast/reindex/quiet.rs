@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
 use crate::disk::Oid;
-use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::table::Sweep;
+use crate::retoast::task::error::RunError;
+use crate::retoast::task::guard::Guard;
+use crate::retoast::wait::Wait;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 
@@ -16,8 +17,6 @@ use crate::server::connect::Connection;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// A wait so long is said.
 const TELL: Duration = Duration::from_secs(2);
-/// The longest wait for one set of transactions, unless --max-wait is less.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Transactions that use a relation, and such as have a snapshot in this database, but those of vacuums, which
 /// nothing waits for.
@@ -42,41 +41,37 @@ async fn under_way(connection: &Connection, table: Oid) -> Result<HashMap<String
         .await
 }
 
-impl Sweep<'_> {
-    /// The longest wait for transactions of others.
-    pub(super) fn patience(&self) -> Duration {
-        self.keeper.may_wait().map_or(PATIENCE, |most| most.min(PATIENCE))
-    }
-
-    /// Waits until all transactions have ended that are under way now, or a stop is asked for; gives who has kept
-    /// on for too long.
-    pub(super) async fn quiet(&self, table: Oid) -> Result<Option<String>, RunError> {
-        let (began, patience) = (Instant::now(), self.patience());
-        let mut waited_for = under_way(&self.reader, table).await?;
-        let mut told = false;
-        while !waited_for.is_empty() && !self.stopped() {
-            let pid = waited_for.values().min().copied().unwrap_or(0);
-            let who = match pid {
-                0 => "a prepared transaction".to_owned(),
-                pid => format!("the transaction of process {pid}"),
-            };
-            if began.elapsed() >= patience {
-                // the next index does not wait as long again
-                self.keeper.has_waited(began.elapsed());
-                return Ok(Some(format!(
-                    "{who} has not ended in {:.0} s, and a rebuild would wait for it",
-                    began.elapsed().as_secs_f64()
-                )));
-            }
-            if began.elapsed() >= TELL && !told {
-                told = true;
-                let name = self.name();
-                self.watch.note(&format!("{name}: waiting: before a rebuild: {who} has to end"));
-            }
-            self.sleep(LOOK_EVERY).await;
-            let now = under_way(&self.reader, table).await?;
-            waited_for.retain(|transaction, _| now.contains_key(transaction));
+/// Waits until all transactions have ended that are under way now, or a stop is asked for; gives who has kept
+/// on for too long.
+pub(super) async fn quiet(
+    guard: &Guard<'_>,
+    table: Oid,
+    patience: Duration,
+) -> Result<Option<String>, RunError> {
+    let (session, began) = (guard.session, Instant::now());
+    let mut waited_for = under_way(session.reader(), table).await?;
+    let mut told = false;
+    while !waited_for.is_empty() && !session.stopped() {
+        let pid = waited_for.values().min().copied().unwrap_or(0);
+        let who = match pid {
+            0 => "a prepared transaction".to_owned(),
+            pid => format!("the transaction of process {pid}"),
+        };
+        if began.elapsed() >= patience {
+            // the next index does not wait as long again
+            session.throttle.has_waited(began.elapsed());
+            return Ok(Some(format!(
+                "{who} has not ended in {:.0} s, and a rebuild would wait for it",
+                began.elapsed().as_secs_f64()
+            )));
         }
-        Ok(None)
+        if began.elapsed() >= TELL && !told {
+            told = true;
+            guard.note(&Wait::BeforeRebuild(who).note());
+        }
+        session.sleep(LOOK_EVERY).await;
+        let now = under_way(session.reader(), table).await?;
+        waited_for.retain(|transaction, _| now.contains_key(transaction));
     }
+    Ok(None)
 }

@@ -5,17 +5,20 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::Type;
 
 use super::index::{self, Index};
+use super::rebuilds::Rebuilds;
 use super::result::{IndexEnd, IndexReport, LEFT_OF_IT};
 use super::sample::{self, Fresh};
 use super::verdict::{outcome, verdict};
 use super::wish::Reindex;
 use crate::disk::layout::PageSize;
 use crate::model::btree::build_wal;
+use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::result::{Outcome, REWRITTEN, TableReport};
 use crate::retoast::sql::compact::Vacuum;
-use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::scan_source::ScanSource;
-use crate::retoast::sweep::table::{Sweep, millis};
+use crate::retoast::task::error::RunError;
+use crate::retoast::task::guard::Guard;
+use crate::retoast::task::session::millis;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 
@@ -26,44 +29,51 @@ const LOCKED_BYTES: u64 = 16 << 20;
 /// How often they are looked at again with other files.
 const MOST_REWRITTEN: u32 = 5;
 
-impl Sweep<'_> {
+/// The rebuilding of one table's indexes.
+pub(crate) struct Reindexing<'a> {
+    pub(crate) guard: Guard<'a>,
+    pub(crate) request: Reindex,
+    /// The rebuilds that were begun, in earlier sessions too.
+    pub(crate) rebuilds: &'a Rebuilds,
+    /// What says which rebuilds earlier runs have begun.
+    pub(crate) checkpoint: Option<&'a Checkpoint>,
+}
+
+impl Reindexing<'_> {
     /// Rebuilds the table's indexes. What was done until an error is reported too.
-    pub(crate) async fn reindex(
-        &self,
-        wish: Reindex,
-    ) -> (Option<TableReport>, Result<(), RunError>) {
+    pub(crate) async fn run(&self) -> (Option<TableReport>, Result<(), RunError>) {
         let began = Instant::now();
-        let (mut report, wal) = match self.begin().await {
+        let (mut report, wal) = match self.guard.begin().await {
             Ok(begun) => begun,
             Err(error) => return (None, Err(error)),
         };
         report.only_indexes = true;
-        let done = self.reindex_what_there_is(wish, &mut report).await;
+        let done = self.reindex_what_there_is(&mut report).await;
         report.elapsed_ms = millis(began.elapsed());
         report.outcome = match done {
-            Ok(()) => outcome(&report.indexes, self.options.dry_run, self.stopped()),
+            Ok(()) => outcome(
+                &report.indexes,
+                self.guard.session.options.dry_run,
+                self.guard.session.stopped(),
+            ),
             Err(_) => Outcome::Failed,
         };
-        let ended = self.end(&mut report, wal).await;
+        let ended = self.guard.end(&mut report, wal).await;
         (Some(report), done.and(ended))
     }
 
     /// The indexes of the table as it is, again where somebody else has written it anew meanwhile.
-    async fn reindex_what_there_is(
-        &self,
-        wish: Reindex,
-        report: &mut TableReport,
-    ) -> Result<(), RunError> {
+    async fn reindex_what_there_is(&self, report: &mut TableReport) -> Result<(), RunError> {
         for _ in 0..MOST_REWRITTEN {
-            let files = self.files().await?;
-            self.reindex_all(wish, report).await?;
-            match self.still_has(&files).await {
-                Err(RunError::Rewritten) if self.stopped() => return Ok(()),
+            let files = self.guard.files().await?;
+            self.reindex_all(report).await?;
+            match self.guard.still_has(&files).await {
+                Err(RunError::Rewritten) if self.guard.session.stopped() => return Ok(()),
                 Err(RunError::Rewritten) => {}
                 other => return other,
             }
             let note = format!("{REWRITTEN}: what is said of its indexes is of the new ones");
-            self.watch.note(&format!("{}: {note}", self.name()));
+            self.guard.note(&note);
             if !report.notes.contains(&note) {
                 report.notes.push(note);
             }
@@ -72,46 +82,54 @@ impl Sweep<'_> {
         Err(RunError::Rewritten)
     }
 
-    async fn reindex_all(&self, wish: Reindex, report: &mut TableReport) -> Result<(), RunError> {
-        let table = self.ready.relation.oid;
-        if !self.options.dry_run && self.has_dead_rows().await? {
-            self.vacuum_now(Vacuum::Tidy, report).await?;
+    async fn reindex_all(&self, report: &mut TableReport) -> Result<(), RunError> {
+        let (session, table) = (self.guard.session, self.guard.ready.relation.oid);
+        if !self.guard.session.options.dry_run && self.has_dead_rows().await? {
+            self.guard.vacuum_now(Vacuum::Tidy, report).await?;
         }
-        let look = async || index::all(&self.reader, table).await;
-        let Some(all) = self.tried("looking at its indexes", look).await? else { return Ok(()) };
+        let look = async || index::all(session.reader(), table).await;
+        let Some(all) = self.guard.tried("looking at its indexes", look).await? else {
+            return Ok(());
+        };
         let (valid, invalid): (Vec<Index>, Vec<Index>) =
             all.into_iter().partition(|index| index.valid);
         for index in &invalid {
             let told = self.invalid(index, &valid).await?;
             report.indexes.push(told);
         }
-        let done = self.reindex_each(wish, &valid, &invalid, report).await;
+        let done = self.reindex_each(&valid, &invalid, report).await;
         // once more at the end: what was in the way may have gone
         let cleaned = match done {
             Ok(()) => self.clean_at_end(&valid, report).await,
             Err(_) => Ok(()),
         };
-        if self.options.dry_run {
+        if self.guard.session.options.dry_run {
             let planned = report.indexes.iter().filter(|one| one.ended == IndexEnd::Planned);
             let wal = planned.filter_map(|one| one.wal_expected).sum();
-            report.notes.extend(self.keeper.slot_warnings(wal).await?);
+            report.notes.extend(self.guard.session.throttle.slot_warnings(wal).await?);
         }
         done.and(cleaned)
     }
 
     async fn reindex_each(
         &self,
-        wish: Reindex,
         valid: &[Index],
         invalid: &[Index],
         report: &mut TableReport,
     ) -> Result<(), RunError> {
+        let session = self.guard.session;
         for index in valid {
-            if self.stopped() {
+            if self.guard.session.stopped() {
                 return Ok(());
             }
-            let mut told =
-                look_at(&self.reader, self.source, self.server.page_size, wish, index).await?;
+            let mut told = look_at(
+                session.reader(),
+                session.source,
+                session.server.page_size,
+                self.request,
+                index,
+            )
+            .await?;
             let left = report.indexes.iter().find(|one| {
                 one.ended == IndexEnd::Invalid
                     && invalid.iter().any(|i| i.quoted() == one.index && i.is_left_of(index))
@@ -121,13 +139,13 @@ impl Sweep<'_> {
                 told.reason = Some(format!("there is an invalid index of it, {}", left.index));
             }
             let mut done = Ok(());
-            if told.ended == IndexEnd::Planned && !self.options.dry_run {
+            if told.ended == IndexEnd::Planned && !self.guard.session.options.dry_run {
                 let bytes = told.expected.unwrap_or(index.bytes);
                 done = self.rebuild(index, bytes, &mut told).await;
             }
             report.indexes.push(told);
             done?;
-            if let Some(sizes) = self.sizes_now().await? {
+            if let Some(sizes) = self.guard.sizes_now().await? {
                 report.peak = report.peak.max(sizes);
             }
         }
@@ -145,7 +163,10 @@ impl Sweep<'_> {
                 continue;
             };
             if !self.rebuilds.has(&told.index)
-                || !self.clean(&self.writer, base, Duration::ZERO).await?.is_empty()
+                || !self
+                    .clean(self.guard.session.connection(0), base, Duration::ZERO)
+                    .await?
+                    .is_empty()
             {
                 continue;
             }
@@ -184,7 +205,7 @@ impl Sweep<'_> {
             return Ok(told);
         }
         told.command = Some(index.drop());
-        let (table, name) = (self.ready.relation.oid.0, base.quoted());
+        let (table, name) = (self.guard.ready.relation.oid.0, base.quoted());
         let is_ours = self.rebuilds.has(&name)
             || self.checkpoint.is_some_and(|one| one.was_rebuilding(table, &name));
         if !is_ours {
@@ -195,12 +216,12 @@ impl Sweep<'_> {
             );
             return Ok(told);
         }
-        if self.options.dry_run {
+        if self.guard.session.options.dry_run {
             told.reason =
                 Some("the interrupted rebuild of an earlier run has left it behind".to_owned());
             return Ok(told);
         }
-        let rest = self.clean(&self.writer, base, self.may_clean()).await?;
+        let rest = self.clean(self.guard.session.connection(0), base, self.may_clean()).await?;
         if rest.iter().any(|one| one.oid == index.oid) {
             told.reason = Some("it could not be dropped in time".to_owned());
             return Ok(told);
@@ -215,14 +236,15 @@ impl Sweep<'_> {
     /// Whether the table or its TOAST relation has dead rows, by the server's statistics.
     async fn has_dead_rows(&self) -> Result<bool, RunError> {
         let rows = self
-            .writer
-            .client()
+            .guard
+            .session
+            .writer()
             .query_typed(
                 "SELECT pg_catalog.pg_stat_get_dead_tuples(o)::pg_catalog.float8, \
                         pg_catalog.pg_stat_get_live_tuples(o)::pg_catalog.float8 \
                  FROM pg_catalog.pg_class AS c, \
                  LATERAL pg_catalog.unnest(ARRAY[c.oid, c.reltoastrelid]) AS o WHERE c.oid = $1",
-                &[(&self.ready.relation.oid.0, Type::OID)],
+                &[(&self.guard.ready.relation.oid.0, Type::OID)],
             )
             .await?;
         let mut any = false;

@@ -12,6 +12,7 @@ use crate::retoast::departure::run::DepartureRun;
 use crate::retoast::judge::pluggable;
 use crate::retoast::pace::keeper::Keeper;
 use crate::retoast::sink::Results;
+use crate::retoast::task::session::Session;
 use crate::retoast::watch::Watch;
 use crate::server::select::select;
 use crate::server::sink::{Failed, Kind};
@@ -52,22 +53,22 @@ pub(crate) async fn run(
     let Some(worker) = sessions.workers(1, jobs, keeper, &request.wants).await?.pop() else {
         return Err(Failed::new(Kind::Lost, "no connection"));
     };
-    let work = DepartureRun {
-        writers: &worker.writers,
-        reader: &worker.reader,
-        keeper: &worker.keeper,
+    let session = Session {
+        connections: worker.connections.clone(),
         server,
-        pageinspect,
         options: &request.options,
         source: &source,
         idle_limit: sessions.idle_limit,
-        allow_triggers: from.allow_triggers,
-        trust_owner_code: from.trust_owner_code,
-        watch,
+        throttle: &worker.keeper,
+        listener: watch,
         stop: sessions.control.stopping(),
+    };
+    let work = DepartureRun {
+        session,
+        pageinspect,
+        request: from,
         toasters: &toasters,
         toaster,
-        name: &from.toaster,
         wanted,
         results,
         swept: Cell::new(0),
@@ -75,7 +76,7 @@ pub(crate) async fn run(
     match work.run().await {
         Ok(report) => Ok(report),
         Err(error) => {
-            let used = [&worker.all()[..], &[Arc::clone(first)]].concat();
+            let used = [&worker.connections.all()[..], &[Arc::clone(first)]].concat();
             Err(error.failed(&used).await)
         }
     }

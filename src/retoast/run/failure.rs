@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::memory::checkpoint::CheckpointError;
 use crate::retoast::memory::remembered::SinceError;
-use crate::retoast::sweep::error::RunError;
+use crate::retoast::task::error::RunError;
 use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
 

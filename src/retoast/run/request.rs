@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use crate::retoast::check::ready::TableRequest;
-use crate::retoast::compact::wish::Compaction;
+use crate::retoast::compact::wish::CompactRequest;
 use crate::retoast::pace::keeper::Wants;
 use crate::retoast::reindex::wish::Reindex;
-use crate::retoast::sweep::options::Options;
+use crate::retoast::task::options::Options;
 
 /// What is asked of a run; its parts do not contradict each other.
 pub(crate) struct Request {
@@ -16,7 +16,7 @@ pub(crate) struct Request {
     pub(crate) source: Source,
     pub(crate) options: Options,
     /// Whether files are to get shorter, after what is done to columns.
-    pub(crate) compact: Option<Compaction>,
+    pub(crate) compact: Option<CompactRequest>,
     /// Which indexes are rebuilt, after that.
     pub(crate) reindex: Reindex,
     /// What it leaves to others.

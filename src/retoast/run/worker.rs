@@ -2,7 +2,6 @@
 //! server gives up a session that keeps a transaction waiting, and networks fail.
 
 use std::cell::Cell;
-use std::sync::Arc;
 
 use futures_util::future::join;
 
@@ -12,7 +11,8 @@ use crate::retoast::check::preflight;
 use crate::retoast::check::ready::{Ready, TableRequest};
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::seen_places;
-use crate::retoast::compact::wish::Compaction;
+use crate::retoast::compact::run::Compaction;
+use crate::retoast::compact::wish::CompactRequest;
 use crate::retoast::goal::Goal;
 use crate::retoast::judge::{FormJudge, Judge};
 use crate::retoast::memory::checkpoint::Checkpoint;
@@ -20,17 +20,19 @@ use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
 use crate::retoast::reindex;
 use crate::retoast::reindex::rebuilds::Rebuilds;
+use crate::retoast::reindex::run::Reindexing;
 use crate::retoast::reindex::wish::Reindex;
 use crate::retoast::result::{Gives, Outcome, TableReport};
 use crate::retoast::sink::Results;
-use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::old_entries::OldEntries;
-use crate::retoast::sweep::options::Options;
+use crate::retoast::sweep::conversion::Conversion;
+use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::policy_state::SeenRows;
 use crate::retoast::sweep::scan_source::ScanSource;
-use crate::retoast::sweep::table::Sweep;
-use crate::retoast::sweep::unvacuumed::Unvacuumed;
-use crate::retoast::sweep::watched::Watched;
+use crate::retoast::sweep::vacuum::Unvacuumed;
+use crate::retoast::task::error::RunError;
+use crate::retoast::task::guard::{Guard, KnownDefinition, Reading};
+use crate::retoast::task::options::Options;
+use crate::retoast::task::session::Session;
 use crate::retoast::watch::Watch;
 use crate::server::LiveError;
 use crate::server::sink::{Failed, Kind};
@@ -50,7 +52,7 @@ pub(crate) struct Tables<'a, 'r> {
     pub(crate) checkpoint: Option<&'a Checkpoint>,
     pub(crate) memory: Option<&'a Remembered>,
     /// Whether files are to get shorter.
-    pub(crate) compact: Option<Compaction>,
+    pub(crate) compact: Option<CompactRequest>,
     /// Which indexes are rebuilt, after that.
     pub(crate) reindex: Reindex,
     /// What is asked of each table.
@@ -66,7 +68,7 @@ enum Task {
     /// Values are re-toasted.
     Sweep,
     /// Files get shorter.
-    Compact(Compaction),
+    Compact(CompactRequest),
     /// Indexes are rebuilt.
     Reindex(Reindex),
 }
@@ -91,7 +93,7 @@ impl Tables<'_, '_> {
     }
 
     /// After this no table is begun.
-    fn begin_no_more(&self) {
+    fn stop_taking_tables(&self) {
         self.next.set(self.tables.len());
     }
 
@@ -107,10 +109,10 @@ impl Tables<'_, '_> {
                 }
                 Err(error) => {
                     let error = RunError::from(error);
-                    let failed = error.failed(&worker.all()).await.placed(&name);
+                    let failed = error.failed(&worker.connections.all()).await.placed(&name);
                     self.results.failed(position, failed);
                     if error.is_of_all() {
-                        return self.begin_no_more();
+                        return self.stop_taking_tables();
                     }
                     continue;
                 }
@@ -136,9 +138,9 @@ impl Tables<'_, '_> {
             }
             if let Err(error) = ended {
                 if error.is_of_all() {
-                    self.begin_no_more();
+                    self.stop_taking_tables();
                 }
-                let all = error.failed(&worker.all()).await;
+                let all = error.failed(&worker.connections.all()).await;
                 let hides = matches!(error, RunError::Live(_)) && !self.options.show_details;
                 failed = Some(if hides { all.without_detail() } else { all }.placed(&name));
             }
@@ -149,7 +151,7 @@ impl Tables<'_, '_> {
                 self.results.failed(position, failed);
             }
             if report.is_some_and(|report| !self.results.found(position, report)) {
-                self.begin_no_more();
+                self.stop_taking_tables();
             }
         }
     }
@@ -177,12 +179,12 @@ impl Tables<'_, '_> {
             _ => Vec::new(),
         };
         let indexes = async || match self.reindex {
-            Reindex::Never => {
-                Some(reindex::looks::bloated(&worker.reader, self.source, page, table).await)
-            }
+            Reindex::Never => Some(
+                reindex::looks::bloated(&worker.connections.reader, self.source, page, table).await,
+            ),
             _ => None,
         };
-        let free = async |connection| match self.source {
+        let free = async |connection: &_| match self.source {
             // what no row refers to any more fills pages there as well as anything
             ScanSource::Pages(_) if server.has_toasters => None,
             ScanSource::Pages(pageinspect) => {
@@ -190,19 +192,15 @@ impl Tables<'_, '_> {
                     connection,
                     pageinspect,
                     server,
-                    relation: &ready.relation,
-                    code: &ready.code,
+                    reading: Reading { ready, known: None },
                     settled: &settled,
                 };
                 Some(look.free_space().await)
             }
             ScanSource::Functions => None,
         };
-        // side by side where there are two sessions
-        let (bloated, free) = match worker.writers.first() {
-            Some(writer) => join(indexes(), free(writer)).await,
-            None => (indexes().await, free(&worker.reader).await),
-        };
+        // side by side
+        let (bloated, free) = join(indexes(), free(&worker.connections.writer)).await;
         match bloated {
             Some(Ok(bloated)) => report.indexes = bloated,
             Some(Err(error)) => tracing::debug!("{}: indexes: {error}", report.relation),
@@ -235,7 +233,7 @@ impl Tables<'_, '_> {
         &self,
         worker: &mut WorkerSessions,
         ready: &Ready,
-        wish: Compaction,
+        wish: CompactRequest,
         swept: &mut TableReport,
     ) -> Result<(), RunError> {
         match swept.outcome {
@@ -257,9 +255,7 @@ impl Tables<'_, '_> {
             }
         }
         // the sweep may have set columns otherwise than they were
-        let Some(now) = self.as_now(worker, ready, &self.of_each.keeping()).await? else {
-            return Ok(());
-        };
+        let now = self.as_now(worker, ready, &self.of_each.keeping()).await?;
         let (report, ended) = self.sweep(worker, &now, None, None, Task::Compact(wish)).await;
         match report {
             Some(report) => swept.then_compacted(report),
@@ -286,9 +282,7 @@ impl Tables<'_, '_> {
         if self.reindex == Reindex::Never {
             return Ok(());
         }
-        let Some(now) = self.as_now(worker, ready, &self.of_each.leaving_rows()).await? else {
-            return Ok(());
-        };
+        let now = self.as_now(worker, ready, &self.of_each.leaving_rows()).await?;
         let (report, ended) =
             self.sweep(worker, &now, None, None, Task::Reindex(self.reindex)).await;
         match report {
@@ -305,12 +299,12 @@ impl Tables<'_, '_> {
         worker: &mut WorkerSessions,
         ready: &Ready,
         request: &TableRequest,
-    ) -> Result<Option<Ready>, RunError> {
+    ) -> Result<Ready, RunError> {
         let (server, oid) = (&self.sessions.server, ready.relation.oid);
         let mut ends = 0;
         let looked = loop {
-            let Some(writer) = worker.writers.first() else { return Ok(None) };
-            let looked = preflight::table(writer.client(), server, oid, request).await;
+            let writer = worker.connections.writer.client();
+            let looked = preflight::table(writer, server, oid, request).await;
             let Err(Refusal::Live(error)) = &looked else { break looked };
             ends += 1;
             if ends >= ENDS || !self.goes_on(worker, &ready.relation.display_name(), error).await {
@@ -320,7 +314,7 @@ impl Tables<'_, '_> {
         match looked {
             Ok(Some(mut now)) => {
                 now.code.trust_as(&ready.code, &now.relation.display_name())?;
-                Ok(Some(now))
+                Ok(now)
             }
             Ok(None) => Err(RunError::Altered("the table was dropped by somebody else".to_owned())),
             Err(refusal) => Err(refusal.into()),
@@ -339,40 +333,44 @@ impl Tables<'_, '_> {
         let name = ready.relation.display_name();
         let (seen_rows, rebuilds) = (SeenRows::default(), Rebuilds::default());
         let (mut earlier, mut ends): (Option<TableReport>, u32) = (None, 0);
-        let mut watched = Watched::default();
+        let known = KnownDefinition::default();
         loop {
-            let Some((writer, others)) = worker.writers.split_first() else {
-                return (None, Ok(()));
-            };
+            let mut connections = worker.connections.clone();
             // others would wait for its locks
-            let others = if ready.code.holds_off_statistics() { &[] } else { others };
-            let sweep = Sweep {
-                writer: Arc::clone(writer),
-                others: others.to_vec(),
-                reader: Arc::clone(&worker.reader),
+            if ready.code.holds_off_statistics() {
+                connections.others.clear();
+            }
+            let session = Session {
+                connections,
                 server: &self.sessions.server,
-                ready,
                 options: self.options,
                 source: self.source,
                 idle_limit: self.sessions.idle_limit,
-                watch: self.watch,
+                throttle: &worker.keeper,
+                listener: self.watch,
                 stop: self.sessions.control.stopping(),
-                keeper: &worker.keeper,
-                checkpoint: self.checkpoint,
-                seen_rows: &seen_rows,
-                since,
-                doubt: doubt.clone(),
-                watched,
-                old_entries: OldEntries::default(),
-                rebuilds: &rebuilds,
-                unvacuumed: Unvacuumed::default(),
             };
+            let guard = Guard { session: &session, ready, known: &known };
+            let (checkpoint, doubt) = (self.checkpoint, doubt.clone());
             let (mut report, ended) = match task {
-                Task::Sweep => sweep.run().await,
-                Task::Compact(wish) => sweep.compact(wish).await,
-                Task::Reindex(wish) => sweep.reindex(wish).await,
+                Task::Sweep => {
+                    Conversion {
+                        guard,
+                        checkpoint,
+                        seen_rows: &seen_rows,
+                        since,
+                        doubt,
+                        dead_entries: DeadIndexEntries::default(),
+                        unvacuumed: Unvacuumed::default(),
+                    }
+                    .run()
+                    .await
+                }
+                Task::Compact(request) => Compaction { guard, request }.run().await,
+                Task::Reindex(request) => {
+                    Reindexing { guard, request, rebuilds: &rebuilds, checkpoint }.run().await
+                }
             };
-            watched = sweep.watched;
             ends = match &report {
                 Some(report) if report.rows_stored > 0 => 0,
                 _ => ends + 1,
@@ -417,9 +415,9 @@ impl Tables<'_, '_> {
         worker: &WorkerSessions,
         ready: &Ready,
     ) -> Result<Result<Option<Since>, Doubt>, LiveError> {
-        match (self.memory, worker.writers.first()) {
-            (Some(memory), Some(writer)) => memory.since(writer.client(), ready).await,
-            _ => Ok(Ok(None)),
+        match self.memory {
+            Some(memory) => memory.since(worker.connections.writer.client(), ready).await,
+            None => Ok(Ok(None)),
         }
     }
 }

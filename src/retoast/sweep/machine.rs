@@ -15,12 +15,14 @@ mod work;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-pub use self::terms::{Action, End, Event, Extent, Left, Reason, Row, Tuning};
+pub use self::terms::{Action, End, Event, Extent, Left, Row};
 pub(super) use self::vacuums::EARLY;
 use self::vacuums::Vacuums;
 use self::work::{Batch, Work};
 use crate::disk::ItemPointer;
 use crate::retoast::pace::speed::{after_timeouts, smoothed};
+use crate::retoast::task::options::Tuning;
+use crate::retoast::wait::Wait;
 
 /// Blocks that a scan reads at a time.
 pub const CHUNK: u32 = 256;
@@ -51,7 +53,7 @@ pub struct Machine {
     /// Whether other sessions are active.
     others: bool,
     vacuums: Vacuums,
-    sleep: Option<(Duration, Reason)>,
+    sleep: Option<(Duration, Wait)>,
     busy: u32,
     idle_scans: u32,
     /// Where the first scan begins.
@@ -265,7 +267,7 @@ impl Machine {
             return;
         }
         let wait = Duration::from_millis(100u64 << self.idle_scans.min(6));
-        self.sleep = Some((wait, Reason::RowsLocked));
+        self.sleep = Some((wait, Wait::RowsLocked));
     }
 
     /// Takes note of what happened. `jitter` is from 0 to 1.
@@ -301,7 +303,7 @@ impl Machine {
                 let batch = self.ended(job);
                 self.retries += 1;
                 self.busy += 1;
-                self.sleep = Some((after_timeouts(self.busy, jitter), Reason::LockTimeout));
+                self.sleep = Some((after_timeouts(self.busy, jitter), Wait::LockTimeout));
                 // a batch that never gets its locks is left to the next scan
                 if self.busy < 5 {
                     self.queue.push_front(batch);

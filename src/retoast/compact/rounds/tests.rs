@@ -90,7 +90,7 @@ fn locked_rows_are_tried_again_then_left_and_told() {
             Action::Move(_) => note(&mut machine, moved(0)),
             Action::Find(_) => note(&mut machine, found(&[9], 1000)),
             Action::Sleep(_, why) => {
-                assert_eq!(why, Wait::Rows);
+                assert_eq!(why, Wait::RowsToMoveLocked);
                 machine.next_action()
             }
             Action::Shrink => break,
@@ -154,7 +154,7 @@ fn a_lock_timeout_is_waited_out() {
     note(&mut machine, found(&[1], 1000));
     assert_eq!(
         note(&mut machine, Event::Busy),
-        Action::Sleep(Duration::from_millis(100), Wait::Lock)
+        Action::Sleep(Duration::from_millis(100), Wait::LockTimeout)
     );
     assert_eq!(machine.next_action(), Action::Move(vec![Row(1)]));
     assert_eq!(machine.retries, 1);
@@ -270,7 +270,7 @@ fn rows_that_stay_are_not_called_locked() {
     machine.stayed(1);
     assert_eq!(note(&mut machine, moved(0)), Action::Find(500));
     let wait = note(&mut machine, found(&[9, 8], 1000));
-    assert!(matches!(wait, Action::Sleep(_, Wait::Rows)), "{wait:?}");
+    assert!(matches!(wait, Action::Sleep(_, Wait::RowsToMoveLocked)), "{wait:?}");
     assert_eq!(machine.next_action(), Action::Move(vec![Row(9), Row(8)]));
     machine.stayed(2);
     assert_eq!(note(&mut machine, moved(0)), Action::Find(500));

@@ -6,6 +6,7 @@ use super::super::error::PaceError;
 use super::super::gauges;
 use super::super::manners::{Cause, POLL, Pause, Work};
 use super::{Keeper, State};
+use crate::retoast::wait::Wait;
 use crate::retoast::watch::Watch;
 use crate::server::connect::Connection;
 
@@ -175,7 +176,8 @@ impl State {
         if pause.cause == Cause::Nice || just {
             return false;
         }
-        watch.note(&format!("{name}: waiting: {}", pause.text));
+        let why = Wait::Throttle(pause.text.clone());
+        watch.note(&format!("{name}: {}", why.note()));
         self.told = Some((pause.cause, Instant::now()));
         true
     }

@@ -395,7 +395,7 @@ fn a_lock_timeout_waits_longer_each_time_and_leaves_the_batch_to_the_next_scan()
     while let Action::Batch(job, _) = machine.next_action() {
         machine.note(Event::BatchBusy(job), 0.5);
         match machine.next_action() {
-            Action::Sleep(time, Reason::LockTimeout) => waits.push(time.as_millis()),
+            Action::Sleep(time, Wait::LockTimeout) => waits.push(time.as_millis()),
             other => panic!("{other:?}"),
         }
     }

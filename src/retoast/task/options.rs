@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use super::machine::Tuning;
-
 /// Which rows are compared before and after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
@@ -36,4 +34,31 @@ pub struct Options {
     pub undo: bool,
     /// Pass on what the server says besides its message, which may show contents.
     pub show_details: bool,
+}
+
+/// How the sweep goes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tuning {
+    /// Pages of a window, or with several jobs of as many windows as jobs.
+    pub window: u32,
+    /// Passes over a window.
+    pub passes: u32,
+    /// How long a batch is to take.
+    pub batch: Duration,
+    /// Bytes of values that a batch stores at the most, unless one row has more.
+    pub batch_bytes: u64,
+    /// Part of a relation's size that may be dead before it is vacuumed.
+    pub max_bloat: f64,
+    /// Transactions under way at a time, a vacuum counted.
+    pub jobs: usize,
+}
+
+impl Tuning {
+    /// The same with so many jobs.
+    pub(crate) fn with_jobs(self, jobs: usize) -> Tuning {
+        let windows = u32::try_from(self.jobs.max(1)).unwrap_or(u32::MAX);
+        let window =
+            (self.window / windows).saturating_mul(u32::try_from(jobs).unwrap_or(1)).max(1);
+        Tuning { window, jobs, ..self }
+    }
 }

@@ -1,7 +1,7 @@
 //! What the server said when it refused a row.
 
-use super::machine::Row;
 use crate::retoast::result::SkippedRow;
+use crate::retoast::sweep::machine::Row;
 
 /// Refused rows that a report has by themselves; the rest is counted.
 pub(crate) const MOST_SHOWN: usize = 100;

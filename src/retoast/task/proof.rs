@@ -4,8 +4,8 @@ use futures_util::future::join3;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::RunError;
+use super::guard::Guard;
 use super::options::Verify;
-use super::table::Sweep;
 use crate::retoast::sql::{self, Target};
 use crate::server::LiveError;
 use crate::server::connect::Client;
@@ -15,16 +15,16 @@ use crate::server::sql::quote_identifier;
 const SAMPLE: u64 = 32;
 
 /// What an update tells of the rows that it stored.
-pub(in crate::retoast) struct Stored {
-    pub(in crate::retoast) rows: u64,
+pub(crate) struct Stored {
+    pub(crate) rows: u64,
     /// The low half of the transaction's number, which is what tuple headers hold.
-    pub(in crate::retoast) xid: u32,
+    pub(crate) xid: u32,
     /// Where they are now.
-    pub(in crate::retoast) ctids: Vec<String>,
+    pub(crate) ctids: Vec<String>,
 }
 
 impl Stored {
-    pub(in crate::retoast) fn read(rows: &[tokio_postgres::Row]) -> Result<Stored, LiveError> {
+    pub(crate) fn read(rows: &[tokio_postgres::Row]) -> Result<Stored, LiveError> {
         let unexpected = |what: &str| LiveError::Unexpected(what.to_owned());
         let row = rows.first().ok_or_else(|| unexpected("no row about the batch"))?;
         let count: i64 = row.try_get(0)?;
@@ -38,12 +38,12 @@ impl Stored {
     }
 }
 
-impl Sweep<'_> {
+impl Guard<'_> {
     /// Whether the next batch's rows are compared, after so many. `computed`: the generated columns that it computes,
     /// by functions that may have been replaced since their values were stored.
-    pub(in crate::retoast) fn verifies(&self, batches: u64, computed: &[String]) -> bool {
+    pub(crate) fn verifies(&self, batches: u64, computed: &[String]) -> bool {
         !computed.is_empty()
-            || match self.options.verify {
+            || match self.session.options.verify {
                 Verify::Off => false,
                 Verify::Sample => batches.is_multiple_of(SAMPLE),
                 Verify::Full => true,
@@ -52,7 +52,7 @@ impl Sweep<'_> {
 
     /// The columns that are compared, in SQL; whole rows but where a trigger fires, which may change other columns for
     /// reasons of its own.
-    pub(super) fn hashed_columns(&self) -> Option<Vec<String>> {
+    pub(crate) fn hashed_columns(&self) -> Option<Vec<String>> {
         let ready = self.ready;
         let computed = ready.generated_from(Some(&ready.set_columns()));
         let computed = computed.iter().map(|name| format!("t.{}", quote_identifier(name)));
@@ -61,7 +61,7 @@ impl Sweep<'_> {
     }
 
     /// Locks those of the rows that nobody else has locked. Gives their addresses and hashes.
-    pub(in crate::retoast) async fn lock_and_hash(
+    pub(crate) async fn lock_and_hash(
         &self,
         client: &Client,
         addresses: &Vec<String>,
@@ -79,7 +79,7 @@ impl Sweep<'_> {
 
     /// Locks those of the rows that nobody else has locked, stores them anew and compares what they hold: all of it is
     /// sent together, so that a client that stalls keeps no row locked in between.
-    pub(super) async fn store_and_compare(
+    pub(crate) async fn store_and_compare(
         &self,
         client: &Client,
         addresses: &Vec<String>,
@@ -107,7 +107,7 @@ impl Sweep<'_> {
 
     /// Whether the rows hold now what they held when they were locked. `computed`: the generated columns that the update
     /// has computed.
-    pub(in crate::retoast) async fn compare(
+    pub(crate) async fn compare(
         &self,
         client: &Client,
         stored: &Stored,
