@@ -106,9 +106,9 @@ fn line(index: &IndexReport) -> Option<String> {
 pub(super) fn work(table: &TableReport) -> String {
     format!(
         "work: {}, {} of WAL, {:.1} s",
-        counted(table.vacuums, "vacuum"),
-        size(table.wal_bytes),
-        table.elapsed_ms as f64 / 1000.0
+        counted(table.common.effort.vacuums, "vacuum"),
+        size(table.common.effort.wal_bytes),
+        table.common.effort.elapsed_ms as f64 / 1000.0
     )
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::compact::result::FileReport;
 use super::departure::result::DepartureReport;
-use super::memory::since::Standing;
+use super::memory::since::ProvenState;
 use super::plan::Plan;
 use super::reindex::result::{IndexEnd, IndexReport};
 use super::sizes::Sizes;
@@ -54,54 +54,74 @@ pub enum Outcome {
 pub(in crate::retoast) const REWRITTEN: &str =
     "the table was rewritten by another session (by VACUUM FULL, CLUSTER, REPACK or the like)";
 
-impl TableReport {
-    /// Counts in what an earlier part of the same work has done, before its session ended.
-    pub fn go_on_from(&mut self, earlier: TableReport) {
-        self.rows_found = earlier.rows_found;
-        self.bytes_found = earlier.bytes_found;
-        self.rows_stored += earlier.rows_stored;
-        self.rows_verified += earlier.rows_verified;
-        self.batches += earlier.batches;
-        self.scans += earlier.scans;
-        self.vacuums += earlier.vacuums;
-        self.retries += earlier.retries;
-        self.longest_batch_ms = self.longest_batch_ms.max(earlier.longest_batch_ms);
-        self.longest_lock_wait_ms = self.longest_lock_wait_ms.max(earlier.longest_lock_wait_ms);
-        self.wal_bytes += earlier.wal_bytes;
-        self.elapsed_ms += earlier.elapsed_ms;
-        self.before = earlier.before;
-        self.peak = self.peak.max(earlier.peak);
-        self.forms_before = earlier.forms_before;
-        self.compaction_goes_on_from(earlier.compaction);
-        for index in earlier.indexes.into_iter().filter(|index| index.after.is_some()) {
-            match self.indexes.iter_mut().find(|now| now.index == index.index) {
-                Some(now) if now.ended == IndexEnd::Kept => *now = index,
-                Some(_) => {}
-                None => self.indexes.push(index),
-            }
-        }
-        self.add_pauses(earlier.pauses);
-        self.slots_lost.splice(0..0, earlier.slots_lost);
-    }
+/// What was done to rows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Rows {
+    /// In the first scan those that did not comply; of a compaction those behind the ends of files.
+    #[serde(rename = "rows_found")]
+    pub found: u64,
+    /// Stored bytes of their values.
+    #[serde(rename = "bytes_found")]
+    pub bytes: u64,
+    /// Re-toasted or moved.
+    #[serde(rename = "rows_stored")]
+    pub stored: u64,
+    /// The last scan found them stored otherwise than chosen.
+    #[serde(rename = "rows_left")]
+    pub left: u64,
+    /// The server refused them.
+    #[serde(rename = "rows_refused")]
+    pub refused: u64,
+    /// Of those left, the ones that were re-toasted, and stored otherwise than foreseen each time.
+    #[serde(rename = "rows_disagreeing")]
+    pub disagreeing: u64,
+    /// Re-toasted, but the toaster has stored values with ordinary pointers all the same: they are stored as chosen, and
+    /// not among those left.
+    #[serde(rename = "rows_spared")]
+    pub spared: u64,
+    /// Whether row security hides rows from this user, which were not looked at.
+    #[serde(rename = "hides_rows")]
+    pub are_hidden: bool,
+    /// Their content was compared before and after.
+    #[serde(rename = "rows_verified")]
+    pub verified: u64,
+}
 
-    /// Counts in what was done to files before, which others may have put new ones in place of since.
-    pub(in crate::retoast) fn compaction_goes_on_from(&mut self, earlier: Vec<FileReport>) {
-        for file in earlier {
-            match self.compaction.iter_mut().find(|one| one.file == file.file) {
-                Some(one) => {
-                    let note = format!("{REWRITTEN}: what is said of its files is of the new ones");
-                    if one.files != file.files && !self.notes.contains(&note) {
-                        self.notes.push(note);
-                    }
-                    one.go_on_from(&file);
-                }
-                None => self.compaction.push(file),
-            }
-        }
-    }
+/// What the work has taken.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Effort {
+    /// Transactions that stored rows.
+    pub batches: u64,
+    /// Whole scans.
+    pub scans: u32,
+    /// Vacuums done, of the table or of its TOAST relation alone.
+    pub vacuums: u64,
+    /// Lock timeouts and deadlocks, each tried again.
+    pub retries: u64,
+    /// The longest batch in milliseconds.
+    pub longest_batch_ms: u64,
+    /// The longest wait for a lock on the table, in milliseconds; no row's lock is waited for.
+    pub longest_lock_wait_ms: u64,
+    /// Waits for others, by reason.
+    pub pauses: Vec<PauseReport>,
+    /// Replication slots that were lost meanwhile, since the server has removed WAL that they need.
+    pub slots_lost: Vec<String>,
+    /// WAL written by everybody meanwhile, in bytes.
+    pub wal_bytes: u64,
+    /// How long it took, in milliseconds.
+    pub elapsed_ms: u64,
+}
 
-    fn add_pauses(&mut self, pauses: Vec<PauseReport>) {
-        for pause in pauses {
+impl Effort {
+    /// Adds that of work which came later.
+    fn add(&mut self, later: Effort) {
+        self.batches += later.batches;
+        self.scans += later.scans;
+        self.vacuums += later.vacuums;
+        self.retries += later.retries;
+        self.longest_batch_ms = self.longest_batch_ms.max(later.longest_batch_ms);
+        self.longest_lock_wait_ms = self.longest_lock_wait_ms.max(later.longest_lock_wait_ms);
+        for pause in later.pauses {
             match self.pauses.iter_mut().find(|one| one.reason == pause.reason) {
                 Some(one) => {
                     one.times += pause.times;
@@ -110,47 +130,170 @@ impl TableReport {
                 None => self.pauses.push(pause),
             }
         }
-    }
-
-    /// Adds what a compaction has done after the sweep that this is the report of.
-    pub(crate) fn then_compacted(&mut self, mut later: TableReport) {
-        if self.outcome == Outcome::Complete {
-            self.outcome = later.outcome;
-        }
-        self.compaction = std::mem::take(&mut later.compaction);
-        self.then(later);
-    }
-
-    /// Adds what was done to indexes after what this is the report of.
-    pub(crate) fn then_reindexed(&mut self, mut later: TableReport) {
-        match (self.outcome, later.outcome) {
-            (_, Outcome::Complete | Outcome::Planned | Outcome::Unverified | Outcome::Held) => {}
-            (Outcome::Incomplete, Outcome::Incomplete) => {}
-            (_, worse) => self.outcome = worse,
-        }
-        self.indexes = std::mem::take(&mut later.indexes);
-        self.then(later);
-    }
-
-    fn then(&mut self, later: TableReport) {
-        self.rows_verified += later.rows_verified;
-        self.batches += later.batches;
-        self.scans += later.scans;
-        self.vacuums += later.vacuums;
-        self.retries += later.retries;
-        self.longest_batch_ms = self.longest_batch_ms.max(later.longest_batch_ms);
-        self.longest_lock_wait_ms = self.longest_lock_wait_ms.max(later.longest_lock_wait_ms);
+        self.slots_lost.extend(later.slots_lost);
         self.wal_bytes += later.wal_bytes;
         self.elapsed_ms += later.elapsed_ms;
-        self.peak = self.peak.max(later.peak);
-        self.after = later.after;
-        self.rows_refused += later.rows_refused;
-        self.skipped.extend(later.skipped);
-        self.add_pauses(later.pauses);
-        self.slots_lost.extend(later.slots_lost);
-        let new = later.notes.into_iter().filter(|note| !self.notes.contains(note));
-        let new: Vec<String> = new.collect();
-        self.notes.extend(new);
+    }
+}
+
+/// What all work on a table has in common.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Common {
+    #[serde(flatten)]
+    pub rows: Rows,
+    #[serde(flatten)]
+    pub effort: Effort,
+    /// Sizes before.
+    pub before: Sizes,
+    /// The largest sizes met.
+    pub peak: Sizes,
+    /// Sizes after.
+    pub after: Sizes,
+    /// Rows that could not be re-toasted.
+    pub skipped: Vec<SkippedRow>,
+    /// What should be known besides.
+    pub notes: Vec<String>,
+}
+
+impl Common {
+    /// Of work that begins with files of these sizes.
+    pub(crate) fn new(before: Sizes, notes: Vec<String>) -> Common {
+        Common { before, peak: before, after: before, notes, ..Common::default() }
+    }
+
+    pub(crate) fn is_larger(&mut self, now: Sizes) {
+        self.peak = self.peak.max(now);
+    }
+
+    pub(crate) fn note_once(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn measure(&mut self, later: Common) -> (Rows, Vec<SkippedRow>, Vec<String>) {
+        let Common { rows, effort, peak, after, skipped, notes, .. } = later;
+        self.effort.add(effort);
+        (self.peak, self.after) = (self.peak.max(peak), after);
+        (rows, skipped, notes)
+    }
+
+    /// Counts in what an earlier part of the same task has done, before its session ended.
+    fn go_on_from(&mut self, mut earlier: Common) {
+        let rows = earlier.rows.clone();
+        let now = std::mem::take(self);
+        let (now_rows, skipped, notes) = earlier.measure(now);
+        earlier.rows = Rows {
+            found: rows.found,
+            bytes: rows.bytes,
+            stored: rows.stored + now_rows.stored,
+            verified: rows.verified + now_rows.verified,
+            ..now_rows
+        };
+        *self = Common { skipped, notes, ..earlier };
+    }
+
+    /// Counts in what the task that followed has done.
+    fn then(&mut self, later: Common) {
+        let (rows, skipped, notes) = self.measure(later);
+        self.rows.verified += rows.verified;
+        self.rows.refused += rows.refused;
+        self.skipped.extend(skipped);
+        notes.into_iter().for_each(|note| self.note_once(note));
+    }
+}
+
+/// What a conversion has to report besides.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Converted {
+    /// The statement that sets the choice, if one is needed.
+    pub alter: Option<String>,
+    /// Whether it was run.
+    pub altered: bool,
+    /// The statement that sets everything back as the run found it, if it has set anything.
+    pub undo: Option<String>,
+    /// Whether that was run.
+    pub undone: bool,
+    /// The statement that sets at the end what new values get, if that differs.
+    pub alter_after: Option<String>,
+    /// Rows inserted by transactions before this one are among those that the outcome answers for; with a
+    /// policy only.
+    pub horizon: Option<u64>,
+    /// With a policy, rows that were written after the second scan had begun and were not looked at.
+    pub rows_written_since: u64,
+    /// What the table was when the proof of the outcome began; with a policy only.
+    #[serde(skip)]
+    pub proof: Option<ProvenState>,
+    /// Values by form in the first scan.
+    pub forms_before: Vec<FormReport>,
+    /// Values by form in the last scan.
+    pub forms_after: Vec<FormReport>,
+    /// With a policy and a dry run, values by the form that the policy wants; those of toasters of
+    /// `pg_toaster` are left out.
+    pub forms_planned: Vec<FormReport>,
+    /// What is expected, if only a plan was asked for.
+    pub plan: Option<Plan>,
+}
+
+/// What a task has to report besides.
+#[derive(Debug)]
+pub enum Work {
+    Convert(Converted),
+    Compact(Vec<FileReport>),
+    Reindex(Vec<IndexReport>),
+}
+
+/// What one task has done to a table.
+#[derive(Debug)]
+pub struct TaskReport {
+    pub(crate) outcome: Outcome,
+    pub(crate) common: Common,
+    pub(crate) work: Work,
+}
+
+impl TaskReport {
+    /// Counts in what an earlier part of the same task has done, before its session ended.
+    pub(crate) fn go_on_from(&mut self, earlier: TaskReport) {
+        self.common.go_on_from(earlier.common);
+        match (&mut self.work, earlier.work) {
+            (Work::Convert(now), Work::Convert(earlier)) => {
+                now.forms_before = earlier.forms_before;
+            }
+            (Work::Compact(now), Work::Compact(earlier)) => {
+                go_on_from(now, earlier, &mut self.common);
+            }
+            (Work::Reindex(now), Work::Reindex(earlier)) => {
+                for index in earlier.into_iter().filter(|index| index.after.is_some()) {
+                    match now.iter_mut().find(|now| now.index == index.index) {
+                        Some(now) if now.ended == IndexEnd::Kept => *now = index,
+                        Some(_) => {}
+                        None => now.push(index),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Counts in what was done to files before, which others may have put new ones in place of since.
+pub(crate) fn go_on_from(
+    files: &mut Vec<FileReport>,
+    earlier: Vec<FileReport>,
+    common: &mut Common,
+) {
+    for file in earlier {
+        match files.iter_mut().find(|one| one.file == file.file) {
+            Some(one) => {
+                if one.files != file.files {
+                    common.note_once(format!(
+                        "{REWRITTEN}: what is said of its files is of the new ones"
+                    ));
+                }
+                one.go_on_from(&file);
+            }
+            None => files.push(file),
+        }
     }
 }
 
@@ -216,9 +359,9 @@ pub struct PauseReport {
     pub ms: u64,
 }
 
-/// What was done to one table.
-#[derive(Debug, Serialize)]
-pub struct TableReport {
+/// The table, and what was asked of it.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Subject {
     /// `schema.name`.
     pub relation: String,
     /// The columns.
@@ -227,113 +370,102 @@ pub struct TableReport {
     pub toaster: String,
     /// The policy, if values are stored by one.
     pub policy: Option<String>,
-    /// Whether values were to stay as they are, and files to get shorter.
-    #[serde(skip)]
-    pub keeps: bool,
-    /// Whether indexes alone were to be rebuilt.
-    #[serde(skip)]
-    pub only_indexes: bool,
-    /// How it ended.
-    pub outcome: Outcome,
     /// What the scan went by: `pageinspect` or `functions`.
     pub source: &'static str,
-    /// The statement that sets the choice, if one is needed.
-    pub alter: Option<String>,
-    /// Whether it was run.
-    pub altered: bool,
-    /// The statement that sets everything back as the run found it, if it has set anything.
-    pub undo: Option<String>,
-    /// Whether that was run.
-    pub undone: bool,
-    /// The statement that sets at the end what new values get, if that differs.
-    pub alter_after: Option<String>,
-    /// Rows in the first scan that did not comply.
-    pub rows_found: u64,
-    /// Stored bytes of their values.
-    pub bytes_found: u64,
-    /// Rows re-toasted.
-    pub rows_stored: u64,
-    /// Rows that the last scan found stored otherwise than chosen.
-    pub rows_left: u64,
-    /// Rows that the server refused.
-    pub rows_refused: u64,
-    /// Rows of [`TableReport::rows_left`] that were re-toasted, and stored otherwise than foreseen each time.
-    pub rows_disagreeing: u64,
-    /// Rows re-toasted of which the toaster has stored values with ordinary pointers all the same: they are stored as
-    /// chosen, and none of `rows_left`.
-    pub rows_spared: u64,
-    /// Whether row security hides rows from this user, which were not looked at.
-    pub hides_rows: bool,
-    /// Whether the server refused a row because it does not fit a page as chosen.
-    #[serde(skip)]
-    pub is_unfit: bool,
-    /// Rows whose content was compared before and after.
-    pub rows_verified: u64,
-    /// Transactions that stored rows.
-    pub batches: u64,
-    /// Whole scans.
-    pub scans: u32,
-    /// Vacuums done, of the table or of its TOAST relation alone.
-    pub vacuums: u64,
-    /// Lock timeouts and deadlocks, each tried again.
-    pub retries: u64,
-    /// The longest batch in milliseconds.
-    pub longest_batch_ms: u64,
-    /// The longest wait for a lock on the table, in milliseconds; no row's lock is waited for.
-    pub longest_lock_wait_ms: u64,
-    /// Waits for others, by reason.
-    pub pauses: Vec<PauseReport>,
-    /// Replication slots that were lost meanwhile, since the server has removed WAL that they need.
-    pub slots_lost: Vec<String>,
-    /// WAL written by everybody meanwhile, in bytes.
-    pub wal_bytes: u64,
-    /// How long it took, in milliseconds.
-    pub elapsed_ms: u64,
-    /// Sizes before.
-    pub before: Sizes,
-    /// The largest sizes met.
-    pub peak: Sizes,
-    /// Sizes after.
-    pub after: Sizes,
-    /// Rows inserted by transactions before this one are among those that the outcome answers for; with a
-    /// policy only.
-    pub horizon: Option<u64>,
-    /// With a policy, rows that were written after the second scan had begun and were not looked at.
-    pub rows_written_since: u64,
-    /// What the table was when the proof of the outcome began; with a policy only.
-    #[serde(skip)]
-    pub proof: Option<Standing>,
-    /// Values by form in the first scan.
-    pub forms_before: Vec<FormReport>,
-    /// Values by form in the last scan.
-    pub forms_after: Vec<FormReport>,
-    /// With a policy and a dry run, values by the form that the policy wants; those of toasters of
-    /// `pg_toaster` are left out.
-    pub forms_planned: Vec<FormReport>,
-    /// Rows that could not be re-toasted.
-    pub skipped: Vec<SkippedRow>,
-    /// With --compact, what was done to each file, in the order in which it was.
-    pub compaction: Vec<FileReport>,
-    /// Indexes: with --reindex all that were looked at, in the order in which they were; else those that are
-    /// much larger than fresh ones.
-    pub indexes: Vec<IndexReport>,
-    /// What is expected, if only a plan was asked for.
-    pub plan: Option<Plan>,
     /// Whether the scans saw which values are out of line.
     pub places_seen: bool,
     /// Whether the server has pluggable TOAST: chunks of replaced values stay, and nothing makes files smaller.
     #[serde(skip)]
     pub has_toasters: bool,
+}
+
+/// What could still be given back, as far as that was looked at.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Gains {
     /// Bytes that heap and TOAST relation would be smaller by if they were written anew, where that is known closely.
     pub rewrite_gives_bytes: Option<u64>,
-    /// The least and the most that it may be, less than nothing where they would be larger; with pages only, after
-    /// a sweep.
+    /// The least and the most that it may be, less than nothing where they would be larger; with pages only.
     pub rewrite_gives: Option<Gives>,
     /// The commands that write the table anew; `None` on a server that may not survive them.
     #[serde(skip)]
     pub rewriters: Option<&'static str>,
     /// Bytes that VACUUM gives back, which cuts off empty pages at the ends of heap and TOAST relation.
     pub vacuum_gives_bytes: Option<u64>,
-    /// What should be known besides.
-    pub notes: Vec<String>,
+}
+
+/// What was asked for first, as the report is headed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Headed {
+    Convert,
+    Compact,
+    Reindex,
+}
+
+/// What was done to one table.
+#[derive(Debug, Serialize)]
+pub struct TableReport {
+    #[serde(flatten)]
+    pub subject: Subject,
+    #[serde(skip)]
+    pub headed: Headed,
+    /// How it ended.
+    pub outcome: Outcome,
+    #[serde(flatten)]
+    pub common: Common,
+    #[serde(flatten)]
+    pub converted: Converted,
+    /// With --compact, what was done to each file, in the order in which it was.
+    pub compaction: Vec<FileReport>,
+    /// Indexes: with --reindex all that were looked at, in the order in which they were; else those that are
+    /// much larger than fresh ones.
+    pub indexes: Vec<IndexReport>,
+    #[serde(flatten)]
+    pub gains: Gains,
+}
+
+impl TableReport {
+    /// What the first task has done.
+    pub(crate) fn new(subject: Subject, done: TaskReport) -> TableReport {
+        let TaskReport { outcome, common, work } = done;
+        let headed = match work {
+            Work::Convert(_) => Headed::Convert,
+            Work::Compact(_) => Headed::Compact,
+            Work::Reindex(_) => Headed::Reindex,
+        };
+        let mut report = TableReport {
+            subject,
+            headed,
+            outcome,
+            common,
+            converted: Converted::default(),
+            compaction: Vec::new(),
+            indexes: Vec::new(),
+            gains: Gains::default(),
+        };
+        report.take(work);
+        report
+    }
+
+    /// Adds what a task has done that followed.
+    pub(crate) fn then(&mut self, later: TaskReport) {
+        let fine = matches!(
+            later.outcome,
+            Outcome::Complete | Outcome::Planned | Outcome::Unverified | Outcome::Held
+        );
+        self.outcome = match (&later.work, self.outcome) {
+            (Work::Reindex(_), outcome) if fine => outcome,
+            (Work::Compact(_), outcome) if outcome != Outcome::Complete => outcome,
+            _ => later.outcome,
+        };
+        self.common.then(later.common);
+        self.take(later.work);
+    }
+
+    fn take(&mut self, work: Work) {
+        match work {
+            Work::Convert(converted) => self.converted = converted,
+            Work::Compact(files) => self.compaction = files,
+            Work::Reindex(indexes) => self.indexes = indexes,
+        }
+    }
 }

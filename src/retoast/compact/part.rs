@@ -14,11 +14,10 @@ use crate::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
 use crate::retoast::check::files::Files;
 use crate::retoast::pace::manners::Work;
 use crate::retoast::plan::Range;
-use crate::retoast::result::{SkippedRow, TableReport};
+use crate::retoast::result::Common;
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::error::RunError;
 use crate::retoast::task::guard::{Done, Guard};
-use crate::retoast::task::refused::MOST_SHOWN;
 use crate::retoast::task::session::millis;
 
 /// The part of a file that it may get longer by while a round moves what stands at its end, and the fewest blocks.
@@ -85,7 +84,7 @@ pub(super) async fn compact_file<F: File>(
     file: &F,
     min_gain: f64,
     versions: Option<u64>,
-    report: &mut TableReport,
+    report: &mut Common,
     told: &mut FileReport,
 ) -> Result<(), RunError> {
     let tuning = guard.session.options.tuning;
@@ -96,13 +95,13 @@ pub(super) async fn compact_file<F: File>(
         true => foresee(guard, file, min_gain, report, told).await,
         false => file_steps(guard, file, &mut rounds, report, told).await,
     };
-    told.rounds += rounds.rounds;
+    told.rounds += rounds.counts.rounds;
     told.rows_left = rounds.rows_left();
     told.rows_locked = rounds.rows_locked();
     told.rows_of_others = rounds.rows_of_others();
     told.held_back = rounds.is_held_back();
-    report.retries += rounds.retries;
-    report.longest_batch_ms = report.longest_batch_ms.max(millis(rounds.longest));
+    report.effort.retries += rounds.counts.retries;
+    report.effort.longest_batch_ms = report.effort.longest_batch_ms.max(millis(rounds.counts.longest));
     told.ended = done?;
     // what stands there was not tried
     if told.ended == FileEnd::NoRoom && told.values_without_row + told.values_fixed > 0 {
@@ -118,7 +117,7 @@ pub(super) async fn compact_file<F: File>(
 async fn look_at_file<F: File>(
     guard: &Guard<'_>,
     file: &F,
-    report: &mut TableReport,
+    report: &mut Common,
     told: &mut FileReport,
 ) -> Result<Option<(Layout, Room)>, RunError> {
     let Some(room) = file.room().await? else { return Ok(None) };
@@ -134,7 +133,7 @@ async fn look_at_file<F: File>(
     told.spare_at_most = bytes(layout.spare_at_most());
     let empty = layout.blocks - layout.last.min(layout.blocks);
     told.untruncated = if empty >= truncated_for(layout.blocks) { bytes(empty) } else { 0 };
-    report.scans += 1;
+    report.effort.scans += 1;
     tracing::debug!("{}: {}: {layout:?}, {} bytes live", guard.name(), told.file, room.live());
     Ok(Some((layout, room)))
 }
@@ -143,7 +142,7 @@ async fn foresee<F: File>(
     guard: &Guard<'_>,
     file: &F,
     min_gain: f64,
-    report: &mut TableReport,
+    report: &mut Common,
     told: &mut FileReport,
 ) -> Result<FileEnd, RunError> {
     let Some((layout, room)) = look_at_file(guard, file, report, told).await? else {
@@ -198,7 +197,7 @@ async fn file_steps<F: File>(
     guard: &Guard<'_>,
     file: &F,
     rounds: &mut Rounds<F::Piece>,
-    report: &mut TableReport,
+    report: &mut Common,
     told: &mut FileReport,
 ) -> Result<FileEnd, RunError> {
     let session = guard.session;
@@ -278,17 +277,17 @@ async fn file_steps<F: File>(
         rounds.beside_others(session.throttle.beside_others());
         let (done, all) = rounds.position();
         session.throttle.at(done, all);
-        session.listener.progress(&report.relation, rounds.rounds, done, all, report.rows_stored);
+        session.listener.progress(&guard.name(), rounds.counts.rounds, done, all, report.rows.stored);
     }
 }
 
 async fn vacuumed<F: File>(
     guard: &Guard<'_>,
     file: &F,
-    report: &mut TableReport,
+    report: &mut Common,
 ) -> Result<Event<F::Piece>, RunError> {
     if let Some(sizes) = guard.sizes_now().await? {
-        report.peak = report.peak.max(sizes);
+        report.is_larger(sizes);
     }
     let blocks = guard.blocks(file.relation()).await?;
     guard.still_has(file.files()).await?;
@@ -299,10 +298,10 @@ async fn move_one<F: File>(
     guard: &Guard<'_>,
     file: &F,
     pieces: &[F::Piece],
-    report: &mut TableReport,
+    report: &mut Common,
     told: &mut FileReport,
 ) -> Result<Event<F::Piece>, RunError> {
-    let verify = guard.verifies(report.batches, &file.computed());
+    let verify = guard.verifies(report.effort.batches, &file.computed());
     let started = Instant::now();
     Ok(match file.move_pieces(pieces, verify).await? {
         Done::Stored { rows, verified, xid } => {
@@ -312,29 +311,23 @@ async fn move_one<F: File>(
             if rows > 0 {
                 guard.session.throttle.goes_on();
             }
-            report.rows_stored += rows;
-            report.rows_verified += verified;
-            report.batches += u64::from(rows > 0);
+            report.rows.stored += rows;
+            report.rows.verified += verified;
+            report.effort.batches += u64::from(rows > 0);
             told.rows_moved += rows;
             Event::Moved { rows, took }
         }
         Done::Busy => Event::Busy,
         Done::Refused(reason) => {
             if let [piece] = pieces {
-                report.rows_refused += piece.rows();
                 told.rows_refused += piece.rows();
                 let (block, item) = piece.key();
-                let place = if item > 0 { format!("({block},{item})") } else { String::new() };
-                let mut text = reason.text;
+                let mut row = reason.row(format!("({block},{item})"));
                 if item == 0 {
-                    text = format!("a row of block {block}: {text}");
+                    row.ctid.clear();
+                    row.reason = format!("a row of block {block}: {}", row.reason);
                 }
-                let sqlstate = Some(reason.sqlstate).filter(|state| !state.is_empty());
-                let row = SkippedRow { ctid: place, reason: text, sqlstate };
-                guard.session.listener.refused(&report.relation, &row);
-                if report.skipped.len() < MOST_SHOWN {
-                    report.skipped.push(row);
-                }
+                guard.set_aside(piece.rows(), row, report);
             }
             Event::Refused
         }
@@ -347,13 +340,13 @@ fn most_blocks(blocks: u32) -> u32 {
 }
 
 /// What was found behind the end.
-fn record<P: Piece>(found: &Found<P>, report: &mut TableReport, told: &mut FileReport) {
+fn record<P: Piece>(found: &Found<P>, report: &mut Common, told: &mut FileReport) {
     let rows = found.pieces.iter().map(Piece::rows).sum::<u64>();
     if told.rows_found == 0 && told.rows_moved == 0 {
         told.rows_found = rows;
         told.bytes_found = found.pieces.iter().map(Piece::stored).sum();
-        report.rows_found += told.rows_found;
-        report.bytes_found += told.bytes_found;
+        report.rows.found += told.rows_found;
+        report.rows.bytes += told.bytes_found;
     }
     told.values_without_row = found.without_row;
     told.values_fixed = found.fixed;

@@ -15,8 +15,11 @@ use crate::disk::Oid;
 use crate::retoast::check::files::Files;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::touch;
-use crate::retoast::result::{Outcome, REWRITTEN, TableReport};
+use crate::retoast::result::{
+    Common, Outcome, REWRITTEN, TaskReport, Work, go_on_from,
+};
 use crate::retoast::sql;
+use crate::retoast::task::ends::Ended;
 use crate::retoast::task::error::RunError;
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::session::millis;
@@ -38,20 +41,21 @@ pub(crate) struct Compaction<'a> {
 
 impl Compaction<'_> {
     /// Compacts the table. What was done until an error is reported too.
-    pub(crate) async fn run(&self) -> (Option<TableReport>, Result<(), RunError>) {
+    pub(crate) async fn run(&self) -> Ended {
         let began = Instant::now();
         let (mut report, wal) = match self.guard.begin().await {
             Ok(begun) => begun,
             Err(error) => return (None, Err(error)),
         };
-        let mut done = self.compact_files(&mut report).await;
+        let mut files = Vec::new();
+        let mut done = self.compact_files(&mut report, &mut files).await;
         if let Err(RunError::Changing) = done {
             // what it is that others have changed
             done = self.guard.set_right(u32::MAX).await;
         }
-        report.elapsed_ms = millis(began.elapsed());
-        report.outcome = match done {
-            Ok(()) => outcome(&report.compaction, report.hides_rows),
+        report.effort.elapsed_ms = millis(began.elapsed());
+        let outcome = match done {
+            Ok(()) => outcome(&files, report.rows.are_hidden),
             Err(_) => Outcome::Failed,
         };
         if done.is_err() {
@@ -59,12 +63,17 @@ impl Compaction<'_> {
             let _ = self.guard.session.rollback(0).await;
         }
         let ended = self.guard.end(&mut report, wal).await;
-        let began = done.is_ok() || report.scans > 0;
+        let began = done.is_ok() || report.effort.scans > 0;
+        let report = TaskReport { outcome, common: report, work: Work::Compact(files) };
         (began.then_some(report), done.and(ended))
     }
 
     /// Compacts the files that the table has; those that it has then, where somebody else has written it anew.
-    async fn compact_files(&self, report: &mut TableReport) -> Result<(), RunError> {
+    async fn compact_files(
+        &self,
+        report: &mut Common,
+        reports: &mut Vec<FileReport>,
+    ) -> Result<(), RunError> {
         let Guard { session, ready, .. } = self.guard;
         let (client, relation) = (session.writer(), &ready.relation);
         // first, since a table without columns has no definition to be watched
@@ -72,7 +81,7 @@ impl Compaction<'_> {
             Ok(target) => target.name,
             Err(refusal @ Refusal::Live(_)) => return Err(refusal.into()),
             Err(_) if report.before.heap == 0 && report.before.toast == 0 => {
-                report.compaction.push(FileReport::of_nothing(session.options.dry_run));
+                reports.push(FileReport::of_nothing(session.options.dry_run));
                 return Ok(());
             }
             Err(refusal) => return Err(refusal.into()),
@@ -83,8 +92,8 @@ impl Compaction<'_> {
         let mut earlier = Vec::new();
         for _ in 0..MOST_REWRITTEN {
             let files = self.guard.files().await?;
-            let done = self.compact_these(&files, &touch, report).await;
-            report.compaction_goes_on_from(std::mem::take(&mut earlier));
+            let done = self.compact_these(&files, &touch, report, reports).await;
+            go_on_from(reports, std::mem::take(&mut earlier), report);
             match self.unless_rewritten(done, &files).await {
                 Err(RunError::Rewritten) => {}
                 done => return done,
@@ -93,10 +102,10 @@ impl Compaction<'_> {
                 return Err(RunError::Changing);
             }
             self.guard.note(&format!("{REWRITTEN}: compaction begins again"));
-            earlier = std::mem::take(&mut report.compaction);
-            (report.rows_found, report.bytes_found) = (0, 0);
+            earlier = std::mem::take(reports);
+            (report.rows.found, report.rows.bytes) = (0, 0);
         }
-        report.compaction = earlier;
+        *reports = earlier;
         Err(RunError::Rewritten)
     }
 
@@ -123,7 +132,8 @@ impl Compaction<'_> {
         &self,
         files: &Files,
         touch: &str,
-        report: &mut TableReport,
+        report: &mut Common,
+        reports: &mut Vec<FileReport>,
     ) -> Result<(), RunError> {
         let (session, wish) = (self.guard.session, self.request);
         let (files, touch) = (files.clone(), touch.to_owned());
@@ -135,29 +145,29 @@ impl Compaction<'_> {
             let done =
                 compact_file(&self.guard, &file, wish.min_gain, Some(versions), report, &mut told)
                     .await;
-            report.compaction.push(told);
+            reports.push(told);
             if matches!(done, Ok(()) | Err(RunError::Rewritten)) {
                 file.end().await?;
             }
             done?;
         }
-        let stopped = report.compaction.iter().any(|file| file.ended == FileEnd::Stopped);
+        let stopped = reports.iter().any(|file| file.ended == FileEnd::Stopped);
         if wish.files.heap() && !stopped {
             let file = HeapFile::new(self.guard, files.clone(), touch);
             let mut told = FileReport::new("heap");
             let done =
                 compact_file(&self.guard, &file, wish.min_gain, None, report, &mut told).await;
-            report.compaction.push(told);
+            reports.push(told);
             done?;
         }
         if session.options.dry_run {
-            let expected = report.compaction.iter().filter_map(|file| file.wal_expected);
+            let expected = reports.iter().filter_map(|file| file.wal_expected);
             let expected = expected.map(|wal| wal.high).sum();
             report.notes.extend(session.throttle.slot_warnings(expected).await?);
         } else if !self.guard.is_unchanged().await? {
             return Err(RunError::Changing);
         }
-        if report.rows_stored > 0 {
+        if report.rows.stored > 0 {
             // what the report calls done must survive a crash of the server
             session.writer().batch_execute(sql::FLUSH).await?;
         }

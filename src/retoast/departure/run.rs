@@ -14,12 +14,14 @@ use crate::retoast::check::ready::TableRequest;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::goal::{Goal, Pluggable};
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
+use crate::retoast::result::{TableReport, TaskReport};
 use crate::retoast::run::request::DepartureRequest;
 use crate::retoast::sink::Results;
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::policy_state::SeenRows;
 use crate::retoast::sweep::vacuum::Unvacuumed;
+use crate::retoast::task::ends::subject;
 use crate::retoast::task::error::RunError;
 use crate::retoast::task::guard::{Guard, KnownDefinition};
 use crate::retoast::task::session::Session;
@@ -192,9 +194,9 @@ impl DepartureRun<'_, '_> {
             unvacuumed: Unvacuumed::default(),
         };
         let (report, ended) = conversion.run().await;
-        let skipped = report.as_ref().and_then(|report| {
-            let row = report.skipped.first()?;
-            let count = report.rows_refused.max(report.skipped.len() as u64);
+        let skipped = report.as_ref().and_then(|TaskReport { common, .. }| {
+            let row = common.skipped.first()?;
+            let count = common.rows.refused.max(common.skipped.len() as u64);
             Some(format!(
                 "{count} rows could not be re-toasted, the first {}: {}",
                 row.ctid, row.reason
@@ -204,7 +206,8 @@ impl DepartureRun<'_, '_> {
             let position = self.swept.get();
             self.swept.set(position + 1);
             // nobody takes the report: the run ends with that after the proof
-            self.results.found(position, report);
+            let subject = subject(&ready, session.source, session.server);
+            self.results.found(position, TableReport::new(subject, report));
         }
         match ended {
             Ok(()) => Ok(skipped.map_or(Ok(()), Err)),

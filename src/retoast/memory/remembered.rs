@@ -89,7 +89,7 @@ impl Remembered {
     /// Remembers what a run has proven. Other runs may have written to the file meanwhile, of other
     /// tables.
     pub fn remember(&self, ready: &Ready, report: &TableReport) -> Result<(), SinceError> {
-        match (report.outcome, &report.proof, ready.choice()) {
+        match (report.outcome, &report.converted.proof, ready.choice()) {
             (Outcome::Complete, Some(proof), Some(choice)) => {
                 let (_, mut memory) = self.read()?;
                 memory.remember(proof, choice);

@@ -2,7 +2,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::since::{Identity, Standing};
+use super::since::{Identity, ProvenState};
 use crate::retoast::check::ready::Ready;
 use crate::server::LiveError;
 use crate::server::connect::Client;
@@ -26,7 +26,7 @@ const SQL: &str = "SELECT s.system_identifier::pg_catalog.text, \
      WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()";
 
 /// The table as it stands now.
-pub async fn ask(client: &Client, ready: &Ready) -> Result<Standing, LiveError> {
+pub async fn ask(client: &Client, ready: &Ready) -> Result<ProvenState, LiveError> {
     let oid = ready.relation.oid.0;
     let columns: Vec<&str> = ready.targets.iter().map(|target| target.name.as_str()).collect();
     let rows = client.query_typed(SQL, &[(&oid, Type::OID), (&columns, Type::TEXT_ARRAY)]).await?;
@@ -40,7 +40,7 @@ pub async fn ask(client: &Client, ready: &Ready) -> Result<Standing, LiveError> 
     let (xmin, xmax) = number().zip(number()).ok_or_else(unexpected)?;
     let list = parts.next().unwrap_or_default().split(',').filter(|xid| !xid.is_empty());
     let in_progress = list.map(str::parse).collect::<Result<Vec<u64>, _>>();
-    Ok(Standing {
+    Ok(ProvenState {
         name: format!("{}/{}", quote_identifier(&database), ready.relation.quoted()),
         identity: Identity {
             system: row.try_get(0)?,

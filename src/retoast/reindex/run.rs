@@ -13,9 +13,10 @@ use super::wish::Reindex;
 use crate::disk::layout::PageSize;
 use crate::model::btree::build_wal;
 use crate::retoast::memory::checkpoint::Checkpoint;
-use crate::retoast::result::{Outcome, REWRITTEN, TableReport};
+use crate::retoast::result::{Common, Outcome, REWRITTEN, TaskReport, Work};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::sweep::scan_source::ScanSource;
+use crate::retoast::task::ends::Ended;
 use crate::retoast::task::error::RunError;
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::session::millis;
@@ -41,32 +42,34 @@ pub(crate) struct Reindexing<'a> {
 
 impl Reindexing<'_> {
     /// Rebuilds the table's indexes. What was done until an error is reported too.
-    pub(crate) async fn run(&self) -> (Option<TableReport>, Result<(), RunError>) {
+    pub(crate) async fn run(&self) -> Ended {
         let began = Instant::now();
         let (mut report, wal) = match self.guard.begin().await {
             Ok(begun) => begun,
             Err(error) => return (None, Err(error)),
         };
-        report.only_indexes = true;
-        let done = self.reindex_what_there_is(&mut report).await;
-        report.elapsed_ms = millis(began.elapsed());
-        report.outcome = match done {
-            Ok(()) => outcome(
-                &report.indexes,
-                self.guard.session.options.dry_run,
-                self.guard.session.stopped(),
-            ),
+        let mut indexes = Vec::new();
+        let done = self.reindex_what_there_is(&mut report, &mut indexes).await;
+        report.effort.elapsed_ms = millis(began.elapsed());
+        let session = self.guard.session;
+        let outcome = match done {
+            Ok(()) => outcome(&indexes, session.options.dry_run, session.stopped()),
             Err(_) => Outcome::Failed,
         };
         let ended = self.guard.end(&mut report, wal).await;
+        let report = TaskReport { outcome, common: report, work: Work::Reindex(indexes) };
         (Some(report), done.and(ended))
     }
 
     /// The indexes of the table as it is, again where somebody else has written it anew meanwhile.
-    async fn reindex_what_there_is(&self, report: &mut TableReport) -> Result<(), RunError> {
+    async fn reindex_what_there_is(
+        &self,
+        report: &mut Common,
+        indexes: &mut Vec<IndexReport>,
+    ) -> Result<(), RunError> {
         for _ in 0..MOST_REWRITTEN {
             let files = self.guard.files().await?;
-            self.reindex_all(report).await?;
+            self.reindex_all(report, indexes).await?;
             match self.guard.still_has(&files).await {
                 Err(RunError::Rewritten) if self.guard.session.stopped() => return Ok(()),
                 Err(RunError::Rewritten) => {}
@@ -74,15 +77,17 @@ impl Reindexing<'_> {
             }
             let note = format!("{REWRITTEN}: what is said of its indexes is of the new ones");
             self.guard.note(&note);
-            if !report.notes.contains(&note) {
-                report.notes.push(note);
-            }
-            report.indexes.clear();
+            report.note_once(note);
+            indexes.clear();
         }
         Err(RunError::Rewritten)
     }
 
-    async fn reindex_all(&self, report: &mut TableReport) -> Result<(), RunError> {
+    async fn reindex_all(
+        &self,
+        report: &mut Common,
+        indexes: &mut Vec<IndexReport>,
+    ) -> Result<(), RunError> {
         let (session, table) = (self.guard.session, self.guard.ready.relation.oid);
         if !self.guard.session.options.dry_run && self.has_dead_rows().await? {
             self.guard.vacuum_now(Vacuum::Tidy, report).await?;
@@ -95,16 +100,16 @@ impl Reindexing<'_> {
             all.into_iter().partition(|index| index.valid);
         for index in &invalid {
             let told = self.invalid(index, &valid).await?;
-            report.indexes.push(told);
+            indexes.push(told);
         }
-        let done = self.reindex_each(&valid, &invalid, report).await;
+        let done = self.reindex_each(&valid, &invalid, report, indexes).await;
         // once more at the end: what was in the way may have gone
         let cleaned = match done {
-            Ok(()) => self.clean_at_end(&valid, report).await,
+            Ok(()) => self.clean_at_end(&valid, indexes).await,
             Err(_) => Ok(()),
         };
         if self.guard.session.options.dry_run {
-            let planned = report.indexes.iter().filter(|one| one.ended == IndexEnd::Planned);
+            let planned = indexes.iter().filter(|one| one.ended == IndexEnd::Planned);
             let wal = planned.filter_map(|one| one.wal_expected).sum();
             report.notes.extend(self.guard.session.throttle.slot_warnings(wal).await?);
         }
@@ -115,7 +120,8 @@ impl Reindexing<'_> {
         &self,
         valid: &[Index],
         invalid: &[Index],
-        report: &mut TableReport,
+        report: &mut Common,
+        indexes: &mut Vec<IndexReport>,
     ) -> Result<(), RunError> {
         let session = self.guard.session;
         for index in valid {
@@ -130,7 +136,7 @@ impl Reindexing<'_> {
                 index,
             )
             .await?;
-            let left = report.indexes.iter().find(|one| {
+            let left = indexes.iter().find(|one| {
                 one.ended == IndexEnd::Invalid
                     && invalid.iter().any(|i| i.quoted() == one.index && i.is_left_of(index))
             });
@@ -143,10 +149,10 @@ impl Reindexing<'_> {
                 let bytes = told.expected.unwrap_or(index.bytes);
                 done = self.rebuild(index, bytes, &mut told).await;
             }
-            report.indexes.push(told);
+            indexes.push(told);
             done?;
             if let Some(sizes) = self.guard.sizes_now().await? {
-                report.peak = report.peak.max(sizes);
+                report.is_larger(sizes);
             }
         }
         Ok(())
@@ -156,9 +162,9 @@ impl Reindexing<'_> {
     async fn clean_at_end(
         &self,
         valid: &[Index],
-        report: &mut TableReport,
+        indexes: &mut [IndexReport],
     ) -> Result<(), RunError> {
-        for told in report.indexes.iter_mut().filter(|told| told.ended == IndexEnd::Left) {
+        for told in indexes.iter_mut().filter(|told| told.ended == IndexEnd::Left) {
             let Some(base) = valid.iter().find(|base| base.quoted() == told.index) else {
                 continue;
             };

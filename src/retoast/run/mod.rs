@@ -11,6 +11,7 @@
 
 pub(crate) mod departure;
 pub(crate) mod failure;
+pub(crate) mod follow;
 pub(crate) mod free_space;
 pub(crate) mod partitioned;
 pub(crate) mod request;

@@ -18,19 +18,19 @@ use crate::server::select;
 pub(crate) async fn set(
     sessions: &Sessions,
     request: &Request,
-    of_each: &TableRequest,
+    per_table: &TableRequest,
     watch: &dyn Watch,
     results: &Results<'_>,
 ) -> Result<(), Refusal> {
     // what new values get under a policy is set when all is done, and only on tables
-    let is_set_last = matches!(of_each.goal, Goal::Policy(PolicyGoal { new_extended: true, .. }));
-    if of_each.no_alter || is_set_last || of_each.goal == Goal::Keep {
+    let is_set_last = matches!(per_table.goal, Goal::Policy(PolicyGoal { new_extended: true, .. }));
+    if per_table.no_alter || is_set_last || per_table.goal == Goal::Keep {
         return Ok(());
     }
     let (first, server) = (&sessions.first, &sessions.server);
     let mut parents = Vec::new();
     for oid in select::partitioned(first, &server.database, &request.tables).await? {
-        parents.extend(parents::parent(first.client(), server, oid, of_each).await?);
+        parents.extend(parents::parent(first.client(), server, oid, per_table).await?);
     }
     for parent in &parents {
         if request.options.dry_run {

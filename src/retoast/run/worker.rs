@@ -5,6 +5,7 @@ use std::cell::Cell;
 
 use futures_util::future::join;
 
+use super::follow::{Task, Tasks};
 use super::free_space;
 use super::sessions::{Sessions, WorkerSessions};
 use crate::retoast::check::preflight;
@@ -12,8 +13,6 @@ use crate::retoast::check::ready::{Ready, TableRequest};
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::seen_places;
 use crate::retoast::compact::run::Compaction;
-use crate::retoast::compact::wish::CompactRequest;
-use crate::retoast::goal::Goal;
 use crate::retoast::judge::{FormJudge, Judge};
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
@@ -22,13 +21,14 @@ use crate::retoast::reindex;
 use crate::retoast::reindex::rebuilds::Rebuilds;
 use crate::retoast::reindex::run::Reindexing;
 use crate::retoast::reindex::wish::Reindex;
-use crate::retoast::result::{Gives, Outcome, TableReport};
+use crate::retoast::result::{Gives, Headed, Outcome, TableReport, TaskReport};
 use crate::retoast::sink::Results;
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::policy_state::SeenRows;
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::sweep::vacuum::Unvacuumed;
+use crate::retoast::task::ends::{Ended, subject};
 use crate::retoast::task::error::RunError;
 use crate::retoast::task::guard::{Guard, KnownDefinition, Reading};
 use crate::retoast::task::options::Options;
@@ -41,6 +41,9 @@ use crate::server::sink::{Failed, Kind};
 const REPACK: i32 = 190_000;
 /// How many sessions in a row may end before any row is re-toasted.
 const ENDS: u32 = 5;
+/// What is said where compaction would follow a conversion that was only planned.
+const COMPACTED_LATER: &str = "what --compact would give back is known once values are stored as chosen: --dry-run \
+    --compact says what it would be now";
 
 /// The tables that workers take from, and what all sweeps of them have in common.
 pub(crate) struct Tables<'a, 'r> {
@@ -51,38 +54,14 @@ pub(crate) struct Tables<'a, 'r> {
     pub(crate) watch: &'a dyn Watch,
     pub(crate) checkpoint: Option<&'a Checkpoint>,
     pub(crate) memory: Option<&'a Remembered>,
-    /// Whether files are to get shorter.
-    pub(crate) compact: Option<CompactRequest>,
-    /// Which indexes are rebuilt, after that.
-    pub(crate) reindex: Reindex,
-    /// What is asked of each table.
-    pub(crate) of_each: &'a TableRequest,
+    pub(crate) tasks: Tasks,
+    pub(crate) per_table: &'a TableRequest,
     pub(crate) results: &'a Results<'r>,
     /// The first table that nobody has begun.
     pub(crate) next: Cell<usize>,
 }
 
-/// What is done to a table at a time.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Task {
-    /// Values are re-toasted.
-    Sweep,
-    /// Files get shorter.
-    Compact(CompactRequest),
-    /// Indexes are rebuilt.
-    Reindex(Reindex),
-}
-
 impl Tables<'_, '_> {
-    /// What is done to a table first.
-    fn first_task(&self) -> Task {
-        match (&self.of_each.goal, self.compact) {
-            (Goal::Keep, Some(wish)) => Task::Compact(wish),
-            (Goal::Keep, None) => Task::Reindex(self.reindex),
-            _ => Task::Sweep,
-        }
-    }
-
     fn take(&self) -> Option<(usize, &Ready)> {
         if self.sessions.stopped() {
             return None;
@@ -117,33 +96,7 @@ impl Tables<'_, '_> {
                     continue;
                 }
             };
-            let task = self.first_task();
-            let (mut report, mut ended) = self.sweep(&mut worker, ready, since, doubt, task).await;
-            let mut failed = None;
-            // at once: what follows may be stopped or killed
-            if let (Some(memory), Some(report)) = (self.memory, &report)
-                && let Err(error) = memory.remember(ready, report)
-            {
-                failed = Some(Failed::new(Kind::Incomplete, error.to_string()));
-            }
-            if let (Task::Sweep, Some(wish), Some(swept), Ok(())) =
-                (task, self.compact, &mut report, &ended)
-            {
-                ended = self.then_compact(&mut worker, ready, wish, swept).await;
-            }
-            if let (Task::Sweep | Task::Compact(_), Some(done), Ok(())) =
-                (task, &mut report, &ended)
-            {
-                ended = self.then_reindex(&mut worker, ready, done).await;
-            }
-            if let Err(error) = ended {
-                if error.is_of_all() {
-                    self.stop_taking_tables();
-                }
-                let all = error.failed(&worker.connections.all()).await;
-                let hides = matches!(error, RunError::Live(_)) && !self.options.show_details;
-                failed = Some(if hides { all.without_detail() } else { all }.placed(&name));
-            }
+            let (mut report, failed) = self.work_on(&mut worker, ready, since, doubt).await;
             if let Some(report) = &mut report {
                 self.look_after(&worker, ready, report).await;
             }
@@ -156,13 +109,70 @@ impl Tables<'_, '_> {
         }
     }
 
+    /// Does one task after the other to a table.
+    async fn work_on(
+        &self,
+        worker: &mut WorkerSessions,
+        ready: &Ready,
+        since: Option<Since>,
+        mut doubt: Option<Doubt>,
+    ) -> (Option<TableReport>, Option<Failed>) {
+        let mut task = self.tasks.first();
+        let (mut report, mut failed): (Option<TableReport>, Option<Failed>) = (None, None);
+        let mut looked_again: Option<Ready> = None;
+        let error = loop {
+            let table = looked_again.as_ref().unwrap_or(ready);
+            let (done, ended) = self.run_task(worker, table, task, since, doubt.take()).await;
+            match (&mut report, done) {
+                (None, done) => {
+                    let subject = subject(ready, self.source, &self.sessions.server);
+                    report = done.map(|done| TableReport::new(subject, done));
+                    // at once: what follows may be stopped or killed
+                    if let (Some(memory), Some(report)) = (self.memory, &report)
+                        && let Err(error) = memory.remember(ready, report)
+                    {
+                        failed = Some(Failed::new(Kind::Incomplete, error.to_string()));
+                    }
+                }
+                (Some(report), Some(done)) => report.then(done),
+                (Some(report), None) if ended.is_err() => report.outcome = Outcome::Failed,
+                (Some(_), None) => {}
+            }
+            if let Err(error) = ended {
+                break Some(error);
+            }
+            let Some(report) = &mut report else { break None };
+            let planned = task == Task::Convert && report.outcome == Outcome::Planned;
+            if planned && self.tasks.compact.is_some() {
+                report.common.notes.push(COMPACTED_LATER.to_owned());
+            }
+            let Some(next) = self.tasks.next(task, report.outcome) else {
+                break None;
+            };
+            task = next;
+            // the task before may have set columns otherwise than they were
+            match self.look_again(worker, ready, task).await {
+                Ok(now) => looked_again = Some(now),
+                Err(error) => break Some(error),
+            }
+        };
+        let Some(error) = error else { return (report, failed) };
+        if error.is_of_all() {
+            self.stop_taking_tables();
+        }
+        let all = error.failed(&worker.connections.all()).await;
+        let hides = matches!(error, RunError::Live(_)) && !self.options.show_details;
+        let name = ready.relation.display_name();
+        (report, Some(if hides { all.without_detail() } else { all }.placed(&name)))
+    }
+
     /// What is to be said of a table once it is swept: what nobody has seen is not called complete, and what is
     /// free in its files.
     async fn look_after(&self, worker: &WorkerSessions, ready: &Ready, report: &mut TableReport) {
         let server = &self.sessions.server;
         if matches!(report.outcome, Outcome::Complete | Outcome::Held)
-            && !report.keeps
-            && !report.places_seen
+            && report.headed == Headed::Convert
+            && !report.subject.places_seen
             && seen_places::are_chosen(ready, server)
         {
             report.outcome = Outcome::Unverified;
@@ -178,7 +188,7 @@ impl Tables<'_, '_> {
             }
             _ => Vec::new(),
         };
-        let indexes = async || match self.reindex {
+        let indexes = async || match self.tasks.reindex {
             Reindex::Never => Some(
                 reindex::looks::bloated(&worker.connections.reader, self.source, page, table).await,
             ),
@@ -203,19 +213,19 @@ impl Tables<'_, '_> {
         let (bloated, free) = join(indexes(), free(&worker.connections.writer)).await;
         match bloated {
             Some(Ok(bloated)) => report.indexes = bloated,
-            Some(Err(error)) => tracing::debug!("{}: indexes: {error}", report.relation),
+            Some(Err(error)) => tracing::debug!("{}: indexes: {error}", report.subject.relation),
             None => {}
         }
         match free {
             Some(Ok(free)) => {
-                report.rewrite_gives = free.rewrite.map(|gain| Gives {
+                report.gains.rewrite_gives = free.rewrite.map(|gain| Gives {
                     low: gain.low,
                     high: gain.high,
                     compresses: gain.open,
                 });
-                report.rewrite_gives_bytes = report.rewrite_gives.and_then(Gives::about);
-                report.vacuum_gives_bytes = Some(free.at_end);
-                report.rewriters = match (server.version_num >= REPACK, free.repacks) {
+                report.gains.rewrite_gives_bytes = report.gains.rewrite_gives.and_then(Gives::about);
+                report.gains.vacuum_gives_bytes = Some(free.at_end);
+                report.gains.rewriters = match (server.version_num >= REPACK, free.repacks) {
                     _ if server.has_toasters => None,
                     (true, true) => Some("REPACK (CONCURRENTLY) or VACUUM FULL"),
                     (true, false) => Some("REPACK or VACUUM FULL"),
@@ -223,84 +233,23 @@ impl Tables<'_, '_> {
                 };
             }
             // the work is done, and only its sum is short of a figure
-            Some(Err(error)) => tracing::debug!("{}: free space: {error}", report.relation),
+            Some(Err(error)) => tracing::debug!("{}: free space: {error}", report.subject.relation),
             None => {}
         }
-    }
-
-    /// Compacts a table that was swept, if all of it was done.
-    async fn then_compact(
-        &self,
-        worker: &mut WorkerSessions,
-        ready: &Ready,
-        wish: CompactRequest,
-        swept: &mut TableReport,
-    ) -> Result<(), RunError> {
-        match swept.outcome {
-            Outcome::Complete => {}
-            Outcome::Planned => {
-                swept.notes.push(
-                    "what --compact would give back is known once values are stored as chosen: \
-                     --dry-run --compact says what it would be now"
-                        .to_owned(),
-                );
-                return Ok(());
-            }
-            Outcome::Unverified
-            | Outcome::Held
-            | Outcome::Incomplete
-            | Outcome::Stopped
-            | Outcome::Failed => {
-                return Ok(());
-            }
-        }
-        // the sweep may have set columns otherwise than they were
-        let now = self.as_now(worker, ready, &self.of_each.keeping()).await?;
-        let (report, ended) = self.sweep(worker, &now, None, None, Task::Compact(wish)).await;
-        match report {
-            Some(report) => swept.then_compacted(report),
-            None if ended.is_err() => swept.outcome = Outcome::Failed,
-            None => {}
-        }
-        ended
-    }
-
-    /// Rebuilds the indexes of a table that was worked on, unless that was stopped.
-    async fn then_reindex(
-        &self,
-        worker: &mut WorkerSessions,
-        ready: &Ready,
-        done: &mut TableReport,
-    ) -> Result<(), RunError> {
-        // a sweep that is not complete has more to add to them
-        let swept = !done.keeps && done.compaction.is_empty();
-        match done.outcome {
-            Outcome::Complete | Outcome::Held | Outcome::Unverified | Outcome::Planned => {}
-            Outcome::Incomplete if !swept => {}
-            Outcome::Incomplete | Outcome::Stopped | Outcome::Failed => return Ok(()),
-        }
-        if self.reindex == Reindex::Never {
-            return Ok(());
-        }
-        let now = self.as_now(worker, ready, &self.of_each.leaving_rows()).await?;
-        let (report, ended) =
-            self.sweep(worker, &now, None, None, Task::Reindex(self.reindex)).await;
-        match report {
-            Some(report) => done.then_reindexed(report),
-            None if ended.is_err() => done.outcome = Outcome::Failed,
-            None => {}
-        }
-        ended
     }
 
     /// Looks at a table again that was worked on.
-    async fn as_now(
+    async fn look_again(
         &self,
         worker: &mut WorkerSessions,
         ready: &Ready,
-        request: &TableRequest,
+        task: Task,
     ) -> Result<Ready, RunError> {
         let (server, oid) = (&self.sessions.server, ready.relation.oid);
+        let request = &match task {
+            Task::Reindex(_) => self.per_table.leaving_rows(),
+            _ => self.per_table.keeping(),
+        };
         let mut ends = 0;
         let looked = loop {
             let writer = worker.connections.writer.client();
@@ -321,18 +270,18 @@ impl Tables<'_, '_> {
         }
     }
 
-    /// Sweeps one table, or does another task to it, in as many sessions as it takes.
-    async fn sweep(
+    /// Does one task to a table, in as many sessions as it takes.
+    async fn run_task(
         &self,
         worker: &mut WorkerSessions,
         ready: &Ready,
+        task: Task,
         since: Option<Since>,
         doubt: Option<Doubt>,
-        task: Task,
-    ) -> (Option<TableReport>, Result<(), RunError>) {
+    ) -> Ended {
         let name = ready.relation.display_name();
         let (seen_rows, rebuilds) = (SeenRows::default(), Rebuilds::default());
-        let (mut earlier, mut ends): (Option<TableReport>, u32) = (None, 0);
+        let (mut earlier, mut ends): (Option<TaskReport>, u32) = (None, 0);
         let known = KnownDefinition::default();
         loop {
             let mut connections = worker.connections.clone();
@@ -353,7 +302,7 @@ impl Tables<'_, '_> {
             let guard = Guard { session: &session, ready, known: &known };
             let (checkpoint, doubt) = (self.checkpoint, doubt.clone());
             let (mut report, ended) = match task {
-                Task::Sweep => {
+                Task::Convert => {
                     Conversion {
                         guard,
                         checkpoint,
@@ -372,7 +321,7 @@ impl Tables<'_, '_> {
                 }
             };
             ends = match &report {
-                Some(report) if report.rows_stored > 0 => 0,
+                Some(report) if report.common.rows.stored > 0 => 0,
                 _ => ends + 1,
             };
             if let (Some(report), Some(earlier)) = (&mut report, earlier.take()) {

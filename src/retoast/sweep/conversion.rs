@@ -13,19 +13,23 @@ use super::policy_state::{RuleScan, SeenRows};
 use super::scanner::Scanner;
 use super::vacuum::Unvacuumed;
 use crate::disk::desc::Storage;
+use crate::retoast::check::ready::Ready;
 use crate::retoast::memory::checkpoint::{Checkpoint, Place};
 use crate::retoast::memory::since::{CutOff, Doubt, Since};
 use crate::retoast::memory::standing;
 use crate::retoast::pace::gauges;
-use crate::retoast::pace::manners::Work;
+use crate::retoast::pace::manners::Work as Paced;
 use crate::retoast::plan::{Found, Plan};
-use crate::retoast::result::{Outcome, REWRITTEN, SkippedRow, TableReport};
+use crate::retoast::result::{
+    Common, Converted, Outcome, REWRITTEN, SkippedRow, TaskReport, Work,
+};
 use crate::retoast::sizes::Sizes;
 use crate::retoast::sql;
 use crate::retoast::tally::Tally;
+use crate::retoast::task::ends::Ended;
 use crate::retoast::task::error::RunError;
 use crate::retoast::task::guard::{Done, Guard};
-use crate::retoast::task::refused::{LIMIT, MOST_SHOWN, Reason};
+use crate::retoast::task::refused::{LIMIT, Reason};
 use crate::retoast::task::session::{Session, millis};
 
 /// How often a conversion by a policy begins again because others have written the table anew.
@@ -48,6 +52,35 @@ pub(crate) struct Conversion<'a> {
     pub(crate) doubt: Option<Doubt>,
     pub(crate) dead_entries: DeadIndexEntries,
     pub(crate) unvacuumed: Unvacuumed,
+}
+
+/// What is known of the conversion so far.
+struct Progress {
+    relation: String,
+    columns: Vec<String>,
+    outcome: Outcome,
+    common: Common,
+    converted: Converted,
+    /// Whether the server refused a row because it does not fit a page as chosen.
+    is_unfit: bool,
+}
+
+impl Progress {
+    fn new(ready: &Ready, common: Common) -> Progress {
+        let converted = Converted {
+            alter: sql::alter(&ready.relation.quoted(), &ready.changes),
+            alter_after: ready.final_settings.as_ref().map(|last| last.sql.clone()),
+            ..Converted::default()
+        };
+        Progress {
+            relation: ready.relation.display_name(),
+            columns: ready.targets.iter().map(|target| target.name.clone()).collect(),
+            outcome: Outcome::Planned,
+            common,
+            converted,
+            is_unfit: false,
+        }
+    }
 }
 
 /// What a job is to do.
@@ -74,17 +107,18 @@ enum Finished {
 
 impl Conversion<'_> {
     /// Does it all. What was done until an error is reported too.
-    pub(crate) async fn run(&self) -> (Option<TableReport>, Result<(), RunError>) {
+    pub(crate) async fn run(&self) -> Ended {
         let began = Instant::now();
-        let (mut report, wal) = match self.guard.begin().await {
+        let (common, wal) = match self.guard.begin().await {
             Ok(begun) => begun,
             Err(error) => return (None, Err(error)),
         };
-        report.notes.extend(
+        let mut report = Progress::new(self.guard.ready, common);
+        report.common.notes.extend(
             self.doubt.iter().map(|doubt| format!("--since: all rows are judged: {doubt}")),
         );
         let done = self.work(&mut report).await;
-        report.elapsed_ms = millis(began.elapsed());
+        report.common.effort.elapsed_ms = millis(began.elapsed());
         if done.is_err() {
             report.outcome = Outcome::Failed;
             for job in 0..self.guard.session.jobs() {
@@ -92,15 +126,19 @@ impl Conversion<'_> {
                 let _ = self.guard.session.rollback(job).await;
             }
         }
-        self.guard.put_back(&mut report).await;
-        let ended = self.guard.end(&mut report, wal).await;
+        let Progress { outcome, is_unfit, .. } = report;
+        let stored = report.common.rows.stored;
+        self.guard.put_back(outcome, stored, is_unfit, &mut report.converted).await;
+        let ended = self.guard.end(&mut report.common, wal).await;
         // of a run that could not start there is nothing to report
-        let began = done.is_ok() || report.scans > 0 || report.altered;
+        let began = done.is_ok() || report.common.effort.scans > 0 || report.converted.altered;
+        let Progress { outcome, common, converted, .. } = report;
+        let report = TaskReport { outcome, common, work: Work::Convert(converted) };
         (began.then_some(report), done.and(ended))
     }
 
-    async fn work(&self, report: &mut TableReport) -> Result<(), RunError> {
-        self.guard.say_marks(report).await?;
+    async fn work(&self, report: &mut Progress) -> Result<(), RunError> {
+        self.guard.say_marks(&mut report.common.notes).await?;
         let Guard { session, ready, .. } = self.guard;
         let Session { connections, server, source, options, .. } = session;
         // the writer may be asked: nothing is re-toasted while a scan reads
@@ -139,7 +177,7 @@ impl Conversion<'_> {
                 other => break other,
             }
         };
-        let left = self.set_finally(report.rows_found > 0).await;
+        let left = self.set_finally(report.common.rows.found > 0).await;
         if left.is_ok()
             && (self.guard.ready.final_settings.is_some() || report.outcome == Outcome::Complete)
         {
@@ -151,7 +189,7 @@ impl Conversion<'_> {
     async fn sweep(
         &self,
         scanner: &mut Scanner<'_>,
-        report: &mut TableReport,
+        report: &mut Progress,
     ) -> Result<(), RunError> {
         let began = Instant::now();
         let (options, jobs) = (self.guard.session.options, self.guard.session.jobs());
@@ -169,11 +207,11 @@ impl Conversion<'_> {
             true => None,
             false => Some(self.guard.files().await?),
         };
-        let scans = report.scans;
+        let scans = report.common.effort.scans;
         let mut end = self.steps(&mut machine, scanner, report, saved).await;
-        report.scans = scans + machine.scans;
-        report.retries += machine.retries;
-        report.longest_batch_ms = report.longest_batch_ms.max(millis(machine.longest_batch));
+        report.common.effort.scans = scans + machine.counts.scans;
+        report.common.effort.retries += machine.counts.retries;
+        report.common.effort.longest_batch_ms = report.common.effort.longest_batch_ms.max(millis(machine.counts.longest_batch));
         let released = scanner.release().await;
         if !options.dry_run && matches!(end, Ok(End::Complete | End::Left)) {
             // a setting that was changed during the last scan is not the choice
@@ -190,39 +228,38 @@ impl Conversion<'_> {
         }
         let end = end?;
         released?;
-        report.notes.append(&mut scanner.hints);
+        report.common.notes.append(&mut scanner.hints);
         for reason in scanner.problems.iter().cloned().chain(self.unvacuumed.told()) {
-            report.skipped.push(SkippedRow { ctid: String::new(), reason, sqlstate: None });
+            report.common.skipped.push(SkippedRow { ctid: String::new(), reason, sqlstate: None });
         }
         if options.dry_run {
             let plan = self.plan(report, &scanner.tally, began.elapsed()).await?;
-            report
-                .notes
+            report.common.notes
                 .extend(self.guard.session.throttle.slot_warnings(plan.wal_bytes.high).await?);
-            report.plan = Some(plan);
+            report.converted.plan = Some(plan);
         } else if let Some((checkpoint, place)) = saved {
             checkpoint.end(place, end == End::Complete)?;
         }
         let forms = scanner.tally.report(&report.columns);
-        if report.scans <= 1 {
-            report.forms_before.clone_from(&forms);
+        if report.common.effort.scans <= 1 {
+            report.converted.forms_before.clone_from(&forms);
         }
-        report.forms_after = forms;
-        report.forms_planned = scanner.by_rule.planned.report(&report.columns);
-        report.rows_written_since = scanner.by_rule.written_since;
+        report.converted.forms_after = forms;
+        report.converted.forms_planned = scanner.by_rule.planned.report(&report.columns);
+        report.converted.rows_written_since = scanner.by_rule.written_since;
         if !options.dry_run {
             let left = machine.left();
-            (report.rows_left, report.rows_disagreeing) = (left.sum(), left.disagreeing);
-            report.rows_spared = left.spared;
+            (report.common.rows.left, report.common.rows.disagreeing) = (left.sum(), left.disagreeing);
+            report.common.rows.spared = left.spared;
         }
-        if report.rows_stored > 0 {
+        if report.common.rows.stored > 0 {
             // What the report calls done must survive a crash of the server.
             self.guard.session.writer().batch_execute(sql::FLUSH).await?;
         }
         report.outcome = match end {
             End::Stopped => Outcome::Stopped,
             _ if options.dry_run => Outcome::Planned,
-            End::Complete if report.skipped.is_empty() && !report.hides_rows => Outcome::Complete,
+            End::Complete if report.common.skipped.is_empty() && !report.common.rows.are_hidden => Outcome::Complete,
             End::Complete | End::Left => Outcome::Incomplete,
         };
         Ok(())
@@ -233,7 +270,7 @@ impl Conversion<'_> {
         &self,
         machine: &mut Machine,
         scanner: &mut Scanner<'_>,
-        report: &mut TableReport,
+        report: &mut Progress,
         saved: Option<(&Checkpoint, Place)>,
     ) -> Result<End, RunError> {
         let mut under_way = FuturesUnordered::new();
@@ -258,8 +295,8 @@ impl Conversion<'_> {
                     continue;
                 }
                 Action::BeginScan => {
-                    if report.scans == 0 && machine.scans == 2 {
-                        report.forms_before = scanner.tally.report(&report.columns);
+                    if report.common.effort.scans == 0 && machine.counts.scans == 2 {
+                        report.converted.forms_before = scanner.tally.report(&report.columns);
                     }
                     (scanner.tally, scanner.problems) = (Tally::default(), Vec::new());
                     scanner.hints.clear();
@@ -282,7 +319,7 @@ impl Conversion<'_> {
                     // every block that the snapshot sees is there by now
                     let sizes = guard.tried("its size", async || guard.sizes().await).await?;
                     let Some(sizes) = sizes else { continue };
-                    report.peak = report.peak.max(sizes);
+                    report.common.is_larger(sizes);
                     let page = session.server.page_size.bytes() as u64;
                     Event::Begun {
                         blocks: u32::try_from(sizes.heap / page).unwrap_or(u32::MAX),
@@ -290,7 +327,7 @@ impl Conversion<'_> {
                     }
                 }
                 Action::Scan(blocks) => {
-                    let pass = session.pass(Work::Scan, 0);
+                    let pass = session.pass(Paced::Scan, 0);
                     let mut pass = std::pin::pin!(pass);
                     let asked = Instant::now();
                     loop {
@@ -323,9 +360,9 @@ impl Conversion<'_> {
                     if held && scanner.held.is_none() {
                         machine.note(Event::SnapshotLost, 0.0);
                     }
-                    if report.scans == 0 && machine.is_first_scan() {
-                        report.rows_found += rows.len() as u64;
-                        report.bytes_found += rows.iter().map(|row| row.bytes).sum::<u64>();
+                    if report.common.effort.scans == 0 && machine.is_first_scan() {
+                        report.common.rows.found += rows.len() as u64;
+                        report.common.rows.bytes += rows.iter().map(|row| row.bytes).sum::<u64>();
                     }
                     if machine.insists() {
                         keys.note(guard, scanner, &rows).await?;
@@ -344,7 +381,7 @@ impl Conversion<'_> {
                         self.prepare_batches().await?;
                         self.dead_entries.learn(guard).await?;
                     }
-                    let verify = guard.verifies(report.batches, &computed);
+                    let verify = guard.verifies(report.common.effort.batches, &computed);
                     let insist_on = insists.then(|| keys.condition(&rows));
                     let task = Task::Batch { rows, verify, insist_on };
                     under_way.push(self.run_job(job, task));
@@ -379,10 +416,10 @@ impl Conversion<'_> {
             session.throttle.at(read, blocks);
             session.listener.progress(
                 &report.relation,
-                machine.scans,
+                machine.counts.scans,
                 read,
                 blocks,
-                report.rows_stored,
+                report.common.rows.stored,
             );
         }
     }
@@ -436,7 +473,7 @@ impl Conversion<'_> {
     /// What the conversion will do, after a scan that took this long and saw these values.
     async fn plan(
         &self,
-        report: &TableReport,
+        report: &Progress,
         seen: &Tally,
         scan: Duration,
     ) -> Result<Plan, RunError> {
@@ -457,19 +494,19 @@ impl Conversion<'_> {
         }
         let found = Found {
             toaster: ready.toaster,
-            rows: report.rows_found,
-            bytes: report.bytes_found,
+            rows: report.common.rows.found,
+            bytes: report.common.rows.bytes,
             stored: seen.bytes(),
             // the chunks of values of pluggable toasters stay, so that new ones may find no room at all
             external: if seen.has_custom() { 0 } else { seen.external_bytes() },
             columns: ready.targets.len() as u64,
-            sizes: report.before,
+            sizes: report.common.before,
             scan,
             max_bloat: bloat,
             nice: limits.nice,
             wal_rate: limits.wal_rate,
             lock_timeout: options.lock_timeout,
-            alter: report.alter.clone(),
+            alter: report.converted.alter.clone(),
             statements,
             origin: options.origin.clone(),
         };
@@ -483,8 +520,8 @@ impl Conversion<'_> {
 
     async fn work_on(&self, job: usize, task: Task) -> Result<Finished, RunError> {
         let work = match task {
-            Task::Batch { .. } => Work::Batch,
-            Task::Vacuum(..) => Work::Vacuum,
+            Task::Batch { .. } => Paced::Batch,
+            Task::Vacuum(..) => Paced::Vacuum,
         };
         self.guard.session.pass(work, job).await?;
         if self.guard.session.stopped() {
@@ -517,12 +554,12 @@ impl Conversion<'_> {
     }
 
     /// Takes down what a job has done.
-    fn account(&self, job: usize, finished: Finished, report: &mut TableReport) -> Event {
+    fn account(&self, job: usize, finished: Finished, report: &mut Progress) -> Event {
         match finished {
             Finished::Batch { done: Done::Stored { rows, verified, xid }, took, .. } => {
-                report.rows_stored += rows;
-                report.rows_verified += verified;
-                report.batches += u64::from(rows > 0);
+                report.common.rows.stored += rows;
+                report.common.rows.verified += verified;
+                report.common.effort.batches += u64::from(rows > 0);
                 Event::BatchDone { job, rows, xid, took }
             }
             Finished::Batch { done: Done::Busy, .. } => Event::BatchBusy(job),
@@ -533,23 +570,18 @@ impl Conversion<'_> {
                 Event::BatchRefused(job)
             }
             Finished::Vacuum(sizes, done, times) => {
-                report.peak = report.peak.max(sizes);
-                report.vacuums += times;
+                report.common.is_larger(sizes);
+                report.common.effort.vacuums += times;
                 Event::Vacuumed { job, done }
             }
             Finished::Nothing => Event::Failed(job),
         }
     }
 
-    fn set_aside(&self, row: Row, reason: Reason, report: &mut TableReport) {
+    fn set_aside(&self, row: Row, reason: Reason, report: &mut Progress) {
         report.is_unfit |=
             reason.sqlstate == LIMIT && self.guard.ready.toaster.storage() == Storage::Plain;
-        report.rows_refused += 1;
-        let row = reason.row(row);
-        self.guard.session.listener.refused(&report.relation, &row);
-        if report.skipped.len() < MOST_SHOWN {
-            report.skipped.push(row);
-        }
+        self.guard.set_aside(1, reason.row(row.ctid.to_string()), &mut report.common);
     }
 
     /// With a policy, what the scan that begins now answers for. Those after the second answer for what
@@ -558,7 +590,7 @@ impl Conversion<'_> {
         &self,
         machine: &Machine,
         by_rule: &mut RuleScan<'_>,
-        report: &mut TableReport,
+        report: &mut Progress,
     ) -> Result<(), RunError> {
         by_rule.written_since = 0;
         if self.guard.ready.judge.new_values_comply() || by_rule.cut_off.is_some() {
@@ -568,8 +600,8 @@ impl Conversion<'_> {
         if machine.is_cut_off() {
             by_rule.cut_off = Some(CutOff::at(&now));
         }
-        report.horizon = Some(now.xmin);
-        report.proof = Some(now);
+        report.converted.horizon = Some(now.xmin);
+        report.converted.proof = Some(now);
         Ok(())
     }
 }

@@ -23,6 +23,7 @@ use crate::retoast::check::refusal::Refusal;
 use crate::retoast::pace::gauges;
 use crate::retoast::pace::lock_tries::{Kind, Tried, kind};
 use crate::retoast::pace::manners::Work;
+use crate::retoast::result::{Common, SkippedRow};
 use crate::retoast::sizes::Sizes;
 use crate::retoast::sql::{self, BatchSettings};
 use crate::retoast::wait::Wait;
@@ -32,6 +33,9 @@ use crate::server::snapshot::{self, Moment};
 
 /// How often a transaction is tried while others write the table's definition and change nothing.
 const MOST_WRITTEN: u32 = 20;
+
+/// Refused rows that a report has by themselves; the rest is counted.
+const MOST_SHOWN: usize = 100;
 
 /// What the table is known to be set to. It outlives the sessions of a task.
 #[derive(Debug, Default)]
@@ -194,6 +198,15 @@ impl<'a> Guard<'a> {
     /// Tells the listener something about the table.
     pub(crate) fn note(&self, text: &str) {
         self.session.listener.note(&format!("{}: {text}", self.name()));
+    }
+
+    /// Reports a row that the server has refused, and counts it with others of the same page.
+    pub(crate) fn set_aside(&self, rows: u64, row: SkippedRow, report: &mut Common) {
+        report.rows.refused += rows;
+        self.session.listener.refused(&self.name(), &row);
+        if report.skipped.len() < MOST_SHOWN {
+            report.skipped.push(row);
+        }
     }
 
     /// Waits for others for some time, unless that makes it too long: then the run ends.

@@ -1,10 +1,6 @@
 //! What the server said when it refused a row.
 
 use crate::retoast::result::SkippedRow;
-use crate::retoast::sweep::machine::Row;
-
-/// Refused rows that a report has by themselves; the rest is counted.
-pub(crate) const MOST_SHOWN: usize = 100;
 
 /// `program_limit_exceeded`: a row does not fit a page.
 pub(crate) const LIMIT: &str = "54000";
@@ -32,9 +28,10 @@ impl Reason {
         Reason { sqlstate: db.code().code().to_owned(), text }
     }
 
-    pub(crate) fn row(self, row: Row) -> SkippedRow {
+    /// Of the row at this address.
+    pub(crate) fn row(self, ctid: String) -> SkippedRow {
         SkippedRow {
-            ctid: row.ctid.to_string(),
+            ctid,
             reason: self.text,
             sqlstate: Some(self.sqlstate).filter(|state| !state.is_empty()),
         }

@@ -8,7 +8,7 @@ use super::guard::{Guard, Known};
 use crate::retoast::check::definition::Definition;
 use crate::retoast::memory::settings;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
-use crate::retoast::result::{Outcome, TableReport};
+use crate::retoast::result::{Converted, Outcome};
 use crate::retoast::sql;
 use crate::server::LiveError;
 
@@ -124,8 +124,14 @@ impl Guard<'_> {
     }
 
     /// Puts the settings back as the run found them where they are not to stay, and reports what was done and
-    /// what undoes it.
-    pub(crate) async fn put_back(&self, report: &mut TableReport) {
+    /// what undoes it. `stored`: rows re-toasted; `is_unfit`: a row does not fit a page as chosen.
+    pub(crate) async fn put_back(
+        &self,
+        outcome: Outcome,
+        stored: u64,
+        is_unfit: bool,
+        report: &mut Converted,
+    ) {
         let Known { before, altered, more_set, .. } = self.known.get().clone();
         report.altered = altered;
         let (true, Some(before)) = (altered || more_set, before) else { return };
@@ -137,9 +143,9 @@ impl Guard<'_> {
             undo = format!("{undo}; {unmark}");
         }
         let name = self.ready.relation.display_name();
-        let asked = self.session.options.undo && report.outcome != Outcome::Complete;
-        let nothing_done = report.outcome == Outcome::Failed && report.rows_stored == 0;
-        if asked || altered && (nothing_done || report.is_unfit) {
+        let asked = self.session.options.undo && outcome != Outcome::Complete;
+        let nothing_done = outcome == Outcome::Failed && stored == 0;
+        if asked || altered && (nothing_done || is_unfit) {
             // a stop was asked for perhaps, but not of this
             let stop = CancellationToken::new();
             let tries = LockTries { stop: &stop, ..self.session.tries(&name) };
@@ -164,7 +170,7 @@ impl Guard<'_> {
     }
 
     /// Says what a killed run has left.
-    pub(crate) async fn say_marks(&self, report: &mut TableReport) -> Result<(), RunError> {
+    pub(crate) async fn say_marks(&self, notes: &mut Vec<String>) -> Result<(), RunError> {
         for column in self.marked().await? {
             let Some(before) = column.before else { continue };
             let text = format!(
@@ -174,7 +180,7 @@ impl Guard<'_> {
                 before.text()
             );
             self.note(&text);
-            report.notes.push(text);
+            notes.push(text);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::guard::Guard;
 use super::watched::{GaveUp, Patience};
 use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::pace::manners::Work;
-use crate::retoast::result::TableReport;
+use crate::retoast::result::Common;
 use crate::retoast::sql::compact::{NOW, Vacuum, left_dead};
 use crate::retoast::wait::Wait;
 use crate::server::LiveError;
@@ -91,16 +91,16 @@ impl Guard<'_> {
     pub(crate) async fn vacuum_now(
         &self,
         vacuum: Vacuum,
-        report: &mut TableReport,
+        report: &mut Common,
     ) -> Result<(), RunError> {
         let sql = vacuum.of(&self.ready.relation.quoted());
         let mut number = 0;
         loop {
             let Some(pays) = self.wait_for_snapshots().await? else { return Ok(()) };
-            report.peak = report.peak.max(self.session.throttle.sizes());
+            report.is_larger(self.session.throttle.sizes());
             let began = self.server_time(0).await?;
             match self.vacuum_by(0, &sql).await? {
-                Vacuumed::Done => report.vacuums += 1,
+                Vacuumed::Done => report.effort.vacuums += 1,
                 Vacuumed::Not => return Ok(()),
                 // what is done already stays done
                 Vacuumed::ForSlot => continue,
