@@ -87,7 +87,9 @@ impl Sink<Swept> for RetoastOutput {
 /// The exit code that says how the worst of it ended.
 fn worst(report: &Report) -> Exit {
     let tables = report.tables.iter().map(|table| match table.outcome {
-        Outcome::Complete | Outcome::Planned | Outcome::Held if !table.common.effort.slots_lost.is_empty() => {
+        Outcome::Complete | Outcome::Planned | Outcome::Held
+            if !table.common.effort.slots_lost.is_empty() =>
+        {
             Exit::Incomplete
         }
         Outcome::Complete | Outcome::Planned => Exit::Ok,

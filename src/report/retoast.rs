@@ -160,7 +160,12 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         work_lines(table, width, out)?;
     } else {
         let what = if table.headed != Headed::Convert { "move" } else { "re-toast" };
-        writeln!(out, "rows to {what}: {} ({})", table.common.rows.found, size(table.common.rows.bytes))?;
+        writeln!(
+            out,
+            "rows to {what}: {} ({})",
+            table.common.rows.found,
+            size(table.common.rows.bytes)
+        )?;
     }
     for pause in &table.common.effort.pauses {
         writeln!(
@@ -255,7 +260,8 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
         size(sum(|table| table.common.after.sum())),
         match tables.iter().all(|table| table.headed == Headed::Reindex) {
             true => String::new(),
-            false => format!("{} {} ", rows(sum(|table| table.common.rows.stored)), done_to(tables)),
+            false =>
+                format!("{} {} ", rows(sum(|table| table.common.rows.stored)), done_to(tables)),
         },
         sum(|table| table.common.effort.elapsed_ms) as f64 / 1000.0
     );
@@ -289,7 +295,8 @@ fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
     };
     let mut names = tables.iter().map(|table| table.gains.rewriters);
     let first = names.next().flatten();
-    let Some(first) = first.filter(|_| tables.iter().all(|table| table.gains.rewriters.is_some())) else {
+    let Some(first) = first.filter(|_| tables.iter().all(|table| table.gains.rewriters.is_some()))
+    else {
         return vacuum;
     };
     let rewriters = if names.all(|name| name == Some(first)) { first } else { "VACUUM FULL" };
@@ -339,7 +346,12 @@ fn size_grid(table: &TableReport) -> Grid {
     let parts = [
         ("heap", table.common.before.heap, table.common.peak.heap, table.common.after.heap),
         ("TOAST", table.common.before.toast, table.common.peak.toast, table.common.after.toast),
-        ("indexes", table.common.before.indexes, table.common.peak.indexes, table.common.after.indexes),
+        (
+            "indexes",
+            table.common.before.indexes,
+            table.common.peak.indexes,
+            table.common.after.indexes,
+        ),
     ];
     let mut sizes = Grid::new(&[
         Head::text("part", 0),
@@ -409,7 +421,10 @@ fn scans(table: &TableReport) -> [(&'static str, &[FormReport]); 3] {
     [
         ("first", &table.converted.forms_before),
         ("planned", &table.converted.forms_planned),
-        ("last", if table.outcome == Outcome::Planned { &[] } else { &table.converted.forms_after }),
+        (
+            "last",
+            if table.outcome == Outcome::Planned { &[] } else { &table.converted.forms_after },
+        ),
     ]
 }
 

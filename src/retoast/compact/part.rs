@@ -101,7 +101,8 @@ pub(super) async fn compact_file<F: File>(
     told.rows_of_others = rounds.rows_of_others();
     told.held_back = rounds.is_held_back();
     report.effort.retries += rounds.counts.retries;
-    report.effort.longest_batch_ms = report.effort.longest_batch_ms.max(millis(rounds.counts.longest));
+    report.effort.longest_batch_ms =
+        report.effort.longest_batch_ms.max(millis(rounds.counts.longest));
     told.ended = done?;
     // what stands there was not tried
     if told.ended == FileEnd::NoRoom && told.values_without_row + told.values_fixed > 0 {
@@ -277,7 +278,13 @@ async fn file_steps<F: File>(
         rounds.beside_others(session.throttle.beside_others());
         let (done, all) = rounds.position();
         session.throttle.at(done, all);
-        session.listener.progress(&guard.name(), rounds.counts.rounds, done, all, report.rows.stored);
+        session.listener.progress(
+            &guard.name(),
+            rounds.counts.rounds,
+            done,
+            all,
+            report.rows.stored,
+        );
     }
 }
 

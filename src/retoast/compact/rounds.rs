@@ -294,7 +294,10 @@ impl<P: Piece + Clone> Rounds<P> {
 
     /// Whether anything but a lack of room may have kept the last round from giving back what it was to.
     fn hindered(&self) -> bool {
-        self.obstacles.locked > 0 || self.obstacles.of_others > 0 || self.obstacles.held_back || self.obstacles.refused > 0
+        self.obstacles.locked > 0
+            || self.obstacles.of_others > 0
+            || self.obstacles.held_back
+            || self.obstacles.refused > 0
     }
 
     /// How far the pass under way is: pieces moved, and in all.
@@ -419,7 +422,11 @@ impl<P: Piece + Clone> Rounds<P> {
             self.trend.gained_too_little = !(enough || partial && gained > 0);
             if !self.trend.gained_too_little {
                 self.trend.in_vain = 0;
-                self.trend.part = if self.trend.lacks_room { self.trend.part } else { (2.0 * self.trend.part).min(1.0) };
+                self.trend.part = if self.trend.lacks_room {
+                    self.trend.part
+                } else {
+                    (2.0 * self.trend.part).min(1.0)
+                };
             }
         }
         if !layout.pays(self.tuning.min_gain) && !self.trend.guesses {

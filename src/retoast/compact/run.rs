@@ -15,9 +15,7 @@ use crate::disk::Oid;
 use crate::retoast::check::files::Files;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::touch;
-use crate::retoast::result::{
-    Common, Outcome, REWRITTEN, TaskReport, Work, go_on_from,
-};
+use crate::retoast::result::{Common, Outcome, REWRITTEN, TaskReport, Work, go_on_from};
 use crate::retoast::sql;
 use crate::retoast::task::ends::Ended;
 use crate::retoast::task::error::RunError;

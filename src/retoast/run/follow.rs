@@ -56,8 +56,7 @@ mod tests {
         use Outcome::{Complete, Failed, Held, Incomplete, Planned, Stopped, Unverified};
         let request = CompactRequest { files: Files::All, min_gain: 0.03 };
         let (compact, reindex) = (Task::Compact(request), Task::Reindex(Reindex::Bloated));
-        let all =
-            Tasks { converts: true, compact: Some(request), reindex: Reindex::Bloated };
+        let all = Tasks { converts: true, compact: Some(request), reindex: Reindex::Bloated };
         assert_eq!(all.first(), Task::Convert);
         let after = |tasks: Tasks, last, outcomes: &[Outcome], next: Option<Task>| {
             for &outcome in outcomes {

@@ -223,7 +223,8 @@ impl Tables<'_, '_> {
                     high: gain.high,
                     compresses: gain.open,
                 });
-                report.gains.rewrite_gives_bytes = report.gains.rewrite_gives.and_then(Gives::about);
+                report.gains.rewrite_gives_bytes =
+                    report.gains.rewrite_gives.and_then(Gives::about);
                 report.gains.vacuum_gives_bytes = Some(free.at_end);
                 report.gains.rewriters = match (server.version_num >= REPACK, free.repacks) {
                     _ if server.has_toasters => None,

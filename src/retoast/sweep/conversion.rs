@@ -20,9 +20,7 @@ use crate::retoast::memory::standing;
 use crate::retoast::pace::gauges;
 use crate::retoast::pace::manners::Work as Paced;
 use crate::retoast::plan::{Found, Plan};
-use crate::retoast::result::{
-    Common, Converted, Outcome, REWRITTEN, SkippedRow, TaskReport, Work,
-};
+use crate::retoast::result::{Common, Converted, Outcome, REWRITTEN, SkippedRow, TaskReport, Work};
 use crate::retoast::sizes::Sizes;
 use crate::retoast::sql;
 use crate::retoast::tally::Tally;
@@ -211,7 +209,8 @@ impl Conversion<'_> {
         let mut end = self.steps(&mut machine, scanner, report, saved).await;
         report.common.effort.scans = scans + machine.counts.scans;
         report.common.effort.retries += machine.counts.retries;
-        report.common.effort.longest_batch_ms = report.common.effort.longest_batch_ms.max(millis(machine.counts.longest_batch));
+        report.common.effort.longest_batch_ms =
+            report.common.effort.longest_batch_ms.max(millis(machine.counts.longest_batch));
         let released = scanner.release().await;
         if !options.dry_run && matches!(end, Ok(End::Complete | End::Left)) {
             // a setting that was changed during the last scan is not the choice
@@ -234,7 +233,9 @@ impl Conversion<'_> {
         }
         if options.dry_run {
             let plan = self.plan(report, &scanner.tally, began.elapsed()).await?;
-            report.common.notes
+            report
+                .common
+                .notes
                 .extend(self.guard.session.throttle.slot_warnings(plan.wal_bytes.high).await?);
             report.converted.plan = Some(plan);
         } else if let Some((checkpoint, place)) = saved {
@@ -249,7 +250,8 @@ impl Conversion<'_> {
         report.converted.rows_written_since = scanner.by_rule.written_since;
         if !options.dry_run {
             let left = machine.left();
-            (report.common.rows.left, report.common.rows.disagreeing) = (left.sum(), left.disagreeing);
+            (report.common.rows.left, report.common.rows.disagreeing) =
+                (left.sum(), left.disagreeing);
             report.common.rows.spared = left.spared;
         }
         if report.common.rows.stored > 0 {
@@ -259,7 +261,9 @@ impl Conversion<'_> {
         report.outcome = match end {
             End::Stopped => Outcome::Stopped,
             _ if options.dry_run => Outcome::Planned,
-            End::Complete if report.common.skipped.is_empty() && !report.common.rows.are_hidden => Outcome::Complete,
+            End::Complete if report.common.skipped.is_empty() && !report.common.rows.are_hidden => {
+                Outcome::Complete
+            }
             End::Complete | End::Left => Outcome::Incomplete,
         };
         Ok(())

@@ -167,7 +167,9 @@ impl Machine {
     /// Whether the scan under way may still prove that nothing is left: then it must go on in the
     /// snapshot that it began with.
     pub fn may_prove(&self) -> bool {
-        self.scan.left.found == 0 && (self.scan.one_snapshot || self.is_cut_off()) && !self.scan.partial
+        self.scan.left.found == 0
+            && (self.scan.one_snapshot || self.is_cut_off())
+            && !self.scan.partial
     }
 
     /// Whether the scan under way is the first.
@@ -232,7 +234,8 @@ impl Machine {
                 under_way.push(batch.number);
             }
         }
-        let free = |batch: &Batch| self.batches.last.get(&batch.window).is_none_or(|&last| last < pinned);
+        let free =
+            |batch: &Batch| self.batches.last.get(&batch.window).is_none_or(|&last| last < pinned);
         let at = self.batches.queue.iter().position(free)?;
         let mut batch = self.batches.queue.remove(at)?;
         let share = if batch.insists { batch.rows.len() } else { self.share(&batch.rows) };
@@ -268,7 +271,8 @@ impl Machine {
         let proved = self.may_prove();
         let partial = std::mem::take(&mut self.scan.partial);
         if proved {
-            self.phase = Phase::Ended(if self.scan.left.sum() == 0 { End::Complete } else { End::Left });
+            self.phase =
+                Phase::Ended(if self.scan.left.sum() == 0 { End::Complete } else { End::Left });
             return;
         }
         self.phase = Phase::Begin;
@@ -307,11 +311,13 @@ impl Machine {
                 self.vacuums.scan_begins(bytes);
                 self.scan.next_block = std::mem::take(&mut self.start).min(blocks);
                 self.scan.partial = self.scan.next_block > 0;
-                (self.scan.left, self.scan.stored, self.scan.one_snapshot) = (Left::default(), 0, true);
+                (self.scan.left, self.scan.stored, self.scan.one_snapshot) =
+                    (Left::default(), 0, true);
                 self.phase = Phase::Scanning;
             }
             Event::Scanned(rows) => {
-                self.scan.next_block = self.scan.next_block.saturating_add(CHUNK).min(self.scan.blocks);
+                self.scan.next_block =
+                    self.scan.next_block.saturating_add(CHUNK).min(self.scan.blocks);
                 self.plan(rows);
             }
             Event::BatchDone { job, rows, xid, took } => self.batch_done(job, rows, xid, took),
