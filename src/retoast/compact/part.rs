@@ -82,17 +82,16 @@ pub(super) trait File {
 pub(super) async fn compact_file<F: File>(
     guard: &Guard<'_>,
     file: &F,
-    min_gain: f64,
     versions: Option<u64>,
     report: &mut Common,
     told: &mut FileReport,
 ) -> Result<(), RunError> {
     let tuning = guard.session.options.tuning;
     let pace = Pace::new(tuning.batch, tuning.batch_bytes);
-    let mut rounds = Rounds::new(Tuning { pace, min_gain, versions });
+    let mut rounds = Rounds::new(Tuning { pace, versions });
     told.files = Some(file.files().clone());
     let done = match guard.session.options.dry_run {
-        true => foresee(guard, file, min_gain, report, told).await,
+        true => foresee(guard, file, report, told).await,
         false => file_steps(guard, file, &mut rounds, report, told).await,
     };
     told.rounds += rounds.counts.rounds;
@@ -142,14 +141,13 @@ async fn look_at_file<F: File>(
 async fn foresee<F: File>(
     guard: &Guard<'_>,
     file: &F,
-    min_gain: f64,
     report: &mut Common,
     told: &mut FileReport,
 ) -> Result<FileEnd, RunError> {
     let Some((layout, room)) = look_at_file(guard, file, report, told).await? else {
         return Ok(FileEnd::Stopped);
     };
-    if !layout.pays(min_gain) {
+    if !layout.pays() {
         told.expected = told.before;
         told.wal_expected = Some(Range::default());
         guard.still_has(file.files()).await?;

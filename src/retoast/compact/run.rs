@@ -135,14 +135,12 @@ impl Compaction<'_> {
     ) -> Result<(), RunError> {
         let (session, wish) = (self.guard.session, self.request);
         let (files, touch) = (files.clone(), touch.to_owned());
-        if let Some(toast) = files.toast().filter(|_| wish.files.toast()) {
+        if let Some(toast) = files.toast().filter(|_| wish.toast()) {
             let name = self.name_of_toast(toast).await?;
             let file = ToastFile::new(self.guard, toast, name, files.clone(), touch.clone());
             let versions = ((report.before.sum() as f64 * VERSIONS) as u64).max(LEAST_VERSIONS);
             let mut told = FileReport::new("toast");
-            let done =
-                compact_file(&self.guard, &file, wish.min_gain, Some(versions), report, &mut told)
-                    .await;
+            let done = compact_file(&self.guard, &file, Some(versions), report, &mut told).await;
             reports.push(told);
             if matches!(done, Ok(()) | Err(RunError::Rewritten)) {
                 file.end().await?;
@@ -150,11 +148,10 @@ impl Compaction<'_> {
             done?;
         }
         let stopped = reports.iter().any(|file| file.ended == FileEnd::Stopped);
-        if wish.files.heap() && !stopped {
+        if wish.heap() && !stopped {
             let file = HeapFile::new(self.guard, files.clone(), touch);
             let mut told = FileReport::new("heap");
-            let done =
-                compact_file(&self.guard, &file, wish.min_gain, None, report, &mut told).await;
+            let done = compact_file(&self.guard, &file, None, report, &mut told).await;
             reports.push(told);
             done?;
         }

@@ -49,12 +49,11 @@ impl Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::retoast::compact::wish::Files;
 
     #[test]
     fn what_follows_depends_on_what_was_done_last_and_how_it_ended() {
         use Outcome::{Complete, Failed, Held, Incomplete, Planned, Stopped, Unverified};
-        let request = CompactRequest { files: Files::All, min_gain: 0.03 };
+        let request = CompactRequest::All;
         let (compact, reindex) = (Task::Compact(request), Task::Reindex(Reindex::Bloated));
         let all = Tasks { converts: true, compact: Some(request), reindex: Reindex::Bloated };
         assert_eq!(all.first(), Task::Convert);

@@ -161,7 +161,7 @@ impl Tables<'_, '_> {
             self.stop_taking_tables();
         }
         let all = error.failed(&worker.connections.all()).await;
-        let hides = matches!(error, RunError::Live(_)) && !self.options.show_details;
+        let hides = matches!(error, RunError::Live(_));
         let name = ready.relation.display_name();
         (report, Some(if hides { all.without_detail() } else { all }.placed(&name)))
     }

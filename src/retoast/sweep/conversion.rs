@@ -508,7 +508,6 @@ impl Conversion<'_> {
             scan,
             max_bloat: bloat,
             nice: limits.nice,
-            wal_rate: limits.wal_rate,
             lock_timeout: options.lock_timeout,
             alter: report.converted.alter.clone(),
             statements,

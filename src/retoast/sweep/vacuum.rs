@@ -185,7 +185,7 @@ impl Conversion<'_> {
     ) -> Result<Result<bool, String>, RunError> {
         match self.guard.vacuum_by(job, sql).await {
             Err(RunError::Live(LiveError::Server(error))) if is_damage(&error) => {
-                let why = Reason::of(&error, false).text;
+                let why = Reason::of(&error).text;
                 self.guard.note(&format!("not vacuumed: {why}"));
                 Ok(Err(why))
             }

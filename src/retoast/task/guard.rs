@@ -280,7 +280,7 @@ impl<'a> Guard<'a> {
                 }
                 Ok(match kind {
                     Kind::Busy => Done::Busy,
-                    _ => Done::Refused(Reason::of(&error, self.session.options.show_details)),
+                    _ => Done::Refused(Reason::of(&error)),
                 })
             }
             Err(error) => {

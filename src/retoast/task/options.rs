@@ -2,6 +2,13 @@
 
 use std::time::Duration;
 
+/// Pages of a window of one job.
+const WINDOW: u32 = 8;
+/// Passes over a window.
+const PASSES: u32 = 8;
+/// Bytes of values that a batch stores at the most.
+const BATCH_BYTES: u64 = 16 << 20;
+
 /// Which rows are compared before and after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verify {
@@ -32,8 +39,6 @@ pub struct Options {
     pub enforce: bool,
     /// Put the settings back as they were unless all gets done.
     pub undo: bool,
-    /// Pass on what the server says besides its message, which may show contents.
-    pub show_details: bool,
 }
 
 /// How the sweep goes.
@@ -54,6 +59,11 @@ pub struct Tuning {
 }
 
 impl Tuning {
+    pub(crate) fn new(batch: Duration, max_bloat: f64, jobs: usize) -> Tuning {
+        let (window, passes, batch_bytes) = (WINDOW, PASSES, BATCH_BYTES);
+        Tuning { window, passes, batch, batch_bytes, max_bloat, jobs }
+    }
+
     /// The same with so many jobs.
     pub(crate) fn with_jobs(self, jobs: usize) -> Tuning {
         let windows = u32::try_from(self.jobs.max(1)).unwrap_or(u32::MAX);
