@@ -21,15 +21,15 @@ use super::result::{
 use super::scan::{ScanResult, ScanTarget};
 use super::values::RowWriter;
 use crate::disk::desc::TupleDesc;
+use crate::fill::survey::Kind;
 use crate::heap::problem::Problems;
 use crate::heap::stats::RelationStats;
-use crate::retoast::compact::survey::Kind;
-use crate::retoast::reindex::result::IndexReport;
+use crate::model::sql::quote_qualified;
 use crate::server::about::Access;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation};
 use crate::server::connect::Connection;
+use crate::server::index_scan::IndexFill;
 use crate::server::snapshot::Moment;
-use crate::server::sql::quote_qualified;
 use crate::server::{LiveError, chunks, functions, snapshot, toasters};
 
 /// TOAST relations up to this size are read whole unless the user says otherwise.
@@ -289,7 +289,7 @@ impl Inspector {
         begun: Option<Begun>,
         values_alone: bool,
         failed: &mut Option<LiveError>,
-    ) -> Result<(Option<Looked>, Vec<IndexReport>), LiveError> {
+    ) -> Result<(Option<Looked>, Vec<IndexFill>), LiveError> {
         let (leader, others) = self.connections.split_first().ok_or_else(no_client)?;
         let sampling = self.options.sampling;
         let looks = match values_alone || sampling.is_some() {

@@ -2,7 +2,7 @@
 //!
 //! * [`live`], [`offline`], [`saved`]: the runs, on a server, on files, on saved text; [`file_value`]: one value of a file; [`inspector`]: over which
 //!   connections; `scan`: blocks side by side; `live_values`: values put together.
-//! * [`run`]: relations of a server in turn, with what becomes of errors; [`policy`]: how far tables are from one.
+//! * [`run`]: relations of a server in turn, with what becomes of errors.
 //! * [`overview`]: what the columns of many relations take, in one ranking.
 //! * [`blocks`], [`estimates`]: what a sample of blocks says of the relation, in [`intervals`].
 //! * [`result`]: what is reported; [`reports`]: made of what was counted; [`values`]: one line a value.
@@ -33,7 +33,6 @@ mod missing;
 pub mod offline;
 pub mod orphans;
 pub mod overview;
-pub mod policy;
 pub mod reports;
 pub mod result;
 pub mod run;

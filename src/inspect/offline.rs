@@ -19,6 +19,7 @@ use crate::disk::page::wrong_checksum;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, VarlenaError};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
+use crate::fill::look::FileLook;
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, Sampling};
@@ -31,7 +32,6 @@ use crate::offline::file::{FileError, RelationFile};
 use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::ToastFile;
 use crate::offline::xact::PgXact;
-use crate::retoast::compact::look::FileLook;
 
 impl Judge for HintBits {
     fn judge(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {

@@ -11,11 +11,11 @@ use super::catalog::Relation;
 use super::chunks::parse_tid;
 use super::connect::Client;
 use super::plan;
-use super::probe::{Answer, Placement, Probe, Told};
+use super::probe::{Answer, Probe};
 use crate::codec::Method;
 use crate::disk::ItemPointer;
 use crate::disk::desc::{Attribute, Length};
-use crate::model::stored::StoredValue;
+use crate::model::stored::{FunctionAnswer, Placement, StoredValue};
 
 /// Values of one column that the functions cannot tell apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub(crate) struct ToldRow {
     /// The sum of `pg_column_size` over its columns.
     pub bytes: u64,
     /// Its values in the columns asked for.
-    pub values: Vec<Told>,
+    pub values: Vec<FunctionAnswer>,
 }
 
 /// The rows in a range of blocks, with their values in the columns `asked` (indexes from 0).

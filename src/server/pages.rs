@@ -12,12 +12,12 @@ use super::LiveError;
 use super::about::Pageinspect;
 use super::connect::Connection;
 use super::snapshot::learn;
-use super::sql::quote_literal;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer, TransactionId};
 use crate::heap::problem::{Place, Problem};
+use crate::model::sql::quote_literal;
 use crate::model::visibility::{Snapshot, Visibility, visibility};
 
 /// Pages that the server puts into one row: fewer and larger messages cost less on both sides.

@@ -12,10 +12,10 @@ use super::chunks::parse_tid;
 use super::connect::{Client, Connection};
 use super::functions::size;
 use super::probe::{Answer, Asked, Probe};
-use super::sql::quote_literal;
 use crate::codec::Method;
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize, TUPLE_HEADER_SIZE};
 use crate::disk::{BlockNumber, ItemPointer, max_align};
+use crate::model::sql::quote_literal;
 use crate::model::stored::StoredValue;
 
 /// What the functions tell of a row.

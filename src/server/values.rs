@@ -6,8 +6,8 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::LiveError;
 use super::connect::Client;
-use super::sql::quote_qualified;
 use crate::disk::pointer::ToastPointer;
+use crate::model::sql::quote_qualified;
 
 /// Values fetched at a time.
 const VALUES: usize = 2000;

@@ -1,6 +1,6 @@
 //! What the user's own session finds by a bare name.
 
-use super::sql::quote_literal;
+use crate::model::sql::quote_literal;
 
 /// Whether the user's own session finds a relation by its name alone, which `pg_table_is_visible` tells
 /// of the session's present search path only.

@@ -9,9 +9,10 @@ use crate::heap::problem::Problems;
 use crate::heap::stats::RelationStats;
 use crate::inspect::blocks::BlockSums;
 use crate::inspect::inspector::Inspector;
+use crate::model::stored::Placement;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
-use crate::server::probe::{Placement, Probe};
+use crate::server::probe::Probe;
 use crate::server::{LiveError, functions};
 
 /// Neighbouring blocks that one statement asks SQL functions about.

@@ -7,18 +7,19 @@ use rand::RngExt;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::index::{self, Index};
 use super::quiet::quiet;
 use super::result::{IndexEnd, IndexReport};
 use super::run::Reindexing;
 use crate::disk::Oid;
-use crate::retoast::pace::lock_tries::{Kind, Tried, is_of_server, kind};
+use crate::retoast::pace::lock_tries::Tried;
 use crate::retoast::pace::manners::Work;
 use crate::retoast::task::error::RunError;
 use crate::retoast::task::session::millis;
 use crate::retoast::task::watched::{Patience, is_of_statement, with_lock_timeout};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
+use crate::server::indexes::{self, Index};
+use crate::server::sqlstate::{ErrorKind, is_of_server};
 
 /// The longest wait for one set of transactions, unless --max-wait is less.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -204,7 +205,7 @@ impl Reindexing<'_> {
         connection: &Connection,
         index: &Index,
     ) -> Result<Vec<Index>, RunError> {
-        let all = index::all(connection, self.guard.ready.relation.oid).await?;
+        let all = indexes::all(connection, self.guard.ready.relation.oid).await?;
         Ok(all.into_iter().filter(|one| one.is_left_of(index)).collect())
     }
 
@@ -295,7 +296,7 @@ impl Reindexing<'_> {
         Ok(match ended {
             None | Some(Ok(())) => Ran::Done,
             Some(Err(error)) => match error.as_db_error().map(|said| said.message().to_owned()) {
-                Some(_) if kind(&error) == Kind::Busy => {
+                Some(_) if ErrorKind::of(&error) == ErrorKind::Busy => {
                     Ran::Not("a lock could not be had in time".to_owned())
                 }
                 Some(message) => Ran::Not(message),
@@ -361,7 +362,7 @@ impl Reindexing<'_> {
     /// Its size now: the rebuilt one has another OID.
     async fn bytes_of(&self, index: &Index) -> Result<Option<u64>, RunError> {
         let reader = self.guard.session.reader();
-        let look = async || index::all(reader, self.guard.ready.relation.oid).await;
+        let look = async || indexes::all(reader, self.guard.ready.relation.oid).await;
         let all = self.guard.tried("looking at its indexes", look).await?.unwrap_or_default();
         let same = |one: &&Index| one.valid && one.quoted() == index.quoted();
         Ok(all.iter().find(same).map(|one| one.bytes))

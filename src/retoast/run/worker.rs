@@ -8,12 +8,14 @@ use futures_util::future::join;
 use super::follow::{Task, Tasks};
 use super::free_space;
 use super::sessions::{Sessions, WorkerSessions};
+use crate::judge::goal::Goal;
+use crate::judge::{FormJudge, Judge};
+use crate::judge::{FormJudge, Judge};
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::{Ready, TableRequest};
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::seen_places;
 use crate::retoast::compact::run::Compaction;
-use crate::retoast::judge::{FormJudge, Judge};
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
@@ -190,7 +192,7 @@ impl Tables<'_, '_> {
         };
         let indexes = async || match self.tasks.reindex {
             Reindex::Never => Some(
-                reindex::looks::bloated(&worker.connections.reader, self.source, page, table).await,
+                reindex::run::bloated(&worker.connections.reader, self.source, page, table).await,
             ),
             _ => None,
         };

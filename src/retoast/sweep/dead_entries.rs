@@ -16,13 +16,13 @@ use serde_json::Value;
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::types::Type;
 
-use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::sql::old_entries::{ANY_COVERED, Addresses, BTREES, Btree, Way, look};
 use crate::retoast::task::error::RunError;
 use crate::retoast::task::guard::Guard;
 use crate::server::LiveError;
 use crate::server::chunks::parse_tid;
 use crate::server::connect::{Client, Statement};
+use crate::server::sqlstate::ErrorKind;
 
 /// Rows with one key at the most, as the planner knows them: with more, looking for a row's entry is reading the
 /// others'.
@@ -76,7 +76,9 @@ impl DeadIndexEntries {
         let learned = guard.in_opening(0, async |client| usable_indexes(client, guard).await).await;
         let (indexes, all) = match learned {
             Ok(learned) => learned,
-            Err(RunError::Live(LiveError::Server(error))) if kind(&error) != Kind::Fatal => {
+            Err(RunError::Live(LiveError::Server(error)))
+                if ErrorKind::of(&error) != ErrorKind::Fatal =>
+            {
                 tracing::debug!("{}: old index entries are not marked: {error}", guard.name());
                 (Vec::new(), false)
             }
@@ -104,7 +106,8 @@ impl DeadIndexEntries {
         let Err(error) = client.query(look, &[&due]).await else { return Ok(true) };
         let is_first =
             error.as_db_error().is_some_and(|error| error.code().code() != BEHIND_AN_ERROR);
-        let fails = is_first && !matches!(kind(&error), Kind::Fatal | Kind::Busy);
+        let fails =
+            is_first && !matches!(ErrorKind::of(&error), ErrorKind::Fatal | ErrorKind::Busy);
         let error = LiveError::from(error);
         if fails {
             tracing::debug!("{}: old index entries are no longer marked: {error}", guard.name());

@@ -11,11 +11,12 @@ use tokio_postgres::types::Type;
 use super::machine::Row;
 use super::scanner::{Scanner, address};
 use crate::disk::ItemPointer;
+use crate::model::sql::{in_blocks, quote_identifier};
+use crate::model::sql::{in_blocks, quote_identifier};
 use crate::retoast::sql;
 use crate::retoast::task::guard::Guard;
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use crate::server::sql::{in_blocks, quote_identifier};
 
 /// As many rows' keys are noted in a scan; the others are looked for in the block where they were.
 const MOST_KEYS: usize = 1000;

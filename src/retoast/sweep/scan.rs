@@ -13,11 +13,13 @@ use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::walk::{self, Item};
+use crate::judge::stock::{Verdict, by_functions, fits};
+use crate::judge::stock::{Verdict, by_functions, fits};
+use crate::judge::{Judge, Row as Judged};
+use crate::judge::{Judge, Row as Judged};
+use crate::model::sql::quote_identifier;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
-use crate::retoast::judge::stock::{Verdict, by_functions, fits};
-use crate::retoast::judge::{Judge, Row as Judged};
-use crate::retoast::pace::lock_tries::is_damage;
 use crate::retoast::tally::Tally;
 use crate::retoast::task::error::RunError;
 use crate::retoast::task::guard::{Guard, Reads};
@@ -27,7 +29,7 @@ use crate::server::functions;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
 use crate::server::snapshot::{self, Moment};
-use crate::server::sql::quote_identifier;
+use crate::server::sqlstate::is_damage;
 
 /// What a look has counted, to be taken back where it failed.
 struct Counts {

@@ -7,13 +7,14 @@ use tokio_postgres::types::Type;
 
 use super::conversion::Conversion;
 use super::machine::Extent;
-use crate::retoast::pace::lock_tries::is_damage;
 use crate::retoast::pace::manners::Work;
 use crate::retoast::sql;
 use crate::retoast::task::error::RunError;
 use crate::retoast::task::refused::Reason;
 use crate::retoast::task::vacuum::{AGAIN, PAUSE, Vacuumed};
 use crate::server::LiveError;
+use crate::server::sqlstate::is_damage;
+use crate::server::sqlstate::{ErrorKind, is_damage};
 
 /// How often, and how long each time, queries are waited for that would make a vacuum leave most.
 const SHORT_QUERIES: u32 = 6;

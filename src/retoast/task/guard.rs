@@ -21,7 +21,7 @@ use crate::retoast::check::generated::computes_all;
 use crate::retoast::check::ready::Ready;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::pace::gauges;
-use crate::retoast::pace::lock_tries::{Kind, Tried, kind};
+use crate::retoast::pace::lock_tries::Tried;
 use crate::retoast::pace::manners::Work;
 use crate::retoast::result::{Common, SkippedRow};
 use crate::retoast::sizes::Sizes;
@@ -30,6 +30,7 @@ use crate::retoast::wait::Wait;
 use crate::server::LiveError;
 use crate::server::connect::{Client, Connection, Statement};
 use crate::server::snapshot::{self, Moment};
+use crate::server::sqlstate::ErrorKind;
 
 /// How often a transaction is tried while others write the table's definition and change nothing.
 const MOST_WRITTEN: u32 = 20;
@@ -270,8 +271,8 @@ impl<'a> Guard<'a> {
             .await;
         match tried {
             Err(RunError::Live(LiveError::Server(error))) => {
-                let kind = kind(&error);
-                if kind == Kind::Fatal {
+                let kind = ErrorKind::of(&error);
+                if kind == ErrorKind::Fatal {
                     return Err(error.into());
                 }
                 // a commit that was sent already has rolled it back
@@ -279,7 +280,7 @@ impl<'a> Guard<'a> {
                     self.session.rollback(job).await?;
                 }
                 Ok(match kind {
-                    Kind::Busy => Done::Busy,
+                    ErrorKind::Busy => Done::Busy,
                     _ => Done::Refused(Reason::of(&error)),
                 })
             }
@@ -484,7 +485,7 @@ impl<'a> Guard<'a> {
     /// `None` if the table is locked just now.
     pub(crate) async fn sizes_now(&self) -> Result<Option<Sizes>, RunError> {
         match self.sizes().await {
-            Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => Ok(None),
+            Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => Ok(None),
             other => Ok(Some(other?)),
         }
     }

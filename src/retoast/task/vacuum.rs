@@ -7,12 +7,12 @@ use tokio_postgres::types::Type;
 use super::error::RunError;
 use super::guard::Guard;
 use super::watched::{GaveUp, Patience};
-use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::pace::manners::Work;
 use crate::retoast::result::Common;
 use crate::retoast::sql::compact::{NOW, Vacuum, left_dead};
 use crate::retoast::wait::Wait;
 use crate::server::LiveError;
+use crate::server::sqlstate::ErrorKind;
 
 /// How often it is vacuumed again if most is left after all, and how long before the first time.
 pub(crate) const AGAIN: u32 = 4;
@@ -57,7 +57,9 @@ impl Guard<'_> {
             Ok(Err(why)) => {
                 (Vacuumed::Not, format!("no vacuum now, its rows stay dead: {}", why.text()))
             }
-            Err(RunError::Live(LiveError::Server(error))) if kind(&error) == Kind::Busy => {
+            Err(RunError::Live(LiveError::Server(error)))
+                if ErrorKind::of(&error) == ErrorKind::Busy =>
+            {
                 (Vacuumed::Not, "no vacuum now: it is locked".to_owned())
             }
             Err(error) => return Err(error),

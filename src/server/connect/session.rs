@@ -6,7 +6,7 @@ use super::error::{ConnectError, StatementError, server_message};
 use super::life::{CLOSED, Life, Raw, end_reason, io_cause};
 use super::resolved::Resolved;
 use super::settings::{Reach, SEARCH_PATH, SessionOptions, set};
-use crate::server::sql::quote_identifier;
+use crate::model::sql::quote_identifier;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

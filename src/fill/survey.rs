@@ -2,7 +2,7 @@
 //! would have to be moved (pure). Parts of a file that are read side by side are merged, in any order.
 
 use super::growth::Growth;
-use super::moves::{Beside, Expected, Moved, wal};
+use super::moves::{Expected, Moved, RelatedFiles, wal};
 use super::packing::{Sample, chunks_of};
 use super::room::{Room, taken};
 use crate::disk::layout::PageSize;
@@ -300,7 +300,7 @@ impl Survey {
     }
 
     /// What a compaction of the file as VACUUM would leave it comes to.
-    pub(crate) fn expected(&self, beside: &Beside) -> Expected {
+    pub(crate) fn expected(&self, beside: &RelatedFiles) -> Expected {
         let moved = self.moved();
         let tuples = self.counted.tuples - self.counted.dead;
         let rows = self.kind == Kind::Rows;
@@ -440,8 +440,8 @@ mod tests {
     #[test]
     fn values_behind_the_end_move_whole() {
         let survey = values(1_000, 1);
-        let expected =
-            survey.expected(&Beside { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) });
+        let expected = survey
+            .expected(&RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) });
         // dead are the second halves of every second value; three fourths are left
         let end = 1_000 - expected.gives_back / PAGE.bytes() as u64;
         assert!((745..765).contains(&end), "{expected:?}");
@@ -456,7 +456,7 @@ mod tests {
     fn few_of_many_values_stand_for_all() {
         let survey = values(40_000, 1);
         assert!(survey.sample.halved > 0 && survey.sample.runs.len() <= MOST);
-        let expected = survey.expected(&Beside { index_bytes: 0, table: Some((0, 0)) });
+        let expected = survey.expected(&RelatedFiles { index_bytes: 0, table: Some((0, 0)) });
         let behind = expected.gives_back as f64 / PAGE.bytes() as f64;
         assert!((expected.values.unwrap() as f64 / behind - 1.0).abs() < 0.02, "{expected:?}");
     }
@@ -470,7 +470,7 @@ mod tests {
             block(&mut survey, number, &rows);
         }
         survey.end();
-        let expected = survey.expected(&Beside { index_bytes: 0, table: None });
+        let expected = survey.expected(&RelatedFiles { index_bytes: 0, table: None });
         let end = 1_000 - expected.gives_back / PAGE.bytes() as u64;
         assert!((494..510).contains(&end), "{expected:?}");
         assert_eq!(expected.rows, Some((1_000 - end) * 37));
@@ -486,7 +486,7 @@ mod tests {
     fn an_empty_file_has_nothing_to_move() {
         let mut survey = Survey::new(Kind::Rows, PAGE, 0, 100);
         survey.end();
-        let expected = survey.expected(&Beside { index_bytes: 0, table: None });
+        let expected = survey.expected(&RelatedFiles { index_bytes: 0, table: None });
         assert_eq!((expected.gives_back, expected.rows, expected.wal_bytes.high), (0, Some(0), 0));
     }
 }
