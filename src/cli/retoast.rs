@@ -11,7 +11,6 @@ use super::inspect::SourceArg;
 use super::retoast_manners::MannersArgs;
 use super::retoast_progress::ProgressArg;
 use crate::judge::toaster::Toaster;
-use crate::judge::toaster::Toaster;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::report::format::Format;
 use crate::retoast::compact::wish::CompactRequest;

@@ -6,7 +6,6 @@ use super::exit::Failure;
 use super::inspect::SourceArg;
 use super::retoast::{NewValues, ReindexArg, RetoastArgs, ToasterArg};
 use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
-use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::run::request::{DepartureRequest, Request, Source, Work};
 use crate::retoast::task::options::Options;

@@ -9,7 +9,6 @@ use super::proof;
 use super::result::{DepartureReport, UnfitTable};
 use crate::disk::Oid;
 use crate::judge::goal::{Goal, Pluggable};
-use crate::judge::goal::{Goal, Pluggable};
 use crate::model::toaster::catalog::Toasters;
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::TableRequest;

@@ -3,6 +3,7 @@
 use tokio_postgres::types::Type;
 
 use super::since::{Identity, ProvenState};
+use crate::model::sql::quote_identifier;
 use crate::retoast::check::ready::Ready;
 use crate::server::LiveError;
 use crate::server::connect::Client;

@@ -8,8 +8,6 @@ use futures_util::future::join;
 use super::follow::{Task, Tasks};
 use super::free_space;
 use super::sessions::{Sessions, WorkerSessions};
-use crate::judge::goal::Goal;
-use crate::judge::{FormJudge, Judge};
 use crate::judge::{FormJudge, Judge};
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::{Ready, TableRequest};

@@ -12,7 +12,6 @@ use super::machine::Row;
 use super::scanner::{Scanner, address};
 use crate::disk::ItemPointer;
 use crate::model::sql::{in_blocks, quote_identifier};
-use crate::model::sql::{in_blocks, quote_identifier};
 use crate::retoast::sql;
 use crate::retoast::task::guard::Guard;
 use crate::server::LiveError;

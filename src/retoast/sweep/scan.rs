@@ -14,8 +14,6 @@ use crate::disk::walk::Walk;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::walk::{self, Item};
 use crate::judge::stock::{Verdict, by_functions, fits};
-use crate::judge::stock::{Verdict, by_functions, fits};
-use crate::judge::{Judge, Row as Judged};
 use crate::judge::{Judge, Row as Judged};
 use crate::model::sql::quote_identifier;
 use crate::model::stored::StoredValue;

@@ -14,7 +14,6 @@ use crate::retoast::task::refused::Reason;
 use crate::retoast::task::vacuum::{AGAIN, PAUSE, Vacuumed};
 use crate::server::LiveError;
 use crate::server::sqlstate::is_damage;
-use crate::server::sqlstate::{ErrorKind, is_damage};
 
 /// How often, and how long each time, queries are waited for that would make a vacuum leave most.
 const SHORT_QUERIES: u32 = 6;
