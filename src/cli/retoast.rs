@@ -13,9 +13,9 @@ use super::retoast_progress::ProgressArg;
 use crate::judge::toaster::Toaster;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::report::format::Format;
-use crate::retoast::compact::wish::CompactRequest;
-use crate::retoast::reindex::wish::Reindex;
-use crate::retoast::task::options::Verify;
+use crate::retoast::compact::CompactRequest;
+use crate::retoast::reindex::Reindex;
+use crate::retoast::task::session::Verify;
 
 /// Arguments of `retoast`.
 #[derive(Debug, Args)]

@@ -1,11 +1,9 @@
 //! What `retoast` reports of indexes.
 
-use std::io::{self, Write};
-
 use super::table::{printable, wrapped};
 use super::units::{counted, size};
-use crate::retoast::reindex::result::{IndexEnd, IndexReport};
-use crate::retoast::result::{Outcome, TableReport};
+use crate::retoast::result::{IndexEnd, IndexReport, Outcome, TableReport};
+use std::io::{self, Write};
 
 /// Indexes that were to be rebuilt or dropped and were not.
 pub(super) fn left(table: &TableReport) -> usize {

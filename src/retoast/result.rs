@@ -1,13 +1,13 @@
 //! What a run of `retoast` has to report.
 
+use crate::model::interval::Range;
+use crate::retoast::check::definition::Files;
+use crate::retoast::memory::since::ProvenState;
+use crate::retoast::plan::{Plan, Sizes};
+use crate::server::sink::{Failed, Kind, RunError, Sink};
 use serde::Serialize;
-
-use super::compact::result::FileReport;
-use super::departure::result::DepartureReport;
-use super::memory::since::ProvenState;
-use super::plan::Plan;
-use super::reindex::result::{IndexEnd, IndexReport};
-use super::sizes::Sizes;
+use std::cell::RefCell;
+use std::io;
 
 /// The name and version of the JSON form.
 pub const SCHEMA: &str = "toastctl.retoast/1";
@@ -466,6 +466,306 @@ impl TableReport {
             Work::Convert(converted) => self.converted = converted,
             Work::Compact(files) => self.compaction = files,
             Work::Reindex(indexes) => self.indexes = indexes,
+        }
+    }
+}
+
+/// How the work on one file ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileEnd {
+    /// Less is to spare than a round has to give back.
+    Compact,
+    /// More is free, but what stands at its end found no room there, though nobody was in the way.
+    NoRoom,
+    /// More is to spare, and nothing but others stands in the way: their locks, snapshots, or rows.
+    Held,
+    /// More is to spare, but the last round gave back too little.
+    GainedTooLittle,
+    /// Stopped on request.
+    Stopped,
+    /// Only planned.
+    Planned,
+    /// An error ended it.
+    Failed,
+}
+
+/// What was done to one file. Sizes are those of the main fork, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileReport {
+    /// The files of the table that this is about.
+    #[serde(skip)]
+    pub(crate) files: Option<Files>,
+    /// `toast` or `heap`.
+    pub file: &'static str,
+    /// How it ended.
+    pub ended: FileEnd,
+    /// Its size at the beginning.
+    pub before: u64,
+    /// What was live in it then.
+    pub live: u64,
+    /// The size that would do, by the first look; with a dry run what is expected.
+    pub expected: u64,
+    /// Its size by the last look.
+    pub after: u64,
+    /// What the last look found to spare in it.
+    pub spare: u64,
+    /// What is to spare at the most, if rows are as short as they can be: more than `spare` only without pages, where
+    /// their lengths are not always known.
+    pub spare_at_most: u64,
+    /// Of that, what is empty at the end and was not truncated.
+    pub untruncated: u64,
+    /// Rounds begun.
+    pub rounds: u32,
+    /// Rows that stood behind the end, by the first look.
+    pub rows_found: u64,
+    /// Bytes that moving them writes: of rows whole pages, of values as they are stored.
+    pub bytes_found: u64,
+    /// WAL that moving them is expected to write; null but with a dry run.
+    pub wal_expected: Option<Range>,
+    /// Rows moved, some more than once.
+    pub rows_moved: u64,
+    /// Rows behind the end that were still there when the last round's passes were over; those that the server refused
+    /// are not counted.
+    pub rows_left: u64,
+    /// Rows behind the end that the server refused to move.
+    pub rows_refused: u64,
+    /// Those of [`FileReport::rows_left`] that others had locked, or have changed meanwhile.
+    pub rows_locked: u64,
+    /// Rows behind the end that others have written since the first round began.
+    pub rows_of_others: u64,
+    /// Whether the last vacuum had to leave old row versions that others still see.
+    pub held_back: bool,
+    /// Values behind the end to which no row leads that could be found.
+    pub values_without_row: u64,
+    /// Values behind the end that their columns would not store out of line again.
+    pub values_fixed: u64,
+    /// Values that a move stores as their columns are set, since a server cannot keep them as they are.
+    pub values_by_setting: u64,
+}
+
+impl FileReport {
+    /// Of a file that was not looked at yet.
+    pub(crate) fn new(file: &'static str) -> FileReport {
+        FileReport {
+            files: None,
+            file,
+            ended: FileEnd::Failed,
+            before: 0,
+            live: 0,
+            expected: 0,
+            after: 0,
+            spare: 0,
+            spare_at_most: 0,
+            untruncated: 0,
+            rounds: 0,
+            rows_found: 0,
+            bytes_found: 0,
+            wal_expected: None,
+            rows_moved: 0,
+            rows_left: 0,
+            rows_refused: 0,
+            rows_locked: 0,
+            rows_of_others: 0,
+            held_back: false,
+            values_without_row: 0,
+            values_fixed: 0,
+            values_by_setting: 0,
+        }
+    }
+
+    /// Whether others stand in the way of what is left to spare, and nothing else does.
+    pub(crate) fn is_held(&self) -> bool {
+        let by_others = self.rows_locked > 0
+            || self.rows_of_others > 0
+            || self.untruncated > 0
+            || self.held_back;
+        let by_itself = self.rows_refused + self.values_without_row + self.values_fixed;
+        by_others && by_itself == 0
+    }
+
+    /// Of a table's file that is empty.
+    pub(crate) fn of_nothing(dry_run: bool) -> FileReport {
+        let (ended, wal_expected) = match dry_run {
+            true => (FileEnd::Planned, Some(Range::default())),
+            false => (FileEnd::Compact, None),
+        };
+        FileReport { ended, wal_expected, ..FileReport::new("heap") }
+    }
+
+    /// Counts in what an earlier part of the same work has done. Of a file that was replaced since, what was done
+    /// to it counts, and nothing that it was.
+    pub(crate) fn go_on_from(&mut self, earlier: &FileReport) {
+        if self.files == earlier.files {
+            self.before = earlier.before;
+            self.live = earlier.live;
+            self.expected = earlier.expected;
+            self.rows_found = earlier.rows_found;
+            self.bytes_found = earlier.bytes_found;
+        }
+        self.rounds += earlier.rounds;
+        self.rows_moved += earlier.rows_moved;
+        self.values_by_setting = self.values_by_setting.max(earlier.values_by_setting);
+    }
+}
+
+/// What became of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IndexEnd {
+    /// It is not much larger than a fresh one.
+    Kept,
+    /// It is, and was not to be rebuilt.
+    Bloated,
+    /// It would be rebuilt.
+    Planned,
+    /// It was rebuilt.
+    Rebuilt,
+    /// What a fresh one would take is not known.
+    NotKnown,
+    /// The server cannot rebuild it beside others.
+    Refused,
+    /// It was to be rebuilt and was not.
+    Left,
+    /// It was left behind, invalid, by an earlier rebuild, and was dropped.
+    Dropped,
+    /// It was left behind, invalid, by a rebuild, and is still there.
+    Invalid,
+}
+
+/// What stands between the reason why an index was not rebuilt and the index that is left of trying.
+pub(crate) const LEFT_OF_IT: &str = "; the invalid index ";
+
+/// What was found and done about one index. Sizes are those of the main fork, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct IndexReport {
+    /// Its name with the schema, quoted.
+    pub index: String,
+    /// What became of it.
+    pub ended: IndexEnd,
+    /// Its size at the beginning.
+    pub before: u64,
+    /// What a fresh one would take, if that is known.
+    pub expected: Option<u64>,
+    /// WAL that the rebuild which it needs would write, in bytes.
+    pub wal_expected: Option<u64>,
+    /// Its size once rebuilt.
+    pub after: Option<u64>,
+    /// Why it was not rebuilt or dropped, or why its fresh size is not known.
+    pub reason: Option<String>,
+    /// The statement that is left to do, if there is one.
+    pub command: Option<String>,
+}
+
+impl IndexReport {
+    /// An invalid index is left of the rebuild, which this statement drops.
+    pub(crate) fn is_left_with(&mut self, index: &str, drop: String) {
+        let reason = self.reason.take().unwrap_or_default();
+        self.reason = Some(format!(
+            "{reason}{LEFT_OF_IT}{index} is left of it, since it could not be dropped in time"
+        ));
+        self.command = Some(drop);
+    }
+}
+
+/// What is left of a toaster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DepartureReport {
+    /// Its name.
+    pub toaster: String,
+    /// Its OID, as pointers have it.
+    pub toaster_oid: u32,
+    /// Whether all tables of the database were looked at, not only some.
+    pub whole_database: bool,
+    /// Tables whose pages were all read, each time.
+    pub tables_read: u64,
+    /// Values that it stored, before anything was done; those of dropped columns too.
+    pub values_before: u64,
+    /// Values that it stores now; those before if nothing was to be done.
+    pub values_left: u64,
+    /// Columns that are still set to it.
+    pub columns_left: Vec<String>,
+    /// Dropped columns that are still set to it: without the toaster no long value could be written to
+    /// their tables any more.
+    pub dropped_columns_left: Vec<String>,
+    /// Statements besides those of the tables below.
+    pub alter: Vec<String>,
+    /// Tables of which something is left, or not known, and why.
+    pub unfit: Vec<UnfitTable>,
+    /// Transactions that were older than the proof and had not ended: tables that they have created were not seen.
+    pub older_transactions: Vec<String>,
+    /// Whether a scan of all tables and of the catalog has shown that nothing refers to it any more.
+    pub gone: bool,
+    /// Once no value and no column is left to it in the whole database: what a superuser runs, in this
+    /// order and in one transaction, to remove it. That is left to the user. They look once more, and fail if a table
+    /// was created, altered or dropped since.
+    pub steps: Vec<String>,
+}
+
+/// A table that could not be dealt with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnfitTable {
+    /// `schema.name`.
+    pub relation: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A table's result.
+pub(crate) struct Swept {
+    /// Its place among the tables that were asked for.
+    pub(crate) position: usize,
+    pub(crate) report: TableReport,
+}
+
+/// The sink of a run, which its workers share.
+pub(crate) struct Results<'a> {
+    sink: RefCell<&'a mut dyn Sink<Swept>>,
+    unwritable: RefCell<Option<io::Error>>,
+    failed: RefCell<Vec<(usize, Failed)>>,
+}
+
+impl<'a> Results<'a> {
+    pub(crate) fn new(sink: &'a mut dyn Sink<Swept>) -> Results<'a> {
+        Results {
+            sink: RefCell::new(sink),
+            unwritable: RefCell::default(),
+            failed: RefCell::default(),
+        }
+    }
+
+    /// Whether further results are taken.
+    pub(crate) fn found(&self, position: usize, report: TableReport) -> bool {
+        let taken = self.sink.borrow_mut().found(Swept { position, report });
+        if let Err(error) = taken {
+            self.unwritable.borrow_mut().get_or_insert(error);
+        }
+        self.unwritable.borrow().is_none()
+    }
+
+    /// A table could not be done.
+    pub(crate) fn failed(&self, position: usize, failed: Failed) {
+        self.failed.borrow_mut().push((position, failed));
+    }
+
+    /// Whether a session was lost for good.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.failed.borrow().iter().any(|(_, failed)| failed.kind == Kind::Lost)
+    }
+
+    pub(crate) fn notice(&self, text: &str) {
+        self.sink.borrow_mut().notice(text);
+    }
+
+    /// Hands over what could not be done, in the order of the tables.
+    pub(crate) fn end(self) -> Result<(), RunError> {
+        let mut failed = self.failed.into_inner();
+        failed.sort_by_key(|(position, _)| *position);
+        let sink = self.sink.into_inner();
+        failed.into_iter().for_each(|(_, failed)| sink.failed(failed));
+        match self.unwritable.into_inner() {
+            Some(error) => Err(RunError::Output(error)),
+            None => Ok(()),
         }
     }
 }

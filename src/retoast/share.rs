@@ -1,9 +1,5 @@
 //! `inspect --policy`: how much of a table complies with a policy, without anything being changed.
 
-use std::sync::Arc;
-
-use futures_util::future::BoxFuture;
-
 use super::check::policy_preflight;
 use super::check::preflight::own_sessions;
 use super::check::refusal::Refusal;
@@ -16,15 +12,16 @@ use crate::disk::Oid;
 use crate::inspect::inspector::Inspector;
 use crate::inspect::result::{PolicyReport, RelationReport, Source};
 use crate::inspect::run::Compare;
-use crate::judge::Judge;
 use crate::judge::goal::{Goal, PolicyGoal};
-use crate::judge::pluggable;
+use crate::judge::{Judge, pluggable};
 use crate::model::policy::{MethodChoice, Policy};
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
 use crate::server::toasters;
+use futures_util::future::BoxFuture;
+use std::sync::Arc;
 
 /// What tables are held against.
 pub(crate) struct PolicyRequest {

@@ -1,7 +1,5 @@
 //! Partitioned tables: they store nothing, but new partitions take their columns' settings from them.
 
-use tokio_postgres::types::Type;
-
 use super::ready::TableRequest;
 use super::refusal::Refusal;
 use crate::codec::Method;
@@ -12,10 +10,10 @@ use crate::judge::pluggable::{self, Plan};
 use crate::judge::toaster::{Changes, Current};
 use crate::model::sql::quote_qualified;
 use crate::retoast::sql;
-use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::connect::Client;
-use crate::server::toasters;
+use crate::server::{LiveError, toasters};
+use tokio_postgres::types::Type;
 
 /// What has to be set on a partitioned table.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::fill::room::{Room, taken};
 use crate::model::pages::CHUNK_OVERHEAD;
 use crate::retoast::sql::compact;
 use crate::retoast::sweep::scanner::transaction;
-use crate::retoast::task::error::RunError;
+use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::Guard;
 
 /// Blocks that one statement looks at.
@@ -80,7 +80,7 @@ pub(super) async fn toast_room(
     guard: &Guard<'_>,
     toast: Oid,
     name: &str,
-) -> Result<Option<Room>, RunError> {
+) -> Result<Option<Room>, TaskError> {
     let Some(blocks) = guard.blocks(toast).await? else { return Ok(None) };
     let page = guard.session.server.page_size;
     let mut room = Room::new(page, blocks, 100);
@@ -129,7 +129,7 @@ pub(super) async fn values_behind(
     name: &str,
     end: u32,
     all: Own<'_>,
-) -> Result<Option<Behind>, RunError> {
+) -> Result<Option<Behind>, TaskError> {
     let Some(blocks) = guard.blocks(toast).await? else { return Ok(None) };
     let mut behind = Behind { last: end, all: true, ..Behind::default() };
     for some in ranges(end..blocks, SOME).into_iter().rev() {
@@ -158,7 +158,7 @@ pub(super) async fn values_behind(
 pub(super) async fn first_look(
     guard: &Guard<'_>,
     since: &RefCell<Option<String>>,
-) -> Result<Option<String>, RunError> {
+) -> Result<Option<String>, TaskError> {
     if let Some(since) = since.borrow().clone() {
         return Ok(Some(since));
     }

@@ -15,10 +15,10 @@ use super::part::{File, Found};
 use super::rows::TableRows;
 use crate::disk::Oid;
 use crate::fill::room::Room;
-use crate::retoast::check::files::Files;
+use crate::retoast::check::definition::Files;
 use crate::retoast::sql::compact;
 use crate::retoast::sweep::scanner::{address, transaction};
-use crate::retoast::task::error::RunError;
+use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Done, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
@@ -109,11 +109,11 @@ impl File for HeapFile<'_> {
         &self.files
     }
 
-    async fn room(&self) -> Result<Option<Room>, RunError> {
+    async fn room(&self) -> Result<Option<Room>, TaskError> {
         TableRows(self.guard).room().await
     }
 
-    async fn find(&self, end: u32) -> Result<Option<Found<FullPage>>, RunError> {
+    async fn find(&self, end: u32) -> Result<Option<Found<FullPage>>, TaskError> {
         let guard = self.guard;
         let Some(blocks) = guard.blocks(guard.ready.relation.oid).await? else { return Ok(None) };
         let bytes = guard.session.server.page_size.bytes() as u64;
@@ -144,7 +144,7 @@ impl File for HeapFile<'_> {
         Ok(Some(found))
     }
 
-    async fn move_pieces(&self, pieces: &[FullPage], verify: bool) -> Result<Done, RunError> {
+    async fn move_pieces(&self, pieces: &[FullPage], verify: bool) -> Result<Done, TaskError> {
         self.stayed.set(0);
         self.gave_up.set(false);
         let batch = async |opening: &Opening<'_>| self.try_batch(opening, pieces, verify).await;
@@ -174,7 +174,7 @@ impl HeapFile<'_> {
         opening: &Opening<'_>,
         pieces: &[FullPage],
         verify: bool,
-    ) -> Result<Done, RunError> {
+    ) -> Result<Done, TaskError> {
         let (guard, client) = (&self.guard, opening.client());
         let table = guard.ready.relation.quoted();
         let blocks = || pieces.iter().map(|piece| piece.block);

@@ -1,24 +1,21 @@
 //! The compaction of one file: does what [`super::rounds`] says.
 
-use std::time::Instant;
-
-use rand::RngExt;
-
 use super::pace::{Pace, Piece};
-use super::result::{FileEnd, FileReport};
 use super::rounds::{Action, End, Event, Rounds, Tuning};
 use crate::disk::Oid;
 use crate::fill::moves::{Moved, RelatedFiles, wal};
 use crate::fill::room::{Layout, Room};
 use crate::model::interval::Range;
 use crate::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
-use crate::retoast::check::files::Files;
+use crate::retoast::check::definition::Files;
 use crate::retoast::pace::manners::Work;
-use crate::retoast::result::Common;
+use crate::retoast::result::{Common, FileEnd, FileReport};
 use crate::retoast::sql::compact::Vacuum;
-use crate::retoast::task::error::RunError;
+use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Done, Guard};
 use crate::retoast::task::session::millis;
+use rand::RngExt;
+use std::time::Instant;
 
 /// The part of a file that it may get longer by while a round moves what stands at its end, and the fewest blocks.
 const GROWTH: u32 = 100;
@@ -61,11 +58,11 @@ pub(super) trait File {
     /// The files of the table, of which this is one.
     fn files(&self) -> &Files;
     /// How full it is.
-    async fn room(&self) -> Result<Option<Room>, RunError>;
+    async fn room(&self) -> Result<Option<Room>, TaskError>;
     /// What stands in this block and behind it.
-    async fn find(&self, end: u32) -> Result<Option<Found<Self::Piece>>, RunError>;
+    async fn find(&self, end: u32) -> Result<Option<Found<Self::Piece>>, TaskError>;
     /// Moves this in one transaction.
-    async fn move_pieces(&self, pieces: &[Self::Piece], verify: bool) -> Result<Done, RunError>;
+    async fn move_pieces(&self, pieces: &[Self::Piece], verify: bool) -> Result<Done, TaskError>;
     /// Rows that the last transaction has updated, and that found no room elsewhere.
     fn stayed(&self) -> u64 {
         0
@@ -85,7 +82,7 @@ pub(super) async fn compact_file<F: File>(
     versions: Option<u64>,
     report: &mut Common,
     told: &mut FileReport,
-) -> Result<(), RunError> {
+) -> Result<(), TaskError> {
     let tuning = guard.session.options.tuning;
     let pace = Pace::new(tuning.batch, tuning.batch_bytes);
     let mut rounds = Rounds::new(Tuning { pace, versions });
@@ -119,7 +116,7 @@ async fn look_at_file<F: File>(
     file: &F,
     report: &mut Common,
     told: &mut FileReport,
-) -> Result<Option<(Layout, Room)>, RunError> {
+) -> Result<Option<(Layout, Room)>, TaskError> {
     let Some(room) = file.room().await? else { return Ok(None) };
     let layout = room.layout();
     let page = guard.session.server.page_size.bytes() as u64;
@@ -143,7 +140,7 @@ async fn foresee<F: File>(
     file: &F,
     report: &mut Common,
     told: &mut FileReport,
-) -> Result<FileEnd, RunError> {
+) -> Result<FileEnd, TaskError> {
     let Some((layout, room)) = look_at_file(guard, file, report, told).await? else {
         return Ok(FileEnd::Stopped);
     };
@@ -198,7 +195,7 @@ async fn file_steps<F: File>(
     rounds: &mut Rounds<F::Piece>,
     report: &mut Common,
     told: &mut FileReport,
-) -> Result<FileEnd, RunError> {
+) -> Result<FileEnd, TaskError> {
     let session = guard.session;
     let mut limit = u32::MAX;
     loop {
@@ -290,7 +287,7 @@ async fn vacuumed<F: File>(
     guard: &Guard<'_>,
     file: &F,
     report: &mut Common,
-) -> Result<Event<F::Piece>, RunError> {
+) -> Result<Event<F::Piece>, TaskError> {
     if let Some(sizes) = guard.sizes_now().await? {
         report.is_larger(sizes);
     }
@@ -305,7 +302,7 @@ async fn move_one<F: File>(
     pieces: &[F::Piece],
     report: &mut Common,
     told: &mut FileReport,
-) -> Result<Event<F::Piece>, RunError> {
+) -> Result<Event<F::Piece>, TaskError> {
     let verify = guard.verifies(report.effort.batches, &file.computed());
     let started = Instant::now();
     Ok(match file.move_pieces(pieces, verify).await? {

@@ -15,8 +15,8 @@ use std::time::Duration;
 use super::pace::{Pace, Piece};
 use crate::fill::room::Layout;
 use crate::model::pages::{least_gain, truncated_for};
+use crate::retoast::listener::Wait;
 use crate::retoast::pace::speed::after_timeouts;
-use crate::retoast::wait::Wait;
 
 /// Passes of a round at the most: others may put rows behind the end as fast as they are moved.
 const MOST_PASSES: u32 = 30;

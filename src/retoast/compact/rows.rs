@@ -1,9 +1,5 @@
 //! What a look at the table finds: how full its blocks are, and which rows values in the TOAST relation belong to.
 
-use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::Arc;
-
 use super::chunks::{Behind, ranges};
 use super::pace::Piece;
 use crate::codec::Method;
@@ -24,12 +20,14 @@ use crate::retoast::sql::{Target, compact};
 use crate::retoast::sweep::machine::CHUNK;
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::sweep::scanner::address;
-use crate::retoast::task::error::RunError;
+use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::Guard;
-use crate::server::LiveError;
-use crate::server::functions;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
+use crate::server::{LiveError, functions};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// A row with values that are to be moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,7 +181,7 @@ impl TableRows<'_> {
         &self,
         toast: Oid,
         behind: &Behind,
-    ) -> Result<Option<Owners>, RunError> {
+    ) -> Result<Option<Owners>, TaskError> {
         let mut owners = Owners::default();
         if behind.values.is_empty() {
             return Ok(Some(owners));
@@ -224,7 +222,7 @@ impl TableRows<'_> {
     }
 
     /// How full the table is. `None` once a stop is asked for.
-    pub(super) async fn room(&self) -> Result<Option<Room>, RunError> {
+    pub(super) async fn room(&self) -> Result<Option<Room>, TaskError> {
         let Some(blocks) = self.0.blocks(self.0.ready.relation.oid).await? else { return Ok(None) };
         let (page, relation) = (self.0.session.server.page_size, &self.0.ready.relation);
         let fillfactor = u32::from(relation.fillfactor());
@@ -259,7 +257,7 @@ impl TableRows<'_> {
         Ok(Some(room))
     }
 
-    async fn heap_pages(&self, blocks: &Range<u32>) -> Result<Option<Pages>, RunError> {
+    async fn heap_pages(&self, blocks: &Range<u32>) -> Result<Option<Pages>, TaskError> {
         let ScanSource::Pages(pageinspect) = &self.0.session.source else { return Ok(None) };
         self.0
             .read_by(async |moment| {
@@ -332,7 +330,7 @@ impl TableRows<'_> {
     async fn told_rows(
         &self,
         blocks: &Range<u32>,
-    ) -> Result<Option<Vec<(ItemPointer, RowLength)>>, RunError> {
+    ) -> Result<Option<Vec<(ItemPointer, RowLength)>>, TaskError> {
         let relation = &self.0.ready.relation;
         let page = self.0.session.server.page_size;
         let has_chunks = match &relation.toast {

@@ -1,28 +1,26 @@
 //! The compaction of one table: its TOAST relation first, since values that are written again leave new row versions in the
 //! table.
 
-use std::time::Instant;
-
-use tokio_postgres::types::Type;
-
+use super::CompactRequest;
 use super::pages::HeapFile;
 use super::part::compact_file;
-use super::result::{FileEnd, FileReport};
 use super::values::ToastFile;
-use super::verdict::outcome;
-use super::wish::CompactRequest;
 use crate::disk::Oid;
 use crate::model::sql::quote_qualified;
-use crate::retoast::check::files::Files;
+use crate::retoast::check::columns::touched;
+use crate::retoast::check::definition::Files;
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::check::touch;
-use crate::retoast::result::{Common, Outcome, REWRITTEN, TaskReport, Work, go_on_from};
+use crate::retoast::result::{
+    Common, FileEnd, FileReport, Outcome, REWRITTEN, TaskReport, Work, go_on_from,
+};
 use crate::retoast::sql;
 use crate::retoast::task::ends::Ended;
-use crate::retoast::task::error::RunError;
+use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::session::millis;
 use crate::server::LiveError;
+use std::time::Instant;
+use tokio_postgres::types::Type;
 
 /// The part of all files that may be old row versions of the table while values of the TOAST relation are moved.
 const VERSIONS: f64 = 0.01;
@@ -47,7 +45,7 @@ impl Compaction<'_> {
         };
         let mut files = Vec::new();
         let mut done = self.compact_files(&mut report, &mut files).await;
-        if let Err(RunError::Changing) = done {
+        if let Err(TaskError::Changing) = done {
             // what it is that others have changed
             done = self.guard.set_right(u32::MAX).await;
         }
@@ -71,11 +69,11 @@ impl Compaction<'_> {
         &self,
         report: &mut Common,
         reports: &mut Vec<FileReport>,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         let Guard { session, ready, .. } = self.guard;
         let (client, relation) = (session.writer(), &ready.relation);
         // first, since a table without columns has no definition to be watched
-        let touch = match touch::touched(client, relation, &ready.generated).await {
+        let touch = match touched(client, relation, &ready.generated).await {
             Ok(target) => target.name,
             Err(refusal @ Refusal::Live(_)) => return Err(refusal.into()),
             Err(_) if report.before.heap == 0 && report.before.toast == 0 => {
@@ -93,34 +91,34 @@ impl Compaction<'_> {
             let done = self.compact_these(&files, &touch, report, reports).await;
             go_on_from(reports, std::mem::take(&mut earlier), report);
             match self.unless_rewritten(done, &files).await {
-                Err(RunError::Rewritten) => {}
+                Err(TaskError::Rewritten) => {}
                 done => return done,
             }
             if !session.options.dry_run && !self.guard.is_unchanged().await? {
-                return Err(RunError::Changing);
+                return Err(TaskError::Changing);
             }
             self.guard.note(&format!("{REWRITTEN}: compaction begins again"));
             earlier = std::mem::take(reports);
             (report.rows.found, report.rows.bytes) = (0, 0);
         }
         *reports = earlier;
-        Err(RunError::Rewritten)
+        Err(TaskError::Rewritten)
     }
 
-    /// As [`RunError::Rewritten`] an error of the server's that is due to it: what was looked for is gone.
+    /// As [`TaskError::Rewritten`] an error of the server's that is due to it: what was looked for is gone.
     async fn unless_rewritten(
         &self,
-        done: Result<(), RunError>,
+        done: Result<(), TaskError>,
         files: &Files,
-    ) -> Result<(), RunError> {
-        let Err(RunError::Live(LiveError::Server(error))) = &done else { return done };
+    ) -> Result<(), TaskError> {
+        let Err(TaskError::Live(LiveError::Server(error))) = &done else { return done };
         if error.as_db_error().is_none() {
             return done;
         }
         // the transaction may still be open
         let _ = self.guard.session.rollback(0).await;
         match self.guard.still_has(files).await {
-            Err(RunError::Rewritten) => Err(RunError::Rewritten),
+            Err(TaskError::Rewritten) => Err(TaskError::Rewritten),
             _ => done,
         }
     }
@@ -132,7 +130,7 @@ impl Compaction<'_> {
         touch: &str,
         report: &mut Common,
         reports: &mut Vec<FileReport>,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         let (session, wish) = (self.guard.session, self.request);
         let (files, touch) = (files.clone(), touch.to_owned());
         if let Some(toast) = files.toast().filter(|_| wish.toast()) {
@@ -142,7 +140,7 @@ impl Compaction<'_> {
             let mut told = FileReport::new("toast");
             let done = compact_file(&self.guard, &file, Some(versions), report, &mut told).await;
             reports.push(told);
-            if matches!(done, Ok(()) | Err(RunError::Rewritten)) {
+            if matches!(done, Ok(()) | Err(TaskError::Rewritten)) {
                 file.end().await?;
             }
             done?;
@@ -160,7 +158,7 @@ impl Compaction<'_> {
             let expected = expected.map(|wal| wal.high).sum();
             report.notes.extend(session.throttle.slot_warnings(expected).await?);
         } else if !self.guard.is_unchanged().await? {
-            return Err(RunError::Changing);
+            return Err(TaskError::Changing);
         }
         if report.rows.stored > 0 {
             // what the report calls done must survive a crash of the server
@@ -170,11 +168,55 @@ impl Compaction<'_> {
         self.guard.still_has(&files).await
     }
 
-    async fn name_of_toast(&self, toast: Oid) -> Result<String, RunError> {
+    async fn name_of_toast(&self, toast: Oid) -> Result<String, TaskError> {
         let sql =
             "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c WHERE c.oid = $1";
         let rows = self.guard.session.writer().query_typed(sql, &[(&toast.0, Type::OID)]).await?;
-        let row = rows.first().ok_or(RunError::Rewritten)?;
+        let row = rows.first().ok_or(TaskError::Rewritten)?;
         Ok(quote_qualified("pg_toast", row.try_get(0)?))
+    }
+}
+
+/// Of all files together.
+pub(crate) fn outcome(files: &[FileReport], left_out: bool) -> Outcome {
+    let any = |end| files.iter().any(|file| file.ended == end);
+    if any(FileEnd::Failed) {
+        Outcome::Failed
+    } else if any(FileEnd::Stopped) {
+        Outcome::Stopped
+    } else if any(FileEnd::Planned) {
+        Outcome::Planned
+    } else if any(FileEnd::GainedTooLittle) || left_out {
+        Outcome::Incomplete
+    } else if any(FileEnd::Held) {
+        Outcome::Held
+    } else {
+        Outcome::Complete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(ends: &[FileEnd]) -> Vec<FileReport> {
+        ends.iter().map(|&ended| FileReport { ended, ..FileReport::new("heap") }).collect()
+    }
+
+    #[test]
+    fn the_worst_file_decides() {
+        use FileEnd::{Compact, Failed, GainedTooLittle, Held, NoRoom, Planned, Stopped};
+        assert_eq!(outcome(&files(&[Compact, Compact]), false), Outcome::Complete);
+        assert_eq!(outcome(&files(&[Compact]), true), Outcome::Incomplete);
+        assert_eq!(outcome(&files(&[GainedTooLittle, Compact]), false), Outcome::Incomplete);
+        assert_eq!(outcome(&files(&[NoRoom, Compact]), false), Outcome::Complete);
+        assert_eq!(outcome(&files(&[NoRoom, Held]), false), Outcome::Held);
+        assert_eq!(outcome(&files(&[Held]), true), Outcome::Incomplete);
+        assert_eq!(outcome(&files(&[GainedTooLittle, Held]), false), Outcome::Incomplete);
+        assert_eq!(outcome(&files(&[Held, Stopped]), false), Outcome::Stopped);
+        assert_eq!(outcome(&files(&[Compact, Stopped]), false), Outcome::Stopped);
+        assert_eq!(outcome(&files(&[Planned, Planned]), false), Outcome::Planned);
+        assert_eq!(outcome(&files(&[Compact, Failed]), false), Outcome::Failed);
+        assert_eq!(outcome(&[], false), Outcome::Complete);
     }
 }

@@ -12,9 +12,9 @@ use super::part::{File, Found};
 use super::rows::{RowToMove, TableRows};
 use crate::disk::Oid;
 use crate::fill::room::Room;
-use crate::retoast::check::files::Files;
+use crate::retoast::check::definition::Files;
 use crate::retoast::sql::{self, Target, compact};
-use crate::retoast::task::error::RunError;
+use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Done, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
@@ -89,12 +89,12 @@ impl File for ToastFile<'_> {
         &self.files
     }
 
-    async fn room(&self) -> Result<Option<Room>, RunError> {
+    async fn room(&self) -> Result<Option<Room>, TaskError> {
         self.own.borrow_mut().clear();
         toast_room(&self.guard, self.toast, &self.name).await
     }
 
-    async fn find(&self, end: u32) -> Result<Option<Found<RowToMove>>, RunError> {
+    async fn find(&self, end: u32) -> Result<Option<Found<RowToMove>>, TaskError> {
         let own = self.own.borrow().clone();
         let Some(since) = first_look(&self.guard, &self.since).await? else { return Ok(None) };
         let all = Own { own: &own, ever: &self.ever_own.borrow().clone(), since: &since };
@@ -117,7 +117,7 @@ impl File for ToastFile<'_> {
         }))
     }
 
-    async fn move_pieces(&self, pieces: &[RowToMove], verify: bool) -> Result<Done, RunError> {
+    async fn move_pieces(&self, pieces: &[RowToMove], verify: bool) -> Result<Done, TaskError> {
         let (copied, forced): (Vec<&RowToMove>, Vec<&RowToMove>) =
             pieces.iter().partition(|piece| piece.by_copy);
         let mut sum: Option<(u64, u64, u32)> = None;
@@ -164,7 +164,7 @@ impl ToastFile<'_> {
         rows: &[&RowToMove],
         by_copy: bool,
         verify: bool,
-    ) -> Result<Done, RunError> {
+    ) -> Result<Done, TaskError> {
         let places = rows.iter().flat_map(|row| row.columns.iter().map(|&at| usize::from(at)));
         self.used.borrow_mut().extend(places);
         let targets = self.targets();
@@ -194,7 +194,7 @@ impl ToastFile<'_> {
         targets: &[Target],
         by_copy: bool,
         verify: bool,
-    ) -> Result<Done, RunError> {
+    ) -> Result<Done, TaskError> {
         let (guard, client) = (&self.guard, opening.client());
         let table = guard.ready.relation.quoted();
         let sql = match by_copy {
@@ -242,7 +242,7 @@ impl ToastFile<'_> {
 
     /// Prunes the rows' pages, so that there is room for new versions, unless the rows are too far from each
     /// other.
-    async fn prune(&self, client: &Client, rows: &[&RowToMove]) -> Result<(), RunError> {
+    async fn prune(&self, client: &Client, rows: &[&RowToMove]) -> Result<(), TaskError> {
         let blocks = || rows.iter().map(|row| row.ctid.block.0);
         let (first, last) = (blocks().min().unwrap_or(0), blocks().max().unwrap_or(0));
         let pages = last - first;
@@ -273,14 +273,14 @@ impl ToastFile<'_> {
     }
 
     /// Whether that was done before a stop was asked for.
-    async fn make_copies(&self, targets: &[Target]) -> Result<bool, RunError> {
+    async fn make_copies(&self, targets: &[Target]) -> Result<bool, TaskError> {
         let ready = self.guard.ready;
         let make = compact::make_copies(&ready.relation.quoted(), targets, ready.code.role());
         self.guard.alter(&make).await
     }
 
     /// Drops the temporary tables, if they were made.
-    pub(super) async fn end(&self) -> Result<(), RunError> {
+    pub(super) async fn end(&self) -> Result<(), TaskError> {
         if self.copied.take() > 0 {
             let drop = compact::drop_copies(&self.targets());
             self.guard.session.writer().batch_execute(&drop).await?;

@@ -1,32 +1,34 @@
 //! Takes everything from a toaster: census, sweeps, proof.
 
-use std::cell::Cell;
-use std::collections::HashSet;
-
-use super::actions::{Departure, TableAction, departures};
 use super::census::{Census, Counter};
-use super::proof;
-use super::result::{DepartureReport, UnfitTable};
+use super::steps::{columns, prove};
 use crate::disk::Oid;
 use crate::judge::goal::{Goal, Pluggable};
-use crate::model::toaster::catalog::Toasters;
+use crate::judge::pluggable::{default_name, leaves};
+use crate::model::sql::quote_qualified;
+use crate::model::toaster::catalog::{ToasterColumn, Toasters};
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::check::refusal::Refusal;
+use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
-use crate::retoast::result::{TableReport, TaskReport};
+use crate::retoast::result::{DepartureReport, Results, TableReport, TaskReport, UnfitTable};
 use crate::retoast::run::request::DepartureRequest;
-use crate::retoast::sink::Results;
+use crate::retoast::sql;
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::policy_state::SeenRows;
-use crate::retoast::sweep::vacuum::Unvacuumed;
 use crate::retoast::task::ends::subject;
-use crate::retoast::task::error::RunError;
+use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Guard, KnownDefinition};
 use crate::retoast::task::session::Session;
+use crate::retoast::task::vacuum::Unvacuumed;
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
+use crate::server::connect::Connection;
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
 
 /// A run.
 pub(crate) struct DepartureRun<'a, 'r> {
@@ -53,8 +55,8 @@ impl DepartureRun<'_, '_> {
     /// Does it, and says what is left of the toaster.
     ///
     /// # Errors
-    /// The server's, or [`RunError::Lost`]: what nothing can go on after.
-    pub(crate) async fn run(&self) -> Result<DepartureReport, RunError> {
+    /// The server's, or [`TaskError::Lost`]: what nothing can go on after.
+    pub(crate) async fn run(&self) -> Result<DepartureReport, TaskError> {
         let counter = Counter {
             reader: &self.session.connections.reader,
             server: self.session.server,
@@ -62,7 +64,7 @@ impl DepartureRun<'_, '_> {
             toaster: self.toaster,
             stop: self.session.stop,
         };
-        let columns = proof::columns(&counter, self.wanted.as_ref()).await?;
+        let columns = columns(&counter, self.wanted.as_ref()).await?;
         let before = counter.count(&columns).await?;
         let list =
             departures(self.toasters, &columns, self.toaster, &|column| before.holds(column));
@@ -89,7 +91,7 @@ impl DepartureRun<'_, '_> {
         &self,
         counter: &Counter<'_>,
         report: &mut DepartureReport,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         // where something is left anyway nobody is waited for in vain
         if self.wanted.is_none() && report.unfit.is_empty() {
             report.older_transactions = self.wait_for_older().await?;
@@ -98,7 +100,7 @@ impl DepartureRun<'_, '_> {
             report.older_transactions.clear();
             return Ok(());
         }
-        proof::prove(counter, self.wanted.as_ref(), report).await?;
+        prove(counter, self.wanted.as_ref(), report).await?;
         if !report.older_transactions.is_empty() {
             // as after any wait that --max-wait has ended
             self.session.stop.cancel();
@@ -128,7 +130,7 @@ impl DepartureRun<'_, '_> {
         &self,
         departure: &Departure,
         report: &mut DepartureReport,
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<Outcome, TaskError> {
         match &departure.action {
             TableAction::Unfit(reason) => Ok(Err(reason.clone())),
             TableAction::Alter(sql) => {
@@ -144,7 +146,7 @@ impl DepartureRun<'_, '_> {
     }
 
     /// Sets the columns of a table without rows of its own.
-    async fn alter(&self, name: &str, sql: &str) -> Result<Outcome, RunError> {
+    async fn alter(&self, name: &str, sql: &str) -> Result<Outcome, TaskError> {
         let may_wait = self.session.throttle.limits().wait;
         let tries = LockTries { may_wait, ..self.session.tries(name) };
         match tries.alter(self.session.writer(), sql).await {
@@ -159,7 +161,7 @@ impl DepartureRun<'_, '_> {
     }
 
     /// Re-toasts the values of one table.
-    async fn sweep(&self, table: Oid, columns: Vec<String>) -> Result<Outcome, RunError> {
+    async fn sweep(&self, table: Oid, columns: Vec<String>) -> Result<Outcome, TaskError> {
         let mut session = self.session.clone();
         let request = TableRequest {
             columns,
@@ -176,7 +178,7 @@ impl DepartureRun<'_, '_> {
             Ok(Some(ready)) => ready,
             Ok(None) => return Ok(Ok(())),
             Err(Refusal::Live(error)) => return self.unless_lost(error).await,
-            Err(Refusal::Lost(reason)) => return Err(RunError::Lost(reason)),
+            Err(Refusal::Lost(reason)) => return Err(TaskError::Lost(reason)),
             Err(other) => return Ok(Err(other.to_string())),
         };
         // others would wait for its locks
@@ -211,19 +213,210 @@ impl DepartureRun<'_, '_> {
         }
         match ended {
             Ok(()) => Ok(skipped.map_or(Ok(()), Err)),
-            Err(RunError::Live(error)) => self.unless_lost(error).await,
-            Err(RunError::Lost(reason)) => Err(RunError::Lost(reason)),
+            Err(TaskError::Live(error)) => self.unless_lost(error).await,
+            Err(TaskError::Lost(reason)) => Err(TaskError::Lost(reason)),
             Err(other) => Ok(Err(other.to_string())),
         }
     }
 
     /// An error of one table is no reason to leave out the others, unless a connection is lost.
-    async fn unless_lost(&self, error: LiveError) -> Result<Outcome, RunError> {
+    async fn unless_lost(&self, error: LiveError) -> Result<Outcome, TaskError> {
         for connection in self.session.connections.iter() {
             if connection.is_lost() || error.lost(connection).await.is_some() {
                 return Err(error.into());
             }
         }
         Ok(Err(error.to_string()))
+    }
+}
+
+/// What is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TableAction {
+    /// The table is swept; of these columns values are stored by the default toaster. Without any only
+    /// dropped columns hold values, which every update of the row clears.
+    Sweep(Vec<String>),
+    /// There are no rows of its own: this statement sets its columns.
+    Alter(String),
+    /// Nothing can be done, for this reason.
+    Unfit(String),
+}
+
+/// A table that has to do with a toaster that is to be left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Departure {
+    /// The table.
+    pub(crate) table: Oid,
+    /// `schema.name`.
+    pub(crate) name: String,
+    /// What is done.
+    pub(crate) action: TableAction,
+}
+
+/// The tables of `columns` that are set to `toaster`, or of whose columns `holds` says that they hold
+/// its pointers. A dropped column that is only set to it gives no work.
+pub(crate) fn departures(
+    toasters: &Toasters,
+    columns: &[ToasterColumn],
+    toaster: Oid,
+    holds: &dyn Fn(&ToasterColumn) -> bool,
+) -> Vec<Departure> {
+    let concerned =
+        |column: &&ToasterColumn| holds(column) || (column.toaster == toaster && !column.dropped);
+    let mut found = Vec::new();
+    for table in columns.chunk_by(|a, b| a.table == b.table) {
+        let concerned: Vec<&ToasterColumn> = table.iter().filter(concerned).collect();
+        let Some(first) = concerned.first() else { continue };
+        let living: Vec<&ToasterColumn> =
+            concerned.iter().copied().filter(|column| !column.dropped).collect();
+        let action = match first.relkind {
+            _ if first.temporary => {
+                TableAction::Unfit("it is a temporary table of another session".to_owned())
+            }
+            'm' => TableAction::Unfit(
+                "the rows of a materialized view cannot be updated: REFRESH it".to_owned(),
+            ),
+            'p' => {
+                let plan = leaves(toaster, &default_name(toasters), &living);
+                let table = quote_qualified(&first.schema, &first.relation);
+                match sql::alter(&table, &plan.changes) {
+                    Some(alter) => TableAction::Alter(alter),
+                    None => continue,
+                }
+            }
+            _ => TableAction::Sweep(living.iter().map(|column| column.name.clone()).collect()),
+        };
+        found.push(Departure { table: first.table, name: first.table_name(), action });
+    }
+    found
+}
+
+/// How often it is looked.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// A wait so long is said, and again after as long.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+/// The first wait is said earlier.
+const TELL_FIRST: Duration = Duration::from_secs(1);
+
+/// Transactions of this database by their virtual numbers, as CREATE INDEX CONCURRENTLY waits for them, and prepared
+/// ones, which have none; with who runs them. Vacuums create no tables and read no values.
+const UNDER_WAY: &str = "SELECT v.virtualtransaction, pg_catalog.format('process %s%s, begun %s', a.pid, \
+        coalesce(' (' || nullif(a.application_name, '') || ')', ''), \
+        a.xact_start::pg_catalog.timestamptz(0)) \
+    FROM pg_catalog.pg_stat_activity AS a \
+    JOIN pg_catalog.pg_locks AS v ON v.pid = a.pid AND v.locktype = 'virtualxid' AND v.granted \
+        AND v.mode = 'ExclusiveLock' \
+    WHERE a.datname = pg_catalog.current_database() AND a.pid <> pg_catalog.pg_backend_pid() \
+    AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum AS p WHERE p.pid = a.pid) \
+    UNION ALL SELECT 'prepared ' || p.transaction::pg_catalog.text, \
+        pg_catalog.format('prepared transaction %L, of %s', p.gid, p.prepared::pg_catalog.timestamptz(0)) \
+    FROM pg_catalog.pg_prepared_xacts AS p WHERE p.database = pg_catalog.current_database()";
+
+async fn under_way(connection: &Connection) -> Result<BTreeMap<String, String>, LiveError> {
+    connection
+        .reading(async || {
+            let rows = connection.client().query_typed(UNDER_WAY, &[]).await?;
+            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+        })
+        .await
+}
+
+impl DepartureRun<'_, '_> {
+    /// Waits until all transactions have ended that are under way now, or a stop is asked for; gives those that had not
+    /// ended when `--max-wait` was over.
+    pub(super) async fn wait_for_older(&self) -> Result<Vec<String>, TaskError> {
+        let began = Instant::now();
+        let limit = self.session.throttle.limits().wait;
+        let mut waited_for = under_way(self.session.reader()).await?;
+        let mut tell_after = TELL_FIRST;
+        while let Some(who) = waited_for.values().next() {
+            let waited = began.elapsed();
+            if self.session.stopped() || limit.is_some_and(|limit| waited >= limit) {
+                break;
+            }
+            if waited >= tell_after {
+                tell_after = waited + TELL_EVERY;
+                let wait = Wait::OlderThanProof(who.clone(), waited_for.len() - 1);
+                self.session.listener.note(&wait.note());
+            }
+            let left = limit.map_or(LOOK_EVERY, |limit| limit.saturating_sub(waited));
+            self.session.sleep(left.min(LOOK_EVERY)).await;
+            let now = under_way(self.session.reader()).await?;
+            waited_for.retain(|transaction, _| now.contains_key(transaction));
+        }
+        Ok(waited_for.into_values().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::custom::DEFAULT_TOASTER;
+    use crate::disk::desc::Storage;
+    use crate::model::toaster::catalog::{Handler, PluggableToaster};
+
+    const OURS: Oid = Oid(147_811);
+
+    fn column(table: u32, index: usize, name: &str) -> ToasterColumn {
+        ToasterColumn {
+            table: Oid(table),
+            schema: "s".into(),
+            relation: format!("t{table}"),
+            relkind: 'r',
+            temporary: false,
+            index,
+            name: name.into(),
+            type_name: "bytea".into(),
+            base_type: Oid(17),
+            storage: Storage::External,
+            compression: None,
+            toaster: DEFAULT_TOASTER,
+            dropped: false,
+        }
+    }
+
+    #[test]
+    fn tables_of_a_toaster_that_is_left_each_have_their_way() {
+        let default = PluggableToaster {
+            oid: DEFAULT_TOASTER,
+            name: "deftoaster".into(),
+            handler: Handler::Default,
+        };
+        let ours = PluggableToaster { oid: OURS, name: "ours".into(), handler: Handler::Bytea };
+        let toasters = Toasters::new(vec![default, ours]);
+        let set = |column| ToasterColumn { toaster: OURS, ..column };
+        let dropped = |column| ToasterColumn { dropped: true, ..set(column) };
+        let columns = [
+            set(column(1, 0, "a")),
+            column(1, 1, "j"),
+            column(2, 0, "nothing"),
+            column(3, 0, "old"),
+            set(column(3, 1, "new")),
+            ToasterColumn { relkind: 'p', ..set(column(4, 0, "part")) },
+            ToasterColumn { relkind: 'm', ..set(column(5, 0, "view")) },
+            ToasterColumn { temporary: true, ..set(column(6, 0, "temp")) },
+            ToasterColumn { relkind: 'p', ..column(7, 0, "other") },
+            // one with values, one without
+            dropped(column(8, 0, "........pg.dropped.1........")),
+            column(8, 1, "b"),
+            dropped(column(9, 0, "........pg.dropped.1........")),
+        ];
+        let holds = |column: &ToasterColumn| {
+            column.name == "old" || column.table == Oid(8) && column.dropped
+        };
+        let found = departures(&toasters, &columns, OURS, &holds);
+        let shown: Vec<String> = found
+            .iter()
+            .map(|departure| format!("{}: {:?}", departure.name, departure.action))
+            .collect();
+        insta::assert_snapshot!(shown.join("\n"), @r#"
+        s.t1: Sweep(["a"])
+        s.t3: Sweep(["old", "new"])
+        s.t4: Alter("ALTER TABLE ONLY \"s\".\"t4\" ALTER COLUMN \"part\" SET TOASTER \"deftoaster\"")
+        s.t5: Unfit("the rows of a materialized view cannot be updated: REFRESH it")
+        s.t6: Unfit("it is a temporary table of another session")
+        s.t8: Sweep([])
+        "#);
+        assert_eq!(departures(&toasters, &columns, Oid(1), &|_| false), []);
     }
 }

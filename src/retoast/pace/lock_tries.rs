@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use rand::RngExt;
 use tokio_util::sync::CancellationToken;
 
-use crate::retoast::wait::Wait;
-use crate::retoast::watch::Watch;
+use crate::retoast::listener::Listener;
+use crate::retoast::listener::Wait;
 use crate::server::LiveError;
 use crate::server::connect::Client;
 use crate::server::sqlstate::ErrorKind;
@@ -33,7 +33,7 @@ pub struct LockTries<'a> {
     /// What needs the lock, as notes name it.
     pub name: &'a str,
     /// Whom to tell.
-    pub watch: &'a dyn Watch,
+    pub watch: &'a dyn Listener,
     /// Cancelled from outside to stop.
     pub stop: &'a CancellationToken,
     /// The longest wait for a lock.

@@ -1,25 +1,25 @@
 //! The rebuild of one index, and what an interrupted one leaves behind.
 
-use std::pin::pin;
-use std::time::{Duration, Instant};
-
-use rand::RngExt;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
-
-use super::quiet::quiet;
-use super::result::{IndexEnd, IndexReport};
 use super::run::Reindexing;
 use crate::disk::Oid;
+use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::Tried;
 use crate::retoast::pace::manners::Work;
-use crate::retoast::task::error::RunError;
+use crate::retoast::result::{IndexEnd, IndexReport};
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::Guard;
 use crate::retoast::task::session::millis;
 use crate::retoast::task::watched::{Patience, is_of_statement, with_lock_timeout};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::indexes::{self, Index};
 use crate::server::sqlstate::{ErrorKind, is_of_server};
+use rand::RngExt;
+use std::collections::HashMap;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
 
 /// The longest wait for one set of transactions, unless --max-wait is less.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,7 +52,7 @@ impl Reindexing<'_> {
         index: &Index,
         bytes: u64,
         told: &mut IndexReport,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         let session = self.guard.session;
         told.ended = IndexEnd::Left;
         told.command = Some(index.rebuild());
@@ -123,7 +123,7 @@ impl Reindexing<'_> {
     }
 
     /// Rebuilds the index of a TOAST relation while readers and writers of values out of line wait.
-    async fn rebuild_locked(&self, index: &Index, told: &mut IndexReport) -> Result<(), RunError> {
+    async fn rebuild_locked(&self, index: &Index, told: &mut IndexReport) -> Result<(), TaskError> {
         let seconds = LOCKED_FOR.as_secs();
         let limit = format!("SET LOCAL statement_timeout = {}", millis(LOCKED_FOR));
         let sql = format!("{limit}; {}", index.rebuild());
@@ -158,7 +158,7 @@ impl Reindexing<'_> {
     }
 
     /// Nothing is left of the rebuilds of this index.
-    pub(super) fn rebuild_ended(&self, index: &Index) -> Result<(), RunError> {
+    pub(super) fn rebuild_ended(&self, index: &Index) -> Result<(), TaskError> {
         if let Some(checkpoint) = self.checkpoint {
             checkpoint.rebuild_ended(self.guard.ready.relation.oid.0, &index.quoted())?;
         }
@@ -173,7 +173,7 @@ impl Reindexing<'_> {
         connection: &Connection,
         index: &Index,
         most: Duration,
-    ) -> Result<Vec<Index>, RunError> {
+    ) -> Result<Vec<Index>, TaskError> {
         let began = Instant::now();
         let mut told = false;
         loop {
@@ -204,7 +204,7 @@ impl Reindexing<'_> {
         &self,
         connection: &Connection,
         index: &Index,
-    ) -> Result<Vec<Index>, RunError> {
+    ) -> Result<Vec<Index>, TaskError> {
         let all = indexes::all(connection, self.guard.ready.relation.oid).await?;
         Ok(all.into_iter().filter(|one| one.is_left_of(index)).collect())
     }
@@ -215,7 +215,7 @@ impl Reindexing<'_> {
         &self,
         connection: &Connection,
         left: &Index,
-    ) -> Result<Option<String>, RunError> {
+    ) -> Result<Option<String>, TaskError> {
         let patience = self.before_deadlocks(connection).await?;
         let ran = if self.builder(left.table).await?.is_some() {
             self.drop_behind(connection, left, patience).await?
@@ -239,7 +239,7 @@ impl Reindexing<'_> {
         connection: &Connection,
         left: &Index,
         patience: Duration,
-    ) -> Result<Ran, RunError> {
+    ) -> Result<Ran, TaskError> {
         let session = self.guard.session;
         let is_writer = std::ptr::eq(connection, session.connection(0));
         let other = if is_writer { session.reader() } else { session.connection(0) };
@@ -258,7 +258,7 @@ impl Reindexing<'_> {
         connection: &Connection,
         other: &Connection,
         left: &Index,
-    ) -> Result<Ran, RunError> {
+    ) -> Result<Ran, TaskError> {
         let (pid, other_pid) = (connection.process().await?, other.process().await?);
         let sql = left.drop();
         let mut first = pin!(connection.client().batch_execute(&sql));
@@ -311,11 +311,11 @@ impl Reindexing<'_> {
         connection: &Connection,
         sql: &str,
         patience: Patience,
-    ) -> Result<Ran, RunError> {
+    ) -> Result<Ran, TaskError> {
         match self.guard.run_watched(connection, sql, patience).await {
             Ok(Ok(())) => Ok(Ran::Done),
             Ok(Err(why)) => Ok(Ran::Not(why.text())),
-            Err(RunError::Live(LiveError::Server(error))) if is_of_statement(&error) => {
+            Err(TaskError::Live(LiveError::Server(error))) if is_of_statement(&error) => {
                 let message = error.as_db_error().map(|said| said.message().to_owned());
                 Ok(Ran::Not(match error.code() {
                     Some(&SqlState::LOCK_NOT_AVAILABLE) => {
@@ -335,7 +335,7 @@ impl Reindexing<'_> {
     }
 
     /// Half the time after which the server looks for deadlocks.
-    async fn before_deadlocks(&self, connection: &Connection) -> Result<Duration, RunError> {
+    async fn before_deadlocks(&self, connection: &Connection) -> Result<Duration, TaskError> {
         let sql = "SELECT s.setting::pg_catalog.int8 FROM pg_catalog.pg_settings AS s \
                    WHERE s.name = 'deadlock_timeout'";
         let rows = connection.client().query_typed(sql, &[]).await?;
@@ -344,7 +344,7 @@ impl Reindexing<'_> {
     }
 
     /// A process that may be building an index of a relation: whoever does holds this lock from beginning to end.
-    pub(super) async fn builder(&self, relation: Oid) -> Result<Option<i32>, RunError> {
+    pub(super) async fn builder(&self, relation: Oid) -> Result<Option<i32>, TaskError> {
         let sql = "SELECT l.pid FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'relation' AND l.relation = $1 \
              AND l.mode = 'ShareUpdateExclusiveLock' AND l.granted AND l.pid IS NOT NULL AND l.database = \
              (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
@@ -360,11 +360,74 @@ impl Reindexing<'_> {
     }
 
     /// Its size now: the rebuilt one has another OID.
-    async fn bytes_of(&self, index: &Index) -> Result<Option<u64>, RunError> {
+    async fn bytes_of(&self, index: &Index) -> Result<Option<u64>, TaskError> {
         let reader = self.guard.session.reader();
         let look = async || indexes::all(reader, self.guard.ready.relation.oid).await;
         let all = self.guard.tried("looking at its indexes", look).await?.unwrap_or_default();
         let same = |one: &&Index| one.valid && one.quoted() == index.quoted();
         Ok(all.iter().find(same).map(|one| one.bytes))
     }
+}
+
+/// How often it is looked.
+const LOOK_FOR_QUIET: Duration = Duration::from_millis(200);
+/// A wait so long is said.
+const TELL: Duration = Duration::from_secs(2);
+
+/// Transactions that use a relation, and such as have a snapshot in this database, but those of vacuums, which
+/// nothing waits for.
+const UNDER_WAY: &str = "SELECT l.virtualtransaction, coalesce(l.pid, 0) FROM pg_catalog.pg_locks AS l \
+    WHERE l.locktype = 'relation' AND l.granted AND l.relation = $1 \
+      AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND l.database = \
+        (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
+    UNION SELECT v.virtualtransaction, v.pid FROM pg_catalog.pg_stat_get_activity(NULL) AS a \
+    JOIN pg_catalog.pg_locks AS v ON v.pid = a.pid AND v.locktype = 'virtualxid' AND v.granted \
+    WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_catalog.pg_backend_pid() \
+      AND a.backend_type <> 'autovacuum worker' AND a.datid = \
+        (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
+      AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum AS p WHERE p.pid = a.pid)";
+
+/// Transactions by their virtual numbers, with the processes.
+async fn under_way(connection: &Connection, table: Oid) -> Result<HashMap<String, i32>, LiveError> {
+    connection
+        .reading(async || {
+            let rows = connection.client().query_typed(UNDER_WAY, &[(&table.0, Type::OID)]).await?;
+            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+        })
+        .await
+}
+
+/// Waits until all transactions have ended that are under way now, or a stop is asked for; gives who has kept
+/// on for too long.
+pub(super) async fn quiet(
+    guard: &Guard<'_>,
+    table: Oid,
+    patience: Duration,
+) -> Result<Option<String>, TaskError> {
+    let (session, began) = (guard.session, Instant::now());
+    let mut waited_for = under_way(session.reader(), table).await?;
+    let mut told = false;
+    while !waited_for.is_empty() && !session.stopped() {
+        let pid = waited_for.values().min().copied().unwrap_or(0);
+        let who = match pid {
+            0 => "a prepared transaction".to_owned(),
+            pid => format!("the transaction of process {pid}"),
+        };
+        if began.elapsed() >= patience {
+            // the next index does not wait as long again
+            session.throttle.has_waited(began.elapsed());
+            return Ok(Some(format!(
+                "{who} has not ended in {:.0} s, and a rebuild would wait for it",
+                began.elapsed().as_secs_f64()
+            )));
+        }
+        if began.elapsed() >= TELL && !told {
+            told = true;
+            guard.note(&Wait::BeforeRebuild(who).note());
+        }
+        session.sleep(LOOK_FOR_QUIET).await;
+        let now = under_way(session.reader(), table).await?;
+        waited_for.retain(|transaction, _| now.contains_key(transaction));
+    }
+    Ok(None)
 }

@@ -1,28 +1,27 @@
 //! The indexes of one table, one after the other.
 
-use std::time::{Duration, Instant};
-
-use tokio_postgres::types::Type;
-
-use super::rebuilds::Rebuilds;
-use super::result::{IndexEnd, IndexReport, LEFT_OF_IT};
-use super::verdict::{outcome, verdict};
-use super::wish::Reindex;
+use super::Reindex;
 use crate::disk::Oid;
 use crate::disk::layout::PageSize;
-use crate::fill::btree::build_wal;
+use crate::fill::btree::{build_wal, is_bloated};
 use crate::retoast::memory::checkpoint::Checkpoint;
-use crate::retoast::result::{Common, Outcome, REWRITTEN, TaskReport, Work};
+use crate::retoast::result::{
+    Common, IndexEnd, IndexReport, LEFT_OF_IT, Outcome, REWRITTEN, TaskReport, Work,
+};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::task::ends::Ended;
-use crate::retoast::task::error::RunError;
+use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::session::millis;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::index_scan::{self, Fresh, IndexFill, IndexScan};
 use crate::server::indexes::{self, Index};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio_postgres::types::Type;
 
 /// If so large a part of the rows is dead, their entries would count as needed: they are vacuumed away first.
 const DEAD: f64 = 0.05;
@@ -67,13 +66,13 @@ impl Reindexing<'_> {
         &self,
         report: &mut Common,
         indexes: &mut Vec<IndexReport>,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         for _ in 0..MOST_REWRITTEN {
             let files = self.guard.files().await?;
             self.reindex_all(report, indexes).await?;
             match self.guard.still_has(&files).await {
-                Err(RunError::Rewritten) if self.guard.session.stopped() => return Ok(()),
-                Err(RunError::Rewritten) => {}
+                Err(TaskError::Rewritten) if self.guard.session.stopped() => return Ok(()),
+                Err(TaskError::Rewritten) => {}
                 other => return other,
             }
             let note = format!("{REWRITTEN}: what is said of its indexes is of the new ones");
@@ -81,14 +80,14 @@ impl Reindexing<'_> {
             report.note_once(note);
             indexes.clear();
         }
-        Err(RunError::Rewritten)
+        Err(TaskError::Rewritten)
     }
 
     async fn reindex_all(
         &self,
         report: &mut Common,
         indexes: &mut Vec<IndexReport>,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         let (session, table) = (self.guard.session, self.guard.ready.relation.oid);
         if !self.guard.session.options.dry_run && self.has_dead_rows().await? {
             self.guard.vacuum_now(Vacuum::Tidy, report).await?;
@@ -123,7 +122,7 @@ impl Reindexing<'_> {
         invalid: &[Index],
         report: &mut Common,
         indexes: &mut Vec<IndexReport>,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         let session = self.guard.session;
         for index in valid {
             if self.guard.session.stopped() {
@@ -164,7 +163,7 @@ impl Reindexing<'_> {
         &self,
         valid: &[Index],
         indexes: &mut [IndexReport],
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         for told in indexes.iter_mut().filter(|told| told.ended == IndexEnd::Left) {
             let Some(base) = valid.iter().find(|base| base.quoted() == told.index) else {
                 continue;
@@ -190,7 +189,7 @@ impl Reindexing<'_> {
 
     /// Drops an invalid index if a rebuild of this program's has left it behind, and tells what is to be known of
     /// others.
-    async fn invalid(&self, index: &Index, valid: &[Index]) -> Result<IndexReport, RunError> {
+    async fn invalid(&self, index: &Index, valid: &[Index]) -> Result<IndexReport, TaskError> {
         let mut told = IndexReport {
             index: index.quoted(),
             ended: IndexEnd::Refused,
@@ -241,7 +240,7 @@ impl Reindexing<'_> {
     }
 
     /// Whether the table or its TOAST relation has dead rows, by the server's statistics.
-    async fn has_dead_rows(&self) -> Result<bool, RunError> {
+    async fn has_dead_rows(&self) -> Result<bool, TaskError> {
         let rows = self
             .guard
             .session
@@ -341,4 +340,91 @@ fn report(wish: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexR
         );
     }
     told
+}
+
+/// The indexes, quoted, of which a rebuild was begun that may have left something behind.
+#[derive(Debug, Default)]
+pub struct Rebuilds(Mutex<BTreeSet<String>>);
+
+impl Rebuilds {
+    fn names(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        // names are inserted and removed whole
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn begin(&self, index: &str) {
+        self.names().insert(index.to_owned());
+    }
+
+    pub(super) fn end(&self, index: &str) {
+        self.names().remove(index);
+    }
+
+    pub(super) fn has(&self, index: &str) -> bool {
+        self.names().contains(index)
+    }
+}
+
+/// What is to be done about an index of so many bytes, of which a fresh one takes so many.
+pub(crate) fn verdict(wish: Reindex, bytes: u64, fresh: Option<u64>) -> IndexEnd {
+    match (wish, fresh) {
+        (Reindex::All, _) => IndexEnd::Planned,
+        (_, None) => IndexEnd::NotKnown,
+        (_, Some(fresh)) if !is_bloated(bytes, fresh) => IndexEnd::Kept,
+        (Reindex::Never, _) => IndexEnd::Bloated,
+        (Reindex::Bloated, _) => IndexEnd::Planned,
+    }
+}
+
+/// Of all indexes together; what is refused cannot be had by trying again.
+pub(crate) fn outcome(indexes: &[IndexReport], dry_run: bool, stopped: bool) -> Outcome {
+    if dry_run {
+        return Outcome::Planned;
+    }
+    let is_left = |index: &IndexReport| matches!(index.ended, IndexEnd::Left | IndexEnd::Invalid);
+    match (stopped, indexes.iter().any(is_left)) {
+        (true, _) => Outcome::Stopped,
+        (false, true) => Outcome::Incomplete,
+        (false, false) => Outcome::Complete,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_rebuilt_for_a_third_and_some_pages() {
+        let mb = 1 << 20;
+        assert!(is_bloated(14 * mb, 10 * mb) && !is_bloated(13 * mb, 10 * mb));
+        assert!(!is_bloated(32 << 10, 16 << 10));
+        assert_eq!(verdict(Reindex::Never, 3 * mb, Some(mb)), IndexEnd::Bloated);
+        assert_eq!(verdict(Reindex::Bloated, 3 * mb, Some(mb)), IndexEnd::Planned);
+        assert_eq!(verdict(Reindex::Bloated, mb, Some(mb)), IndexEnd::Kept);
+        assert_eq!(verdict(Reindex::Bloated, mb, None), IndexEnd::NotKnown);
+        assert_eq!(verdict(Reindex::All, mb, None), IndexEnd::Planned);
+    }
+
+    #[test]
+    fn what_is_left_decides() {
+        let of = |ended| IndexReport {
+            index: "s.i".into(),
+            ended,
+            before: 1,
+            expected: None,
+            wal_expected: None,
+            after: None,
+            reason: None,
+            command: None,
+        };
+        let ended = |ends: &[IndexEnd]| {
+            outcome(&ends.iter().map(|&end| of(end)).collect::<Vec<_>>(), false, false)
+        };
+        use IndexEnd::{Dropped, Invalid, Kept, Left, NotKnown, Rebuilt, Refused};
+        assert_eq!(ended(&[Kept, Rebuilt, NotKnown, Refused, Dropped]), Outcome::Complete);
+        assert_eq!(ended(&[Rebuilt, Left]), Outcome::Incomplete);
+        assert_eq!(ended(&[Invalid]), Outcome::Incomplete);
+        assert_eq!(outcome(&[of(Rebuilt)], false, true), Outcome::Stopped);
+        assert_eq!(outcome(&[], true, false), Outcome::Planned);
+    }
 }

@@ -1,22 +1,19 @@
 //! `--from-toaster`: which toaster and tables are meant, and in which sessions everything is taken from it.
 
-use std::cell::Cell;
-use std::sync::Arc;
-
-use super::request::{DepartureRequest, Request};
+use super::request::{DepartureRequest, Request, need_pages, source};
 use super::sessions::Sessions;
-use super::source::{need_pages, source};
 use crate::judge::pluggable;
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::departure::result::DepartureReport;
 use crate::retoast::departure::run::DepartureRun;
+use crate::retoast::listener::Listener;
 use crate::retoast::pace::keeper::Keeper;
-use crate::retoast::sink::Results;
+use crate::retoast::result::{DepartureReport, Results};
 use crate::retoast::task::session::Session;
-use crate::retoast::watch::Watch;
 use crate::server::select::select;
 use crate::server::sink::{Failed, Kind};
 use crate::server::toasters;
+use std::cell::Cell;
+use std::sync::Arc;
 
 /// Does it; gives what is left of the toaster.
 ///
@@ -27,7 +24,7 @@ pub(crate) async fn run(
     request: &Request,
     from: &DepartureRequest,
     keeper: Keeper,
-    watch: &dyn Watch,
+    watch: &dyn Listener,
     results: &Results<'_>,
 ) -> Result<DepartureReport, Failed> {
     let (first, server) = (&sessions.first, &sessions.server);

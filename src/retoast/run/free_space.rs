@@ -1,12 +1,6 @@
 //! What is free inside a table's files once it is swept, what VACUUM could give back of it, and what a command that
 //! writes the table anew would.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use rand::RngExt;
-use tokio_postgres::types::Type;
-
 use crate::disk::BlockNumber;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{Page, PageState};
@@ -18,14 +12,17 @@ use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
 use crate::retoast::pace::gauges;
 use crate::retoast::task::guard::{Reading, Reads};
-use crate::server::LiveError;
 use crate::server::about::{Compression, Pageinspect, Server};
-use crate::server::catalog;
 use crate::server::connect::Connection;
 use crate::server::pages::PageReader;
 use crate::server::plan::BY_KEY;
 use crate::server::snapshot::{self, Moment};
 use crate::server::toasters::TOAST_RELATIONS;
+use crate::server::{LiveError, catalog};
+use rand::RngExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio_postgres::types::Type;
 
 /// Blocks of the table that are looked at: all of it if it has no more, else so many runs of blocks, which stand in
 /// parts of the same length.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::retoast::check::origin;
 use crate::retoast::check::preflight;
+use crate::retoast::check::preflight::set_up_origin;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::pace::control::Control;
 use crate::retoast::pace::gauges;
@@ -115,10 +115,10 @@ impl Sessions {
     /// Has the first session write under the replication origin, if one is wanted.
     ///
     /// # Errors
-    /// As [`origin::set_up`].
+    /// As [`set_up_origin`].
     pub(crate) async fn set_origin(&self) -> Result<(), Failed> {
         match &self.origin {
-            Some(name) => match origin::set_up(self.first.client(), name).await {
+            Some(name) => match set_up_origin(self.first.client(), name).await {
                 Ok(()) => Ok(()),
                 Err(refusal) => Err(self.failed(&refusal).await),
             },
@@ -239,7 +239,7 @@ impl Sessions {
     ) -> Result<Arc<Connection>, Failed> {
         let new = self.another(old).await?;
         if let Some(name) = origin
-            && let Err(refusal) = origin::set_up(new.client(), name).await
+            && let Err(refusal) = set_up_origin(new.client(), name).await
         {
             return Err(self.failed(&refusal).await);
         }

@@ -1,41 +1,33 @@
 //! Looks at every table before the first is touched, then has them swept.
 
-use std::cell::Cell;
-use std::slice;
-use std::sync::Arc;
-
-use futures_util::future::join_all;
-
 use super::departure;
-use super::follow::Tasks;
-use super::partitioned;
-use super::request::{Request, Work};
+use super::request::{Request, Tasks, Work, need_pages, source};
 use super::sessions::Sessions;
-use super::source::{need_pages, source};
 use super::worker::Tables;
 use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::judge::pluggable;
-use crate::retoast::check;
 use crate::retoast::check::kind::unfit;
-use crate::retoast::check::preflight;
-use crate::retoast::check::ready::{Ready, TableRequest};
+use crate::retoast::check::ready::{PreparedTable, TableRequest};
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::check::toast;
-use crate::retoast::departure::result::DepartureReport;
+use crate::retoast::check::reindex::{may_compact, may_reindex};
+use crate::retoast::check::{parents, preflight};
+use crate::retoast::listener::Listener;
 use crate::retoast::memory::checkpoint::{self, Checkpoint};
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::pace::control::Control;
 use crate::retoast::pace::keeper::Keeper;
-use crate::retoast::reindex::wish::Reindex;
-use crate::retoast::sink::{Results, Swept};
+use crate::retoast::pace::lock_tries::{LockTries, Tried};
+use crate::retoast::reindex::Reindex;
+use crate::retoast::result::{DepartureReport, Results, Swept};
 use crate::retoast::sweep::scan_source::ScanSource;
-use crate::retoast::watch::Watch;
-use crate::server::LiveError;
-use crate::server::catalog;
 use crate::server::connect::Connection;
 use crate::server::select::{Found, How, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
-use crate::server::toasters;
+use crate::server::{LiveError, catalog, select, toasters};
+use futures_util::future::join_all;
+use std::cell::Cell;
+use std::slice;
+use std::sync::Arc;
 
 /// Does what is asked for, over this connection and others like it, until all is done or `control` says stop.
 /// Each table's result goes to `sink`; gives what became of a toaster that everything was to be taken from.
@@ -46,7 +38,7 @@ pub(crate) async fn run(
     first: Connection,
     request: &Request,
     control: Arc<Control>,
-    watch: &dyn Watch,
+    watch: &dyn Listener,
     sink: &mut dyn Sink<Swept>,
 ) -> Result<Option<DepartureReport>, RunError> {
     let results = Results::new(sink);
@@ -69,7 +61,7 @@ pub(crate) async fn run(
 }
 
 /// Tells what was decided of a table.
-fn decided(ready: &Ready) {
+fn decided(ready: &PreparedTable) {
     let name = ready.relation.display_name();
     tracing::debug!(
         "{name}: {} of {:?}; to be set: {:?}; batches as {}; {}",
@@ -84,7 +76,7 @@ fn decided(ready: &Ready) {
 struct Run<'a, 'r> {
     sessions: &'a Sessions,
     request: &'a Request,
-    watch: &'a dyn Watch,
+    watch: &'a dyn Listener,
     results: &'a Results<'r>,
 }
 
@@ -128,7 +120,7 @@ impl Run<'_, '_> {
         };
         let (sessions, request) = (self.sessions, self.request);
         if let Err(refusal) =
-            partitioned::set(sessions, request, per_table, self.watch, self.results).await
+            set_partitioned(sessions, request, per_table, self.watch, self.results).await
         {
             return Err(sessions.failed(&refusal).await);
         }
@@ -216,7 +208,7 @@ impl Run<'_, '_> {
         &self,
         per_table: &TableRequest,
         keeper: &Keeper,
-    ) -> Result<(Selection, Vec<Ready>, Vec<String>), Refusal> {
+    ) -> Result<(Selection, Vec<PreparedTable>, Vec<String>), Refusal> {
         let Sessions { first, server, .. } = self.sessions;
         let selection = select(first, &server.database, &self.request.tables).await?;
         if let Goal::Pluggable(Pluggable::Becomes(name)) = &per_table.goal {
@@ -251,7 +243,7 @@ impl Run<'_, '_> {
         selection: &Selection,
         per_table: &TableRequest,
         keeper: &Keeper,
-    ) -> Result<(Vec<Ready>, Vec<String>), Refusal> {
+    ) -> Result<(Vec<PreparedTable>, Vec<String>), Refusal> {
         let client = self.sessions.first.client();
         for text in selection.notices() {
             self.results.notice(&format!("notice: {text}"));
@@ -285,15 +277,15 @@ impl Run<'_, '_> {
     }
 
     /// Refuses a table whose files or indexes this user cannot have made smaller, where that is asked for.
-    async fn check(&self, ready: &Ready, source: &ScanSource) -> Result<(), Refusal> {
+    async fn check(&self, ready: &PreparedTable, source: &ScanSource) -> Result<(), Refusal> {
         let (client, server) = (self.sessions.first.client(), &self.sessions.server);
         if let Some(compact) = self.request.compact {
             let pages = matches!(source, ScanSource::Pages(_));
-            toast::check(client, server, ready, compact, pages).await?;
+            may_compact(client, server, ready, compact, pages).await?;
         }
         match self.request.reindex {
             Reindex::Never => Ok(()),
-            _ => check::reindex::check(client, server, ready).await,
+            _ => may_reindex(client, server, ready).await,
         }
     }
 
@@ -310,7 +302,7 @@ impl Run<'_, '_> {
     }
 
     /// Says what values get that are written from now on.
-    fn announce(&self, per_table: &TableRequest, ready: &Ready) {
+    fn announce(&self, per_table: &TableRequest, ready: &PreparedTable) {
         let Goal::Policy(PolicyGoal { new_extended, .. }) = per_table.goal else { return };
         let what = match new_extended {
             false => "not be compressed, and be stored out of line where a row is too long",
@@ -322,4 +314,49 @@ impl Run<'_, '_> {
             ready.relation.display_name()
         ));
     }
+}
+
+/// Sets what is to be set on the partitioned tables, or says what would be.
+///
+/// # Errors
+/// The server's.
+pub(crate) async fn set_partitioned(
+    sessions: &Sessions,
+    request: &Request,
+    per_table: &TableRequest,
+    watch: &dyn Listener,
+    results: &Results<'_>,
+) -> Result<(), Refusal> {
+    // what new values get under a policy is set when all is done, and only on tables
+    let is_set_last = matches!(per_table.goal, Goal::Policy(PolicyGoal { new_extended: true, .. }));
+    if per_table.no_alter || is_set_last || per_table.goal == Goal::Keep {
+        return Ok(());
+    }
+    let (first, server) = (&sessions.first, &sessions.server);
+    let mut parents = Vec::new();
+    for oid in select::partitioned(first, &server.database, &request.tables).await? {
+        parents.extend(parents::parent(first.client(), server, oid, per_table).await?);
+    }
+    for parent in &parents {
+        if request.options.dry_run {
+            results.notice(&format!("{}: would set: {}", parent.name, parent.alter));
+            continue;
+        }
+        let tries = LockTries {
+            name: &parent.name,
+            watch,
+            stop: sessions.control.stopping(),
+            lock_timeout: request.options.lock_timeout,
+            may_wait: request.wants.limits.wait,
+        };
+        match tries.alter(first.client(), &parent.alter).await?.0 {
+            Tried::Done(()) => results.notice(&format!("{}: set: {}", parent.name, parent.alter)),
+            Tried::Stopped => break,
+            Tried::NoLock | Tried::TooLong(_) => results.notice(&format!(
+                "warning: {}: no lock to set the choice: new partitions will not have it",
+                parent.name
+            )),
+        }
+    }
+    Ok(())
 }

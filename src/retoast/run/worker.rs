@@ -1,41 +1,35 @@
 //! Sweeps tables one at a time, and goes on in new sessions where those of a sweep have ended under it: the
 //! server gives up a session that keeps a transaction waiting, and networks fail.
 
-use std::cell::Cell;
-
-use futures_util::future::join;
-
-use super::follow::{Task, Tasks};
 use super::free_space;
+use super::request::{Task, Tasks};
 use super::sessions::{Sessions, WorkerSessions};
 use crate::judge::{FormJudge, Judge};
 use crate::retoast::check::preflight;
-use crate::retoast::check::ready::{Ready, TableRequest};
+use crate::retoast::check::ready::{PreparedTable, TableRequest, places_are_chosen};
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::check::seen_places;
 use crate::retoast::compact::run::Compaction;
+use crate::retoast::listener::Listener;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
 use crate::retoast::reindex;
-use crate::retoast::reindex::rebuilds::Rebuilds;
-use crate::retoast::reindex::run::Reindexing;
-use crate::retoast::reindex::wish::Reindex;
-use crate::retoast::result::{Gives, Headed, Outcome, TableReport, TaskReport};
-use crate::retoast::sink::Results;
+use crate::retoast::reindex::Reindex;
+use crate::retoast::reindex::run::{Rebuilds, Reindexing};
+use crate::retoast::result::{Gives, Headed, Outcome, Results, TableReport, TaskReport};
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::policy_state::SeenRows;
 use crate::retoast::sweep::scan_source::ScanSource;
-use crate::retoast::sweep::vacuum::Unvacuumed;
 use crate::retoast::task::ends::{Ended, subject};
-use crate::retoast::task::error::RunError;
+use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Guard, KnownDefinition, Reading};
-use crate::retoast::task::options::Options;
-use crate::retoast::task::session::Session;
-use crate::retoast::watch::Watch;
+use crate::retoast::task::session::{Options, Session};
+use crate::retoast::task::vacuum::Unvacuumed;
 use crate::server::LiveError;
 use crate::server::sink::{Failed, Kind};
+use futures_util::future::join;
+use std::cell::Cell;
 
 /// The first version with REPACK.
 const REPACK: i32 = 190_000;
@@ -48,10 +42,10 @@ const COMPACTED_LATER: &str = "what --compact would give back is known once valu
 /// The tables that workers take from, and what all sweeps of them have in common.
 pub(crate) struct Tables<'a, 'r> {
     pub(crate) sessions: &'a Sessions,
-    pub(crate) tables: &'a [Ready],
+    pub(crate) tables: &'a [PreparedTable],
     pub(crate) options: &'a Options,
     pub(crate) source: &'a ScanSource,
-    pub(crate) watch: &'a dyn Watch,
+    pub(crate) watch: &'a dyn Listener,
     pub(crate) checkpoint: Option<&'a Checkpoint>,
     pub(crate) memory: Option<&'a Remembered>,
     pub(crate) tasks: Tasks,
@@ -62,7 +56,7 @@ pub(crate) struct Tables<'a, 'r> {
 }
 
 impl Tables<'_, '_> {
-    fn take(&self) -> Option<(usize, &Ready)> {
+    fn take(&self) -> Option<(usize, &PreparedTable)> {
         if self.sessions.stopped() {
             return None;
         }
@@ -87,7 +81,7 @@ impl Tables<'_, '_> {
                     (None, Some(doubt))
                 }
                 Err(error) => {
-                    let error = RunError::from(error);
+                    let error = TaskError::from(error);
                     let failed = error.failed(&worker.connections.all()).await.placed(&name);
                     self.results.failed(position, failed);
                     if error.is_of_all() {
@@ -113,13 +107,13 @@ impl Tables<'_, '_> {
     async fn work_on(
         &self,
         worker: &mut WorkerSessions,
-        ready: &Ready,
+        ready: &PreparedTable,
         since: Option<Since>,
         mut doubt: Option<Doubt>,
     ) -> (Option<TableReport>, Option<Failed>) {
         let mut task = self.tasks.first();
         let (mut report, mut failed): (Option<TableReport>, Option<Failed>) = (None, None);
-        let mut looked_again: Option<Ready> = None;
+        let mut looked_again: Option<PreparedTable> = None;
         let error = loop {
             let table = looked_again.as_ref().unwrap_or(ready);
             let (done, ended) = self.run_task(worker, table, task, since, doubt.take()).await;
@@ -161,19 +155,24 @@ impl Tables<'_, '_> {
             self.stop_taking_tables();
         }
         let all = error.failed(&worker.connections.all()).await;
-        let hides = matches!(error, RunError::Live(_));
+        let hides = matches!(error, TaskError::Live(_));
         let name = ready.relation.display_name();
         (report, Some(if hides { all.without_detail() } else { all }.placed(&name)))
     }
 
     /// What is to be said of a table once it is swept: what nobody has seen is not called complete, and what is
     /// free in its files.
-    async fn look_after(&self, worker: &WorkerSessions, ready: &Ready, report: &mut TableReport) {
+    async fn look_after(
+        &self,
+        worker: &WorkerSessions,
+        ready: &PreparedTable,
+        report: &mut TableReport,
+    ) {
         let server = &self.sessions.server;
         if matches!(report.outcome, Outcome::Complete | Outcome::Held)
             && report.headed == Headed::Convert
             && !report.subject.places_seen
-            && seen_places::are_chosen(ready, server)
+            && places_are_chosen(ready, server)
         {
             report.outcome = Outcome::Unverified;
         }
@@ -243,9 +242,9 @@ impl Tables<'_, '_> {
     async fn look_again(
         &self,
         worker: &mut WorkerSessions,
-        ready: &Ready,
+        ready: &PreparedTable,
         task: Task,
-    ) -> Result<Ready, RunError> {
+    ) -> Result<PreparedTable, TaskError> {
         let (server, oid) = (&self.sessions.server, ready.relation.oid);
         let request = &match task {
             Task::Reindex(_) => self.per_table.leaving_rows(),
@@ -266,7 +265,9 @@ impl Tables<'_, '_> {
                 now.code.trust_as(&ready.code, &now.relation.display_name())?;
                 Ok(now)
             }
-            Ok(None) => Err(RunError::Altered("the table was dropped by somebody else".to_owned())),
+            Ok(None) => {
+                Err(TaskError::Altered("the table was dropped by somebody else".to_owned()))
+            }
             Err(refusal) => Err(refusal.into()),
         }
     }
@@ -275,7 +276,7 @@ impl Tables<'_, '_> {
     async fn run_task(
         &self,
         worker: &mut WorkerSessions,
-        ready: &Ready,
+        ready: &PreparedTable,
         task: Task,
         since: Option<Since>,
         doubt: Option<Doubt>,
@@ -329,7 +330,7 @@ impl Tables<'_, '_> {
                 report.go_on_from(earlier);
             }
             match &ended {
-                Err(RunError::Live(error)) if ends < ENDS => {
+                Err(TaskError::Live(error)) if ends < ENDS => {
                     if !self.goes_on(worker, &name, error).await {
                         return (report, ended);
                     }
@@ -363,7 +364,7 @@ impl Tables<'_, '_> {
     async fn since(
         &self,
         worker: &WorkerSessions,
-        ready: &Ready,
+        ready: &PreparedTable,
     ) -> Result<Result<Option<Since>, Doubt>, LiveError> {
         match self.memory {
             Some(memory) => memory.since(worker.connections.writer.client(), ready).await,

@@ -19,7 +19,7 @@ use crate::disk::ItemPointer;
 use crate::judge::Judge;
 use crate::judge::policy::{Decision, Handover, Rule, Seen, Wanted};
 use crate::retoast::sql::{self, by_policy};
-use crate::retoast::task::error::RunError;
+use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Done, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
@@ -64,7 +64,7 @@ impl Conversion<'_> {
         rows: &[Row],
         verify: bool,
         insist_on: Option<&Condition>,
-    ) -> Result<Done, RunError> {
+    ) -> Result<Done, TaskError> {
         let batch = async |opening: &Opening<'_>| match insist_on {
             Some(condition) => self.insist(opening, rows, verify, condition).await,
             None => self.try_marking(opening, job, rows, verify).await,
@@ -79,7 +79,7 @@ impl Conversion<'_> {
         job: usize,
         rows: &[Row],
         verify: bool,
-    ) -> Result<Done, RunError> {
+    ) -> Result<Done, TaskError> {
         let began = Instant::now();
         let tried = self.try_batch(opening, job, rows, verify).await;
         if tried.is_err() && self.dead_entries.has_failed() {
@@ -96,7 +96,7 @@ impl Conversion<'_> {
         job: usize,
         rows: &[Row],
         verify: bool,
-    ) -> Result<Done, RunError> {
+    ) -> Result<Done, TaskError> {
         let (client, guard) = (opening.client(), &self.guard);
         let statements = self.statements(job).await?;
         let blocks = rows.iter().map(|row| row.ctid.block.0);
@@ -158,7 +158,7 @@ impl Conversion<'_> {
         client: &Client,
         statements: &Statements,
         range: &[&(dyn ToSql + Sync); 2],
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         let prune = async { (client.query(&statements.prune, range).await, Instant::now()) };
         let mark = self.dead_entries.mark(client, statements.look.as_ref(), &self.guard);
         let mark = async { (mark.await, Instant::now()) };
@@ -182,7 +182,7 @@ impl Conversion<'_> {
         Done::Stored { rows: stored.rows, verified, xid: stored.xid }
     }
 
-    async fn statements(&self, job: usize) -> Result<Statements, RunError> {
+    async fn statements(&self, job: usize) -> Result<Statements, TaskError> {
         let (table, targets) = (self.guard.ready.relation.quoted(), &self.guard.ready.targets);
         let prune = sql::prune(&table);
         let (lock, update, parameters) = match &self.guard.ready.judge {
@@ -222,7 +222,7 @@ impl Conversion<'_> {
         rows: &[Row],
         verify: bool,
         condition: &Condition,
-    ) -> Result<Done, RunError> {
+    ) -> Result<Done, TaskError> {
         let (client, Guard { session, ready, .. }) = (opening.client(), self.guard);
         let table = ready.relation.quoted();
         let hashed = self.guard.hashed_columns();
@@ -266,7 +266,7 @@ impl Conversion<'_> {
 
     /// What has to be there before the first batch: the temporary table and, where new values are to
     /// follow another setting than the sweep's, the sweep's.
-    pub(crate) async fn prepare_batches(&self) -> Result<(), RunError> {
+    pub(crate) async fn prepare_batches(&self) -> Result<(), TaskError> {
         let Judge::Policy(rule) = &self.guard.ready.judge else { return Ok(()) };
         if self.guard.ready.final_settings.is_some() {
             if !self.guard.ready.changes.is_empty() {
@@ -289,7 +289,7 @@ impl Conversion<'_> {
     }
 
     /// Sets what new values are to get, if the sweep may have set another or found another.
-    pub(crate) async fn set_finally(&self, worked: bool) -> Result<(), RunError> {
+    pub(crate) async fn set_finally(&self, worked: bool) -> Result<(), TaskError> {
         match &self.guard.ready.final_settings {
             Some(last) if worked || !last.are_set => {
                 if self.guard.alter(&last.sql).await? {
@@ -306,7 +306,7 @@ impl Conversion<'_> {
     ///
     /// An address alone would not do: the row may have been deleted, vacuumed and its place taken by
     /// another, whose values the decision does not fit.
-    fn seen(&self, locked: &[tokio_postgres::Row]) -> Result<Vec<String>, RunError> {
+    fn seen(&self, locked: &[tokio_postgres::Row]) -> Result<Vec<String>, TaskError> {
         let mut addresses = Vec::with_capacity(locked.len());
         for row in locked {
             let (ctid, xmin): (String, String) = (row.try_get(0)?, row.try_get(1)?);
@@ -329,7 +329,7 @@ impl Conversion<'_> {
         rule: &Rule,
         addresses: &[String],
         update: &Statement,
-    ) -> Result<Vec<tokio_postgres::Row>, RunError> {
+    ) -> Result<Vec<tokio_postgres::Row>, TaskError> {
         let targets = &self.guard.ready.targets;
         let table = self.guard.ready.relation.quoted();
         let mut locked = self.locked(rule, addresses)?;

@@ -1,34 +1,29 @@
 //! Does what the machine says to one table: scans, batches, vacuums, waits.
 
-use std::time::{Duration, Instant};
-
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use rand::RngExt;
-
 use super::dead_entries::DeadIndexEntries;
 use super::keys::{Condition, Keys};
 use super::machine::{Action, EARLY, End, Event, Extent, Machine, Row};
-use super::policy_state::{RuleScan, SeenRows};
+use super::policy_state::{RuleScan, SeenRows, Tally};
 use super::scanner::Scanner;
-use super::vacuum::Unvacuumed;
 use crate::disk::desc::Storage;
-use crate::retoast::check::ready::Ready;
+use crate::retoast::check::ready::PreparedTable;
 use crate::retoast::memory::checkpoint::{Checkpoint, Place};
+use crate::retoast::memory::remembered::proven_now;
 use crate::retoast::memory::since::{CutOff, Doubt, Since};
-use crate::retoast::memory::standing;
 use crate::retoast::pace::gauges;
 use crate::retoast::pace::manners::Work as Paced;
-use crate::retoast::plan::{Found, Plan};
+use crate::retoast::plan::{Found, Plan, Sizes};
 use crate::retoast::result::{Common, Converted, Outcome, REWRITTEN, SkippedRow, TaskReport, Work};
-use crate::retoast::sizes::Sizes;
 use crate::retoast::sql;
-use crate::retoast::tally::Tally;
 use crate::retoast::task::ends::Ended;
-use crate::retoast::task::error::RunError;
-use crate::retoast::task::guard::{Done, Guard};
-use crate::retoast::task::refused::{LIMIT, Reason};
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::{Done, Guard, LIMIT, Reason};
 use crate::retoast::task::session::{Session, millis};
+use crate::retoast::task::vacuum::Unvacuumed;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use rand::RngExt;
+use std::time::{Duration, Instant};
 
 /// How often a conversion by a policy begins again because others have written the table anew.
 const MOST_REWRITTEN: u32 = 5;
@@ -64,7 +59,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(ready: &Ready, common: Common) -> Progress {
+    fn new(ready: &PreparedTable, common: Common) -> Progress {
         let converted = Converted {
             alter: sql::alter(&ready.relation.quoted(), &ready.changes),
             alter_after: ready.final_settings.as_ref().map(|last| last.sql.clone()),
@@ -135,7 +130,7 @@ impl Conversion<'_> {
         (began.then_some(report), done.and(ended))
     }
 
-    async fn work(&self, report: &mut Progress) -> Result<(), RunError> {
+    async fn work(&self, report: &mut Progress) -> Result<(), TaskError> {
         self.guard.say_marks(&mut report.common.notes).await?;
         let Guard { session, ready, .. } = self.guard;
         let Session { connections, server, source, options, .. } = session;
@@ -162,11 +157,11 @@ impl Conversion<'_> {
         let (mut times, mut rewritten) = (0, 0);
         let done = loop {
             match self.sweep(&mut scanner, report).await {
-                Err(RunError::Rewritten) if rewritten < MOST_REWRITTEN => {
+                Err(TaskError::Rewritten) if rewritten < MOST_REWRITTEN => {
                     rewritten += 1;
                     self.guard.note(&format!("{REWRITTEN}: all rows are looked at again"));
                 }
-                Err(RunError::Changing) => {
+                Err(TaskError::Changing) => {
                     if let Err(error) = self.guard.set_right(times).await {
                         break Err(error);
                     }
@@ -188,7 +183,7 @@ impl Conversion<'_> {
         &self,
         scanner: &mut Scanner<'_>,
         report: &mut Progress,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         let began = Instant::now();
         let (options, jobs) = (self.guard.session.options, self.guard.session.jobs());
         let mut machine = Machine::new(options.tuning.with_jobs(jobs));
@@ -216,7 +211,7 @@ impl Conversion<'_> {
             // a setting that was changed during the last scan is not the choice
             match self.guard.is_unchanged().await {
                 Ok(true) => {}
-                Ok(false) => end = Err(RunError::Changing),
+                Ok(false) => end = Err(TaskError::Changing),
                 Err(error) => end = Err(error),
             }
             if let (Ok(_), Some(files)) = (&end, &files)
@@ -276,9 +271,9 @@ impl Conversion<'_> {
         scanner: &mut Scanner<'_>,
         report: &mut Progress,
         saved: Option<(&Checkpoint, Place)>,
-    ) -> Result<End, RunError> {
+    ) -> Result<End, TaskError> {
         let mut under_way = FuturesUnordered::new();
-        let mut failed: Option<RunError> = None;
+        let mut failed: Option<TaskError> = None;
         let mut prepared = false;
         let mut keys = Keys::default();
         let computed = self.guard.ready.computed();
@@ -318,7 +313,7 @@ impl Conversion<'_> {
                         }
                     }
                     if !session.options.dry_run && !guard.is_unchanged().await? {
-                        return Err(RunError::Changing);
+                        return Err(TaskError::Changing);
                     }
                     // every block that the snapshot sees is there by now
                     let sizes = guard.tried("its size", async || guard.sizes().await).await?;
@@ -429,7 +424,7 @@ impl Conversion<'_> {
     }
 
     /// Whether the lock that holds off statistics keeps others waiting while a scan has it.
-    async fn keeps_others_from_reading(&self) -> Result<bool, RunError> {
+    async fn keeps_others_from_reading(&self) -> Result<bool, TaskError> {
         if !self.guard.ready.code.holds_off_statistics() {
             return Ok(false);
         }
@@ -464,7 +459,7 @@ impl Conversion<'_> {
     }
 
     /// Where scanning is to be saved, if at all, and what the table is known by there.
-    async fn saved(&self) -> Result<Option<(&Checkpoint, Place)>, RunError> {
+    async fn saved(&self) -> Result<Option<(&Checkpoint, Place)>, TaskError> {
         let Some(checkpoint) = self.checkpoint.filter(|_| !self.guard.session.options.dry_run)
         else {
             return Ok(None);
@@ -480,7 +475,7 @@ impl Conversion<'_> {
         report: &Progress,
         seen: &Tally,
         scan: Duration,
-    ) -> Result<Plan, RunError> {
+    ) -> Result<Plan, TaskError> {
         let Guard { session, ready, .. } = self.guard;
         let options = session.options;
         let around =
@@ -517,11 +512,11 @@ impl Conversion<'_> {
     }
 
     /// Does what a job is to do, once nothing stands against it.
-    async fn run_job(&self, job: usize, task: Task) -> (usize, Result<Finished, RunError>) {
+    async fn run_job(&self, job: usize, task: Task) -> (usize, Result<Finished, TaskError>) {
         (job, self.work_on(job, task).await)
     }
 
-    async fn work_on(&self, job: usize, task: Task) -> Result<Finished, RunError> {
+    async fn work_on(&self, job: usize, task: Task) -> Result<Finished, TaskError> {
         let work = match task {
             Task::Batch { .. } => Paced::Batch,
             Task::Vacuum(..) => Paced::Vacuum,
@@ -594,12 +589,12 @@ impl Conversion<'_> {
         machine: &Machine,
         by_rule: &mut RuleScan<'_>,
         report: &mut Progress,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         by_rule.written_since = 0;
         if self.guard.ready.judge.new_values_comply() || by_rule.cut_off.is_some() {
             return Ok(());
         }
-        let now = standing::ask(self.guard.session.writer(), self.guard.ready).await?;
+        let now = proven_now(self.guard.session.writer(), self.guard.ready).await?;
         if machine.is_cut_off() {
             by_rule.cut_off = Some(CutOff::at(&now));
         }

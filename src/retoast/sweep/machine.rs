@@ -20,9 +20,9 @@ pub(super) use self::vacuums::EARLY;
 use self::vacuums::Vacuums;
 use self::work::{Batch, Work};
 use crate::disk::ItemPointer;
+use crate::retoast::listener::Wait;
 use crate::retoast::pace::speed::{after_timeouts, smoothed};
-use crate::retoast::task::options::Tuning;
-use crate::retoast::wait::Wait;
+use crate::retoast::task::session::Tuning;
 
 /// Blocks that a scan reads at a time.
 pub const CHUNK: u32 = 256;

@@ -11,7 +11,6 @@
 pub mod batch;
 pub(crate) mod conversion;
 pub(crate) mod dead_entries;
-mod fit;
 mod judges;
 mod keys;
 pub mod machine;
@@ -21,4 +20,4 @@ pub mod policy_state;
 pub mod scan;
 pub mod scan_source;
 pub mod scanner;
-pub(crate) mod vacuum;
+mod vacuum;

@@ -1,8 +1,5 @@
 //! Scanning by a policy: what a row is, and what the server makes of its values.
 
-use std::collections::{HashMap, HashSet};
-use std::ops::Range;
-
 use super::machine::Row;
 use super::policy_copies::fill_and_measure;
 use super::policy_state::{Open, Share};
@@ -10,15 +7,15 @@ use super::scan_source::ScanSource;
 use super::scanner::{JUDGED_BYTES, Scanner, address};
 use crate::disk::ItemPointer;
 use crate::judge::policy::{Content, Decision, Rule, Seen, Wanted, is_foreign};
-use crate::model::stored::Placement;
-use crate::model::stored::{Form, StoredValue};
+use crate::model::stored::{Form, Placement, StoredValue};
 use crate::retoast::memory::since::CutOff;
 use crate::retoast::sql;
 use crate::retoast::sql::by_policy;
-use crate::server::LiveError;
-use crate::server::functions;
 use crate::server::probe::Probe;
 use crate::server::snapshot::Moment;
+use crate::server::{LiveError, functions};
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 impl Scanner<'_> {
     /// As [`Scanner::chunk_at_once`], by the policy.

@@ -1,13 +1,14 @@
 //! Finds the rows that are stored otherwise than chosen, chunk by chunk. What is damaged is looked for by halves when it
 //! is met, so that it costs nothing but itself.
+//! First of all, where storage is `plain`, they look for rows that do not fit a page: the server would refuse every later
+//! change of them.
 
-use std::ops::Range;
-use std::sync::Arc;
-
-use super::machine::Row;
-use super::policy_state::Share;
+use super::machine::{CHUNK, Row};
+use super::policy_state::{Share, Tally};
 use super::scan_source::ScanSource;
 use super::scanner::{Asks, Candidate, Scanner, Unfit};
+use crate::disk::desc::Storage;
+use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
@@ -18,16 +19,18 @@ use crate::judge::{Judge, Row as Judged};
 use crate::model::sql::quote_identifier;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
-use crate::retoast::tally::Tally;
-use crate::retoast::task::error::RunError;
+use crate::retoast::pace::manners::Work;
+use crate::retoast::sql;
+use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Guard, Reads};
-use crate::server::LiveError;
 use crate::server::about::Pageinspect;
-use crate::server::functions;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
 use crate::server::snapshot::{self, Moment};
 use crate::server::sqlstate::is_damage;
+use crate::server::{LiveError, functions};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// What a look has counted, to be taken back where it failed.
 struct Counts {
@@ -47,7 +50,7 @@ impl Scanner<'_> {
         &mut self,
         guard: &Guard<'_>,
         blocks: Range<u32>,
-    ) -> Result<Vec<Row>, RunError> {
+    ) -> Result<Vec<Row>, TaskError> {
         let tally = self.tally.clone();
         let mut look = async || {
             self.tally.clone_from(&tally);
@@ -437,4 +440,48 @@ fn mend_misread(column: &str) -> String {
 /// The server's message alone: what it adds may show contents.
 fn message(error: &tokio_postgres::Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), |db| db.message().to_owned())
+}
+
+impl Scanner<'_> {
+    /// Looks through the whole table for rows that the choice cannot store, before anything is changed.
+    pub(crate) async fn look_for_unfit(&mut self, guard: &Guard<'_>) -> Result<(), TaskError> {
+        if self.ready.toaster.storage() != Storage::Plain {
+            return Ok(());
+        }
+        let unfit = match self.source {
+            ScanSource::Pages(_) => self.unfit_by_pages(guard).await?,
+            ScanSource::Functions => self.unfit_by_functions(guard).await?,
+        };
+        match unfit.first {
+            Some(first) => Err(TaskError::Unfit { rows: unfit.rows, first }),
+            None => Ok(()),
+        }
+    }
+
+    async fn unfit_by_pages(&mut self, guard: &Guard<'_>) -> Result<Unfit, TaskError> {
+        self.unfit = Some(Unfit::default());
+        let page = self.server.page_size.bytes() as u64;
+        let blocks = guard.sizes_now().await?.unwrap_or_default().heap / page;
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let mut from = 0;
+        while from < blocks && !guard.session.stopped() {
+            guard.session.pass(Work::Scan, 0).await?;
+            let end = from.saturating_add(CHUNK).min(blocks);
+            self.read(guard, from..end).await?;
+            from = end;
+        }
+        Ok(self.unfit.take().unwrap_or_default())
+    }
+
+    /// Counts rows whose chosen values alone are too long.
+    async fn unfit_by_functions(&self, guard: &Guard<'_>) -> Result<Unfit, TaskError> {
+        let limit = self.server.page_size.toast_tuple_target_main() - TUPLE_HEADER_SIZE;
+        let sql = sql::unfit(&self.ready.relation.quoted(), &self.ready.targets, limit);
+        let client = &self.connection;
+        let ask = async |_| Ok(client.client().query_typed(&sql, &[]).await?);
+        let rows = guard.in_reading(ask).await?;
+        let Some(row) = rows.first() else { return Ok(Unfit::default()) };
+        let count: i64 = row.try_get(0)?;
+        Ok(Unfit { rows: u64::try_from(count).unwrap_or(0), first: row.try_get(1)? })
+    }
 }

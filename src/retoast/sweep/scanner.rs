@@ -1,23 +1,21 @@
 //! Reads one table: what a scan works with, and its snapshot.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::Range;
-use std::sync::Arc;
-
 use super::machine::Row;
-use super::policy_state::RuleScan;
+use super::policy_state::{RuleScan, Tally};
 use super::scan_source::ScanSource;
 use crate::disk::ItemPointer;
 use crate::model::stored::StoredValue;
-use crate::retoast::check::ready::Ready;
+use crate::retoast::check::ready::PreparedTable;
 use crate::retoast::sql::Target;
-use crate::retoast::tally::Tally;
 use crate::retoast::task::guard::{Reading, Reads};
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::chunks::parse_tid;
 use crate::server::connect::Connection;
 use crate::server::snapshot::{self, Moment};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes of values given to the judge at a time, unless one has more.
 pub(crate) const JUDGED_BYTES: u64 = 32 << 20;
@@ -31,7 +29,7 @@ pub struct Scanner<'a> {
     /// The server.
     pub server: &'a Server,
     /// The table.
-    pub ready: &'a Ready,
+    pub ready: &'a PreparedTable,
     /// How transactions on it begin.
     pub(super) reading: Reading<'a>,
     /// What it goes by.
@@ -86,7 +84,7 @@ impl<'a> Scanner<'a> {
         connection: &Arc<Connection>,
         asker: &Arc<Connection>,
         server: &'a Server,
-        ready: &'a Ready,
+        ready: &'a PreparedTable,
         source: ScanSource,
         by_rule: RuleScan<'a>,
     ) -> Scanner<'a> {

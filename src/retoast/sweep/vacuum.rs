@@ -1,6 +1,5 @@
 //! VACUUM while values are converted.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
@@ -9,8 +8,8 @@ use super::conversion::Conversion;
 use super::machine::Extent;
 use crate::retoast::pace::manners::Work;
 use crate::retoast::sql;
-use crate::retoast::task::error::RunError;
-use crate::retoast::task::refused::Reason;
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::Reason;
 use crate::retoast::task::vacuum::{AGAIN, PAUSE, Vacuumed};
 use crate::server::LiveError;
 use crate::server::sqlstate::is_damage;
@@ -22,41 +21,6 @@ const SHORT_QUERY: Duration = Duration::from_millis(50);
 const MOST: f64 = 0.5;
 /// The first version whose statistics are there at once.
 const STATISTICS_AT_ONCE: i32 = 150_000;
-
-/// The parts of a table, with what the server says of those that it cannot vacuum.
-#[derive(Debug, Default)]
-pub struct Unvacuumed(Mutex<Parts>);
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Parts {
-    /// Why the table with its indexes cannot be vacuumed.
-    pub(super) table: Option<String>,
-    /// Why its TOAST relation cannot be.
-    pub(super) toast: Option<String>,
-}
-
-impl Parts {
-    /// Whether nothing is known to be in the way.
-    pub(super) fn is_whole(&self) -> bool {
-        *self == Parts::default()
-    }
-}
-
-impl Unvacuumed {
-    pub(super) fn parts(&self) -> MutexGuard<'_, Parts> {
-        // what stands there is only ever set whole
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is to be said of them.
-    pub(super) fn told(&self) -> Vec<String> {
-        let Parts { table, toast } = &*self.parts();
-        let of = |what: &str, why: &Option<String>| {
-            why.as_ref().map(|why| format!("VACUUM of {what} is not possible: {why}"))
-        };
-        of("the table", table).into_iter().chain(of("its TOAST relation", toast)).collect()
-    }
-}
 
 impl Conversion<'_> {
     /// What was vacuumed, how long that took, and how often it was tried. It never waits long: what is not done now is
@@ -70,10 +34,10 @@ impl Conversion<'_> {
         job: usize,
         extent: Extent,
         part: f64,
-    ) -> Result<(Option<(Extent, Duration)>, u64), RunError> {
+    ) -> Result<(Option<(Extent, Duration)>, u64), TaskError> {
         if self.unvacuumed.parts().is_whole() {
             match self.vacuum_whole(job, extent, part).await {
-                Err(RunError::Live(LiveError::Server(error))) if is_damage(&error) => {}
+                Err(TaskError::Live(LiveError::Server(error))) if is_damage(&error) => {}
                 done => return done,
             }
         }
@@ -86,7 +50,7 @@ impl Conversion<'_> {
         job: usize,
         extent: Extent,
         part: f64,
-    ) -> Result<(Option<(Extent, Duration)>, u64), RunError> {
+    ) -> Result<(Option<(Extent, Duration)>, u64), TaskError> {
         let Some((extent, sql)) = self.vacuum_of(job, extent, part).await? else {
             return Ok((None, 0));
         };
@@ -122,7 +86,7 @@ impl Conversion<'_> {
 
     /// Whether a vacuum would remove enough of what is dead, be it when short queries have ended that see it. Where that
     /// was waited for in vain the last time, it is not waited for.
-    pub(super) async fn vacuum_pays_soon(&self, job: usize) -> Result<bool, RunError> {
+    pub(super) async fn vacuum_pays_soon(&self, job: usize) -> Result<bool, TaskError> {
         for _ in 0..SHORT_QUERIES {
             if self.guard.session.throttle.vacuum_pays() {
                 return Ok(true);
@@ -141,7 +105,7 @@ impl Conversion<'_> {
     }
 
     /// Whether a vacuum that began then has left more than so many bytes, as far as the statistics tell at once.
-    async fn has_left(&self, job: usize, began: &str, bytes: f64) -> Result<bool, RunError> {
+    async fn has_left(&self, job: usize, began: &str, bytes: f64) -> Result<bool, TaskError> {
         if self.guard.session.server.version_num < STATISTICS_AT_ONCE {
             return Ok(false);
         }
@@ -155,7 +119,7 @@ impl Conversion<'_> {
         job: usize,
         extent: Extent,
         part: f64,
-    ) -> Result<Option<(Extent, Duration)>, RunError> {
+    ) -> Result<Option<(Extent, Duration)>, TaskError> {
         let (mut done, began) = (None, Instant::now());
         if self.unvacuumed.parts().toast.is_none()
             && let Some((Extent::Toast, sql)) = self.vacuum_of(job, Extent::Toast, part).await?
@@ -182,9 +146,9 @@ impl Conversion<'_> {
         &self,
         job: usize,
         sql: &str,
-    ) -> Result<Result<bool, String>, RunError> {
+    ) -> Result<Result<bool, String>, TaskError> {
         match self.guard.vacuum_by(job, sql).await {
-            Err(RunError::Live(LiveError::Server(error))) if is_damage(&error) => {
+            Err(TaskError::Live(LiveError::Server(error))) if is_damage(&error) => {
                 let why = Reason::of(&error).text;
                 self.guard.note(&format!("not vacuumed: {why}"));
                 Ok(Err(why))
@@ -200,7 +164,7 @@ impl Conversion<'_> {
         job: usize,
         extent: Extent,
         part: f64,
-    ) -> Result<Option<(Extent, String)>, RunError> {
+    ) -> Result<Option<(Extent, String)>, TaskError> {
         let table = self.guard.ready.relation.quoted();
         let whole = (Extent::Table, sql::vacuum::table(&table, part));
         if extent == Extent::Table {
@@ -218,7 +182,7 @@ impl Conversion<'_> {
     }
 
     /// The names of the table's TOAST relations, if it has any, and whether this user may use them.
-    async fn toast_relations(&self, job: usize) -> Result<(Option<String>, bool), RunError> {
+    async fn toast_relations(&self, job: usize) -> Result<(Option<String>, bool), TaskError> {
         let parameters = [(&self.guard.ready.relation.oid.0 as _, Type::OID)];
         let client = self.guard.session.connection(job).client();
         let rows = client.query_typed(&sql::vacuum::names(), &parameters).await?;

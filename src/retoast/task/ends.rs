@@ -1,18 +1,15 @@
 //! What a table's report begins with, and what is measured when its sweep has ended.
 
-use std::time::{Duration, Instant};
-
-use tokio_postgres::types::Type;
-
-use super::error::RunError;
+use super::error::TaskError;
 use super::guard::Guard;
 use super::session::millis;
-use crate::retoast::check::ready::Ready;
-use crate::retoast::check::seen_places;
+use crate::retoast::check::ready::{PLACES_NOT_SEEN, PreparedTable, places_are_seen};
+use crate::retoast::listener::Wait;
 use crate::retoast::result::{Common, Subject, TaskReport};
 use crate::retoast::sweep::scan_source::ScanSource;
-use crate::retoast::wait::Wait;
 use crate::server::about::Server;
+use std::time::{Duration, Instant};
+use tokio_postgres::types::Type;
 
 /// First key of the advisory lock that says that a table is being retoasted; the second is its OID.
 pub const LOCK_CLASS: i32 = 0x746f_6173;
@@ -24,15 +21,15 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_AGAIN: Duration = Duration::from_millis(250);
 
 /// How a task ended: what was done until an error is reported too.
-pub(crate) type Ended = (Option<TaskReport>, Result<(), RunError>);
+pub(crate) type Ended = (Option<TaskReport>, Result<(), TaskError>);
 
 /// Whether scans see which values are out of line.
-fn sees_places(ready: &Ready, source: &ScanSource, server: &Server) -> bool {
-    seen_places::are_seen(ready, matches!(source, ScanSource::Pages(_)), server)
+fn sees_places(ready: &PreparedTable, source: &ScanSource, server: &Server) -> bool {
+    places_are_seen(ready, matches!(source, ScanSource::Pages(_)), server)
 }
 
 /// What a table's report is about.
-pub(crate) fn subject(ready: &Ready, source: &ScanSource, server: &Server) -> Subject {
+pub(crate) fn subject(ready: &PreparedTable, source: &ScanSource, server: &Server) -> Subject {
     Subject {
         relation: ready.relation.display_name(),
         columns: ready.targets.iter().map(|target| target.name.clone()).collect(),
@@ -54,7 +51,7 @@ impl Guard<'_> {
 
     /// Takes the lock that says that this table is being retoasted. The session of a client that was
     /// killed may hold it for a moment longer.
-    async fn lock(&self) -> Result<(), RunError> {
+    async fn lock(&self) -> Result<(), TaskError> {
         let asked = Instant::now();
         let patience =
             self.session.throttle.may_wait().map_or(LOCK_PATIENCE, |most| most.min(LOCK_PATIENCE));
@@ -70,7 +67,7 @@ impl Guard<'_> {
             match rows.first() {
                 Some(row) if row.try_get(0)? => return Ok(()),
                 _ if self.session.stopped() || asked.elapsed() > patience => {
-                    return Err(RunError::Running);
+                    return Err(TaskError::Running);
                 }
                 _ if asked.elapsed() < LOCK_AGAIN => self.note(&Wait::OtherRetoast.note()),
                 _ => {}
@@ -80,7 +77,7 @@ impl Guard<'_> {
     }
 
     /// Takes the table's lock; a report of nothing done, and the position in the WAL.
-    pub(crate) async fn begin(&self) -> Result<(Common, u64), RunError> {
+    pub(crate) async fn begin(&self) -> Result<(Common, u64), TaskError> {
         self.lock().await?;
         let begun = self.begin_locked().await;
         if begun.is_err() {
@@ -90,7 +87,7 @@ impl Guard<'_> {
         begun
     }
 
-    async fn begin_locked(&self) -> Result<(Common, u64), RunError> {
+    async fn begin_locked(&self) -> Result<(Common, u64), TaskError> {
         let Guard { session, ready, .. } = self;
         let set = format!("SET lock_timeout = {}", millis(session.options.lock_timeout));
         for job in 0..session.jobs() {
@@ -100,7 +97,7 @@ impl Guard<'_> {
             && let Some(text) =
                 session.throttle.wait_for_rewrite(ready.relation.oid, session.listener).await?
         {
-            return Err(RunError::Stopped(text));
+            return Err(TaskError::Stopped(text));
         }
         let sizes = self.tried("its size", async || self.sizes().await).await?;
         let before = sizes.unwrap_or_default();
@@ -111,7 +108,7 @@ impl Guard<'_> {
     }
 
     /// Measures what was done and lets others have the table.
-    pub(crate) async fn end(&self, report: &mut Common, wal: u64) -> Result<(), RunError> {
+    pub(crate) async fn end(&self, report: &mut Common, wal: u64) -> Result<(), TaskError> {
         let throttle = self.session.throttle;
         let (pauses, wait) = throttle.end().await;
         (report.effort.pauses, report.effort.longest_lock_wait_ms) = (pauses, millis(wait));
@@ -121,7 +118,7 @@ impl Guard<'_> {
         measured.and(unlocked)
     }
 
-    async fn measure(&self, report: &mut Common, wal: u64) -> Result<(), RunError> {
+    async fn measure(&self, report: &mut Common, wal: u64) -> Result<(), TaskError> {
         report.effort.wal_bytes = self.session.wal().await?.saturating_sub(wal);
         report.effort.slots_lost = self.session.throttle.slots_lost().await?;
         if let Some(sizes) = self.sizes_now().await? {
@@ -132,7 +129,7 @@ impl Guard<'_> {
     }
 
     /// Lets others have the table.
-    async fn unlock(&self) -> Result<(), RunError> {
+    async fn unlock(&self) -> Result<(), TaskError> {
         self.session
             .writer()
             .query_typed(
@@ -146,7 +143,7 @@ impl Guard<'_> {
     fn notes(&self) -> Vec<String> {
         let mut notes = self.ready.notes.clone();
         if !sees_places(self.ready, self.session.source, self.session.server) {
-            notes.push(seen_places::NOTE.to_owned());
+            notes.push(PLACES_NOT_SEEN.to_owned());
         }
         if self.ready.code.triggers_fire() {
             notes.push("triggers fire for every row re-toasted".to_owned());

@@ -1,15 +1,19 @@
-//! Why a sweep could not go on.
+//! Why a task could not go on, and what that means for the run.
 
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::memory::checkpoint::CheckpointError;
+use crate::retoast::memory::remembered::SinceError;
 use crate::retoast::pace::error::PaceError;
 use crate::retoast::pace::lock_tries::LOCK_TRIES;
 use crate::server::LiveError;
+use crate::server::connect::Connection;
+use crate::server::sink::{Failed, Kind};
 use crate::server::sqlstate::is_of_server;
+use std::sync::Arc;
 
 /// Why the sweep could not go on. What was committed stays; the same command goes on from there.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum TaskError {
     /// The server.
     #[error("{0}")]
     Live(LiveError),
@@ -46,7 +50,7 @@ pub enum RunError {
     /// The table cannot be worked on, or what an UPDATE of it runs or sets off is not approved any more.
     #[error("{0}")]
     Refused(String),
-    /// As [`RunError::Altered`], found in a batch, which does not say what it is.
+    /// As [`TaskError::Altered`], found in a batch, which does not say what it is.
     #[error("the table was changed by somebody else")]
     Changing,
     /// Somebody has written the table anew, so that what was read of it is of files that it no longer has.
@@ -84,61 +88,103 @@ pub enum RunError {
     NoLock(&'static str),
 }
 
-impl RunError {
+impl TaskError {
     /// Whether other tables would meet it too: else it costs only the table that it was met on.
     pub(crate) fn is_of_all(&self) -> bool {
         match self {
-            RunError::Live(LiveError::Server(error)) => is_of_server(error),
-            RunError::Lost(_)
-            | RunError::Stopped(_)
-            | RunError::Pace(_)
-            | RunError::Checkpoint(_)
-            | RunError::Changed { .. } => true,
-            RunError::Live(_)
-            | RunError::Running
-            | RunError::HeldBack { .. }
-            | RunError::Altered(_)
-            | RunError::Changing
-            | RunError::Refused(_)
-            | RunError::Rewritten
-            | RunError::Unfit { .. }
-            | RunError::NoLock(_) => false,
+            TaskError::Live(LiveError::Server(error)) => is_of_server(error),
+            TaskError::Lost(_)
+            | TaskError::Stopped(_)
+            | TaskError::Pace(_)
+            | TaskError::Checkpoint(_)
+            | TaskError::Changed { .. } => true,
+            TaskError::Live(_)
+            | TaskError::Running
+            | TaskError::HeldBack { .. }
+            | TaskError::Altered(_)
+            | TaskError::Changing
+            | TaskError::Refused(_)
+            | TaskError::Rewritten
+            | TaskError::Unfit { .. }
+            | TaskError::NoLock(_) => false,
         }
     }
 }
 
-impl From<tokio_postgres::Error> for RunError {
-    fn from(error: tokio_postgres::Error) -> RunError {
-        RunError::Live(error.into())
+impl From<tokio_postgres::Error> for TaskError {
+    fn from(error: tokio_postgres::Error) -> TaskError {
+        TaskError::Live(error.into())
     }
 }
 
-impl From<LiveError> for RunError {
-    fn from(error: LiveError) -> RunError {
+impl From<LiveError> for TaskError {
+    fn from(error: LiveError) -> TaskError {
         match error {
-            LiveError::Changed => RunError::Changing,
-            other => RunError::Live(other),
+            LiveError::Changed => TaskError::Changing,
+            other => TaskError::Live(other),
         }
     }
 }
 
-impl From<Refusal> for RunError {
-    fn from(refusal: Refusal) -> RunError {
+impl From<Refusal> for TaskError {
+    fn from(refusal: Refusal) -> TaskError {
         match refusal {
             Refusal::Live(error) => error.into(),
-            Refusal::Lost(text) => RunError::Lost(text),
-            Refusal::Stopped(text) => RunError::Stopped(text),
-            Refusal::Usage(text) | Refusal::Refused(text) => RunError::Refused(text),
+            Refusal::Lost(text) => TaskError::Lost(text),
+            Refusal::Stopped(text) => TaskError::Stopped(text),
+            Refusal::Usage(text) | Refusal::Refused(text) => TaskError::Refused(text),
         }
     }
 }
 
-impl From<PaceError> for RunError {
-    fn from(error: PaceError) -> RunError {
+impl From<PaceError> for TaskError {
+    fn from(error: PaceError) -> TaskError {
         match error {
             PaceError::Live(error) => error.into(),
-            PaceError::Limit(text) => RunError::Pace(text),
-            PaceError::Lost(reason) => RunError::Lost(reason),
+            PaceError::Limit(text) => TaskError::Pace(text),
+            PaceError::Lost(reason) => TaskError::Lost(reason),
         }
+    }
+}
+
+impl Refusal {
+    /// As it is told. `connections` are those that it may have come from.
+    pub(crate) async fn failed(&self, connections: &[Arc<Connection>]) -> Failed {
+        match self {
+            Refusal::Live(error) => Failed::of(error, connections).await,
+            Refusal::Usage(text) => Failed::new(Kind::Usage, text.clone()),
+            Refusal::Refused(text) => Failed::new(Kind::Incomplete, text.clone()),
+            Refusal::Lost(text) => Failed::new(Kind::Lost, text.clone()),
+            Refusal::Stopped(text) => Failed::new(Kind::Stopped, text.clone()),
+        }
+    }
+}
+
+impl TaskError {
+    /// As [`Refusal::failed`].
+    pub(crate) async fn failed(&self, connections: &[Arc<Connection>]) -> Failed {
+        match self {
+            TaskError::Live(error) => Failed::of(error, connections).await,
+            TaskError::Lost(_) => Failed::new(Kind::Lost, self.to_string()),
+            TaskError::Stopped(_) => Failed::new(Kind::Stopped, self.to_string()),
+            other => Failed::new(Kind::Incomplete, other.to_string()),
+        }
+    }
+}
+
+impl From<CheckpointError> for Failed {
+    fn from(error: CheckpointError) -> Failed {
+        let kind = match error {
+            CheckpointError::Io { .. } => Kind::Incomplete,
+            CheckpointError::Bad(_) | CheckpointError::Foreign { .. } => Kind::Usage,
+        };
+        Failed::new(kind, error.to_string())
+    }
+}
+
+/// What is found before the work: the file that was named cannot be used.
+impl From<SinceError> for Failed {
+    fn from(error: SinceError) -> Failed {
+        Failed::new(Kind::Usage, error.to_string())
     }
 }

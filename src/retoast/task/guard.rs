@@ -4,33 +4,29 @@
 //! before anything is planned that was sent behind it: planning evaluates constant parts of the expressions of indexes and
 //! statistics. Where that lends somebody rights, transactions that read do the same.
 
-use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-use futures_util::future::join;
-use tokio_postgres::types::Type;
-
-use super::error::RunError;
-use super::refused::Reason;
+use super::error::TaskError;
 use super::session::{Session, millis};
 use crate::disk::Oid;
-use crate::retoast::check::definition::{Definition, Settings, check, has_changed};
-use crate::retoast::check::files::Files;
-use crate::retoast::check::generated::computes_all;
-use crate::retoast::check::ready::Ready;
+use crate::retoast::check::definition::{Definition, Files, Settings, check, has_changed};
+use crate::retoast::check::ready::PreparedTable;
 use crate::retoast::check::refusal::Refusal;
+use crate::retoast::check::shapes::computes_all;
+use crate::retoast::listener::Wait;
 use crate::retoast::pace::gauges;
 use crate::retoast::pace::lock_tries::Tried;
 use crate::retoast::pace::manners::Work;
+use crate::retoast::plan::Sizes;
 use crate::retoast::result::{Common, SkippedRow};
-use crate::retoast::sizes::Sizes;
 use crate::retoast::sql::{self, BatchSettings};
-use crate::retoast::wait::Wait;
 use crate::server::LiveError;
 use crate::server::connect::{Client, Connection, Statement};
 use crate::server::snapshot::{self, Moment};
 use crate::server::sqlstate::ErrorKind;
+use futures_util::future::join;
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio_postgres::types::Type;
 
 /// How often a transaction is tried while others write the table's definition and change nothing.
 const MOST_WRITTEN: u32 = 20;
@@ -75,7 +71,7 @@ pub(crate) enum Reads {
 /// How transactions begin that read a table.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading<'a> {
-    pub(crate) ready: &'a Ready,
+    pub(crate) ready: &'a PreparedTable,
     /// What the definition is compared with. Without it what reading runs is approved once more.
     pub(crate) known: Option<&'a KnownDefinition>,
 }
@@ -109,7 +105,7 @@ impl Reading<'_> {
     }
 
     async fn begin_approved(&self, client: &Client) -> Result<Moment, LiveError> {
-        let Ready { relation, code, .. } = self.ready;
+        let PreparedTable { relation, code, .. } = self.ready;
         // whoever waits for it longer than the server looks for deadlocks cancels autovacuum
         let lock =
             format!("SET LOCAL lock_timeout = '100ms'; {}", sql::lock(&relation.quoted(), true));
@@ -155,7 +151,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Begins the transaction, takes the table's lock, and fails if anybody has written the table's definition.
-    pub(crate) async fn send(&self) -> Result<(), RunError> {
+    pub(crate) async fn send(&self) -> Result<(), TaskError> {
         self.is_open.set(true);
         let locked = async {
             let began = Instant::now();
@@ -166,7 +162,7 @@ impl<'a> Opening<'a> {
         let (locked, checked) = join(locked, self.client.query(&self.check, &[])).await;
         locked?;
         match checked {
-            Err(error) if has_changed(&error) => Err(RunError::Changing),
+            Err(error) if has_changed(&error) => Err(TaskError::Changing),
             checked => Ok(checked.map(drop)?),
         }
     }
@@ -187,7 +183,7 @@ impl<'a> Opening<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Guard<'a> {
     pub(crate) session: &'a Session<'a>,
-    pub(crate) ready: &'a Ready,
+    pub(crate) ready: &'a PreparedTable,
     pub(crate) known: &'a KnownDefinition,
 }
 
@@ -240,7 +236,7 @@ impl<'a> Guard<'a> {
 
     /// How a transaction begins that writes. Triggers are silenced where there are any: the server forgets the plans of
     /// prepared statements each time.
-    pub(crate) async fn opening(&self, job: usize) -> Result<Opening<'a>, RunError> {
+    pub(crate) async fn opening(&self, job: usize) -> Result<Opening<'a>, TaskError> {
         let (sql, check) = {
             let known = self.known.get();
             let mut settings = self.settings();
@@ -258,8 +254,8 @@ impl<'a> Guard<'a> {
     pub(crate) async fn batch(
         &self,
         job: usize,
-        attempt: impl AsyncFn(&Opening<'a>) -> Result<Done, RunError>,
-    ) -> Result<Done, RunError> {
+        attempt: impl AsyncFn(&Opening<'a>) -> Result<Done, TaskError>,
+    ) -> Result<Done, TaskError> {
         let is_open = Cell::new(true);
         let tried = self
             .unless_changed(job, async || {
@@ -270,7 +266,7 @@ impl<'a> Guard<'a> {
             })
             .await;
         match tried {
-            Err(RunError::Live(LiveError::Server(error))) => {
+            Err(TaskError::Live(LiveError::Server(error))) => {
                 let kind = ErrorKind::of(&error);
                 if kind == ErrorKind::Fatal {
                     return Err(error.into());
@@ -297,8 +293,8 @@ impl<'a> Guard<'a> {
     pub(crate) async fn in_opening<T>(
         &self,
         job: usize,
-        work: impl AsyncFnOnce(&'a Client) -> Result<T, RunError>,
-    ) -> Result<T, RunError> {
+        work: impl AsyncFnOnce(&'a Client) -> Result<T, TaskError>,
+    ) -> Result<T, TaskError> {
         let opening = self.opening(job).await?;
         let done = async {
             opening.send().await?;
@@ -318,7 +314,7 @@ impl<'a> Guard<'a> {
         &self,
         job: usize,
         texts: &[(&str, &[Type])],
-    ) -> Result<Vec<Statement>, RunError> {
+    ) -> Result<Vec<Statement>, TaskError> {
         let connection = self.session.connection(job);
         let parse = async || {
             let mut parsed = Vec::with_capacity(texts.len());
@@ -338,11 +334,11 @@ impl<'a> Guard<'a> {
     pub(crate) async fn unless_changed<T>(
         &self,
         job: usize,
-        mut attempt: impl AsyncFnMut() -> Result<T, RunError>,
-    ) -> Result<T, RunError> {
+        mut attempt: impl AsyncFnMut() -> Result<T, TaskError>,
+    ) -> Result<T, TaskError> {
         for _ in 1..MOST_WRITTEN {
             let tried = attempt().await;
-            if !matches!(tried, Err(RunError::Changing)) {
+            if !matches!(tried, Err(TaskError::Changing)) {
                 return tried;
             }
             self.session.rollback(job).await?;
@@ -360,7 +356,7 @@ impl<'a> Guard<'a> {
     pub(super) async fn definition_by(
         &self,
         client: &Client,
-    ) -> Result<Option<Definition>, RunError> {
+    ) -> Result<Option<Definition>, TaskError> {
         client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
         let ready = self.ready;
         let read = async {
@@ -369,7 +365,7 @@ impl<'a> Guard<'a> {
             if computes_all(client, ready.relation.oid).await? != ready.computes_all
                 && ready.generated.iter().any(|column| column.stored)
             {
-                return Err(RunError::Refused(format!(
+                return Err(TaskError::Refused(format!(
                     "{}: triggers were created or dropped by somebody else, so that generated columns are \
                      computed otherwise\nHINT:  Run the command again.",
                     self.name()
@@ -377,7 +373,7 @@ impl<'a> Guard<'a> {
             }
             Ok(found)
         };
-        let read: Result<Option<Definition>, RunError> = read.await;
+        let read: Result<Option<Definition>, TaskError> = read.await;
         client.batch_execute("ROLLBACK").await?;
         read
     }
@@ -387,12 +383,16 @@ impl<'a> Guard<'a> {
         &self,
         what: &'static str,
         attempt: impl AsyncFnMut() -> Result<T, LiveError>,
-    ) -> Result<Option<T>, RunError> {
+    ) -> Result<Option<T>, TaskError> {
         let tried = self.session.tries(&self.name()).tried(what, attempt).await?;
         self.unless_locked(what, tried)
     }
 
-    fn unless_locked<T>(&self, what: &'static str, tried: Tried<T>) -> Result<Option<T>, RunError> {
+    fn unless_locked<T>(
+        &self,
+        what: &'static str,
+        tried: Tried<T>,
+    ) -> Result<Option<T>, TaskError> {
         match tried {
             Tried::Done(done) => Ok(Some(done)),
             Tried::Stopped => Ok(None),
@@ -401,12 +401,12 @@ impl<'a> Guard<'a> {
                 session.throttle.give_up(&self.name(), waited, &why, session.listener);
                 Ok(None)
             }
-            Tried::NoLock => Err(RunError::NoLock(what)),
+            Tried::NoLock => Err(TaskError::NoLock(what)),
         }
     }
 
     /// Alters the table; whether that was done before a stop was asked for.
-    pub(crate) async fn alter(&self, alter: &str) -> Result<bool, RunError> {
+    pub(crate) async fn alter(&self, alter: &str) -> Result<bool, TaskError> {
         let name = self.name();
         let (tried, wait) = self.session.tries(&name).alter(self.session.writer(), alter).await?;
         self.session.throttle.lock_waited(wait);
@@ -422,7 +422,7 @@ impl<'a> Guard<'a> {
     pub(crate) async fn read(
         &self,
         sql: &str,
-    ) -> Result<Option<Vec<tokio_postgres::Row>>, RunError> {
+    ) -> Result<Option<Vec<tokio_postgres::Row>>, TaskError> {
         let client = self.session.reader().client();
         self.read_by(async |_| Ok(client.query_typed(sql, &[]).await?)).await
     }
@@ -431,7 +431,7 @@ impl<'a> Guard<'a> {
     pub(crate) async fn read_by<T>(
         &self,
         work: impl AsyncFn(Moment) -> Result<T, LiveError>,
-    ) -> Result<Option<T>, RunError> {
+    ) -> Result<Option<T>, TaskError> {
         self.session.pass(Work::Scan, 0).await?;
         if self.session.stopped() {
             return Ok(None);
@@ -461,20 +461,20 @@ impl<'a> Guard<'a> {
     }
 
     /// The files that the table has now.
-    pub(crate) async fn files(&self) -> Result<Files, RunError> {
+    pub(crate) async fn files(&self) -> Result<Files, TaskError> {
         let writer = &self.session.connections.writer;
         match Files::of(writer, self.ready.relation.oid).await? {
             Some(files) => Ok(files),
-            None => Err(RunError::Altered("the table was dropped by somebody else".to_owned())),
+            None => Err(TaskError::Altered("the table was dropped by somebody else".to_owned())),
         }
     }
 
     /// An error if the table has other files by now.
-    pub(crate) async fn still_has(&self, files: &Files) -> Result<(), RunError> {
+    pub(crate) async fn still_has(&self, files: &Files) -> Result<(), TaskError> {
         let writer = &self.session.connections.writer;
         match Files::of(writer, self.ready.relation.oid).await?.as_ref() == Some(files) {
             true => Ok(()),
-            false => Err(RunError::Rewritten),
+            false => Err(TaskError::Rewritten),
         }
     }
 
@@ -483,7 +483,7 @@ impl<'a> Guard<'a> {
     }
 
     /// `None` if the table is locked just now.
-    pub(crate) async fn sizes_now(&self) -> Result<Option<Sizes>, RunError> {
+    pub(crate) async fn sizes_now(&self) -> Result<Option<Sizes>, TaskError> {
         match self.sizes().await {
             Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => Ok(None),
             other => Ok(Some(other?)),
@@ -491,7 +491,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Blocks of a relation's main fork. `None` once a stop is asked for.
-    pub(crate) async fn blocks(&self, relation: Oid) -> Result<Option<u32>, RunError> {
+    pub(crate) async fn blocks(&self, relation: Oid) -> Result<Option<u32>, TaskError> {
         let page = self.session.server.page_size.bytes() as i64;
         let ask = async || -> Result<u32, LiveError> {
             let rows = self
@@ -506,5 +506,35 @@ impl<'a> Guard<'a> {
             Ok(u32::try_from(bytes / page).unwrap_or(u32::MAX))
         };
         self.tried("its size", ask).await
+    }
+}
+
+/// `program_limit_exceeded`: a row does not fit a page.
+pub(crate) const LIMIT: &str = "54000";
+
+/// Why the server refused a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reason {
+    /// The SQLSTATE.
+    pub(crate) sqlstate: String,
+    /// The message alone: details and hints may show contents.
+    pub(crate) text: String,
+}
+
+impl Reason {
+    pub(crate) fn of(error: &tokio_postgres::Error) -> Reason {
+        let Some(db) = error.as_db_error() else {
+            return Reason { sqlstate: String::new(), text: error.to_string() };
+        };
+        Reason { sqlstate: db.code().code().to_owned(), text: db.message().to_owned() }
+    }
+
+    /// Of the row at this address.
+    pub(crate) fn row(self, ctid: String) -> SkippedRow {
+        SkippedRow {
+            ctid,
+            reason: self.text,
+            sqlstate: Some(self.sqlstate).filter(|state| !state.is_empty()),
+        }
     }
 }

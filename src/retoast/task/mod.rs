@@ -1,6 +1,6 @@
 //! What all work on a table goes by, whichever task it is: converting values, compacting files, rebuilding indexes.
 //!
-//! * [`session`]: connections, throttle, stop and listener; [`options`]: what the user has said about how to work.
+//! * [`session`]: connections, throttle, stop and listener, and how the user wants the work done.
 //! * [`guard`]: the table as it was approved, and the transactions that write it or read it; [`settings`]: what its
 //!   columns are set to meanwhile; [`proof`]: whether a batch has changed contents.
 //! * [`vacuum`]: VACUUM on the way; [`watched`]: statements that may take long.
@@ -9,9 +9,7 @@
 pub(crate) mod ends;
 pub(crate) mod error;
 pub(crate) mod guard;
-pub mod options;
 pub(crate) mod proof;
-pub(crate) mod refused;
 pub(crate) mod session;
 pub(crate) mod settings;
 pub(crate) mod vacuum;

@@ -3,7 +3,7 @@
 
 use tokio_util::sync::CancellationToken;
 
-use super::error::RunError;
+use super::error::TaskError;
 use super::guard::{Guard, Known};
 use crate::retoast::check::definition::Definition;
 use crate::retoast::memory::settings;
@@ -16,27 +16,27 @@ use crate::server::LiveError;
 const MOST_SET_RIGHT: u32 = 5;
 
 impl Guard<'_> {
-    async fn definition(&self) -> Result<Option<Definition>, RunError> {
+    async fn definition(&self) -> Result<Option<Definition>, TaskError> {
         self.definition_by(self.session.writer()).await
     }
 
     /// The definition as it is, whatever an UPDATE would run.
-    async fn definition_now(&self) -> Result<Option<Definition>, RunError> {
+    async fn definition_now(&self) -> Result<Option<Definition>, TaskError> {
         let (oid, pluggable) = (self.ready.relation.oid, self.ready.pluggable);
         Ok(Definition::read(self.session.writer(), oid, pluggable).await?)
     }
 
     /// Looks at the table again: it may have been changed since it was looked at first, for another table
     /// may have been swept meanwhile.
-    pub(crate) async fn begin_watching(&self) -> Result<(), RunError> {
+    pub(crate) async fn begin_watching(&self) -> Result<(), TaskError> {
         let Some(found) = self.definition().await? else {
-            return Err(RunError::Altered("the table was dropped by somebody else".to_owned()));
+            return Err(TaskError::Altered("the table was dropped by somebody else".to_owned()));
         };
         // an earlier part of the same work, whose session has ended, knows what it has set itself
         let then = self.known.get().now.clone();
         if let Some(then) = then {
             return match then.differences(Some(&found)) {
-                Some(changed) => Err(RunError::Altered(changed.to_string())),
+                Some(changed) => Err(TaskError::Altered(changed.to_string())),
                 None => {
                     self.known.get().now = Some(found);
                     Ok(())
@@ -44,7 +44,7 @@ impl Guard<'_> {
             };
         }
         if let Some(changed) = found.changed_since(&self.ready.relation.desc) {
-            return Err(RunError::Altered(changed.to_string()));
+            return Err(TaskError::Altered(changed.to_string()));
         }
         let (mut before, mut more_set) = (found.settings().clone(), false);
         for column in self.marked().await? {
@@ -58,7 +58,7 @@ impl Guard<'_> {
     }
 
     /// Sets what is to be set before rows are re-toasted, and remembers what the table is set to then.
-    pub(crate) async fn set_choice(&self) -> Result<(), RunError> {
+    pub(crate) async fn set_choice(&self) -> Result<(), TaskError> {
         let table = self.ready.relation.quoted();
         let Some(alter) = sql::alter(&table, &self.ready.changes) else { return Ok(()) };
         if !self.alter(&alter).await? {
@@ -69,7 +69,7 @@ impl Guard<'_> {
         let mut known = self.known.get();
         let expected = known.now.as_ref().map(|found| found.with(&self.ready.changes));
         if let Some(found) = expected.and_then(|then| then.differences(now.as_ref())) {
-            return Err(RunError::Altered(found.to_string()));
+            return Err(TaskError::Altered(found.to_string()));
         }
         known.now = now;
         Ok(())
@@ -81,7 +81,7 @@ impl Guard<'_> {
     }
 
     /// Whether the table is still what the sweep needs it to be.
-    pub(crate) async fn is_unchanged(&self) -> Result<bool, RunError> {
+    pub(crate) async fn is_unchanged(&self) -> Result<bool, TaskError> {
         let now = self.definition_now().await?;
         let known = self.known.get();
         Ok(known.now.as_ref().is_some_and(|then| then.differences(now.as_ref()).is_none()))
@@ -89,24 +89,24 @@ impl Guard<'_> {
 
     /// Sets right what somebody else has changed, if that was asked for and can be done; else says what it
     /// is. What was changed back needs nothing. `times`: how often that was done before.
-    pub(crate) async fn set_right(&self, times: u32) -> Result<(), RunError> {
+    pub(crate) async fn set_right(&self, times: u32) -> Result<(), TaskError> {
         // the transaction in which that was found may still be open
         let _ = self.session.rollback(0).await;
         let now = self.definition().await?;
         let then = self.known.get().now.clone();
         let (Some(then), Some(now)) = (then, now) else {
-            return Err(RunError::Altered("the table was dropped by somebody else".to_owned()));
+            return Err(TaskError::Altered("the table was dropped by somebody else".to_owned()));
         };
         let Some(found) = then.differences(Some(&now)) else {
             if times >= MOST_SET_RIGHT {
                 let text = "settings were changed, and changed back, by somebody else";
-                return Err(RunError::Altered(text.to_owned()));
+                return Err(TaskError::Altered(text.to_owned()));
             }
             self.known.get().now = Some(now);
             return Ok(());
         };
         if !self.session.options.enforce || !found.are_settings() || times >= MOST_SET_RIGHT {
-            return Err(RunError::Altered(found.to_string()));
+            return Err(TaskError::Altered(found.to_string()));
         }
         let table = self.ready.relation.quoted();
         let Some(alter) = then.settings().restore(&table, now.settings()) else { return Ok(()) };
@@ -170,7 +170,7 @@ impl Guard<'_> {
     }
 
     /// Says what a killed run has left.
-    pub(crate) async fn say_marks(&self, notes: &mut Vec<String>) -> Result<(), RunError> {
+    pub(crate) async fn say_marks(&self, notes: &mut Vec<String>) -> Result<(), TaskError> {
         for column in self.marked().await? {
             let Some(before) = column.before else { continue };
             let text = format!(
@@ -186,7 +186,7 @@ impl Guard<'_> {
     }
 
     /// Remembers what the columns are set to, before that is changed.
-    pub(crate) async fn mark(&self) -> Result<(), RunError> {
+    pub(crate) async fn mark(&self) -> Result<(), TaskError> {
         let columns = self.marked().await?;
         match settings::mark(&self.ready.relation.quoted(), &columns) {
             Some(sql) => self.alter(&sql).await.map(drop),
@@ -195,7 +195,7 @@ impl Guard<'_> {
     }
 
     /// Forgets it, once the columns are set to what was chosen.
-    pub(crate) async fn unmark(&self) -> Result<(), RunError> {
+    pub(crate) async fn unmark(&self) -> Result<(), TaskError> {
         let columns = self.marked().await?;
         match settings::unmark(&self.ready.relation.quoted(), &columns) {
             Some(sql) => self.alter(&sql).await.map(drop),

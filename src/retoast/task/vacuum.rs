@@ -1,16 +1,17 @@
 //! VACUUM on the way.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
-use super::error::RunError;
+use super::error::TaskError;
 use super::guard::Guard;
 use super::watched::{GaveUp, Patience};
+use crate::retoast::listener::Wait;
 use crate::retoast::pace::manners::Work;
 use crate::retoast::result::Common;
 use crate::retoast::sql::compact::{NOW, Vacuum, left_dead};
-use crate::retoast::wait::Wait;
 use crate::server::LiveError;
 use crate::server::sqlstate::ErrorKind;
 
@@ -46,9 +47,44 @@ pub(crate) struct LeftDead {
     pub(crate) all: f64,
 }
 
+/// The parts of a table, with what the server says of those that it cannot vacuum.
+#[derive(Debug, Default)]
+pub struct Unvacuumed(Mutex<Parts>);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Parts {
+    /// Why the table with its indexes cannot be vacuumed.
+    pub(crate) table: Option<String>,
+    /// Why its TOAST relation cannot be.
+    pub(crate) toast: Option<String>,
+}
+
+impl Parts {
+    /// Whether nothing is known to be in the way.
+    pub(crate) fn is_whole(&self) -> bool {
+        *self == Parts::default()
+    }
+}
+
+impl Unvacuumed {
+    pub(crate) fn parts(&self) -> MutexGuard<'_, Parts> {
+        // what stands there is only ever set whole
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be said of them.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let Parts { table, toast } = &*self.parts();
+        let of = |what: &str, why: &Option<String>| {
+            why.as_ref().map(|why| format!("VACUUM of {what} is not possible: {why}"))
+        };
+        of("the table", table).into_iter().chain(of("its TOAST relation", toast)).collect()
+    }
+}
+
 impl Guard<'_> {
     /// Vacuums by this statement. It never waits long: what is not done now is done later.
-    pub(crate) async fn vacuum_by(&self, job: usize, sql: &str) -> Result<Vacuumed, RunError> {
+    pub(crate) async fn vacuum_by(&self, job: usize, sql: &str) -> Result<Vacuumed, TaskError> {
         let (connection, patience) = (self.session.connection(job), Patience::Vacuum);
         let (ended, why) = match self.run_watched(connection, sql, patience).await {
             Ok(Ok(())) => return Ok(Vacuumed::Done),
@@ -57,7 +93,7 @@ impl Guard<'_> {
             Ok(Err(why)) => {
                 (Vacuumed::Not, format!("no vacuum now, its rows stay dead: {}", why.text()))
             }
-            Err(RunError::Live(LiveError::Server(error)))
+            Err(TaskError::Live(LiveError::Server(error)))
                 if ErrorKind::of(&error) == ErrorKind::Busy =>
             {
                 (Vacuumed::Not, "no vacuum now: it is locked".to_owned())
@@ -69,7 +105,7 @@ impl Guard<'_> {
     }
 
     /// The server's time, as text.
-    pub(crate) async fn server_time(&self, job: usize) -> Result<String, RunError> {
+    pub(crate) async fn server_time(&self, job: usize) -> Result<String, TaskError> {
         let rows = self.session.connection(job).client().query_typed(NOW, &[]).await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or_default())
     }
@@ -79,7 +115,7 @@ impl Guard<'_> {
         &self,
         job: usize,
         began: &str,
-    ) -> Result<Option<LeftDead>, RunError> {
+    ) -> Result<Option<LeftDead>, TaskError> {
         let parameters = [(&self.ready.relation.oid.0 as _, Type::OID), (&began as _, Type::TEXT)];
         let client = self.session.connection(job).client();
         let rows = client.query_typed(&left_dead(), &parameters).await?;
@@ -94,7 +130,7 @@ impl Guard<'_> {
         &self,
         vacuum: Vacuum,
         report: &mut Common,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         let sql = vacuum.of(&self.ready.relation.quoted());
         let mut number = 0;
         loop {
@@ -123,7 +159,7 @@ impl Guard<'_> {
     }
 
     /// Whether a vacuum pays now; `None` once a stop is asked for.
-    async fn wait_for_snapshots(&self) -> Result<Option<bool>, RunError> {
+    async fn wait_for_snapshots(&self) -> Result<Option<bool>, TaskError> {
         for number in 0..=SNAPSHOTS {
             self.session.pass(Work::Vacuum, 0).await?;
             if self.session.stopped() {
@@ -142,7 +178,7 @@ impl Guard<'_> {
 
     /// Whether a vacuum that began then has left most of what it was for, by the server's statistics; where they do not
     /// tell, it has not.
-    async fn has_left_most(&self, began: &str, vacuum: Vacuum) -> Result<bool, RunError> {
+    async fn has_left_most(&self, began: &str, vacuum: Vacuum) -> Result<bool, TaskError> {
         let of_toast = self.ready.relation.toast.is_some() && vacuum != Vacuum::Rows;
         let moved = self.session.throttle.still_dead() as f64;
         for _ in 0..ASKED {

@@ -1,20 +1,17 @@
 //! What is measured before a piece of work, and where the progress is shown on the server.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use futures_util::future::{join3, join4};
-
-use super::super::error::PaceError;
-use super::super::gauges;
-use super::super::manners::{Held, Readings};
-use super::super::space;
 use super::{Keeper, State, Table};
 use crate::model::sql::quote_literal;
-use crate::retoast::watch::Watch;
+use crate::retoast::listener::Listener;
+use crate::retoast::pace::error::PaceError;
+use crate::retoast::pace::manners::{Held, Readings};
+use crate::retoast::pace::{gauges, space};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::sqlstate::ErrorKind;
+use futures_util::future::{join3, join4};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How often the session's name tells the progress.
 const NAME_EVERY: Duration = Duration::from_secs(2);
@@ -25,7 +22,7 @@ impl Keeper {
     pub(super) async fn measure(
         &self,
         state: &mut State,
-        watch: &dyn Watch,
+        watch: &dyn Listener,
     ) -> Result<(), PaceError> {
         let limits = &self.wants.limits;
         let ours = self.measuring.own_processes();

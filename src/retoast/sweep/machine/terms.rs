@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::disk::ItemPointer;
-use crate::retoast::wait::Wait;
+use crate::retoast::listener::Wait;
 
 /// A row to re-toast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::terms::Extent;
-use crate::retoast::task::options::Tuning;
+use crate::retoast::task::session::Tuning;
 
 /// The table is not vacuumed for fewer bytes than this.
 const LEAST: u64 = 1 << 20;
