@@ -18,8 +18,9 @@ const ROW_WAL: (f64, f64) = (60.0, 300.0);
 
 /// Sizes of a table's parts in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Sizes {
-    /// The heap.
+    /// The table's main fork.
     pub heap: u64,
     /// The TOAST relation.
     pub toast: u64,
@@ -45,6 +46,7 @@ impl Sizes {
 
 /// What is expected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Plan {
     /// The statements, each batch's with `$1` for the addresses of its rows.
     pub statements: Vec<String>,
@@ -62,7 +64,7 @@ pub struct Plan {
     pub triggers_silent: Vec<String>,
     /// What replicas and subscribers will see, for people.
     pub replication: Vec<String>,
-    /// Whose transactions may fail to serialize beside it, for people.
+    /// Whose transactions may fail to serialize beside it, as far as that can be seen.
     pub serialization: Vec<String>,
 }
 

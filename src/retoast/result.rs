@@ -13,13 +13,14 @@ use std::io;
 pub const SCHEMA: &str = "toastctl.retoast/1";
 
 #[cfg(feature = "internals")]
-/// The JSON Schema (draft 2020-12) of [`Report`].
-pub const JSON_SCHEMA: &str = include_str!("retoast.schema.json");
 
-/// The whole report.
+/// What `toastctl retoast --format json` prints. Sizes are bytes, times milliseconds unless they are called seconds.
+/// With --format jsonl each line is one table, with the field schema beside its own.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Report {
     /// [`SCHEMA`].
+    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// Whether nothing was changed because only a plan was asked for.
     pub dry_run: bool,
@@ -32,6 +33,7 @@ pub struct Report {
 
 /// How work on a table ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// A whole scan found that all values comply.
@@ -56,39 +58,41 @@ pub(in crate::retoast) const REWRITTEN: &str =
 
 /// What was done to rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Rows {
-    /// In the first scan those that did not comply; of a compaction those behind the ends of files.
+    /// Rows in the first scan that were stored otherwise than chosen.
     #[serde(rename = "rows_found")]
     pub found: u64,
     /// Stored bytes of their values.
     #[serde(rename = "bytes_found")]
     pub bytes: u64,
-    /// Re-toasted or moved.
+    /// Rows re-toasted.
     #[serde(rename = "rows_stored")]
     pub stored: u64,
-    /// The last scan found them stored otherwise than chosen.
+    /// Rows that the last scan found stored otherwise than chosen.
     #[serde(rename = "rows_left")]
     pub left: u64,
-    /// The server refused them.
+    /// Rows that the server refused; skipped has the first hundred.
     #[serde(rename = "rows_refused")]
     pub refused: u64,
-    /// Of those left, the ones that were re-toasted, and stored otherwise than foreseen each time.
+    /// Rows of `rows_left` that were re-toasted, and stored otherwise than foreseen each time.
     #[serde(rename = "rows_disagreeing")]
     pub disagreeing: u64,
-    /// Re-toasted, but the toaster has stored values with ordinary pointers all the same: they are stored as chosen, and
-    /// not among those left.
+    /// Rows re-toasted of which the toaster has stored values with ordinary pointers all the same: they are stored as
+    /// chosen, and none of `rows_left`.
     #[serde(rename = "rows_spared")]
     pub spared: u64,
-    /// Whether row security hides rows from this user, which were not looked at.
+    /// Whether row security hides rows from this user, which were not looked at; the outcome is incomplete then.
     #[serde(rename = "hides_rows")]
     pub are_hidden: bool,
-    /// Their content was compared before and after.
+    /// Rows whose content was compared before and after.
     #[serde(rename = "rows_verified")]
     pub verified: u64,
 }
 
 /// What the work has taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Effort {
     /// Transactions that stored rows.
     pub batches: u64,
@@ -138,6 +142,7 @@ impl Effort {
 
 /// What all work on a table has in common.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Common {
     #[serde(flatten)]
     pub rows: Rows,
@@ -205,14 +210,15 @@ impl Common {
 
 /// What a conversion has to report besides.
 #[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Converted {
     /// The statement that sets the choice, if one is needed.
     pub alter: Option<String>,
-    /// Whether it was run.
+    /// Whether that statement was run.
     pub altered: bool,
     /// The statement that sets everything back as the run found it, if it has set anything.
     pub undo: Option<String>,
-    /// Whether that was run.
+    /// Whether the statement in undo was run.
     pub undone: bool,
     /// The statement that sets at the end what new values get, if that differs.
     pub alter_after: Option<String>,
@@ -299,6 +305,7 @@ pub(crate) fn go_on_from(
 
 /// Bytes that files would be smaller by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Gives {
     /// At least.
     pub low: i64,
@@ -323,12 +330,14 @@ impl Gives {
 
 /// Values of a column in one form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct FormReport {
     /// The column.
     pub column: String,
     /// The form; `uncompressed` or `compressed` where only SQL functions could be asked.
     pub form: &'static str,
     /// The compression method.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", null])))]
     pub method: Option<&'static str>,
     /// How many values.
     pub values: u64,
@@ -338,20 +347,23 @@ pub struct FormReport {
 
 /// A row that could not be re-toasted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct SkippedRow {
-    /// Its address.
+    /// The row's address; empty for what could not be read.
     pub ctid: String,
     /// What the server said.
     pub reason: String,
-    /// The SQLSTATE with which it refused the row.
+    /// The SQLSTATE with which the server refused the row. Left out where nothing was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sqlstate: Option<String>,
 }
 
 /// Waits for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct PauseReport {
     /// The reason.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["signal", "replica_lag", "replication_slot", "throttle_query", "free_space", "xmin", "rewrite", "nice"])))]
     pub reason: &'static str,
     /// How often.
     pub times: u64,
@@ -361,16 +373,19 @@ pub struct PauseReport {
 
 /// The table, and what was asked of it.
 #[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Subject {
     /// `schema.name`.
     pub relation: String,
-    /// The columns.
+    /// The chosen columns.
     pub columns: Vec<String>,
-    /// The toaster, or the policy with its method.
+    /// What was chosen to store their values; with a policy the policy and its method; "as stored" with --compact
+    /// alone.
     pub toaster: String,
     /// The policy, if values are stored by one.
     pub policy: Option<String>,
     /// What the scan went by: `pageinspect` or `functions`.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pageinspect", "functions"])))]
     pub source: &'static str,
     /// Whether the scans saw which values are out of line.
     pub places_seen: bool,
@@ -381,10 +396,14 @@ pub struct Subject {
 
 /// What could still be given back, as far as that was looked at.
 #[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Gains {
-    /// Bytes that heap and TOAST relation would be smaller by if they were written anew, where that is known closely.
+    /// Bytes that heap and TOAST relation would be smaller by if they were written anew (VACUUM FULL), where that is
+    /// known within a tenth; null where it is not, where pages were not read, and with --dry-run.
     pub rewrite_gives_bytes: Option<u64>,
-    /// The least and the most that it may be, less than nothing where they would be larger; with pages only.
+    /// The least and the most that rewrite_gives_bytes may be; negative where the files would be larger. Exact where
+    /// low and high are equal, else an interval of 95 % confidence from a sample of blocks, or open to what dead rows
+    /// others still see and to how far values can be compressed. Null where nothing is known.
     pub rewrite_gives: Option<Gives>,
     /// The commands that write the table anew; `None` on a server that may not survive them.
     #[serde(skip)]
@@ -403,21 +422,25 @@ pub enum Headed {
 
 /// What was done to one table.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct TableReport {
     #[serde(flatten)]
     pub subject: Subject,
     #[serde(skip)]
     pub headed: Headed,
-    /// How it ended.
+    /// How it ended. Unverified: the last scan has found nothing left to do, but could not see which values are out of
+    /// line, which is part of the choice. Held: all values are as chosen, and others hold space that a compaction was
+    /// to give back.
     pub outcome: Outcome,
     #[serde(flatten)]
     pub common: Common,
     #[serde(flatten)]
     pub converted: Converted,
-    /// With --compact, what was done to each file, in the order in which it was.
+    /// With --compact, what was done to each file; a sweep that is not complete, or a dry run of one, is not followed
+    /// by it.
     pub compaction: Vec<FileReport>,
-    /// Indexes: with --reindex all that were looked at, in the order in which they were; else those that are
-    /// much larger than fresh ones.
+    /// With --reindex, the indexes of the table and of its TOAST relation, in the order in which they were looked at;
+    /// without it, those that are more than 1.3 times what fresh ones would take.
     pub indexes: Vec<IndexReport>,
     #[serde(flatten)]
     pub gains: Gains,
@@ -472,6 +495,7 @@ impl TableReport {
 
 /// How the work on one file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileEnd {
     /// Less is to spare than a round has to give back.
@@ -492,13 +516,17 @@ pub enum FileEnd {
 
 /// What was done to one file. Sizes are those of the main fork, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct FileReport {
     /// The files of the table that this is about.
     #[serde(skip)]
     pub(crate) files: Option<Files>,
-    /// `toast` or `heap`.
+    /// The TOAST relation's or the table's own.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["toast", "heap"])))]
     pub file: &'static str,
-    /// How it ended.
+    /// compact: less is to spare than a round has to give back; no_room: more is free, but what stands at its end found
+    /// no room there, though nobody was in the way; held: more is to spare, and nothing but others stands in the way:
+    /// their locks, snapshots, or rows; gained_too_little: more is, but the last round gave back less.
     pub ended: FileEnd,
     /// Its size at the beginning.
     pub before: u64,
@@ -521,26 +549,27 @@ pub struct FileReport {
     pub rows_found: u64,
     /// Bytes that moving them writes: of rows whole pages, of values as they are stored.
     pub bytes_found: u64,
-    /// WAL that moving them is expected to write; null but with a dry run.
+    /// WAL that moving them is expected to write, without full-page images and with all; null but with a dry run.
     pub wal_expected: Option<Range>,
     /// Rows moved, some more than once.
     pub rows_moved: u64,
     /// Rows behind the end that were still there when the last round's passes were over; those that the server refused
     /// are not counted.
     pub rows_left: u64,
-    /// Rows behind the end that the server refused to move.
+    /// Rows behind the end that the server refused to move; skipped has its reasons.
     pub rows_refused: u64,
-    /// Those of [`FileReport::rows_left`] that others had locked, or have changed meanwhile.
+    /// Those of `rows_left` that others had locked, or have changed meanwhile.
     pub rows_locked: u64,
     /// Rows behind the end that others have written since the first round began.
     pub rows_of_others: u64,
     /// Whether the last vacuum had to leave old row versions that others still see.
     pub held_back: bool,
-    /// Values behind the end to which no row leads that could be found.
+    /// Values behind the end that no row refers to, so that nothing moves them: see inspect --check.
     pub values_without_row: u64,
     /// Values behind the end that their columns would not store out of line again.
     pub values_fixed: u64,
-    /// Values that a move stores as their columns are set, since a server cannot keep them as they are.
+    /// Values found there that are not compressed, in columns that are set to compress: moved they are compressed if
+    /// they can be.
     pub values_by_setting: u64,
 }
 
@@ -611,6 +640,7 @@ impl FileReport {
 
 /// What became of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum IndexEnd {
     /// It is not much larger than a fresh one.
@@ -638,18 +668,22 @@ pub(crate) const LEFT_OF_IT: &str = "; the invalid index ";
 
 /// What was found and done about one index. Sizes are those of the main fork, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct IndexReport {
     /// Its name with the schema, quoted.
     pub index: String,
-    /// What became of it.
+    /// kept: not more than 1.3 times a fresh one; bloated: more, and not to be rebuilt; planned: with --dry-run, it
+    /// would be rebuilt; rebuilt; not_known: what a fresh one would take is not known; refused: it cannot be rebuilt
+    /// beside others; left: it was to be rebuilt and was not; dropped: an interrupted rebuild of an earlier run had
+    /// left it behind; invalid: an interrupted rebuild has left it behind, and it is still there.
     pub ended: IndexEnd,
     /// Its size at the beginning.
     pub before: u64,
-    /// What a fresh one would take, if that is known.
+    /// What a fresh one would take; null if that is not known.
     pub expected: Option<u64>,
-    /// WAL that the rebuild which it needs would write, in bytes.
+    /// WAL that the rebuild which it needs would write; null if it needs none, or is done.
     pub wal_expected: Option<u64>,
-    /// Its size once rebuilt.
+    /// Its size once rebuilt; null if it was not.
     pub after: Option<u64>,
     /// Why it was not rebuilt or dropped, or why its fresh size is not known.
     pub reason: Option<String>,
@@ -670,6 +704,7 @@ impl IndexReport {
 
 /// What is left of a toaster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct DepartureReport {
     /// Its name.
     pub toaster: String,
@@ -704,6 +739,7 @@ pub struct DepartureReport {
 
 /// A table that could not be dealt with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct UnfitTable {
     /// `schema.name`.
     pub relation: String,
