@@ -1,12 +1,13 @@
 //! Where `retoast` prints: one report of all tables at the end; notices on standard error meanwhile.
 
+use std::io;
+
 use super::exit::{Exit, Failure};
 use super::retoast::RetoastArgs;
 use super::terminal::{self, tell};
 use crate::report::format::Format;
 use crate::retoast::result::{DepartureReport, Outcome, Report, SCHEMA, Swept};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
-use std::io;
 
 /// The output of one run.
 pub(super) struct RetoastOutput {

@@ -1,5 +1,7 @@
 //! What `toastctl retoast` is asked for: its arguments, with their conflicts found.
 
+use std::time::Duration;
+
 use super::exit::Failure;
 use super::inspect::SourceArg;
 use super::retoast::{NewValues, ReindexArg, RetoastArgs, ToasterArg};
@@ -7,7 +9,6 @@ use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::run::request::{DepartureRequest, Request, Source, Work};
 use crate::retoast::task::session::{Options, Tuning};
-use std::time::Duration;
 
 /// What the arguments say.
 ///

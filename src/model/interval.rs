@@ -52,6 +52,7 @@ impl From<Estimate> for RatioEstimate {
 
 /// From the least to the most that is expected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Range {
     /// The least.
     pub low: u64,

@@ -1,5 +1,7 @@
 //! The report of `retoast` in every format.
 
+use std::io::{self, Write};
+
 use super::format::{Format, json, json_lines};
 use super::retoast_plan::lines as plan_lines;
 use super::table::{Grid, Head, Style, printable, wrapped, wrapped_statement};
@@ -7,7 +9,6 @@ use super::units::{counted, size};
 use super::{retoast_compact, retoast_indexes};
 use crate::model::sql::quote_identifier;
 use crate::retoast::result::{FormReport, Gives, Headed, Outcome, Report, TableReport};
-use std::io::{self, Write};
 
 /// Skipped rows shown in a table; the rest is counted.
 const SKIPPED_SHOWN: usize = 10;

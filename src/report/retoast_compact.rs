@@ -1,10 +1,11 @@
 //! What `retoast` reports of `--compact`.
 
+use std::io::{self, Write};
+
 use super::retoast_indexes;
 use super::table::wrapped;
 use super::units::{counted, size};
 use crate::retoast::result::{FileEnd, FileReport, Outcome, TableReport};
-use std::io::{self, Write};
 
 /// How a compaction alone ended, by the last looks at its files; `None` if it did not come to its end.
 pub(super) fn headline(table: &TableReport) -> Option<String> {

@@ -1,9 +1,10 @@
 //! What `retoast` reports of indexes.
 
+use std::io::{self, Write};
+
 use super::table::{printable, wrapped};
 use super::units::{counted, size};
 use crate::retoast::result::{IndexEnd, IndexReport, Outcome, TableReport};
-use std::io::{self, Write};
 
 /// Indexes that were to be rebuilt or dropped and were not.
 pub(super) fn left(table: &TableReport) -> usize {

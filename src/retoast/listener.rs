@@ -1,9 +1,10 @@
 //! Whom to tell of what the sweep does.
 
+use std::fmt;
+
 use super::pace::manners::Pause;
 use super::plan::Sizes;
 use super::result::SkippedRow;
-use std::fmt;
 
 /// What is told of the sweep while it runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -1,18 +1,18 @@
 //! What a run of `retoast` has to report.
 
+use std::cell::RefCell;
+use std::io;
+
+use serde::Serialize;
+
 use crate::model::interval::Range;
 use crate::retoast::check::definition::Files;
 use crate::retoast::memory::since::ProvenState;
 use crate::retoast::plan::{Plan, Sizes};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
-use serde::Serialize;
-use std::cell::RefCell;
-use std::io;
 
 /// The name and version of the JSON form.
 pub const SCHEMA: &str = "toastctl.retoast/1";
-
-#[cfg(feature = "internals")]
 
 /// What `toastctl retoast --format json` prints. Sizes are bytes, times milliseconds unless they are called seconds.
 /// With --format jsonl each line is one table, with the field schema beside its own.

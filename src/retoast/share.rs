@@ -1,5 +1,9 @@
 //! `inspect --policy`: how much of a table complies with a policy, without anything being changed.
 
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
 use super::check::policy_preflight;
 use super::check::preflight::own_sessions;
 use super::check::refusal::Refusal;
@@ -20,8 +24,6 @@ use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
 use crate::server::toasters;
-use futures_util::future::BoxFuture;
-use std::sync::Arc;
 
 /// What tables are held against.
 pub(crate) struct PolicyRequest {

@@ -1,5 +1,7 @@
 //! The columns that a sweep has to do with: those chosen, those computed with them, those stored.
 
+use tokio_postgres::types::Type;
+
 use super::ready::TableRequest;
 use super::refusal::{Refusal, refused};
 use super::shapes;
@@ -16,7 +18,6 @@ use crate::retoast::sql::Target;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
-use tokio_postgres::types::Type;
 
 /// The chosen columns.
 pub(crate) async fn targets(

@@ -1,6 +1,12 @@
 //! A table's settings and definition: read again while the sweep runs, compared with what was set, and set
 //! right or back.
 
+use std::fmt;
+
+use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::desc::{Attribute, Storage, TupleDesc};
@@ -9,10 +15,6 @@ use crate::model::sql::{quote_identifier, quote_literal};
 use crate::server::LiveError;
 use crate::server::connect::{Client, Connection};
 use crate::server::toasters::TOAST_RELATIONS;
-use std::fmt;
-use tokio_postgres::Row;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 
 /// What decides how values of a column are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]

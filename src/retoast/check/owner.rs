@@ -1,6 +1,10 @@
 //! Whose code a sweep runs, and as whom: approved before the first row, and again whenever somebody has written the
 //! table's definition.
 
+use std::fmt::Write;
+
+use tokio_postgres::types::Type;
+
 use super::refusal::{Refusal, refused};
 use crate::judge::goal::Goal;
 use crate::model::forcing::Shape;
@@ -9,8 +13,6 @@ use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 use crate::server::owner_code::{self, Foreign, Rights};
-use std::fmt::Write;
-use tokio_postgres::types::Type;
 
 /// How many functions a refusal names.
 const NAMED: usize = 10;

@@ -1,5 +1,7 @@
 //! Partitioned tables: they store nothing, but new partitions take their columns' settings from them.
 
+use tokio_postgres::types::Type;
+
 use super::ready::TableRequest;
 use super::refusal::Refusal;
 use crate::codec::Method;
@@ -13,7 +15,6 @@ use crate::retoast::sql;
 use crate::server::about::Server;
 use crate::server::connect::Client;
 use crate::server::{LiveError, toasters};
-use tokio_postgres::types::Type;
 
 /// What has to be set on a partitioned table.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,8 @@
 //! What is looked at before the first row is touched, and why a table is refused.
 
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
 use super::columns::{follow, model, stored_columns, targets};
 use super::kind::{kind, published};
 use super::owner::{Code, can_be_replica, coerced};
@@ -20,8 +23,6 @@ use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection, are_lent};
 use crate::server::toasters::{self, TOAST_RELATIONS};
 use crate::server::{LiveError, catalog};
-use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 
 /// Refuses a standby, and a server or role that is set to write nothing: some providers do so when the disk is full.
 pub(crate) async fn server(client: &Client, server: &Server) -> Result<(), Refusal> {

@@ -1,11 +1,12 @@
 //! Whether this user can have the indexes of a table rebuilt on this server.
 
+use tokio_postgres::types::Type;
+
 use super::ready::PreparedTable;
 use super::refusal::{Refusal, refused};
 use crate::retoast::compact::CompactRequest;
 use crate::server::about::{NEVER_TRUNCATES, Server};
 use crate::server::connect::Client;
-use tokio_postgres::types::Type;
 
 /// The first release whose REINDEX CONCURRENTLY misses no row that is changed meanwhile (release notes of 14.4).
 const SOUND: i32 = 140_004;

@@ -1,12 +1,13 @@
 //! The shapes of columns' types, from the catalog.
 
+use tokio_postgres::types::{Oid as PgOid, Type};
+
 use crate::disk::Oid;
 use crate::model::forcing::{Field, Shape};
 use crate::model::sql::quote_qualified;
 use crate::retoast::sql::Domain;
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use tokio_postgres::types::{Oid as PgOid, Type};
 
 /// Composite types and domains nested deeper than this are not looked into.
 const DEEPEST: u32 = 32;

@@ -1,5 +1,9 @@
 //! The compaction of one file: does what [`super::rounds`] says.
 
+use std::time::Instant;
+
+use rand::RngExt;
+
 use super::pace::{Pace, Piece};
 use super::rounds::{Action, End, Event, Rounds, Tuning};
 use crate::disk::Oid;
@@ -14,8 +18,6 @@ use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Done, Guard};
 use crate::retoast::task::session::millis;
-use rand::RngExt;
-use std::time::Instant;
 
 /// The part of a file that it may get longer by while a round moves what stands at its end, and the fewest blocks.
 const GROWTH: u32 = 100;

@@ -1,5 +1,9 @@
 //! What a look at the table finds: how full its blocks are, and which rows values in the TOAST relation belong to.
 
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
 use super::chunks::{Behind, ranges};
 use super::pace::Piece;
 use crate::codec::Method;
@@ -25,9 +29,6 @@ use crate::retoast::task::guard::Guard;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
 use crate::server::{LiveError, functions};
-use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::Arc;
 
 /// A row with values that are to be moved.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,10 @@
 //! The compaction of one table: its TOAST relation first, since values that are written again leave new row versions in the
 //! table.
 
+use std::time::Instant;
+
+use tokio_postgres::types::Type;
+
 use super::CompactRequest;
 use super::pages::HeapFile;
 use super::part::compact_file;
@@ -19,8 +23,6 @@ use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::session::millis;
 use crate::server::LiveError;
-use std::time::Instant;
-use tokio_postgres::types::Type;
 
 /// The part of all files that may be old row versions of the table while values of the TOAST relation are moved.
 const VERSIONS: f64 = 0.01;

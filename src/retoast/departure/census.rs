@@ -1,6 +1,11 @@
 //! Counts a toaster's values on the pages of tables. Pages alone show those of dropped columns, which
 //! every reader of the table skips and every update of a row clears.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{Page, PageState};
@@ -19,9 +24,6 @@ use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::sqlstate::ErrorKind;
 use crate::server::{LiveError, catalog, snapshot};
-use std::collections::HashMap;
-use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 /// Blocks read at a time.
 const BLOCKS: u32 = 256;

@@ -1,5 +1,9 @@
 //! Takes everything from a toaster: census, sweeps, proof.
 
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
+
 use super::census::{Census, Counter};
 use super::steps::{columns, prove};
 use crate::disk::Oid;
@@ -26,9 +30,6 @@ use crate::retoast::task::vacuum::Unvacuumed;
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::connect::Connection;
-use std::cell::Cell;
-use std::collections::{BTreeMap, HashSet};
-use std::time::{Duration, Instant};
 
 /// A run.
 pub(crate) struct DepartureRun<'a, 'r> {

@@ -1,6 +1,8 @@
 //! The statements that remove a toaster to which nothing refers any more. They are run later, by somebody else: they
 //! keep others from creating and altering tables, look once more, and fail where something has changed since the proof.
 
+use std::collections::HashSet;
+
 use super::census::{Census, Counter};
 use crate::disk::Oid;
 use crate::disk::custom::DEFAULT_TOASTER;
@@ -10,7 +12,6 @@ use crate::retoast::result::DepartureReport;
 use crate::server::LiveError;
 use crate::server::connect::Client;
 use crate::server::toasters::{self, Referent};
-use std::collections::HashSet;
 
 /// One text for all columns whose values can be toasted: it changes whenever a table is created, altered or dropped.
 const COLUMNS: &str = "pg_catalog.md5(coalesce(pg_catalog.string_agg(pg_catalog.format('%s %s %s', a.attrelid, \

@@ -1,5 +1,10 @@
 //! The file of `--since`: read before the first table, written as each one is complete.
 
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tokio_postgres::types::Type;
+
 use super::file;
 use super::since::{Doubt, Identity, Memory, ProvenState, Since};
 use crate::model::sql::quote_identifier;
@@ -7,9 +12,6 @@ use crate::retoast::check::ready::PreparedTable;
 use crate::retoast::result::{Outcome, TableReport};
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use std::io;
-use std::path::{Path, PathBuf};
-use tokio_postgres::types::Type;
 
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,12 @@
 //! The queries that measure: sizes, WAL, replicas, sessions, snapshots, free space.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
 use super::manners::{Holder, Replica};
 use super::slots::{Slot, Slots};
 use super::space::Place;
@@ -10,11 +17,6 @@ use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
 use crate::server::toasters::TOAST_RELATIONS;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-use std::time::Duration;
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 /// `application_name` of this program's sessions begins so.
 pub const APPLICATION: &str = "toastctl retoast";

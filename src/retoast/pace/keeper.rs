@@ -1,6 +1,12 @@
 //! Keeps the sweep's manners: measures on a connection of its own before each piece of work, waits
 //! while something stands against it, and counts the waits.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex as Plain};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+
 use super::control::Control;
 use super::error::PaceError;
 use super::garbage::Garbage;
@@ -17,10 +23,6 @@ use crate::retoast::listener::Figures;
 use crate::retoast::plan::Sizes;
 use crate::retoast::result::PauseReport;
 use crate::server::connect::Connection;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex as Plain};
-use std::time::{Duration, Instant};
-use tokio::sync::Mutex;
 
 mod free_space;
 mod measure;

@@ -1,5 +1,13 @@
 //! The rebuild of one index, and what an interrupted one leaves behind.
 
+use std::collections::HashMap;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
 use super::run::Reindexing;
 use crate::disk::Oid;
 use crate::retoast::listener::Wait;
@@ -14,12 +22,6 @@ use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::indexes::{self, Index};
 use crate::server::sqlstate::{ErrorKind, is_of_server};
-use rand::RngExt;
-use std::collections::HashMap;
-use std::pin::pin;
-use std::time::{Duration, Instant};
-use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 
 /// The longest wait for one set of transactions, unless --max-wait is less.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,5 +1,11 @@
 //! The indexes of one table, one after the other.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio_postgres::types::Type;
+
 use super::Reindex;
 use crate::disk::Oid;
 use crate::disk::layout::PageSize;
@@ -18,10 +24,6 @@ use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::index_scan::{self, Fresh, IndexFill, IndexScan};
 use crate::server::indexes::{self, Index};
-use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use tokio_postgres::types::Type;
 
 /// If so large a part of the rows is dead, their entries would count as needed: they are vacuumed away first.
 const DEAD: f64 = 0.05;

@@ -1,5 +1,8 @@
 //! `--from-toaster`: which toaster and tables are meant, and in which sessions everything is taken from it.
 
+use std::cell::Cell;
+use std::sync::Arc;
+
 use super::request::{DepartureRequest, Request, need_pages, source};
 use super::sessions::Sessions;
 use crate::judge::pluggable;
@@ -12,8 +15,6 @@ use crate::retoast::task::session::Session;
 use crate::server::select::select;
 use crate::server::sink::{Failed, Kind};
 use crate::server::toasters;
-use std::cell::Cell;
-use std::sync::Arc;
 
 /// Does it; gives what is left of the toaster.
 ///

@@ -1,6 +1,12 @@
 //! What is free inside a table's files once it is swept, what VACUUM could give back of it, and what a command that
 //! writes the table anew would.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
+use tokio_postgres::types::Type;
+
 use crate::disk::BlockNumber;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{Page, PageState};
@@ -19,10 +25,6 @@ use crate::server::plan::BY_KEY;
 use crate::server::snapshot::{self, Moment};
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, catalog};
-use rand::RngExt;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio_postgres::types::Type;
 
 /// Blocks of the table that are looked at: all of it if it has no more, else so many runs of blocks, which stand in
 /// parts of the same length.

@@ -1,5 +1,7 @@
 //! What is asked of a run, what its scans go by, and which task follows which on a table (pure).
 
+use std::path::PathBuf;
+
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::pace::keeper::Wants;
@@ -9,7 +11,6 @@ use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::task::session::Options;
 use crate::server::about::{Pageinspect, Server};
 use crate::server::sink::{Failed, Kind};
-use std::path::PathBuf;
 
 /// What is asked of a run; its parts do not contradict each other.
 pub(crate) struct Request {

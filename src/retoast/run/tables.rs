@@ -1,5 +1,11 @@
 //! Looks at every table before the first is touched, then has them swept.
 
+use std::cell::Cell;
+use std::slice;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
 use super::departure;
 use super::request::{Request, Tasks, Work, need_pages, source};
 use super::sessions::Sessions;
@@ -24,10 +30,6 @@ use crate::server::connect::Connection;
 use crate::server::select::{Found, How, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 use crate::server::{LiveError, catalog, select, toasters};
-use futures_util::future::join_all;
-use std::cell::Cell;
-use std::slice;
-use std::sync::Arc;
 
 /// Does what is asked for, over this connection and others like it, until all is done or `control` says stop.
 /// Each table's result goes to `sink`; gives what became of a toaster that everything was to be taken from.

@@ -1,6 +1,10 @@
 //! Sweeps tables one at a time, and goes on in new sessions where those of a sweep have ended under it: the
 //! server gives up a session that keeps a transaction waiting, and networks fail.
 
+use std::cell::Cell;
+
+use futures_util::future::join;
+
 use super::free_space;
 use super::request::{Task, Tasks};
 use super::sessions::{Sessions, WorkerSessions};
@@ -28,8 +32,6 @@ use crate::retoast::task::session::{Options, Session};
 use crate::retoast::task::vacuum::Unvacuumed;
 use crate::server::LiveError;
 use crate::server::sink::{Failed, Kind};
-use futures_util::future::join;
-use std::cell::Cell;
 
 /// The first version with REPACK.
 const REPACK: i32 = 190_000;

@@ -1,5 +1,11 @@
 //! Does what the machine says to one table: scans, batches, vacuums, waits.
 
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use rand::RngExt;
+
 use super::dead_entries::DeadIndexEntries;
 use super::keys::{Condition, Keys};
 use super::machine::{Action, EARLY, End, Event, Extent, Machine, Row};
@@ -20,10 +26,6 @@ use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Done, Guard, LIMIT, Reason};
 use crate::retoast::task::session::{Session, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use rand::RngExt;
-use std::time::{Duration, Instant};
 
 /// How often a conversion by a policy begins again because others have written the table anew.
 const MOST_REWRITTEN: u32 = 5;

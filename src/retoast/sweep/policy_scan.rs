@@ -1,5 +1,8 @@
 //! Scanning by a policy: what a row is, and what the server makes of its values.
 
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
 use super::machine::Row;
 use super::policy_copies::fill_and_measure;
 use super::policy_state::{Open, Share};
@@ -14,8 +17,6 @@ use crate::retoast::sql::by_policy;
 use crate::server::probe::Probe;
 use crate::server::snapshot::Moment;
 use crate::server::{LiveError, functions};
-use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 
 impl Scanner<'_> {
     /// As [`Scanner::chunk_at_once`], by the policy.

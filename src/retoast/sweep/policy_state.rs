@@ -1,5 +1,8 @@
 //! What scans by a policy remember, and what of that batches need to know.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use super::machine::Row;
 use crate::codec::Method;
 use crate::disk::ItemPointer;
@@ -7,8 +10,6 @@ use crate::judge::policy::Seen;
 use crate::model::stored::{Form, FunctionAnswer};
 use crate::retoast::memory::since::{CutOff, Since};
 use crate::retoast::result::FormReport;
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What scans have seen of the rows that are to be re-toasted.
 #[derive(Debug, Default)]

@@ -3,6 +3,9 @@
 //! First of all, where storage is `plain`, they look for rows that do not fit a page: the server would refuse every later
 //! change of them.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use super::machine::{CHUNK, Row};
 use super::policy_state::{Share, Tally};
 use super::scan_source::ScanSource;
@@ -29,8 +32,6 @@ use crate::server::probe::Probe;
 use crate::server::snapshot::{self, Moment};
 use crate::server::sqlstate::is_damage;
 use crate::server::{LiveError, functions};
-use std::ops::Range;
-use std::sync::Arc;
 
 /// What a look has counted, to be taken back where it failed.
 struct Counts {

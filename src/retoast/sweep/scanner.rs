@@ -1,5 +1,9 @@
 //! Reads one table: what a scan works with, and its snapshot.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
 use super::machine::Row;
 use super::policy_state::{RuleScan, Tally};
 use super::scan_source::ScanSource;
@@ -13,9 +17,6 @@ use crate::server::about::Server;
 use crate::server::chunks::parse_tid;
 use crate::server::connect::Connection;
 use crate::server::snapshot::{self, Moment};
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ops::Range;
-use std::sync::Arc;
 
 /// Bytes of values given to the judge at a time, unless one has more.
 pub(crate) const JUDGED_BYTES: u64 = 32 << 20;

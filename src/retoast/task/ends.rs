@@ -1,5 +1,9 @@
 //! What a table's report begins with, and what is measured when its sweep has ended.
 
+use std::time::{Duration, Instant};
+
+use tokio_postgres::types::Type;
+
 use super::error::TaskError;
 use super::guard::Guard;
 use super::session::millis;
@@ -8,8 +12,6 @@ use crate::retoast::listener::Wait;
 use crate::retoast::result::{Common, Subject, TaskReport};
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::server::about::Server;
-use std::time::{Duration, Instant};
-use tokio_postgres::types::Type;
 
 /// First key of the advisory lock that says that a table is being retoasted; the second is its OID.
 pub const LOCK_CLASS: i32 = 0x746f_6173;

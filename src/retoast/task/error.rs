@@ -1,5 +1,7 @@
 //! Why a task could not go on, and what that means for the run.
 
+use std::sync::Arc;
+
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::memory::checkpoint::CheckpointError;
 use crate::retoast::memory::remembered::SinceError;
@@ -9,7 +11,6 @@ use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
 use crate::server::sqlstate::is_of_server;
-use std::sync::Arc;
 
 /// Why the sweep could not go on. What was committed stays; the same command goes on from there.
 #[derive(Debug, thiserror::Error)]

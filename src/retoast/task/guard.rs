@@ -4,6 +4,13 @@
 //! before anything is planned that was sent behind it: planning evaluates constant parts of the expressions of indexes and
 //! statistics. Where that lends somebody rights, transactions that read do the same.
 
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join;
+use tokio_postgres::types::Type;
+
 use super::error::TaskError;
 use super::session::{Session, millis};
 use crate::disk::Oid;
@@ -22,11 +29,6 @@ use crate::server::LiveError;
 use crate::server::connect::{Client, Connection, Statement};
 use crate::server::snapshot::{self, Moment};
 use crate::server::sqlstate::ErrorKind;
-use futures_util::future::join;
-use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use tokio_postgres::types::Type;
 
 /// How often a transaction is tried while others write the table's definition and change nothing.
 const MOST_WRITTEN: u32 = 20;

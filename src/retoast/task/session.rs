@@ -1,5 +1,10 @@
 //! The connections, how the user wants the work done, and what else all work has in common.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
 use super::error::TaskError;
 use crate::retoast::listener::Listener;
 use crate::retoast::pace::gauges;
@@ -9,9 +14,6 @@ use crate::retoast::pace::manners::Work;
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::server::about::Server;
 use crate::server::connect::{Client, Connection};
-use std::sync::Arc;
-use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// The connections that work on one table at a time.
 #[derive(Clone)]

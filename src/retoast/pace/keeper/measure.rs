@@ -1,5 +1,10 @@
 //! What is measured before a piece of work, and where the progress is shown on the server.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{join3, join4};
+
 use super::{Keeper, State, Table};
 use crate::model::sql::quote_literal;
 use crate::retoast::listener::Listener;
@@ -9,9 +14,6 @@ use crate::retoast::pace::{gauges, space};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::sqlstate::ErrorKind;
-use futures_util::future::{join3, join4};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// How often the session's name tells the progress.
 const NAME_EVERY: Duration = Duration::from_secs(2);

@@ -1,9 +1,10 @@
 //! The machine in a world of its own.
 
+use std::collections::BTreeSet;
+
 use super::planning::MOST_TRIES;
 use super::*;
 use crate::disk::BlockNumber;
-use std::collections::BTreeSet;
 
 const TUNING: Tuning = Tuning {
     window: 8,
