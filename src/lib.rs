@@ -9,7 +9,9 @@
 //! * [`offline`]: relation files and saved text as sources of pages and values.
 //! * [`server`]: a live server: connections, catalogs, snapshots, pages.
 //! * [`retoast`]: bringing what is stored to what was chosen, online.
+//! * [`usage`]: what a server's statistics and catalog say of how tables, columns and keys are used.
 //! * [`advise`]: what other settings would store and cost.
+//! * [`keys`]: what the keys of documents cost.
 //! * [`findings`]: what costs without need, with the command that acts on it.
 //! * [`inspect`]: the read-only report on what is stored.
 //! * [`check`]: whether every value can be read as it was written.
@@ -38,6 +40,8 @@ pub mod heap;
 #[cfg(feature = "internals")]
 pub mod inspect;
 #[cfg(feature = "internals")]
+pub mod keys;
+#[cfg(feature = "internals")]
 pub mod offline;
 #[cfg(feature = "internals")]
 pub mod report;
@@ -45,6 +49,8 @@ pub mod report;
 pub mod retoast;
 #[cfg(feature = "internals")]
 pub mod server;
+#[cfg(feature = "internals")]
+pub mod usage;
 
 #[cfg(not(feature = "internals"))]
 mod advise;
@@ -59,6 +65,8 @@ mod heap;
 #[cfg(not(feature = "internals"))]
 mod inspect;
 #[cfg(not(feature = "internals"))]
+mod keys;
+#[cfg(not(feature = "internals"))]
 mod offline;
 #[cfg(not(feature = "internals"))]
 mod report;
@@ -66,6 +74,8 @@ mod report;
 mod retoast;
 #[cfg(not(feature = "internals"))]
 mod server;
+#[cfg(not(feature = "internals"))]
+mod usage;
 
 /// Runs the program: its arguments are the process's, its results go to standard output.
 pub fn main() -> std::process::ExitCode {

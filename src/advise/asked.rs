@@ -11,7 +11,7 @@ use crate::model::toast::{Incoming, Table};
 use crate::server::sampled::AskedRow;
 
 /// A row as the tally takes it; `table` has the present settings.
-pub(super) fn row(asked: &AskedRow, desc: &TupleDesc, table: &Table) -> SampledRow<'static> {
+pub(crate) fn row(asked: &AskedRow, desc: &TupleDesc, table: &Table) -> SampledRow<'static> {
     let values: Vec<Incoming> = desc
         .attributes
         .iter()

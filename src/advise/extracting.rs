@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use super::advisor::AdviseError;
+use super::advisor::{AdviseError, TableFacts};
 use super::estimate::Scope;
 use super::extract::auto::{Scout, choose, sets};
 use super::extract::keys::{Extract, Keys};
@@ -11,12 +11,11 @@ use super::extract::parent::Migrated;
 use super::extract::rows::{Extraction, Stored};
 use super::extract::target::{self, Asked};
 use super::extract::weights::Weights;
-use super::facts::TableFacts;
-use super::keys::used::Known;
 use super::plan::SamplePlan;
 use super::reading::Reading;
 use super::variant::{TODAY, Variants};
-use super::workload::{Workload, WorkloadSource};
+use crate::usage::keys::KnownUses;
+use crate::usage::workload::{Workload, WorkloadSource};
 
 /// The sample is read again so often at most because values do not fit the types that others have: integer,
 /// bigint, numeric, jsonb.
@@ -40,7 +39,7 @@ pub(super) struct Beforehand<'a> {
     /// Bytes of documents in a block.
     pub(super) bytes_per_block: f64,
     /// What is known of the use of keys.
-    pub(super) known: Option<&'a Known>,
+    pub(super) known: Option<&'a KnownUses>,
 }
 
 impl Reading<'_> {
@@ -51,7 +50,7 @@ impl Reading<'_> {
         v: &Variants,
         beforehand: &Beforehand<'_>,
     ) -> Result<(), AdviseError> {
-        let method = beforehand.facts.default_method;
+        let method = beforehand.facts.compression.default;
         let stored = Stored {
             table: self.relation.table(method, self.advisor.server.page_size),
             settings: v.present,
@@ -104,7 +103,7 @@ impl Reading<'_> {
         looked?;
         let Some((weights, keys)) = scout.and_then(|(_, scout)| {
             let common = scout.common_keys();
-            let nothing = Known::default();
+            let nothing = KnownUses::default();
             let weights = Weights::of(&common, &v.name, beforehand.known.unwrap_or(&nothing));
             let keys = scout.candidates(&weights)?;
             Some((weights, keys))
@@ -123,11 +122,11 @@ impl Reading<'_> {
         self.forget();
         let scope =
             Scope { total_blocks: total, complete: false, page: self.advisor.server.page_size };
-        let counted = facts.counted.reads_per_write();
+        let counted = facts.counters.reads_per_write();
         let workload = Workload {
             reads_per_write: options.reads_per_write.or(counted.map(|(ratio, _)| ratio)),
             source: WorkloadSource::default(),
-            scanned: facts.counted.scanned_part(),
+            scanned: facts.counters.scanned_part(),
         };
         let best = choose(&self.extractions, &weights, &scope, options.optimize, &workload);
         let best = best.and_then(|best| self.extractions.get(best)).map(Extraction::again);

@@ -1,8 +1,8 @@
 //! Why a candidate is recommended, in sentences.
 
-use super::recommend::{Entry, Recommendation};
-use super::workload::{Bound, Optimize, Workload, WorkloadSource};
+use super::recommend::{Entry, Optimize, Recommendation};
 use crate::model::estimate::Estimate;
+use crate::usage::workload::{Bound, Workload, WorkloadSource};
 
 /// `12 % less size`.
 fn words(change: Option<Estimate>, what: &str) -> String {

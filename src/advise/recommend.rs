@@ -1,8 +1,8 @@
 //! The Pareto front, and the candidate that is recommended.
 
 use super::estimate::{Figure, Figures};
-use super::workload::{Optimize, SCAN_WEIGHT, Workload};
 use crate::model::estimate::Estimate;
+use crate::usage::workload::{SCAN_WEIGHT, Workload};
 
 /// Growth of the table that reads and writes may cost at most.
 const GROWTH_LIMIT: f64 = 0.10;
@@ -10,6 +10,20 @@ const GROWTH_LIMIT: f64 = 0.10;
 const LEAST_GAIN: f64 = 0.05;
 /// Scores and figures that differ by less are equal; then the entry of lower rank is taken.
 const TIE: f64 = 0.01;
+
+/// `--optimize`: what counts most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Optimize {
+    /// Size, reads and writes, weighed by the workload
+    #[default]
+    Balanced,
+    /// Size
+    Size,
+    /// The time of reads, as long as the table does not grow by more than 10 %
+    Read,
+    /// Bytes and WAL per UPDATE, as long as the table does not grow by more than 10 %
+    Write,
+}
 
 /// What a candidate is compared by: parts of today's figures, 1 is the same.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,23 +1,20 @@
 //! From a tally to the report on a column (pure).
 
+use super::advisor::{Options, TableFacts};
 use super::caveats;
 use super::commands::{self, CommandTarget};
 use super::estimate::{Figures, Scope, figures};
 use super::extract::rows::Extraction;
-use super::facts::TableFacts;
 use super::plan::{Done, Limit, SamplePlan};
 use super::pluggable::Pluggable;
 use super::reasons::reasons;
-use super::recommend::{Entry, pareto, recommend};
-use super::request::Options;
+use super::recommend::{Entry, Optimize, pareto, recommend};
 use super::result::{
     CandidateReport, CompactionReport, Files, FormCounts, RecommendationReport, Report, SCHEMA,
     SampleReport, WorkloadReport,
 };
-use super::statements::{Named, Statements, Verdict, verdict};
 use super::tally::{Tally, VariantTally};
 use super::variant::{PRESENT, TODAY, Variants};
-use super::workload::{Optimize, Workload, WorkloadSource};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
@@ -28,6 +25,8 @@ use crate::model::settings::Settings;
 use crate::model::stored::Form;
 use crate::server::about::{NEVER_TRUNCATES, ServerReport};
 use crate::server::catalog::Relation;
+use crate::usage::statements::Verdict;
+use crate::usage::workload::{Workload, WorkloadSource};
 
 /// Everything that the report is made of.
 pub struct Gathered<'a> {
@@ -86,7 +85,8 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
     let scope = Scope { total_blocks: sample.total(), complete, page: gathered.page };
     let all = figures(tally, &scope, &Prices::default());
     let shown = shown(gathered, &all);
-    let verdict = statements_verdict(gathered);
+    let facts = gathered.facts;
+    let verdict = facts.statements.verdict(relation, &variants.name, facts.counters.live);
     let workload = workload(gathered, &verdict);
     let entries: Vec<Entry> = shown
         .iter()
@@ -213,22 +213,9 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
     }
 }
 
-/// What `pg_stat_statements` says of the column.
-fn statements_verdict(gathered: &Gathered<'_>) -> Verdict {
-    let Gathered { relation, facts, variants, .. } = gathered;
-    let unique_name = matches!(facts.statements, Statements::Read { unique_name: true, .. });
-    let named = Named {
-        schema: &relation.schema,
-        table: &relation.name,
-        column: &variants.name,
-        unique_name,
-    };
-    verdict(&facts.statements, named, facts.live_rows)
-}
-
 /// What is given, else what statements tell of the column, else what is counted of the table.
 fn workload(gathered: &Gathered<'_>, verdict: &Verdict) -> Workload {
-    let counted = &gathered.facts.counted;
+    let counted = &gathered.facts.counters;
     let (reads_per_write, source) =
         match (gathered.options.reads_per_write, verdict, counted.reads_per_write()) {
             (Some(given), ..) => (Some(given), WorkloadSource::Given),
@@ -379,7 +366,7 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
             if gathered.has_toasters { ", chunks of replaced values" } else { "" }
         ));
     }
-    if let Some(part) = facts.toast_hit_part.filter(|&part| part < 0.9) {
+    if let Some(part) = facts.counters.toast_hit_part.filter(|&part| part < 0.9) {
         notes.push(format!(
             "Only {:.0} % of the TOAST relation's buffers were found in shared buffers, toastctl's own \
              reads among them: where they come from disk, buffers cost more than CPU time.",

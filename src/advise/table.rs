@@ -3,19 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::advisor::{Access, AdviseError, Advisor};
+use super::advisor::{Access, AdviseError, Advisor, Options, TableFacts};
 use super::candidate::Abilities;
 use super::compaction;
 use super::extract::keys::Extract;
 use super::extract::target;
 use super::extracting::{Beforehand, Wanted};
-use super::facts;
-use super::keys::used;
 use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
 use super::reading::{Reading, Source};
 use super::report::{Gathered, report};
-use super::request::Options;
 use super::result::{Files, Report};
 use super::variant::{self, Variants};
 use crate::codec::datum;
@@ -27,6 +24,7 @@ use crate::server::catalog::Relation;
 use crate::server::pages::PageReader;
 use crate::server::sampled::RowReader;
 use crate::server::snapshot;
+use crate::usage::keys::KnownUses;
 
 impl Advisor {
     /// The named columns of one relation, or without any those that hold most, biggest first, each with its
@@ -81,11 +79,12 @@ impl Advisor {
             named = vec![target::column(relation, &named)?];
         }
         let known = match &wanted.what {
-            Some(Extract::Auto) => Some(used::ask(&self.connection, relation).await.map_err(live)?),
+            Some(Extract::Auto) => {
+                Some(KnownUses::ask(&self.connection, relation).await.map_err(live)?)
+            }
             _ => None,
         };
-        // a transaction of its own, for a statement of it may fail
-        let ask = async || facts::ask(self.client(), relation).await;
+        let ask = async || TableFacts::ask(self.client(), relation).await;
         let facts = self.connection.reading(ask).await.map_err(live)?;
         // without its pages a value's content is not at hand
         let on_server = self.options.exact || matches!(access, Access::Functions);
@@ -116,7 +115,7 @@ impl Advisor {
         let mut probe = run.probe(total).await?;
         let columns = if named.is_empty() { probe.biggest(relation)? } else { named };
         run.weigh(&mut probe, &columns).await?;
-        let abilities = Abilities { lz4: facts.lz4, page: self.server.page_size };
+        let abilities = Abilities { lz4: facts.compression.lz4, page: self.server.page_size };
         let mut variants = Vec::with_capacity(columns.len());
         for &column in &columns {
             variants.push(Variants::new(

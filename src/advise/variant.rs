@@ -1,7 +1,7 @@
 //! The column under advice, its present settings and the tables under each candidate.
 
+use super::advisor::TableFacts;
 use super::candidate::{self, Abilities, CandidateError, Narrowing};
-use super::facts::TableFacts;
 use super::tally::Variant;
 use crate::codec::Method;
 use crate::disk::desc::{Length, Storage};
@@ -174,10 +174,10 @@ impl Variants {
         abilities: Abilities,
     ) -> Result<Variants, CandidateError> {
         let page = abilities.page;
-        let stored = relation.table(facts.default_method, page);
+        let stored = relation.table(facts.compression.default, page);
         let own = relation.desc.attributes.get(column);
         let storage = own.map_or(Storage::Extended, |a| a.storage);
-        let method = own.and_then(|a| a.compression).unwrap_or(facts.default_method);
+        let method = own.and_then(|a| a.compression).unwrap_or(facts.compression.default);
         let present = Settings {
             storage,
             method: MethodChoice::One(method),

@@ -94,7 +94,7 @@ const SCHEMAS: [(&str, &str); 7] = [
     ("advise-threshold", include_str!("../advise/advise.schema.json")),
     ("check", include_str!("../check/check.schema.json")),
     ("explain", include_str!("../advise/explain/explain.schema.json")),
-    ("keys", include_str!("../advise/keys/keys.schema.json")),
+    ("keys", include_str!("../keys/keys.schema.json")),
     ("retoast", include_str!("../retoast/retoast.schema.json")),
 ];
 

@@ -17,7 +17,7 @@ fn keys_with(conninfo: &str, arguments: &[&str]) -> Run {
 }
 
 fn validated(text: &str) -> Value {
-    valid(text, toastctl::advise::keys::result::JSON_SCHEMA)
+    valid(text, toastctl::keys::result::JSON_SCHEMA)
 }
 
 fn keys(database: &Database<'_>, table: &str, arguments: &[&str]) -> Value {

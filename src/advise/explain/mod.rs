@@ -5,5 +5,3 @@ pub mod result;
 mod sums;
 mod table;
 mod widths;
-
-pub(in crate::advise) use table::levels;

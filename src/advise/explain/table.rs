@@ -92,7 +92,7 @@ impl Reading<'_> {
         )
         .await?;
         let levels = match &relation.toast {
-            Some(toast) => Some(levels(advisor.client(), toast, pageinspect).await?),
+            Some(toast) => Some(pageinspect.index_levels(advisor.client(), toast).await?),
             None => None,
         };
         let total = reader.block_count().await?;
@@ -299,27 +299,6 @@ fn untoasted(value: Incoming) -> Incoming {
         }
         other => fresh(other),
     }
-}
-
-/// Pages of the index of a TOAST relation from the root to a leaf, both included: what each search visits
-/// (`_bt_getroot` goes by the fast root).
-pub(in crate::advise) async fn levels(
-    client: &Client,
-    toast: &ToastRelation,
-    pageinspect: &Pageinspect,
-) -> Result<u32, LiveError> {
-    let sql = format!(
-        "SELECT m.fastlevel::pg_catalog.int8, m.fastroot::pg_catalog.int8 \
-         FROM pg_catalog.pg_index AS i, \
-              {}(i.indexrelid::pg_catalog.regclass::pg_catalog.text) AS m \
-         WHERE i.indrelid = $1 AND i.indisvalid LIMIT 1",
-        pageinspect.function("bt_metap")
-    );
-    let row = client.query_typed(&sql, &[(&toast.oid.0, Type::OID)]).await?.pop();
-    let row = row.ok_or_else(|| LiveError::Unexpected("no index of a TOAST relation".into()))?;
-    let (level, root): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-    // an index of nothing has no root
-    Ok(if root == 0 { 0 } else { u32::try_from(level).unwrap_or_default().saturating_add(1) })
 }
 
 /// Where the chunks of values stand; of those that are there.

@@ -7,14 +7,14 @@
 use std::collections::HashMap;
 
 use super::super::estimate::{Figure, Figures, Scope, figures};
-use super::super::recommend::{Entry, recommend};
-use super::super::workload::{Optimize, Workload};
+use super::super::recommend::{Entry, Optimize, recommend};
 use super::keys::Keys;
 use super::rows::{Extraction, KEYS, ORDER, REST, TODAY};
 use super::weights::Weights;
 use crate::disk::jsonb::split::root_keys;
 use crate::model::cost::Prices;
 use crate::model::estimate::Estimate;
+use crate::usage::workload::Workload;
 
 /// Different keys that are counted; documents with more are maps, and no key of theirs is a column.
 const MOST_COUNTED: usize = 4096;

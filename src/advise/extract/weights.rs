@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::advise::keys::used::Known;
+use crate::usage::keys::KnownUses;
 
 /// The part of all uses that is dealt out by what is known, where something is; the rest is spread evenly.
 const KNOWN: f64 = 0.5;
@@ -27,7 +27,7 @@ pub(crate) struct Weights {
 
 impl Weights {
     /// Of these keys of a column.
-    pub(crate) fn of(common: &[String], column: &str, known: &Known) -> Weights {
+    pub(crate) fn of(common: &[String], column: &str, known: &KnownUses) -> Weights {
         let (_, by_path) = known.of_column(column);
         let known = common.iter().filter_map(|key| {
             let used = by_path.get(&vec![Some(key.clone())])?;

@@ -5,25 +5,19 @@
 //! * `cost`: what a document costs now, and a key in a column of its own.
 //! * `figures`: the whole table's figures; [`result`]: the report's type.
 //! * [`gather`]: documents added up, whatever their source; `rows`: those of a page; `chunks`: those out of line.
-//! * `live`: a table of a server, by pages or by SQL; [`files`]: a relation file.
-//! * `uses`: which keys a text of SQL names; `used`: the texts that the server knows; [`hot`]: how small used keys are.
+//! * [`live`]: a table of a server, by pages or by SQL; [`files`]: a relation file.
 
 mod chosen;
 mod chunks;
 mod cost;
 mod figures;
-pub mod files;
-pub mod gather;
-pub(crate) mod hot;
+pub(crate) mod files;
+pub(crate) mod gather;
 mod language;
-mod live;
+pub(crate) mod live;
 mod node;
 pub mod result;
 mod rows;
 mod shapes;
 mod sketch;
 mod tree;
-pub(crate) mod used;
-pub(crate) mod uses;
-
-pub(in crate::advise) use chosen::fitting_columns;

@@ -41,9 +41,9 @@ impl Language {
 
     /// That of a type of documents that comes with the server.
     pub(super) fn built_in(type_oid: Oid) -> Option<Language> {
-        match type_oid.0 {
-            3802 => Some(Language::Jsonb),
-            114 => Some(Language::Json),
+        match type_oid {
+            types::JSONB => Some(Language::Jsonb),
+            Oid(114) => Some(Language::Json),
             _ => None,
         }
     }

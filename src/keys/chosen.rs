@@ -65,7 +65,7 @@ pub(super) fn chosen(
 
 /// The named columns of a relation that only a pattern means, if they fit, as far as that can be said before the
 /// catalog is asked for composite types and domains; why they do not.
-pub(in crate::advise) fn fitting_columns(
+pub(super) fn fitting_columns(
     relation: &Relation,
     names: &[String],
 ) -> Result<Vec<String>, String> {

@@ -1,10 +1,12 @@
 //! The keys of a table's documents on a server: by pages, or by SQL as any reader of the table may ask.
 
 use std::collections::HashMap;
+use std::future::Future;
+use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::chosen::chosen;
+use super::chosen::{chosen, fitting_columns};
 use super::chunks::Ahead;
 use super::cost::{Stored, Terms};
 use super::gather::{About, Gathering, KeyRequest};
@@ -12,11 +14,10 @@ use super::language::Language;
 use super::result::KeysReport;
 use super::rows::{Document, Layout};
 use super::shapes;
-use super::used;
 use crate::advise::advisor::{AdviseError, Advisor};
 use crate::advise::asked;
-use crate::advise::explain::levels;
 use crate::advise::plan::SamplePlan;
+use crate::advise::run::{Meant, all};
 use crate::codec::Method;
 use crate::disk::layout::PageSize;
 use crate::disk::{ByteOrder, ItemPointer};
@@ -33,18 +34,48 @@ use crate::server::chunks::LiveChunks;
 use crate::server::pages::PageReader;
 use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader};
+use crate::server::sink::{RunError, Sink, until};
 use crate::server::values;
 use crate::server::{snapshot, toasters};
+use crate::usage::keys::KnownUses;
 
 /// Compression is taken to save this part where the sample's size is foreseen.
 const FORESEEN_RATIO: f64 = 1.5;
+
+/// Says what the keys of documents cost of the tables that are named, at least one, until all is done or `interrupt`
+/// comes.
+///
+/// # Errors
+/// What keeps everything else from being looked at too. What `output` was given stays.
+pub(crate) async fn tables(
+    advisor: &Advisor,
+    tables: &[String],
+    (request, access): (KeyRequest, Access),
+    output: &mut dyn Sink<KeysReport>,
+    interrupt: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let connections = slice::from_ref(&advisor.connection);
+    if let (Access::Auto, Some((why, hint))) = (access, advisor.why_no_pages()) {
+        output.notice(&format!("notice: using SQL functions: {why}"));
+        if hint.is_some() {
+            output.notice("HINT:  CREATE EXTENSION pageinspect; lets toastctl read pages.");
+        }
+    }
+    let keys = async |relation: &Relation, columns: &[String]| {
+        advisor.keys(relation, columns, (request, access)).await
+    };
+    until(interrupt, connections, all(advisor, (tables, DOCUMENTS), keys, None, output)).await
+}
+
+const DOCUMENTS: Meant =
+    Meant { fitting: fitting_columns, what: "a column of type jsonb, json or hstore" };
 
 impl Advisor {
     /// What the keys of a relation's documents cost, column by column.
     ///
     /// # Errors
     /// Where rows cannot be read, or a named column has no keys.
-    pub(in crate::advise) async fn keys(
+    async fn keys(
         &self,
         relation: &Relation,
         columns: &[String],
@@ -68,7 +99,7 @@ impl Advisor {
                 None
             }
         };
-        let known = used::ask(&self.connection, relation).await.map_err(live)?;
+        let known = KnownUses::ask(&self.connection, relation).await.map_err(live)?;
         let reading = Reading { advisor: self, relation, columns, languages, request };
         let reports = match pageinspect {
             Some(pageinspect) => reading.by_pages(pageinspect).await,
@@ -77,7 +108,7 @@ impl Advisor {
         // If this fails the connection is gone, as the next query will say.
         let _ = snapshot::abandon(self.client()).await;
         let mut reports = reports.map_err(live)?;
-        reports.iter_mut().for_each(|report| known.tell(report));
+        reports.iter_mut().for_each(|report| report.add_uses(&known));
         Ok(reports)
     }
 }
@@ -148,7 +179,7 @@ impl Reading<'_> {
         )
         .await?;
         let levels = match &relation.toast {
-            Some(toast) => levels(client, toast, pageinspect).await?,
+            Some(toast) => pageinspect.index_levels(client, toast).await?,
             None => 0,
         };
         let total = reader.block_count().await?;

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::model::interval::{RatioEstimate, WholeEstimate};
 use crate::server::about::ServerReport;
+use crate::usage::keys::{KeyUsage, KnownUses, Named};
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.keys/1";
@@ -60,11 +61,26 @@ pub struct KeysReport {
     /// What belongs to the documents themselves: the header of the container, no key's.
     pub container: Container,
     /// What is known of the keys' use; `null` of a file.
-    pub usage: Option<Usage>,
+    pub usage: Option<KeyUsage>,
     /// What could not be read.
     pub problems: Vec<String>,
     /// How many problems there are in all.
     pub problem_count: u64,
+}
+
+impl KeysReport {
+    /// Says which keys are used.
+    pub(super) fn add_uses(&mut self, known: &KnownUses) {
+        let (usage, by_path) = known.of_column(&self.column);
+        let is_known = usage.why_not.is_none();
+        for key in &mut self.keys {
+            let used = by_path.get(&key.steps).cloned().unwrap_or_default();
+            key.calls = is_known.then_some(used.calls);
+            key.sessions = Some(used.sessions);
+            key.named_in = used.named.into_iter().collect();
+        }
+        self.usage = Some(usage);
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -142,64 +158,6 @@ pub struct Key {
     #[serde(skip)]
     /// The keys that lead to it; an element of an array is `None`.
     pub steps: Vec<Option<String>>,
-}
-
-/// Something in the catalog whose text names a key.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Named {
-    pub kind: NamedIn,
-    pub name: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NamedIn {
-    /// In an expression or a predicate.
-    Index,
-    GeneratedColumn,
-    View,
-    Policy,
-    CheckConstraint,
-    /// Of one of the table's triggers, in PL/pgSQL.
-    TriggerFunction,
-    /// In SQL or PL/pgSQL, with the table's name in its text.
-    Function,
-}
-
-impl std::fmt::Display for Named {
-    /// `index by_state`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.kind.words(), self.name)
-    }
-}
-
-impl NamedIn {
-    /// The words for it.
-    pub fn words(self) -> &'static str {
-        match self {
-            NamedIn::Index => "index",
-            NamedIn::GeneratedColumn => "generated column",
-            NamedIn::View => "view",
-            NamedIn::Policy => "policy",
-            NamedIn::CheckConstraint => "check constraint",
-            NamedIn::TriggerFunction => "trigger function",
-            NamedIn::Function => "function",
-        }
-    }
-}
-
-/// What `pg_stat_statements` tells of the column's keys.
-#[derive(Debug, Clone, Serialize)]
-pub struct Usage {
-    /// Statements that use a key, by their text or by a view that they name.
-    pub statements: u64,
-    pub calls: u64,
-    /// Of these, calls of statements in which a parameter stands in the place of a key.
-    pub hidden_calls: u64,
-    /// Statements of the database whose text this user may not see.
-    pub unseen_statements: u64,
-    /// Why statements are not known.
-    pub why_not: Option<String>,
 }
 
 /// Raw bytes of a path.
