@@ -5,6 +5,7 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::model::policy::{MethodChoice, Policy, Ratio};
 use crate::model::settings::{Settings, SettingsError, TupleTarget};
+use crate::server::about::Compression;
 
 /// What the user wants compared; an empty list leaves the choice to [`candidates`].
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,9 +28,7 @@ impl Narrowing {
 /// What a server can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {
-    /// Whether it was built with lz4.
-    pub lz4: bool,
-    /// Its page size.
+    pub compression: Compression,
     pub page: PageSize,
 }
 
@@ -51,7 +50,9 @@ pub fn candidates(
     abilities: Abilities,
 ) -> Result<Vec<Settings>, CandidateError> {
     let needs_lz4 = |method: &MethodChoice| *method != MethodChoice::One(Method::Pglz);
-    if let Some(&method) = narrowing.methods.iter().find(|&m| needs_lz4(m) && !abilities.lz4) {
+    if let Some(&method) =
+        narrowing.methods.iter().find(|&m| needs_lz4(m) && !abilities.compression.lz4)
+    {
         return Err(CandidateError::NoLz4(method));
     }
     let mut all = if narrowing.is_empty() {
@@ -120,7 +121,7 @@ fn asked(present: Settings, narrowing: &Narrowing) -> Result<Vec<Settings>, Sett
 /// What is worth a look for most tables.
 fn standard(present: Settings, abilities: Abilities) -> Vec<Settings> {
     let pglz = MethodChoice::One(Method::Pglz);
-    let best = if abilities.lz4 { MethodChoice::One(Method::Lz4) } else { pglz };
+    let best = if abilities.compression.lz4 { MethodChoice::One(Method::Lz4) } else { pglz };
     let target = TupleTarget::default_for(abilities.page);
     let plain =
         Settings { storage: Storage::Extended, method: best, target, policy: Policy::Always };
@@ -148,7 +149,7 @@ fn standard(present: Settings, abilities: Abilities) -> Vec<Settings> {
     ] {
         all.push(Settings { policy, ..plain });
     }
-    if abilities.lz4 {
+    if abilities.compression.lz4 {
         all.push(Settings { method: MethodChoice::Either, policy: Policy::Best, ..plain });
     }
     all
@@ -159,7 +160,8 @@ mod tests {
     use super::*;
 
     fn abilities(lz4: bool) -> Abilities {
-        Abilities { lz4, page: PageSize::DEFAULT }
+        let compression = Compression { lz4, default: Method::Pglz };
+        Abilities { compression, page: PageSize::DEFAULT }
     }
 
     fn present() -> Settings {

@@ -115,16 +115,10 @@ impl Advisor {
         let mut probe = run.probe(total).await?;
         let columns = if named.is_empty() { probe.biggest(relation)? } else { named };
         run.weigh(&mut probe, &columns).await?;
-        let abilities = Abilities { lz4: facts.compression.lz4, page: self.server.page_size };
+        let abilities = Abilities { compression: facts.compression, page: self.server.page_size };
         let mut variants = Vec::with_capacity(columns.len());
         for &column in &columns {
-            variants.push(Variants::new(
-                relation,
-                &facts,
-                column,
-                &self.options.narrowing,
-                abilities,
-            )?);
+            variants.push(Variants::new(relation, column, &self.options.narrowing, abilities)?);
         }
         let page = self.server.page_size;
         if on_server {

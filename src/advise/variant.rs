@@ -1,6 +1,5 @@
 //! The column under advice, its present settings and the tables under each candidate.
 
-use super::advisor::TableFacts;
 use super::candidate::{self, Abilities, CandidateError, Narrowing};
 use super::tally::Variant;
 use crate::codec::Method;
@@ -8,6 +7,7 @@ use crate::disk::desc::{Length, Storage};
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::Settings;
 use crate::model::toast::Table;
+use crate::server::about::Compression;
 use crate::server::catalog::{Relation, is_toastable};
 
 /// Why a column cannot be advised on.
@@ -168,16 +168,15 @@ impl Variants {
     /// For one column of a relation.
     pub fn new(
         relation: &Relation,
-        facts: &TableFacts,
         column: usize,
         narrowing: &Narrowing,
         abilities: Abilities,
     ) -> Result<Variants, CandidateError> {
-        let page = abilities.page;
-        let stored = relation.table(facts.compression.default, page);
+        let Abilities { page, compression: Compression { default, .. } } = abilities;
+        let stored = relation.table(default, page);
         let own = relation.desc.attributes.get(column);
         let storage = own.map_or(Storage::Extended, |a| a.storage);
-        let method = own.and_then(|a| a.compression).unwrap_or(facts.compression.default);
+        let method = own.and_then(|a| a.compression).unwrap_or(default);
         let present = Settings {
             storage,
             method: MethodChoice::One(method),

@@ -179,7 +179,7 @@ impl Reading<'_> {
         )
         .await?;
         let levels = match &relation.toast {
-            Some(toast) => pageinspect.index_levels(client, toast).await?,
+            Some(toast) => pageinspect.index_levels(client, toast.oid).await?,
             None => 0,
         };
         let total = reader.block_count().await?;

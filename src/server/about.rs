@@ -5,10 +5,10 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 
 use super::LiveError;
-use super::catalog::ToastRelation;
 use super::connect::Client;
 use super::sql::quote_identifier;
 use crate::codec::Method;
+use crate::disk::Oid;
 use crate::disk::layout::PageSize;
 
 /// What is said where VACUUM never cuts off empty ends of files.
@@ -108,11 +108,7 @@ impl Pageinspect {
     ///
     /// # Errors
     /// The server's.
-    pub(crate) async fn index_levels(
-        &self,
-        client: &Client,
-        toast: &ToastRelation,
-    ) -> Result<u32, LiveError> {
+    pub(crate) async fn index_levels(&self, client: &Client, toast: Oid) -> Result<u32, LiveError> {
         let sql = format!(
             "SELECT m.fastlevel::pg_catalog.int8, m.fastroot::pg_catalog.int8 \
              FROM pg_catalog.pg_index AS i, \
@@ -120,7 +116,7 @@ impl Pageinspect {
              WHERE i.indrelid = $1 AND i.indisvalid LIMIT 1",
             self.function("bt_metap")
         );
-        let row = client.query_typed(&sql, &[(&toast.oid.0, Type::OID)]).await?.pop();
+        let row = client.query_typed(&sql, &[(&toast.0, Type::OID)]).await?.pop();
         let row =
             row.ok_or_else(|| LiveError::Unexpected("no index of a TOAST relation".into()))?;
         let (level, root): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);

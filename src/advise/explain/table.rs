@@ -92,7 +92,7 @@ impl Reading<'_> {
         )
         .await?;
         let levels = match &relation.toast {
-            Some(toast) => Some(pageinspect.index_levels(advisor.client(), toast).await?),
+            Some(toast) => Some(pageinspect.index_levels(advisor.client(), toast.oid).await?),
             None => None,
         };
         let total = reader.block_count().await?;
