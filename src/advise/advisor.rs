@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use super::candidate::{CandidateError, Narrowing};
+use super::candidate::Narrowing;
+use super::error::AdviseError;
 use super::extract::keys::Extract;
-use super::extract::target::ExtractError;
 use super::recommend::Optimize;
-use super::variant::ColumnError;
 use crate::heap::progress::Progress;
 use crate::heap::sample::SampleSize;
 use crate::server::LiveError;
@@ -17,38 +16,6 @@ use crate::server::sink::{Failed, Kind};
 use crate::server::sql::quote_identifier;
 use crate::usage::statements::Statements;
 use crate::usage::workload::Counters;
-
-/// Why there is no advice.
-#[derive(Debug, thiserror::Error)]
-pub enum AdviseError {
-    #[error("{relation}: {error}")]
-    Live {
-        /// What was being read.
-        relation: String,
-        /// What went wrong.
-        error: LiveError,
-    },
-    #[error(transparent)]
-    Column(#[from] ColumnError),
-    #[error(transparent)]
-    Candidate(#[from] CandidateError),
-    #[error(transparent)]
-    Extract(#[from] ExtractError),
-    /// The relation's values cannot be read at all.
-    #[error("{relation}: {why}\nHINT:  {hint}")]
-    NoRows {
-        relation: String,
-        why: String,
-        /// What would help.
-        hint: String,
-    },
-    /// `--exact` where nothing can be written.
-    #[error(
-        "--exact needs temporary tables, which a standby does not have\n\
-         HINT:  Leave --exact away, or connect to the primary."
-    )]
-    ExactOnStandby,
-}
 
 /// What is asked of `advise-threshold`, or of `inspect --explain` and `--jsonb-keys`.
 #[derive(Debug, Clone, Default)]
@@ -147,6 +114,11 @@ impl Advisor {
                 Err(refused(relation, format!("pages cannot be read: {why}"), hint))
             }
         }
+    }
+
+    /// Whether the server compresses the sample: without its pages a value's content is not at hand.
+    pub(super) fn compresses_on_server(&self, access: Access<'_>) -> bool {
+        self.options.exact || matches!(access, Access::Functions)
     }
 
     /// How the sample of a relation is read.

@@ -4,12 +4,13 @@ use std::cmp::Reverse;
 use std::future::Future;
 use std::slice;
 
-use super::advisor::{AdviseError, Advisor};
+use super::advisor::Advisor;
+use super::candidate::fitting_columns;
+use super::error::AdviseError;
 use super::explain::result::Explanation;
-use super::extract::parent::parent;
-use super::partitioned::together;
+use super::extract::choose::together;
+use super::extract::target::parent;
 use super::result::Report;
-use super::variant;
 use crate::disk::Oid;
 use crate::server::LiveError;
 use crate::server::catalog::{self, Relation, RelationKind};
@@ -112,8 +113,7 @@ pub(crate) struct Meant {
     pub(crate) what: &'static str,
 }
 
-const TOASTABLE: Meant =
-    Meant { fitting: variant::fitting_columns, what: "a column that can be toasted" };
+const TOASTABLE: Meant = Meant { fitting: fitting_columns, what: "a column that can be toasted" };
 
 /// What `one` makes of each table and the columns that are asked for; `by_functions`: why rows are read by SQL
 /// functions, if they are, and what would help, as the first table is told.
@@ -274,13 +274,13 @@ async fn refused<R>(
         AdviseError::Live { relation: place, error } => {
             go_on(at(advisor, place, relation.oid, error).await, output)
         }
-        AdviseError::Column(_) | AdviseError::Extract(_) => {
-            go_on(Failed::new(Kind::Usage, message), output)
-        }
+        AdviseError::Unfit(_) => go_on(Failed::new(Kind::Usage, message), output),
         AdviseError::NoRows { .. } if !relation.is_heap || relation.row_security => {
             go_on(Failed::new(Kind::Incomplete, message), output)
         }
-        AdviseError::Candidate(_) => Err(Failed::new(Kind::Usage, message).into()),
+        AdviseError::NoLz4(_) | AdviseError::Settings(_) => {
+            Err(Failed::new(Kind::Usage, message).into())
+        }
         AdviseError::NoRows { .. } | AdviseError::ExactOnStandby => {
             Err(Failed::new(Kind::Incomplete, message).into())
         }

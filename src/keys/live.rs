@@ -6,25 +6,19 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::chosen::{chosen, fitting_columns};
-use super::chunks::Ahead;
 use super::cost::{Stored, Terms};
-use super::gather::{About, Gathering, KeyRequest};
-use super::language::Language;
+use super::gather::{Ahead, Document, Gathering, KeyRequest, Layout, counted};
+use super::language::{Language, chosen, fitting_columns, languages_of};
 use super::result::KeysReport;
-use super::rows::{Document, Layout};
-use super::shapes;
-use crate::advise::advisor::{AdviseError, Advisor};
-use crate::advise::asked;
+use crate::advise::advisor::Advisor;
+use crate::advise::content::asked_row;
+use crate::advise::error::AdviseError;
 use crate::advise::plan::SamplePlan;
 use crate::advise::run::{Meant, all};
 use crate::codec::Method;
-use crate::disk::layout::PageSize;
 use crate::disk::{ByteOrder, ItemPointer};
 use crate::model::btree::ToastIndex;
 use crate::model::toaster::catalog::Toasters;
-use crate::model::toaster::chunks::ChunkStore;
-use crate::model::toaster::reassemble::Reassembler;
 use crate::server::LiveError;
 use crate::server::about::Access;
 use crate::server::about::Pageinspect;
@@ -83,7 +77,7 @@ impl Advisor {
     ) -> Result<Vec<KeysReport>, AdviseError> {
         let name = relation.display_name();
         let live = |error| AdviseError::Live { relation: name.clone(), error };
-        let ask = async || shapes::languages(self.client(), relation).await;
+        let ask = async || languages_of(self.client(), relation).await;
         let languages = self.connection.reading(ask).await.map_err(live)?;
         let chosen = chosen(&name, &relation.desc, &languages, columns)?;
         let (columns, languages) = chosen.into_iter().unzip();
@@ -138,30 +132,19 @@ impl Reading<'_> {
             Some((self.relation.desc.attributes.get(at)?, language.clone()))
         });
         let terms = Terms { page: self.advisor.server.page_size, levels };
-        let part = (plan.fraction, self.advisor.options.seed);
         let name = self.relation.display_name();
-        Gathering::new(name, columns, self.request.depth, terms, part)
+        Gathering::new(name, columns, self.request, terms, (plan, self.advisor.options.seed))
     }
 
-    fn reports(
-        &self,
-        gathering: &Gathering,
-        source: &'static str,
-        (total_blocks, index_levels): (u32, u32),
-    ) -> Vec<KeysReport> {
-        let about = About {
+    fn reports(&self, gathering: &Gathering, source: &'static str) -> Vec<KeysReport> {
+        let report = |report| KeysReport {
+            server: Some(ServerReport::from(&self.advisor.server)),
             schema_name: Some(self.relation.schema.clone()),
             name: Some(self.relation.name.clone()),
             oid: Some(self.relation.oid.0),
-            source,
-            total_blocks,
-            index_levels,
+            ..report
         };
-        let mut reports = gathering.reports(&about, self.request);
-        for report in &mut reports {
-            report.server = Some(ServerReport::from(&self.advisor.server));
-        }
-        reports
+        gathering.reports(source).into_iter().map(report).collect()
     }
 
     async fn by_pages(&self, pageinspect: &Pageinspect) -> Result<Vec<KeysReport>, LiveError> {
@@ -217,7 +200,7 @@ impl Reading<'_> {
             progress.advance(batch.len() as u64);
         }
         progress.end();
-        Ok(self.reports(&gathering, "pageinspect", (total, levels)))
+        Ok(self.reports(&gathering, "pageinspect"))
     }
 
     /// Adds the documents of a block, as far as they are of the sample.
@@ -242,7 +225,7 @@ impl Reading<'_> {
                 store.read(self.advisor.client(), toast, pointers).await?;
             }
             for document in now {
-                add(document, store, toasters, self.advisor.server.page_size, gathering);
+                gathering.stored(document, store, toasters);
             }
         }
         gathering.end_block(&counted(found.iter().map(|d| d.slot), self.columns.len()));
@@ -274,7 +257,7 @@ impl Reading<'_> {
             progress.advance(batch.len() as u64);
         }
         progress.end();
-        Ok(self.reports(&gathering, "functions", (total, levels)))
+        Ok(self.reports(&gathering, "functions"))
     }
 
     /// Adds the documents of a block's rows. Which rows have one is asked of all, so that all are counted.
@@ -311,7 +294,7 @@ impl Reading<'_> {
                     let Some(&value) = row.values.get(column) else { continue };
                     match language.stored(&text) {
                         Ok(content) => {
-                            let tuple = asked::row(row, desc, &table).facts.tuple_length;
+                            let tuple = asked_row(row, desc, &table).facts.tuple_length;
                             let raw = content.len() as u64;
                             let stored = Stored { value, raw, tuple, visits: None };
                             gathering.document(slot, ctid, (&content, ByteOrder::Little), &stored);
@@ -323,44 +306,5 @@ impl Reading<'_> {
         }
         gathering.end_block(&counted(there.into_iter(), self.columns.len()));
         Ok(())
-    }
-}
-
-/// How many there are of each of so many slots.
-pub(super) fn counted(slots: impl Iterator<Item = usize>, columns: usize) -> Vec<u64> {
-    let mut counts = vec![0; columns];
-    for slot in slots {
-        if let Some(count) = counts.get_mut(slot) {
-            *count += 1;
-        }
-    }
-    counts
-}
-
-/// Adds a document, put together.
-pub(super) fn add<S: ChunkStore>(
-    document: &Document<'_>,
-    store: &mut Ahead<S>,
-    toasters: &Toasters,
-    page: PageSize,
-    gathering: &mut Gathering,
-) {
-    let Document { ctid, slot, stored, tuple, order, .. } = *document;
-    let mut reassembler = Reassembler { store, toasters, page, order };
-    let made = reassembler.value(&document.datum);
-    let visits = reassembler.store.visits();
-    let content = match &made {
-        Ok(logical) => {
-            logical.content().map_err(|error| format!("{error}; its keys are not counted"))
-        }
-        Err(error) => Err(error.to_string()),
-    };
-    match content {
-        Ok(content) => {
-            gathering.done.read += stored.stored_size.unwrap_or(0);
-            let stored = Stored { value: stored, raw: content.len() as u64, tuple, visits };
-            gathering.document(slot, ctid, (content, order), &stored);
-        }
-        Err(message) => gathering.problem(slot, ctid, message),
     }
 }

@@ -9,7 +9,7 @@ use crate::disk::varlena::VARLENA_HEADER_SIZE;
 use crate::model::btree::ToastIndex;
 
 /// Chunks that a page of a TOAST relation holds (`EXTERN_TUPLES_PER_PAGE`).
-const CHUNKS_PER_PAGE: u32 = 4;
+pub(crate) const CHUNKS_PER_PAGE: u32 = 4;
 
 /// Nanoseconds that the parts of a read take, and what a stored byte is worth beside them.
 #[derive(Debug, Clone, Copy, PartialEq)]
