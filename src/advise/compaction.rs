@@ -206,7 +206,7 @@ fn file(name: &'static str, facts: &FileFacts, page: PageSize) -> Option<FileCom
     let expected = facts.compaction?;
     let blocks = u32::try_from(facts.drawn.total).unwrap_or(u32::MAX);
     let spare = (facts.spare_vacuumed.low / page.bytes() as f64) as u32;
-    (spare >= least_gain(blocks, MIN_GAIN)).then_some(FileCompaction {
+    (spare >= least_gain(blocks)).then_some(FileCompaction {
         file: name,
         blocks_read: facts.drawn.read,
         blocks: facts.drawn.total,
@@ -271,7 +271,7 @@ pub(super) fn compaction(figures: &Figures, files: &Files, page: PageSize) -> Op
     let pays = |figure: &Figure, now: u64| {
         let pages = |bytes: f64| (bytes / page.bytes() as f64).ceil() as u32;
         let now = pages(now as f64);
-        now.saturating_sub(pages(figure.value.high)) >= least_gain(now, MIN_GAIN)
+        now.saturating_sub(pages(figure.value.high)) >= least_gain(now)
     };
     let heap = pays(&figures.heap_bytes, files.heap_bytes);
     match (heap, pays(&figures.toast_bytes, files.toast_bytes)) {
