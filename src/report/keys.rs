@@ -9,7 +9,7 @@ use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, nanoseconds, percent, size};
 use crate::keys::result::{Key, KeysReport};
 use crate::model::interval::{RatioEstimate, WholeEstimate};
-use crate::usage::keys::KeyUsage;
+use crate::usage::keys::Usage;
 
 /// The longest bar, and the longest path before one.
 const BAR: usize = 40;
@@ -175,7 +175,7 @@ fn calls(key: &Key) -> String {
 }
 
 /// What is known of the keys' use.
-fn used(report: &KeysReport, usage: &KeyUsage) -> String {
+fn used(report: &KeysReport, usage: &Usage) -> String {
     let mut text = match &usage.why_not {
         Some(why) => format!("Which keys statements use is not known: {}.", printable(why)),
         None if usage.calls == 0 => "pg_stat_statements names no key of the column.".to_owned(),

@@ -15,12 +15,15 @@ use crate::server::connect::{Client, Connection, OWN};
 
 /// Something in the catalog whose text names a key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Named {
     pub kind: NamedIn,
+    /// Its name, without schema.
     pub name: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NamedIn {
     /// In an expression or a predicate.
@@ -59,11 +62,13 @@ impl NamedIn {
 
 /// What `pg_stat_statements` tells of the column's keys.
 #[derive(Debug, Clone, Serialize)]
-pub struct KeyUsage {
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Usage {
     /// Statements that use a key, by their text or by a view that they name.
     pub statements: u64,
     pub calls: u64,
-    /// Of these, calls of statements in which a parameter stands in the place of a key.
+    /// Of these, calls of statements in which a parameter stands in the place of a key, as `pg_stat_statements` puts it
+    /// there for constants.
     pub hidden_calls: u64,
     /// Statements of the database whose text this user may not see.
     pub unseen_statements: u64,
@@ -218,7 +223,7 @@ impl KnownUses {
     }
 
     /// What is known of the use of a column's paths.
-    pub(crate) fn of_column(&self, column: &str) -> (KeyUsage, BTreeMap<Path, Used>) {
+    pub(crate) fn of_column(&self, column: &str) -> (Usage, BTreeMap<Path, Used>) {
         let mut by_path: BTreeMap<Path, Used> = BTreeMap::new();
         let (list, unseen_statements, why_not) = match &self.statements {
             None => (&[][..], 0, None),
@@ -232,7 +237,7 @@ impl KnownUses {
             }
         };
         let mut usage =
-            KeyUsage { statements: 0, calls: 0, hidden_calls: 0, unseen_statements, why_not };
+            Usage { statements: 0, calls: 0, hidden_calls: 0, unseen_statements, why_not };
         let of_views: Vec<(&str, Uses)> = views(&self.named)
             .map(|(name, definition)| (name, uses(definition, column)))
             .filter(|(_, uses)| !uses.paths.is_empty())

@@ -83,7 +83,7 @@ pub(crate) struct StatementCounts {
 
 /// How values are used.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Usage {
+pub(crate) enum Mostly {
     /// Mostly read: so many reads for each write.
     Read(Estimate),
     /// Mostly written: so many writes for each read.
@@ -165,7 +165,7 @@ impl Counters {
     }
 
     /// How the values out of line are used of a table of so many rows, if that is known.
-    pub(crate) fn usage(&self, rows: Estimate, values: Estimate) -> Option<Usage> {
+    pub(crate) fn usage(&self, rows: Estimate, values: Estimate) -> Option<Mostly> {
         let chunks = self.chunks.filter(|_| values.low >= 1.0 && !self.is_young(rows, values))?;
         let each = (chunks.live / values.estimate.max(1.0)).max(1.0);
         let positive = |number: f64| number.max(0.0);
@@ -181,12 +181,12 @@ impl Counters {
         if read_by_others >= enough && read_by_others >= written * READS {
             let low = read_by_others / written.max(1.0);
             let high = fetched / written.max(1.0);
-            return Some(Usage::Read(Estimate { estimate: low, low, high }));
+            return Some(Mostly::Read(Estimate { estimate: low, low, high }));
         }
         if written_by_others >= enough && written_by_others >= fetched * WRITES {
             let low = written_by_others / fetched.max(1.0);
             let high = written / fetched.max(1.0);
-            return Some(Usage::Written(Estimate { estimate: low, low, high }));
+            return Some(Mostly::Written(Estimate { estimate: low, low, high }));
         }
         None
     }
@@ -194,13 +194,13 @@ impl Counters {
 
 impl StatementCounts {
     /// How the column's values are used, in a table of so many rows.
-    pub(crate) fn usage(self, rows: Estimate) -> Option<Usage> {
+    pub(crate) fn usage(self, rows: Estimate) -> Option<Mostly> {
         let StatementCounts { reads, writes } = self;
         let enough = LEAST.max(rows.high);
         if reads >= enough && reads >= writes * READS {
-            Some(Usage::Read(Estimate::exact(reads / writes.max(1.0))))
+            Some(Mostly::Read(Estimate::exact(reads / writes.max(1.0))))
         } else if writes >= enough && writes >= reads * WRITES {
-            Some(Usage::Written(Estimate::exact(writes / reads.max(1.0))))
+            Some(Mostly::Written(Estimate::exact(writes / reads.max(1.0))))
         } else {
             None
         }
@@ -314,13 +314,13 @@ mod tests {
         }
     }
 
-    fn usage(by_index: f64, fetched: f64, inserted: f64) -> Option<Usage> {
+    fn usage(by_index: f64, fetched: f64, inserted: f64) -> Option<Mostly> {
         counters(by_index, fetched, inserted).usage(ROWS, ROWS)
     }
 
     #[test]
     fn reads_of_others_are_those_that_both_have_counted() {
-        let Some(Usage::Read(ratio)) = usage(60_000.0, 120_000.0, 0.0) else { panic!() };
+        let Some(Mostly::Read(ratio)) = usage(60_000.0, 120_000.0, 0.0) else { panic!() };
         assert_eq!((ratio.low, ratio.high), (56_000.0, 60_000.0));
         // the rows, and not their values
         assert_eq!(usage(60_000.0, 0.0, 0.0), None);
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn writes_beyond_the_load_and_a_sweep_are_those_of_others() {
         // old chunks are read to be deleted
-        let Some(Usage::Written(ratio)) = usage(0.0, 20_100.0, 20_000.0) else { panic!() };
+        let Some(Mostly::Written(ratio)) = usage(0.0, 20_100.0, 20_000.0) else { panic!() };
         assert_eq!((ratio.low, ratio.high), (120.0, 200.0));
         assert_eq!(usage(0.0, 25_000.0, 20_000.0), None);
         // a sweep or two
@@ -359,9 +359,9 @@ mod tests {
     #[test]
     fn statements_tell_of_columns() {
         let usage = |reads, writes| StatementCounts { reads, writes }.usage(ROWS);
-        assert_eq!(usage(50_000.0, 10.0), Some(Usage::Read(Estimate::exact(5000.0))));
+        assert_eq!(usage(50_000.0, 10.0), Some(Mostly::Read(Estimate::exact(5000.0))));
         assert_eq!(usage(50_000.0, 1000.0), None);
-        assert_eq!(usage(100.0, 50_000.0), Some(Usage::Written(Estimate::exact(500.0))));
+        assert_eq!(usage(100.0, 50_000.0), Some(Mostly::Written(Estimate::exact(500.0))));
         assert_eq!(usage(900.0, 0.0), None);
     }
     #[test]

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use serde::Serialize;
+
 use super::keys::{KnownUse, ORDER};
 use super::target::{Migrated, Target};
 use crate::advise::content::compressed_size;
@@ -25,7 +27,9 @@ const INTEGER_DIGITS: usize = 9;
 const BIGINT_DIGITS: usize = 18;
 
 /// A type that values of a key can have outside of their documents without being changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum KeyType {
     Boolean,
     /// Whole numbers of at most 9 digits.
