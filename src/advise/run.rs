@@ -4,18 +4,15 @@ use std::cmp::Reverse;
 use std::future::Future;
 use std::slice;
 
-use super::advisor::{AdviseError, Advisor};
+use super::advisor::Advisor;
+use super::candidate::fitting_columns;
+use super::error::AdviseError;
 use super::explain::result::Explanation;
-use super::extract::parent::parent;
-use super::keys::fitting_columns;
-use super::keys::gather::KeyRequest;
-use super::keys::result::KeysReport;
-use super::partitioned::together;
+use super::extract::choose::together;
+use super::extract::target::parent;
 use super::result::Report;
-use super::variant;
 use crate::disk::Oid;
 use crate::server::LiveError;
-use crate::server::about::Access;
 use crate::server::catalog::{self, Relation, RelationKind};
 use crate::server::locks;
 use crate::server::select::{self, Found, How, select};
@@ -108,47 +105,19 @@ pub(crate) async fn explained(
         .await
 }
 
-/// As [`tables`], but says what the keys of documents cost. At least one table is named.
-///
-/// # Errors
-/// As those of [`tables`].
-pub(crate) async fn keys(
-    advisor: &Advisor,
-    tables: &[String],
-    (request, access): (KeyRequest, Access),
-    output: &mut dyn Sink<KeysReport>,
-    interrupt: impl Future<Output = ()>,
-) -> Result<(), RunError> {
-    let connections = slice::from_ref(&advisor.connection);
-    if let (Access::Auto, Some((why, hint))) = (access, advisor.why_no_pages()) {
-        output.notice(&format!("notice: using SQL functions: {why}"));
-        if hint.is_some() {
-            output.notice("HINT:  CREATE EXTENSION pageinspect; lets toastctl read pages.");
-        }
-    }
-    let keys = async |relation: &Relation, columns: &[String]| {
-        advisor.keys(relation, columns, (request, access)).await
-    };
-    until(interrupt, connections, all(advisor, (tables, DOCUMENTS), keys, None, output)).await
-}
-
 /// Which columns of relations that only a pattern or a parent means are meant.
 #[derive(Clone, Copy)]
-struct Meant {
+pub(crate) struct Meant {
     /// Those of the named ones that fit; why there are none.
-    fitting: fn(&Relation, &[String]) -> Result<Vec<String>, String>,
-    what: &'static str,
+    pub(crate) fitting: fn(&Relation, &[String]) -> Result<Vec<String>, String>,
+    pub(crate) what: &'static str,
 }
 
-const TOASTABLE: Meant =
-    Meant { fitting: variant::fitting_columns, what: "a column that can be toasted" };
-
-const DOCUMENTS: Meant =
-    Meant { fitting: fitting_columns, what: "a column of type jsonb, json or hstore" };
+const TOASTABLE: Meant = Meant { fitting: fitting_columns, what: "a column that can be toasted" };
 
 /// What `one` makes of each table and the columns that are asked for; `by_functions`: why rows are read by SQL
 /// functions, if they are, and what would help, as the first table is told.
-async fn all<R>(
+pub(crate) async fn all<R>(
     advisor: &Advisor,
     (tables, meant): (&[String], Meant),
     one: impl AsyncFn(&Relation, &[String]) -> Result<Vec<R>, AdviseError>,
@@ -305,13 +274,13 @@ async fn refused<R>(
         AdviseError::Live { relation: place, error } => {
             go_on(at(advisor, place, relation.oid, error).await, output)
         }
-        AdviseError::Column(_) | AdviseError::Extract(_) => {
-            go_on(Failed::new(Kind::Usage, message), output)
-        }
+        AdviseError::Unfit(_) => go_on(Failed::new(Kind::Usage, message), output),
         AdviseError::NoRows { .. } if !relation.is_heap || relation.row_security => {
             go_on(Failed::new(Kind::Incomplete, message), output)
         }
-        AdviseError::Candidate(_) => Err(Failed::new(Kind::Usage, message).into()),
+        AdviseError::NoLz4(_) | AdviseError::Settings(_) => {
+            Err(Failed::new(Kind::Usage, message).into())
+        }
         AdviseError::NoRows { .. } | AdviseError::ExactOnStandby => {
             Err(Failed::new(Kind::Incomplete, message).into())
         }

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 use super::connect::{ConnectionArgs, HelpFlag};
 use crate::advise::extract::keys::Extract;
-use crate::advise::workload::Optimize;
+use crate::advise::recommend::Optimize;
 use crate::disk::desc::Storage;
 use crate::heap::sample::SampleSize;
 use crate::model::policy::{MethodChoice, Policy};

@@ -6,8 +6,7 @@ use super::exit::{Exit, Failure};
 use super::inspect::InspectArgs;
 use super::inspect_in_turn::Output;
 use super::terminal::{self, ReadingProgress};
-use crate::advise::advisor::Advisor;
-use crate::advise::request::Options;
+use crate::advise::advisor::{Advisor, Options};
 use crate::advise::run;
 use crate::server::connect::SessionOptions;
 

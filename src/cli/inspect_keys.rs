@@ -7,11 +7,9 @@ use super::inspect::InspectArgs;
 use super::inspect_in_turn::Output;
 use super::inspect_request::File;
 use super::terminal::{self, ReadingProgress};
-use crate::advise::advisor::Advisor;
-use crate::advise::keys::files;
-use crate::advise::keys::gather::KeyRequest;
-use crate::advise::request::Options;
-use crate::advise::run;
+use crate::advise::advisor::{Advisor, Options};
+use crate::keys::gather::KeyRequest;
+use crate::keys::{files, live};
 use crate::report::format::Format;
 use crate::server::connect::SessionOptions;
 use crate::server::sink::{RunError, Sink};
@@ -33,7 +31,7 @@ pub(super) async fn run(args: &InspectArgs) -> Result<Exit, Failure> {
     let mut output = Output::new(args);
     let interrupt = terminal::interrupted();
     let asked = (request(args), args.source.into());
-    let ended = run::keys(&advisor, &args.tables, asked, &mut output, interrupt).await;
+    let ended = live::tables(&advisor, &args.tables, asked, &mut output, interrupt).await;
     output.end(ended)
 }
 

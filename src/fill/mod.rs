@@ -8,7 +8,6 @@
 //! * [`rewritten`]: what commands that write a table anew would leave of its files.
 //! * [`btree`]: how large a fresh index is.
 
-pub(crate) mod btree;
 pub(crate) mod growth;
 pub(crate) mod lengths;
 pub(crate) mod look;

@@ -144,7 +144,7 @@ impl<'a> HeapPages<'a> {
                 method: if most_by_pglz { Method::Pglz } else { Method::Lz4 },
                 other_method: None,
                 contents: Contents::default(),
-                told: None,
+                statements: None,
                 keys: None,
             }
         };

@@ -193,7 +193,7 @@ fn columns(
                 .filter(|_| matches!(attribute.storage, Storage::Extended | Storage::Main))
                 .map(|report| other_method(report, method)),
             contents: contents.get(index).copied().unwrap_or_default(),
-            told: None,
+            statements: None,
             keys: None,
         })
     };

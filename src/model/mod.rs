@@ -14,6 +14,7 @@
 
 #![deny(missing_docs)]
 
+pub(crate) mod btree;
 pub mod cost;
 pub mod estimate;
 pub mod forcing;

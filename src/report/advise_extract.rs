@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use super::advise_parts::{change, paragraph};
 use super::table::{Grid, Head, Style};
 use super::units::{counted, nanoseconds, size};
+use crate::advise::extract::keys::KnownUse;
 use crate::advise::extract::result::{AccessReport, ExtractionReport, KeyReport};
-use crate::advise::extract::weights::KnownUse;
 use crate::advise::result::{Report, Whole};
 
 /// Prints it below the candidates.

@@ -7,8 +7,9 @@ use unicode_width::UnicodeWidthStr;
 use super::in_turn::Printed;
 use super::table::{Grid, Head, Style, printable, wrapped};
 use super::units::{counted, nanoseconds, percent, size};
-use crate::advise::keys::result::{Key, KeysReport, Usage};
+use crate::keys::result::{Key, KeysReport};
 use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::usage::keys::Usage;
 
 /// The longest bar, and the longest path before one.
 const BAR: usize = 40;

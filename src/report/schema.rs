@@ -30,7 +30,7 @@ mod derived {
     use crate::check::result::{CheckedReport, FindingReport};
     use crate::report::overview::Summary;
     use crate::server::about::ServerReport;
-    use crate::{advise, check, inspect, retoast};
+    use crate::{advise, check, inspect, keys, retoast};
 
     /// The schemas as the types have them, by name.
     pub fn derived() -> [(&'static str, Schema); 7] {
@@ -40,7 +40,7 @@ mod derived {
             ("advise-threshold", of::<advise::result::Report>("toastctl.advise/1")),
             ("check", of::<Check>("toastctl.check/1")),
             ("explain", of::<advise::explain::result::Explanation>("toastctl.explain/1")),
-            ("keys", of::<advise::keys::result::KeysReport>("toastctl.keys/1")),
+            ("keys", of::<keys::result::KeysReport>("toastctl.keys/1")),
             ("retoast", of::<retoast::result::Report>("toastctl.retoast/1")),
         ]
     }

@@ -1,11 +1,11 @@
 //! Small keys that are used and stand in large documents.
 
 use super::values::LEAST;
-use crate::advise::keys::hot::{UsedKey, UsedKeys};
 use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
+use crate::usage::hot::{UsedKey, UsedKeys};
 
 /// Calls from which on statements alone make a key worth a word.
 const OFTEN: u64 = 100;

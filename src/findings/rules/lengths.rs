@@ -4,7 +4,7 @@
 use super::values::{LEAST, NEARLY_ALL, finding};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
-use crate::fill::btree::ToastIndex;
+use crate::model::btree::ToastIndex;
 use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};

@@ -26,7 +26,7 @@ fn facts() -> Facts {
             method: Method::Pglz,
             other_method: None,
             contents: Contents::default(),
-            told: None,
+            statements: None,
             keys: None,
         }],
         look: None,

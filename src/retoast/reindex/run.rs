@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 use super::Reindex;
 use crate::disk::Oid;
 use crate::disk::layout::PageSize;
-use crate::fill::btree::{build_wal, is_bloated};
+use crate::model::btree::{build_wal, is_bloated};
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::result::{
     Common, IndexEnd, IndexReport, LEFT_OF_IT, Outcome, REWRITTEN, TaskReport, Work,

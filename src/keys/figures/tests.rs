@@ -1,9 +1,9 @@
 use super::*;
-use crate::advise::keys::cost::{Stored, Terms};
-use crate::advise::keys::language::Language;
 use crate::disk::ByteOrder;
 use crate::disk::jsonb_of_text::jsonb;
 use crate::disk::layout::PageSize;
+use crate::keys::cost::{Stored, Terms};
+use crate::keys::language::Language;
 use crate::model::stored::{Form, StoredValue};
 use proptest::prelude::*;
 
@@ -157,7 +157,7 @@ fn very_many_keys_take_little_memory_and_are_a_map() {
     let (tree, scope) = read(&texts, 1);
     let table = Table::new(&tree, &scope);
     assert!(table.is_map());
-    assert!(tree.paths().count() <= crate::advise::keys::tree::MOST_PATHS);
+    assert!(tree.paths().count() <= crate::keys::tree::MOST_PATHS);
     let (keys, others) = table.keys(Some(1));
     assert_eq!((keys[0].path.as_str(), keys[0].values.estimate), ("all", 20));
     let others = others.unwrap();

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::cost::{Stored, Terms};
-use super::language::Language;
-use super::result::NamedIn;
-use super::used::{Known, Used};
-use crate::disk::jsonb_parts::{Part, Step, Visit};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
-use crate::fill::btree::ToastIndex;
+use super::keys::{KnownUses, NamedIn, Used};
+use crate::disk::jsonb_of_text::jsonb;
+use crate::disk::jsonb_parts::{Part, Step, Visit, walk};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, types};
+use crate::model::btree::ToastIndex;
 use crate::heap::sample::Sample;
+use crate::model::cost::ReadWork;
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
@@ -58,7 +57,7 @@ fn is_for_reads(kind: NamedIn) -> bool {
 }
 
 /// The keys at the root that statements, indexes or policies name.
-fn candidates(known: &Known, column: &str) -> BTreeMap<String, Used> {
+fn candidates(known: &KnownUses, column: &str) -> BTreeMap<String, Used> {
     let (_, by_path) = known.of_column(column);
     let at_root = |(path, used): (Vec<Option<String>>, Used)| match <[_; 1]>::try_from(path) {
         Ok([Some(key)]) => Some((key, used)),
@@ -81,30 +80,30 @@ pub(crate) async fn used_keys(
     server: &Server,
     relation: &Relation,
     column: usize,
-    known: &Known,
+    known: &KnownUses,
 ) -> Result<Option<UsedKeys>, LiveError> {
     let Some(attribute) = relation.desc.attributes.get(column) else { return Ok(None) };
     let used = candidates(known, &attribute.name);
-    if used.is_empty() || Language::of(attribute) != Some(Language::Jsonb) {
+    if used.is_empty() || attribute.type_oid != types::JSONB {
         return Ok(None);
     }
     let ask = async || documents(connection, server, relation, column).await;
     let documents = connection.reading(ask).await?;
     let page = server.page_size;
     let chunks = relation.toast.as_ref().map_or(0, |toast| toast.bytes) / page.bytes() as u64 * 4;
-    let terms = Terms { page, levels: ToastIndex::of(page, chunks).levels };
+    let levels = ToastIndex::of(page, chunks).levels;
     let mut seen = Seen { of: used.keys().map(|key| (key.as_bytes(), (0, 0))).collect() };
     let (mut number, mut raw, mut buffers) = (0u64, 0u64, 0.0);
     for (stored, text) in &documents {
-        let Ok(content) = Language::Jsonb.stored(text) else { continue };
-        let document = (content.as_ref(), ByteOrder::Little);
+        let Ok(content) = jsonb(text) else { continue };
         // damage is for --check to tell
-        if Language::Jsonb.walk(document, 1, (), &mut seen).is_err() {
+        if walk(&content, ByteOrder::Little, 1, (), &mut seen).is_err() {
             continue;
         }
         number += 1;
         raw += content.len() as u64;
-        buffers += Stored { raw: content.len() as u64, ..*stored }.now(&terms).buffers;
+        let stored = u32::try_from(*stored).unwrap_or(u32::MAX);
+        buffers += ReadWork::out_of_line(page, levels, stored, None).buffers();
     }
     if number == 0 {
         return Ok(None);
@@ -130,13 +129,13 @@ pub(crate) async fn used_keys(
     }))
 }
 
-/// The texts of some documents out of line, with how they are stored.
+/// The texts of some documents out of line, with their stored bytes.
 async fn documents(
     connection: &Arc<Connection>,
     server: &Server,
     relation: &Relation,
     column: usize,
-) -> Result<Vec<(Stored, Vec<u8>)>, LiveError> {
+) -> Result<Vec<(u64, Vec<u8>)>, LiveError> {
     let reader = RowReader::new(Arc::clone(connection), server, relation).await?;
     let total = reader.block_count().await?;
     let blocks: Vec<BlockNumber> = Sample::new(total, BLOCKS, SEED).collect();
@@ -145,19 +144,19 @@ async fn documents(
     let step = items.len().div_ceil(ROWS).max(1);
     items = items.into_iter().step_by(step).collect();
     let rows = reader.rows(&items, Asked::Sizes).await?;
-    let mut taken: HashMap<ItemPointer, Stored> = HashMap::new();
+    let mut taken: HashMap<ItemPointer, u64> = HashMap::new();
     let mut bytes = 0u64;
     let out_of_line = |row: &AskedRow| {
         let value = *row.values.get(column)?;
         let size = value.stored_size.filter(|&size| value.form.is_external() && size <= LONGEST)?;
-        Some((row.ctid, value, size))
+        Some((row.ctid, size))
     };
-    for (ctid, value, size) in rows.iter().filter_map(out_of_line) {
+    for (ctid, size) in rows.iter().filter_map(out_of_line) {
         if taken.len() >= DOCUMENTS || bytes >= BYTES {
             break;
         }
         bytes += size;
-        taken.insert(ctid, Stored { value, raw: 0, tuple: 0, visits: None });
+        taken.insert(ctid, size);
     }
     let wanted: Vec<ItemPointer> = taken.keys().copied().collect();
     let texts = reader.texts(column, &wanted).await?;

@@ -1,29 +1,24 @@
 //! The keys of a table's documents on a server: by pages, or by SQL as any reader of the table may ask.
 
 use std::collections::HashMap;
+use std::future::Future;
+use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::chosen::chosen;
-use super::chunks::Ahead;
 use super::cost::{Stored, Terms};
-use super::gather::{About, Gathering, KeyRequest};
-use super::language::Language;
+use super::gather::{Ahead, Document, Gathering, KeyRequest, Layout, counted};
+use super::language::{Language, chosen, fitting_columns, languages_of};
 use super::result::KeysReport;
-use super::rows::{Document, Layout};
-use super::shapes;
-use super::used;
-use crate::advise::advisor::{AdviseError, Advisor};
-use crate::advise::asked;
-use crate::advise::explain::levels;
+use crate::advise::advisor::Advisor;
+use crate::advise::content::asked_row;
+use crate::advise::error::AdviseError;
 use crate::advise::plan::SamplePlan;
+use crate::advise::run::{Meant, all};
 use crate::codec::Method;
-use crate::disk::layout::PageSize;
 use crate::disk::{ByteOrder, ItemPointer};
-use crate::fill::btree::ToastIndex;
+use crate::model::btree::ToastIndex;
 use crate::model::toaster::catalog::Toasters;
-use crate::model::toaster::chunks::ChunkStore;
-use crate::model::toaster::reassemble::Reassembler;
 use crate::server::LiveError;
 use crate::server::about::Access;
 use crate::server::about::Pageinspect;
@@ -33,18 +28,48 @@ use crate::server::chunks::LiveChunks;
 use crate::server::pages::PageReader;
 use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader};
+use crate::server::sink::{RunError, Sink, until};
 use crate::server::values;
 use crate::server::{snapshot, toasters};
+use crate::usage::keys::KnownUses;
 
 /// Compression is taken to save this part where the sample's size is foreseen.
 const FORESEEN_RATIO: f64 = 1.5;
+
+/// Says what the keys of documents cost of the tables that are named, at least one, until all is done or `interrupt`
+/// comes.
+///
+/// # Errors
+/// What keeps everything else from being looked at too. What `output` was given stays.
+pub(crate) async fn tables(
+    advisor: &Advisor,
+    tables: &[String],
+    (request, access): (KeyRequest, Access),
+    output: &mut dyn Sink<KeysReport>,
+    interrupt: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let connections = slice::from_ref(&advisor.connection);
+    if let (Access::Auto, Some((why, hint))) = (access, advisor.why_no_pages()) {
+        output.notice(&format!("notice: using SQL functions: {why}"));
+        if hint.is_some() {
+            output.notice("HINT:  CREATE EXTENSION pageinspect; lets toastctl read pages.");
+        }
+    }
+    let keys = async |relation: &Relation, columns: &[String]| {
+        advisor.keys(relation, columns, (request, access)).await
+    };
+    until(interrupt, connections, all(advisor, (tables, DOCUMENTS), keys, None, output)).await
+}
+
+const DOCUMENTS: Meant =
+    Meant { fitting: fitting_columns, what: "a column of type jsonb, json or hstore" };
 
 impl Advisor {
     /// What the keys of a relation's documents cost, column by column.
     ///
     /// # Errors
     /// Where rows cannot be read, or a named column has no keys.
-    pub(in crate::advise) async fn keys(
+    async fn keys(
         &self,
         relation: &Relation,
         columns: &[String],
@@ -52,7 +77,7 @@ impl Advisor {
     ) -> Result<Vec<KeysReport>, AdviseError> {
         let name = relation.display_name();
         let live = |error| AdviseError::Live { relation: name.clone(), error };
-        let ask = async || shapes::languages(self.client(), relation).await;
+        let ask = async || languages_of(self.client(), relation).await;
         let languages = self.connection.reading(ask).await.map_err(live)?;
         let chosen = chosen(&name, &relation.desc, &languages, columns)?;
         let (columns, languages) = chosen.into_iter().unzip();
@@ -68,7 +93,7 @@ impl Advisor {
                 None
             }
         };
-        let known = used::ask(&self.connection, relation).await.map_err(live)?;
+        let known = KnownUses::ask(&self.connection, relation).await.map_err(live)?;
         let reading = Reading { advisor: self, relation, columns, languages, request };
         let reports = match pageinspect {
             Some(pageinspect) => reading.by_pages(pageinspect).await,
@@ -77,7 +102,7 @@ impl Advisor {
         // If this fails the connection is gone, as the next query will say.
         let _ = snapshot::abandon(self.client()).await;
         let mut reports = reports.map_err(live)?;
-        reports.iter_mut().for_each(|report| known.tell(report));
+        reports.iter_mut().for_each(|report| report.add_uses(&known));
         Ok(reports)
     }
 }
@@ -107,30 +132,19 @@ impl Reading<'_> {
             Some((self.relation.desc.attributes.get(at)?, language.clone()))
         });
         let terms = Terms { page: self.advisor.server.page_size, levels };
-        let part = (plan.fraction, self.advisor.options.seed);
         let name = self.relation.display_name();
-        Gathering::new(name, columns, self.request.depth, terms, part)
+        Gathering::new(name, columns, self.request, terms, (plan, self.advisor.options.seed))
     }
 
-    fn reports(
-        &self,
-        gathering: &Gathering,
-        source: &'static str,
-        (total_blocks, index_levels): (u32, u32),
-    ) -> Vec<KeysReport> {
-        let about = About {
+    fn reports(&self, gathering: &Gathering, source: &'static str) -> Vec<KeysReport> {
+        let report = |report| KeysReport {
+            server: Some(ServerReport::from(&self.advisor.server)),
             schema_name: Some(self.relation.schema.clone()),
             name: Some(self.relation.name.clone()),
             oid: Some(self.relation.oid.0),
-            source,
-            total_blocks,
-            index_levels,
+            ..report
         };
-        let mut reports = gathering.reports(&about, self.request);
-        for report in &mut reports {
-            report.server = Some(ServerReport::from(&self.advisor.server));
-        }
-        reports
+        gathering.reports(source).into_iter().map(report).collect()
     }
 
     async fn by_pages(&self, pageinspect: &Pageinspect) -> Result<Vec<KeysReport>, LiveError> {
@@ -148,7 +162,7 @@ impl Reading<'_> {
         )
         .await?;
         let levels = match &relation.toast {
-            Some(toast) => levels(client, toast, pageinspect).await?,
+            Some(toast) => pageinspect.index_levels(client, toast.oid).await?,
             None => 0,
         };
         let total = reader.block_count().await?;
@@ -186,7 +200,7 @@ impl Reading<'_> {
             progress.advance(batch.len() as u64);
         }
         progress.end();
-        Ok(self.reports(&gathering, "pageinspect", (total, levels)))
+        Ok(self.reports(&gathering, "pageinspect"))
     }
 
     /// Adds the documents of a block, as far as they are of the sample.
@@ -211,7 +225,7 @@ impl Reading<'_> {
                 store.read(self.advisor.client(), toast, pointers).await?;
             }
             for document in now {
-                add(document, store, toasters, self.advisor.server.page_size, gathering);
+                gathering.stored(document, store, toasters);
             }
         }
         gathering.end_block(&counted(found.iter().map(|d| d.slot), self.columns.len()));
@@ -243,7 +257,7 @@ impl Reading<'_> {
             progress.advance(batch.len() as u64);
         }
         progress.end();
-        Ok(self.reports(&gathering, "functions", (total, levels)))
+        Ok(self.reports(&gathering, "functions"))
     }
 
     /// Adds the documents of a block's rows. Which rows have one is asked of all, so that all are counted.
@@ -280,7 +294,7 @@ impl Reading<'_> {
                     let Some(&value) = row.values.get(column) else { continue };
                     match language.stored(&text) {
                         Ok(content) => {
-                            let tuple = asked::row(row, desc, &table).facts.tuple_length;
+                            let tuple = asked_row(row, desc, &table).facts.tuple_length;
                             let raw = content.len() as u64;
                             let stored = Stored { value, raw, tuple, visits: None };
                             gathering.document(slot, ctid, (&content, ByteOrder::Little), &stored);
@@ -292,44 +306,5 @@ impl Reading<'_> {
         }
         gathering.end_block(&counted(there.into_iter(), self.columns.len()));
         Ok(())
-    }
-}
-
-/// How many there are of each of so many slots.
-pub(super) fn counted(slots: impl Iterator<Item = usize>, columns: usize) -> Vec<u64> {
-    let mut counts = vec![0; columns];
-    for slot in slots {
-        if let Some(count) = counts.get_mut(slot) {
-            *count += 1;
-        }
-    }
-    counts
-}
-
-/// Adds a document, put together.
-pub(super) fn add<S: ChunkStore>(
-    document: &Document<'_>,
-    store: &mut Ahead<S>,
-    toasters: &Toasters,
-    page: PageSize,
-    gathering: &mut Gathering,
-) {
-    let Document { ctid, slot, stored, tuple, order, .. } = *document;
-    let mut reassembler = Reassembler { store, toasters, page, order };
-    let made = reassembler.value(&document.datum);
-    let visits = reassembler.store.visits();
-    let content = match &made {
-        Ok(logical) => {
-            logical.content().map_err(|error| format!("{error}; its keys are not counted"))
-        }
-        Err(error) => Err(error.to_string()),
-    };
-    match content {
-        Ok(content) => {
-            gathering.done.read += stored.stored_size.unwrap_or(0);
-            let stored = Stored { value: stored, raw: content.len() as u64, tuple, visits };
-            gathering.document(slot, ctid, (content, order), &stored);
-        }
-        Err(message) => gathering.problem(slot, ctid, message),
     }
 }

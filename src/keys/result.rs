@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::model::interval::{RatioEstimate, WholeEstimate};
 use crate::server::about::ServerReport;
+use crate::usage::keys::{KnownUses, Named, Usage};
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.keys/1";
@@ -71,6 +72,21 @@ pub struct KeysReport {
     pub problems: Vec<String>,
     /// How many problems there are in all.
     pub problem_count: u64,
+}
+
+impl KeysReport {
+    /// Says which keys are used.
+    pub(super) fn add_uses(&mut self, known: &KnownUses) {
+        let (usage, by_path) = known.of_column(&self.column);
+        let is_known = usage.why_not.is_none();
+        for key in &mut self.keys {
+            let used = by_path.get(&key.steps).cloned().unwrap_or_default();
+            key.calls = is_known.then_some(used.calls);
+            key.sessions = Some(used.sessions);
+            key.named_in = used.named.into_iter().collect();
+        }
+        self.usage = Some(usage);
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -162,69 +178,6 @@ pub struct Key {
     #[serde(skip)]
     /// The keys that lead to it; an element of an array is `None`.
     pub steps: Vec<Option<String>>,
-}
-
-/// Something in the catalog whose text names a key.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub struct Named {
-    pub kind: NamedIn,
-    /// Its name, without schema.
-    pub name: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum NamedIn {
-    /// In an expression or a predicate.
-    Index,
-    GeneratedColumn,
-    View,
-    Policy,
-    CheckConstraint,
-    /// Of one of the table's triggers, in PL/pgSQL.
-    TriggerFunction,
-    /// In SQL or PL/pgSQL, with the table's name in its text.
-    Function,
-}
-
-impl std::fmt::Display for Named {
-    /// `index by_state`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.kind.words(), self.name)
-    }
-}
-
-impl NamedIn {
-    /// The words for it.
-    pub fn words(self) -> &'static str {
-        match self {
-            NamedIn::Index => "index",
-            NamedIn::GeneratedColumn => "generated column",
-            NamedIn::View => "view",
-            NamedIn::Policy => "policy",
-            NamedIn::CheckConstraint => "check constraint",
-            NamedIn::TriggerFunction => "trigger function",
-            NamedIn::Function => "function",
-        }
-    }
-}
-
-/// What `pg_stat_statements` tells of the column's keys.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub struct Usage {
-    /// Statements that use a key, by their text or by a view that they name.
-    pub statements: u64,
-    pub calls: u64,
-    /// Of these, calls of statements in which a parameter stands in the place of a key, as `pg_stat_statements` puts it
-    /// there for constants.
-    pub hidden_calls: u64,
-    /// Statements of the database whose text this user may not see.
-    pub unseen_statements: u64,
-    /// Why statements are not known.
-    pub why_not: Option<String>,
 }
 
 /// Raw bytes of a path.

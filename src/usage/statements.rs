@@ -1,30 +1,41 @@
-//! What the statements that `pg_stat_statements` keeps tell of a column's use (pure).
+//! What the statements that `pg_stat_statements` keeps tell of a column's use.
 //!
 //! The view has no relations, only texts: whether a statement is about a column is guessed from the
 //! names in it. Rows are those that statements returned or changed; what an aggregate looked at to
 //! return one row is not known.
 
-use super::tokens::{Token, tokens};
-use crate::server::connect::OWN;
+use tokio_postgres::types::Type;
+
+use crate::model::sql::{quote_literal, quote_qualified};
+use crate::server::LiveError;
+use crate::server::catalog::Relation;
+use crate::server::connect::{Client, OWN};
+
+/// Statements that are read at the most, the most often run ones, and characters of each.
+pub(super) const MOST_TEXTS: i64 = 5000;
+pub(super) const LONGEST_TEXT: i64 = 20_000;
+/// What the view shows in place of the text of another user's statement.
+pub(super) const HIDDEN: &str = "<insufficient privilege>";
 
 /// A statement of the view that may be about the table.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Statement {
-    pub query: String,
+pub(crate) struct Statement {
+    pub(crate) query: String,
     /// Rows returned or changed.
-    pub rows: f64,
+    pub(crate) rows: f64,
+    pub(crate) calls: u64,
 }
 
 /// What the view gave.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Statements {
+pub(crate) enum Statements {
     /// The extension is not installed in this database.
     NotInstalled,
     /// It is, but its view cannot be read; the server's message.
     Unreadable(String),
     /// It was read.
     Read {
-        /// Statements whose text has the table's name in it.
+        /// Statements whose text has the table's name in it, or a view's that was asked for.
         list: Vec<Statement>,
         /// Statements of this database whose text this user may not see.
         hidden: u64,
@@ -36,17 +47,17 @@ pub enum Statements {
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy)]
-pub struct Named<'a> {
-    pub schema: &'a str,
-    pub table: &'a str,
-    pub column: &'a str,
+struct Named<'a> {
+    schema: &'a str,
+    table: &'a str,
+    column: &'a str,
     /// Whether the table's name without a schema is this table's.
-    pub unique_name: bool,
+    unique_name: bool,
 }
 
 /// How a statement uses the column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
+enum Use {
     /// It is about another table, or does not touch the column.
     None,
     /// It returns rows with the column, or looks at it.
@@ -61,7 +72,7 @@ pub enum Use {
 
 /// What the statements say together.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// There is no `pg_stat_statements`.
     NotThere,
     /// They do not tell, and why.
@@ -81,8 +92,83 @@ const LEAST_ROWS: f64 = 1000.0;
 /// The part of the rows that may come from statements which do not tell.
 const UNCLEAR_PART: f64 = 0.1;
 
-/// Judges the statements on a column of a table with so many live rows.
-pub fn verdict(statements: &Statements, named: Named<'_>, live_rows: f64) -> Verdict {
+impl Statements {
+    /// What this database's view has of statements with the name of the table, or of one of these views, in them. The
+    /// last statement of a transaction: where its library is not loaded the view is an error.
+    ///
+    /// # Errors
+    /// The server's, but for those of the view itself.
+    pub(crate) async fn ask(
+        client: &Client,
+        relation: &Relation,
+        views: &[&str],
+    ) -> Result<Statements, LiveError> {
+        let extension = client
+            .query_typed(
+                "SELECT n.nspname::pg_catalog.text, \
+                        (SELECT count(*) FROM pg_catalog.pg_class AS c WHERE c.relname = $1 \
+                         AND c.relkind IN ('r', 'p', 'm', 'v', 'f')) = 1 \
+                 FROM pg_catalog.pg_extension AS e \
+                 JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace \
+                 WHERE e.extname = 'pg_stat_statements'",
+                &[(&relation.name, Type::NAME)],
+            )
+            .await?
+            .pop();
+        let Some(extension) = extension else { return Ok(Statements::NotInstalled) };
+        let (schema, unique_name): (String, bool) = (extension.try_get(0)?, extension.try_get(1)?);
+        let sql = format!(
+            "SELECT pg_catalog.left(s.query, {LONGEST_TEXT}), s.rows::pg_catalog.float8, \
+                    s.calls::pg_catalog.int8 \
+             FROM {} AS s \
+             WHERE s.dbid = (SELECT d.oid FROM pg_catalog.pg_database AS d \
+                             WHERE d.datname = pg_catalog.current_database()) \
+             AND (s.query IS NULL OR s.query = {} OR EXISTS (\
+                  SELECT FROM pg_catalog.unnest($1) AS n (name) \
+                  WHERE pg_catalog.strpos(pg_catalog.lower(s.query), pg_catalog.lower(n.name)) > 0)) \
+             ORDER BY s.calls DESC LIMIT {MOST_TEXTS}",
+            quote_qualified(&schema, "pg_stat_statements"),
+            quote_literal(HIDDEN),
+        );
+        let names: Vec<&str> = views.iter().copied().chain([relation.name.as_str()]).collect();
+        let rows = match client.query_typed(&sql, &[(&names, Type::TEXT_ARRAY)]).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                return match error.as_db_error() {
+                    Some(db) => Ok(Statements::Unreadable(db.message().to_owned())),
+                    None => Err(error.into()),
+                };
+            }
+        };
+        let (mut list, mut hidden) = (Vec::with_capacity(rows.len()), 0);
+        for row in rows {
+            match row.try_get::<_, Option<String>>(0)?.filter(|query| query != HIDDEN) {
+                Some(query) => {
+                    let calls = u64::try_from(row.try_get::<_, i64>(2)?).unwrap_or(0);
+                    list.push(Statement { query, rows: row.try_get(1)?, calls });
+                }
+                None => hidden += 1,
+            }
+        }
+        Ok(Statements::Read { list, hidden, unique_name })
+    }
+
+    /// What they say of a column of a table with so many live rows.
+    pub(crate) fn verdict(&self, relation: &Relation, column: &str, live_rows: f64) -> Verdict {
+        let unique_name = matches!(self, Statements::Read { unique_name: true, .. });
+        let (schema, table) = (relation.schema.as_str(), relation.name.as_str());
+        verdict(self, Named { schema, table, column, unique_name }, live_rows)
+    }
+}
+
+impl Statement {
+    /// Whether this program has sent it, which is nobody's use of the table.
+    pub(super) fn is_own(&self) -> bool {
+        self.query.contains(OWN)
+    }
+}
+
+fn verdict(statements: &Statements, named: Named<'_>, live_rows: f64) -> Verdict {
     let (list, hidden) = match statements {
         Statements::NotInstalled => return Verdict::NotThere,
         Statements::Unreadable(message) => return Verdict::Silent(message.clone()),
@@ -96,7 +182,7 @@ pub fn verdict(statements: &Statements, named: Named<'_>, live_rows: f64) -> Ver
     }
     let (mut reads, mut inserts, mut updates, mut unclear) = (0.0, 0.0, 0.0, 0.0);
     let mut told = 0;
-    for statement in list.iter().filter(|statement| !is_own(&statement.query)) {
+    for statement in list.iter().filter(|statement| !statement.is_own()) {
         let sum = match use_of(&statement.query, named) {
             Use::None => continue,
             Use::Read => &mut reads,
@@ -125,11 +211,6 @@ pub fn verdict(statements: &Statements, named: Named<'_>, live_rows: f64) -> Ver
     Verdict::Told { reads, writes, statements: told }
 }
 
-/// Whether this program has sent it, which is nobody's use of the column.
-fn is_own(query: &str) -> bool {
-    query.contains(OWN)
-}
-
 /// Where the table stands in a statement.
 struct Mention {
     /// The token behind its name.
@@ -155,7 +236,7 @@ const PARTS: [&str; 12] = [
 ];
 
 /// How a statement uses the column, by its text.
-pub fn use_of(text: &str, named: Named<'_>) -> Use {
+fn use_of(text: &str, named: Named<'_>) -> Use {
     let tokens = tokens(text);
     let mut mentions = Vec::new();
     for index in 0..tokens.len() {
@@ -274,6 +355,120 @@ fn sets_column(rest: &[Token], named: Named<'_>) -> bool {
     })
 }
 
+/// A part of a statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Token {
+    /// An identifier or key word; folded to lower case unless it was quoted.
+    Word {
+        text: String,
+        quoted: bool,
+    },
+    Symbol(char),
+    /// The content of a string.
+    Text(String),
+    Number,
+    /// What stands in a constant's place: `$1`.
+    Parameter,
+}
+
+impl Token {
+    pub(super) fn is_keyword(&self, keyword: &str) -> bool {
+        matches!(self, Token::Word { text, quoted: false } if text == keyword)
+    }
+
+    pub(super) fn is_name(&self, name: &str) -> bool {
+        matches!(self, Token::Word { text, .. } if text == name)
+    }
+
+    pub(super) fn is_one_of(&self, keywords: &[&str]) -> bool {
+        keywords.iter().any(|keyword| self.is_keyword(keyword))
+    }
+}
+
+type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
+
+/// The parts of a text; comments are none.
+pub(super) fn tokens(text: &str) -> Vec<Token> {
+    let mut out = Vec::new();
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            c if c.is_whitespace() => {}
+            '-' if chars.peek() == Some(&'-') => while chars.next().is_some_and(|c| c != '\n') {},
+            '/' if chars.peek() == Some(&'*') => skip_comment(&mut chars),
+            '\'' => out.push(Token::Text(quoted(&mut chars, '\''))),
+            '"' => out.push(Token::Word { text: quoted(&mut chars, '"'), quoted: true }),
+            '$' => out.push(dollars(&mut chars)),
+            c if c.is_ascii_digit() => {
+                while chars.next_if(|c| c.is_ascii_alphanumeric() || *c == '.').is_some() {}
+                out.push(Token::Number);
+            }
+            c if c.is_alphabetic() || c == '_' => {
+                let mut text = String::from(c);
+                while let Some(c) = chars.next_if(|c| c.is_alphanumeric() || "_$".contains(*c)) {
+                    text.push(c);
+                }
+                out.push(Token::Word { text: text.to_lowercase(), quoted: false });
+            }
+            c => out.push(Token::Symbol(c)),
+        }
+    }
+    out
+}
+
+/// Up to the closing quote; a doubled one stands for itself.
+fn quoted(chars: &mut Chars<'_>, quote: char) -> String {
+    let mut text = String::new();
+    while let Some(c) = chars.next() {
+        if c == quote && chars.next_if_eq(&quote).is_none() {
+            break;
+        }
+        text.push(c);
+    }
+    text
+}
+
+/// To the end of a comment, which may hold others; its first character is read.
+fn skip_comment(chars: &mut Chars<'_>) {
+    let mut depth = 0;
+    let mut last = '/';
+    for c in chars.by_ref() {
+        match (last, c) {
+            ('/', '*') => depth += 1,
+            ('*', '/') => depth -= 1,
+            _ => {
+                last = c;
+                continue;
+            }
+        }
+        if depth == 0 {
+            return;
+        }
+        last = ' ';
+    }
+}
+
+/// A parameter, or a string in dollar quotes.
+fn dollars(chars: &mut Chars<'_>) -> Token {
+    let mut tag = String::from("$");
+    while let Some(c) = chars.next_if(|c| c.is_alphanumeric() || *c == '_') {
+        tag.push(c);
+    }
+    if chars.next_if_eq(&'$').is_none() {
+        return Token::Parameter;
+    }
+    tag.push('$');
+    let mut read = String::new();
+    for c in chars.by_ref() {
+        read.push(c);
+        if read.ends_with(&tag) {
+            read.truncate(read.len() - tag.len());
+            break;
+        }
+    }
+    Token::Text(read)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,7 +526,7 @@ mod tests {
         let read = |list: &[(&str, f64)], hidden| Statements::Read {
             list: list
                 .iter()
-                .map(|&(query, rows)| Statement { query: query.into(), rows })
+                .map(|&(query, rows)| Statement { query: query.into(), rows, calls: 1 })
                 .collect(),
             hidden,
             unique_name: true,

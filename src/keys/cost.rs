@@ -4,14 +4,11 @@
 use crate::codec::Method;
 use crate::disk::jsonb_parts::{Extracted, Part};
 use crate::disk::layout::PageSize;
-use crate::fill::btree::ToastIndex;
 use crate::model::cost::{Prices, ReadWork, UpdateWork};
 use crate::model::pages::{chunk_bytes, tuple_bytes};
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
 use crate::model::stored::{Form, StoredValue};
 
-/// `EXTERN_TUPLES_PER_PAGE`
-const CHUNKS_PER_PAGE: u32 = 4;
 /// The longest content with a header of 1 byte.
 const LONGEST_SHORT: u64 = 126;
 /// Bytes of a TOAST pointer.
@@ -48,14 +45,6 @@ pub(super) struct Cost {
     pub(super) wal: f64,
 }
 
-/// A value out of line.
-#[derive(Debug, Clone, Copy)]
-struct OutOfLine {
-    stored: u32,
-    chunks: u32,
-    visits: u32,
-}
-
 impl Stored {
     /// Bytes of the document wherever they are, without headers of chunks.
     pub(super) fn bytes(&self) -> u64 {
@@ -89,11 +78,7 @@ impl Stored {
     /// Reading any key of the document, and changing any.
     pub(super) fn now(&self, terms: &Terms) -> Cost {
         let stored = u32::try_from(self.bytes()).unwrap_or(u32::MAX);
-        let out = self.value.form.is_external().then(|| {
-            let chunks = terms.page.chunks(stored);
-            let visits = self.visits.unwrap_or(chunks.div_ceil(CHUNKS_PER_PAGE));
-            OutOfLine { stored, chunks, visits }
-        });
+        let out = self.value.form.is_external().then_some((stored, self.visits));
         let compressed = self.method().map(|method| (method, self.raw));
         cost(terms, u64::from(self.tuple), out, compressed)
     }
@@ -125,33 +110,25 @@ impl Stored {
             return cost(terms, rest + squeezed, None, compressed);
         }
         let stored = u32::try_from(small).unwrap_or(u32::MAX);
-        let chunks = terms.page.chunks(stored);
-        let visits = chunks.div_ceil(CHUNKS_PER_PAGE);
-        cost(terms, rest + POINTER, Some(OutOfLine { stored, chunks, visits }), compressed)
+        cost(terms, rest + POINTER, Some((stored, None)), compressed)
     }
 }
 
+/// In a row of `tuple` bytes, `out` of which are bytes out of line and page changes between their chunks.
 fn cost(
     terms: &Terms,
     tuple: u64,
-    out: Option<OutOfLine>,
+    out: Option<(u32, Option<u32>)>,
     compressed: Option<(Method, u64)>,
 ) -> Cost {
     let mut read = ReadWork::default();
     let tuple = u32::try_from(tuple).unwrap_or(u32::MAX);
     let mut update =
         UpdateWork { rows: 1.0, heap_bytes: tuple_bytes(tuple) as f64, ..UpdateWork::default() };
-    if let Some(OutOfLine { stored, chunks, visits }) = out {
-        let number = f64::from(chunks);
-        read.lookups = 1.0;
-        // an index of one leaf has no other that chunks could go on in
-        let more = if terms.levels > 1 { ToastIndex::pages_per_chunk(terms.page) } else { 0.0 };
-        read.index_pages = f64::from(terms.levels) + number * more;
-        read.toast_pages = f64::from(visits);
-        read.chunks = number;
-        read.copied_bytes = f64::from(stored);
+    if let Some((stored, visits)) = out {
+        read = ReadWork::out_of_line(terms.page, terms.levels, stored, visits);
         update.toast_bytes = chunk_bytes(terms.page, stored) as f64;
-        (update.chunks, update.deleted_chunks) = (number, number);
+        (update.chunks, update.deleted_chunks) = (read.chunks, read.chunks);
     }
     if let Some((method, raw)) = compressed {
         read.decompressions = 1.0;
@@ -171,6 +148,7 @@ fn cost(
 mod tests {
     use super::*;
     use crate::disk::jsonb_parts::{Kind, Step};
+    use crate::model::btree::ToastIndex;
 
     const TERMS: Terms = Terms { page: PageSize::DEFAULT, levels: 2 };
 

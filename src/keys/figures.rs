@@ -3,9 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use super::node::{Figures, Of, Range, Sums, THOUSAND};
 use super::result::{Chunks, Container, Different, Key, KeyBytes, Looked, Offset, Others};
-use super::tree::{OwnStep, Tree};
+use super::tree::{Figures, Of, OwnStep, Range, Sums, THOUSAND, Tree};
 use crate::disk::jsonb_parts::Kind;
 use crate::model::estimate::{Drawn, Estimate, PowerSums};
 use crate::model::interval::{RatioEstimate, WholeEstimate};

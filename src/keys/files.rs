@@ -2,18 +2,15 @@
 
 use std::time::Instant;
 
-use super::chosen::{chosen, languages};
-use super::chunks::Ahead;
 use super::cost::Terms;
-use super::gather::{About, Gathering, KeyRequest};
-use super::live::{add, counted};
+use super::gather::{Ahead, Gathering, KeyRequest, Layout, counted};
+use super::language::{chosen, languages};
 use super::result::KeysReport;
-use super::rows::Layout;
+use crate::advise::error::AdviseError;
 use crate::advise::plan::SamplePlan;
-use crate::advise::variant::ColumnError;
 use crate::disk::BlockNumber;
 use crate::disk::page::wrong_checksum;
-use crate::fill::btree::ToastIndex;
+use crate::model::btree::ToastIndex;
 use crate::heap::problem::{Place, Problem};
 use crate::heap::progress::Progress;
 use crate::heap::sample::SampleSize;
@@ -27,7 +24,7 @@ use crate::offline::toastfile::ToastFile;
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     #[error(transparent)]
-    Column(#[from] ColumnError),
+    Column(#[from] AdviseError),
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -68,8 +65,7 @@ pub fn relation_file(
     let named =
         named.filter_map(|(at, language)| Some((target.desc.attributes.get(at)?, language)));
     let terms = Terms { page, levels };
-    let mut gathering =
-        Gathering::new(name.clone(), named, request.depth, terms, (plan.fraction, seed));
+    let mut gathering = Gathering::new(name.clone(), named, request, terms, (&plan, seed));
     gathering.problems.add_some(unread);
     let mut store = Ahead::new(store);
     let layout =
@@ -101,7 +97,7 @@ pub fn relation_file(
                 );
                 for document in &found {
                     if gathering.takes(document.ctid) {
-                        add(document, &mut store, &toasters, page, &mut gathering);
+                        gathering.stored(document, &mut store, &toasters);
                     }
                 }
                 gathering.end_block(&counted(found.iter().map(|d| d.slot), columns.len()));
@@ -121,13 +117,5 @@ pub fn relation_file(
         let place = Place::of(name.as_str());
         gathering.problems.add(Problem { place, message: error.to_string() });
     }
-    let about = About {
-        schema_name: None,
-        name: None,
-        oid: None,
-        source: "relation_file",
-        total_blocks: total,
-        index_levels: levels,
-    };
-    Ok(gathering.reports(&about, request))
+    Ok(gathering.reports("relation_file"))
 }
