@@ -6,18 +6,16 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::by_scan::{self, InRelation};
-use super::code::Code;
-use super::finding::Finding;
-use super::judged;
-use super::live_worker::BATCH;
-use super::look::{Looker, Which};
-use super::value::ChunkSeen;
 use crate::disk::{BlockNumber, Oid};
 use crate::heap::problem::Place;
-use crate::server::LiveError;
-use crate::server::checking::{self, Standing};
-use crate::server::snapshot;
+use crate::server::checking::{Standing, self};
+use crate::server::{LiveError, snapshot};
+use super::code::Code;
+use super::finding::{Finding, self};
+use super::live::BATCH;
+use super::look::{Looker, Which};
+use super::look_repair::{InRelation, self};
+use super::value::ChunkSeen;
 
 /// Rounds over blocks that were changed meanwhile, each batch in a transaction of its own, before one
 /// snapshot is held for a round.

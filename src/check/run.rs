@@ -4,21 +4,18 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::finding::Finding;
-use super::judged::Checked;
-use super::live::{CheckError, LiveOptions, Table};
-use super::look::About;
-use super::salvage_dir::SalvageDir;
-use super::subject::Depth;
 use crate::disk::Oid;
 use crate::inspect::inspector::Inspector;
-use crate::server::LiveError;
-use crate::server::catalog::{self, Relation};
+use crate::server::catalog::{Relation, self};
 use crate::server::checking::Storage;
-use crate::server::locks;
 use crate::server::select::select;
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
-use crate::server::toasters;
+use crate::server::{LiveError, locks, toasters};
+use super::finding::{CheckError, Checked, Finding};
+use super::live::{LiveOptions, Table};
+use super::look::About;
+use super::salvage::SalvageDir;
+use super::subject::Depth;
 
 /// What is asked of a server.
 pub(crate) struct CheckRequest {

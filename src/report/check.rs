@@ -1,16 +1,14 @@
 //! Findings of `inspect --check` in every format, written as they come.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io::{Write, self};
 
+use crate::check::code::Code;
+use crate::check::finding::{Checked, Document, Finding, FindingReport, SCHEMA};
+use crate::server::about::ServerReport;
 use super::format::{Format, json_line};
 use super::table::{printable, wrapped};
-use super::units::size;
-use crate::check::code::Code;
-use crate::check::finding::Finding;
-use crate::check::judged::Checked;
-use crate::check::result::{CheckedReport, Document, FindingReport, SCHEMA};
-use crate::server::about::ServerReport;
+use super::units::{counted, size};
 
 /// Fields of `csv`, and columns of the Markdown table.
 const CSV_HEAD: [&str; 10] = [
@@ -31,7 +29,7 @@ pub struct CheckWriter<W: Write> {
     codes: BTreeSet<Code>,
     /// Statements that repair findings and lose nothing, likewise.
     repairs: BTreeSet<String>,
-    relations: Vec<CheckedReport>,
+    relations: Vec<Checked>,
     begun: bool,
 }
 
@@ -140,18 +138,17 @@ impl<W: Write> CheckWriter<W> {
     /// Writes what was looked at in a relation.
     pub fn relation(&mut self, checked: &Checked) -> io::Result<()> {
         self.begin()?;
-        let report = CheckedReport::from(checked);
         if self.format == Format::Table {
-            let text = printable(&summary(&report));
+            let text = printable(&summary(checked));
             writeln!(self.out, "{}", wrapped(&text, self.width, 2))?;
-            for note in &report.notes {
+            for note in &checked.notes {
                 let text = format!("  note: {}", printable(note));
                 writeln!(self.out, "{}", wrapped(&text, self.width, 4))?;
             }
             self.out.flush()?;
         }
         if matches!(self.format, Format::Json | Format::Markdown) {
-            self.relations.push(report);
+            self.relations.push(checked.clone());
         }
         Ok(())
     }
@@ -226,33 +223,30 @@ impl<W: Write> CheckWriter<W> {
     }
 }
 
-fn summary(report: &CheckedReport) -> String {
-    let count = |n: u64, word: &str| {
-        let s = if n == 1 { "" } else { "s" };
-        format!("{n} {word}{s}")
-    };
-    let mut verdict = match (report.errors, report.warnings, report.complete) {
+fn summary(checked: &Checked) -> String {
+    let looked = &checked.looked;
+    let mut verdict = match (checked.errors, checked.warnings, !checked.is_incomplete) {
         (0, 0, true) => "sound".to_owned(),
         (0, 0, false) => "nothing found, but not everything was looked at".to_owned(),
-        (errors, 0, _) => count(errors, "error"),
-        (0, warnings, _) => count(warnings, "warning"),
+        (errors, 0, _) => counted(errors, "error"),
+        (0, warnings, _) => counted(warnings, "warning"),
         (errors, warnings, _) => {
-            format!("{}, {}", count(errors, "error"), count(warnings, "warning"))
+            format!("{}, {}", counted(errors, "error"), counted(warnings, "warning"))
         }
     };
-    if report.notices > 0 {
-        verdict.push_str(&format!(", {}", count(report.notices, "notice")));
+    if checked.notices > 0 {
+        verdict.push_str(&format!(", {}", counted(checked.notices, "notice")));
     }
     let mut text = format!(
         "{}: {verdict} ({}, {} out of line in {}",
-        report.relation,
-        count(report.rows + report.undecided_rows, "row"),
-        count(report.values, "value"),
-        count(report.chunks, "chunk"),
+        checked.relation,
+        counted(looked.rows + looked.undecided, "row"),
+        counted(looked.values, "value"),
+        counted(looked.chunks, "chunk"),
     );
-    if report.decompressed > 0 {
-        let values = count(report.decompressed, "value");
-        text.push_str(&format!("; {values} decompressed to {}", size(report.raw_bytes)));
+    if looked.decompressed > 0 {
+        let values = counted(looked.decompressed, "value");
+        text.push_str(&format!("; {values} decompressed to {}", size(looked.raw_bytes)));
     }
     text + ")"
 }
