@@ -2,19 +2,19 @@
 
 use std::collections::HashSet;
 
+use super::code::Code;
+use super::finding::Finding;
+use super::subject::{Found, Subject};
+use super::value::{ChunkForm, ChunkSeen};
 use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
 use crate::heap::problem::Place;
 use crate::heap::scan::{Judge, judged};
-use crate::heap::walk::{Item, self};
+use crate::heap::walk::{self, Item};
 use crate::model::toaster::chunks::Fate;
 use crate::model::visibility::Visibility;
-use super::code::Code;
-use super::finding::Finding;
-use super::subject::{Found, Subject};
-use super::value::{ChunkForm, ChunkSeen};
 
 /// Chunks that a file can have before it is refused: the index takes 20 bytes for each.
 const MAX_CHUNKS: usize = 1 << 27;

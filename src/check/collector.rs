@@ -1,5 +1,11 @@
 //! Takes what a check meets on the pages of a table, and looks at values once they are whole.
 
+use super::code::Code;
+use super::content::check_content;
+use super::finding::{Finding, Looked};
+use super::subject::{External, Found, Subject};
+use super::tuple::at_value;
+use super::value::Damage;
 use crate::disk::custom::CustomPointer;
 use crate::disk::desc::Attribute;
 use crate::disk::jsonb_text::TextSink;
@@ -12,12 +18,6 @@ use crate::model::toaster::chunks::ChunkStore;
 use crate::model::toaster::describe::describe;
 use crate::model::toaster::error::ToastError;
 use crate::model::toaster::reassemble::{Logical, Reassembler};
-use super::code::Code;
-use super::content::check_content;
-use super::finding::{Finding, Looked};
-use super::subject::{External, Found, Subject};
-use super::tuple::at_value;
-use super::value::Damage;
 
 /// `jsonb`.
 const JSONB: Oid = Oid(3802);

@@ -1,12 +1,12 @@
 //! What is in a value, by its type: jsonb, text, numeric, arrays (pure).
 
+use super::code::Code;
+use super::value::Damage;
 use crate::disk::desc::Attribute;
 use crate::disk::jsonb_text::{InPlace, JsonbText, TextSink};
 use crate::disk::numeric::Numeric;
 use crate::disk::types::is_text_like;
 use crate::disk::{ByteOrder, Oid};
-use super::code::Code;
-use super::value::Damage;
 
 const NUMERIC: Oid = Oid(1700);
 const JSONB: Oid = Oid(3802);

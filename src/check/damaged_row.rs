@@ -2,6 +2,9 @@
 
 use std::collections::HashSet;
 
+use super::code::Code;
+use super::finding::Finding;
+use super::subject::{Depth, Found, Subject};
 use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::page::{Page, PageState};
 use crate::disk::pointer::ToastPointer;
@@ -11,15 +14,12 @@ use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
 use crate::heap::scan::Judge;
-use crate::heap::walk::{Item, self};
+use crate::heap::walk::{self, Item};
 use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::model::toaster::describe::describe;
 use crate::model::visibility::Visibility;
 use crate::server::sql::{quote_identifier, quote_literal};
 use crate::server::trial;
-use super::code::Code;
-use super::finding::Finding;
-use super::subject::{Depth, Found, Subject};
 
 /// Text longer than this is no guard: the statement is for people.
 const LONGEST_GUARD: usize = 60;

@@ -1,10 +1,20 @@
 //! A check of relation files: the TOAST relation first, then the heap's blocks on several threads. A check of saved pages.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io::{Read, self};
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 
+use super::chunk_index::{Chunk, ChunkIndex, append_chunk};
+use super::code::Code;
+use super::collector::{self, Collector, Customs};
+use super::damaged_row::{Written, pointing, row_at, value_at, value_ids};
+use super::finding::{CheckError, Checked, Finding, Looked, MAX_KNOWN};
+use super::live_orphans::chunks_without_row;
+use super::repair::{self, Facts};
+use super::salvage::{self, Piece, SalvageDir, Wanted, by_row};
+use super::subject::{Depth, External, Subject};
+use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
@@ -18,20 +28,12 @@ use crate::model::toaster::chunks::{ChunkStore, Fate, StoreError};
 use crate::model::toaster::error::ToastError;
 use crate::model::visibility::{HintBits, Transactions};
 use crate::offline::file::RelationFile;
-use crate::offline::saved::{Form, Kind, LineNumber, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink, self};
+use crate::offline::saved::{
+    self, Form, Kind, LineNumber, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink,
+};
 use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::chunk_on_page;
 use crate::offline::xact::PgXact;
-use super::chunk_index::{Chunk, ChunkIndex, append_chunk};
-use super::code::Code;
-use super::collector::{Collector, Customs, self};
-use super::damaged_row::{Written, pointing, row_at, value_at, value_ids};
-use super::finding::{CheckError, Checked, Finding, Looked, MAX_KNOWN};
-use super::live_orphans::chunks_without_row;
-use super::repair::{Facts, self};
-use super::salvage::{Piece, SalvageDir, Wanted, by_row, self};
-use super::subject::{Depth, External, Subject};
-use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
 
 /// Blocks that a thread takes at a time.
 const RANGE: u32 = 64;

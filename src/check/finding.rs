@@ -5,12 +5,12 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use super::code::{Code, Severity};
 use crate::disk::ItemPointer;
 use crate::heap::problem::Place;
-use crate::server::about::ServerReport;
-use super::code::{Code, Severity};
 use crate::offline::file::FileError;
 use crate::server::LiveError;
+use crate::server::about::ServerReport;
 
 /// Something that is not as a server leaves it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,6 +9,15 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::code::Code;
+use super::files::UNKNOWN;
+use super::finding::{CheckError, Checked, Finding, MAX_KNOWN};
+use super::live_orphans::{self, Decided, Marks};
+use super::look::{About, Look, Looker, Seen, Which};
+use super::look_repair::{self, InRelation, Known};
+use super::salvage::SalvageDir;
+use super::subject::External;
+use super::value::{ChunkSeen, check_chunks};
 use crate::disk::page::{WrongChecksum, wrong_checksum};
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::problem::Place;
@@ -18,15 +27,6 @@ use crate::server::catalog::Relation;
 use crate::server::checking::Standing;
 use crate::server::connect::Connection;
 use crate::server::{LiveError, snapshot};
-use super::code::Code;
-use super::files::UNKNOWN;
-use super::finding::{CheckError, Checked, Finding, MAX_KNOWN};
-use super::live_orphans::{Decided, Marks, self};
-use super::look::{About, Look, Looker, Seen, Which};
-use super::look_repair::{InRelation, Known, self};
-use super::salvage::SalvageDir;
-use super::subject::External;
-use super::value::{ChunkSeen, check_chunks};
 
 /// Bytes of a table and its TOAST relation that a batch is to read.
 const BATCH_BYTES: u64 = 64 << 20;

@@ -6,16 +6,16 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::disk::{BlockNumber, Oid};
-use crate::heap::problem::Place;
-use crate::server::checking::{Standing, self};
-use crate::server::{LiveError, snapshot};
 use super::code::Code;
-use super::finding::{Finding, self};
+use super::finding::{self, Finding};
 use super::live::BATCH;
 use super::look::{Looker, Which};
-use super::look_repair::{InRelation, self};
+use super::look_repair::{self, InRelation};
 use super::value::ChunkSeen;
+use crate::disk::{BlockNumber, Oid};
+use crate::heap::problem::Place;
+use crate::server::checking::{self, Standing};
+use crate::server::{LiveError, snapshot};
 
 /// Rounds over blocks that were changed meanwhile, each batch in a transaction of its own, before one
 /// snapshot is held for a round.

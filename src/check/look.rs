@@ -4,6 +4,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::chunk_index::live_chunks;
+use super::code::Code;
+use super::collector::{self, Collector, Customs};
+use super::finding::{Finding, Looked};
+use super::subject::{Depth, External, Subject, XidLimits};
+use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks, external_content};
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
@@ -15,20 +21,14 @@ use crate::model::toaster::chunks::Fate;
 use crate::model::toaster::error::ToastError;
 use crate::model::visibility::HintBits;
 use crate::server::about::Server;
-use crate::server::catalog::{Relation, self};
-use crate::server::checking::{Standing, Storage, self};
-use crate::server::chunk_rows::{By, ChunkOutline, ChunkRow, self};
+use crate::server::catalog::{self, Relation};
+use crate::server::checking::{self, Standing, Storage};
+use crate::server::chunk_rows::{self, By, ChunkOutline, ChunkRow};
 use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, is_about_data};
 use crate::server::sql::quote_qualified;
 use crate::server::{LiveError, snapshot};
-use super::chunk_index::live_chunks;
-use super::code::Code;
-use super::collector::{Collector, Customs, self};
-use super::finding::{Finding, Looked};
-use super::subject::{Depth, External, Subject, XidLimits};
-use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks, external_content};
 
 /// How often a table that changes meanwhile is described anew before it is given up.
 const TRIES: u32 = 5;
@@ -102,7 +102,13 @@ pub enum Seen {
 impl Looker {
     /// Over this connection.
     pub fn new(connection: Arc<Connection>, about: Arc<About>, relation: Arc<Relation>) -> Looker {
-        Looker { connection, about, relation, toast_desc: TupleDesc::toast_relation(), fingerprint: None }
+        Looker {
+            connection,
+            about,
+            relation,
+            toast_desc: TupleDesc::toast_relation(),
+            fingerprint: None,
+        }
     }
 
     /// The table as it was last described.

@@ -5,23 +5,23 @@ use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::types::Type;
 
+use super::chunk_index::{Chunk, chunks_of};
+use super::damaged_row::{RowAt, Written, pointing, row_at, value_at, value_ids};
+use super::live::BATCH;
+use super::look::{Looker, Which, seen_chunk};
+use super::repair::{self, Facts};
+use super::salvage::{self, Piece, Saved, Wanted, by_row};
+use super::subject::Subject;
+use super::value::ChunkSeen;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::model::toaster::chunks::Fate;
 use crate::server::checking::Standing;
-use crate::server::chunk_rows::{By, self};
+use crate::server::chunk_rows::{self, By};
 use crate::server::pages::Pages;
 use crate::server::sql::{quote_identifier, quote_qualified};
 use crate::server::{LiveError, snapshot};
-use super::chunk_index::{Chunk, chunks_of};
-use super::damaged_row::{RowAt, Written, pointing, row_at, value_at, value_ids};
-use super::live::BATCH;
-use super::look::{Looker, Which, seen_chunk};
-use super::repair::{Facts, self};
-use super::salvage::{Piece, Saved, Wanted, by_row, self};
-use super::subject::Subject;
-use super::value::ChunkSeen;
 
 /// The chunks of values by their IDs, and the blocks that could not be read.
 pub(super) type ChunksByValue = (HashMap<u32, Vec<Chunk>>, Vec<BlockNumber>);

@@ -3,16 +3,18 @@
 
 use std::collections::HashMap;
 
+use super::code::Code;
+use super::finding::Finding;
+use super::subject::{Found, Subject};
 use crate::disk::layout::TUPLE_HEADER_SIZE;
-use crate::disk::page::{ItemError, LinePointer, LinePointerState, Page, PageError, PageState, WrongChecksum};
+use crate::disk::page::{
+    ItemError, LinePointer, LinePointerState, Page, PageError, PageState, WrongChecksum,
+};
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::{BlockNumber, ItemPointer, max_align};
 use crate::heap::problem::Place;
 use crate::heap::scan::Judge;
 use crate::model::visibility::Visibility;
-use super::code::Code;
-use super::finding::Finding;
-use super::subject::{Found, Subject};
 
 /// Where the fields of a page's header stand.
 const CHECKSUM_AT: usize = 8;

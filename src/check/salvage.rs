@@ -2,19 +2,19 @@
 //! their rows readable again, which is never run.
 
 use std::fs::File;
-use std::io::{BufWriter, Seek, SeekFrom, Write, self};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::code::Code;
+use super::finding::Finding;
 use crate::codec::{Method, datum};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::{ByteOrder, ItemPointer};
 use crate::inspect::contents::create_dir;
-use super::code::Code;
-use super::finding::Finding;
 
 /// A chunk that could be read.
 #[derive(Debug, Clone, PartialEq, Eq)]

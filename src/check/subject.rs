@@ -1,5 +1,7 @@
 //! What a check knows of the relation whose pages it looks at, and whom it tells what it meets.
 
+use super::finding::Finding;
+use super::value::Toast;
 use crate::disk::custom::{CustomFlavor, CustomPointer};
 use crate::disk::desc::{Attribute, TupleDesc};
 use crate::disk::layout::PageSize;
@@ -7,8 +9,6 @@ use crate::disk::pointer::ToastPointer;
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
 use crate::heap::problem::Place;
 use crate::model::visibility::Transactions;
-use super::finding::Finding;
-use super::value::Toast;
 
 /// How far a check goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,11 @@
 //! A tuple: its header and its attributes, one after the other (pure; `check_tuple_header` and
 //! `check_tuple_attribute` of `verify_heapam.c`).
 
+use super::code::Code;
+use super::content::check_content;
+use super::finding::Finding;
+use super::subject::{External, Found, Subject};
+use super::value::{Damage, check_pointer, inline_content};
 use crate::disk::desc::Attribute;
 use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::disk::tuple::{HeapTuple, TupleError, infomask};
@@ -9,11 +14,6 @@ use crate::disk::walk::{Datum, Walk, WalkError, WalkErrorKind};
 use crate::disk::{ByteOrder, ItemPointer, TransactionId, max_align};
 use crate::heap::problem::Place;
 use crate::model::visibility::Visibility;
-use super::code::Code;
-use super::content::check_content;
-use super::finding::Finding;
-use super::subject::{External, Found, Subject};
-use super::value::{Damage, check_pointer, inline_content};
 
 /// Where `t_infomask` stands, and the null bitmap.
 const INFOMASK_AT: usize = 20;

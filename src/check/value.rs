@@ -1,13 +1,13 @@
 //! One value: its pointer, its chunks, and what they decompress to (pure; `detoast.c`,
 //! `heap_fetch_toast_slice`).
 
+use super::code::Code;
 use crate::codec::{Method, datum};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::{tc_method, tc_raw_size};
 use crate::disk::{ByteOrder, ItemPointer, Oid};
 use crate::model::toaster::chunks::Fate;
-use super::code::Code;
 
 /// The largest `va_rawsize` (`VARLENA_SIZE_LIMIT` of `verify_heapam.c`).
 const LARGEST: i32 = 0x3FFF_FFFF;

@@ -3,19 +3,19 @@
 use std::io::{BufWriter, Stdout};
 use std::path::PathBuf;
 
-use crate::check::files::{FileOptions, self};
+use super::exit::{Exit, Failure};
+use super::inspect::{InspectArgs, ScanToastArg};
+use super::inspect_request::{File, SavedText};
+use super::terminal::{self, ReadingProgress, tell};
+use crate::check::files::{self, FileOptions};
 use crate::check::finding::{CheckError, Checked, Finding};
-use crate::check::run::{CheckRequest, CheckSink, self};
+use crate::check::run::{self, CheckRequest, CheckSink};
 use crate::check::salvage::SalvageDir;
 use crate::disk::desc::TupleDesc;
 use crate::inspect::inspector::Inspector;
 use crate::report::check::CheckWriter;
 use crate::server::about::ServerReport;
 use crate::server::sink::{Failed, RunError, Sink};
-use super::exit::{Exit, Failure};
-use super::inspect::{InspectArgs, ScanToastArg};
-use super::inspect_request::{File, SavedText};
-use super::terminal::{ReadingProgress, tell, self};
 
 /// TOAST relations up to this size are read whole unless the user says otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;

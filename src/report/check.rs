@@ -1,14 +1,14 @@
 //! Findings of `inspect --check` in every format, written as they come.
 
 use std::collections::BTreeSet;
-use std::io::{Write, self};
+use std::io::{self, Write};
 
-use crate::check::code::Code;
-use crate::check::finding::{Checked, Document, Finding, FindingReport, SCHEMA};
-use crate::server::about::ServerReport;
 use super::format::{Format, json_line};
 use super::table::{printable, wrapped};
 use super::units::{counted, size};
+use crate::check::code::Code;
+use crate::check::finding::{Checked, Document, Finding, FindingReport, SCHEMA};
+use crate::server::about::ServerReport;
 
 /// Fields of `csv`, and columns of the Markdown table.
 const CSV_HEAD: [&str; 10] = [
