@@ -214,6 +214,7 @@ pub struct SkippedRow {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct PauseReport {
     /// The reason.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["signal", "replica_lag", "replication_slot", "throttle_query", "free_space", "xmin", "rewrite", "nice"])))]
     pub reason: &'static str,
     /// How often.
     pub times: u64,
