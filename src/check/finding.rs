@@ -252,11 +252,9 @@ impl FindingReport {
     }
 }
 
-/// The document of `json`, its findings left out.
+/// What the document of `json` has behind its findings.
 #[derive(Debug, Clone, Serialize)]
-pub struct Document {
-    /// [`SCHEMA`].
-    pub schema: &'static str,
+pub struct Rest {
     /// The server, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerReport>,

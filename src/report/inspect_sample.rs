@@ -1,10 +1,9 @@
 //! The parts of `inspect`'s report that a sample changes: estimates with their intervals.
 
-use super::inspect_grids::shown_forms;
 use super::table::{Grid, Head};
 use super::units::{percent, ratio, size};
 use crate::inspect::intervals::{QuantileEstimate, SampleReport};
-use crate::inspect::result::{ColumnReport, TuplesReport};
+use crate::inspect::result::{ColumnReport, FormReport, TuplesReport};
 use crate::model::interval::{RatioEstimate, WholeEstimate};
 
 /// What was read of what.
@@ -154,6 +153,17 @@ pub(super) fn column_grid(columns: &[&ColumnReport]) -> Grid {
         ]);
     }
     grid
+}
+
+/// The forms of a column, biggest first; none if there is no more to say than "plain".
+pub(super) fn shown_forms(column: &ColumnReport) -> Vec<&FormReport> {
+    let dull = |form: &&FormReport| matches!(form.form, "plain" | "null");
+    let mut forms: Vec<&FormReport> = column.forms.iter().collect();
+    if forms.iter().all(dull) {
+        return Vec::new();
+    }
+    forms.sort_by_key(|form| std::cmp::Reverse(form.stored_bytes.unwrap_or(0)));
+    forms
 }
 
 /// Forms of the columns where there is more to say than "plain".

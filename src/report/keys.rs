@@ -1,13 +1,11 @@
 //! The report of `inspect --jsonb-keys`: what keys are, their parts of the documents as bars, and what they cost.
 
-use std::io::{self, Write};
-
 use unicode_width::UnicodeWidthStr;
 
-use super::in_turn::Printed;
-use super::table::{Grid, Head, Style, printable, wrapped};
+use super::document::{Document, Printed};
+use super::table::{Grid, Head, printable};
 use super::units::{counted, nanoseconds, percent, size};
-use crate::advise::keys::result::{Key, KeysReport, Usage};
+use crate::advise::keys::result::{Key, KeysReport, SCHEMA, Usage};
 use crate::model::interval::{RatioEstimate, WholeEstimate};
 
 /// The longest bar, and the longest path before one.
@@ -15,39 +13,37 @@ const BAR: usize = 40;
 const NAME: usize = 24;
 
 impl Printed for KeysReport {
-    fn print(&self, style: Style, out: &mut impl Write) -> io::Result<()> {
-        one(self, style, out)
+    const SCHEMA: &'static str = SCHEMA;
+
+    fn print(&self, document: &mut Document) {
+        let title = if document.is_markdown() { "## " } else { "" };
+        document.line(&format!("{title}{}", head(self)), 2);
+        if self.sample.documents > 0 {
+            if self.map {
+                document.line(&map(self), 2);
+            }
+            document.gap();
+            document.grid(&contents(self));
+            document.gap();
+            document.figure(&bars(self));
+            document.gap();
+            let costs = costs(self);
+            if !costs.is_empty() {
+                document.grid(&costs);
+            }
+            document.gap();
+            if let Some(usage) = &self.usage {
+                document.line(&used(self, usage), 0);
+                document.gap();
+            }
+            document.line(NOTE, 0);
+        }
+        document.problems(&self.problems, self.problem_count, "  ");
     }
 
     fn problems(&self) -> (&[String], u64) {
         (&self.problems, self.problem_count)
     }
-}
-
-fn one(report: &KeysReport, style: Style, out: &mut impl Write) -> io::Result<()> {
-    let markdown = style == Style::Markdown;
-    let (title, fence) = if markdown { ("## ", "```\n") } else { ("", "") };
-    let width = style.width();
-    writeln!(out, "{}", wrapped(&format!("{title}{}", head(report)), width, 2))?;
-    if report.sample.documents > 0 {
-        if report.map {
-            writeln!(out, "{}", wrapped(&map(report), width, 2))?;
-        }
-        writeln!(out, "\n{}", contents(report, style))?;
-        write!(out, "{fence}{}{fence}", bars(report))?;
-        writeln!(out, "\n{}", costs(report, style))?;
-        if let Some(usage) = &report.usage {
-            writeln!(out, "{}\n", wrapped(&used(report, usage), width, 0))?;
-        }
-        writeln!(out, "{}", wrapped(NOTE, width, 0))?;
-    }
-    if report.problem_count > 0 {
-        writeln!(out, "\n{}:", counted(report.problem_count, "problem"))?;
-        for problem in report.problems.iter().take(10) {
-            writeln!(out, "  {}", printable(problem))?;
-        }
-    }
-    Ok(())
 }
 
 const NOTE: &str = "Bytes are those of the raw documents, with all that belongs to a key; stored bytes are in \
@@ -94,7 +90,7 @@ fn map(report: &KeysReport) -> String {
 }
 
 /// What the keys are, one a line.
-fn contents(report: &KeysReport, style: Style) -> String {
+fn contents(report: &KeysReport) -> Grid {
     let mut grid = Grid::new(&[
         Head::text("Key", 0),
         Head::text("Type", 0),
@@ -129,11 +125,11 @@ fn contents(report: &KeysReport, style: Style) -> String {
     let stored = size(report.container.stored_bytes.estimate);
     let (name, all) = ("(container)".into(), percent(1.0));
     grid.row(vec![name, empty(), all, mean, empty(), stored, empty(), empty()]);
-    grid.draw(style).text
+    grid
 }
 
 /// What reading and changing them costs.
-fn costs(report: &KeysReport, style: Style) -> String {
+fn costs(report: &KeysReport) -> Grid {
     let mut grid = Grid::new(&[
         Head::text("Key", 0),
         Head::number("Chunk", 1),
@@ -165,7 +161,7 @@ fn costs(report: &KeysReport, style: Style) -> String {
             calls(key),
         ]);
     }
-    if grid.is_empty() { String::new() } else { grid.draw(style).text }
+    grid
 }
 
 /// Calls where a key is known to be used, or none is.
