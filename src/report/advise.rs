@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::advise_plot;
 use super::document::{Document, Envelope, Format, Output};
-use super::table::{Grid, Head, printable, statement};
+use super::table::{Grid, Head, number, printable, statement, text};
 use super::units::{counted, nanoseconds, size};
 use crate::advise::estimate::Figure;
 use crate::advise::extract::result::{AccessReport, ExtractionReport, KeyReport};
@@ -189,32 +189,42 @@ fn recommended(report: &Report, told: &mut HashSet<String>, document: &mut Docum
 }
 
 fn grid(report: &Report) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("", 0),
-        Head::text("Settings", 0),
-        Head::number("Total", 0),
-        Head::number("Change", 0),
-        Head::number("After retoast", 2),
-        Head::number("Heap", 3),
-        Head::number("TOAST", 3),
-        Head::number("Index", 7),
-        Head::number("In row", 6),
-        Head::number("Out of line", 6),
-        Head::number("Chunks", 8),
-        Head::number("Decompress", 5),
-        Head::number("Buffers/read", 1),
-        Head::number("CPU/read", 1),
-        Head::number("CPU change", 1),
-        Head::number("Buffers/scan", 2),
-        Head::number("Bytes/update", 4),
-        Head::number("WAL/update", 2),
-        Head::number("WAL change", 2),
-        Head::text("Refused", 1),
-    ]);
-    for candidate in report.candidates.iter().filter(|c| !is_folded(c)) {
-        grid.row(cells(candidate));
-    }
-    grid
+    let shown: Vec<&CandidateReport> = report.candidates.iter().filter(|c| !is_folded(c)).collect();
+    Grid::of(
+        &shown,
+        &[
+            text("", 0, |c| mark(c).to_owned()),
+            text("Settings", 0, |c| c.name.clone()),
+            number("Total", 0, |c| bytes(&c.total_bytes)),
+            number("Change", 0, |c| change(&c.total_bytes.0, c.today)),
+            number("After retoast", 2, |c| {
+                if c.today { String::new() } else { size(c.retoasted_bytes) }
+            }),
+            number("Heap", 3, |c| bytes(&c.heap_bytes)),
+            number("TOAST", 3, |c| bytes(&c.toast_bytes)),
+            number("Index", 7, |c| bytes(&c.toast_index_bytes)),
+            number("In row", 6, |c| {
+                (c.forms.short + c.forms.plain + c.forms.compressed).to_string()
+            }),
+            number("Out of line", 6, |c| {
+                (c.forms.external + c.forms.external_compressed + c.forms.custom).to_string()
+            }),
+            number("Chunks", 8, |c| format!("{:.0}", c.chunks.0.value.estimate)),
+            number("Decompress", 5, |c| c.decompressed_values.to_string()),
+            number("Buffers/read", 1, |c| {
+                format!("{:.1}", c.read_buffers_per_value.0.value.estimate)
+            }),
+            number("CPU/read", 1, |c| nanoseconds(c.read_cpu_ns_per_value.0.value.estimate)),
+            number("CPU change", 1, |c| change(&c.read_cpu_ns_per_value.0, c.today)),
+            number("Buffers/scan", 2, |c| format!("{:.0}", c.scan_buffers.0.value.estimate)),
+            number("Bytes/update", 4, |c| bytes(&c.update_bytes_per_value)),
+            number("WAL/update", 2, |c| bytes(&c.update_wal_bytes_per_value)),
+            number("WAL change", 2, |c| change(&c.update_wal_bytes_per_value.0, c.today)),
+            text("Refused", 1, |c| {
+                c.refusal.as_ref().map(|_| counted(c.refused_rows, "row")).unwrap_or_default()
+            }),
+        ],
+    )
 }
 
 /// Whether a candidate is named in a line below the table instead of a row of its own.
@@ -279,36 +289,13 @@ fn caveats(report: &Report) -> Vec<String> {
     lines
 }
 
-fn cells(c: &CandidateReport) -> Vec<String> {
-    let forms = &c.forms;
-    let mark = match (c.recommended, c.pareto) {
+fn mark(c: &CandidateReport) -> &'static str {
+    match (c.recommended, c.pareto) {
         (true, true) => ">*",
         (true, false) => ">",
         (false, true) => " *",
         (false, false) => "",
-    };
-    vec![
-        mark.into(),
-        c.name.clone(),
-        bytes(&c.total_bytes),
-        change(&c.total_bytes.0, c.today),
-        if c.today { String::new() } else { size(c.retoasted_bytes) },
-        bytes(&c.heap_bytes),
-        bytes(&c.toast_bytes),
-        bytes(&c.toast_index_bytes),
-        (forms.short + forms.plain + forms.compressed).to_string(),
-        (forms.external + forms.external_compressed + forms.custom).to_string(),
-        format!("{:.0}", c.chunks.0.value.estimate),
-        c.decompressed_values.to_string(),
-        format!("{:.1}", c.read_buffers_per_value.0.value.estimate),
-        nanoseconds(c.read_cpu_ns_per_value.0.value.estimate),
-        change(&c.read_cpu_ns_per_value.0, c.today),
-        format!("{:.0}", c.scan_buffers.0.value.estimate),
-        bytes(&c.update_bytes_per_value),
-        bytes(&c.update_wal_bytes_per_value),
-        change(&c.update_wal_bytes_per_value.0, c.today),
-        c.refusal.as_ref().map(|_| counted(c.refused_rows, "row")).unwrap_or_default(),
-    ]
+    }
 }
 
 /// What keys in columns of their own would give, below the candidates.
@@ -365,17 +352,15 @@ fn why(known: &[KnownUse]) -> String {
 }
 
 fn columns_of(keys: &[KeyReport]) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Key", 0),
-        Head::text("Column", 0),
-        Head::text("Type", 0),
-        Head::number("Documents", 0),
-    ]);
-    for key in keys {
-        let type_name = key.kind.name().to_owned();
-        grid.row(vec![key.key.clone(), key.column.clone(), type_name, key.values.to_string()]);
-    }
-    grid
+    Grid::of(
+        keys,
+        &[
+            text("Key", 0, |key| key.key.clone()),
+            text("Column", 0, |key| key.column.clone()),
+            text("Type", 0, |key| key.kind.name().to_owned()),
+            number("Documents", 0, |key| key.values.to_string()),
+        ],
+    )
 }
 
 fn bytes(whole: &Whole) -> String {
@@ -417,33 +402,31 @@ fn sizes(extraction: &ExtractionReport) -> Grid {
 }
 
 fn accesses(extraction: &ExtractionReport) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Read, updated", 0),
-        Head::number("Buffers/scan", 0),
-        Head::number("Buffers/read", 1),
-        Head::number("CPU/read", 0),
-        Head::number("CPU change", 1),
-        Head::number("WAL/update", 0),
-        Head::number("WAL change", 1),
-    ]);
-    let mut row = |name: String, access: &AccessReport, today: bool| {
-        grid.row(vec![
-            name,
-            format!("{:.0}", access.scan_buffers.0.value.estimate),
-            format!("{:.2}", access.read_buffers.0.value.estimate),
-            nanoseconds(access.read_cpu_ns.0.value.estimate),
-            change(&access.read_cpu_ns.0, today),
-            bytes(&access.update_wal_bytes),
-            change(&access.update_wal_bytes.0, today),
-        ]);
-    };
-    row("today: any key".into(), &extraction.today, true);
-    for key in &extraction.keys {
-        row(format!("extracted: {}", key.key), &key.access, false);
-    }
-    row("extracted: the rest".into(), &extraction.rest, false);
-    row("extracted: all of it".into(), &extraction.whole, false);
-    grid
+    let ExtractionReport { keys, today, rest, whole, .. } = extraction;
+    let mut rows = vec![("today: any key".to_owned(), today, true)];
+    rows.extend(keys.iter().map(|key| (format!("extracted: {}", key.key), &key.access, false)));
+    rows.push(("extracted: the rest".into(), rest, false));
+    rows.push(("extracted: all of it".into(), whole, false));
+    Grid::of(
+        &rows,
+        &[
+            text("Read, updated", 0, |(name, _, _)| name.clone()),
+            number("Buffers/scan", 0, |(_, access, _)| {
+                format!("{:.0}", access.scan_buffers.0.value.estimate)
+            }),
+            number("Buffers/read", 1, |(_, access, _)| {
+                format!("{:.2}", access.read_buffers.0.value.estimate)
+            }),
+            number("CPU/read", 0, |(_, access, _)| {
+                nanoseconds(access.read_cpu_ns.0.value.estimate)
+            }),
+            number("CPU change", 1, |(_, access, today)| change(&access.read_cpu_ns.0, *today)),
+            number("WAL/update", 0, |(_, access, _)| bytes(&access.update_wal_bytes)),
+            number("WAL change", 1, |(_, access, today)| {
+                change(&access.update_wal_bytes.0, *today)
+            }),
+        ],
+    )
 }
 
 /// More buffers by this part are said to be more.

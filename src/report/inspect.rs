@@ -7,7 +7,7 @@ use serde_json::json;
 use super::document::{Document, Envelope, Format, Output};
 use super::findings;
 use super::inspect_sample::{self, shown_forms};
-use super::table::{Grid, Head, printable};
+use super::table::{Grid, Head, number, printable, text};
 use super::units::{counted, optional_size, percent, ratio, size};
 use crate::inspect::result::{
     ColumnReport, FormReport, HeapReport, RelationReport, Report, SCHEMA, ToastReport,
@@ -277,7 +277,6 @@ const CSV_HEAD: [&str; 13] = [
 
 /// One row for each column and form; sizes are bytes.
 fn csv_rows(relation: &RelationReport) -> Vec<Vec<String>> {
-    let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
     let forms = |column: &ColumnReport| {
         let row = |form: &FormReport| {
             vec![
@@ -289,8 +288,8 @@ fn csv_rows(relation: &RelationReport) -> Vec<Vec<String>> {
                 form.form.to_owned(),
                 form.method.unwrap_or_default().to_owned(),
                 form.values.to_string(),
-                number(form.raw_bytes),
-                number(form.stored_bytes),
+                number_of(form.raw_bytes),
+                number_of(form.stored_bytes),
                 form.pointer_bytes.to_string(),
                 form.chunks.to_string(),
                 form.ratio.map(|r| r.to_string()).unwrap_or_default(),
@@ -303,154 +302,104 @@ fn csv_rows(relation: &RelationReport) -> Vec<Vec<String>> {
 
 /// What the columns hold.
 fn column_grid(columns: &[&ColumnReport]) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Column", 0),
-        Head::text("Type", 2),
-        Head::text("Storage", 3),
-        Head::text("Compression", 12),
-        Head::number("Values", 0),
-        Head::number("Nulls", 4),
-        Head::number("Missing", 5),
-        Head::number("Raw", 1),
-        Head::number("Stored", 0),
-        Head::number("Ratio", 0),
-        Head::number("Chunks", 4),
-        Head::number("Share", 0),
-        Head::number("Raw min", 11),
-        Head::number("Raw median", 7),
-        Head::number("Raw p95", 10),
-        Head::number("Raw p99", 11),
-        Head::number("Raw max", 9),
-        Head::number("Stored min", 10),
-        Head::number("Stored median", 6),
-        Head::number("Stored p95", 7),
-        Head::number("Stored p99", 9),
-        Head::number("Stored max", 8),
-    ]);
-    let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
-    let nonzero = |n: u64| if n > 0 { n.to_string() } else { String::new() };
-    for column in columns {
-        grid.row(vec![
-            column.column.clone(),
-            column.type_name.clone(),
-            column.storage.into(),
-            column.compression.unwrap_or_default().into(),
-            column.values.to_string(),
-            nonzero(column.nulls),
-            nonzero(column.missing),
-            optional_size(column.raw_bytes),
-            optional_size(column.stored_bytes),
-            column.ratio.map(ratio).unwrap_or_default(),
-            nonzero(column.chunks),
-            column.share.map(percent).unwrap_or_default(),
-            number(column.raw_size.min),
-            number(column.raw_size.median),
-            number(column.raw_size.p95),
-            number(column.raw_size.p99),
-            number(column.raw_size.max),
-            number(column.stored_size.min),
-            number(column.stored_size.median),
-            number(column.stored_size.p95),
-            number(column.stored_size.p99),
-            number(column.stored_size.max),
-        ]);
-    }
-    grid
+    Grid::of(
+        columns,
+        &[
+            text("Column", 0, |c| c.column.clone()),
+            text("Type", 2, |c| c.type_name.clone()),
+            text("Storage", 3, |c| c.storage.into()),
+            text("Compression", 12, |c| c.compression.unwrap_or_default().into()),
+            number("Values", 0, |c| c.values.to_string()),
+            number("Nulls", 4, |c| nonzero(c.nulls)),
+            number("Missing", 5, |c| nonzero(c.missing)),
+            number("Raw", 1, |c| optional_size(c.raw_bytes)),
+            number("Stored", 0, |c| optional_size(c.stored_bytes)),
+            number("Ratio", 0, |c| c.ratio.map(ratio).unwrap_or_default()),
+            number("Chunks", 4, |c| nonzero(c.chunks)),
+            number("Share", 0, |c| c.share.map(percent).unwrap_or_default()),
+            number("Raw min", 11, |c| number_of(c.raw_size.min)),
+            number("Raw median", 7, |c| number_of(c.raw_size.median)),
+            number("Raw p95", 10, |c| number_of(c.raw_size.p95)),
+            number("Raw p99", 11, |c| number_of(c.raw_size.p99)),
+            number("Raw max", 9, |c| number_of(c.raw_size.max)),
+            number("Stored min", 10, |c| number_of(c.stored_size.min)),
+            number("Stored median", 6, |c| number_of(c.stored_size.median)),
+            number("Stored p95", 7, |c| number_of(c.stored_size.p95)),
+            number("Stored p99", 9, |c| number_of(c.stored_size.p99)),
+            number("Stored max", 8, |c| number_of(c.stored_size.max)),
+        ],
+    )
 }
 
 /// Forms of the columns where there is more to say than "plain".
 fn form_grid(columns: &[&ColumnReport]) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Column", 0),
-        Head::text("Form", 0),
-        Head::text("Method", 0),
-        Head::number("Values", 0),
-        Head::number("Raw", 1),
-        Head::number("Stored", 0),
-        Head::number("Pointers", 3),
-        Head::number("Ratio", 0),
-        Head::number("Chunks", 2),
-    ]);
-    for column in columns {
-        for form in shown_forms(column) {
-            let nonzero = |n: u64| if n > 0 { n.to_string() } else { String::new() };
-            grid.row(vec![
-                column.column.clone(),
-                form.form.into(),
-                form.method.unwrap_or_default().into(),
-                form.values.to_string(),
-                optional_size(form.raw_bytes),
-                optional_size(form.stored_bytes),
-                if form.pointer_bytes > 0 { size(form.pointer_bytes) } else { String::new() },
-                form.ratio.map(ratio).unwrap_or_default(),
-                nonzero(form.chunks),
-            ]);
-        }
-    }
-    grid
+    let forms = columns.iter().flat_map(|c| shown_forms(c).into_iter().map(move |f| (*c, f)));
+    Grid::of(
+        &forms.collect::<Vec<_>>(),
+        &[
+            text("Column", 0, |(c, _)| c.column.clone()),
+            text("Form", 0, |(_, f)| f.form.into()),
+            text("Method", 0, |(_, f)| f.method.unwrap_or_default().into()),
+            number("Values", 0, |(_, f)| f.values.to_string()),
+            number("Raw", 1, |(_, f)| optional_size(f.raw_bytes)),
+            number("Stored", 0, |(_, f)| optional_size(f.stored_bytes)),
+            number("Pointers", 3, |(_, f)| {
+                if f.pointer_bytes > 0 { size(f.pointer_bytes) } else { String::new() }
+            }),
+            number("Ratio", 0, |(_, f)| f.ratio.map(ratio).unwrap_or_default()),
+            number("Chunks", 2, |(_, f)| nonzero(f.chunks)),
+        ],
+    )
 }
 
 /// How far the columns are from a policy.
 fn policy_grid(columns: &[&ColumnReport]) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Column", 0),
-        Head::text("Policy", 0),
-        Head::text("Method", 0),
-        Head::number("Values", 2),
-        Head::number("Comply", 0),
-        Head::number("Share", 0),
-        Head::number("Stored", 2),
-        Head::number("Comply stored", 1),
-        Head::number("Share of stored", 0),
-    ]);
-    let share = |part: u64, whole: u64| {
+    fn share(part: u64, whole: u64) -> String {
         if whole > 0 { percent(part as f64 / whole as f64) } else { String::new() }
-    };
-    for column in columns {
-        let Some(policy) = &column.policy else { continue };
-        grid.row(vec![
-            column.column.clone(),
-            policy.policy.clone(),
-            policy.method.clone(),
-            policy.values.to_string(),
-            policy.complying_values.to_string(),
-            share(policy.complying_values, policy.values),
-            size(policy.bytes),
-            size(policy.complying_bytes),
-            share(policy.complying_bytes, policy.bytes),
-        ]);
     }
-    grid
+    let policies = columns.iter().filter_map(|c| Some((*c, c.policy.as_ref()?)));
+    Grid::of(
+        &policies.collect::<Vec<_>>(),
+        &[
+            text("Column", 0, |(c, _)| c.column.clone()),
+            text("Policy", 0, |(_, p)| p.policy.clone()),
+            text("Method", 0, |(_, p)| p.method.clone()),
+            number("Values", 2, |(_, p)| p.values.to_string()),
+            number("Comply", 0, |(_, p)| p.complying_values.to_string()),
+            number("Share", 0, |(_, p)| share(p.complying_values, p.values)),
+            number("Stored", 2, |(_, p)| size(p.bytes)),
+            number("Comply stored", 1, |(_, p)| size(p.complying_bytes)),
+            number("Share of stored", 0, |(_, p)| share(p.complying_bytes, p.bytes)),
+        ],
+    )
+}
+
+fn number_of(n: Option<u64>) -> String {
+    n.map(|n| n.to_string()).unwrap_or_default()
+}
+
+fn nonzero(n: u64) -> String {
+    if n > 0 { n.to_string() } else { String::new() }
 }
 
 /// Values of pluggable toasters.
 fn toaster_grid(columns: &[&ColumnReport]) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Column", 0),
-        Head::text("Toaster", 0),
-        Head::text("Pointer", 0),
-        Head::number("Values", 0),
-        Head::number("Raw", 3),
-        Head::number("In row", 1),
-        Head::number("In chunks", 2),
-        Head::number("Chunks", 4),
-    ]);
-    for column in columns {
-        for report in &column.toasters {
-            let toaster = report.toaster.clone();
-            grid.row(vec![
-                column.column.clone(),
-                toaster.unwrap_or_else(|| format!("OID {}", report.toaster_oid)),
-                report.pointer_kind.into(),
-                report.values.to_string(),
-                optional_size(report.raw_bytes),
-                size(report.inline_bytes),
-                optional_size(report.chunk_bytes),
-                report.chunks.to_string(),
-            ]);
-        }
-    }
-    grid
+    let toasters = columns.iter().flat_map(|c| c.toasters.iter().map(move |t| (*c, t)));
+    Grid::of(
+        &toasters.collect::<Vec<_>>(),
+        &[
+            text("Column", 0, |(c, _)| c.column.clone()),
+            text("Toaster", 0, |(_, t)| {
+                t.toaster.clone().unwrap_or_else(|| format!("OID {}", t.toaster_oid))
+            }),
+            text("Pointer", 0, |(_, t)| t.pointer_kind.into()),
+            number("Values", 0, |(_, t)| t.values.to_string()),
+            number("Raw", 3, |(_, t)| optional_size(t.raw_bytes)),
+            number("In row", 1, |(_, t)| size(t.inline_bytes)),
+            number("In chunks", 2, |(_, t)| optional_size(t.chunk_bytes)),
+            number("Chunks", 4, |(_, t)| t.chunks.to_string()),
+        ],
+    )
 }
 
 /// Columns that are named.

@@ -3,7 +3,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::document::{Document, Printed};
-use super::table::{Grid, Head, printable};
+use super::table::{Grid, number, printable, text};
 use super::units::{counted, nanoseconds, percent, size};
 use crate::advise::keys::result::{Key, KeysReport, SCHEMA, Usage};
 use crate::model::interval::{RatioEstimate, WholeEstimate};
@@ -91,29 +91,19 @@ fn map(report: &KeysReport) -> String {
 
 /// What the keys are, one a line.
 fn contents(report: &KeysReport) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Key", 0),
-        Head::text("Type", 0),
-        Head::number("Present", 0),
-        Head::number("Mean", 0),
-        Head::number("P95", 2),
-        Head::number("Stored", 1),
-        Head::number("Offset", 4),
-        Head::number("Distinct", 3),
-    ]);
-    for key in &report.keys {
-        let about = if key.distinct.exact { "" } else { "~" };
-        grid.row(vec![
-            indented(key),
-            types(key),
-            present(key),
-            plain(key.bytes.mean.estimate),
-            key.bytes.p95.to_string(),
-            size(key.stored_bytes.estimate),
-            format!("{:.0}", key.offset.mean.estimate),
-            format!("{about}{}", key.distinct.estimate),
-        ]);
-    }
+    let mut grid = Grid::of(
+        &report.keys,
+        &[
+            text("Key", 0, indented),
+            text("Type", 0, types),
+            number("Present", 0, present),
+            number("Mean", 0, |key| plain(key.bytes.mean.estimate)),
+            number("P95", 2, |key| key.bytes.p95.to_string()),
+            number("Stored", 1, |key| size(key.stored_bytes.estimate)),
+            number("Offset", 4, |key| format!("{:.0}", key.offset.mean.estimate)),
+            number("Distinct", 3, distinct),
+        ],
+    );
     let empty = String::new;
     if let Some(others) = &report.others {
         let stored = size(others.stored_bytes);
@@ -130,43 +120,41 @@ fn contents(report: &KeysReport) -> Grid {
 
 /// What reading and changing them costs.
 fn costs(report: &KeysReport) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Key", 0),
-        Head::number("Chunk", 1),
-        Head::number("Buffers", 0),
-        Head::number("apart", 0),
-        Head::number("CPU", 2),
-        Head::number("apart", 3),
-        Head::number("WAL", 0),
-        Head::number("apart", 0),
-        Head::number("Calls", 1),
-    ]);
-    for key in &report.keys {
-        let chunk = key.first_chunk.map_or(String::new(), |chunks| match chunks.min {
-            min if min == chunks.max => min.to_string(),
-            min => format!("{min}-{}", chunks.max),
-        });
-        let optional = |ratio: &Option<RatioEstimate>, show: fn(f64) -> String| {
-            ratio.as_ref().map_or(String::new(), |ratio| show(ratio.estimate))
-        };
-        grid.row(vec![
-            indented(key),
-            chunk,
-            plain(key.buffers_now.estimate),
-            optional(&key.buffers_extracted, plain),
-            nanoseconds(key.cpu_now_ns.estimate),
-            optional(&key.cpu_extracted_ns, nanoseconds),
-            size(key.wal_now.estimate.round() as u64),
-            optional(&key.wal_extracted, |wal| size(wal.round() as u64)),
-            calls(key),
-        ]);
-    }
-    grid
+    Grid::of(
+        &report.keys,
+        &[
+            text("Key", 0, indented),
+            number("Chunk", 1, first_chunk),
+            number("Buffers", 0, |key| plain(key.buffers_now.estimate)),
+            number("apart", 0, |key| optional(&key.buffers_extracted, plain)),
+            number("CPU", 2, |key| nanoseconds(key.cpu_now_ns.estimate)),
+            number("apart", 3, |key| optional(&key.cpu_extracted_ns, nanoseconds)),
+            number("WAL", 0, |key| size(key.wal_now.estimate.round() as u64)),
+            number("apart", 0, |key| optional(&key.wal_extracted, |wal| size(wal.round() as u64))),
+            number("Calls", 1, calls),
+        ],
+    )
 }
 
 /// Calls where a key is known to be used, or none is.
 fn calls(key: &Key) -> String {
     key.calls.filter(|&calls| calls > 0).map_or(String::new(), |calls| calls.to_string())
+}
+
+fn distinct(key: &Key) -> String {
+    let about = if key.distinct.exact { "" } else { "~" };
+    format!("{about}{}", key.distinct.estimate)
+}
+
+fn first_chunk(key: &Key) -> String {
+    key.first_chunk.map_or(String::new(), |chunks| match chunks.min {
+        min if min == chunks.max => min.to_string(),
+        min => format!("{min}-{}", chunks.max),
+    })
+}
+
+fn optional(ratio: &Option<RatioEstimate>, show: fn(f64) -> String) -> String {
+    ratio.as_ref().map_or(String::new(), |ratio| show(ratio.estimate))
 }
 
 /// What is known of the keys' use.
