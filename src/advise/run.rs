@@ -148,12 +148,12 @@ const DOCUMENTS: Meant =
 
 /// What `one` makes of each table and the columns that are asked for; `by_functions`: why rows are read by SQL
 /// functions, if they are, and what would help, as the first table is told.
-async fn all<R>(
+async fn all<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
     (tables, meant): (&[String], Meant),
     one: impl AsyncFn(&Relation, &[String]) -> Result<Vec<R>, AdviseError>,
     mut by_functions: Option<(&str, Option<&str>)>,
-    output: &mut dyn Sink<R>,
+    output: &mut O,
 ) -> Result<(), RunError> {
     let connection = &advisor.connection;
     let find = async || {
@@ -175,7 +175,7 @@ async fn all<R>(
         order: Order::Found,
         tells_dropped: true,
     };
-    let visit = async |relation: Relation, how, output| {
+    let visit = async |relation: Relation, how, output: &mut O| {
         if relation.kind == RelationKind::Toast {
             let message = format!(
                 "relation \"{}\" is a TOAST relation, which has no settings of its own\n\
@@ -222,11 +222,11 @@ async fn all<R>(
 }
 
 /// What was made of a table.
-async fn found_of<R>(
+async fn found_of<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
     relation: &Relation,
     made: Result<Vec<R>, AdviseError>,
-    output: &mut dyn Sink<R>,
+    output: &mut O,
 ) -> Result<(), RunError> {
     match made {
         Ok(reports) => reports
@@ -238,9 +238,9 @@ async fn found_of<R>(
 }
 
 /// The largest tables of these, and says how much of all of them that is.
-fn largest<R>(
+fn largest<R, O: Sink<R> + ?Sized>(
     mut tables: Vec<(Relation, Vec<String>)>,
-    output: &mut dyn Sink<R>,
+    output: &mut O,
 ) -> Vec<(Relation, Vec<String>)> {
     let bytes = |table: &Relation| {
         table.bytes.saturating_add(table.toast.as_ref().map_or(0, |toast| toast.bytes))
@@ -262,7 +262,7 @@ fn largest<R>(
 }
 
 /// Says that rows are read by SQL functions, and why.
-fn explain_functions<R>((why, hint): (&str, Option<&str>), output: &mut dyn Sink<R>) {
+fn explain_functions<R, O: Sink<R> + ?Sized>((why, hint): (&str, Option<&str>), output: &mut O) {
     output.notice(&format!("notice: using SQL functions and a temporary table: {why}"));
     if let Some(hint) = hint {
         output.notice(&format!("HINT:  {hint}"));
@@ -274,11 +274,11 @@ async fn at(advisor: &Advisor, place: &str, oid: Oid, error: &LiveError) -> Fail
 }
 
 /// Tells what concerns this table alone; what concerns all of them is the error.
-async fn refused<R>(
+async fn refused<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
     relation: &Relation,
     error: &AdviseError,
-    output: &mut dyn Sink<R>,
+    output: &mut O,
 ) -> Result<(), RunError> {
     let message = error.to_string();
     match error {

@@ -141,7 +141,7 @@ async fn round(
         if !blocks.is_empty() {
             let (known, is_whole) = looker.references(&now, &blocks).await?;
             if !is_whole {
-                return Ok(Round::Lost(judged::UNREAD));
+                return Ok(Round::Lost(finding::UNREAD));
             }
             known.iter().for_each(|id| {
                 left.remove(id);
@@ -183,7 +183,7 @@ async fn without_row(looker: &mut Looker, left: HashSet<u32>) -> Result<Vec<Find
     let toast = looker.name(Which::Toast);
     let mut ids: Vec<u32> = left.into_iter().collect();
     ids.sort_unstable();
-    let chunks = by_scan::chunks(looker, &ids).await?;
+    let chunks = look_repair::chunks(looker, &ids).await?;
     let mut findings = Vec::new();
     for id in ids {
         let Some(own) = chunks.get(&id) else { continue };

@@ -55,11 +55,11 @@ pub(crate) async fn check(
     ended
 }
 
-async fn all(
+async fn all<O: CheckSink + ?Sized>(
     inspector: &Inspector,
     request: &CheckRequest,
     mut salvage: Option<&mut SalvageDir>,
-    output: &mut dyn CheckSink,
+    output: &mut O,
 ) -> Result<(), RunError> {
     let leader = inspector.leader()?;
     let incomplete = |error: LiveError| Failed::new(Kind::Incomplete, error.to_string());
@@ -93,7 +93,7 @@ async fn all(
         order: Order::Found,
         tells_dropped: false,
     };
-    let visit = async |relation: Relation, _, output| {
+    let visit = async |relation: Relation, _, output: &mut O| {
         let (name, oid) = (relation.display_name(), relation.oid);
         if let Some(why) = inspector.why_no_pages(&relation) {
             let message = format!("{name}: --check needs pages: {why}");
@@ -125,13 +125,13 @@ async fn all(
     each_relation(&schedule, output, visit).await.map(drop)
 }
 
-async fn one(
+async fn one<O: CheckSink + ?Sized>(
     inspector: &Inspector,
     request: &CheckRequest,
     about: &Arc<About>,
     relation: Relation,
     salvage: Option<&mut SalvageDir>,
-    output: &mut dyn CheckSink,
+    output: &mut O,
 ) -> Result<Option<Checked>, CheckError> {
     let toast = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
     let options =

@@ -166,7 +166,11 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn all(&self, found: &[Found], output: &mut dyn Output) -> Result<(), RunError> {
+    async fn all<O: Output + ?Sized>(
+        &self,
+        found: &[Found],
+        output: &mut O,
+    ) -> Result<(), RunError> {
         let oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();
         let leader = self.inspector.leader()?;
         let ask = async || {
@@ -187,13 +191,17 @@ impl Run<'_> {
             },
             tells_dropped: false,
         };
-        let visit = async |relation: Relation, _, output| {
+        let visit = async |relation: Relation, _, output: &mut O| {
             self.one(Arc::new(relation), output).await.map(|()| Flow::GoOn)
         };
         each_relation(&schedule, output, visit).await.map(drop)
     }
 
-    async fn one(&self, relation: Arc<Relation>, output: &mut dyn Output) -> Result<(), RunError> {
+    async fn one<O: Output + ?Sized>(
+        &self,
+        relation: Arc<Relation>,
+        output: &mut O,
+    ) -> Result<(), RunError> {
         if let (Some(option), Some(why)) =
             (self.request.needs_pages, self.inspector.why_no_pages(&relation))
         {
@@ -234,11 +242,11 @@ impl Run<'_> {
 
     /// What keeps pages of this relation from being read keeps all of them, unless it is the relation's own
     /// access method.
-    fn without_pages(
+    fn without_pages<O: Output + ?Sized>(
         &self,
         relation: &Relation,
         failed: Failed,
-        output: &mut dyn Output,
+        output: &mut O,
     ) -> Result<(), RunError> {
         if relation.is_heap {
             return Err(failed.into());
@@ -247,7 +255,7 @@ impl Run<'_> {
     }
 
     /// Says why figures will be missing, and what would bring them.
-    fn explain_functions(&self, relation: &Relation, output: &mut dyn Output) -> bool {
+    fn explain_functions<O: Output + ?Sized>(&self, relation: &Relation, output: &mut O) -> bool {
         let Some(why) = self.inspector.why_no_pages(relation) else { return false };
         functions_notices(self.inspector, &why).iter().for_each(|notice| output.notice(notice));
         true

@@ -8,7 +8,7 @@ use super::document::{Document, Envelope, Format, Output};
 use super::table::{Grid, Head, number, printable, statement, text};
 use super::units::{counted, nanoseconds, size};
 use crate::advise::estimate::Figure;
-use crate::advise::extract::result::{AccessReport, ExtractionReport, KeyReport};
+use crate::advise::extract::result::{ExtractionReport, KeyReport};
 use crate::advise::extract::weights::KnownUse;
 use crate::advise::result::{CandidateReport, Fraction, PluggableReport, Report, SCHEMA, Whole};
 use crate::model::estimate::Estimate;
