@@ -8,6 +8,7 @@
 //! * [`heap`]: the walk from pages to tuples and values; samples of blocks.
 //! * [`offline`]: relation files and saved text as sources of pages and values.
 //! * [`server`]: a live server: connections, catalogs, snapshots, pages.
+//! * `drive`: a run over relations of a server, in which one that fails costs the others nothing.
 //! * [`retoast`]: bringing what is stored to what was chosen, online.
 //! * [`advise`]: what other settings would store and cost.
 //! * [`findings`]: what costs without need, with the command that acts on it.
@@ -23,6 +24,7 @@
 
 pub mod codec;
 pub mod disk;
+mod drive;
 pub mod model;
 
 #[cfg(feature = "internals")]

@@ -10,7 +10,7 @@ use crate::advise::advisor::Advisor;
 use crate::advise::candidate::Narrowing;
 use crate::advise::request::Options;
 use crate::advise::run;
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::server::connect::SessionOptions;
 
 /// Does what the arguments say.

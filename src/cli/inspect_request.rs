@@ -16,7 +16,7 @@ use crate::inspect::run::Request;
 use crate::offline::columns;
 use crate::offline::target::FileTarget;
 use crate::offline::xact::PgXact;
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::server::pattern::NamePattern;
 
 /// Bytes of columns that are read at the most.

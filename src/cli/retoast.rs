@@ -11,7 +11,7 @@ use super::inspect::SourceArg;
 use super::retoast_manners::MannersArgs;
 use super::retoast_progress::ProgressArg;
 use crate::model::policy::{MethodChoice, Policy};
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::retoast::compact::wish::Compaction;
 use crate::retoast::goal::toaster::Toaster;
 use crate::retoast::reindex::wish::Reindex;

@@ -5,7 +5,7 @@ use std::io;
 use super::exit::{Exit, Failure};
 use super::retoast::RetoastArgs;
 use super::terminal::{self, tell};
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::retoast::departure::result::DepartureReport;
 use crate::retoast::result::{Outcome, Report, SCHEMA};
 use crate::retoast::sink::Swept;
