@@ -10,6 +10,7 @@
 //! * [`judge`]: whether a row is stored as a choice would store it.
 //! * [`offline`]: relation files and saved text as sources of pages and values.
 //! * [`server`]: a live server: connections, catalogs, snapshots, pages.
+//! * `drive`: a run over relations of a server, in which one that fails costs the others nothing.
 //! * [`usage`]: what a server's statistics and catalog say of how tables, columns and keys are used.
 //! * [`advise`]: what other settings would store and cost.
 //! * [`keys`]: what the keys of documents cost.
@@ -27,6 +28,7 @@
 
 pub mod codec;
 pub mod disk;
+mod drive;
 pub mod model;
 
 #[cfg(feature = "internals")]

@@ -12,11 +12,11 @@ use super::extract::choose::together;
 use super::extract::target::parent;
 use super::result::Report;
 use crate::disk::Oid;
-use crate::server::LiveError;
+use crate::drive::{Flow, Order, Schedule, each_relation};
 use crate::server::catalog::{self, Relation, RelationKind};
-use crate::server::locks;
-use crate::server::select::{self, Found, How, select};
+use crate::server::select::{self, How, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
+use crate::server::{LiveError, locks};
 
 /// Without a table: so many are advised on, the largest of the database.
 const LARGEST: usize = 5;
@@ -117,12 +117,12 @@ const TOASTABLE: Meant = Meant { fitting: fitting_columns, what: "a column that 
 
 /// What `one` makes of each table and the columns that are asked for; `by_functions`: why rows are read by SQL
 /// functions, if they are, and what would help, as the first table is told.
-pub(crate) async fn all<R>(
+pub(crate) async fn all<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
     (tables, meant): (&[String], Meant),
     one: impl AsyncFn(&Relation, &[String]) -> Result<Vec<R>, AdviseError>,
     mut by_functions: Option<(&str, Option<&str>)>,
-    output: &mut dyn Sink<R>,
+    output: &mut O,
 ) -> Result<(), RunError> {
     let connection = &advisor.connection;
     let find = async || {
@@ -137,43 +137,32 @@ pub(crate) async fn all<R>(
     }
     let mut fitting = 0;
     let mut waiting = Vec::new();
-    for &Found { oid, how } in &found.found {
-        let describe = async || catalog::describe(connection.client(), oid).await;
-        let relation = match connection.reading(describe).await {
-            Ok(Some(relation)) => relation,
-            Ok(None) => {
-                let message = format!("{} was dropped meanwhile", names.of(oid));
-                match how {
-                    How::Named => go_on(Failed::new(Kind::Incomplete, message), output)?,
-                    How::Matched | How::Inherited => output.notice(&format!("notice: {message}")),
-                }
-                fitting += 1;
-                continue;
-            }
-            Err(error) => {
-                fitting += 1;
-                go_on(at(advisor, &names.of(oid), oid, &error).await, output)?;
-                continue;
-            }
-        };
+    let schedule = Schedule {
+        connections: slice::from_ref(connection),
+        found: &found.found,
+        names: &names,
+        order: Order::Found,
+        tells_dropped: true,
+    };
+    let visit = async |relation: Relation, how, output: &mut O| {
         if relation.kind == RelationKind::Toast {
             let message = format!(
                 "relation \"{}\" is a TOAST relation, which has no settings of its own\n\
                  HINT:  Name the table that it belongs to.",
                 relation.display_name()
             );
-            go_on(Failed::new(Kind::Usage, message), output)?;
-            continue;
+            output.failed(Failed::new(Kind::Usage, message));
+            return Ok(Flow::GoOn);
         }
         let columns = match how {
             How::Named => advisor.options.columns.clone(),
             How::Matched | How::Inherited => {
                 match (meant.fitting)(&relation, &advisor.options.columns) {
                     Ok(columns) => columns,
-                    Err(_) if tables.is_empty() => continue,
+                    Err(_) if tables.is_empty() => return Ok(Flow::GoOn),
                     Err(why) => {
                         output.notice(&format!("notice: left out: {why}"));
-                        continue;
+                        return Ok(Flow::GoOn);
                     }
                 }
             }
@@ -187,7 +176,9 @@ pub(crate) async fn all<R>(
         } else {
             found_of(advisor, &relation, one(&relation, &columns).await, output).await?;
         }
-    }
+        Ok(Flow::GoOn)
+    };
+    fitting += each_relation(&schedule, output, visit).await?;
     for (relation, columns) in largest(waiting, output) {
         found_of(advisor, &relation, one(&relation, &columns).await, output).await?;
     }
@@ -200,11 +191,11 @@ pub(crate) async fn all<R>(
 }
 
 /// What was made of a table.
-async fn found_of<R>(
+async fn found_of<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
     relation: &Relation,
     made: Result<Vec<R>, AdviseError>,
-    output: &mut dyn Sink<R>,
+    output: &mut O,
 ) -> Result<(), RunError> {
     match made {
         Ok(reports) => reports
@@ -216,9 +207,9 @@ async fn found_of<R>(
 }
 
 /// The largest tables of these, and says how much of all of them that is.
-fn largest<R>(
+fn largest<R, O: Sink<R> + ?Sized>(
     mut tables: Vec<(Relation, Vec<String>)>,
-    output: &mut dyn Sink<R>,
+    output: &mut O,
 ) -> Vec<(Relation, Vec<String>)> {
     let bytes = |table: &Relation| {
         table.bytes.saturating_add(table.toast.as_ref().map_or(0, |toast| toast.bytes))
@@ -240,21 +231,10 @@ fn largest<R>(
 }
 
 /// Says that rows are read by SQL functions, and why.
-fn explain_functions<R>((why, hint): (&str, Option<&str>), output: &mut dyn Sink<R>) {
+fn explain_functions<R, O: Sink<R> + ?Sized>((why, hint): (&str, Option<&str>), output: &mut O) {
     output.notice(&format!("notice: using SQL functions and a temporary table: {why}"));
     if let Some(hint) = hint {
         output.notice(&format!("HINT:  {hint}"));
-    }
-}
-
-/// One table without advice keeps nobody from hearing about the others.
-fn go_on<R>(failed: Failed, output: &mut dyn Sink<R>) -> Result<(), RunError> {
-    match failed.kind {
-        Kind::Incomplete | Kind::Usage => {
-            output.failed(failed);
-            Ok(())
-        }
-        Kind::Lost | Kind::Stopped => Err(failed.into()),
     }
 }
 
@@ -263,20 +243,23 @@ async fn at(advisor: &Advisor, place: &str, oid: Oid, error: &LiveError) -> Fail
 }
 
 /// Tells what concerns this table alone; what concerns all of them is the error.
-async fn refused<R>(
+async fn refused<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
     relation: &Relation,
     error: &AdviseError,
-    output: &mut dyn Sink<R>,
+    output: &mut O,
 ) -> Result<(), RunError> {
     let message = error.to_string();
     match error {
         AdviseError::Live { relation: place, error } => {
-            go_on(at(advisor, place, relation.oid, error).await, output)
+            at(advisor, place, relation.oid, error).await.told(output)
         }
-        AdviseError::Unfit(_) => go_on(Failed::new(Kind::Usage, message), output),
+        AdviseError::Unfit(_) => {
+            output.failed(Failed::new(Kind::Usage, message));
+            Ok(())
+        }
         AdviseError::NoRows { .. } if !relation.is_heap || relation.row_security => {
-            go_on(Failed::new(Kind::Incomplete, message), output)
+            Failed::new(Kind::Incomplete, message).told(output)
         }
         AdviseError::NoLz4(_) | AdviseError::Settings(_) => {
             Err(Failed::new(Kind::Usage, message).into())

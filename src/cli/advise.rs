@@ -9,7 +9,7 @@ use crate::disk::desc::Storage;
 use crate::heap::sample::SampleSize;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::TupleTarget;
-use crate::report::format::Format;
+use crate::report::document::Format;
 
 /// Arguments of `advise-threshold`.
 #[derive(Debug, Args)]

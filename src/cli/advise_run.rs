@@ -9,7 +9,7 @@ use super::terminal::{self, ReadingProgress};
 use crate::advise::advisor::{Advisor, Options};
 use crate::advise::candidate::Narrowing;
 use crate::advise::run;
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::server::connect::SessionOptions;
 
 /// Does what the arguments say.

@@ -12,7 +12,7 @@ use super::retoast_manners::MannersArgs;
 use super::retoast_progress::ProgressArg;
 use crate::judge::toaster::Toaster;
 use crate::model::policy::{MethodChoice, Policy};
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::reindex::Reindex;
 use crate::retoast::task::session::Verify;

@@ -5,7 +5,7 @@ use std::io;
 use super::exit::{Exit, Failure};
 use super::retoast::RetoastArgs;
 use super::terminal::{self, tell};
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::retoast::result::{DepartureReport, Outcome, Report, SCHEMA, Swept};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 

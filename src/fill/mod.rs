@@ -6,7 +6,6 @@
 //! * [`moves`]: what compaction moves and writes; [`growth`]: how much longer rows get when they are moved;
 //!   [`lengths`]: how long rows are, by what functions tell of their values.
 //! * [`rewritten`]: what commands that write a table anew would leave of its files.
-//! * [`btree`]: how large a fresh index is.
 
 pub(crate) mod growth;
 pub(crate) mod lengths;

@@ -7,6 +7,7 @@
 //! * [`toast`]: the toaster's algorithm, from values to stored forms.
 //! * [`trial`]: rows in which the toaster is called whatever the value.
 //! * [`pages`]: how tuples and chunks fill relations.
+//! * [`btree`]: how large a fresh index is.
 //! * [`cost`]: what storing and reading a value costs; [`pluggable`]: the same for other toasters.
 //! * [`estimate`]: from a sample of blocks to the relation; [`interval`]: the same as reports carry it;
 //!   [`tally`]: sums over the blocks of a sample.

@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
-use super::format::{Format, json, json_lines};
+use super::document::{Format, json, json_line};
+use super::retoast_compact;
+use super::retoast_indexes;
 use super::retoast_plan::lines as plan_lines;
 use super::table::{Grid, Head, Style, printable, wrapped, wrapped_statement};
 use super::units::{counted, size};
-use super::{retoast_compact, retoast_indexes};
 use crate::model::sql::quote_identifier;
 use crate::retoast::result::{FormReport, Gives, Headed, Outcome, Report, TableReport};
 
@@ -28,8 +29,12 @@ pub fn write(
         Format::Markdown => tables(report, Style::Markdown, out)?,
         Format::Json => json(report, out)?,
         Format::Jsonl => {
-            json_lines(report.schema, &report.tables, out)?;
-            json_lines(report.schema, report.departure.as_slice(), out)?;
+            for table in &report.tables {
+                json_line(report.schema, table, out)?;
+            }
+            if let Some(departure) = &report.departure {
+                json_line(report.schema, departure, out)?;
+            }
         }
         Format::Csv => csv(report, out)?,
     }
