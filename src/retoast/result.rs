@@ -244,7 +244,7 @@ pub struct Converted {
 /// What a task has to report besides.
 #[derive(Debug)]
 pub enum Work {
-    Convert(Converted),
+    Convert(Box<Converted>),
     Compact(Vec<FileReport>),
     Reindex(Vec<IndexReport>),
 }
@@ -486,7 +486,7 @@ impl TableReport {
 
     fn take(&mut self, work: Work) {
         match work {
-            Work::Convert(converted) => self.converted = converted,
+            Work::Convert(converted) => self.converted = *converted,
             Work::Compact(files) => self.compaction = files,
             Work::Reindex(indexes) => self.indexes = indexes,
         }

@@ -128,7 +128,7 @@ impl Conversion<'_> {
         // of a run that could not start there is nothing to report
         let began = done.is_ok() || report.common.effort.scans > 0 || report.converted.altered;
         let Progress { outcome, common, converted, .. } = report;
-        let report = TaskReport { outcome, common, work: Work::Convert(converted) };
+        let report = TaskReport { outcome, common, work: Work::Convert(Box::new(converted)) };
         (began.then_some(report), done.and(ended))
     }
 
