@@ -452,6 +452,7 @@ fn without_pages(relation: &Relation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advise::estimate::Figure;
     use crate::model::estimate::Estimate;
     use crate::model::settings::TupleTarget;
 

@@ -4,6 +4,7 @@
 use crate::codec::Method;
 use crate::disk::jsonb_parts::{Extracted, Part};
 use crate::disk::layout::PageSize;
+use crate::model::btree::ToastIndex;
 use crate::model::cost::{Prices, ReadWork, UpdateWork};
 use crate::model::pages::{chunk_bytes, tuple_bytes};
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};
@@ -126,7 +127,7 @@ fn cost(
     let mut update =
         UpdateWork { rows: 1.0, heap_bytes: tuple_bytes(tuple) as f64, ..UpdateWork::default() };
     if let Some((stored, visits)) = out {
-        read = ReadWork::out_of_line(terms.page, terms.levels, stored, visits);
+        read = ToastIndex::read(terms.page, terms.levels, stored, visits);
         update.toast_bytes = chunk_bytes(terms.page, stored) as f64;
         (update.chunks, update.deleted_chunks) = (read.chunks, read.chunks);
     }
@@ -148,7 +149,6 @@ fn cost(
 mod tests {
     use super::*;
     use crate::disk::jsonb_parts::{Kind, Step};
-    use crate::model::btree::ToastIndex;
 
     const TERMS: Terms = Terms { page: PageSize::DEFAULT, levels: 2 };
 

@@ -4,6 +4,7 @@
 
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize};
 use crate::disk::max_align;
+use crate::model::cost::{CHUNKS_PER_PAGE, ReadWork};
 
 /// `BTPageOpaqueData`.
 const SPECIAL: usize = 16;
@@ -121,6 +122,23 @@ impl ToastIndex {
     pub fn pages_per_chunk(page: PageSize) -> f64 {
         let inner = entries_per_inner_page(page) as f64;
         1.0 / entries_per_leaf(page) as f64 * (1.0 + 1.0 / (inner - 1.0))
+    }
+
+    /// What reading one value of `stored` bytes out of the TOAST relation takes. `levels`: pages of the index from the
+    /// root to a leaf, both included; `visits`: how often the next chunk is on another page than the one before, of
+    /// chunks that do not stand one after the other.
+    pub(crate) fn read(page: PageSize, levels: u32, stored: u32, visits: Option<u32>) -> ReadWork {
+        let chunks = page.chunks(stored);
+        // an index of one leaf has no other that chunks could go on in
+        let more = if levels > 1 { ToastIndex::pages_per_chunk(page) } else { 0.0 };
+        ReadWork {
+            lookups: 1.0,
+            index_pages: f64::from(levels) + f64::from(chunks) * more,
+            toast_pages: f64::from(visits.unwrap_or(chunks.div_ceil(CHUNKS_PER_PAGE))),
+            chunks: f64::from(chunks),
+            copied_bytes: f64::from(stored),
+            ..ReadWork::default()
+        }
     }
 }
 

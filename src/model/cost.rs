@@ -6,7 +6,6 @@
 use crate::codec::Method;
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::VARLENA_HEADER_SIZE;
-use crate::model::btree::ToastIndex;
 
 /// Chunks that a page of a TOAST relation holds (`EXTERN_TUPLES_PER_PAGE`).
 pub(crate) const CHUNKS_PER_PAGE: u32 = 4;
@@ -75,28 +74,6 @@ pub struct ReadWork {
 }
 
 impl ReadWork {
-    /// One value of `stored` bytes out of the TOAST relation. `levels`: pages of its index from the root to a leaf, both
-    /// included; `visits`: how often the next chunk is on another page than the one before, of chunks that do not stand
-    /// one after the other.
-    pub(crate) fn out_of_line(
-        page: PageSize,
-        levels: u32,
-        stored: u32,
-        visits: Option<u32>,
-    ) -> ReadWork {
-        let chunks = page.chunks(stored);
-        // an index of one leaf has no other that chunks could go on in
-        let more = if levels > 1 { ToastIndex::pages_per_chunk(page) } else { 0.0 };
-        ReadWork {
-            lookups: 1.0,
-            index_pages: f64::from(levels) + f64::from(chunks) * more,
-            toast_pages: f64::from(visits.unwrap_or(chunks.div_ceil(CHUNKS_PER_PAGE))),
-            chunks: f64::from(chunks),
-            copied_bytes: f64::from(stored),
-            ..ReadWork::default()
-        }
-    }
-
     /// Buffers visited, as `EXPLAIN (ANALYZE, BUFFERS)` counts.
     pub fn buffers(&self) -> f64 {
         self.heap_pages + self.index_pages + self.toast_pages

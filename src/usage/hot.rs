@@ -9,7 +9,6 @@ use crate::disk::jsonb_parts::{Part, Step, Visit, walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, types};
 use crate::heap::sample::Sample;
 use crate::model::btree::ToastIndex;
-use crate::model::cost::ReadWork;
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
@@ -103,7 +102,7 @@ pub(crate) async fn used_keys(
         number += 1;
         raw += content.len() as u64;
         let stored = u32::try_from(*stored).unwrap_or(u32::MAX);
-        buffers += ReadWork::out_of_line(page, levels, stored, None).buffers();
+        buffers += ToastIndex::read(page, levels, stored, None).buffers();
     }
     if number == 0 {
         return Ok(None);
