@@ -9,8 +9,9 @@ use super::chunk_index::{Chunk, ChunkIndex, append_chunk};
 use super::code::Code;
 use super::collector::{self, Collector, Customs};
 use super::damaged_row::{Written, pointing, row_at, value_at, value_ids};
-use super::finding::{CheckError, Checked, Finding, Looked, MAX_KNOWN};
-use super::live_orphans::chunks_without_row;
+use super::finding::{
+    CheckError, Checked, Finding, Looked, MAX_KNOWN, UNKNOWN, chunks_without_row,
+};
 use super::repair::{self, Facts};
 use super::salvage::{self, Piece, SalvageDir, Wanted, by_row};
 use super::subject::{Depth, External, Subject};
@@ -39,9 +40,6 @@ use crate::offline::xact::PgXact;
 const RANGE: u32 = 64;
 /// The table's name in statements, which a file does not tell.
 const TABLE: &str = "mytable";
-
-/// What is said of values of toasters that are not known.
-pub(super) const UNKNOWN: &str = "values of toasters that are not known were not looked at";
 
 /// How files are checked.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::code::{Code, Severity};
-use crate::disk::ItemPointer;
+use crate::disk::{ItemPointer, Oid};
 use crate::heap::problem::Place;
 use crate::offline::file::FileError;
 use crate::server::LiveError;
@@ -143,6 +143,8 @@ pub enum CheckError {
     Output(#[from] std::io::Error),
 }
 
+/// What is said of values of toasters that are not known.
+pub(super) const UNKNOWN: &str = "values of toasters that are not known were not looked at";
 /// Notes that are kept.
 const MAX_NOTES: usize = 100;
 /// Values that rows refer to and that are kept to find those without a row: 4 bytes each.
@@ -260,4 +262,10 @@ pub struct Rest {
     pub server: Option<ServerReport>,
     /// Every relation that was looked at.
     pub relations: Vec<Checked>,
+}
+
+/// What is found where no row refers to a value.
+pub(super) fn chunks_without_row(chunks: u64, value_id: Oid, bytes: u64) -> String {
+    let [c, b] = [chunks, bytes].map(|count| if count == 1 { "" } else { "s" });
+    format!("{chunks} chunk{c} of value {value_id}, {bytes} byte{b}")
 }

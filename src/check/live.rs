@@ -10,10 +10,9 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::code::Code;
-use super::files::UNKNOWN;
-use super::finding::{CheckError, Checked, Finding, MAX_KNOWN};
+use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, UNKNOWN};
 use super::live_orphans::{self, Decided, Marks};
-use super::look::{About, Look, Looker, Seen, Which};
+use super::look::{About, BATCH, Look, Looker, Seen, Which};
 use super::look_repair::{self, InRelation, Known};
 use super::salvage::SalvageDir;
 use super::subject::External;
@@ -370,8 +369,6 @@ impl Run<'_> {
     }
 }
 
-/// Blocks of one batch at the most.
-pub(super) const BATCH: u32 = 512;
 /// How often what looks wrong is looked at again, at the most, until two looks agree.
 const LOOKS: usize = 4;
 /// How long a page may be half written.

@@ -7,9 +7,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::code::Code;
-use super::finding::{self, Finding};
-use super::live::BATCH;
-use super::look::{Looker, Which};
+use super::finding::{self, Finding, chunks_without_row};
+use super::look::{BATCH, Looker, Which};
 use super::look_repair::{self, InRelation};
 use super::value::ChunkSeen;
 use crate::disk::{BlockNumber, Oid};
@@ -208,12 +207,6 @@ async fn without_row(looker: &mut Looker, left: HashSet<u32>) -> Result<Vec<Find
         }
     }
     Ok(findings)
-}
-
-/// What is found where no row refers to a value.
-pub(super) fn chunks_without_row(chunks: u64, value_id: Oid, bytes: u64) -> String {
-    let [c, b] = [chunks, bytes].map(|count| if count == 1 { "" } else { "s" });
-    format!("{chunks} chunk{c} of value {value_id}, {bytes} byte{b}")
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, is_about_data};
 use crate::server::{LiveError, snapshot};
 
+/// Blocks that are looked at together at the most.
+pub(super) const BATCH: u32 = 512;
 /// How often a table that changes meanwhile is described anew before it is given up.
 const TRIES: u32 = 5;
 

@@ -7,8 +7,7 @@ use tokio_postgres::types::Type;
 
 use super::chunk_index::{Chunk, chunks_of};
 use super::damaged_row::{RowAt, Written, pointing, row_at, value_at, value_ids};
-use super::live::BATCH;
-use super::look::{Looker, Which, seen_chunk};
+use super::look::{BATCH, Looker, Which, seen_chunk};
 use super::repair::{self, Facts};
 use super::salvage::{self, Piece, Saved, Wanted, by_row};
 use super::subject::Subject;
