@@ -88,7 +88,7 @@ pub struct RetoastArgs {
     /// Rounds go on while each gives back 2 % of a file; VACUUM itself truncates for no less than 1000 pages or a
     /// 16th of it
     #[arg(long, value_name = "FILES", value_enum, num_args = 0..=1, require_equals = true,
-          default_missing_value = "all", conflicts_with = "from_toaster", help_heading = "CompactRequest")]
+          default_missing_value = "all", conflicts_with = "from_toaster", help_heading = "Compaction")]
     pub compact: Option<CompactArg>,
 
     /// Rebuild indexes of the table and of its TOAST relation beside others, one at a time, after all else:
@@ -226,7 +226,7 @@ superuser, those of inspect and advise-threshold too, makes the server compute c
 arguments in the expressions of indexes and statistics while it plans: connect as the owner to tables that you \
 do not trust.
 
-CompactRequest: files get shorter in rounds. A round looks how full the blocks are, has VACUUM tell the server what \
+Compaction: files get shorter in rounds. A round looks how full the blocks are, has VACUUM tell the server what \
 room there is, and moves what stands behind the block that would be the end: values are written again, last \
 chunks first, and rows are updated until their page is full and they go elsewhere. Meanwhile the TOAST \
 relation is not vacuumed, nor the table while its rows move: room at the end would be handed out again. Then \
