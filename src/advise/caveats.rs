@@ -1,10 +1,10 @@
 //! What else a choice brings with it (pure).
 
-use super::commands::table_words;
 use super::estimate::{Figure, Figures};
 use super::result::{CompactionReport, Files};
 use crate::disk::desc::{Length, Storage};
 use crate::disk::layout::PageSize;
+use crate::judge::command::table_words;
 use crate::model::pages::least_gain;
 use crate::model::settings::Settings;
 use crate::server::catalog::Relation;

@@ -7,8 +7,7 @@
 //! * [`extract`]: the table with keys of a document in columns of their own, and the way there.
 //! * [`pluggable`]: what the toasters of other servers would do.
 //! * [`statements`]: what `pg_stat_statements` says of the column's use; `tokens`: the words of SQL.
-//! * [`recommend`]: the Pareto front, the choice and its reasons; `caveats`: what else it brings; [`commands`]: how
-//!   it comes true.
+//! * [`recommend`]: the Pareto front, the choice and its reasons; `caveats`: what else it brings.
 //! * [`request`]: what is asked; [`report`]: the report made of all that; [`result`]: its type, `rounded` its figures.
 //! * [`run`]: the tables of a server in turn; `partitioned`: one whose partitions are priced together; [`advisor`]: over which connection; `table`: one of them;
 //!   `plan`: how much of it is read; `probe`: what a few blocks tell beforehand; `reading`: the sample; `documents`:
@@ -21,7 +20,6 @@ pub mod advisor;
 mod asked;
 pub mod candidate;
 mod caveats;
-pub mod commands;
 mod compaction;
 pub mod content;
 mod documents;

@@ -1,7 +1,6 @@
 //! From a tally to the report on a column (pure).
 
 use super::caveats;
-use super::commands::{self, CommandTarget};
 use super::estimate::{Figures, Scope, figures};
 use super::extract::rows::Extraction;
 use super::facts::TableFacts;
@@ -22,6 +21,7 @@ use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::heap::problem::Problems;
+use crate::judge::command::{self, CommandTarget};
 use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::Settings;
@@ -180,7 +180,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
                 let table = extraction.table();
                 let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
                 let compaction = Some("--compact").filter(|_| gathered.compacts());
-                let command = commands::command(target, present, present, compaction);
+                let command = command::command(target, present, present, compaction);
                 extraction.report(&scope, &command, gathered.has_toasters)
             },
         ),
@@ -196,12 +196,12 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
                 reasons(&entries, &names, recommendation, options.optimize, &workload)
             }),
             sql: chosen
-                .map(|s| commands::sql(target, &variants.present, &s.settings, gathered.page))
+                .map(|s| command::sql(target, &variants.present, &s.settings, gathered.page))
                 .unwrap_or_default(),
             command: chosen.map(|s| {
                 let compaction = caveats::compaction(&s.figures, &gathered.files, gathered.page)
                     .filter(|_| gathered.compacts());
-                commands::command(target, &variants.present, &s.settings, compaction)
+                command::command(target, &variants.present, &s.settings, compaction)
             }),
         },
         notes: notes(gathered, &shown, scale)

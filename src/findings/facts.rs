@@ -1,6 +1,5 @@
 //! What is known of a table before rules are asked (pure).
 
-use super::commands::TableName;
 use super::finding::LookedAt;
 use super::look::{Counted, RowFacts};
 use super::usage::{Counters, Told};
@@ -9,6 +8,7 @@ use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::fill::look::FileFacts;
+use crate::judge::command::TableName;
 use crate::model::estimate::Estimate;
 
 /// All that rules go by.

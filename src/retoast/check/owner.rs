@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::refusal::Refusal;
 use super::triggers::triggers;
 use crate::judge::goal::Goal;
-use crate::model::forcing::Shape;
+use crate::model::sql::Shape;
 use crate::retoast::sql::Target;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;

@@ -2,8 +2,8 @@
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use crate::model::forcing::{Field, Shape};
 use crate::model::sql::quote_qualified;
+use crate::model::sql::{Field, Shape};
 use crate::retoast::sql::Domain;
 use crate::server::LiveError;
 use crate::server::connect::Client;

@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 use super::generated::Generated;
 use super::refusal::Refusal;
 use crate::codec::Method;
-use crate::model::forcing::Shape;
+use crate::model::sql::Shape;
 use crate::retoast::sql::Target;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
