@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use super::advisor::{Access, Advisor};
-use super::commands::table_words;
 use super::estimate::{Figure, Figures};
 use super::result::{CompactionReport, FileCompaction, Files, IndexCompaction};
 use crate::disk::layout::PageSize;
-use crate::fill::growth::Growth;
+use crate::fill::lengths::Growth;
 use crate::fill::look::{FileFacts, FileLook};
 use crate::fill::moves::{Expected, RelatedFiles};
 use crate::fill::survey::{Kind, Survey};
 use crate::heap::problem::Problems;
 use crate::heap::sample::Sample;
+use crate::judge::command::table_words;
 use crate::model::pages::{MIN_GAIN, least_gain};
 use crate::model::sql::quote_qualified;
 use crate::model::visibility::Snapshot;

@@ -14,7 +14,6 @@
 
 pub(crate) mod advisor;
 pub(crate) mod candidate;
-pub(crate) mod commands;
 mod compaction;
 pub mod content;
 pub(crate) mod error;

@@ -2,7 +2,6 @@
 
 use super::advisor::{Access, Options, TableFacts};
 use super::candidate::{PRESENT, TODAY, Variants};
-use super::commands::{self, CommandTarget};
 use super::compaction::{compaction, estimated, retoasted_bytes, size};
 use super::estimate::{Figures, Scope, figures};
 use super::extract;
@@ -18,6 +17,7 @@ use super::tally::{Tally, VariantTally};
 use crate::codec::Method;
 use crate::disk::desc::{Length, Storage};
 use crate::disk::layout::PageSize;
+use crate::judge::command::{self, CommandTarget};
 use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::Settings;
@@ -185,7 +185,7 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
                 let table = extraction.table();
                 let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
                 let compaction = Some("--compact").filter(|_| gathered.compacts());
-                let command = commands::command(target, present, present, compaction);
+                let command = command::command(target, present, present, compaction);
                 extract::result::report(extraction, &scope, &command, has_toasters)
             }),
         pluggable: reading
@@ -200,12 +200,12 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
                 reasons(&entries, &names, recommendation, options.optimize, &workload)
             }),
             sql: chosen
-                .map(|s| commands::sql(target, &variants.present, &s.settings, page))
+                .map(|s| command::sql(target, &variants.present, &s.settings, page))
                 .unwrap_or_default(),
             command: chosen.map(|s| {
                 let compaction =
                     compaction(&s.figures, &files, page).filter(|_| gathered.compacts());
-                commands::command(target, &variants.present, &s.settings, compaction)
+                command::command(target, &variants.present, &s.settings, compaction)
             }),
         },
         notes: notes(gathered, &shown, scale)

@@ -15,8 +15,7 @@ use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
 use crate::heap::scan::Judge;
 use crate::heap::walk::{self, Item};
-use crate::model::forcing;
-use crate::model::sql::{quote_identifier, quote_literal};
+use crate::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
 use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::model::toaster::describe::describe;
 use crate::model::visibility::Visibility;
@@ -248,8 +247,8 @@ pub(super) fn pointing(
                     let anew = (is_live && !attribute.dropped).then(|| {
                         let name = quote_identifier(&attribute.name);
                         let value = match attribute.type_name.ends_with("[]") {
-                            true => forcing::fresh_array(&name),
-                            false => forcing::fresh(&name),
+                            true => fresh_array(&name),
+                            false => fresh(&name),
                         };
                         let own = [walk.index() - 1];
                         let guard = guard(&tuple, subject.desc, &own, generated);

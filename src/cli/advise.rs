@@ -120,11 +120,11 @@ fn reads_per_write(text: &str) -> Result<f64, String> {
 mod tests {
     use clap::Parser;
 
-    use crate::advise::commands::{CommandTarget, command};
     use crate::cli::Cli;
     use crate::codec::Method;
     use crate::disk::desc::Storage;
     use crate::disk::layout::PageSize;
+    use crate::judge::command::{CommandTarget, command};
     use crate::model::policy::MethodChoice;
     use crate::model::settings::{Settings, TupleTarget};
 

@@ -1,12 +1,12 @@
 //! What is known of a table before rules are asked (pure).
 
-use super::commands::TableName;
 use super::finding::LookedAt;
 use super::look::{Counted, RowFacts};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::fill::look::FileFacts;
+use crate::judge::command::TableName;
 use crate::model::estimate::Estimate;
 use crate::usage::hot::UsedKeys;
 use crate::usage::workload::{Counters, StatementCounts};

@@ -7,10 +7,8 @@
 //! * [`facts`]: what is known of a table; [`rules`]: what follows from that.
 //! * [`look`]: what rows on pages show, [`targets`]: what longer values of `toast_tuple_target` would make of them;
 //!   [`content`]: what is in values; [`ends`]: their last chunks.
-//! * [`commands`]: the commands, with names quoted.
 
 pub mod code;
-pub(crate) mod commands;
 pub(crate) mod content;
 pub(crate) mod ends;
 pub(crate) mod facts;

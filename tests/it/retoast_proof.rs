@@ -7,7 +7,7 @@ use serde_json::json;
 use toastctl::codec::Method;
 use toastctl::disk::Oid;
 use toastctl::judge::goal::Goal;
-use toastctl::model::forcing::Shape;
+use toastctl::model::sql::Shape;
 use toastctl::retoast::check::preflight;
 use toastctl::retoast::check::ready::{PreparedTable, TableRequest};
 use toastctl::retoast::sql::{self, BatchSettings, Target};

@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use super::refusal::{Refusal, refused};
 use crate::judge::goal::Goal;
-use crate::model::forcing::Shape;
+use crate::model::sql::Shape;
 use crate::retoast::sql::Target;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;

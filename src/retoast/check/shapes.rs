@@ -3,8 +3,8 @@
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::disk::Oid;
-use crate::model::forcing::{Field, Shape};
 use crate::model::sql::quote_qualified;
+use crate::model::sql::{Field, Shape};
 use crate::retoast::sql::Domain;
 use crate::server::LiveError;
 use crate::server::connect::Client;

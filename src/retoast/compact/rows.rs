@@ -13,7 +13,7 @@ use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, Oid};
-use crate::fill::growth::Growth;
+use crate::fill::lengths::Growth;
 use crate::fill::lengths::{Limits, RowLength, length};
 use crate::fill::packing::Sample;
 use crate::fill::room::{Room, taken};
