@@ -41,8 +41,6 @@ pub struct FileOptions {
     pub depth: Depth,
     /// Threads that read the heap.
     pub threads: usize,
-    /// Whether the first finding ends the check.
-    pub fail_fast: bool,
 }
 
 /// What a check gives its findings to; an error ends it.
@@ -74,11 +72,8 @@ pub fn relation_file(
         depth: options.depth,
     };
     let mut checked = Checked::of(&name);
-    let mut out = Out { tell, checked: &mut checked, fail_fast: options.fail_fast, salvage };
-    let chunks = match learn(target, &subject, progress, &mut out)? {
-        Some(index) => index,
-        None => return Ok(checked),
-    };
+    let mut out = Out { tell, checked: &mut checked, salvage };
+    let chunks = learn(target, &subject, progress, &mut out)?;
     let scan = Scan {
         target,
         subject: &subject,
@@ -90,8 +85,7 @@ pub fn relation_file(
     if let Some(salvage) = out.salvage.as_deref_mut() {
         save(&scan, salvage)?;
     }
-    let stopped = out.is_done();
-    if let (Some(path), false) = (target.toast, stopped) {
+    if let Some(path) = target.toast {
         let toast_name = path.display().to_string();
         orphans(target, &toast_name, heap, &chunks, &mut out)?;
         let claimed = std::mem::take(&mut out.checked.claimed);
@@ -206,20 +200,11 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
 struct Out<'a, 't> {
     tell: &'a mut Tell<'t>,
     checked: &'a mut Checked,
-    fail_fast: bool,
     salvage: Option<&'a mut SalvageDir>,
 }
 
 impl Out<'_, '_> {
-    /// Whether nothing more is wanted.
-    fn is_done(&self) -> bool {
-        self.fail_fast && self.checked.findings() > 0
-    }
-
     fn tell(&mut self, finding: Finding) -> Result<(), OfflineError> {
-        if self.is_done() {
-            return Ok(());
-        }
         self.checked.count(&finding);
         if let Some(salvage) = &mut self.salvage {
             salvage.note(&self.checked.relation, &finding);
@@ -228,15 +213,15 @@ impl Out<'_, '_> {
     }
 }
 
-/// Reads the TOAST relation; `None` if a finding there ends the check.
+/// Reads the TOAST relation.
 fn learn(
     target: &FileTarget<'_>,
     heap: &Subject<'_>,
     progress: &dyn Progress,
     out: &mut Out<'_, '_>,
-) -> Result<Option<ChunkIndex>, OfflineError> {
+) -> Result<ChunkIndex, OfflineError> {
     let mut index = ChunkIndex::default();
-    let Some(path) = target.toast else { return Ok(Some(index)) };
+    let Some(path) = target.toast else { return Ok(index) };
     let name = path.display().to_string();
     let desc = TupleDesc::toast_relation();
     let toast = Subject { source: &name, desc: &desc, toast: Toast::None, ..*heap };
@@ -263,7 +248,7 @@ fn learn(
         out.checked.note(format!("{name} has more chunks than can be looked at without its index"));
         out.checked.is_incomplete = true;
     }
-    Ok((!out.is_done()).then_some(index))
+    Ok(index)
 }
 
 fn truncated(name: &str, file: &RelationFile, out: &mut Out<'_, '_>) -> Result<(), OfflineError> {
@@ -387,7 +372,7 @@ impl Scan<'_, '_> {
                         ended = out.tell(finding);
                     }
                 }
-                if out.is_done() || ended.is_err() {
+                if ended.is_err() {
                     self.stop.store(true, Ordering::Relaxed);
                 }
             }

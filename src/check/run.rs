@@ -28,8 +28,6 @@ pub(crate) struct CheckRequest {
     pub(crate) decompress: bool,
     /// Whether contents are looked at by their types.
     pub(crate) content: bool,
-    /// Whether the first finding ends the check.
-    pub(crate) fail_fast: bool,
     /// The largest TOAST relation whose pages are looked at by themselves, in bytes.
     pub(crate) toast_limit: u64,
 }
@@ -112,11 +110,7 @@ async fn all(
         match checked {
             Ok(None) => {}
             Ok(Some(checked)) => {
-                let is_found = checked.findings() > 0;
                 output.found(checked).map_err(RunError::Output)?;
-                if request.fail_fast && is_found {
-                    return Ok(());
-                }
             }
             Err(CheckError::Output(error)) => return Err(RunError::Output(error)),
             Err(CheckError::Live(error)) => {
@@ -136,8 +130,7 @@ async fn one(
     output: &mut dyn CheckSink,
 ) -> Result<Option<Checked>, CheckError> {
     let toast = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
-    let options =
-        LiveOptions { fail_fast: request.fail_fast, toast_pages: toast <= request.toast_limit };
+    let options = LiveOptions { toast_pages: toast <= request.toast_limit };
     let connections = inspector.connections.clone();
     let table = Table::new(connections, Arc::clone(about), Arc::new(relation), options);
     let tell = &mut |finding| output.finding(finding);

@@ -35,11 +35,10 @@ pub fn saved_pages(
     text: impl Read,
     desc: &TupleDesc,
     depth: Depth,
-    fail_fast: bool,
     tell: &mut Tell<'_>,
 ) -> Result<Checked, SavedCheckError> {
     let checked = Checked::of(name);
-    let mut pages = Pages { name, desc, depth, fail_fast, tell, checked, untold: None };
+    let mut pages = Pages { name, desc, depth, tell, checked, untold: None };
     saved::read(text, &mut pages).map_err(SavedCheckError::Unreadable)?;
     let Pages { mut checked, untold, .. } = pages;
     if let Some(error) = untold {
@@ -61,7 +60,6 @@ struct Pages<'a, 't> {
     name: &'a str,
     desc: &'a TupleDesc,
     depth: Depth,
-    fail_fast: bool,
     tell: &'a mut Tell<'t>,
     checked: Checked,
     /// Why a finding could not be told.
@@ -108,9 +106,6 @@ impl SavedSink for Pages<'_, '_> {
             checked.is_incomplete = true;
         }
         for finding in collector.findings {
-            if self.fail_fast && checked.findings() > 0 {
-                break;
-            }
             checked.count(&finding);
             if let Err(error) = (self.tell)(finding) {
                 self.untold = Some(error);
@@ -125,6 +120,6 @@ impl SavedSink for Pages<'_, '_> {
     }
 
     fn has_enough(&self) -> bool {
-        self.untold.is_some() || (self.fail_fast && self.checked.findings() > 0)
+        self.untold.is_some()
     }
 }

@@ -1,13 +1,13 @@
 //! What is wanted of a compaction.
 
 /// Which files are to get shorter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Compaction {
-    /// The TOAST relation's.
+    /// That of the TOAST relation
     Toast,
-    /// The table's own.
+    /// The table's own
     Heap,
-    /// Both.
+    /// Both
     All,
 }
 

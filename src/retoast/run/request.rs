@@ -7,13 +7,14 @@ use crate::retoast::compact::wish::Compaction;
 use crate::retoast::pace::keeper::Wants;
 use crate::retoast::reindex::wish::Reindex;
 use crate::retoast::sweep::options::Options;
+use crate::server::about::Access;
 
 /// What is asked of a run; its parts do not contradict each other.
 pub(crate) struct Request {
     /// Names and patterns, as psql takes them; none, which only [`Work::Departure`] has: all tables.
     pub(crate) tables: Vec<String>,
     pub(crate) work: Work,
-    pub(crate) source: Source,
+    pub(crate) source: Access,
     pub(crate) options: Options,
     /// Whether files are to get shorter, after what is done to columns.
     pub(crate) compact: Option<Compaction>,
@@ -45,13 +46,4 @@ pub(crate) struct DepartureRequest {
     pub(crate) allow_triggers: bool,
     /// Run code of the tables' owners with the user's rights.
     pub(crate) trust_owner_code: bool,
-}
-
-/// What the user wants scans to go by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// Pages where that is possible, else SQL functions.
-    Auto,
-    Pageinspect,
-    Functions,
 }

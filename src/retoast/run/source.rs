@@ -1,8 +1,8 @@
 //! What the scans of a run go by.
 
-use super::request::Source;
 use crate::retoast::sink::Results;
 use crate::retoast::sweep::scan_source::ScanSource;
+use crate::server::about::Access;
 use crate::server::about::{Pageinspect, Server};
 use crate::server::sink::{Failed, Kind};
 
@@ -12,7 +12,7 @@ use crate::server::sink::{Failed, Kind};
 /// Pages are wanted and cannot be read.
 pub(crate) fn source(
     server: &Server,
-    wanted: Source,
+    wanted: Access,
     results: &Results<'_>,
 ) -> Result<ScanSource, Failed> {
     let why = if !server.superuser {
@@ -27,12 +27,12 @@ pub(crate) fn source(
         if why.is_empty() { "yes" } else { why }
     );
     match (&server.pageinspect, wanted) {
-        (_, Source::Functions) => Ok(ScanSource::Functions),
+        (_, Access::Functions) => Ok(ScanSource::Functions),
         (Some(pageinspect), _) if why.is_empty() => Ok(ScanSource::Pages(pageinspect.clone())),
-        (_, Source::Pageinspect) => {
+        (_, Access::Pageinspect) => {
             Err(Failed::new(Kind::Incomplete, format!("pages cannot be read: {why}")))
         }
-        (_, Source::Auto) => {
+        (_, Access::Auto) => {
             results.notice(&format!("notice: using SQL functions: {why}"));
             Ok(ScanSource::Functions)
         }

@@ -5,13 +5,14 @@ use std::time::Duration;
 use super::machine::Tuning;
 
 /// Which rows are compared before and after.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Verify {
-    /// None.
+    /// None
     Off,
-    /// Those of one batch in 32, the first among them.
+    /// Those of one transaction in 32
+    #[default]
     Sample,
-    /// All.
+    /// All
     Full,
 }
 

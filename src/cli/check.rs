@@ -1,11 +1,10 @@
-//! Runs `toastctl inspect --check`: from what is asked to findings and exit code.
+//! `toastctl inspect --check`: the runs, and where findings are printed.
 
 use std::io::{BufWriter, Stdout};
 use std::path::PathBuf;
 
 use super::exit::{Exit, Failure};
-use super::inspect::{InspectArgs, ScanToastArg};
-use super::inspect_request::{File, SavedText};
+use super::inspect_request::{File, InspectArgs, SavedText};
 use super::terminal::{self, ReadingProgress, tell};
 use crate::check::files::{self, FileOptions};
 use crate::check::finding::Finding;
@@ -14,7 +13,7 @@ use crate::check::run::{self, CheckRequest, CheckSink};
 use crate::check::salvage_dir::SalvageDir;
 use crate::check::saved::{self, SavedCheckError};
 use crate::disk::desc::TupleDesc;
-use crate::inspect::inspector::{InspectError, Inspector};
+use crate::inspect::inspector::{InspectError, Inspector, ScanToast};
 use crate::inspect::offline::OfflineError;
 use crate::report::check::CheckWriter;
 use crate::server::about::ServerReport;
@@ -24,30 +23,26 @@ use crate::server::sink::{Failed, RunError, Sink};
 const TOAST_LIMIT: u64 = 1 << 30;
 
 /// Where findings are printed, and how the run ends by them.
-pub(super) struct CheckOutput {
+struct CheckOutput {
     writer: CheckWriter<BufWriter<Stdout>>,
     damaged: bool,
     incomplete: bool,
 }
 
 impl CheckOutput {
-    pub(super) fn new(
-        args: &InspectArgs,
-        server: Option<ServerReport>,
-        has_toasters: bool,
-    ) -> CheckOutput {
+    fn new(args: &InspectArgs, server: Option<ServerReport>, has_toasters: bool) -> CheckOutput {
         let width = terminal::output_width();
         let out = terminal::stdout();
-        let writer = CheckWriter::new(out, args.format, width, server, has_toasters);
+        let writer = CheckWriter::new(out, args.format.format, width, server, has_toasters);
         CheckOutput { writer, damaged: false, incomplete: false }
     }
 
-    pub(super) fn print(&mut self, finding: &Finding) -> std::io::Result<()> {
+    fn print(&mut self, finding: &Finding) -> std::io::Result<()> {
         self.damaged |= finding.code.severity().is_damage();
         self.writer.finding(finding)
     }
 
-    pub(super) fn relation(&mut self, checked: &Checked) -> std::io::Result<()> {
+    fn relation(&mut self, checked: &Checked) -> std::io::Result<()> {
         self.incomplete |= checked.is_incomplete;
         self.writer.relation(checked)
     }
@@ -61,7 +56,7 @@ impl CheckOutput {
     }
 
     /// Ends the document. Damage counts more than what could not be looked at.
-    pub(super) fn end(self) -> Result<Exit, Failure> {
+    fn end(self) -> Result<Exit, Failure> {
         match self.writer.finish() {
             Err(error) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
             _ if self.damaged => Ok(Exit::Damaged),
@@ -82,14 +77,13 @@ fn salvage_dir(args: &InspectArgs) -> Result<Option<SalvageDir>, Failure> {
 /// Checks relations of a server.
 pub(super) async fn relations(args: &InspectArgs, inspector: &Inspector) -> Result<Exit, Failure> {
     let request = CheckRequest {
-        tables: args.tables.clone(),
+        tables: args.tables.tables.clone(),
         decompress: !args.checking.no_decompress,
-        content: args.checking.deep,
-        fail_fast: args.checking.fail_fast,
+        content: args.checking.deep.is_some(),
         toast_limit: match args.scan_toast {
-            ScanToastArg::Auto => TOAST_LIMIT,
-            ScanToastArg::Always => u64::MAX,
-            ScanToastArg::Never => 0,
+            ScanToast::Auto => TOAST_LIMIT,
+            ScanToast::Always => u64::MAX,
+            ScanToast::Never => 0,
         },
     };
     let mut output =
@@ -131,11 +125,8 @@ impl CheckSink for CheckOutput {
 /// Checks a relation file.
 pub(super) fn relation_file(args: &InspectArgs, file: &File) -> Result<Exit, Failure> {
     let target = file.target(args);
-    let options = FileOptions {
-        depth: args.checking.depth(&args.checking.encoding),
-        threads: usize::from(args.connections()),
-        fail_fast: args.checking.fail_fast,
-    };
+    let options =
+        FileOptions { depth: args.checking.depth(), threads: usize::from(args.connections()) };
     let mut output = CheckOutput::new(args, None, false);
     let progress = ReadingProgress::default();
     let mut salvage = salvage_dir(args)?;
@@ -158,10 +149,9 @@ pub(super) fn saved_pages(
 ) -> Result<Exit, Failure> {
     let SavedText { name, source } = text;
     let mut output = CheckOutput::new(args, None, false);
-    let depth = args.checking.depth(&args.checking.encoding);
-    let fail_fast = args.checking.fail_fast;
+    let depth = args.checking.depth();
     let tell = &mut |finding: Finding| output.print(&finding);
-    match saved::saved_pages(&name, source, desc, depth, fail_fast, tell) {
+    match saved::saved_pages(&name, source, desc, depth, tell) {
         Ok(checked) => written(output.relation(&checked), output),
         Err(SavedCheckError::Untold(error)) => terminal::unwritable(&error),
         Err(SavedCheckError::Unreadable(error)) => Err(SavedText::unreadable(&name, &error)),
