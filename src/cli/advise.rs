@@ -11,17 +11,16 @@ use super::arguments::{
 use super::connect::{ConnectionArgs, HelpFlag};
 use super::exit::{Exit, Failure};
 use super::terminal::{self, Plain, ReadingProgress, tell};
-use crate::advise::advisor::Advisor;
+use crate::advise::advisor::{Advisor, Options};
 use crate::advise::candidate::Narrowing;
 use crate::advise::extract::keys::Extract;
-use crate::advise::request::Options;
+use crate::advise::recommend::Optimize;
 use crate::advise::result::Report;
 use crate::advise::run;
-use crate::advise::workload::Optimize;
 use crate::disk::desc::Storage;
 use crate::model::settings::TupleTarget;
 use crate::report::advise::{Shown, Writer};
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::report::table::printable;
 use crate::server::connect::SessionOptions;
 use crate::server::sink::{Failed, RunError, Sink};
@@ -244,7 +243,7 @@ impl Sink<Report> for AdviseOutput {
             tell(&format!("error: {}", printable(problem)));
         }
         match &mut self.lines {
-            Lines::Reports(writer) => writer.report(report),
+            Lines::Reports(writer) => writer.report(&report),
             Lines::Emitted(emit, out) => match &report.extraction {
                 // partitions have one script
                 Some(extraction) if self.script.as_ref() == Some(&extraction.script) => Ok(()),
@@ -299,11 +298,11 @@ told by such a part of each file, of 8192 blocks at the most; without --sample b
 mod tests {
     use clap::Parser;
 
-    use crate::advise::commands::{CommandTarget, command};
     use crate::cli::Cli;
     use crate::codec::Method;
     use crate::disk::desc::Storage;
     use crate::disk::layout::PageSize;
+    use crate::judge::command::{CommandTarget, command};
     use crate::model::policy::MethodChoice;
     use crate::model::settings::{Settings, TupleTarget};
 

@@ -7,7 +7,7 @@ use clap::Args;
 use super::exit::Failure;
 use crate::heap::sample::SampleSize;
 use crate::model::policy::{MethodChoice, Policy};
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::retoast::pace::keeper::{REPLICA_LAG, Wants};
 use crate::retoast::pace::manners::{Lag, Limits};
 use crate::server::about::Access;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::exit::{Exit, Failure};
 use super::inspect_request::{File, InspectArgs};
 use super::terminal::{self, Plain, ReadingProgress, tell};
-use crate::advise::advisor::Advisor;
-use crate::advise::keys::files;
-use crate::advise::keys::gather::KeyRequest;
-use crate::advise::request::Options;
+use crate::advise::advisor::{Advisor, Options};
+use crate::advise::explain::result::Explanation;
 use crate::advise::run;
-use crate::report::format::Format;
-use crate::report::in_turn::{Printed, Writer};
+use crate::keys::gather::KeyRequest;
+use crate::keys::result::KeysReport;
+use crate::keys::{files, live};
+use crate::report::document::{Format, Printed, Writer};
 use crate::report::table::printable;
 use crate::server::connect::SessionOptions;
 use crate::server::sink::{Failed, RunError, Sink};
@@ -24,7 +24,7 @@ pub(super) async fn explain(args: &InspectArgs) -> Result<Exit, Failure> {
     let options =
         Options { sample: args.sample.sample, seed: args.sample.seed(), ..Options::default() };
     let advisor = Advisor::open(connection, options, Arc::new(ReadingProgress::default())).await?;
-    let mut output = Output::new(args);
+    let mut output = Output::new::<Explanation>(args);
     let interrupt = terminal::interrupted();
     let ended = run::explained(&advisor, &args.tables.tables, &mut output, interrupt).await;
     output.end(ended)
@@ -44,10 +44,10 @@ pub(super) async fn keys(args: &InspectArgs) -> Result<Exit, Failure> {
         ..Options::default()
     };
     let advisor = Advisor::open(connection, options, Arc::new(ReadingProgress::default())).await?;
-    let mut output = Output::new(args);
+    let mut output = Output::new::<KeysReport>(args);
     let interrupt = terminal::interrupted();
     let asked = (request(args), args.source.source);
-    let ended = run::keys(&advisor, &args.tables.tables, asked, &mut output, interrupt).await;
+    let ended = live::tables(&advisor, &args.tables.tables, asked, &mut output, interrupt).await;
     output.end(ended)
 }
 
@@ -58,7 +58,7 @@ pub(super) fn keys_of_file(args: &InspectArgs, file: &File) -> Result<Exit, Fail
     let target = file.target(args);
     let reports = files::relation_file(&target, &columns(args), request(args), sample, &progress)
         .map_err(|error| Failure::usage(error.to_string()))?;
-    let mut output = Output::new(args);
+    let mut output = Output::new::<KeysReport>(args);
     let found = reports.into_iter().try_for_each(|report| output.found(report));
     output.end(found.map_err(RunError::Output))
 }
@@ -78,17 +78,17 @@ fn request(args: &InspectArgs) -> KeyRequest {
 const PROBLEMS_SHOWN: usize = 10;
 
 /// The output of `--explain` and of `--jsonb-keys`.
-pub(super) struct Output<R: Printed> {
-    writer: Writer<Plain<BufWriter<Stdout>>, R>,
+pub(super) struct Output {
+    writer: Writer<Plain<BufWriter<Stdout>>>,
     found: bool,
     /// The exit code if nothing is found, once something could not be done.
     failed: Option<Exit>,
 }
 
-impl<R: Printed> Output<R> {
-    pub(super) fn new(args: &InspectArgs) -> Output<R> {
+impl Output {
+    pub(super) fn new<R: Printed>(args: &InspectArgs) -> Output {
         let out = terminal::stdout_for_people(args.format.format);
-        let writer = Writer::new(out, args.format.format, terminal::output_width());
+        let writer = Writer::new::<R>(out, args.format.format, terminal::output_width());
         Output { writer, found: false, failed: None }
     }
 
@@ -103,7 +103,7 @@ impl<R: Printed> Output<R> {
     }
 }
 
-impl<R: Printed> Sink<R> for Output<R> {
+impl<R: Printed> Sink<R> for Output {
     fn found(&mut self, report: R) -> io::Result<()> {
         self.found = true;
         let (problems, count) = report.problems();
@@ -113,7 +113,7 @@ impl<R: Printed> Sink<R> for Output<R> {
         for problem in problems.iter().take(PROBLEMS_SHOWN) {
             tell(&format!("error: {}", printable(problem)));
         }
-        self.writer.report(report)
+        self.writer.report(&report)
     }
 
     fn failed(&mut self, failed: Failed) {

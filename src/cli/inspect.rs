@@ -21,7 +21,7 @@ use crate::inspect::run::{self, Output};
 use crate::inspect::saved::saved_text;
 use crate::inspect::values::RowSink;
 use crate::offline::target::FileTarget;
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::server::connect::SessionOptions;
 use crate::server::sink::{RunError, Sink};
 

@@ -26,7 +26,7 @@ use crate::inspect::run::{Compare, Request};
 use crate::offline::columns;
 use crate::offline::target::FileTarget;
 use crate::offline::xact::PgXact;
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::report::overview::View;
 use crate::retoast::share::PolicyRequest;
 use crate::server::about::Access;

@@ -19,13 +19,12 @@ use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::judge::toaster::Toaster;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::retoast::check::ready::TableRequest;
-use crate::retoast::compact::wish::Compaction;
+use crate::retoast::compact::CompactRequest;
 use crate::retoast::pace::control::Control;
-use crate::retoast::reindex::wish::Reindex;
+use crate::retoast::reindex::Reindex;
 use crate::retoast::run::request::{DepartureRequest, Request, Work};
 use crate::retoast::run::tables;
-use crate::retoast::sweep::machine::Tuning;
-use crate::retoast::sweep::options::{Options, Verify};
+use crate::retoast::task::session::{Options, Tuning, Verify};
 use crate::server::connect::SessionOptions;
 
 /// The most transactions under way at a time.
@@ -89,8 +88,8 @@ pub struct RetoastArgs {
     /// Rounds go on while each gives back 2 % of a file; VACUUM itself truncates for no less than 1000 pages or a
     /// 16th of it
     #[arg(long, value_name = "FILES", value_enum, num_args = 0..=1, require_equals = true,
-          default_missing_value = "all", conflicts_with = "from_toaster", help_heading = "Compaction")]
-    compact: Option<Compaction>,
+          default_missing_value = "all", conflicts_with = "from_toaster", help_heading = "CompactRequest")]
+    compact: Option<CompactRequest>,
 
     /// Rebuild indexes of the table and of its TOAST relation beside others, one at a time, after all else:
     /// those of more than 1.3 times what a fresh one would take (bloated, also without a value), all, or none
@@ -409,7 +408,7 @@ superuser, those of inspect and advise-threshold too, makes the server compute c
 arguments in the expressions of indexes and statistics while it plans: connect as the owner to tables that you \
 do not trust.
 
-Compaction: files get shorter in rounds. A round looks how full the blocks are, has VACUUM tell the server what \
+CompactRequest: files get shorter in rounds. A round looks how full the blocks are, has VACUUM tell the server what \
 room there is, and moves what stands behind the block that would be the end: values are written again, last \
 chunks first, and rows are updated until their page is full and they go elsewhere. Meanwhile the TOAST \
 relation is not vacuumed, nor the table while its rows move: room at the end would be handed out again. Then \

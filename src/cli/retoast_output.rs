@@ -14,15 +14,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::exit::{Exit, Failure};
 use super::terminal::{self, is_utf8, tell};
-use crate::advise::commands::shell_quoted;
-use crate::report::format::Format;
+use crate::judge::command::shell_quoted;
+use crate::report::document::Format;
 use crate::report::retoast_progress::{Moment, note};
-use crate::retoast::departure::result::DepartureReport;
+use crate::retoast::listener::{Figures, Listener};
 use crate::retoast::pace::control::Control;
 use crate::retoast::pace::manners::Pause;
-use crate::retoast::result::{Outcome, Report, SCHEMA, SkippedRow};
-use crate::retoast::sink::Swept;
-use crate::retoast::watch::{Figures, Watch};
+use crate::retoast::result::{DepartureReport, Outcome, Report, SCHEMA, SkippedRow, Swept};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// The output of one run.
@@ -100,7 +98,9 @@ impl Sink<Swept> for RetoastOutput {
 /// The exit code that says how the worst of it ended.
 fn worst(report: &Report) -> Exit {
     let tables = report.tables.iter().map(|table| match table.outcome {
-        Outcome::Complete | Outcome::Planned | Outcome::Held if !table.slots_lost.is_empty() => {
+        Outcome::Complete | Outcome::Planned | Outcome::Held
+            if !table.common.effort.slots_lost.is_empty() =>
+        {
             Exit::Incomplete
         }
         Outcome::Complete | Outcome::Planned => Exit::Ok,
@@ -245,7 +245,7 @@ impl Progress {
     }
 }
 
-impl Watch for Progress {
+impl Listener for Progress {
     fn progress(&self, relation: &str, scan: u32, read: u32, blocks: u32, rows: u64) {
         self.update(|state| {
             let now = Instant::now();

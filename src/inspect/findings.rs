@@ -8,10 +8,10 @@ use super::result::{ColumnReport, RelationReport, Source};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
-use crate::findings::commands::TableName;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::rules::{self, keys as hot_keys, usage::is_worth};
+use crate::judge::command::TableName;
 use crate::model::estimate::Estimate;
 use crate::model::interval::WholeEstimate;
 use crate::server::LiveError;
@@ -193,7 +193,7 @@ fn columns(
                 .filter(|_| matches!(attribute.storage, Storage::Extended | Storage::Main))
                 .map(|report| other_method(report, method)),
             contents: contents.get(index).copied().unwrap_or_default(),
-            told: None,
+            statements: None,
             keys: None,
         })
     };

@@ -9,9 +9,8 @@
 //! * [`contents`]: what is in the values, `missing`: in those that stand in no row; [`anatomy`]: one value in
 //!   every detail.
 //! * `findings`: facts about a table for [`crate::findings`]; `finding_look`: the look at its pages, `kept`: those that
-//!   were kept while they were scanned; `finding_values`: facts of what is in values, `usage`: of how it is used,
-//!   `finding_keys`: which keys are; `file_findings`: those of files, `saved_blocks`: whether saved rows are those of
-//!   whole pages.
+//!   were kept while they were scanned; `finding_values`: facts of what is in values, `usage`: of how it is used;
+//!   `file_findings`: those of files, `saved_blocks`: whether saved rows are those of whole pages.
 //! * [`orphans`]: chunks that no row refers to.
 
 pub mod anatomy;
@@ -20,7 +19,6 @@ pub mod contents;
 pub mod estimates;
 mod file_findings;
 pub mod file_value;
-mod finding_keys;
 mod finding_look;
 mod finding_values;
 mod findings;

@@ -14,7 +14,7 @@ use crate::disk::layout::PageSize;
 use crate::disk::page::Page;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer};
-use crate::fill::growth::Growth;
+use crate::fill::lengths::Growth;
 use crate::fill::survey::{Kind, Survey, Surveyed};
 use crate::heap::problem::Problems;
 use crate::heap::progress::Progress;
