@@ -38,14 +38,6 @@ pub(crate) struct Schedule<'a> {
     pub(crate) tells_dropped: bool,
 }
 
-/// What becomes of the run after a visit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flow {
-    GoOn,
-    /// Nothing more is wanted.
-    Enough,
-}
-
 /// Visits each relation. Returns how many were not visited, since they were dropped or could not be described.
 ///
 /// # Errors
@@ -53,7 +45,7 @@ pub(crate) enum Flow {
 pub(crate) async fn each_relation<R, O: Sink<R> + ?Sized>(
     schedule: &Schedule<'_>,
     output: &mut O,
-    mut visit: impl AsyncFnMut(Relation, How, &mut O) -> Result<Flow, RunError>,
+    mut visit: impl AsyncFnMut(Relation, How, &mut O) -> Result<(), RunError>,
 ) -> Result<usize, RunError> {
     let mut missed = 0;
     let mut plan: Vec<(Found, Option<(Relation, Instant)>)> = Vec::new();
@@ -84,9 +76,7 @@ pub(crate) async fn each_relation<R, O: Sink<R> + ?Sized>(
                 }
             },
         };
-        if visit(relation, found.how, output).await? == Flow::Enough {
-            break;
-        }
+        visit(relation, found.how, output).await?;
     }
     Ok(missed)
 }

@@ -606,7 +606,7 @@ fn values_are_written_to_files() {
     let capture = captures.iter().find(|c| c.name == "jsonb_toaster/json_talk").unwrap();
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("a/b");
-    let arguments = ["--values", "--reassemble", "--output-dir", target.to_str().unwrap()];
+    let arguments = ["--values", &format!("--reassemble={}", target.display())];
     assert!(inspect(capture, &arguments).status.success());
     let mut written = 0;
     for (ctid, row) in &capture.truth {

@@ -12,7 +12,7 @@ use super::extract::choose::together;
 use super::extract::target::parent;
 use super::result::Report;
 use crate::disk::Oid;
-use crate::drive::{Flow, Order, Schedule, each_relation};
+use crate::drive::{Order, Schedule, each_relation};
 use crate::server::catalog::{self, Relation, RelationKind};
 use crate::server::select::{self, How, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
@@ -152,17 +152,17 @@ pub(crate) async fn all<R, O: Sink<R> + ?Sized>(
                 relation.display_name()
             );
             output.failed(Failed::new(Kind::Usage, message));
-            return Ok(Flow::GoOn);
+            return Ok(());
         }
         let columns = match how {
             How::Named => advisor.options.columns.clone(),
             How::Matched | How::Inherited => {
                 match (meant.fitting)(&relation, &advisor.options.columns) {
                     Ok(columns) => columns,
-                    Err(_) if tables.is_empty() => return Ok(Flow::GoOn),
+                    Err(_) if tables.is_empty() => return Ok(()),
                     Err(why) => {
                         output.notice(&format!("notice: left out: {why}"));
-                        return Ok(Flow::GoOn);
+                        return Ok(());
                     }
                 }
             }
@@ -176,7 +176,7 @@ pub(crate) async fn all<R, O: Sink<R> + ?Sized>(
         } else {
             found_of(advisor, &relation, one(&relation, &columns).await, output).await?;
         }
-        Ok(Flow::GoOn)
+        Ok(())
     };
     fitting += each_relation(&schedule, output, visit).await?;
     for (relation, columns) in largest(waiting, output) {

@@ -48,8 +48,6 @@ pub struct FileOptions {
     pub depth: Depth,
     /// Threads that read the heap.
     pub threads: usize,
-    /// Whether the first finding ends the check.
-    pub fail_fast: bool,
 }
 
 /// What a check gives its findings to; an error ends it.
@@ -81,11 +79,8 @@ pub fn relation_file(
         depth: options.depth,
     };
     let mut checked = Checked::of(&name);
-    let mut out = Out { tell, checked: &mut checked, fail_fast: options.fail_fast, salvage };
-    let chunks = match learn(target, &subject, progress, &mut out)? {
-        Some(index) => index,
-        None => return Ok(checked),
-    };
+    let mut out = Out { tell, checked: &mut checked, salvage };
+    let chunks = learn(target, &subject, progress, &mut out)?;
     let scan = Scan {
         target,
         subject: &subject,
@@ -97,8 +92,7 @@ pub fn relation_file(
     if let Some(salvage) = out.salvage.as_deref_mut() {
         save(&scan, salvage)?;
     }
-    let stopped = out.is_done();
-    if let (Some(path), false) = (target.toast, stopped) {
+    if let Some(path) = target.toast {
         let toast_name = path.display().to_string();
         orphans(target, &toast_name, heap, &chunks, &mut out)?;
         let claimed = std::mem::take(&mut out.checked.claimed);
@@ -209,20 +203,11 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
 struct Out<'a, 't> {
     tell: &'a mut Tell<'t>,
     checked: &'a mut Checked,
-    fail_fast: bool,
     salvage: Option<&'a mut SalvageDir>,
 }
 
 impl Out<'_, '_> {
-    /// Whether nothing more is wanted.
-    fn is_done(&self) -> bool {
-        self.fail_fast && self.checked.findings() > 0
-    }
-
     fn tell(&mut self, finding: Finding) -> Result<(), CheckError> {
-        if self.is_done() {
-            return Ok(());
-        }
         self.checked.count(&finding);
         if let Some(salvage) = &mut self.salvage {
             salvage.note(&self.checked.relation, &finding);
@@ -231,15 +216,15 @@ impl Out<'_, '_> {
     }
 }
 
-/// Reads the TOAST relation; `None` if a finding there ends the check.
+/// Reads the TOAST relation.
 fn learn(
     target: &FileTarget<'_>,
     heap: &Subject<'_>,
     progress: &dyn Progress,
     out: &mut Out<'_, '_>,
-) -> Result<Option<ChunkIndex>, CheckError> {
+) -> Result<ChunkIndex, CheckError> {
     let mut index = ChunkIndex::default();
-    let Some(path) = target.toast else { return Ok(Some(index)) };
+    let Some(path) = target.toast else { return Ok(index) };
     let name = path.display().to_string();
     let desc = TupleDesc::toast_relation();
     let toast = Subject { source: &name, desc: &desc, toast: Toast::None, ..*heap };
@@ -266,7 +251,7 @@ fn learn(
         out.checked.note(format!("{name} has more chunks than can be looked at without its index"));
         out.checked.is_incomplete = true;
     }
-    Ok((!out.is_done()).then_some(index))
+    Ok(index)
 }
 
 fn truncated(name: &str, file: &RelationFile, out: &mut Out<'_, '_>) -> Result<(), CheckError> {
@@ -390,7 +375,7 @@ impl Scan<'_, '_> {
                         ended = out.tell(finding);
                     }
                 }
-                if out.is_done() || ended.is_err() {
+                if ended.is_err() {
                     self.stop.store(true, Ordering::Relaxed);
                 }
             }
@@ -647,11 +632,10 @@ pub fn saved_pages(
     text: impl Read,
     desc: &TupleDesc,
     depth: Depth,
-    fail_fast: bool,
     tell: &mut Tell<'_>,
 ) -> Result<Checked, CheckError> {
     let checked = Checked::of(name);
-    let mut pages = Pages { name, desc, depth, fail_fast, tell, checked, untold: None };
+    let mut pages = Pages { name, desc, depth, tell, checked, untold: None };
     saved::read(text, &mut pages).map_err(CheckError::Text)?;
     let Pages { mut checked, untold, .. } = pages;
     if let Some(error) = untold {
@@ -673,7 +657,6 @@ struct Pages<'a, 't> {
     name: &'a str,
     desc: &'a TupleDesc,
     depth: Depth,
-    fail_fast: bool,
     tell: &'a mut Tell<'t>,
     checked: Checked,
     /// Why a finding could not be told.
@@ -720,9 +703,6 @@ impl SavedSink for Pages<'_, '_> {
             checked.is_incomplete = true;
         }
         for finding in collector.findings {
-            if self.fail_fast && checked.findings() > 0 {
-                break;
-            }
             checked.count(&finding);
             if let Err(error) = (self.tell)(finding) {
                 self.untold = Some(error);
@@ -737,6 +717,6 @@ impl SavedSink for Pages<'_, '_> {
     }
 
     fn has_enough(&self) -> bool {
-        self.untold.is_some() || (self.fail_fast && self.checked.findings() > 0)
+        self.untold.is_some()
     }
 }

@@ -158,11 +158,6 @@ impl Checked {
         Checked { relation: relation.to_owned(), ..Checked::default() }
     }
 
-    /// Findings of damage.
-    pub fn findings(&self) -> u64 {
-        self.errors + self.warnings
-    }
-
     pub(super) fn count(&mut self, finding: &Finding) {
         match finding.code.severity() {
             Severity::Error => self.errors += 1,

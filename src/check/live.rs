@@ -37,8 +37,6 @@ const MAX_CANDIDATES: usize = 1_000_000;
 /// How a table is checked.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveOptions {
-    /// Whether the first finding ends the check.
-    pub fail_fast: bool,
     /// Whether the pages of the TOAST relation are looked at too.
     pub toast_pages: bool,
 }
@@ -87,7 +85,6 @@ impl Table {
         let mut run = Run {
             checked: Checked::of(&name),
             tell,
-            fail_fast: self.options.fail_fast,
             known: Vec::new(),
             is_complete: true,
             missing: Vec::new(),
@@ -108,7 +105,7 @@ impl Table {
             salvage.repair(first.repairs(&all, run.known_of_all.clone()).await?)?;
         }
         let toast = first.relation().toast.clone();
-        if let (Some(toast), false) = (toast, run.is_done()) {
+        if let Some(toast) = toast {
             if self.options.toast_pages {
                 let blocks = toast.bytes / self.about.server.page_size.bytes() as u64;
                 let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
@@ -239,9 +236,6 @@ impl Table {
         run: &mut Run<'_>,
     ) -> Result<(), CheckError> {
         let Some((_, left)) = run.candidates.take() else { return Ok(()) };
-        if run.is_done() {
-            return Ok(());
-        }
         let toast = looker.name(Which::Toast);
         if left.len() >= MAX_CANDIDATES {
             run.checked.orphans_unseen(&toast, true);
@@ -270,7 +264,6 @@ fn no_connection() -> LiveError {
 struct Run<'t> {
     checked: Checked,
     tell: &'t mut (dyn FnMut(Finding) -> std::io::Result<()> + Send),
-    fail_fast: bool,
     known: Vec<u32>,
     is_complete: bool,
     missing: Vec<(Finding, External)>,
@@ -285,10 +278,6 @@ struct Run<'t> {
 }
 
 impl Run<'_> {
-    fn is_done(&self) -> bool {
-        self.fail_fast && self.checked.findings() > 0
-    }
-
     fn tell(&mut self, mut finding: Finding) -> std::io::Result<()> {
         if finding.code.is_of_index() {
             self.known_of_all.index_is_damaged = true;
@@ -301,7 +290,7 @@ impl Run<'_> {
         };
         let is_told = finding.place.source != self.checked.relation
             && claimed.is_some_and(|tid| self.checked.claimed.contains(&tid));
-        if self.is_done() || is_told {
+        if is_told {
             return Ok(());
         }
         self.checked.count(&finding);
@@ -360,8 +349,7 @@ impl Run<'_> {
                     told = self.tell(finding);
                 }
             }
-            let is_found = self.is_done() || self.fail_fast && !self.missing.is_empty();
-            if is_found || told.is_err() {
+            if told.is_err() {
                 done.store(true, Ordering::Relaxed);
             }
         }

@@ -9,7 +9,7 @@ use super::live::{LiveOptions, Table};
 use super::look::About;
 use super::salvage::SalvageDir;
 use super::subject::Depth;
-use crate::drive::{Flow, Order, Schedule, each_relation};
+use crate::drive::{Order, Schedule, each_relation};
 use crate::inspect::inspector::Inspector;
 use crate::server::catalog::Relation;
 use crate::server::checking::Storage;
@@ -25,8 +25,6 @@ pub(crate) struct CheckRequest {
     pub(crate) decompress: bool,
     /// Whether contents are looked at by their types.
     pub(crate) content: bool,
-    /// Whether the first finding ends the check.
-    pub(crate) fail_fast: bool,
     /// The largest TOAST relation whose pages are looked at by themselves, in bytes.
     pub(crate) toast_limit: u64,
 }
@@ -101,17 +99,13 @@ async fn all<O: CheckSink + ?Sized>(
             if relation.is_heap {
                 return Err(failed.into());
             }
-            return failed.told(output).map(|()| Flow::GoOn);
+            return failed.told(output);
         }
         let salvage = salvage.as_deref_mut();
         match one(inspector, request, &about, relation, salvage, output).await {
             Ok(None) => {}
             Ok(Some(checked)) => {
-                let is_found = checked.findings() > 0;
                 output.found(checked).map_err(RunError::Output)?;
-                if request.fail_fast && is_found {
-                    return Ok(Flow::Enough);
-                }
             }
             Err(CheckError::Live(error)) => {
                 let connections = &inspector.connections;
@@ -120,7 +114,7 @@ async fn all<O: CheckSink + ?Sized>(
             Err(CheckError::Output(error)) => return Err(RunError::Output(error)),
             Err(error) => Failed::new(Kind::Incomplete, error.to_string()).told(output)?,
         }
-        Ok(Flow::GoOn)
+        Ok(())
     };
     each_relation(&schedule, output, visit).await.map(drop)
 }
@@ -134,8 +128,7 @@ async fn one<O: CheckSink + ?Sized>(
     output: &mut O,
 ) -> Result<Option<Checked>, CheckError> {
     let toast = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
-    let options =
-        LiveOptions { fail_fast: request.fail_fast, toast_pages: toast <= request.toast_limit };
+    let options = LiveOptions { toast_pages: toast <= request.toast_limit };
     let connections = inspector.connections.clone();
     let table = Table::new(connections, Arc::clone(about), Arc::new(relation), options);
     let tell = &mut |finding| output.finding(finding);

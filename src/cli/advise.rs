@@ -1,103 +1,94 @@
-//! `toastctl advise-threshold`.
+//! `toastctl advise-threshold`: its arguments, the run, and where its reports are printed.
+
+use std::io::{self, BufWriter, Stdout, Write};
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 
+use super::arguments::{
+    ColumnsArg, DetailsArg, FormatArg, PolicyArgs, SampleArgs, TablesArg, reads_per_write,
+};
 use super::connect::{ConnectionArgs, HelpFlag};
+use super::exit::{Exit, Failure};
+use super::terminal::{self, Plain, ReadingProgress, tell};
+use crate::advise::advisor::{Advisor, Options};
+use crate::advise::candidate::Narrowing;
 use crate::advise::extract::keys::Extract;
 use crate::advise::recommend::Optimize;
+use crate::advise::result::Report;
+use crate::advise::run;
 use crate::disk::desc::Storage;
-use crate::heap::sample::SampleSize;
-use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::TupleTarget;
+use crate::report::advise::{Shown, Writer};
 use crate::report::document::Format;
+use crate::report::table::printable;
+use crate::server::connect::SessionOptions;
+use crate::server::sink::{Failed, RunError, Sink};
 
 /// Arguments of `advise-threshold`.
 #[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
 pub struct AdviseArgs {
-    /// Tables, as psql takes them: schema.name, "Quoted Name", patterns with * and ?; the five largest
-    /// of the database if none is named
-    #[arg(value_name = "TABLE")]
-    pub tables: Vec<String>,
+    #[command(flatten)]
+    tables: TablesArg,
 
-    /// A column; may be given several times. Without it those that hold at least a tenth of the
-    /// rows' bytes. Of the tables that a pattern matches those without it are left out
-    #[arg(short, long, value_name = "COLUMN")]
-    pub column: Vec<String>,
+    #[command(flatten)]
+    columns: ColumnsArg,
 
     /// Compare this storage: plain, main, external, extended
     #[arg(long, value_name = "STORAGE", help_heading = "What is compared")]
-    pub storage: Vec<Storage>,
-
-    /// Compare this compression method: pglz, lz4, or either (the better one for each value)
-    #[arg(long, value_name = "METHOD", help_heading = "What is compared")]
-    pub method: Vec<MethodChoice>,
+    storage: Vec<Storage>,
 
     /// Compare this toast_tuple_target, 128 to 8160
     #[arg(long, value_name = "BYTES", help_heading = "What is compared")]
-    pub target: Vec<TupleTarget>,
+    target: Vec<TupleTarget>,
 
-    /// Compare this policy, which decides value by value what is kept compressed: always, never,
-    /// chunk-saving[=1] (what saves so many chunks), ratio[=0.95] (what takes at most that part),
-    /// chunk-floor[=100] (chunk-saving from so many chunks on, always below), hybrid[=0.90] (ratio,
-    /// or more extra chunks than the logarithm of the value's), best (what the cost model says)
-    #[arg(long, value_name = "POLICY", help_heading = "What is compared")]
-    pub policy: Vec<Policy>,
+    #[command(flatten)]
+    policy: PolicyArgs,
 
     /// Price the table with these keys of a jsonb column, at the root of its documents, in columns of their
     /// own; a key with a comma in double quotes; auto takes those that pay most, by what is
     /// known of their use. With --emit sql print the migration, as a script for psql
     #[arg(long, value_name = "KEY[,KEY...]|auto", help_heading = "What is compared")]
-    pub extract: Option<Extract>,
+    extract: Option<Extract>,
 
-    /// How much to read: 1%, "5000 blocks", 100%. Without it 1 %, but at least 200 and at most 3000
-    /// blocks, of their rows as many as can be compressed in seconds, and no more than about 100 MB or
-    /// 3 s; the report says what was read. What compaction would give back is told by such a part of each
-    /// file, of 8192 blocks at the most; without this option by 2048
-    #[arg(long, value_name = "PART", help_heading = "Sample")]
-    pub sample: Option<SampleSize>,
-
-    /// The seed of the random choice of blocks
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = "Sample")]
-    pub seed: u64,
+    #[command(flatten)]
+    sample: SampleArgs,
 
     /// Have the server compress the sample in a temporary table, in case its liblz4 differs from the
     /// version that is imitated; without pages it always does
     #[arg(long, help_heading = "Sample")]
-    pub exact: bool,
+    exact: bool,
 
     /// What counts most
     #[arg(long, value_enum, default_value_t, help_heading = "Recommendation")]
-    pub optimize: Optimize,
+    optimize: Optimize,
 
     /// Rows read per row written, instead of what pg_stat_statements and the server's statistics
     /// say
     #[arg(long, value_name = "NUMBER", value_parser = reads_per_write, allow_negative_numbers = true, help_heading = "Recommendation")]
-    pub reads_per_write: Option<f64>,
+    reads_per_write: Option<f64>,
 
     /// Print only the statements or the command that carry out the recommendation, or the migration that
     /// --extract prices
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
-    pub emit: Option<Emit>,
+    emit: Option<Emit>,
 
-    /// How to print
-    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
-    pub format: Format,
+    #[command(flatten)]
+    format: FormatArg,
 
-    /// Explain terms, name every candidate's caveats, and add all notes
-    #[arg(long, help_heading = "Output")]
-    pub details: bool,
+    #[command(flatten)]
+    details: DetailsArg,
 
     /// Draw size against read cost
     #[arg(long, help_heading = "Output")]
-    pub plot: bool,
+    plot: bool,
 
-    /// How to connect
     #[command(flatten)]
-    pub connection: ConnectionArgs,
+    connection: ConnectionArgs,
 
-    /// Help
     #[command(flatten)]
-    pub help: HelpFlag,
+    help: HelpFlag,
 }
 
 /// `--emit`.
@@ -109,12 +100,199 @@ pub enum Emit {
     Command,
 }
 
-fn reads_per_write(text: &str) -> Result<f64, String> {
-    text.parse::<f64>()
-        .ok()
-        .filter(|n| n.is_finite() && *n >= 0.0)
-        .ok_or_else(|| format!("expected a number from 0 on, got \"{text}\""))
+/// Does what the arguments say.
+pub(super) fn run(args: &AdviseArgs) -> Result<Exit, Failure> {
+    if args.details.details && (args.emit.is_some() || args.format.format != Format::Table) {
+        return Err(Failure::usage(
+            "--details is for --format table; the other formats have all of it".to_owned(),
+        ));
+    }
+    if args.extract.is_some() {
+        extraction(args).map_err(|message| Failure::usage(message.to_owned()))?;
+    }
+    terminal::runtime(1)?.block_on(tables(args))
 }
+
+/// Whether the other arguments go with `--extract`.
+fn extraction(args: &AdviseArgs) -> Result<(), &'static str> {
+    if args.tables.tables.len() != 1 {
+        return Err("--extract is for one table\nHINT:  Name the table.");
+    }
+    if args.emit == Some(Emit::Command) {
+        return Err("--extract has no command\nHINT:  --emit sql prints its migration.");
+    }
+    if args.format.format == Format::Csv {
+        return Err("--extract has no form in CSV\nHINT:  --format json has all of it.");
+    }
+    Ok(())
+}
+
+async fn tables(args: &AdviseArgs) -> Result<Exit, Failure> {
+    let session = SessionOptions::read_only("advise-threshold");
+    let connection = terminal::connected(&args.connection, &session).await?;
+    let progress = Arc::new(ReadingProgress::default());
+    let advisor = Advisor::open(connection, options(args), progress).await?;
+    let mut output = AdviseOutput::new(args);
+    let interrupt = terminal::interrupted();
+    let ended = run::tables(&advisor, &args.tables.tables, &mut output, interrupt).await;
+    output.end(ended)
+}
+
+fn options(args: &AdviseArgs) -> Options {
+    let (policies, methods) = args.policy.all();
+    Options {
+        columns: args.columns.columns.clone(),
+        narrowing: Narrowing {
+            storages: args.storage.clone(),
+            methods,
+            targets: args.target.clone(),
+            policies,
+        },
+        extract: args.extract.clone(),
+        sample: args.sample.sample,
+        seed: args.sample.seed(),
+        exact: args.exact,
+        optimize: args.optimize,
+        reads_per_write: args.reads_per_write,
+    }
+}
+
+/// Problems that are printed on standard error; all of them are in the reports.
+const PROBLEMS_SHOWN: usize = 10;
+
+/// The output of one run.
+pub(super) struct AdviseOutput {
+    lines: Lines,
+    found: bool,
+    problems_shown: usize,
+    /// The exit code if nothing is found, once something could not be done.
+    failed: Option<Exit>,
+    /// Which keys were to be extracted.
+    extract: Option<Extract>,
+    /// The script that was printed.
+    script: Option<String>,
+}
+
+enum Lines {
+    Reports(Writer<Plain<BufWriter<Stdout>>>),
+    Emitted(Emit, BufWriter<Stdout>),
+}
+
+impl AdviseOutput {
+    pub(super) fn new(args: &AdviseArgs) -> AdviseOutput {
+        let lines = match args.emit {
+            Some(emit) => Lines::Emitted(emit, terminal::stdout()),
+            None => {
+                let out = terminal::stdout_for_people(args.format.format);
+                let width = terminal::output_width();
+                Lines::Reports(Writer::new(
+                    out,
+                    args.format.format,
+                    width,
+                    Shown { plot: args.plot, details: args.details.details },
+                ))
+            }
+        };
+        AdviseOutput {
+            lines,
+            found: false,
+            problems_shown: 0,
+            failed: None,
+            extract: args.extract.clone(),
+            script: None,
+        }
+    }
+
+    /// Ends the document, and says how the run ended. Where nothing was found nothing is printed.
+    pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Exit, Failure> {
+        if let Err(RunError::Output(error)) = ended {
+            return terminal::unwritable(&error);
+        }
+        let nothing = !self.found && (ended.is_err() || self.failed.is_some());
+        let written = match self.lines {
+            Lines::Reports(writer) if !nothing => writer.finish(),
+            Lines::Reports(_) | Lines::Emitted(..) => Ok(()),
+        };
+        if let Err(RunError::Failed(failed)) = ended {
+            return Err(failed.into());
+        }
+        match (written, self.failed) {
+            (Err(error), _) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
+            (_, Some(exit)) => Ok(if self.found { Exit::Incomplete } else { exit }),
+            (_, None) => Ok(Exit::Ok),
+        }
+    }
+}
+
+impl Sink<Report> for AdviseOutput {
+    fn found(&mut self, report: Report) -> io::Result<()> {
+        self.found = true;
+        if report.problem_count > 0 {
+            self.failed.get_or_insert(Exit::Incomplete);
+        }
+        if self.extract == Some(Extract::Auto) && report.extraction.is_none() {
+            let place = format!("{}, column {}", report.relation, report.column);
+            tell(&format!("notice: {}: no keys pay in columns of their own", printable(&place)));
+            if matches!(self.lines, Lines::Emitted(..)) {
+                return Ok(());
+            }
+        }
+        let room = PROBLEMS_SHOWN.saturating_sub(self.problems_shown);
+        for problem in report.problems.iter().take(room) {
+            self.problems_shown += 1;
+            tell(&format!("error: {}", printable(problem)));
+        }
+        match &mut self.lines {
+            Lines::Reports(writer) => writer.report(&report),
+            Lines::Emitted(emit, out) => match &report.extraction {
+                // partitions have one script
+                Some(extraction) if self.script.as_ref() == Some(&extraction.script) => Ok(()),
+                // those without rows have none
+                None if self.extract.is_some() => Ok(()),
+                extraction => {
+                    self.script = extraction.as_ref().map(|extraction| extraction.script.clone());
+                    emitted(*emit, &report, out)
+                }
+            },
+        }
+    }
+
+    fn failed(&mut self, failed: Failed) {
+        self.failed.get_or_insert(failed.kind.into());
+        tell(&format!("error: {}", failed.message));
+    }
+
+    fn notice(&mut self, text: &str) {
+        tell(text);
+    }
+}
+
+fn emitted(emit: Emit, report: &Report, out: &mut impl Write) -> io::Result<()> {
+    if let Some(extraction) = &report.extraction {
+        out.write_all(extraction.script.as_bytes())?;
+        return out.flush();
+    }
+    let recommendation = &report.recommendation;
+    match (emit, &recommendation.command) {
+        (_, None) => {
+            let mark = if emit == Emit::Sql { "--" } else { "#" };
+            let place = format!("{}, column {}", report.relation, report.column);
+            writeln!(out, "{mark} {}: leave it as it is", printable(&place))?;
+        }
+        (Emit::Sql, Some(_)) => {
+            for statement in &recommendation.sql {
+                writeln!(out, "{statement}")?;
+            }
+        }
+        (Emit::Command, Some(command)) => writeln!(out, "{command}")?,
+    }
+    out.flush()
+}
+
+const AFTER_HELP: &str = "\
+Sample: without --sample 1 %, but at least 200 and at most 3000 blocks, of their rows as many as can be compressed in \
+seconds, and no more than about 100 MB or 3 s; the report says what was read. What compaction would give back is \
+told by such a part of each file, of 8192 blocks at the most; without --sample by 2048.";
 
 #[cfg(test)]
 mod tests {

@@ -18,13 +18,10 @@ use crate::report::table::wrapped;
 /// Arguments of `help`.
 #[derive(Debug, Args)]
 pub struct HelpArgs {
-    /// A verb, or policies, forms, advice, findings, throttle, exit-codes, permissions, json
-    #[arg(value_name = "VERB|TOPIC")]
-    pub about: Option<String>,
-
-    /// Of json: the verb whose JSON Schema is printed
-    #[arg(value_name = "VERB")]
-    pub verb: Option<String>,
+    /// A verb, or policies, forms, advice, findings, throttle, exit-codes, permissions, json; after json the verb
+    /// whose JSON Schema is printed
+    #[arg(value_name = "VERB|TOPIC", num_args = 0..=2)]
+    about: Vec<String>,
 
     /// Help
     #[command(flatten)]
@@ -37,7 +34,8 @@ const WIDEST: usize = 80;
 /// Prints what is asked for.
 pub(super) fn run(args: &HelpArgs) -> Result<Exit, Failure> {
     let width = terminal::output_width().map_or(WIDEST, |width| width.min(WIDEST));
-    let text = text(args.about.as_deref(), args.verb.as_deref(), width)?;
+    let word = |at: usize| args.about.get(at).map(String::as_str);
+    let text = text(word(0), word(1), width)?;
     let mut out = terminal::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if !terminal::is_closed_pipe(&error) => {

@@ -1,18 +1,25 @@
-//! Where `inspect` prints: values as they come, or relations as they are finished; problems on standard error.
+//! Where `inspect` prints: values as they come, relations as they are finished, or an overview of them; problems on
+//! standard error.
 
 use std::io::{BufWriter, Stdout};
 
 use super::exit::{Exit, Failure};
-use super::inspect::InspectArgs;
+use super::inspect_request::InspectArgs;
 use super::terminal::{self, Plain, stdout_for_people, tell};
+use crate::inspect::overview::run::Output as OverviewSink;
+use crate::inspect::overview::{Extent, LeftOut, RelationLine};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run::Output;
 use crate::inspect::values::{RowWriter, ValueRow};
 use crate::report::inspect::Writer;
+use crate::report::overview;
 use crate::report::table::printable;
 use crate::report::values::ValueWriter;
 use crate::server::about::ServerReport;
 use crate::server::sink::{Failed, RunError, Sink};
+
+/// Errors that are printed one by one; all relations that were left out are in the JSON.
+const ERRORS_SHOWN: u64 = 10;
 
 /// Problems of a relation that are printed on standard error; all of them are in the report.
 const PROBLEMS_SHOWN: u64 = 10;
@@ -34,9 +41,12 @@ enum Lines {
 impl InspectOutput {
     /// For a run without relations: values alone.
     pub(super) fn of_values(args: &InspectArgs) -> InspectOutput {
-        let mut writer =
-            ValueWriter::new(stdout_for_people(args.format), args.format, terminal::output_width());
-        if args.reassemble {
+        let mut writer = ValueWriter::new(
+            stdout_for_people(args.format.format),
+            args.format.format,
+            terminal::output_width(),
+        );
+        if args.reassemble.is_some() {
             writer = writer.with_contents();
         }
         InspectOutput { lines: Lines::Values(writer), incomplete: false, found: false }
@@ -47,8 +57,8 @@ impl InspectOutput {
             return InspectOutput::of_values(args);
         }
         let width = terminal::output_width();
-        let out = stdout_for_people(args.format);
-        let writer = Writer::new(out, args.format, width, server);
+        let out = stdout_for_people(args.format.format);
+        let writer = Writer::new(out, args.format.format, width, server);
         InspectOutput { lines: Lines::Relations(writer), incomplete: false, found: false }
     }
 
@@ -110,5 +120,73 @@ impl Output for InspectOutput {
             Lines::Values(writer) => Some(writer),
             Lines::Relations(_) => None,
         }
+    }
+}
+
+/// Prints the overview.
+pub(super) struct OverviewOutput {
+    writer: overview::Writer<Plain<BufWriter<Stdout>>>,
+    /// Whether something could not be read.
+    incomplete: bool,
+    /// Whether a relation was read.
+    found: bool,
+    errors: u64,
+}
+
+impl OverviewOutput {
+    pub(super) fn new(args: &InspectArgs, server: Option<ServerReport>) -> OverviewOutput {
+        let (out, width) = (stdout_for_people(args.format.format), terminal::output_width());
+        let writer = overview::Writer::new(out, args.format.format, width, server, args.view());
+        OverviewOutput { writer, incomplete: false, found: false, errors: 0 }
+    }
+
+    fn error(&mut self, message: &str) {
+        self.incomplete = true;
+        self.errors += 1;
+        if self.errors <= ERRORS_SHOWN {
+            tell(&format!("error: {message}"));
+        }
+    }
+
+    /// Ends the document, and says how the run ended. Where nothing could be read nothing is printed.
+    pub(super) fn end(self, ended: Result<(), RunError>) -> Result<Exit, Failure> {
+        let exit = if self.incomplete { Exit::Incomplete } else { Exit::Ok };
+        terminal::end(ended, exit, |failed| {
+            let more = self.errors.saturating_sub(ERRORS_SHOWN);
+            if more > 0 {
+                tell(&format!("error: and {more} more; --format json names every table left out"));
+            }
+            let nothing = !self.found && (failed || self.incomplete);
+            if nothing { Ok(()) } else { self.writer.finish() }
+        })
+    }
+}
+
+impl Sink<RelationLine> for OverviewOutput {
+    fn found(&mut self, relation: RelationLine) -> std::io::Result<()> {
+        self.found = true;
+        for problem in &relation.problems {
+            self.error(&printable(&problem.text));
+        }
+        self.incomplete |= relation.problem_count > 0;
+        self.writer.relation(&relation)
+    }
+
+    fn failed(&mut self, failed: Failed) {
+        self.error(&failed.message);
+    }
+
+    fn notice(&mut self, text: &str) {
+        tell(text);
+    }
+}
+
+impl OverviewSink for OverviewOutput {
+    fn begin(&mut self, extent: Extent) {
+        self.writer.begin(extent);
+    }
+
+    fn left_out(&mut self, relation: LeftOut) {
+        self.writer.left_out(relation);
     }
 }

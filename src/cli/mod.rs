@@ -3,34 +3,20 @@
 //! [`Cli`] is the whole command line; [`run`] does what it says.
 
 pub mod advise;
-mod advise_output;
-mod advise_run;
+pub mod arguments;
+mod check;
 pub mod completions;
 pub mod connect;
+mod costs;
 pub mod exit;
 pub mod help;
 pub mod inspect;
-mod inspect_check;
-mod inspect_check_args;
-mod inspect_explain;
-mod inspect_in_turn;
-mod inspect_keys;
 mod inspect_output;
-mod inspect_overview;
-mod inspect_overview_args;
-mod inspect_request;
-mod inspect_run;
+pub mod inspect_request;
 pub mod manual;
-mod refused_file;
 pub mod retoast;
-pub mod retoast_manners;
 mod retoast_output;
-pub mod retoast_progress;
-mod retoast_request;
-mod retoast_run;
-mod retoast_signals;
 pub mod terminal;
-pub mod value_spec;
 pub mod verbose;
 
 use std::io::{self, Write};
@@ -70,7 +56,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Show what is stored, how, and what it costs
-    Inspect(Box<inspect::InspectArgs>),
+    Inspect(Box<inspect_request::InspectArgs>),
     /// Predict the size and cost of other TOAST settings
     AdviseThreshold(Box<advise::AdviseArgs>),
     /// Rewrite stored values with another compression or storage, online
@@ -102,9 +88,9 @@ fn parse() -> Cli {
 /// Does what the command line says. Results are on standard output when it returns.
 pub fn run(cli: &Cli) -> Result<exit::Exit, exit::Failure> {
     match &cli.verb {
-        Verb::Inspect(args) => inspect_run::run(args),
-        Verb::AdviseThreshold(args) => advise_run::run(args),
-        Verb::Retoast(args) => retoast_run::run(args),
+        Verb::Inspect(args) => inspect::run(args),
+        Verb::AdviseThreshold(args) => advise::run(args),
+        Verb::Retoast(args) => retoast::run(args),
         Verb::Help(args) => help::run(args),
         Verb::Completions(args) => completions::run(args),
     }

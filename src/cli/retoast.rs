@@ -1,63 +1,63 @@
-//! `toastctl retoast`.
+//! `toastctl retoast`: its arguments, what they ask for, and the run.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 
+use super::arguments::{
+    ColumnsArg, FormatArg, JobsArg, PolicyArgs, SourceArg, TablesArg, ThrottleArgs, percent,
+};
 use super::connect::{ConnectionArgs, HelpFlag};
-use super::inspect::SourceArg;
-use super::retoast_manners::MannersArgs;
-use super::retoast_progress::ProgressArg;
+use super::exit::{Exit, Failure};
+use super::retoast_output::{Progress, ProgressArg, RefusedFile, RetoastOutput, listen};
+use super::terminal;
+use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::judge::toaster::Toaster;
 use crate::model::policy::{MethodChoice, Policy};
-use crate::report::document::Format;
+use crate::retoast::check::ready::TableRequest;
 use crate::retoast::compact::CompactRequest;
+use crate::retoast::pace::control::Control;
 use crate::retoast::reindex::Reindex;
-use crate::retoast::task::session::Verify;
+use crate::retoast::run::request::{DepartureRequest, Request, Work};
+use crate::retoast::run::tables;
+use crate::retoast::task::session::{Options, Tuning, Verify};
+use crate::server::connect::SessionOptions;
+
+/// The most transactions under way at a time.
+const MOST_JOBS: u16 = 16;
 
 /// Arguments of `retoast`.
 #[derive(Debug, Args)]
-#[command(after_long_help = AFTER_HELP)]
+#[command(
+    after_long_help = AFTER_HELP,
+    group = ArgGroup::new("where").args(["tables", "from_toaster"]).required(true).multiple(true)
+)]
 pub struct RetoastArgs {
-    /// Tables, as psql takes them; a partitioned table stands for its partitions, and a table with
-    /// inheritance children for them too. What a pattern matches and has no such column is left out
-    #[arg(value_name = "TABLE", required_unless_present = "from_toaster")]
-    pub tables: Vec<String>,
+    #[command(flatten)]
+    tables: TablesArg,
 
-    /// Column whose values are re-toasted; may be given more than once
-    #[arg(
-        short = 'c',
-        long = "column",
-        value_name = "COLUMN",
-        required_unless_present_any = ["from_toaster", "compact", "reindex"]
-    )]
-    pub columns: Vec<String>,
+    #[command(flatten)]
+    columns: ColumnsArg,
 
     /// What is to store the values: pglz, lz4, external, main, extended or plain; main takes a
     /// method too, as in main=lz4; or a toaster of pg_toaster
-    #[arg(long, value_name = "TOASTER", required_unless_present_any = ["policy", "from_toaster", "compact", "reindex"])]
-    pub toaster: Option<ToasterArg>,
+    #[arg(long, value_name = "TOASTER", conflicts_with = "policy",
+          required_unless_present_any = ["policy", "from_toaster", "compact", "reindex"])]
+    toaster: Option<ToasterArg>,
 
     /// Give everything that this toaster of pg_toaster stores back to the default one, in all tables
     /// or those named, and prove that nothing refers to it
     #[arg(long, value_name = "TOASTER",
           conflicts_with_all = ["toaster", "policy", "columns", "target", "no_alter", "checkpoint",
                                 "replication_origin", "parallel_tables"])]
-    pub from_toaster: Option<String>,
+    from_toaster: Option<String>,
 
-    /// Decide value by value what is compressed: always, never, chunk-saving[=1] (what saves so many
-    /// chunks), ratio[=0.95] (what takes at most that part), chunk-floor[=100] (chunk-saving from so
-    /// many chunks on, always below), hybrid[=0.90] (ratio, or more extra chunks than the logarithm
-    /// of the value's), best (what the cost model says). The columns are set to storage external
-    #[arg(long, value_name = "POLICY", conflicts_with = "toaster", help_heading = "Policy")]
-    pub policy: Option<Policy>,
-
-    /// Compress with pglz, lz4, or either (the better one for each value) [default: the column's]
-    #[arg(long, value_name = "METHOD", requires = "policy", help_heading = "Policy",
-          conflicts_with_all = ["toaster", "from_toaster"])]
-    pub method: Option<MethodChoice>,
+    #[command(flatten)]
+    policy: PolicyArgs,
 
     /// What the columns are left at, which new values follow until the command is repeated
     #[arg(
@@ -69,17 +69,17 @@ pub struct RetoastArgs {
         conflicts_with = "toaster",
         help_heading = "Policy"
     )]
-    pub new_values: NewValues,
+    new_values: NewValues,
 
     /// Judge only rows that were written since the run that wrote this file; written anew when all
     /// complies. What was never compressed is then not tried again
     #[arg(long, value_name = "FILE", requires = "policy", help_heading = "Policy",
           conflicts_with_all = ["toaster", "from_toaster"])]
-    pub since: Option<PathBuf>,
+    since: Option<PathBuf>,
 
     /// Set the table's toast_tuple_target, in bytes
     #[arg(long, value_name = "BYTES")]
-    pub target: Option<u32>,
+    target: Option<u32>,
 
     /// Give what is empty inside the files back to the file system, with what is stored kept as it is: rows
     /// and chunks at the end of a file move to the room in front, and VACUUM truncates it. Of the TOAST
@@ -88,8 +88,8 @@ pub struct RetoastArgs {
     /// Rounds go on while each gives back 2 % of a file; VACUUM itself truncates for no less than 1000 pages or a
     /// 16th of it
     #[arg(long, value_name = "FILES", value_enum, num_args = 0..=1, require_equals = true,
-          default_missing_value = "all", conflicts_with = "from_toaster", help_heading = "Compaction")]
-    pub compact: Option<CompactArg>,
+          default_missing_value = "all", conflicts_with = "from_toaster", help_heading = "CompactRequest")]
+    compact: Option<CompactRequest>,
 
     /// Rebuild indexes of the table and of its TOAST relation beside others, one at a time, after all else:
     /// those of more than 1.3 times what a fresh one would take (bloated, also without a value), all, or none
@@ -97,25 +97,24 @@ pub struct RetoastArgs {
     #[arg(long, value_name = "WHICH", value_enum, num_args = 0..=1, require_equals = true,
           default_value = "never", default_missing_value = "bloated", hide_default_value = true,
           conflicts_with = "from_toaster", help_heading = "Indexes")]
-    pub reindex: ReindexArg,
+    reindex: Reindex,
 
     /// Leave the settings of columns and table as they are
     #[arg(long)]
-    pub no_alter: bool,
+    no_alter: bool,
 
     /// Only say what would be done
     #[arg(long)]
-    pub dry_run: bool,
+    dry_run: bool,
 
-    /// How scans find what is to be done
-    #[arg(long, value_enum, default_value_t, help_heading = "The sweep")]
-    pub source: SourceArg,
+    #[command(flatten)]
+    source: SourceArg,
 
     /// How long a transaction is to take, in milliseconds; a tenth of it while other sessions are active,
     /// or if this user may not see that
     #[arg(long, value_name = "MS", default_value_t = 100, help_heading = "The sweep",
           value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    pub batch_ms: u64,
+    batch_ms: u64,
 
     /// Part of the table that may be old row versions, in percent: then it is vacuumed, and its TOAST relation
     /// alone already from a fifth of that on where that takes less than an eighth of the time of batches (the files grow by
@@ -123,86 +122,269 @@ pub struct RetoastArgs {
     /// 4 MB) the sweep waits, and says for whom
     #[arg(long, value_name = "PERCENT", default_value = "5", help_heading = "The sweep",
           value_parser = percent)]
-    pub max_bloat: f64,
+    max_bloat: f64,
 
-    /// Transactions under way at a time, each on a connection of its own
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "The sweep",
-          value_parser = clap::value_parser!(u16).range(1..=16))]
-    pub jobs: u16,
+    #[command(flatten)]
+    jobs: JobsArg,
 
     /// Tables, or partitions, that are swept at a time, each with as many transactions as --jobs says
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "The sweep",
           value_parser = clap::value_parser!(u16).range(1..=16))]
-    pub parallel_tables: u16,
+    parallel_tables: u16,
 
     /// The longest wait for a lock, in milliseconds; then it is tried again later
     #[arg(long, value_name = "MS", default_value_t = 100, help_heading = "The sweep",
           value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    pub lock_timeout: u64,
+    lock_timeout: u64,
 
     /// Stop after this many seconds; the same command goes on from there
     #[arg(long, value_name = "SECONDS", help_heading = "The sweep")]
-    pub max_runtime: Option<u64>,
+    max_runtime: Option<u64>,
 
-    /// What it leaves to others
     #[command(flatten)]
-    pub manners: MannersArgs,
+    throttle: ThrottleArgs,
 
     /// Keep in this file how far scanning is, and begin there if it is there already; the last scan is
     /// of the whole table all the same
     #[arg(long, value_name = "FILE", help_heading = "The sweep")]
-    pub checkpoint: Option<PathBuf>,
+    checkpoint: Option<PathBuf>,
 
     /// Write under this replication origin, which must be there: subscribers with origin = none get
     /// nothing of it
     #[arg(long, value_name = "NAME", help_heading = "The sweep")]
-    pub replication_origin: Option<String>,
+    replication_origin: Option<String>,
 
     /// Which rows' contents are compared before and after, before the transaction is committed
     #[arg(long, value_enum, default_value_t, help_heading = "Safety")]
-    pub verify: VerifyArg,
+    verify: Verify,
 
     /// Go on although triggers fire for every row re-toasted
     #[arg(long, help_heading = "Safety")]
-    pub allow_triggers: bool,
+    allow_triggers: bool,
 
     /// Go on although row security hides rows
     #[arg(long, help_heading = "Safety")]
-    pub allow_row_security: bool,
+    allow_row_security: bool,
 
     /// When somebody else changes storage, compression or toast_tuple_target meanwhile, set it right again
     /// and go on; without it the run ends with an error that says what was changed
     #[arg(long, conflicts_with_all = ["no_alter", "from_toaster"], help_heading = "Safety")]
-    pub enforce: bool,
+    enforce: bool,
 
     /// Put the settings back as they were unless all gets done. Values already re-toasted stay as they are
     #[arg(long, conflicts_with_all = ["no_alter", "from_toaster"], help_heading = "Safety")]
-    pub undo: bool,
+    undo: bool,
 
     /// Write the rows that the server refused to this file, as CSV; all others are done all the same
     #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub list_refused: Option<PathBuf>,
+    list_refused: Option<PathBuf>,
 
     /// Go on although functions of the table's owner, in index expressions, checks, generated columns,
     /// domains or triggers, will run with rights that the owner does not have
     #[arg(long, help_heading = "Safety")]
-    pub trust_owner_code: bool,
+    trust_owner_code: bool,
 
     /// How to show on standard error how far it is
     #[arg(long, value_enum, default_value_t, help_heading = "Output")]
-    pub progress: ProgressArg,
+    progress: ProgressArg,
 
-    /// How to print the report
-    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
-    pub format: Format,
-
-    /// Connection
     #[command(flatten)]
-    pub connection: ConnectionArgs,
+    format: FormatArg,
 
-    /// Help
     #[command(flatten)]
-    pub help: HelpFlag,
+    connection: ConnectionArgs,
+
+    #[command(flatten)]
+    help: HelpFlag,
+}
+
+/// `--toaster`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToasterArg {
+    /// One that every server has.
+    Stock(Toaster),
+    /// One of `pg_toaster`.
+    Named(String),
+}
+
+impl FromStr for ToasterArg {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<ToasterArg, Infallible> {
+        Ok(text.parse().map_or_else(|_| ToasterArg::Named(text.to_owned()), ToasterArg::Stock))
+    }
+}
+
+/// `--new-values`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum NewValues {
+    /// New values are not compressed (the default)
+    #[default]
+    External,
+    /// New values are compressed whenever they can be; while the sweep stores rows they are not
+    Extended,
+}
+
+/// Does what the arguments say.
+pub(super) fn run(args: &RetoastArgs) -> Result<Exit, Failure> {
+    let request = request(args)?;
+    let refused = args.list_refused.as_deref().map(RefusedFile::create).transpose()?;
+    terminal::runtime(2)?.block_on(retoast(args, &request, refused))
+}
+
+async fn retoast(
+    args: &RetoastArgs,
+    request: &Request,
+    refused: Option<RefusedFile>,
+) -> Result<Exit, Failure> {
+    let session = SessionOptions::read_write("retoast");
+    let connection = terminal::connected(&args.connection, &session).await?;
+    let watch = Progress::new(args.progress, refused);
+    let mut output = RetoastOutput::new(args.format.format, args.dry_run);
+    let control = Arc::new(Control::default());
+    let run = tables::run(connection, request, Arc::clone(&control), &watch, &mut output);
+    let ended = tokio::select! {
+        ended = run => ended,
+        never = listen(&control, args.max_runtime) => match never {},
+    };
+    watch.end();
+    output.end(ended, control.stopped())
+}
+
+/// What the arguments say.
+///
+/// # Errors
+/// Where they contradict each other.
+fn request(args: &RetoastArgs) -> Result<Request, Failure> {
+    if args.no_alter && args.new_values == NewValues::Extended {
+        return Err(Failure::usage(
+            "--new-values extended sets the columns, and --no-alter does not allow setting them",
+        ));
+    }
+    let jobs = args.jobs.jobs.unwrap_or(1);
+    if jobs > MOST_JOBS {
+        return Err(Failure::usage(format!("--jobs of retoast is at most {MOST_JOBS}")));
+    }
+    if args.replication_origin.is_some() && (jobs > 1 || args.parallel_tables > 1) {
+        return Err(Failure::usage(
+            "--replication-origin is one session's: it goes with one job and one table at a time",
+        ));
+    }
+    let policy = args.policy.one()?;
+    if policy.is_some() && jobs > 1 {
+        return Err(Failure::usage(
+            "--policy goes with one job: values pass through the temporary table of one session\n\
+             HINT:  --parallel-tables sweeps several tables side by side.",
+        ));
+    }
+    let work = match &args.from_toaster {
+        Some(toaster) => Work::Departure(DepartureRequest {
+            toaster: toaster.clone(),
+            allow_triggers: args.allow_triggers,
+            trust_owner_code: args.trust_owner_code,
+        }),
+        None => Work::Columns(per_table(args, policy)?),
+    };
+    Ok(Request {
+        tables: args.tables.tables.clone(),
+        work,
+        source: args.source.source,
+        options: options(args, jobs),
+        compact: args.compact,
+        reindex: args.reindex,
+        wants: args.throttle.wants(args.max_bloat, args.dry_run),
+        parallel_tables: args.parallel_tables,
+        checkpoint: args.checkpoint.clone(),
+        since: args.since.clone(),
+    })
+}
+
+/// What is to be done to each table.
+fn per_table(
+    args: &RetoastArgs,
+    policy: Option<(Policy, Option<MethodChoice>)>,
+) -> Result<TableRequest, Failure> {
+    if args.columns.columns.is_empty() && (args.toaster.is_some() || policy.is_some()) {
+        return Err(Failure::usage("--toaster and --policy go with --column"));
+    }
+    let goal = match (&args.toaster, policy) {
+        (Some(ToasterArg::Stock(stock)), _) => Goal::Stock(*stock),
+        (Some(ToasterArg::Named(name)), _) => Goal::Pluggable(Pluggable::Becomes(name.clone())),
+        (None, Some((policy, method))) => Goal::Policy(PolicyGoal {
+            policy,
+            method,
+            new_extended: args.new_values == NewValues::Extended,
+        }),
+        (None, None) if args.compact.is_some() || args.reindex != Reindex::Never => {
+            keeps_values(args)?;
+            Goal::Keep
+        }
+        (None, None) => {
+            return Err(Failure::usage(
+                "--toaster, --policy, --compact, --reindex or --from-toaster is needed",
+            ));
+        }
+    };
+    Ok(TableRequest {
+        columns: args.columns.columns.clone(),
+        updates: goal != Goal::Keep || args.compact.is_some(),
+        goal,
+        target: args.target,
+        no_alter: args.no_alter,
+        allow_triggers: args.allow_triggers,
+        allow_row_security: args.allow_row_security,
+        trust_owner_code: args.trust_owner_code,
+    })
+}
+
+/// Refuses what has nothing to do with a compaction and with indexes.
+fn keeps_values(args: &RetoastArgs) -> Result<(), Failure> {
+    let no_rebuilds = args.reindex == Reindex::Never;
+    let given = [
+        ("--column", !args.columns.columns.is_empty()),
+        ("--target", args.target.is_some()),
+        ("--no-alter", args.no_alter),
+        // it remembers rebuilds that were begun
+        ("--checkpoint", args.checkpoint.is_some() && no_rebuilds),
+        ("--enforce", args.enforce),
+        ("--undo", args.undo),
+    ];
+    let alone = if args.compact.is_some() { "--compact" } else { "--reindex" };
+    match given.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(Failure::usage(format!(
+            "{option} goes with --toaster or --policy: {alone} alone keeps what is stored as it is"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn options(args: &RetoastArgs, jobs: u16) -> Options {
+    Options {
+        tuning: tuning(args, jobs),
+        verify: args.verify,
+        lock_timeout: Duration::from_millis(args.lock_timeout),
+        row_security_off: !args.allow_row_security,
+        dry_run: args.dry_run,
+        origin: args.replication_origin.clone(),
+        enforce: args.enforce,
+        undo: args.undo,
+    }
+}
+
+fn tuning(args: &RetoastArgs, jobs: u16) -> Tuning {
+    let batch = Duration::from_millis(args.batch_ms);
+    let tuning = Tuning::new(batch, args.max_bloat, jobs.into());
+    // tests go by other windows too
+    #[cfg(feature = "internals")]
+    let tuning = {
+        let given = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+        Tuning {
+            window: given("TOASTCTL_TEST_WINDOW").unwrap_or(tuning.window),
+            passes: given("TOASTCTL_TEST_PASSES").unwrap_or(tuning.passes),
+            ..tuning
+        }
+    };
+    tuning
 }
 
 const AFTER_HELP: &str = "\
@@ -226,7 +408,7 @@ superuser, those of inspect and advise-threshold too, makes the server compute c
 arguments in the expressions of indexes and statistics while it plans: connect as the owner to tables that you \
 do not trust.
 
-Compaction: files get shorter in rounds. A round looks how full the blocks are, has VACUUM tell the server what \
+CompactRequest: files get shorter in rounds. A round looks how full the blocks are, has VACUUM tell the server what \
 room there is, and moves what stands behind the block that would be the end: values are written again, last \
 chunks first, and rows are updated until their page is full and they go elsewhere. Meanwhile the TOAST \
 relation is not vacuumed, nor the table while its rows move: room at the end would be handed out again. Then \
@@ -271,112 +453,6 @@ re-toasted in a second, and spreads them over a longer time. --dry-run warns whe
 serializable ones by their predicate locks, others by a snapshot kept while idle in a transaction, or by \
 default_transaction_isolation; a repeatable read transaction between its statements shows nothing else.";
 
-/// `--toaster`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ToasterArg {
-    /// One that every server has.
-    Stock(Toaster),
-    /// One of `pg_toaster`.
-    Named(String),
-}
-
-impl FromStr for ToasterArg {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<ToasterArg, Infallible> {
-        Ok(text.parse().map_or_else(|_| ToasterArg::Named(text.to_owned()), ToasterArg::Stock))
-    }
-}
-
-/// `--verify`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum VerifyArg {
-    /// None
-    Off,
-    /// Those of one transaction in 32
-    #[default]
-    Sample,
-    /// All
-    Full,
-}
-
-impl From<VerifyArg> for Verify {
-    fn from(arg: VerifyArg) -> Verify {
-        match arg {
-            VerifyArg::Off => Verify::Off,
-            VerifyArg::Sample => Verify::Sample,
-            VerifyArg::Full => Verify::Full,
-        }
-    }
-}
-
-/// `--compact`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CompactArg {
-    /// That of the TOAST relation
-    Toast,
-    /// The table's own
-    Heap,
-    /// Both
-    All,
-}
-
-impl From<CompactArg> for CompactRequest {
-    fn from(arg: CompactArg) -> CompactRequest {
-        match arg {
-            CompactArg::Toast => CompactRequest::Toast,
-            CompactArg::Heap => CompactRequest::Heap,
-            CompactArg::All => CompactRequest::All,
-        }
-    }
-}
-
-/// `--reindex`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ReindexArg {
-    /// None
-    Never,
-    /// Those of more than 1.3 times what a fresh one would take
-    Bloated,
-    /// All that can be
-    All,
-}
-
-impl From<ReindexArg> for Reindex {
-    fn from(arg: ReindexArg) -> Reindex {
-        match arg {
-            ReindexArg::Never => Reindex::Never,
-            ReindexArg::Bloated => Reindex::Bloated,
-            ReindexArg::All => Reindex::All,
-        }
-    }
-}
-
-/// `--new-values`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum NewValues {
-    /// New values are not compressed (the default)
-    #[default]
-    External,
-    /// New values are compressed whenever they can be; while the sweep stores rows they are not
-    Extended,
-}
-
-/// A part of 1 from percents, with or without the sign.
-fn percent(text: &str) -> Result<f64, String> {
-    let number: f64 = text
-        .trim()
-        .trim_end_matches('%')
-        .trim_end()
-        .parse()
-        .map_err(|_| format!("\"{text}\" is no number of percents"))?;
-    if (0.1..=1000.0).contains(&number) {
-        Ok(number / 100.0)
-    } else {
-        Err("it is from 0.1 % to 1000 %".to_owned())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -386,12 +462,5 @@ mod tests {
         let stock = ToasterArg::Stock(Toaster::External);
         assert_eq!("external".parse(), Ok(stock));
         assert_eq!("My Toaster".parse(), Ok(ToasterArg::Named("My Toaster".into())));
-    }
-
-    #[test]
-    fn percents_are_read() {
-        assert_eq!(percent("5"), Ok(0.05));
-        assert_eq!(percent(" 2.5 %"), Ok(0.025));
-        assert!(percent("0").is_err() && percent("x").is_err() && percent("NaN").is_err());
     }
 }

@@ -1,12 +1,26 @@
-//! Where `retoast` prints: one report of all tables at the end; notices on standard error meanwhile.
+//! What `retoast` says and hears while it runs: progress, the report at the end, the rows that the server refused;
+//! signals and limits of time.
 
-use std::io;
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::exit::{Exit, Failure};
-use super::retoast::RetoastArgs;
-use super::terminal::{self, tell};
+use super::terminal::{self, is_utf8, tell};
+use crate::judge::command::shell_quoted;
 use crate::report::document::Format;
-use crate::retoast::result::{DepartureReport, Outcome, Report, SCHEMA, Swept};
+use crate::report::retoast_progress::{Moment, note};
+use crate::retoast::listener::{Figures, Listener};
+use crate::retoast::pace::control::Control;
+use crate::retoast::pace::manners::Pause;
+use crate::retoast::result::{DepartureReport, Outcome, Report, SCHEMA, SkippedRow, Swept};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// The output of one run.
@@ -18,8 +32,7 @@ pub(super) struct RetoastOutput {
 }
 
 impl RetoastOutput {
-    pub(super) fn new(args: &RetoastArgs) -> RetoastOutput {
-        let RetoastArgs { format, dry_run, .. } = *args;
+    pub(super) fn new(format: Format, dry_run: bool) -> RetoastOutput {
         RetoastOutput { format, dry_run, tables: Vec::new(), failed: Vec::new() }
     }
 
@@ -120,12 +133,234 @@ fn command_line() -> String {
 
 /// A word as a shell takes it; what may hold a password is left out.
 fn shell_word(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:=%@".contains(c);
     if word.contains("://") || word.contains("password") {
         "'…'".to_owned()
-    } else if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
     } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
+        shell_quoted(word)
+    }
+}
+
+/// How often a plain line is printed.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+/// How often a JSON line is printed.
+const JSON_EVERY: Duration = Duration::from_secs(1);
+
+/// `--progress`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ProgressArg {
+    /// A bar on a terminal, else lines
+    #[default]
+    Auto,
+    /// A line every ten seconds, and for each wait
+    Plain,
+    /// A JSON object on a line, every second and for each wait
+    Json,
+    /// Nothing
+    None,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Bar,
+    Plain,
+    Json,
+    None,
+}
+
+/// Follows the sweep.
+pub(super) struct Progress {
+    mode: Mode,
+    bar: ProgressBar,
+    state: Mutex<State>,
+    refused: Option<RefusedFile>,
+}
+
+struct State {
+    moment: Moment,
+    began: Instant,
+    scan_began: Instant,
+    /// When a line was printed last; for JSON never at first.
+    last: Option<Instant>,
+}
+
+impl Progress {
+    pub(super) fn new(arg: ProgressArg, refused: Option<RefusedFile>) -> Progress {
+        let mode = match arg {
+            ProgressArg::Auto if io::stderr().is_terminal() => Mode::Bar,
+            ProgressArg::Auto | ProgressArg::Plain => Mode::Plain,
+            ProgressArg::Json => Mode::Json,
+            ProgressArg::None => Mode::None,
+        };
+        let target = match mode {
+            Mode::Bar => ProgressDrawTarget::stderr(),
+            _ => ProgressDrawTarget::hidden(),
+        };
+        let bar = ProgressBar::with_draw_target(None, target);
+        let template = "{prefix} {wide_bar} {percent:>3} % {eta} left\n{wide_msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(if is_utf8() { style } else { style.progress_chars("#>-") });
+        }
+        let now = Instant::now();
+        let last = (mode != Mode::Json).then_some(now);
+        let moment = Moment::default();
+        let state = Mutex::new(State { moment, began: now, scan_began: now, last });
+        Progress { mode, bar, state, refused }
+    }
+
+    /// Takes the bar away, before anything else is printed.
+    pub(super) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// Changes what is known, and shows it if it is time.
+    fn update(&self, change: impl FnOnce(&mut State)) {
+        let Ok(mut state) = self.state.lock() else { return };
+        change(&mut state);
+        if state.moment.relation.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        state.moment.elapsed = now - state.began;
+        state.moment.scanning = now - state.scan_began;
+        let due = |every| state.last.is_none_or(|last| now - last >= every);
+        match self.mode {
+            Mode::Bar => self.draw(&state.moment),
+            Mode::Plain if due(LINE_EVERY) => {
+                state.last = Some(now);
+                tell(&state.moment.line());
+            }
+            Mode::Json if due(JSON_EVERY) => {
+                state.last = Some(now);
+                let _ = writeln!(io::stderr(), "{}", state.moment.json());
+            }
+            _ => {}
+        }
+    }
+
+    fn draw(&self, moment: &Moment) {
+        self.bar.set_length(u64::from(moment.blocks));
+        self.bar.set_position(u64::from(moment.read));
+        self.bar.set_prefix(format!("{} scan {}", moment.relation, moment.scan));
+        self.bar.set_message(moment.details());
+    }
+}
+
+impl Listener for Progress {
+    fn progress(&self, relation: &str, scan: u32, read: u32, blocks: u32, rows: u64) {
+        self.update(|state| {
+            let now = Instant::now();
+            if state.moment.relation != relation {
+                let relation = relation.to_owned();
+                state.moment = Moment { relation, ..Moment::default() };
+                state.began = now;
+            }
+            if state.moment.scan != scan {
+                state.scan_began = now;
+                self.bar.reset();
+            }
+            let moment = &mut state.moment;
+            (moment.scan, moment.read, moment.blocks, moment.rows) = (scan, read, blocks, rows);
+        });
+    }
+
+    fn refused(&self, relation: &str, row: &SkippedRow) {
+        if self.refused.as_ref().is_some_and(|file| !file.add(relation, row)) {
+            self.note(&format!("{relation}: could not write row {} to --list-refused", row.ctid));
+        }
+    }
+
+    fn note(&self, text: &str) {
+        match self.mode {
+            Mode::Bar => self.bar.suspend(|| tell(text)),
+            Mode::Plain => tell(text),
+            Mode::Json => {
+                let _ = writeln!(io::stderr(), "{}", note(text));
+            }
+            Mode::None => {}
+        }
+    }
+
+    fn figures(&self, figures: &Figures) {
+        self.update(|state| state.moment.figures = *figures);
+    }
+
+    fn paused(&self, pause: Option<&Pause>) {
+        self.update(|state| state.moment.pause = pause.cloned());
+    }
+}
+
+/// The file, open from the beginning: one that cannot be written is refused before the work.
+pub(super) struct RefusedFile {
+    writer: Mutex<csv::Writer<File>>,
+}
+
+impl RefusedFile {
+    /// Makes it, with the line of names.
+    pub(super) fn create(path: &Path) -> Result<RefusedFile, Failure> {
+        let open = || -> csv::Result<csv::Writer<File>> {
+            let mut writer = csv::Writer::from_writer(File::create(path)?);
+            writer.write_record(["relation", "ctid", "sqlstate", "reason"])?;
+            writer.flush()?;
+            Ok(writer)
+        };
+        match open() {
+            Ok(writer) => Ok(RefusedFile { writer: Mutex::new(writer) }),
+            Err(error) => {
+                Err(Failure::usage(format!("--list-refused: \"{}\": {error}", path.display())))
+            }
+        }
+    }
+
+    /// Adds a row. What cannot be written is in the report's count all the same.
+    pub(super) fn add(&self, relation: &str, row: &SkippedRow) -> bool {
+        let Ok(mut writer) = self.writer.lock() else { return false };
+        let sqlstate = row.sqlstate.as_deref().unwrap_or_default();
+        writer.write_record([relation, &row.ctid, sqlstate, &row.reason]).is_ok()
+            && writer.flush().is_ok()
+    }
+}
+
+/// Listens for ever: to Ctrl-C, SIGTERM and a time limit in seconds for the end, to SIGUSR1 and
+/// SIGUSR2 for a pause.
+pub(super) async fn listen(control: &Control, limit: Option<u64>) -> Infallible {
+    let mut terminate = signal(SignalKind::terminate()).ok();
+    let stop = async {
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            () = comes(terminate.as_mut()) => {}
+            () = time_is_up(limit) => {}
+        }
+        control.stop();
+        std::future::pending().await
+    };
+    tokio::select! {
+        never = stop => never,
+        never = pauses(control, SignalKind::user_defined1(), true) => never,
+        never = pauses(control, SignalKind::user_defined2(), false) => never,
+    }
+}
+
+/// Asks to pause, or to go on, at each of these signals.
+async fn pauses(control: &Control, kind: SignalKind, pause: bool) -> Infallible {
+    let mut signal = signal(kind).ok();
+    loop {
+        comes(signal.as_mut()).await;
+        control.pause(pause);
+    }
+}
+
+/// Ends at the signal; never if it cannot be listened to.
+async fn comes(signal: Option<&mut Signal>) {
+    let Some(signal) = signal else { return std::future::pending().await };
+    if signal.recv().await.is_none() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Ends after so many seconds, or never.
+async fn time_is_up(seconds: Option<u64>) {
+    match seconds {
+        Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+        None => std::future::pending().await,
     }
 }

@@ -28,17 +28,20 @@ pub const DEFAULT_TOASTER: Oid = Oid(9864);
 const DEFAULT_TOASTER_PAYLOAD: usize = 12;
 
 /// Which layout to read custom pointers in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, clap::ValueEnum)]
 pub enum CustomFlavor {
-    /// Each pointer by its own bytes: the `u16` behind the tag is 0 in the 32-bit layout and
-    /// never 0 in the 16-bit one, where the default toaster's pointers are without payload.
+    // The `u16` behind the tag is 0 in the 32-bit layout and never 0 in the 16-bit one, where the default
+    // toaster's pointers are without payload.
+    /// By each pointer's own bytes
     #[default]
     Auto,
-    /// The 16-bit layout with payload.
+    /// 16-bit length
+    #[value(name = "16-bit")]
     Bits16,
-    /// The 32-bit layout.
+    /// 32-bit length
+    #[value(name = "32-bit")]
     Bits32,
-    /// The 16-bit layout cut off behind the toaster OID.
+    /// 16-bit length, without what it counts
     HeadOnly,
 }
 

@@ -14,14 +14,14 @@ use crate::server::connect::Connection;
 use crate::server::sink::{Failed, Kind};
 
 /// Whether the TOAST relation's own rows are read and counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum ScanToast {
-    /// If it is at most 1 GB.
+    /// If the TOAST relation has at most 1 GB
     #[default]
     Auto,
-    /// In any case.
+    /// In any case
     Always,
-    /// Not at all: the planner's estimate is reported.
+    /// Never: the planner's estimate is shown
     Never,
 }
 

@@ -14,7 +14,7 @@ use super::inspector::{InspectError, Inspector, Options};
 use super::result::RelationReport;
 use super::values::RowWriter;
 use crate::disk::{ItemPointer, Oid};
-use crate::drive::{Flow, Order, Schedule, each_relation};
+use crate::drive::{Order, Schedule, each_relation};
 use crate::heap::progress::Progress;
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation};
@@ -201,7 +201,7 @@ impl Run<'_> {
             tells_dropped: false,
         };
         let visit = async |relation: Relation, _, output: &mut O| {
-            self.one(Arc::new(relation), output).await.map(|()| Flow::GoOn)
+            self.one(Arc::new(relation), output).await
         };
         each_relation(&schedule, output, visit).await.map(drop)
     }

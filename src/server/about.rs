@@ -42,12 +42,14 @@ pub struct Server {
 }
 
 /// Which source to use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Access {
-    /// Pages where that is possible, else SQL functions.
+    /// Pages if possible, else SQL functions
     #[default]
     Auto,
+    /// Pages through the extension pageinspect
     Pageinspect,
+    /// SQL functions such as pg_column_size, which an ordinary owner may use
     Functions,
 }
 

@@ -88,7 +88,7 @@ fn in_file(path: &Path) -> Vec<String> {
         sampling: None,
     };
     let depth = Depth { decompress: true, content: true, utf8: true };
-    let options = FileOptions { depth, threads: 1, fail_fast: false };
+    let options = FileOptions { depth, threads: 1 };
     let mut findings = Vec::new();
     let tell = &mut |finding| {
         findings.push(told(&finding, false));

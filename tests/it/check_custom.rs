@@ -94,7 +94,7 @@ impl Capture {
             sampling: None,
         };
         let depth = Depth { decompress: true, content: true, utf8: true };
-        let options = FileOptions { depth, threads: 1, fail_fast: false };
+        let options = FileOptions { depth, threads: 1 };
         let mut findings = Vec::new();
         let tell = &mut |finding| {
             findings.push(finding);

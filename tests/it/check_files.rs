@@ -40,7 +40,7 @@ pub(crate) fn target<'t>(heap: &'t Path, toast: &'t Path, desc: &'t TupleDesc) -
 pub(crate) fn check(dir: &Path, checksums: Option<bool>) -> (Vec<Finding>, Checked) {
     let (heap, toast) = (dir.join("heap"), dir.join("toast"));
     let desc = parse_list(COLUMNS).unwrap();
-    let options = FileOptions { depth: DEEP, threads: 2, fail_fast: false };
+    let options = FileOptions { depth: DEEP, threads: 2 };
     let target = FileTarget { checksums, ..target(&heap, &toast, &desc) };
     let mut findings = Vec::new();
     let tell = &mut |finding| {
@@ -121,6 +121,7 @@ fn checksums_are_verified_where_the_cluster_has_them() {
         "inspect",
         "--check",
         "--checksums",
+        "verify",
         "--no-decompress",
         "--relation-file",
         "heap",
@@ -273,7 +274,7 @@ fn saved_pages_are_checked_without_chunks() {
         )
         .unwrap();
         let found = run(toastctl()
-            .args(["inspect", "--check", "--deep", "--encoding", encoding, "--columns", COLUMNS])
+            .args(["inspect", "--check", &format!("--deep={encoding}"), "--columns", COLUMNS])
             .arg("--pageinspect")
             .arg(dir.path().join("page.txt")));
         assert_eq!(found.code, Some(code), "{encoding}: {}{}", found.stdout, found.stderr);

@@ -23,10 +23,10 @@ const TABLE: &str = "CREATE EXTENSION pageinspect;
     DELETE FROM t WHERE id % 5 = 0;";
 
 /// By ctid and column.
-fn rows(database: &Database<'_>, more: &[&str]) -> BTreeMap<(String, String), Value> {
+fn rows(database: &Database<'_>, reassemble: &str) -> BTreeMap<(String, String), Value> {
     let mut command = toastctl();
-    command.args(["inspect", "-d", &database.conninfo(), "t", "--values", "--reassemble"]);
-    let output = run(command.args(["--format", "jsonl"]).args(more)).ok();
+    command.args(["inspect", "-d", &database.conninfo(), "t", "--values", reassemble]);
+    let output = run(command.args(["--format", "jsonl"])).ok();
     let row = |line: &str| {
         let row: Value = serde_json::from_str(line).unwrap();
         let text = |key: &str| row[key].as_str().unwrap().to_owned();
@@ -39,7 +39,7 @@ fn rows(database: &Database<'_>, more: &[&str]) -> BTreeMap<(String, String), Va
 fn every_value_of_a_live_table_has_the_servers_md5() {
     let database = server::shared().create_database("reassemble");
     database.psql(TABLE);
-    let found = rows(&database, &[]);
+    let found = rows(&database, "--reassemble");
     let mut compared = 0;
     let mut forms = std::collections::BTreeSet::new();
     for (column, expression, key) in [
@@ -88,7 +88,7 @@ fn values_that_stand_in_no_row_have_the_servers_md5() {
          INSERT INTO t (id) VALUES (6);
          CHECKPOINT;",
     );
-    let live = rows(&database, &[]);
+    let live = rows(&database, "--reassemble");
     let missing = live.values().filter(|row| row["form"] == "missing").count();
     assert_eq!(missing, 5 * 24);
     let text = [
@@ -225,7 +225,7 @@ fn values_go_to_files_of_their_own() {
     database.psql(TABLE);
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("values");
-    let found = rows(&database, &["--output-dir", target.to_str().unwrap()]);
+    let found = rows(&database, &format!("--reassemble={}", target.display()));
     let files = std::fs::read_dir(&target).unwrap().count();
     let stored = found.values().filter(|row| row["form"] != "null").count();
     assert_eq!(files, stored);
@@ -287,7 +287,7 @@ fn values_of_every_size_equal_the_servers_in_rows_and_in_files() {
     assert_eq!(expected.len(), 15 * SIZED.len());
     assert!(expected.values().any(|&(_, size)| size == 5 << 20));
     let dir = tempfile::tempdir().unwrap();
-    let mut found = rows(&database, &["--output-dir", dir.path().to_str().unwrap()]);
+    let mut found = rows(&database, &format!("--reassemble={}", dir.path().display()));
     found.retain(|(_, column), row| column != "id" && row["form"] != "null");
     assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
     let mut methods = std::collections::BTreeSet::new();

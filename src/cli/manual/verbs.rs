@@ -66,7 +66,7 @@ const INSPECT: Manual = Manual {
         ("One value taken apart", "toastctl inspect --value 'orders.doc@(0,1)'"),
         (
             "Save what can be read of a damaged table",
-            "toastctl inspect orders --values --reassemble --output-dir salvage",
+            "toastctl inspect orders --values --reassemble=salvage",
         ),
         (
             "A relation file of a stopped server",
@@ -85,7 +85,7 @@ const INSPECT: Manual = Manual {
             "toastctl inspect --datum '\\x0112ec030000100100400500000006000000'",
         ),
     ],
-    files: &[("DIR of --output-dir", "A file for each value; its name is in the report.")],
+    files: &[("DIR of --reassemble", "A file for each value; its name is in the report.")],
     permissions: &[
         ("SQL functions", "GRANT CONNECT ON DATABASE, USAGE ON SCHEMA and SELECT ON the tables."),
         (

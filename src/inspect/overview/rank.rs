@@ -12,20 +12,22 @@ use crate::inspect::result::Source;
 use crate::model::interval::WholeEstimate;
 
 /// By what columns are ranked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum SortBy {
-    /// What they take on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum SortBy {
+    /// By what they take on disk
     #[default]
     Stored,
-    /// Their content uncompressed; of unknown size last.
+    /// By their content uncompressed
     Raw,
-    /// What their relation's heap and TOAST relation have unused.
+    /// By free space and dead rows in their table and its TOAST relation, which are shown
+    #[value(alias = "wasted")]
     Unused,
-    /// The rows of their relation that were read through indexes.
+    /// By rows of their table read through indexes, as the statistics count them: no scan, and
+    /// nothing of toastctl's own
     Read,
-    /// The dead rows of their relation and of its TOAST relation.
+    /// By dead rows of their table and its TOAST relation, as the statistics count them
     Dead,
-    /// Relation and column.
+    /// By table and column
     Name,
 }
 

@@ -20,13 +20,13 @@ pub(crate) mod run;
 mod values;
 
 /// Which files are to get shorter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum CompactRequest {
-    /// The TOAST relation's.
+    /// That of the TOAST relation
     Toast,
-    /// The table's own.
+    /// The table's own
     Heap,
-    /// Both.
+    /// Both
     All,
 }
 

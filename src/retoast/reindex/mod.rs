@@ -12,13 +12,13 @@ mod rebuild;
 pub(crate) mod run;
 
 /// Which indexes are rebuilt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Reindex {
-    /// None; those that are too large are reported.
+    /// None
     #[default]
     Never,
-    /// Those that are much larger than a fresh one.
+    /// Those of more than 1.3 times what a fresh one would take
     Bloated,
-    /// All that can be.
+    /// All that can be
     All,
 }

@@ -9,7 +9,7 @@ use crate::retoast::reindex::Reindex;
 use crate::retoast::result::{Outcome, Results};
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::task::session::Options;
-use crate::server::about::{Pageinspect, Server};
+use crate::server::about::{Access, Pageinspect, Server};
 use crate::server::sink::{Failed, Kind};
 
 /// What is asked of a run; its parts do not contradict each other.
@@ -17,7 +17,7 @@ pub(crate) struct Request {
     /// Names and patterns, as psql takes them; none, which only [`Work::Departure`] has: all tables.
     pub(crate) tables: Vec<String>,
     pub(crate) work: Work,
-    pub(crate) source: Source,
+    pub(crate) source: Access,
     pub(crate) options: Options,
     /// Whether files are to get shorter, after what is done to columns.
     pub(crate) compact: Option<CompactRequest>,
@@ -51,22 +51,13 @@ pub(crate) struct DepartureRequest {
     pub(crate) trust_owner_code: bool,
 }
 
-/// What the user wants scans to go by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// Pages where that is possible, else SQL functions.
-    Auto,
-    Pageinspect,
-    Functions,
-}
-
 /// What scans can go by, of what is wanted.
 ///
 /// # Errors
 /// Pages are wanted and cannot be read.
 pub(crate) fn source(
     server: &Server,
-    wanted: Source,
+    wanted: Access,
     results: &Results<'_>,
 ) -> Result<ScanSource, Failed> {
     let why = if !server.superuser {
@@ -81,12 +72,12 @@ pub(crate) fn source(
         if why.is_empty() { "yes" } else { why }
     );
     match (&server.pageinspect, wanted) {
-        (_, Source::Functions) => Ok(ScanSource::Functions),
+        (_, Access::Functions) => Ok(ScanSource::Functions),
         (Some(pageinspect), _) if why.is_empty() => Ok(ScanSource::Pages(pageinspect.clone())),
-        (_, Source::Pageinspect) => {
+        (_, Access::Pageinspect) => {
             Err(Failed::new(Kind::Incomplete, format!("pages cannot be read: {why}")))
         }
-        (_, Source::Auto) => {
+        (_, Access::Auto) => {
             results.notice(&format!("notice: using SQL functions: {why}"));
             Ok(ScanSource::Functions)
         }

@@ -122,13 +122,14 @@ const PASSES: u32 = 8;
 const BATCH_BYTES: u64 = 16 << 20;
 
 /// Which rows are compared before and after.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Verify {
-    /// None.
+    /// None
     Off,
-    /// Those of one batch in 32, the first among them.
+    /// Those of one transaction in 32
+    #[default]
     Sample,
-    /// All.
+    /// All
     Full,
 }
 

@@ -1,18 +1,17 @@
-//! Runs `toastctl inspect --check`: from what is asked to findings and exit code.
+//! `toastctl inspect --check`: the runs, and where findings are printed.
 
 use std::io::{BufWriter, Stdout};
 use std::path::PathBuf;
 
 use super::exit::{Exit, Failure};
-use super::inspect::{InspectArgs, ScanToastArg};
-use super::inspect_request::{File, SavedText};
+use super::inspect_request::{File, InspectArgs, SavedText};
 use super::terminal::{self, ReadingProgress, tell};
 use crate::check::files::{self, FileOptions};
 use crate::check::finding::{CheckError, Checked, Finding};
 use crate::check::run::{self, CheckRequest, CheckSink};
 use crate::check::salvage::SalvageDir;
 use crate::disk::desc::TupleDesc;
-use crate::inspect::inspector::Inspector;
+use crate::inspect::inspector::{Inspector, ScanToast};
 use crate::report::check::CheckWriter;
 use crate::server::about::ServerReport;
 use crate::server::sink::{Failed, RunError, Sink};
@@ -21,30 +20,26 @@ use crate::server::sink::{Failed, RunError, Sink};
 const TOAST_LIMIT: u64 = 1 << 30;
 
 /// Where findings are printed, and how the run ends by them.
-pub(super) struct CheckOutput {
+struct CheckOutput {
     writer: CheckWriter<BufWriter<Stdout>>,
     damaged: bool,
     incomplete: bool,
 }
 
 impl CheckOutput {
-    pub(super) fn new(
-        args: &InspectArgs,
-        server: Option<ServerReport>,
-        has_toasters: bool,
-    ) -> CheckOutput {
+    fn new(args: &InspectArgs, server: Option<ServerReport>, has_toasters: bool) -> CheckOutput {
         let width = terminal::output_width();
         let out = terminal::stdout();
-        let writer = CheckWriter::new(out, args.format, width, server, has_toasters);
+        let writer = CheckWriter::new(out, args.format.format, width, server, has_toasters);
         CheckOutput { writer, damaged: false, incomplete: false }
     }
 
-    pub(super) fn print(&mut self, finding: &Finding) -> std::io::Result<()> {
+    fn print(&mut self, finding: &Finding) -> std::io::Result<()> {
         self.damaged |= finding.code.severity().is_damage();
         self.writer.finding(finding)
     }
 
-    pub(super) fn relation(&mut self, checked: &Checked) -> std::io::Result<()> {
+    fn relation(&mut self, checked: &Checked) -> std::io::Result<()> {
         self.incomplete |= checked.is_incomplete;
         self.writer.relation(checked)
     }
@@ -58,7 +53,7 @@ impl CheckOutput {
     }
 
     /// Ends the document. Damage counts more than what could not be looked at.
-    pub(super) fn end(self) -> Result<Exit, Failure> {
+    fn end(self) -> Result<Exit, Failure> {
         match self.writer.finish() {
             Err(error) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
             _ if self.damaged => Ok(Exit::Damaged),
@@ -79,14 +74,13 @@ fn salvage_dir(args: &InspectArgs) -> Result<Option<SalvageDir>, Failure> {
 /// Checks relations of a server.
 pub(super) async fn relations(args: &InspectArgs, inspector: &Inspector) -> Result<Exit, Failure> {
     let request = CheckRequest {
-        tables: args.tables.clone(),
+        tables: args.tables.tables.clone(),
         decompress: !args.checking.no_decompress,
-        content: args.checking.deep,
-        fail_fast: args.checking.fail_fast,
+        content: args.checking.deep.is_some(),
         toast_limit: match args.scan_toast {
-            ScanToastArg::Auto => TOAST_LIMIT,
-            ScanToastArg::Always => u64::MAX,
-            ScanToastArg::Never => 0,
+            ScanToast::Auto => TOAST_LIMIT,
+            ScanToast::Always => u64::MAX,
+            ScanToast::Never => 0,
         },
     };
     let mut output =
@@ -128,11 +122,8 @@ impl CheckSink for CheckOutput {
 /// Checks a relation file.
 pub(super) fn relation_file(args: &InspectArgs, file: &File) -> Result<Exit, Failure> {
     let target = file.target(args);
-    let options = FileOptions {
-        depth: args.checking.depth(&args.checking.encoding),
-        threads: usize::from(args.connections()),
-        fail_fast: args.checking.fail_fast,
-    };
+    let options =
+        FileOptions { depth: args.checking.depth(), threads: usize::from(args.connections()) };
     let mut output = CheckOutput::new(args, None, false);
     let progress = ReadingProgress::default();
     let mut salvage = salvage_dir(args)?;
@@ -155,10 +146,9 @@ pub(super) fn saved_pages(
 ) -> Result<Exit, Failure> {
     let SavedText { name, source } = text;
     let mut output = CheckOutput::new(args, None, false);
-    let depth = args.checking.depth(&args.checking.encoding);
-    let fail_fast = args.checking.fail_fast;
+    let depth = args.checking.depth();
     let tell = &mut |finding: Finding| output.print(&finding);
-    match files::saved_pages(&name, source, desc, depth, fail_fast, tell) {
+    match files::saved_pages(&name, source, desc, depth, tell) {
         Ok(checked) => written(output.relation(&checked), output),
         Err(CheckError::Output(error)) => terminal::unwritable(&error),
         Err(CheckError::Text(error)) => Err(SavedText::unreadable(&name, &error)),
