@@ -162,10 +162,6 @@ pub struct RetoastArgs {
     #[arg(long, help_heading = "Safety")]
     allow_triggers: bool,
 
-    /// Go on although row security hides rows
-    #[arg(long, help_heading = "Safety")]
-    allow_row_security: bool,
-
     /// When somebody else changes storage, compression or toast_tuple_target meanwhile, set it right again
     /// and go on; without it the run ends with an error that says what was changed
     #[arg(long, conflicts_with_all = ["no_alter", "from_toaster"], help_heading = "Safety")]
@@ -332,7 +328,6 @@ fn per_table(
         target: args.target,
         no_alter: args.no_alter,
         allow_triggers: args.allow_triggers,
-        allow_row_security: args.allow_row_security,
         trust_owner_code: args.trust_owner_code,
     })
 }
@@ -363,7 +358,6 @@ fn options(args: &RetoastArgs, jobs: u16) -> Options {
         tuning: tuning(args, jobs),
         verify: args.verify,
         lock_timeout: Duration::from_millis(args.lock_timeout),
-        row_security_off: !args.allow_row_security,
         dry_run: args.dry_run,
         origin: args.replication_origin.clone(),
         enforce: args.enforce,

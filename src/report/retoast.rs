@@ -68,9 +68,6 @@ fn headline(table: &TableReport) -> String {
                 if table.common.rows.left == 1 { "is" } else { "are" }
             )
         }
-        Outcome::Incomplete if table.common.rows.are_hidden => {
-            "incomplete: rows that row security hides were not looked at".to_owned()
-        }
         Outcome::Incomplete if retoast_indexes::left(table) > 0 => {
             retoast_indexes::incomplete(table)
         }
@@ -222,9 +219,6 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
             "kept: {} with values that stay with ordinary pointers, because the toaster stores them so",
             rows(table.common.rows.spared)
         )?;
-    }
-    if table.common.rows.are_hidden {
-        writeln!(out, "left: rows that row security hides from this user were not looked at")?;
     }
     for slot in &table.common.effort.slots_lost {
         let lost = format!(

@@ -22,9 +22,6 @@ pub(super) fn headline(table: &TableReport) -> Option<String> {
         Outcome::Held => {
             Some(format!("done, but others hold {} that could be given back", size(left(table))))
         }
-        Outcome::Incomplete if table.common.rows.are_hidden => {
-            Some("incomplete: rows that row security hides were not moved".to_owned())
-        }
         Outcome::Incomplete
             if retoast_indexes::left(table) > 0
                 && table

@@ -82,9 +82,6 @@ pub struct Rows {
     /// chosen, and none of `rows_left`.
     #[serde(rename = "rows_spared")]
     pub spared: u64,
-    /// Whether row security hides rows from this user, which were not looked at; the outcome is incomplete then.
-    #[serde(rename = "hides_rows")]
-    pub are_hidden: bool,
     /// Rows whose content was compared before and after.
     #[serde(rename = "rows_verified")]
     pub verified: u64,

@@ -441,7 +441,7 @@ fn what_stands_against_it_is_refused_with_the_way_out() {
     let lone = database.url().replace("&user=postgres", &format!("&user={role}"));
     let mut by_role = toastctl();
     by_role.args(["retoast", "-d", &lone, "secured", "-c", "v", "--toaster", "lz4"]);
-    refused(&run(&mut by_role), 1, "--allow-row-security");
+    refused(&run(&mut by_role), 1, "row security hides rows from this user");
 
     let mut holder = database
         .psql_command()

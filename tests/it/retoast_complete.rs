@@ -392,23 +392,6 @@ fn what_a_role_may_not_do_is_said_before_and_no_empty_report_is_printed() {
 }
 
 #[test]
-fn rows_that_row_security_hides_are_not_called_complete() {
-    let database = server::shared().create_database("hidden");
-    let role = format!("owner_of_{}", database.name());
-    database.psql(&format!(
-        "CREATE ROLE {role} LOGIN; {TABLE}; ALTER TABLE t OWNER TO {role};
-         ALTER TABLE t ENABLE ROW LEVEL SECURITY; ALTER TABLE t FORCE ROW LEVEL SECURITY;
-         CREATE POLICY halves ON t USING (id % 2 = 0)"
-    ));
-    let run = by_role(&database, &role, &[&LZ4[..], &["--allow-row-security"]].concat());
-    assert_eq!(run.code, Some(1), "{}", run.stderr);
-    let said = "incomplete: rows that row security hides were not looked at";
-    assert!(run.stdout.contains(said), "{}", run.stdout);
-    assert_eq!(not_lz4(&database), "750");
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
-}
-
-#[test]
 fn a_row_that_moves_ahead_of_the_scan_is_counted_once() {
     let database = with_pageinspect("countedonce");
     for source in ["pageinspect", "functions"] {

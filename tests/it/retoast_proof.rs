@@ -31,7 +31,6 @@ async fn ready(client: &Client, server: &Server, oid: u32) -> PreparedTable {
         target: None,
         no_alter: false,
         allow_triggers: false,
-        allow_row_security: false,
         trust_owner_code: false,
         updates: true,
     };
@@ -235,7 +234,6 @@ fn an_update_whose_transaction_did_not_begin_as_a_batch_stores_nothing() {
     let settings = BatchSettings {
         lock_timeout_ms: 100,
         replica_role: true,
-        row_security_off: true,
         idle_ms: 5000,
         role: None,
     };

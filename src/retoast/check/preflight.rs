@@ -129,10 +129,10 @@ async fn look(
     if request.updates {
         published(client, &relation).await?;
     }
-    if request.updates && relation.row_security && !request.allow_row_security {
+    if request.updates && relation.row_security {
         return refused(format!(
             "{name}: row security hides rows from this user, which would never be re-toasted\n\
-             HINT:  Run as the owner or a role with BYPASSRLS, or use --allow-row-security."
+             HINT:  Run as a role with BYPASSRLS, or as the owner where row security is not forced."
         ));
     }
     let replica_role = can_be_replica(client).await?;

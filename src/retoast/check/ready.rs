@@ -29,8 +29,6 @@ pub struct TableRequest {
     pub no_alter: bool,
     /// Go on although triggers will fire.
     pub allow_triggers: bool,
-    /// Go on although row security hides rows.
-    pub allow_row_security: bool,
     /// Run code of the table's owner with the user's rights.
     pub trust_owner_code: bool,
 }

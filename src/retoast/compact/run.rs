@@ -53,7 +53,7 @@ impl Compaction<'_> {
         }
         report.effort.elapsed_ms = millis(began.elapsed());
         let outcome = match done {
-            Ok(()) => outcome(&files, report.rows.are_hidden),
+            Ok(()) => outcome(&files),
             Err(_) => Outcome::Failed,
         };
         if done.is_err() {
@@ -180,7 +180,7 @@ impl Compaction<'_> {
 }
 
 /// Of all files together.
-pub(crate) fn outcome(files: &[FileReport], left_out: bool) -> Outcome {
+pub(crate) fn outcome(files: &[FileReport]) -> Outcome {
     let any = |end| files.iter().any(|file| file.ended == end);
     if any(FileEnd::Failed) {
         Outcome::Failed
@@ -188,7 +188,7 @@ pub(crate) fn outcome(files: &[FileReport], left_out: bool) -> Outcome {
         Outcome::Stopped
     } else if any(FileEnd::Planned) {
         Outcome::Planned
-    } else if any(FileEnd::GainedTooLittle) || left_out {
+    } else if any(FileEnd::GainedTooLittle) {
         Outcome::Incomplete
     } else if any(FileEnd::Held) {
         Outcome::Held
@@ -208,17 +208,15 @@ mod tests {
     #[test]
     fn the_worst_file_decides() {
         use FileEnd::{Compact, Failed, GainedTooLittle, Held, NoRoom, Planned, Stopped};
-        assert_eq!(outcome(&files(&[Compact, Compact]), false), Outcome::Complete);
-        assert_eq!(outcome(&files(&[Compact]), true), Outcome::Incomplete);
-        assert_eq!(outcome(&files(&[GainedTooLittle, Compact]), false), Outcome::Incomplete);
-        assert_eq!(outcome(&files(&[NoRoom, Compact]), false), Outcome::Complete);
-        assert_eq!(outcome(&files(&[NoRoom, Held]), false), Outcome::Held);
-        assert_eq!(outcome(&files(&[Held]), true), Outcome::Incomplete);
-        assert_eq!(outcome(&files(&[GainedTooLittle, Held]), false), Outcome::Incomplete);
-        assert_eq!(outcome(&files(&[Held, Stopped]), false), Outcome::Stopped);
-        assert_eq!(outcome(&files(&[Compact, Stopped]), false), Outcome::Stopped);
-        assert_eq!(outcome(&files(&[Planned, Planned]), false), Outcome::Planned);
-        assert_eq!(outcome(&files(&[Compact, Failed]), false), Outcome::Failed);
-        assert_eq!(outcome(&[], false), Outcome::Complete);
+        assert_eq!(outcome(&files(&[Compact, Compact])), Outcome::Complete);
+        assert_eq!(outcome(&files(&[GainedTooLittle, Compact])), Outcome::Incomplete);
+        assert_eq!(outcome(&files(&[NoRoom, Compact])), Outcome::Complete);
+        assert_eq!(outcome(&files(&[NoRoom, Held])), Outcome::Held);
+        assert_eq!(outcome(&files(&[GainedTooLittle, Held])), Outcome::Incomplete);
+        assert_eq!(outcome(&files(&[Held, Stopped])), Outcome::Stopped);
+        assert_eq!(outcome(&files(&[Compact, Stopped])), Outcome::Stopped);
+        assert_eq!(outcome(&files(&[Planned, Planned])), Outcome::Planned);
+        assert_eq!(outcome(&files(&[Compact, Failed])), Outcome::Failed);
+        assert_eq!(outcome(&[]), Outcome::Complete);
     }
 }

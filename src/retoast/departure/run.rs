@@ -170,7 +170,6 @@ impl DepartureRun<'_, '_> {
             target: None,
             no_alter: false,
             allow_triggers: self.request.allow_triggers,
-            allow_row_security: !session.options.row_security_off,
             trust_owner_code: self.request.trust_owner_code,
             updates: true,
         };

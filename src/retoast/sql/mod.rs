@@ -111,8 +111,6 @@ pub struct BatchSettings {
     pub lock_timeout_ms: u64,
     /// Whether ordinary triggers are to be silent.
     pub replica_role: bool,
-    /// Whether row security is to be an error where it would hide rows.
-    pub row_security_off: bool,
     /// How long the session may keep the transaction waiting, in milliseconds, before the server ends it.
     pub idle_ms: u64,
     /// The role that it is run as, if it is not the user.
@@ -132,14 +130,12 @@ pub fn begin(settings: &BatchSettings) -> String {
     let mut sql = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {}; \
          SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = {}; \
-         SET LOCAL synchronous_commit = local; {}; SET LOCAL toastctl.batch = 'begun'",
+         SET LOCAL synchronous_commit = local; {}; SET LOCAL toastctl.batch = 'begun'; \
+         SET LOCAL row_security = off",
         settings.lock_timeout_ms,
         settings.idle_ms,
         plan::BY_KEY
     );
-    if settings.row_security_off {
-        sql.push_str("; SET LOCAL row_security = off");
-    }
     if settings.replica_role {
         sql.push_str("; SET LOCAL session_replication_role = replica");
     }
@@ -432,7 +428,6 @@ mod tests {
         let settings = BatchSettings {
             lock_timeout_ms: 50,
             replica_role: true,
-            row_security_off: true,
             idle_ms: 5000,
             role: Some("own\"er".into()),
         };

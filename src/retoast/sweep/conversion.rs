@@ -258,9 +258,7 @@ impl Conversion<'_> {
         report.outcome = match end {
             End::Stopped => Outcome::Stopped,
             _ if options.dry_run => Outcome::Planned,
-            End::Complete if report.common.skipped.is_empty() && !report.common.rows.are_hidden => {
-                Outcome::Complete
-            }
+            End::Complete if report.common.skipped.is_empty() => Outcome::Complete,
             End::Complete | End::Left => Outcome::Incomplete,
         };
         Ok(())

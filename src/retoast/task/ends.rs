@@ -104,9 +104,7 @@ impl Guard<'_> {
         let sizes = self.tried("its size", async || self.sizes().await).await?;
         let before = sizes.unwrap_or_default();
         session.throttle.begin(ready, before).await?;
-        let mut common = Common::new(before, self.notes());
-        common.rows.are_hidden = ready.relation.row_security;
-        Ok((common, session.wal().await?))
+        Ok((Common::new(before, self.notes()), session.wal().await?))
     }
 
     /// Measures what was done and lets others have the table.

@@ -219,7 +219,6 @@ impl<'a> Guard<'a> {
         BatchSettings {
             lock_timeout_ms: millis(options.lock_timeout),
             replica_role: self.ready.replica_role,
-            row_security_off: options.row_security_off,
             idle_ms: millis(*idle_limit),
             role: self.ready.code.role().map(str::to_owned),
         }

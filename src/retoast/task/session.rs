@@ -142,8 +142,6 @@ pub struct Options {
     pub verify: Verify,
     /// The longest wait for a lock.
     pub lock_timeout: Duration,
-    /// Whether row security is to be an error where it would hide rows.
-    pub row_security_off: bool,
     /// Only look.
     pub dry_run: bool,
     /// The replication origin of what is written.
