@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::exit::Failure;
+use crate::cli::exit::Failure;
 use crate::heap::sample::SampleSize;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::report::document::Format;
-use crate::retoast::pace::keeper::{REPLICA_LAG, Wants};
-use crate::retoast::pace::manners::{Lag, Limits};
+use crate::retoast::pace::rules::{Lag, Limits};
+use crate::retoast::pace::throttle::{REPLICA_LAG, ThrottleOptions};
 use crate::server::about::Access;
 
 /// Free space to leave, unless told otherwise: 1 GB.
@@ -177,8 +177,8 @@ pub struct LagArg(Option<Lag>);
 
 impl ThrottleArgs {
     /// As the sweep takes them.
-    pub(super) fn wants(&self, max_bloat: f64, dry_run: bool) -> Wants {
-        Wants {
+    pub(super) fn wants(&self, max_bloat: f64, dry_run: bool) -> ThrottleOptions {
+        ThrottleOptions {
             limits: Limits {
                 replica_lag: self.max_replica_lag.map_or(Some(REPLICA_LAG), |LagArg(lag)| lag),
                 throttle_query: self.throttle_query.clone(),

@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueEnum};
 
-use super::arguments::{
+use crate::cli::arguments::{
     ColumnsArg, FormatArg, JobsArg, PolicyArgs, SourceArg, TablesArg, ThrottleArgs, percent,
 };
-use super::connect::{ConnectionArgs, HelpFlag};
-use super::exit::{Exit, Failure};
-use super::retoast_output::{Progress, ProgressArg, RefusedFile, RetoastOutput, listen};
-use super::terminal;
+use crate::cli::connect::{ConnectionArgs, HelpFlag};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::retoast_output::{Progress, ProgressArg, RefusedFile, RetoastOutput, listen};
+use crate::cli::terminal;
 use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::judge::toaster::Toaster;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::compact::CompactRequest;
-use crate::retoast::pace::control::Control;
+use crate::retoast::listener::Control;
 use crate::retoast::reindex::Reindex;
 use crate::retoast::run::request::{DepartureRequest, Request, Work};
 use crate::retoast::run::tables;

@@ -3,7 +3,8 @@
 
 use std::convert::Infallible;
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -12,14 +13,14 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::exit::{Exit, Failure};
-use super::terminal::{self, is_utf8, tell};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::terminal;
+use crate::cli::terminal::{is_utf8, tell};
 use crate::judge::command::shell_quoted;
 use crate::report::document::Format;
 use crate::report::retoast_progress::{Moment, note};
-use crate::retoast::listener::{Figures, Listener};
-use crate::retoast::pace::control::Control;
-use crate::retoast::pace::manners::Pause;
+use crate::retoast::listener::{Control, Figures, Listener};
+use crate::retoast::pace::rules::Pause;
 use crate::retoast::result::{DepartureReport, Outcome, Report, SCHEMA, SkippedRow, Swept};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 

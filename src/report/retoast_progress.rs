@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::table::printable;
-use super::units::{counted, percent, size};
+use crate::report::table::printable;
+use crate::report::units::{counted, percent, size};
 use crate::retoast::listener::Figures;
-use crate::retoast::pace::manners::Pause;
+use crate::retoast::pace::rules::Pause;
 
 /// The name and version of the JSON lines.
 pub const SCHEMA: &str = "toastctl.retoast-progress/1";
@@ -124,7 +124,7 @@ pub fn note(text: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::retoast::pace::manners::Cause;
+    use crate::retoast::pace::rules::Cause;
     use crate::retoast::plan::Sizes;
 
     fn moment() -> Moment {

@@ -11,7 +11,7 @@
 //! * [`departure`]: taking everything from a pluggable toaster, and the proof.
 //! * [`run`]: a run over the tables of a server: request, sessions, workers.
 //! * [`task`]: the session, the guard and what else all tasks on a table go by.
-//! * [`result`]: what is reported, and where it goes; [`listener`]: who hears of it meanwhile.
+//! * [`result`]: what is reported, and where it goes; [`listener`]: who hears of it meanwhile, and what is asked from outside.
 
 pub mod check;
 pub mod compact;

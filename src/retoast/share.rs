@@ -4,14 +4,6 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::check::policy_preflight;
-use super::check::preflight::own_sessions;
-use super::check::refusal::Refusal;
-use super::pace::gauges;
-use super::sweep::machine::CHUNK;
-use super::sweep::policy_state::{RuleScan, SeenRows, Share};
-use super::sweep::scan_source::ScanSource;
-use super::sweep::scanner::Scanner;
 use crate::disk::Oid;
 use crate::inspect::inspector::Inspector;
 use crate::inspect::result::{PolicyReport, RelationReport, Source};
@@ -19,6 +11,13 @@ use crate::inspect::run::Compare;
 use crate::judge::goal::{Goal, PolicyGoal};
 use crate::judge::{Judge, pluggable};
 use crate::model::policy::{MethodChoice, Policy};
+use crate::retoast::check::policy_preflight;
+use crate::retoast::check::preflight::own_sessions;
+use crate::retoast::check::refusal::Refusal;
+use crate::retoast::pace::metrics;
+use crate::retoast::sweep::machine::CHUNK;
+use crate::retoast::sweep::scanner::{RuleScan, Scanner, SeenRows, Share};
+use crate::server::about::Pageinspect;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
@@ -53,10 +52,7 @@ async fn add(
     let PolicyRequest { policy, method } = *request;
     let goal = PolicyGoal { policy, method, new_extended: false };
     let server = &inspector.server;
-    let source = match (&server.pageinspect, report.source) {
-        (Some(pageinspect), Source::Pageinspect) => ScanSource::Pages(pageinspect.clone()),
-        _ => ScanSource::Functions,
-    };
+    let pages = server.pageinspect.as_ref().filter(|_| report.source == Source::Pageinspect);
     let connection = inspector.leader()?;
     let asker = connection
         .open_another()
@@ -69,7 +65,7 @@ async fn add(
     if let Err(refusal) = alone {
         return Err(refused(refusal, "--policy", relation.oid, &connections).await);
     }
-    let shares = shares(connection, &asker, server, relation.clone(), source, goal).await;
+    let shares = shares(connection, &asker, server, relation.clone(), pages, goal).await;
     let shares = match shares {
         Ok(shares) => shares,
         Err(refusal) => {
@@ -115,7 +111,7 @@ async fn shares(
     asker: &Arc<Connection>,
     server: &Server,
     relation: Relation,
-    source: ScanSource,
+    pages: Option<&Pageinspect>,
     goal: PolicyGoal,
 ) -> Result<Vec<(String, String, Share)>, Refusal> {
     if server.in_recovery {
@@ -130,7 +126,7 @@ async fn shares(
         .reading(async || {
             let toasters = toasters::ask(client, server).await?;
             let plan = pluggable::plan(toasters.as_ref(), &[], &Goal::Policy(goal))?;
-            if plan.is_some() && matches!(source, ScanSource::Functions) {
+            if plan.is_some() && pages.is_none() {
                 return Err(Refusal::Refused(
                     "pages must be read here: nothing else tells which values toasters of pg_toaster \
                      store\n\
@@ -139,14 +135,14 @@ async fn shares(
                 ));
             }
             let ready = policy_preflight::to_look_at(client, server, relation, goal).await?;
-            let bytes = gauges::heap(client, ready.relation.oid).await?;
+            let bytes = metrics::heap(client, ready.relation.oid).await?;
             Ok::<_, Refusal>((ready, bytes))
         })
         .await?;
     let blocks = u32::try_from(bytes / server.page_size.bytes() as u64).unwrap_or(u32::MAX);
     let seen_rows = SeenRows::default();
     let by_rule = RuleScan::new(&seen_rows, None, true);
-    let mut scanner = Scanner::new(connection, asker, server, &ready, source, by_rule);
+    let mut scanner = Scanner::new(connection, asker, server, &ready, pages, by_rule);
     let mut first = 0;
     while first < blocks {
         let end = first.saturating_add(CHUNK).min(blocks);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use toastctl::retoast::pace::gauges::THROTTLE_QUERIES;
+use toastctl::retoast::pace::metrics::THROTTLE_QUERIES;
 
 use crate::command::{Run, Signal, run, toastctl};
 use crate::retoast::{command, contents, done, refused, retoast};

@@ -11,9 +11,8 @@ use toastctl::model::sql::Shape;
 use toastctl::retoast::check::preflight;
 use toastctl::retoast::check::ready::{PreparedTable, TableRequest};
 use toastctl::retoast::sql::{self, BatchSettings, Target};
-use toastctl::retoast::sweep::policy_state::{RuleScan, SeenRows};
-use toastctl::retoast::sweep::scan_source::ScanSource;
 use toastctl::retoast::sweep::scanner::Scanner;
+use toastctl::retoast::sweep::scanner::{RuleScan, SeenRows};
 use toastctl::server::about::Server;
 use toastctl::server::connect::Client;
 
@@ -55,13 +54,10 @@ async fn found_while_it_moves(database: &Database<'_>, with_pages: bool, hold: b
     let server = Server::ask(writer.client()).await.unwrap();
     let oid = database.psql("SELECT 't'::regclass::oid").parse().unwrap();
     let ready = ready(writer.client(), &server, oid).await;
-    let source = match &server.pageinspect {
-        Some(pageinspect) if with_pages => ScanSource::Pages(pageinspect.clone()),
-        _ => ScanSource::Functions,
-    };
+    let pages = server.pageinspect.as_ref().filter(|_| with_pages);
     let seen_rows = SeenRows::default();
     let by_rule = RuleScan::new(&seen_rows, None, false);
-    let mut scanner = Scanner::new(&reader, &writer, &server, &ready, source, by_rule);
+    let mut scanner = Scanner::new(&reader, &writer, &server, &ready, pages, by_rule);
     if hold {
         scanner.hold().await.unwrap();
     }
@@ -231,12 +227,8 @@ fn an_update_whose_transaction_did_not_begin_as_a_batch_stores_nothing() {
     let update = sql::update("public.t", &[target]).replace("$1", all);
     let stored = |sql: &str| database.psql(sql).lines().last().unwrap().to_owned();
     assert!(stored(&update).starts_with("0|"));
-    let settings = BatchSettings {
-        lock_timeout_ms: 100,
-        replica_role: true,
-        idle_ms: 5000,
-        role: None,
-    };
+    let settings =
+        BatchSettings { lock_timeout_ms: 100, replica_role: true, idle_ms: 5000, role: None };
     let batch = format!("{}; {update}", sql::begin(&settings));
     assert!(stored(&batch).starts_with("3|"));
     assert_eq!(stored("SELECT count(*) FROM t WHERE ctid <= '(0,3)'"), "3");

@@ -1,8 +1,8 @@
 //! The topics of `toastctl help`.
 
-use super::{Item, Topic};
+use crate::cli::manual::{Item, Topic};
 use crate::findings::code::MEANINGS;
-use crate::retoast::pace::gauges::THROTTLE_QUERIES;
+use crate::retoast::pace::metrics::THROTTLE_QUERIES;
 
 /// All topics.
 pub const TOPICS: [Topic; 8] =

@@ -3,26 +3,28 @@
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::columns::{follow, model, stored_columns, targets};
-use super::kind::{kind, published};
-use super::owner::{Code, can_be_replica, coerced};
-use super::policy_preflight;
-use super::ready::{PreparedTable, TableRequest};
-use super::refusal::{Refusal, refused};
-use super::shapes::{computes_all, generated};
 use crate::disk::Oid;
+use crate::disk::desc::Length;
 use crate::judge::goal::Goal;
-use crate::judge::pluggable::{self, Plan};
+use crate::judge::pluggable::Plan;
 use crate::judge::toaster::{Changes, Current};
-use crate::judge::{FormJudge, Judge};
+use crate::judge::{FormJudge, Judge, pluggable};
 use crate::model::settings::TupleTarget;
 use crate::model::sql::{quote_identifier, quote_literal};
-use crate::retoast::sql::{self, Target};
-use crate::server::about::{Compression, Server};
-use crate::server::catalog::Relation;
+use crate::retoast::check::columns::{follow, model, stored_columns, targets};
+use crate::retoast::check::owner::{Code, can_be_replica, coerced};
+use crate::retoast::check::policy_preflight;
+use crate::retoast::check::ready::{PreparedTable, TableRequest};
+use crate::retoast::check::refusal::{Refusal, refused};
+use crate::retoast::check::shapes::{computes_all, generated};
+use crate::retoast::compact::CompactRequest;
+use crate::retoast::sql;
+use crate::retoast::sql::Target;
+use crate::server::about::{Compression, NEVER_TRUNCATES, Server};
+use crate::server::catalog::{Relation, RelationKind};
 use crate::server::connect::{Client, Connection, are_lent};
-use crate::server::toasters::{self, TOAST_RELATIONS};
-use crate::server::{LiveError, catalog};
+use crate::server::toasters::TOAST_RELATIONS;
+use crate::server::{LiveError, catalog, toasters};
 
 /// Refuses a standby, and a server or role that is set to write nothing: some providers do so when the disk is full.
 pub(crate) async fn server(client: &Client, server: &Server) -> Result<(), Refusal> {
@@ -378,4 +380,181 @@ pub(crate) async fn set_up_origin(client: &Client, name: &str) -> Result<(), Ref
     let sql = "SELECT pg_catalog.pg_replication_origin_session_setup($1)";
     client.query_typed(sql, &[(&name, Type::TEXT)]).await?;
     Ok(())
+}
+
+/// Why a table that only a pattern matches is left out, if it is.
+pub fn unfit(relation: &Relation, columns: &[String]) -> Option<String> {
+    if let Err(refusal) = kind(relation) {
+        let text = refusal.to_string();
+        return text.lines().next().map(str::to_owned);
+    }
+    let name = relation.display_name();
+    columns.iter().find_map(|wanted| {
+        let mut known = relation.desc.attributes.iter();
+        match known.find(|column| !column.dropped && column.name == *wanted) {
+            None => Some(format!("{name} has no column \"{wanted}\"")),
+            Some(column) if column.length != Length::Varlena => Some(format!(
+                "{name}: column \"{wanted}\" is of type {}, whose values are never toasted",
+                column.type_name
+            )),
+            Some(_) => None,
+        }
+    })
+}
+
+/// Refuses what is no table with rows of its own in a heap.
+pub(crate) fn kind(relation: &Relation) -> Result<(), Refusal> {
+    let name = relation.display_name();
+    if matches!(relation.schema.as_str(), "pg_catalog" | "information_schema") {
+        return refused(format!(
+            "{name} is a system catalog: the server alone may change its settings"
+        ));
+    }
+    // names that begin so are the server's own
+    if relation.schema.starts_with("pg_temp_") {
+        return refused(format!(
+            "{name} is a temporary table of another session, which alone can read and change its rows"
+        ));
+    }
+    match relation.kind {
+        RelationKind::Table if relation.is_heap => Ok(()),
+        RelationKind::Table => {
+            refused(format!("{name}: its access method is {}, not heap", relation.access_method))
+        }
+        RelationKind::MaterializedView => refused(format!(
+            "{name} is a materialized view, whose rows cannot be updated\n\
+             HINT:  Set the columns with ALTER MATERIALIZED VIEW and REFRESH it."
+        )),
+        RelationKind::Toast => refused(format!(
+            "{name} is a TOAST relation\nHINT:  Name the table that it belongs to."
+        )),
+    }
+}
+
+/// Refuses a table whose updates are published but which has no replica identity: the server refuses each
+/// of its updates (`CheckCmdReplicaIdentity`, execReplication.c). A partition is published with its
+/// partitioned tables too.
+pub(crate) async fn published(client: &Client, relation: &Relation) -> Result<(), Refusal> {
+    // the view of what is published is dear to plan
+    let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubupdate) \
+               AND CASE r.relreplident WHEN 'f' THEN false \
+                   WHEN 'd' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
+                     WHERE i.indrelid = r.oid AND i.indisprimary AND i.indimmediate AND i.indisvalid) \
+                   WHEN 'i' THEN NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i \
+                     WHERE i.indrelid = r.oid AND i.indisreplident AND i.indisvalid) \
+                   ELSE true END \
+               FROM pg_catalog.pg_class AS r WHERE r.oid = $1";
+    let rows = client.query_typed(sql, &[(&relation.oid.0, Type::OID)]).await?;
+    if !rows.first().map_or(Ok(false), |row| row.try_get(0))? {
+        return Ok(());
+    }
+    let rows = client
+        .query_typed(
+            "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(p.pubname), ', ') \
+             FROM (SELECT relid::pg_catalog.oid AS oid FROM pg_catalog.pg_partition_ancestors($1) \
+                   UNION SELECT $1) AS a \
+             JOIN pg_catalog.pg_class AS c ON c.oid = a.oid \
+             JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+             JOIN pg_catalog.pg_publication_tables AS t \
+               ON t.schemaname = n.nspname AND t.tablename = c.relname \
+             JOIN pg_catalog.pg_publication AS p ON p.pubname = t.pubname AND p.pubupdate",
+            &[(&relation.oid.0, Type::OID)],
+        )
+        .await?;
+    let by: Option<String> = rows.first().map_or(Ok(None), |row| row.try_get(0))?;
+    match by {
+        None => Ok(()),
+        Some(by) => refused(format!(
+            "{}: its updates are published ({by}) and it has no replica identity: the server refuses \
+             every UPDATE\n\
+             HINT:  Add a primary key, or ALTER TABLE {} REPLICA IDENTITY FULL for the time.",
+            relation.display_name(),
+            relation.quoted()
+        )),
+    }
+}
+
+/// The first release whose REINDEX CONCURRENTLY misses no row that is changed meanwhile (release notes of 14.4).
+const SOUND: i32 = 140_004;
+
+/// Refuses a server whose rebuilds are not sound, and a user who may not drop what an interrupted one leaves.
+pub(crate) async fn may_reindex(
+    client: &Client,
+    server: &Server,
+    ready: &PreparedTable,
+) -> Result<(), Refusal> {
+    let name = ready.relation.display_name();
+    if server.version_num < SOUND {
+        return refused(format!(
+            "{name}: --reindex: before PostgreSQL 14.4 an index that is rebuilt beside others may miss rows; \
+             this server is {}\nHINT:  Install the latest minor release.",
+            server.version
+        ));
+    }
+    let rows = client
+        .query_typed(
+            "SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE'), \
+                    pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text \
+             FROM pg_catalog.pg_class AS c WHERE c.oid = $1",
+            &[(&ready.relation.oid.0, Type::OID)],
+        )
+        .await?;
+    match rows.first() {
+        Some(row) if !row.try_get::<_, bool>(0)? => {
+            let owner: String = row.try_get(1)?;
+            refused(format!(
+                "{name}: --reindex: this user is not its owner, and could not drop what an interrupted rebuild \
+                 leaves behind\nHINT:  Run as \"{owner}\", or as a member of that role."
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses where VACUUM never truncates, where this user may not read the TOAST relation, or where nothing tells which row a chunk belongs to.
+/// `pages`: whether pages can be read.
+pub(crate) async fn may_compact(
+    client: &Client,
+    server: &Server,
+    ready: &PreparedTable,
+    compact: CompactRequest,
+    pages: bool,
+) -> Result<(), Refusal> {
+    if !server.vacuum_truncates {
+        return refused(format!(
+            "{NEVER_TRUNCATES}: --compact would move rows for nothing\n\
+             HINT:  Set old_snapshot_threshold to -1 and restart the server, or run VACUUM FULL, which lets nobody in."
+        ));
+    }
+    let toast = ready.relation.toast.as_ref().filter(|toast| toast.bytes > 0);
+    let Some(toast) = toast.filter(|_| compact.toast()) else {
+        return Ok(());
+    };
+    let name = ready.relation.display_name();
+    let hint = match compact {
+        CompactRequest::All => "; --compact=heap leaves its TOAST relation out",
+        CompactRequest::Toast | CompactRequest::Heap => "",
+    };
+    if !pages && !server.has_toast_chunk_id() {
+        return refused(format!(
+            "{name}: before PostgreSQL 17 pages alone tell which row a chunk of its TOAST relation belongs to\n\
+             HINT:  Run as a superuser, with the extension pageinspect in this database{hint}."
+        ));
+    }
+    let rows = client
+        .query_typed(
+            "SELECT pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE') \
+             AND pg_catalog.has_table_privilege(c.oid, 'SELECT') \
+             FROM pg_catalog.pg_class AS c WHERE c.oid = $1",
+            &[(&toast.oid.0, Type::OID)],
+        )
+        .await?;
+    if rows.first().map_or(Ok(true), |row| row.try_get(0))? {
+        return Ok(());
+    }
+    refused(format!(
+        "{name}: this user may not read its TOAST relation, {}\n\
+         HINT:  GRANT pg_read_all_data TO the user{hint}.",
+        toast.display_name()
+    ))
 }

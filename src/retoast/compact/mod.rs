@@ -5,17 +5,15 @@
 //! moved nothing may be vacuumed that would hand out room at the end again. VACUUM also has the server search
 //! for room from the front on (`fsm_vacuum_page`, freespace.c), so that one always comes before.
 //!
-//! * [`rounds`]: what to do next (pure); [`pace`]: how much one transaction moves (pure).
-//! * [`chunks`]: what a look at the TOAST relation finds; [`rows`]: what one at the table finds.
+//! * [`rounds`]: what to do next, and how much one transaction moves (pure).
+//! * [`look`]: what looks at the table and its TOAST relation find.
 //! * [`values`]: one transaction that moves values; [`pages`]: one that moves rows off pages.
 //! * [`run`]: doing it to one table, and how it ended; [`part`]: to one of its files.
 
-mod chunks;
-mod pace;
+mod look;
 mod pages;
 mod part;
 mod rounds;
-mod rows;
 pub(crate) mod run;
 mod values;
 

@@ -9,13 +9,12 @@ use std::collections::{BTreeMap, HashSet};
 use futures_util::future::join_all;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::chunks::{first_look, ranges};
-use super::pace::Piece;
-use super::part::{File, Found};
-use super::rows::TableRows;
 use crate::disk::Oid;
 use crate::fill::room::Room;
 use crate::retoast::check::definition::Files;
+use crate::retoast::compact::look::{TableRows, first_look, ranges};
+use crate::retoast::compact::part::{File, Found};
+use crate::retoast::compact::rounds::Piece;
 use crate::retoast::sql::compact;
 use crate::retoast::sweep::scanner::{address, transaction};
 use crate::retoast::task::error::TaskError;
@@ -264,7 +263,7 @@ mod tests {
     #[test]
     fn pages_far_from_each_other_are_emptied_one_after_the_other() {
         let page = |block| FullPage { block, rows: 13, bytes: 8192 };
-        let pace = super::super::pace::Pace::new(std::time::Duration::from_secs(1), 16 << 20);
+        let pace = super::super::rounds::Pace::new(std::time::Duration::from_secs(1), 16 << 20);
         let pages: Vec<FullPage> = [939, 938, 930, 612, 611].map(page).to_vec();
         assert_eq!(pace.share(&pages), 3);
         assert_eq!(pace.share(&pages[3..]), 2);
@@ -274,7 +273,7 @@ mod tests {
     fn what_finds_no_room_in_front_has_pages_to_go_to_that_are_emptied_later() {
         let pages: Vec<FullPage> =
             (0..400).rev().map(|block| FullPage { block, rows: 1, bytes: 8192 }).collect();
-        let mut pace = super::super::pace::Pace::new(std::time::Duration::from_secs(1), 16 << 20);
+        let mut pace = super::super::rounds::Pace::new(std::time::Duration::from_secs(1), 16 << 20);
         pace.took(&pages, std::time::Duration::from_millis(100));
         assert_eq!(pace.share(&pages), 50);
         assert_eq!(pace.share(&pages[390..]), 10);

@@ -4,15 +4,14 @@ use std::time::Instant;
 
 use rand::RngExt;
 
-use super::pace::{Pace, Piece};
-use super::rounds::{Action, End, Event, Rounds, Tuning};
 use crate::disk::Oid;
 use crate::fill::moves::{Moved, RelatedFiles, wal};
 use crate::fill::room::{Layout, Room};
 use crate::model::interval::Range;
 use crate::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
 use crate::retoast::check::definition::Files;
-use crate::retoast::pace::manners::Work;
+use crate::retoast::compact::rounds::{Action, End, Event, Pace, Piece, Rounds, Tuning};
+use crate::retoast::pace::rules::Work;
 use crate::retoast::result::{Common, FileEnd, FileReport};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::task::error::TaskError;

@@ -5,22 +5,21 @@ use std::time::Instant;
 
 use tokio_postgres::types::Type;
 
-use super::CompactRequest;
-use super::pages::HeapFile;
-use super::part::compact_file;
-use super::values::ToastFile;
 use crate::disk::Oid;
 use crate::model::sql::quote_qualified;
 use crate::retoast::check::columns::touched;
 use crate::retoast::check::definition::Files;
 use crate::retoast::check::refusal::Refusal;
+use crate::retoast::compact::CompactRequest;
+use crate::retoast::compact::pages::HeapFile;
+use crate::retoast::compact::part::compact_file;
+use crate::retoast::compact::values::ToastFile;
 use crate::retoast::result::{
     Common, FileEnd, FileReport, Outcome, REWRITTEN, TaskReport, Work, go_on_from,
 };
 use crate::retoast::sql;
-use crate::retoast::task::ends::Ended;
 use crate::retoast::task::error::TaskError;
-use crate::retoast::task::guard::Guard;
+use crate::retoast::task::guard::{Ended, Guard};
 use crate::retoast::task::session::millis;
 use crate::server::LiveError;
 

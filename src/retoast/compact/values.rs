@@ -6,14 +6,16 @@ use std::collections::{BTreeSet, HashSet};
 use futures_util::future::join;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::chunks::{Own, first_look, toast_room, values_behind};
-use super::pace::Piece;
-use super::part::{File, Found};
-use super::rows::{RowToMove, TableRows};
 use crate::disk::Oid;
 use crate::fill::room::Room;
 use crate::retoast::check::definition::Files;
-use crate::retoast::sql::{self, Target, compact};
+use crate::retoast::compact::look::{
+    Own, RowToMove, TableRows, first_look, toast_room, values_behind,
+};
+use crate::retoast::compact::part::{File, Found};
+use crate::retoast::compact::rounds::Piece;
+use crate::retoast::sql;
+use crate::retoast::sql::{Target, compact};
 use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Done, Guard, Opening};
 use crate::retoast::task::proof::Stored;
@@ -295,7 +297,7 @@ mod tests {
 
     #[test]
     fn the_last_part_of_the_file_comes_first_and_its_rows_as_they_stand() {
-        let mover = |block, row| super::super::rows::row_to_move(block, (row, 1));
+        let mover = |block, row| super::super::look::row_to_move(block, (row, 1));
         let mut pieces = vec![mover(0, 1), mover(1600, 9), mover(1590, 2), mover(800, 5)];
         sort(&mut pieces);
         let order: Vec<u32> = pieces.iter().map(|piece| piece.block).collect();

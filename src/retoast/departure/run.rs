@@ -2,34 +2,39 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::census::{Census, Counter};
-use super::steps::{columns, prove};
 use crate::disk::Oid;
 use crate::judge::goal::{Goal, Pluggable};
+use crate::judge::pluggable;
 use crate::judge::pluggable::{default_name, leaves};
 use crate::model::sql::quote_qualified;
 use crate::model::toaster::catalog::{ToasterColumn, Toasters};
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::listener::Wait;
+use crate::retoast::departure::census::{Census, Counter};
+use crate::retoast::departure::steps::{columns, prove};
+use crate::retoast::listener::{Listener, Wait};
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
+use crate::retoast::pace::throttle::Throttle;
 use crate::retoast::result::{DepartureReport, Results, TableReport, TaskReport, UnfitTable};
-use crate::retoast::run::request::DepartureRequest;
+use crate::retoast::run::request::{DepartureRequest, Request, need_pages, pages};
+use crate::retoast::run::sessions::Sessions;
 use crate::retoast::sql;
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
-use crate::retoast::sweep::policy_state::SeenRows;
-use crate::retoast::task::ends::subject;
+use crate::retoast::sweep::scanner::SeenRows;
 use crate::retoast::task::error::TaskError;
-use crate::retoast::task::guard::{Guard, KnownDefinition};
+use crate::retoast::task::guard::{Guard, KnownDefinition, subject};
 use crate::retoast::task::session::Session;
 use crate::retoast::task::vacuum::Unvacuumed;
-use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::connect::Connection;
+use crate::server::select::select;
+use crate::server::sink::{Failed, Kind};
+use crate::server::{LiveError, toasters};
 
 /// A run.
 pub(crate) struct DepartureRun<'a, 'r> {
@@ -208,7 +213,7 @@ impl DepartureRun<'_, '_> {
             let position = self.swept.get();
             self.swept.set(position + 1);
             // nobody takes the report: the run ends with that after the proof
-            let subject = subject(&ready, session.source, session.server);
+            let subject = subject(&ready, session.pages, session.server);
             self.results.found(position, TableReport::new(subject, report));
         }
         match ended {
@@ -227,6 +232,31 @@ impl DepartureRun<'_, '_> {
             }
         }
         Ok(Err(error.to_string()))
+    }
+
+    /// Waits until all transactions have ended that are under way now, or a stop is asked for; gives those that had not
+    /// ended when `--max-wait` was over.
+    pub(super) async fn wait_for_older(&self) -> Result<Vec<String>, TaskError> {
+        let began = Instant::now();
+        let limit = self.session.throttle.limits().wait;
+        let mut waited_for = under_way(self.session.reader()).await?;
+        let mut tell_after = TELL_FIRST;
+        while let Some(who) = waited_for.values().next() {
+            let waited = began.elapsed();
+            if self.session.stopped() || limit.is_some_and(|limit| waited >= limit) {
+                break;
+            }
+            if waited >= tell_after {
+                tell_after = waited + TELL_EVERY;
+                let wait = Wait::OlderThanProof(who.clone(), waited_for.len() - 1);
+                self.session.listener.note(&wait.note());
+            }
+            let left = limit.map_or(LOOK_EVERY, |limit| limit.saturating_sub(waited));
+            self.session.sleep(left.min(LOOK_EVERY)).await;
+            let now = under_way(self.session.reader()).await?;
+            waited_for.retain(|transaction, _| now.contains_key(transaction));
+        }
+        Ok(waited_for.into_values().collect())
     }
 }
 
@@ -321,30 +351,66 @@ async fn under_way(connection: &Connection) -> Result<BTreeMap<String, String>, 
         .await
 }
 
-impl DepartureRun<'_, '_> {
-    /// Waits until all transactions have ended that are under way now, or a stop is asked for; gives those that had not
-    /// ended when `--max-wait` was over.
-    pub(super) async fn wait_for_older(&self) -> Result<Vec<String>, TaskError> {
-        let began = Instant::now();
-        let limit = self.session.throttle.limits().wait;
-        let mut waited_for = under_way(self.session.reader()).await?;
-        let mut tell_after = TELL_FIRST;
-        while let Some(who) = waited_for.values().next() {
-            let waited = began.elapsed();
-            if self.session.stopped() || limit.is_some_and(|limit| waited >= limit) {
-                break;
-            }
-            if waited >= tell_after {
-                tell_after = waited + TELL_EVERY;
-                let wait = Wait::OlderThanProof(who.clone(), waited_for.len() - 1);
-                self.session.listener.note(&wait.note());
-            }
-            let left = limit.map_or(LOOK_EVERY, |limit| limit.saturating_sub(waited));
-            self.session.sleep(left.min(LOOK_EVERY)).await;
-            let now = under_way(self.session.reader()).await?;
-            waited_for.retain(|transaction, _| now.contains_key(transaction));
+/// Does it; gives what is left of the toaster.
+///
+/// # Errors
+/// That there is no such toaster, or what nothing can go on after.
+pub(crate) async fn run(
+    sessions: &Sessions,
+    request: &Request,
+    from: &DepartureRequest,
+    keeper: Throttle,
+    watch: &dyn Listener,
+    results: &Results<'_>,
+) -> Result<DepartureReport, Failed> {
+    let (first, server) = (&sessions.first, &sessions.server);
+    let known = async {
+        let known = toasters::ask(first.client(), server).await?;
+        let toaster = pluggable::foreign(known.as_ref(), &from.toaster)?.oid;
+        Ok::<_, Refusal>((known.unwrap_or_default(), toaster))
+    };
+    let (toasters, toaster) = match known.await {
+        Ok(known) => known,
+        Err(refusal) => return Err(sessions.failed(&refusal).await),
+    };
+    let pages = need_pages(pages(server, request.source, results)?)?;
+    let wanted = match request.tables.as_slice() {
+        [] => None,
+        tables => match select(first, &server.database, tables).await {
+            Ok(found) => Some(found.oids().into_iter().collect()),
+            Err(error) => return Err(sessions.failed(&error.into()).await),
+        },
+    };
+    let jobs = request.options.tuning.jobs;
+    let Some(worker) = sessions.workers(1, jobs, keeper, &request.wants).await?.pop() else {
+        return Err(Failed::new(Kind::Lost, "no connection"));
+    };
+    let session = Session {
+        connections: worker.connections.clone(),
+        server,
+        options: &request.options,
+        pages: Some(pages),
+        idle_limit: sessions.idle_limit,
+        throttle: &worker.keeper,
+        listener: watch,
+        stop: sessions.control.stopping(),
+    };
+    let work = DepartureRun {
+        session,
+        pageinspect: pages,
+        request: from,
+        toasters: &toasters,
+        toaster,
+        wanted,
+        results,
+        swept: Cell::new(0),
+    };
+    match work.run().await {
+        Ok(report) => Ok(report),
+        Err(error) => {
+            let used = [&worker.connections.all()[..], &[Arc::clone(first)]].concat();
+            Err(error.failed(&used).await)
         }
-        Ok(waited_for.into_values().collect())
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::file;
+use crate::retoast::memory;
 
 /// The name and version of the file's form.
 const SCHEMA: &str = "toastctl.retoast-checkpoint/1";
@@ -103,7 +103,7 @@ impl Checkpoint {
     /// # Errors
     /// It cannot be read, is none, or is another sweep's.
     pub fn open(path: &Path, sweep: Sweep) -> Result<Checkpoint, CheckpointError> {
-        let saved = match file::read(path) {
+        let saved = match memory::read(path) {
             Ok(bytes) => {
                 let saved: Saved = serde_json::from_slice(&bytes)
                     .map_err(|_| CheckpointError::Bad(path.to_owned()))?;
@@ -217,7 +217,7 @@ impl Checkpoint {
         let failed =
             |error| CheckpointError::Io { action: "write", path: self.path.clone(), error };
         let text = serde_json::to_vec(saved).map_err(|error| failed(error.into()))?;
-        file::replace(&self.path, &text).map_err(failed)
+        memory::replace(&self.path, &text).map_err(failed)
     }
 }
 

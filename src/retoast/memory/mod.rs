@@ -1,11 +1,120 @@
 //! What outlives a run: in files, and in comments.
 //!
 //! * [`checkpoint`]: where scanning is; [`since`]: what earlier runs have proven, [`remembered`] its
-//!   file, and what a table is known by; `file`: how files are written.
+//!   file, and what a table is known by.
 //! * [`settings`]: what columns were set to before.
 
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
 pub mod checkpoint;
-pub(crate) mod file;
 pub mod remembered;
 pub mod settings;
 pub mod since;
+
+/// The most bytes that are read: a million tables take less.
+const LARGEST: u64 = 256 << 20;
+
+/// Reads a file whole.
+///
+/// # Errors
+/// Those of the operating system; the file is no regular one, or is too large.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    // asked before it is opened: opening a pipe would wait, and a device may never end
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(io::Error::other(format!("it is longer than {} MB", LARGEST >> 20)));
+    }
+    Ok(bytes)
+}
+
+/// Replaces what stands in `path`, or makes the file. What is written is on disk when this returns.
+///
+/// # Errors
+/// Those of the operating system; the file is then as it was.
+pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    // through a symbolic link the file that it names
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let beside = beside(&path);
+    let written = write(&beside, &path, contents);
+    if written.is_err() {
+        // there may be nothing to remove
+        let _ = fs::remove_file(&beside);
+    }
+    written?;
+    // the new name is on disk once the directory is
+    File::open(directory)?.sync_all()
+}
+
+/// A name in the same directory that no other process writes to.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    name.into()
+}
+
+fn write(beside: &Path, path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut file = File::create(beside)?;
+    if let Ok(now) = fs::metadata(path) {
+        file.set_permissions(now.permissions())?;
+    }
+    file.write_all(contents)?;
+    file.sync_all()?;
+    fs::rename(beside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_file_is_replaced_with_its_permissions_and_nothing_is_left_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        replace(&path, b"first").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let link = dir.path().join("link");
+        symlink("file", &link).unwrap();
+        replace(&link, b"second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_is_no_file_or_too_long_for_one_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = |path: &Path| read(path).unwrap_err().to_string();
+        for path in [Path::new("/dev/full"), Path::new("/dev/zero"), dir.path()] {
+            assert_eq!(error(path), "it is not a regular file", "{}", path.display());
+        }
+        let path = dir.path().join("sparse");
+        File::create(&path).unwrap().set_len(LARGEST + 1).unwrap();
+        assert_eq!(error(&path), "it is longer than 256 MB");
+        fs::write(&path, "{}").unwrap();
+        assert_eq!(read(&path).unwrap(), b"{}");
+        assert_eq!(read(&dir.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_cannot_be_replaced_stays_and_nothing_is_left_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = dir.path().join("directory");
+        fs::create_dir(&inside).unwrap();
+        assert!(replace(&inside, b"x").is_err());
+        assert!(replace(&dir.path().join("not there/file"), b"x").is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

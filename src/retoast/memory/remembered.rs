@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use tokio_postgres::types::Type;
 
-use super::file;
-use super::since::{Doubt, Identity, Memory, ProvenState, Since};
 use crate::model::sql::quote_identifier;
 use crate::retoast::check::ready::PreparedTable;
+use crate::retoast::memory;
+use crate::retoast::memory::since::{Doubt, Identity, Memory, ProvenState, Since};
 use crate::retoast::result::{Outcome, TableReport};
 use crate::server::LiveError;
 use crate::server::connect::Client;
@@ -58,7 +58,7 @@ impl Remembered {
 
     /// The file's text, if it is there, and what it remembers.
     fn read(&self) -> Result<(Option<String>, Memory), SinceError> {
-        match file::read(&self.0) {
+        match memory::read(&self.0) {
             Ok(bytes) => {
                 let text = String::from_utf8(bytes).ok();
                 let memory = text.as_deref().and_then(Memory::parse);
@@ -71,7 +71,7 @@ impl Remembered {
     }
 
     fn write(&self, text: &str) -> Result<(), SinceError> {
-        file::replace(&self.0, text.as_bytes())
+        memory::replace(&self.0, text.as_bytes())
             .map_err(|error| SinceError::Write { path: self.0.clone(), error })
     }
 

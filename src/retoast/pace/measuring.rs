@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::control::Control;
-use super::error::PaceError;
+use crate::retoast::listener::Control;
+use crate::retoast::pace::error::PaceError;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 

@@ -1,22 +1,17 @@
-//! When the sweep waits for others.
+//! When a run waits for others.
 //!
-//! * [`manners`]: the rules (pure).
-//! * [`garbage`]: what the sweep has left behind for vacuum (pure); [`speed`]: how much a transaction does (pure).
-//! * [`slots`]: replication slots that the server gives up beyond a limit (pure).
-//! * [`space`]: where a table and the WAL grow, and what is free there.
-//! * [`gauges`]: what is measured; [`measuring`]: by which connection; [`keeper`]: measuring and waiting.
-//! * [`control`]: what is asked from outside; [`lock_tries`]: locks in short tries;
-//!   `stuck`: statements of ours that wait on the server.
+//! * [`rules`]: when (pure); [`garbage`]: what batches have left behind for vacuum (pure); [`slots`]: replication slots that
+//!   the server gives up beyond a limit (pure).
+//! * [`metrics`]: what is measured; [`measuring`]: by which connection; [`space`]: where a table and the WAL grow, and what
+//!   is free there; [`throttle`]: measuring and waiting.
+//! * [`lock_tries`]: locks in short tries.
 
-pub mod control;
 pub mod error;
 pub mod garbage;
-pub mod gauges;
-pub mod keeper;
 pub mod lock_tries;
-pub mod manners;
 pub mod measuring;
+pub mod metrics;
+pub mod rules;
 pub mod slots;
 pub mod space;
-pub(crate) mod speed;
-pub(crate) mod stuck;
+pub mod throttle;

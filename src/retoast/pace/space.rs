@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::manners::Free;
+use crate::retoast::pace::rules::Free;
 
 /// A directory in which something grows.
 #[derive(Debug, Clone, PartialEq, Eq)]

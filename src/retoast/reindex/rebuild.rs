@@ -8,20 +8,20 @@ use rand::RngExt;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::run::Reindexing;
 use crate::disk::Oid;
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::Tried;
-use crate::retoast::pace::manners::Work;
+use crate::retoast::pace::rules::Work;
+use crate::retoast::reindex::run::Reindexing;
 use crate::retoast::result::{IndexEnd, IndexReport};
 use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::session::millis;
 use crate::retoast::task::watched::{Patience, is_of_statement, with_lock_timeout};
-use crate::server::LiveError;
 use crate::server::connect::Connection;
-use crate::server::indexes::{self, Index};
+use crate::server::indexes::Index;
 use crate::server::sqlstate::{ErrorKind, is_of_server};
+use crate::server::{LiveError, indexes};
 
 /// The longest wait for one set of transactions, unless --max-wait is less.
 const PATIENCE: Duration = Duration::from_secs(20);

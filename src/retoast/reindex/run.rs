@@ -6,24 +6,23 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
-use super::Reindex;
 use crate::disk::Oid;
 use crate::disk::layout::PageSize;
 use crate::model::btree::{build_wal, is_bloated};
 use crate::retoast::memory::checkpoint::Checkpoint;
+use crate::retoast::reindex::Reindex;
 use crate::retoast::result::{
     Common, IndexEnd, IndexReport, LEFT_OF_IT, Outcome, REWRITTEN, TaskReport, Work,
 };
 use crate::retoast::sql::compact::Vacuum;
-use crate::retoast::sweep::scan_source::ScanSource;
-use crate::retoast::task::ends::Ended;
 use crate::retoast::task::error::TaskError;
-use crate::retoast::task::guard::Guard;
+use crate::retoast::task::guard::{Ended, Guard};
 use crate::retoast::task::session::millis;
-use crate::server::LiveError;
+use crate::server::about::Pageinspect;
 use crate::server::connect::Connection;
-use crate::server::index_scan::{self, Fresh, IndexFill, IndexScan};
-use crate::server::indexes::{self, Index};
+use crate::server::index_scan::{Fresh, IndexFill, IndexScan};
+use crate::server::indexes::Index;
+use crate::server::{LiveError, index_scan, indexes};
 
 /// If so large a part of the rows is dead, their entries would count as needed: they are vacuumed away first.
 const DEAD: f64 = 0.05;
@@ -132,7 +131,7 @@ impl Reindexing<'_> {
             }
             let mut told = look_at(
                 session.reader(),
-                session.source,
+                session.pages,
                 session.server.page_size,
                 self.request,
                 index,
@@ -296,12 +295,12 @@ fn told(wish: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexRep
 /// What is to be done about a valid index.
 async fn look_at(
     connection: &Connection,
-    source: &ScanSource,
+    pages: Option<&Pageinspect>,
     page: PageSize,
     wish: Reindex,
     index: &Index,
 ) -> Result<IndexReport, LiveError> {
-    let fresh = index_scan::fresh(connection, source.pageinspect(), page, index).await?;
+    let fresh = index_scan::fresh(connection, pages, page, index).await?;
     Ok(report(wish, page, index, &fresh))
 }
 
@@ -311,11 +310,11 @@ async fn look_at(
 /// The server's.
 pub(crate) async fn bloated(
     connection: &Connection,
-    source: &ScanSource,
+    pages: Option<&Pageinspect>,
     page: PageSize,
     table: Oid,
 ) -> Result<Vec<IndexReport>, LiveError> {
-    let scan = IndexScan::new(source.pageinspect().cloned(), page, table);
+    let scan = IndexScan::new(pages.cloned(), page, table);
     let found = scan.over(&[connection]).await?;
     let reports =
         found.iter().map(|IndexFill { index, fresh }| report(Reindex::Never, page, index, fresh));

@@ -16,15 +16,15 @@ use crate::heap::walk::{Item, items};
 use crate::model::pages::truncated_for;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
-use crate::retoast::pace::gauges;
+use crate::retoast::pace::metrics;
 use crate::retoast::task::guard::{Reading, Reads};
 use crate::server::about::{Compression, Pageinspect, Server};
 use crate::server::connect::Connection;
 use crate::server::pages::PageReader;
 use crate::server::plan::BY_KEY;
-use crate::server::snapshot::{self, Moment};
+use crate::server::snapshot::Moment;
 use crate::server::toasters::TOAST_RELATIONS;
-use crate::server::{LiveError, catalog};
+use crate::server::{LiveError, catalog, snapshot};
 
 /// Blocks of the table that are looked at: all of it if it has no more, else so many runs of blocks, which stand in
 /// parts of the same length.
@@ -132,7 +132,7 @@ impl Look<'_> {
         let page = self.server.page_size;
         let table = relation.table(Compression::ask(client).await?.default, page);
         // what somebody still sees is copied too
-        let keeps_dead = gauges::holder(self.connection).await?.is_some();
+        let keeps_dead = metrics::holder(self.connection).await?.is_some();
         let columns = &relation.desc.attributes;
         let mut anew = Rewritten::new(&table, columns, self.settled, relation.fillfactor());
         let mut reader = PageReader::new(

@@ -5,9 +5,7 @@
 //! * [`tables`]: looks at all tables, then has them worked on; [`worker`]: one at a time, in new sessions where those of
 //!   a task have ended.
 //! * [`free_space`]: what is free in a table's files in the end.
-//! * [`departure`]: takes everything from a pluggable toaster.
 
-pub(crate) mod departure;
 pub(crate) mod free_space;
 pub(crate) mod request;
 pub(crate) mod sessions;

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::compact::CompactRequest;
-use crate::retoast::pace::keeper::Wants;
+use crate::retoast::pace::throttle::ThrottleOptions;
 use crate::retoast::reindex::Reindex;
 use crate::retoast::result::{Outcome, Results};
-use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::task::session::Options;
 use crate::server::about::{Access, Pageinspect, Server};
 use crate::server::sink::{Failed, Kind};
@@ -24,7 +23,7 @@ pub(crate) struct Request {
     /// Which indexes are rebuilt, after that.
     pub(crate) reindex: Reindex,
     /// What it leaves to others.
-    pub(crate) wants: Wants,
+    pub(crate) wants: ThrottleOptions,
     /// How many tables are swept side by side.
     pub(crate) parallel_tables: u16,
     /// Where it is kept how far scanning is.
@@ -51,35 +50,26 @@ pub(crate) struct DepartureRequest {
     pub(crate) trust_owner_code: bool,
 }
 
-/// What scans can go by, of what is wanted.
+/// What reads pages for scans, if they are wanted and can be read.
 ///
 /// # Errors
 /// Pages are wanted and cannot be read.
-pub(crate) fn source(
-    server: &Server,
+pub(crate) fn pages<'a>(
+    server: &'a Server,
     wanted: Access,
     results: &Results<'_>,
-) -> Result<ScanSource, Failed> {
-    let why = if !server.superuser {
-        "pageinspect needs a superuser"
-    } else if server.pageinspect.is_none() {
-        "the extension pageinspect is not installed in this database"
-    } else {
-        ""
-    };
-    tracing::debug!(
-        "scans: {wanted:?} is wanted; pages: {}",
-        if why.is_empty() { "yes" } else { why }
-    );
-    match (&server.pageinspect, wanted) {
-        (_, Access::Functions) => Ok(ScanSource::Functions),
-        (Some(pageinspect), _) if why.is_empty() => Ok(ScanSource::Pages(pageinspect.clone())),
-        (_, Access::Pageinspect) => {
+) -> Result<Option<&'a Pageinspect>, Failed> {
+    let why = server.why_no_pages();
+    tracing::debug!("scans: {wanted:?} is wanted; pages: {}", why.unwrap_or("yes"));
+    match (why, wanted) {
+        (_, Access::Functions) => Ok(None),
+        (None, _) => Ok(server.pageinspect.as_ref()),
+        (Some(why), Access::Pageinspect) => {
             Err(Failed::new(Kind::Incomplete, format!("pages cannot be read: {why}")))
         }
-        (_, Access::Auto) => {
+        (Some(why), Access::Auto) => {
             results.notice(&format!("notice: using SQL functions: {why}"));
-            Ok(ScanSource::Functions)
+            Ok(None)
         }
     }
 }
@@ -88,15 +78,14 @@ pub(crate) fn source(
 ///
 /// # Errors
 /// Pages are not what scans go by.
-pub(crate) fn need_pages(source: &ScanSource) -> Result<&Pageinspect, Failed> {
-    match source {
-        ScanSource::Pages(pageinspect) => Ok(pageinspect),
-        ScanSource::Functions => Err(Failed::new(
+pub(crate) fn need_pages(pages: Option<&Pageinspect>) -> Result<&Pageinspect, Failed> {
+    pages.ok_or_else(|| {
+        Failed::new(
             Kind::Incomplete,
             "pages must be read here: nothing else tells which toaster of pg_toaster stored a value\n\
              HINT:  Run as a superuser, with the extension pageinspect in this database.",
-        )),
-    }
+        )
+    })
 }
 
 /// A task on one table.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use crate::retoast::check::preflight;
 use crate::retoast::check::preflight::set_up_origin;
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::pace::control::Control;
-use crate::retoast::pace::gauges;
-use crate::retoast::pace::keeper::{Keeper, Wants};
+use crate::retoast::listener::Control;
 use crate::retoast::pace::measuring::OwnProcesses;
+use crate::retoast::pace::metrics;
+use crate::retoast::pace::throttle::{Throttle, ThrottleOptions};
 use crate::retoast::task::session::Connections;
 use crate::server::LiveError;
 use crate::server::about::Server;
@@ -39,7 +39,7 @@ pub(crate) struct Sessions {
 pub(crate) struct WorkerSessions {
     pub(crate) connections: Connections,
     /// Measures in one of its own.
-    pub(crate) keeper: Keeper,
+    pub(crate) keeper: Throttle,
     /// When the server of these sessions was started.
     started: String,
 }
@@ -76,8 +76,8 @@ impl Sessions {
         };
         let ours = Arc::new(OwnProcesses::default());
         let found = async {
-            let idle_limit = gauges::idle_limit(first.client(), asked.elapsed()).await?;
-            let started = gauges::started(first.client()).await?;
+            let idle_limit = metrics::idle_limit(first.client(), asked.elapsed()).await?;
+            let started = metrics::started(first.client()).await?;
             ours.add(&first).await?;
             Ok::<(Duration, String), LiveError>((idle_limit, started))
         };
@@ -94,17 +94,17 @@ impl Sessions {
     /// What measures on this connection.
     ///
     /// # Errors
-    /// As [`Keeper::open`].
+    /// As [`Throttle::open`].
     pub(crate) async fn keeper(
         &self,
         measuring: Connection,
-        wants: Wants,
+        wants: ThrottleOptions,
         note: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<Keeper, Failed> {
+    ) -> Result<Throttle, Failed> {
         let open = async {
             self.ours.add(&measuring).await?;
             let (control, ours) = (Arc::clone(&self.control), Arc::clone(&self.ours));
-            Keeper::open(Arc::new(measuring), control, ours, wants, note).await
+            Throttle::open(Arc::new(measuring), control, ours, wants, note).await
         };
         match open.await {
             Ok(keeper) => Ok(keeper),
@@ -134,8 +134,8 @@ impl Sessions {
         &self,
         sweeps: u16,
         jobs: usize,
-        keeper: Keeper,
-        wants: &Wants,
+        keeper: Throttle,
+        wants: &ThrottleOptions,
     ) -> Result<Vec<WorkerSessions>, Failed> {
         let (mut all, mut first) = (Vec::new(), Some(keeper));
         for sweep in 0..sweeps {
@@ -193,7 +193,7 @@ impl Sessions {
         while !self.control.stopped() && began.elapsed() <= AGAIN_FOR {
             let found = async {
                 let opened = worker.connections.reader.open_another().await.ok()?;
-                gauges::started(opened.client()).await.ok()
+                metrics::started(opened.client()).await.ok()
             };
             if let Some(started) = found.await {
                 return std::mem::replace(&mut worker.started, started.clone()) != started;
@@ -226,7 +226,7 @@ impl Sessions {
             }
         }
         // a server that has crashed may be another one by now
-        if let Ok(started) = gauges::started(worker.connections.reader.client()).await {
+        if let Ok(started) = metrics::started(worker.connections.reader.client()).await {
             worker.started = started;
         }
         Ok(())

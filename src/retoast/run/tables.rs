@@ -6,26 +6,24 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use super::departure;
-use super::request::{Request, Tasks, Work, need_pages, source};
-use super::sessions::Sessions;
-use super::worker::Tables;
 use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::judge::pluggable;
-use crate::retoast::check::kind::unfit;
+use crate::retoast::check::preflight::{may_compact, may_reindex, unfit};
 use crate::retoast::check::ready::{PreparedTable, TableRequest};
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::check::reindex::{may_compact, may_reindex};
 use crate::retoast::check::{parents, preflight};
-use crate::retoast::listener::Listener;
-use crate::retoast::memory::checkpoint::{self, Checkpoint};
+use crate::retoast::departure::run;
+use crate::retoast::listener::{Control, Listener};
+use crate::retoast::memory::checkpoint;
+use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
-use crate::retoast::pace::control::Control;
-use crate::retoast::pace::keeper::Keeper;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
+use crate::retoast::pace::throttle::Throttle;
 use crate::retoast::reindex::Reindex;
 use crate::retoast::result::{DepartureReport, Results, Swept};
-use crate::retoast::sweep::scan_source::ScanSource;
+use crate::retoast::run::request::{Request, Tasks, Work, need_pages, pages};
+use crate::retoast::run::sessions::Sessions;
+use crate::retoast::run::worker::Tables;
 use crate::server::connect::Connection;
 use crate::server::select::{Found, How, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
@@ -56,7 +54,7 @@ pub(crate) async fn run(
     let departure = match &request.work {
         Work::Columns(per_table) => run.columns(per_table, keeper).await.map(|()| None)?,
         Work::Departure(from) => {
-            Some(departure::run(&sessions, request, from, keeper, watch, &results).await?)
+            Some(run::run(&sessions, request, from, keeper, watch, &results).await?)
         }
     };
     results.end().map(|()| departure)
@@ -83,7 +81,7 @@ struct Run<'a, 'r> {
 }
 
 impl Run<'_, '_> {
-    async fn columns(&self, per_table: &TableRequest, keeper: Keeper) -> Result<(), Failed> {
+    async fn columns(&self, per_table: &TableRequest, keeper: Throttle) -> Result<(), Failed> {
         if let (Some(_), Err(refusal)) =
             (self.request.compact, preflight::compaction(&self.sessions.server))
         {
@@ -93,10 +91,10 @@ impl Run<'_, '_> {
             Ok(looked) => looked,
             Err(refusal) => return Err(self.sessions.failed(&refusal).await),
         };
-        let source = source(&self.sessions.server, self.request.source, self.results)?;
+        let pages = pages(&self.sessions.server, self.request.source, self.results)?;
         let mut tables = Vec::new();
         for ready in looked {
-            match self.check(&ready, &source).await {
+            match self.check(&ready, pages.is_some()).await {
                 Ok(()) => tables.push(ready),
                 Err(Refusal::Refused(text)) => refused.push(text),
                 Err(other) => return Err(self.sessions.failed(&other).await),
@@ -109,7 +107,7 @@ impl Run<'_, '_> {
             self.results.failed(0, Failed::new(Kind::Incomplete, text));
         }
         if tables.iter().any(|ready| ready.pluggable) {
-            need_pages(&source)?;
+            need_pages(pages)?;
         }
         let Request { options, .. } = self.request;
         if !options.dry_run {
@@ -137,7 +135,7 @@ impl Run<'_, '_> {
             sessions,
             tables: &tables,
             options,
-            source: &source,
+            pages,
             watch: self.watch,
             checkpoint: checkpoint.as_ref(),
             memory: memory.as_ref().filter(|_| !options.dry_run),
@@ -209,7 +207,7 @@ impl Run<'_, '_> {
     async fn look(
         &self,
         per_table: &TableRequest,
-        keeper: &Keeper,
+        keeper: &Throttle,
     ) -> Result<(Selection, Vec<PreparedTable>, Vec<String>), Refusal> {
         let Sessions { first, server, .. } = self.sessions;
         let selection = select(first, &server.database, &self.request.tables).await?;
@@ -244,7 +242,7 @@ impl Run<'_, '_> {
         &self,
         selection: &Selection,
         per_table: &TableRequest,
-        keeper: &Keeper,
+        keeper: &Throttle,
     ) -> Result<(Vec<PreparedTable>, Vec<String>), Refusal> {
         let client = self.sessions.first.client();
         for text in selection.notices() {
@@ -279,10 +277,9 @@ impl Run<'_, '_> {
     }
 
     /// Refuses a table whose files or indexes this user cannot have made smaller, where that is asked for.
-    async fn check(&self, ready: &PreparedTable, source: &ScanSource) -> Result<(), Refusal> {
+    async fn check(&self, ready: &PreparedTable, pages: bool) -> Result<(), Refusal> {
         let (client, server) = (self.sessions.first.client(), &self.sessions.server);
         if let Some(compact) = self.request.compact {
-            let pages = matches!(source, ScanSource::Pages(_));
             may_compact(client, server, ready, compact, pages).await?;
         }
         match self.request.reindex {

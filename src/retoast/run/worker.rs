@@ -5,9 +5,6 @@ use std::cell::Cell;
 
 use futures_util::future::join;
 
-use super::free_space;
-use super::request::{Task, Tasks};
-use super::sessions::{Sessions, WorkerSessions};
 use crate::judge::{FormJudge, Judge};
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::{PreparedTable, TableRequest, places_are_chosen};
@@ -21,16 +18,18 @@ use crate::retoast::reindex;
 use crate::retoast::reindex::Reindex;
 use crate::retoast::reindex::run::{Rebuilds, Reindexing};
 use crate::retoast::result::{Gives, Headed, Outcome, Results, TableReport, TaskReport};
+use crate::retoast::run::free_space;
+use crate::retoast::run::request::{Task, Tasks};
+use crate::retoast::run::sessions::{Sessions, WorkerSessions};
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
-use crate::retoast::sweep::policy_state::SeenRows;
-use crate::retoast::sweep::scan_source::ScanSource;
-use crate::retoast::task::ends::{Ended, subject};
+use crate::retoast::sweep::scanner::SeenRows;
 use crate::retoast::task::error::TaskError;
-use crate::retoast::task::guard::{Guard, KnownDefinition, Reading};
+use crate::retoast::task::guard::{Ended, Guard, KnownDefinition, Reading, subject};
 use crate::retoast::task::session::{Options, Session};
 use crate::retoast::task::vacuum::Unvacuumed;
 use crate::server::LiveError;
+use crate::server::about::Pageinspect;
 use crate::server::sink::{Failed, Kind};
 
 /// The first version with REPACK.
@@ -46,7 +45,7 @@ pub(crate) struct Tables<'a, 'r> {
     pub(crate) sessions: &'a Sessions,
     pub(crate) tables: &'a [PreparedTable],
     pub(crate) options: &'a Options,
-    pub(crate) source: &'a ScanSource,
+    pub(crate) pages: Option<&'a Pageinspect>,
     pub(crate) watch: &'a dyn Listener,
     pub(crate) checkpoint: Option<&'a Checkpoint>,
     pub(crate) memory: Option<&'a Remembered>,
@@ -121,7 +120,7 @@ impl Tables<'_, '_> {
             let (done, ended) = self.run_task(worker, table, task, since, doubt.take()).await;
             match (&mut report, done) {
                 (None, done) => {
-                    let subject = subject(ready, self.source, &self.sessions.server);
+                    let subject = subject(ready, self.pages, &self.sessions.server);
                     report = done.map(|done| TableReport::new(subject, done));
                     // at once: what follows may be stopped or killed
                     if let (Some(memory), Some(report)) = (self.memory, &report)
@@ -191,14 +190,14 @@ impl Tables<'_, '_> {
         };
         let indexes = async || match self.tasks.reindex {
             Reindex::Never => Some(
-                reindex::run::bloated(&worker.connections.reader, self.source, page, table).await,
+                reindex::run::bloated(&worker.connections.reader, self.pages, page, table).await,
             ),
             _ => None,
         };
-        let free = async |connection: &_| match self.source {
+        let free = async |connection: &_| match self.pages {
             // what no row refers to any more fills pages there as well as anything
-            ScanSource::Pages(_) if server.has_toasters => None,
-            ScanSource::Pages(pageinspect) => {
+            Some(_) if server.has_toasters => None,
+            Some(pageinspect) => {
                 let look = free_space::Look {
                     connection,
                     pageinspect,
@@ -208,7 +207,7 @@ impl Tables<'_, '_> {
                 };
                 Some(look.free_space().await)
             }
-            ScanSource::Functions => None,
+            None => None,
         };
         // side by side
         let (bloated, free) = join(indexes(), free(&worker.connections.writer)).await;
@@ -297,7 +296,7 @@ impl Tables<'_, '_> {
                 connections,
                 server: &self.sessions.server,
                 options: self.options,
-                source: self.source,
+                pages: self.pages,
                 idle_limit: self.sessions.idle_limit,
                 throttle: &worker.keeper,
                 listener: self.watch,

@@ -6,24 +6,22 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use rand::RngExt;
 
-use super::dead_entries::DeadIndexEntries;
-use super::keys::{Condition, Keys};
-use super::machine::{Action, EARLY, End, Event, Extent, Machine, Row};
-use super::policy_state::{RuleScan, SeenRows, Tally};
-use super::scanner::Scanner;
 use crate::disk::desc::Storage;
 use crate::retoast::check::ready::PreparedTable;
 use crate::retoast::memory::checkpoint::{Checkpoint, Place};
 use crate::retoast::memory::remembered::proven_now;
 use crate::retoast::memory::since::{CutOff, Doubt, Since};
-use crate::retoast::pace::gauges;
-use crate::retoast::pace::manners::Work as Paced;
+use crate::retoast::pace::metrics;
+use crate::retoast::pace::rules::Work as Paced;
 use crate::retoast::plan::{Found, Plan, Sizes};
 use crate::retoast::result::{Common, Converted, Outcome, REWRITTEN, SkippedRow, TaskReport, Work};
 use crate::retoast::sql;
-use crate::retoast::task::ends::Ended;
+use crate::retoast::sweep::dead_entries::DeadIndexEntries;
+use crate::retoast::sweep::keys::{Condition, Keys};
+use crate::retoast::sweep::machine::{Action, EARLY, End, Event, Extent, Machine, Row};
+use crate::retoast::sweep::scanner::{RuleScan, Scanner, SeenRows, Tally};
 use crate::retoast::task::error::TaskError;
-use crate::retoast::task::guard::{Done, Guard, LIMIT, Reason};
+use crate::retoast::task::guard::{Done, Ended, Guard, LIMIT, Reason};
 use crate::retoast::task::session::{Session, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
 
@@ -135,14 +133,14 @@ impl Conversion<'_> {
     async fn work(&self, report: &mut Progress) -> Result<(), TaskError> {
         self.guard.say_marks(&mut report.common.notes).await?;
         let Guard { session, ready, .. } = self.guard;
-        let Session { connections, server, source, options, .. } = session;
+        let Session { connections, server, pages, options, .. } = session;
         // the writer may be asked: nothing is re-toasted while a scan reads
         let mut scanner = Scanner::new(
             &connections.reader,
             &connections.writer,
             server,
             ready,
-            (*source).clone(),
+            *pages,
             RuleScan::new(self.seen_rows, self.since, options.dry_run),
         );
         scanner.reading = self.guard.reading();
@@ -465,7 +463,7 @@ impl Conversion<'_> {
             return Ok(None);
         };
         let oid = self.guard.ready.relation.oid;
-        let filenode = gauges::filenode(self.guard.session.writer(), oid).await?;
+        let filenode = metrics::filenode(self.guard.session.writer(), oid).await?;
         Ok(Some((checkpoint, Place { oid: oid.0, filenode })))
     }
 
@@ -479,7 +477,7 @@ impl Conversion<'_> {
         let Guard { session, ready, .. } = self.guard;
         let options = session.options;
         let around =
-            gauges::surroundings(session.writer(), &ready.relation, ready.replica_role).await?;
+            metrics::surroundings(session.writer(), &ready.relation, ready.replica_role).await?;
         let limits = session.throttle.limits();
         let bloat = options.tuning.max_bloat;
         let mut statements = vec![

@@ -7,21 +7,13 @@
 //! snapshot has found nothing; an empty batch says nothing. Every scan begins in one snapshot, and gives
 //! it up with the first row that it finds.
 
-mod planning;
-mod terms;
-mod vacuums;
-mod work;
-
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
-pub use self::terms::{Action, End, Event, Extent, Left, Row};
-pub(super) use self::vacuums::EARLY;
-use self::vacuums::Vacuums;
-use self::work::{Batch, Work};
 use crate::disk::ItemPointer;
 use crate::retoast::listener::Wait;
-use crate::retoast::pace::speed::{after_timeouts, smoothed};
+use crate::retoast::pace::rules::{BESIDE_OTHERS, after_timeouts, smoothed};
 use crate::retoast::task::session::Tuning;
 
 /// Blocks that a scan reads at a time.
@@ -375,7 +367,449 @@ impl Machine {
         let now = done.len() as f64 / ms;
         self.speed = Some(smoothed(self.speed, now));
     }
+
+    /// How many of these rows one batch takes now, by time and by bytes; at least one.
+    pub(super) fn share(&self, rows: &[Row]) -> usize {
+        let wanted = self.tuning.batch.as_secs_f64() * 1000.0;
+        let mut most = self.speed.map_or(FIRST_BATCH, |speed| speed * wanted);
+        if self.others {
+            most = (most * BESIDE_OTHERS).max(most.min(FEWEST_BESIDE_OTHERS));
+        }
+        let most = (most as usize).clamp(1, 10_000).min(rows.len());
+        let mut bytes = 0u64;
+        let fits = |row: &&Row| {
+            bytes = bytes.saturating_add(row.bytes);
+            bytes <= self.tuning.batch_bytes
+        };
+        rows.iter().take(most).take_while(fits).count().max(1).min(rows.len())
+    }
+
+    /// Makes batches of the rows of a chunk: windows, and passes over each.
+    pub(super) fn plan(&mut self, mut rows: Vec<Row>) {
+        rows.retain(|row| {
+            let refused = self.refused.contains(&(row.ctid, row.xmin));
+            let tries = self.own.get(&row.xmin).copied().unwrap_or(0);
+            if row.by_copy && tries > 0 {
+                return false;
+            }
+            if row.spared && tries > 0 {
+                self.scan.left.spared += 1;
+                return false;
+            }
+            let disagrees = tries >= MOST_TRIES;
+            self.scan.left.refused += u64::from(refused);
+            self.scan.left.disagreeing += u64::from(disagrees && !refused);
+            !refused && !disagrees
+        });
+        rows.sort_unstable();
+        self.scan.left.found += rows.len() as u64;
+        // the snapshot is given up, whatever becomes of the rows
+        self.scan.one_snapshot &= rows.is_empty();
+        if self.insists() {
+            self.insist(&rows);
+            return;
+        }
+        let passes = self.tuning.passes.max(1) as usize;
+        // the pages of all windows under way are left half empty, and those of indexes and TOAST too
+        let window = (self.tuning.window / self.work.len() as u32).max(1);
+        let windows: Vec<&[Row]> =
+            rows.chunk_by(|a, b| a.ctid.block.0 / window == b.ctid.block.0 / window).collect();
+        self.batches.last.clear();
+        // Windows take turns, pass by pass: what one transaction leaves behind can be pruned only once
+        // those that were under way at its end have ended, and by its window's next turn most have.
+        let turns = if self.work.len() > 1 { self.work.len() + 1 } else { 1 };
+        for some in windows.chunks(turns) {
+            for pass in 0..passes {
+                for rows in some {
+                    let rows: Vec<Row> = rows.iter().copied().skip(pass).step_by(passes).collect();
+                    if let Some(row) = rows.first() {
+                        self.batches.queue.push_back(Batch::new(row.ctid.block.0 / window, rows));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether rows that differ are waited for from now on.
+    pub fn insists(&self) -> bool {
+        self.idle_scans >= IDLE_BEFORE_INSISTING
+    }
+
+    /// Plans one batch for each block, which waits for rows that others hold.
+    fn insist(&mut self, rows: &[Row]) {
+        self.batches.last.clear();
+        for rows in rows.chunk_by(|a, b| a.ctid.block == b.ctid.block) {
+            if let Some(row) = rows.first() {
+                let batch = Batch::new(row.ctid.block.0, rows.to_vec());
+                self.batches.queue.push_back(Batch { insists: true, ..batch });
+            }
+        }
+    }
+}
+
+/// A row to re-toast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Row {
+    /// Where it was seen.
+    pub ctid: ItemPointer,
+    /// The transaction that inserted this version: the low half of its number.
+    pub xmin: u32,
+    /// Whether nothing that is stored shows that it differs, but only what the server made of a copy: could be
+    /// compressed, and is not. An UPDATE of the row itself says that better.
+    pub by_copy: bool,
+    /// Whether only values with ordinary pointers make it differ that its toaster may leave so. Whether it does, an
+    /// UPDATE of the row itself says.
+    pub spared: bool,
+    /// Bytes of the chosen columns' values: as stored now, or uncompressed where that is more and known, since a batch
+    /// may store them so.
+    pub bytes: u64,
+    /// Bytes of them as stored now, which the row leaves behind.
+    pub stored: u64,
+}
+
+/// What a vacuum takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// The TOAST relation and its index, where old values are.
+    Toast,
+    /// The table with its TOAST relation and all indexes.
+    Table,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A scan begins: the relation has this many blocks, and with its TOAST relation this many bytes.
+    Begun {
+        /// Blocks of the heap.
+        blocks: u32,
+        /// Bytes of heap and TOAST relation.
+        bytes: u64,
+    },
+    /// A chunk was read; these rows are stored otherwise than chosen.
+    Scanned(Vec<Row>),
+    /// A batch was committed.
+    BatchDone {
+        /// Whose it was.
+        job: usize,
+        /// Rows that were re-toasted; others were locked or no longer there.
+        rows: u64,
+        /// The transaction: the low half of its number.
+        xid: u32,
+        /// How long the transaction took.
+        took: Duration,
+    },
+    /// A batch met a lock timeout or a deadlock, and nothing of it was done.
+    BatchBusy(usize),
+    /// The server refused a batch for what stands in its rows, and nothing of it was done.
+    BatchRefused(usize),
+    /// A vacuum ended.
+    Vacuumed {
+        /// Whose it was.
+        job: usize,
+        /// What was vacuumed, and how long that took; `None` if nothing could be for now.
+        done: Option<(Extent, Duration)>,
+    },
+    /// A job met an error or a stop that ends the sweep.
+    Failed(usize),
+    /// The scan under way goes on in another snapshot: it proves nothing any more.
+    SnapshotLost,
+    /// Somebody asked to stop.
+    Stop,
+}
+
+/// How the sweep ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// A whole scan in one snapshot has found that every row is stored as chosen.
+    Complete,
+    /// Rows are left that are not.
+    Left,
+    /// Stopped on request.
+    Stopped,
+}
+
+/// Rows that the scan under way has found stored otherwise than chosen, by what becomes of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Left {
+    /// To be re-toasted.
+    pub found: u64,
+    /// The server has refused them.
+    pub refused: u64,
+    /// The sweep has re-toasted them, and the judge still wants them otherwise.
+    pub disagreeing: u64,
+    /// The sweep has re-toasted them, and their toaster has stored values with ordinary pointers: as chosen.
+    pub spared: u64,
+}
+
+impl Left {
+    /// All of them that are not stored as chosen.
+    pub fn sum(self) -> u64 {
+        self.found + self.refused + self.disagreeing
+    }
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Say how many blocks there are.
+    BeginScan,
+    /// Read these blocks.
+    Scan(Range<u32>),
+    /// Have this job store these rows anew in one transaction.
+    Batch(usize, Vec<Row>),
+    /// Have this job re-toast these rows of one block, wherever they are by then, and wait for those that others
+    /// hold: rows that are changed so often that no scan's address holds until the batch.
+    Insist(usize, Vec<Row>),
+    /// Have this job vacuum so much, of which this part of the table may be dead.
+    Vacuum(usize, Extent, f64),
+    /// Wait until one of the jobs has done what it does.
+    Wait,
+    /// Wait, with no transaction open.
+    Sleep(Duration, Wait),
+    /// Nothing more.
+    Finish(End),
+}
+
+/// What a job does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Work {
+    Nothing,
+    Batch {
+        batch: Batch,
+        /// The oldest batch that was under way when this one began, itself counted: what that one and
+        /// all later ones leave behind cannot be pruned until this one has ended.
+        pins: u64,
+    },
+    Vacuum,
+}
+
+/// Rows of one window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) window: u32,
+    pub(super) rows: Vec<Row>,
+    /// Whether rows are waited for.
+    pub(super) insists: bool,
+    /// Its number, once it has begun.
+    pub(super) number: u64,
+}
+
+impl Batch {
+    pub(super) fn new(window: u32, rows: Vec<Row>) -> Batch {
+        Batch { window, rows, insists: false, number: 0 }
+    }
+}
+
+/// Rows that a batch has beside others all the same, if it has them at all: with fewer, what every batch
+/// costs however small it is would be most of what the others bear.
+const FEWEST_BESIDE_OTHERS: f64 = 16.0;
+/// Rows of the first batch; later ones follow the time that batches take.
+const FIRST_BATCH: f64 = 50.0;
+/// How often a row is re-toasted by the sweep's own transactions. One that the judge still calls stored
+/// otherwise after that is counted and left.
+pub(super) const MOST_TRIES: u8 = 4;
+/// Scans without any progress after which rows are waited for, not skipped while others hold them.
+const IDLE_BEFORE_INSISTING: u32 = 2;
+
+// When to vacuum: new values take the room of old ones once those are vacuumed, so that a file grows by about as much as
+// is dead at the most, be it for a moment. Old values are in the TOAST relation, and a vacuum of it alone reads none of
+// the table's own indexes. It comes early where it is cheap.
+
+/// The table is not vacuumed for fewer bytes than this.
+const LEAST: u64 = 1 << 20;
+/// Nor is its TOAST relation alone for less than this part of what may be dead.
+pub(super) const EARLY: f64 = 0.2;
+/// Nor unless batches have taken so many times as long as that takes.
+const WORTH: u32 = 8;
+/// Vacuums of the TOAST relation of which the shortest tells how long one takes: something else may have held
+/// up the others, and one that comes late has let the file grow.
+const RECENT: usize = 3;
+
+/// What is dead, and what vacuums take.
+#[derive(Debug, Clone)]
+struct Vacuums {
+    /// Bytes of the table and its TOAST relation.
+    bytes: u64,
+    /// Part of them that may be dead.
+    max_bloat: f64,
+    /// Part of them for which the TOAST relation alone is vacuumed.
+    early: f64,
+    /// Bytes re-toasted since the table was vacuumed, and since its TOAST relation was.
+    of_table: u64,
+    of_toast: u64,
+    /// The time of batches since then.
+    worked: Duration,
+    /// How long the last vacuums of the TOAST relation took, or such as took more with it.
+    recent: Vec<Duration>,
+    due: Option<Extent>,
+}
+
+impl Vacuums {
+    fn new(tuning: &Tuning) -> Vacuums {
+        // other jobs go on while a vacuum runs
+        let part = if tuning.jobs > 1 { 0.5 } else { 1.0 };
+        Vacuums {
+            bytes: 0,
+            max_bloat: tuning.max_bloat * part,
+            early: tuning.max_bloat * EARLY,
+            of_table: 0,
+            of_toast: 0,
+            worked: Duration::ZERO,
+            recent: Vec::new(),
+            due: None,
+        }
+    }
+
+    /// A scan begins, of so many bytes.
+    fn scan_begins(&mut self, bytes: u64) {
+        self.bytes = bytes;
+    }
+
+    /// A scan has ended: the next one is spared what is dead.
+    fn scan_ended(&mut self) {
+        self.due = (self.of_table > 0).then_some(Extent::Table);
+    }
+
+    /// A batch has left so many bytes behind.
+    fn batch_done(&mut self, bytes: u64, took: Duration) {
+        self.of_table += bytes;
+        self.of_toast += bytes;
+        self.worked += took;
+        if self.of_table > self.limit(self.max_bloat) {
+            self.due = Some(Extent::Table);
+        } else if self.of_toast > self.limit(self.early) && self.is_worth_it() {
+            self.due = Some(Extent::Toast);
+        }
+    }
+
+    fn is_worth_it(&self) -> bool {
+        self.recent.iter().min().is_none_or(|&took| self.worked >= took * WORTH)
+    }
+
+    fn limit(&self, part: f64) -> u64 {
+        ((self.bytes as f64 * part) as u64).max(LEAST)
+    }
+
+    fn due(&self) -> Option<Extent> {
+        self.due
+    }
+
+    /// What is due begins: its extent, and the part of all bytes that is dead in the TOAST relation at the most.
+    fn begin(&mut self) -> Option<(Extent, f64)> {
+        let extent = self.due.take()?;
+        let part = self.of_toast as f64 / self.bytes.max(1) as f64;
+        (self.of_toast, self.worked) = (0, Duration::ZERO);
+        if extent == Extent::Table {
+            self.of_table = 0;
+        }
+        Some((extent, part))
+    }
+
+    /// So much was vacuumed, which may be more than was due.
+    fn done(&mut self, extent: Extent, took: Duration) {
+        match extent {
+            Extent::Toast => {
+                self.recent.truncate(RECENT - 1);
+                self.recent.insert(0, took);
+            }
+            Extent::Table => {
+                self.of_table = self.of_table.min(self.of_toast);
+                self.recent.retain(|&then| then <= took);
+                if self.recent.is_empty() {
+                    self.recent.push(took);
+                }
+            }
+        }
+    }
+
+    /// What could not be removed.
+    fn still_dead(&mut self, bytes: u64) {
+        self.of_table = self.of_table.max(bytes.min(self.limit(self.max_bloat) / 2));
+        self.of_toast = self.of_toast.max(bytes.min(self.limit(self.early) / 2));
+    }
 }
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod vacuum_tests {
+    use super::*;
+
+    const MB: u64 = 1 << 20;
+
+    /// Of a table of 1000 MB, of which 5 % may be dead.
+    fn vacuums() -> Vacuums {
+        let mut vacuums = Vacuums::new(&Tuning {
+            window: 8,
+            passes: 4,
+            batch: Duration::from_millis(100),
+            batch_bytes: MB,
+            max_bloat: 0.05,
+            jobs: 1,
+        });
+        vacuums.scan_begins(1000 * MB);
+        vacuums
+    }
+
+    /// A batch, and what is due then.
+    fn batch(vacuums: &mut Vacuums, mb: u64, ms: u64) -> Option<Extent> {
+        vacuums.batch_done(mb * MB, Duration::from_millis(ms));
+        vacuums.due()
+    }
+
+    fn vacuum(vacuums: &mut Vacuums, ms: u64) -> (Extent, f64) {
+        let begun = vacuums.begin().unwrap();
+        vacuums.done(begun.0, Duration::from_millis(ms));
+        (begun.0, (begun.1 * 1000.0).round())
+    }
+
+    #[test]
+    fn the_toast_relation_is_vacuumed_early_where_that_takes_little_of_the_time() {
+        let mut vacuums = vacuums();
+        assert_eq!(batch(&mut vacuums, 10, 100), None);
+        assert_eq!(batch(&mut vacuums, 1, 10), Some(Extent::Toast));
+        assert_eq!(vacuum(&mut vacuums, 50), (Extent::Toast, 11.0));
+        assert_eq!(batch(&mut vacuums, 11, 399), None);
+        assert_eq!(batch(&mut vacuums, 1, 1), Some(Extent::Toast));
+        assert_eq!(vacuum(&mut vacuums, 10), (Extent::Toast, 12.0));
+        assert_eq!(batch(&mut vacuums, 11, 80), Some(Extent::Toast));
+        // held up by something else
+        assert_eq!(vacuum(&mut vacuums, 9000), (Extent::Toast, 11.0));
+        assert_eq!(batch(&mut vacuums, 11, 80), Some(Extent::Toast));
+        assert_eq!(vacuum(&mut vacuums, 10), (Extent::Toast, 11.0));
+        // 45 MB are dead in the heap
+        assert_eq!(batch(&mut vacuums, 6, 10), Some(Extent::Table));
+        assert_eq!(vacuum(&mut vacuums, 50), (Extent::Table, 6.0));
+        assert_eq!(vacuums.due(), None);
+    }
+
+    #[test]
+    fn one_that_takes_long_waits_for_the_limit_and_is_timed_by_a_shorter_one_of_all() {
+        let mut vacuums = vacuums();
+        batch(&mut vacuums, 11, 100);
+        assert_eq!(vacuum(&mut vacuums, 1000), (Extent::Toast, 11.0));
+        assert_eq!(batch(&mut vacuums, 39, 400), None);
+        assert_eq!(batch(&mut vacuums, 1, 10), Some(Extent::Table));
+        assert_eq!(vacuum(&mut vacuums, 12), (Extent::Table, 40.0));
+        assert_eq!(batch(&mut vacuums, 11, 100), Some(Extent::Toast));
+        // with all else, for the TOAST relation alone is out of reach: nothing is dead then
+        let begun = vacuums.begin();
+        vacuums.done(Extent::Table, Duration::from_millis(12));
+        assert_eq!((begun.map(|(extent, _)| extent), vacuums.of_table), (Some(Extent::Toast), 0));
+    }
+
+    #[test]
+    fn what_could_not_be_removed_makes_the_next_one_come_earlier() {
+        let mut vacuums = vacuums();
+        batch(&mut vacuums, 11, 100);
+        vacuum(&mut vacuums, 1);
+        vacuums.still_dead(11 * MB);
+        assert_eq!(batch(&mut vacuums, 5, 100), None);
+        assert_eq!(batch(&mut vacuums, 1, 1), Some(Extent::Toast));
+        vacuum(&mut vacuums, 1);
+        vacuums.still_dead(60 * MB);
+        assert_eq!(vacuums.of_table, 25 * MB);
+    }
+}

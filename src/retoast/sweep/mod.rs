@@ -3,10 +3,8 @@
 //! * [`conversion`]: does what the [`machine`] says, which has no IO and no clock.
 //! * [`batch`]: one transaction; `keys`: how rows are found again that others hold nearly all the time; `dead_entries`:
 //!   room in indexes for the new versions of rows; `vacuum`: VACUUM on the way.
-//! * [`scanner`], [`scan`]: the rows that are stored otherwise than chosen; `judges`: what only the server can say of
-//!   them; `fit`: whether the choice can be stored at all.
-//! * [`policy_scan`]: scans by a policy; [`policy_state`]: what they remember; `policy_copies`: what the server
-//!   compresses values to.
+//! * [`scanner`], [`scan`]: the rows that are stored otherwise than chosen, and whether the choice can be stored at all;
+//!   `judges`: what only the server can say of rows; [`policy_scan`]: scans by a policy.
 
 pub mod batch;
 pub(crate) mod conversion;
@@ -14,10 +12,7 @@ pub(crate) mod dead_entries;
 mod judges;
 mod keys;
 pub mod machine;
-mod policy_copies;
 pub mod policy_scan;
-pub mod policy_state;
 pub mod scan;
-pub mod scan_source;
 pub mod scanner;
 mod vacuum;

@@ -1,19 +1,23 @@
-//! Scanning by a policy: what a row is, and what the server makes of its values.
+//! Scanning by a policy: what a row is, and what the server makes of its values in the temporary table in which it
+//! compresses copies.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::machine::Row;
-use super::policy_copies::fill_and_measure;
-use super::policy_state::{Open, Share};
-use super::scan_source::ScanSource;
-use super::scanner::{JUDGED_BYTES, Scanner, address};
+use futures_util::future::join;
+use tokio_postgres::types::Type;
+
 use crate::disk::ItemPointer;
+use crate::disk::layout::PageSize;
 use crate::judge::policy::{Content, Decision, Rule, Seen, Wanted, is_foreign};
+use crate::model::policy::{CompressedSizes, MethodChoice};
 use crate::model::stored::{Form, Placement, StoredValue};
 use crate::retoast::memory::since::CutOff;
 use crate::retoast::sql;
 use crate::retoast::sql::by_policy;
+use crate::retoast::sweep::machine::Row;
+use crate::retoast::sweep::scanner::{JUDGED_BYTES, Open, Scanner, Share, address, transaction};
+use crate::server::connect::Client;
 use crate::server::probe::Probe;
 use crate::server::snapshot::Moment;
 use crate::server::{LiveError, functions};
@@ -47,11 +51,11 @@ impl Scanner<'_> {
         self.by_rule.open.clear();
         self.by_rule.inner = self.rows_with_compressed_fields(blocks.clone()).await?;
         let mut rows = Vec::new();
-        match self.source.clone() {
-            ScanSource::Pages(pageinspect) => {
-                self.pages(&pageinspect, moment, blocks, &mut rows).await?;
+        match self.pages {
+            Some(pageinspect) => {
+                self.read_pages(pageinspect, moment, blocks, &mut rows).await?;
             }
-            ScanSource::Functions => self.told(rule, &blocks, &mut rows).await?,
+            None => self.told(rule, &blocks, &mut rows).await?,
         }
         let mut open = std::mem::take(&mut self.by_rule.open);
         open.retain(|open| self.may_ask(open.row.ctid));
@@ -271,4 +275,79 @@ impl Scanner<'_> {
         }
         Ok(())
     }
+}
+
+/// What a transaction has in the temporary table.
+pub(crate) struct Copies {
+    pub rows: Vec<Copy>,
+    /// Whether the table has to be emptied before the transaction ends.
+    pub is_full: bool,
+}
+
+/// A row of the temporary table.
+pub(crate) struct Copy {
+    /// Its number.
+    pub number: i32,
+    /// The row that it is a copy of.
+    pub ctid: ItemPointer,
+    /// The transaction that inserted that row.
+    pub xmin: u32,
+    /// For each chosen column what its content is; `None` of NULL and of what was not asked for.
+    pub contents: Vec<Option<Content>>,
+}
+
+/// Fills the temporary table and reads the sizes. `lists` are the parameters of
+/// [`by_policy::fill`].
+pub(crate) async fn fill_and_measure(
+    client: &Client,
+    table: &str,
+    targets: &[sql::Target],
+    rule: &Rule,
+    page: PageSize,
+    lists: &[Vec<String>],
+) -> Result<Copies, LiveError> {
+    let mut parameters: Vec<(&(dyn tokio_postgres::types::ToSql + Sync), Type)> = Vec::new();
+    for list in lists {
+        parameters.push((list, Type::TEXT_ARRAY));
+    }
+    let fill = by_policy::fill(table, targets, &rule.methods, page);
+    let sizes = by_policy::sizes(&rule.methods);
+    // sent together: the second does not wait for the first one's answer
+    let (filled, rows) =
+        join(client.query_typed(&fill, &parameters), client.query_typed(&sizes, &[])).await;
+    filled?;
+    let rows = rows?;
+    let bytes: i64 = match rows.first() {
+        Some(row) => row.try_get(0)?,
+        None => 0,
+    };
+    let copies = rows.iter().map(|row| copy(row, &rule.methods));
+    Ok(Copies {
+        rows: copies.collect::<Result<Vec<Copy>, LiveError>>()?,
+        is_full: bytes >= by_policy::FULL,
+    })
+}
+
+fn copy(row: &tokio_postgres::Row, methods: &[MethodChoice]) -> Result<Copy, LiveError> {
+    let xmin: String = row.try_get(3)?;
+    let mut contents = Vec::with_capacity(methods.len());
+    let mut at = 4;
+    for choice in methods {
+        let raw: Option<i32> = row.try_get(at)?;
+        at += 1;
+        let mut sizes = CompressedSizes::default();
+        for &method in choice.methods() {
+            let size: Option<i64> = row.try_get(at)?;
+            at += 1;
+            sizes.set(method, size.and_then(|size| u32::try_from(size).ok()));
+        }
+        let raw = raw.and_then(|raw| u32::try_from(raw).ok());
+        contents.push(raw.map(|raw| Content { raw, sizes }));
+    }
+    Ok(Copy {
+        number: row.try_get(1)?,
+        ctid: address(row.try_get(2)?)?,
+        xmin: transaction(&xmin)?,
+        contents,
+    })
 }

@@ -6,32 +6,31 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::machine::{CHUNK, Row};
-use super::policy_state::{Share, Tally};
-use super::scan_source::ScanSource;
-use super::scanner::{Asks, Candidate, Scanner, Unfit};
 use crate::disk::desc::Storage;
 use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
 use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::walk::{self, Item};
+use crate::heap::walk;
+use crate::heap::walk::Item;
 use crate::judge::stock::{Verdict, by_functions, fits};
 use crate::judge::{Judge, Row as Judged};
 use crate::model::sql::quote_identifier;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
-use crate::retoast::pace::manners::Work;
+use crate::retoast::pace::rules::Work;
 use crate::retoast::sql;
+use crate::retoast::sweep::machine::{CHUNK, Row};
+use crate::retoast::sweep::scanner::{Asks, Candidate, Scanner, Share, Tally, Unfit};
 use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Guard, Reads};
 use crate::server::about::Pageinspect;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
-use crate::server::snapshot::{self, Moment};
+use crate::server::snapshot::Moment;
 use crate::server::sqlstate::is_damage;
-use crate::server::{LiveError, functions};
+use crate::server::{LiveError, functions, snapshot};
 
 /// What a look has counted, to be taken back where it failed.
 struct Counts {
@@ -220,21 +219,21 @@ impl Scanner<'_> {
             Judge::Forms(judge) => judge,
             Judge::Keep => return Ok(Vec::new()),
         };
-        if let (Some(_), ScanSource::Pages(pageinspect)) = (&self.unfit, self.source.clone()) {
-            self.pages(&pageinspect, moment, blocks, &mut Vec::new()).await?;
+        if let (Some(_), Some(pageinspect)) = (&self.unfit, self.pages) {
+            self.read_pages(pageinspect, moment, blocks, &mut Vec::new()).await?;
             return Ok(Vec::new());
         }
         let mut rows = Vec::new();
-        let mut open = match self.source.clone() {
-            ScanSource::Pages(pageinspect) => {
-                self.pages(&pageinspect, moment, blocks.clone(), &mut rows).await?
+        let mut open = match self.pages {
+            Some(pageinspect) => {
+                self.read_pages(pageinspect, moment, blocks.clone(), &mut rows).await?
             }
-            ScanSource::Functions => self.functions(blocks.clone(), &mut rows).await?,
+            None => self.functions(blocks.clone(), &mut rows).await?,
         };
         open.retain(|candidate| self.may_ask(candidate.row.ctid));
-        match self.source {
-            ScanSource::Pages(_) => self.judge(judge, open, &mut rows).await?,
-            ScanSource::Functions => self.judge_rows(open, &mut rows).await?,
+        match self.pages {
+            Some(_) => self.judge(judge, open, &mut rows).await?,
+            None => self.judge_rows(open, &mut rows).await?,
         }
         if judge.counts_fields() {
             self.hidden(blocks, &mut rows).await?;
@@ -242,7 +241,7 @@ impl Scanner<'_> {
         Ok(rows)
     }
 
-    pub(crate) async fn pages(
+    pub(crate) async fn read_pages(
         &mut self,
         pageinspect: &Pageinspect,
         moment: &Moment,
@@ -419,39 +418,15 @@ impl Scanner<'_> {
         }
         Ok(open)
     }
-}
 
-/// What mends values that the server reads in two ways (tried): an array or object that was changed gives
-/// what it holds now to a read of itself alone, of a path of keys that ends before it not always.
-fn mend_misread(column: &str) -> String {
-    let name = quote_identifier(column);
-    let whole = |of: &str| {
-        format!("(SELECT jsonb_object_agg(key, value::text::jsonb) FROM jsonb_each({of}))")
-    };
-    format!(
-        "values changed in place: SET {name} = {} keeps what was changed in the values of the document's own \
-         keys; what was changed deeper, in the values of the object at {name} -> 'a' -> 'b', is kept by SET \
-         {name} = jsonb_set({name}, '{{a,b}}', {}). Then run this again. Setting the value to itself loses \
-         the change",
-        whole(&name),
-        whole(&format!("{name} -> 'a' -> 'b'"))
-    )
-}
-
-/// The server's message alone: what it adds may show contents.
-fn message(error: &tokio_postgres::Error) -> String {
-    error.as_db_error().map_or_else(|| error.to_string(), |db| db.message().to_owned())
-}
-
-impl Scanner<'_> {
     /// Looks through the whole table for rows that the choice cannot store, before anything is changed.
     pub(crate) async fn look_for_unfit(&mut self, guard: &Guard<'_>) -> Result<(), TaskError> {
         if self.ready.toaster.storage() != Storage::Plain {
             return Ok(());
         }
-        let unfit = match self.source {
-            ScanSource::Pages(_) => self.unfit_by_pages(guard).await?,
-            ScanSource::Functions => self.unfit_by_functions(guard).await?,
+        let unfit = match self.pages {
+            Some(_) => self.unfit_by_pages(guard).await?,
+            None => self.unfit_by_functions(guard).await?,
         };
         match unfit.first {
             Some(first) => Err(TaskError::Unfit { rows: unfit.rows, first }),
@@ -485,4 +460,26 @@ impl Scanner<'_> {
         let count: i64 = row.try_get(0)?;
         Ok(Unfit { rows: u64::try_from(count).unwrap_or(0), first: row.try_get(1)? })
     }
+}
+
+/// What mends values that the server reads in two ways (tried): an array or object that was changed gives
+/// what it holds now to a read of itself alone, of a path of keys that ends before it not always.
+fn mend_misread(column: &str) -> String {
+    let name = quote_identifier(column);
+    let whole = |of: &str| {
+        format!("(SELECT jsonb_object_agg(key, value::text::jsonb) FROM jsonb_each({of}))")
+    };
+    format!(
+        "values changed in place: SET {name} = {} keeps what was changed in the values of the document's own \
+         keys; what was changed deeper, in the values of the object at {name} -> 'a' -> 'b', is kept by SET \
+         {name} = jsonb_set({name}, '{{a,b}}', {}). Then run this again. Setting the value to itself loses \
+         the change",
+        whole(&name),
+        whole(&format!("{name} -> 'a' -> 'b'"))
+    )
+}
+
+/// The server's message alone: what it adds may show contents.
+fn message(error: &tokio_postgres::Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), |db| db.message().to_owned())
 }

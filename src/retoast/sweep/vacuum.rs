@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
-use super::conversion::Conversion;
-use super::machine::Extent;
-use crate::retoast::pace::manners::Work;
+use crate::retoast::pace::rules::Work;
 use crate::retoast::sql;
+use crate::retoast::sweep::conversion::Conversion;
+use crate::retoast::sweep::machine::Extent;
 use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::Reason;
 use crate::retoast::task::vacuum::{AGAIN, PAUSE, Vacuumed};

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::error::TaskError;
 use crate::retoast::listener::Listener;
-use crate::retoast::pace::gauges;
-use crate::retoast::pace::keeper::Keeper;
 use crate::retoast::pace::lock_tries::LockTries;
-use crate::retoast::pace::manners::Work;
-use crate::retoast::sweep::scan_source::ScanSource;
+use crate::retoast::pace::metrics;
+use crate::retoast::pace::rules::Work;
+use crate::retoast::pace::throttle::Throttle;
+use crate::retoast::task::error::TaskError;
+use crate::server::about::Pageinspect;
 use crate::server::about::Server;
 use crate::server::connect::{Client, Connection};
 
@@ -46,10 +46,11 @@ pub(crate) struct Session<'a> {
     pub(crate) connections: Connections,
     pub(crate) server: &'a Server,
     pub(crate) options: &'a Options,
-    pub(crate) source: &'a ScanSource,
+    /// How scans read pages; by SQL functions without.
+    pub(crate) pages: Option<&'a Pageinspect>,
     /// How long a transaction may wait for this program before the server gives its locks back.
     pub(crate) idle_limit: Duration,
-    pub(crate) throttle: &'a Keeper,
+    pub(crate) throttle: &'a Throttle,
     pub(crate) listener: &'a dyn Listener,
     pub(crate) stop: &'a CancellationToken,
 }
@@ -106,7 +107,7 @@ impl Session<'_> {
 
     /// Bytes of WAL written since the cluster was made.
     pub(crate) async fn wal(&self) -> Result<u64, TaskError> {
-        Ok(gauges::wal(&self.connections.writer).await?)
+        Ok(metrics::wal(&self.connections.writer).await?)
     }
 }
 

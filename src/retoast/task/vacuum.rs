@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
-use super::error::TaskError;
-use super::guard::Guard;
-use super::watched::{GaveUp, Patience};
 use crate::retoast::listener::Wait;
-use crate::retoast::pace::manners::Work;
+use crate::retoast::pace::rules::Work;
 use crate::retoast::result::Common;
 use crate::retoast::sql::compact::{NOW, Vacuum, left_dead};
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::Guard;
+use crate::retoast::task::watched::{GaveUp, Patience};
 use crate::server::LiveError;
 use crate::server::sqlstate::ErrorKind;
 

@@ -7,7 +7,7 @@ use super::error::TaskError;
 use super::guard::Guard;
 use super::session::{Session, millis};
 use crate::retoast::listener::Wait;
-use crate::retoast::pace::stuck::{Advice, Stuck, Wait as Waits};
+use crate::retoast::pace::metrics::ServerWait;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 
@@ -56,7 +56,7 @@ impl Patience {
         }
     }
 
-    fn limit(self, wait: &Waits, session: &Session<'_>) -> Duration {
+    fn limit(self, wait: &ServerWait, session: &Session<'_>) -> Duration {
         match self {
             Patience::Vacuum => {
                 let most = session.throttle.limits().wait;
@@ -225,4 +225,66 @@ pub(crate) async fn with_lock_timeout<T>(
     let done = done?;
     set.map_err(LiveError::from)?;
     Ok(done)
+}
+
+/// What to do about a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Advice {
+    /// Nothing yet, or it was said.
+    Wait,
+    /// Say it.
+    Tell,
+    /// Leave out what waits: it has for so long.
+    GiveUp(Duration),
+}
+
+/// How long a statement has waited without a pause, as far as was seen (pure).
+#[derive(Debug, Default)]
+struct Stuck {
+    /// When the wait was first seen, by the time since the statement began.
+    since: Option<Duration>,
+    told: bool,
+}
+
+impl Stuck {
+    /// After a look `now` since the statement began. A wait as long as `tell` is said, and none is longer than `limit`.
+    fn seen(&mut self, waits: bool, now: Duration, tell: Duration, limit: Duration) -> Advice {
+        if !waits {
+            *self = Stuck::default();
+            return Advice::Wait;
+        }
+        let waited = now.saturating_sub(*self.since.get_or_insert(now));
+        if waited >= limit {
+            Advice::GiveUp(waited)
+        } else if waited >= tell && !self.told {
+            self.told = true;
+            Advice::Tell
+        } else {
+            Advice::Wait
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_said_once_and_then_given_up() {
+        let mut stuck = Stuck::default();
+        let seconds = Duration::from_secs;
+        let mut look = |waits, at| stuck.seen(waits, seconds(at), seconds(10), seconds(20));
+        assert_eq!(look(true, 5), Advice::Wait);
+        // it went on meanwhile
+        assert_eq!(look(false, 9), Advice::Wait);
+        assert_eq!(look(true, 10), Advice::Wait);
+        assert_eq!(look(true, 19), Advice::Wait);
+        assert_eq!(look(true, 20), Advice::Tell);
+        assert_eq!(look(true, 25), Advice::Wait);
+        assert_eq!(look(true, 30), Advice::GiveUp(seconds(20)));
+        let mut stuck = Stuck::default();
+        let mut look = |at| stuck.seen(true, seconds(at), seconds(10), seconds(5));
+        assert_eq!(look(1), Advice::Wait);
+        assert_eq!(look(6), Advice::GiveUp(seconds(5)));
+    }
 }

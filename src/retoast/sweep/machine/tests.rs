@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::planning::MOST_TRIES;
-use super::*;
 use crate::disk::BlockNumber;
+use crate::retoast::sweep::machine::{MOST_TRIES, *};
 
 const TUNING: Tuning = Tuning {
     window: 8,

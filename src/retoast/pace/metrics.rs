@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::manners::{Holder, Replica};
-use super::slots::{Slot, Slots};
-use super::space::Place;
 use crate::disk::Oid;
 use crate::model::sql::quote_identifier;
+use crate::retoast::pace::rules::{Holder, Replica};
+use crate::retoast::pace::slots::{Slot, Slots};
+use crate::retoast::pace::space::Place;
 use crate::retoast::plan::{Sizes, Surroundings};
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
@@ -428,4 +428,92 @@ async fn isolation(client: &Client, around: &mut Surroundings) -> Result<(), Liv
         around.isolation_defaults.push(row.try_get(0)?);
     }
     Ok(())
+}
+
+/// What a server process waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServerWait {
+    /// `wait_event_type` and `wait_event`.
+    event: String,
+    /// The process that waits.
+    pid: i32,
+    /// Those that hold the lock; of a buffer pin the server does not say.
+    holders: Vec<i32>,
+}
+
+impl ServerWait {
+    /// Whether it is for a lock on a whole relation, which others queue for behind us.
+    pub(crate) fn is_for_relation(&self) -> bool {
+        self.event == "Lock relation"
+    }
+
+    /// In words.
+    pub(crate) fn text(&self) -> String {
+        let holders: Vec<String> = self.holders.iter().map(ToString::to_string).collect();
+        match holders.is_empty() {
+            true => format!("process {} waits for {}", self.pid, self.event),
+            false => format!(
+                "process {} waits for {}, held by process {}",
+                self.pid,
+                self.event,
+                holders.join(", ")
+            ),
+        }
+    }
+}
+
+/// What the server process `pid` waits for that only another session can end: a lock or a pinned buffer (from 19 on
+/// an event of type Buffer, as others are that end by themselves).
+pub(crate) async fn wait_of(client: &Client, pid: i32) -> Result<Option<ServerWait>, LiveError> {
+    let rows = client
+        .query_typed(
+            "SELECT a.wait_event_type || ' ' || a.wait_event, pg_catalog.pg_blocking_pids(a.pid) \
+             FROM pg_catalog.pg_stat_get_activity($1) AS a \
+             WHERE a.state = 'active' AND (a.wait_event_type IN ('BufferPin', 'Lock') \
+               OR a.wait_event = 'BufferCleanup')",
+            &[(&pid, Type::INT4)],
+        )
+        .await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some(ServerWait { event: row.try_get(0)?, pid, holders: row.try_get(1)? }))
+}
+
+/// A server process that waits for a lock which `pid` holds, or for its transaction.
+pub(crate) async fn kept_waiting(client: &Client, pid: i32) -> Result<Option<i32>, LiveError> {
+    let rows = client
+        .query_typed(
+            "SELECT w.pid FROM (SELECT DISTINCT l.pid FROM pg_catalog.pg_locks AS l \
+               WHERE NOT l.granted AND l.pid <> $1) AS w \
+             WHERE $1 = ANY (pg_catalog.pg_blocking_pids(w.pid)) ORDER BY w.pid LIMIT 1",
+            &[(&pid, Type::INT4)],
+        )
+        .await?;
+    Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
+}
+
+/// Whether a process waits for the transaction of `pid` to end, as a concurrent build does for older snapshots.
+pub(crate) async fn is_waited_for(client: &Client, pid: i32) -> Result<bool, LiveError> {
+    let rows = client
+        .query_typed(
+            "SELECT count(*) > 0 FROM pg_catalog.pg_locks AS w JOIN pg_catalog.pg_locks AS h \
+               ON h.virtualxid = w.virtualxid AND h.granted \
+             WHERE w.locktype = 'virtualxid' AND NOT w.granted AND h.locktype = 'virtualxid' AND h.pid = $1",
+            &[(&pid, Type::INT4)],
+        )
+        .await?;
+    Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_holds_a_lock_is_named() {
+        let mut wait =
+            ServerWait { event: "BufferPin BufferPin".into(), pid: 7, holders: Vec::new() };
+        assert_eq!(wait.text(), "process 7 waits for BufferPin BufferPin");
+        wait.holders = vec![8, 9];
+        assert_eq!(wait.text(), "process 7 waits for BufferPin BufferPin, held by process 8, 9");
+    }
 }

@@ -1,7 +1,7 @@
 //! What readings mean for the work.
 
-use super::super::slots::Slot;
-use super::*;
+use crate::retoast::pace::rules::*;
+use crate::retoast::pace::slots::Slot;
 
 const MB: u64 = 1 << 20;
 
@@ -9,8 +9,8 @@ fn at(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-fn manners(limits: Limits) -> Manners {
-    Manners::new(limits)
+fn manners(limits: Limits) -> ThrottleRules {
+    ThrottleRules::new(limits)
 }
 
 fn replica(replayed: u64, reported: Option<f64>) -> Replica {

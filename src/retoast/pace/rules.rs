@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::slots::Slots;
 use crate::model::sql::quote_literal;
+use crate::retoast::pace::slots::Slots;
 
 /// How often what changes slowly is measured.
 pub const POLL: Duration = Duration::from_secs(1);
@@ -215,16 +215,16 @@ impl Steps {
 
 /// Decides.
 #[derive(Debug, Clone)]
-pub struct Manners {
+pub struct ThrottleRules {
     limits: Limits,
     history: History,
     steps: Steps,
 }
 
-impl Manners {
+impl ThrottleRules {
     /// With these limits.
-    pub fn new(limits: Limits) -> Manners {
-        Manners { limits, history: History::default(), steps: Steps::default() }
+    pub fn new(limits: Limits) -> ThrottleRules {
+        ThrottleRules { limits, history: History::default(), steps: Steps::default() }
     }
 
     /// Takes the position of the WAL before a piece of work; whether slots have to be looked at again for it.
@@ -327,6 +327,20 @@ impl Manners {
             wait,
         })
     }
+}
+
+/// The part of its time that a transaction takes while other sessions are active: whoever waits for a processor
+/// or a row that it holds waits as much less.
+pub(crate) const BESIDE_OTHERS: f64 = 0.1;
+
+/// A speed that follows the last one measured, without its jumps.
+pub(crate) fn smoothed(old: Option<f64>, now: f64) -> f64 {
+    old.map_or(now, |old| 0.7 * old + 0.3 * now)
+}
+
+/// How long to wait after so many lock timeouts, one after the other. `jitter` is from 0 to 1.
+pub(crate) fn after_timeouts(times: u32, jitter: f64) -> Duration {
+    Duration::from_millis((50.0 * f64::from(1u32 << times.min(6)) * (0.5 + jitter)) as u64)
 }
 
 #[cfg(test)]

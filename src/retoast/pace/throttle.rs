@@ -1,0 +1,912 @@
+//! Throttles a run by its rules: measures on a connection of its own before each piece of work, waits while something stands
+//! against it, and counts the waits.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex as Plain, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::{join3, join4};
+use tokio::sync::Mutex;
+
+use crate::disk::Oid;
+use crate::model::sql::quote_literal;
+use crate::retoast::check::ready::PreparedTable;
+use crate::retoast::check::refusal::Refusal;
+use crate::retoast::listener::{Control, Figures, Listener, Wait};
+use crate::retoast::pace::error::PaceError;
+use crate::retoast::pace::garbage::Garbage;
+use crate::retoast::pace::measuring::{Measuring, OwnProcesses};
+use crate::retoast::pace::metrics::ServerWait;
+use crate::retoast::pace::rules::{
+    Cause, Held, Holder, Lag, Limits, POLL, Pause, Readings, ThrottleRules, Work,
+};
+use crate::retoast::pace::slots::{Losses, Slots};
+use crate::retoast::pace::space::Place;
+use crate::retoast::pace::{metrics, space};
+use crate::retoast::plan::Sizes;
+use crate::retoast::result::PauseReport;
+use crate::server::LiveError;
+use crate::server::connect::Connection;
+use crate::server::sqlstate::ErrorKind;
+
+/// How long others are remembered that were seen active: most sessions are not at any one instant.
+const OTHERS_FOR: Duration = Duration::from_secs(10);
+/// Old row versions that vacuum cannot remove do not stop the sweep of a small table before there are so many
+/// bytes of them.
+const GROWTH_FLOOR: u64 = 4 << 20;
+/// Old row versions of so many bytes that are left in the end are worth a note.
+const WORTH_NOTING: u64 = 1 << 20;
+/// The most that a replica may be behind if the user does not say.
+pub const REPLICA_LAG: Lag = Lag::Time(Duration::from_secs(10));
+
+/// What the user asks for besides the limits.
+#[derive(Debug, Clone, Default)]
+pub struct ThrottleOptions {
+    /// The limits.
+    pub limits: Limits,
+    /// Whether the limit of the replicas' lag is the user's own.
+    pub lag_given: bool,
+    /// Whether the limit of free space is the user's own.
+    pub space_given: bool,
+    /// Bytes that the table may grow by.
+    pub disk_limit: Option<u64>,
+    /// Part of the table that may be dead before it is vacuumed.
+    pub max_bloat: f64,
+    /// Only look: nothing is refused for want of space.
+    pub dry_run: bool,
+}
+
+struct State {
+    manners: ThrottleRules,
+    readings: Readings,
+    measured: Option<Instant>,
+    /// Where the table and the WAL grow, if that is seen.
+    places: Vec<Place>,
+    table: Option<Table>,
+    pauses: BTreeMap<Cause, (u64, Duration)>,
+    told: Option<(Cause, Instant)>,
+    named: Option<Instant>,
+}
+
+/// The table under way.
+struct Table {
+    name: String,
+    oid: Oid,
+    wal: u64,
+    figures: Figures,
+    /// Bytes of old row versions that may be held back.
+    growth_limit: u64,
+}
+
+/// One for all tables of a run.
+pub struct Throttle {
+    measuring: Measuring,
+    control: Arc<Control>,
+    options: ThrottleOptions,
+    /// Whether what other users' sessions do may be seen.
+    sees_others: bool,
+    began: Instant,
+    state: Mutex<State>,
+    /// What batches report, which may not wait for those who wait.
+    noted: Plain<Noted>,
+    /// Replication slots, as measured last, and which are lost since the beginning.
+    slots: Plain<(Slots, Losses)>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    bytes: u64,
+    percent: u32,
+    lock_wait: Duration,
+    /// As measured last.
+    sizes: Sizes,
+    /// When other sessions were last seen active.
+    others: Option<Instant>,
+    /// The time of batches for which nothing was slept yet.
+    owed: Duration,
+    /// What batches have left behind.
+    garbage: Garbage,
+    /// Who holds vacuum back, as measured last.
+    holder: Option<Holder>,
+    /// A command of others that writes the table anew, as measured last; in a dry run when it began.
+    rewrite: Option<String>,
+    /// Why waiting was given up.
+    gave_up: Option<String>,
+    /// How long others were waited for since something was done.
+    waited: Duration,
+    /// Whether the last vacuum was repeated or put off, and has left most or would have all the same.
+    vacuums_in_vain: bool,
+}
+
+impl Throttle {
+    /// Tries every measurement once. Limits that nothing can be measured for are refused if they are
+    /// the user's own, else dropped, which `note` is told.
+    ///
+    /// # Errors
+    /// What cannot be measured, with the reason.
+    pub async fn open(
+        connection: Arc<Connection>,
+        control: Arc<Control>,
+        ours: Arc<OwnProcesses>,
+        mut options: ThrottleOptions,
+        note: &mut (dyn FnMut(&str) + Send),
+    ) -> Result<Throttle, Refusal> {
+        let client = connection.client();
+        let limits = &mut options.limits;
+        let sees_others = connection.reading(async || metrics::sees_others(client).await).await?;
+        if !sees_others {
+            let hint = "HINT:  GRANT pg_read_all_stats TO the user, or pg_monitor.";
+            if options.lag_given && limits.replica_lag.is_some() {
+                return Err(Refusal::Refused(format!(
+                    "this user may not see how far replicas are, which --max-replica-lag needs\n{hint}"
+                )));
+            }
+            if limits.replica_lag.take().is_some() {
+                note("replicas are not waited for: this user may not see how far they are");
+            }
+        }
+        if let Some(sql) = &limits.throttle_query {
+            let asked =
+                connection.reading_for_user(async || metrics::truth(&connection, sql).await).await;
+            asked.map_err(|error| {
+                Refusal::Refused(format!("throttle query {}: {error}", quote_literal(sql)))
+            })?;
+        }
+        let slots = connection.reading(async || metrics::slots(&connection).await).await?;
+        let manners = ThrottleRules::new(limits.clone());
+        let keeper = Throttle {
+            measuring: Measuring::new(connection, Arc::clone(&control), ours),
+            control,
+            options,
+            sees_others,
+            began: Instant::now(),
+            state: Mutex::new(State {
+                manners,
+                readings: Readings::default(),
+                measured: None,
+                places: Vec::new(),
+                table: None,
+                pauses: BTreeMap::new(),
+                told: None,
+                named: None,
+            }),
+            noted: Plain::default(),
+            slots: Plain::default(),
+        };
+        keeper.note_slots(&slots);
+        Ok(keeper)
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> &Limits {
+        &self.options.limits
+    }
+
+    /// Begins with a table.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn begin(&self, ready: &PreparedTable, before: Sizes) -> Result<(), PaceError> {
+        let mut state = self.state.lock().await;
+        state.places = self.places(ready).await?;
+        state.measured = None;
+        state.table = Some(Table {
+            name: ready.relation.display_name(),
+            oid: ready.relation.oid,
+            wal: self.measuring.read(metrics::wal).await?,
+            figures: Figures { before, now: before, ..Figures::default() },
+            growth_limit: growth_limit(before, self.options.max_bloat),
+        });
+        let rewrite = match self.options.dry_run {
+            // it waits for nobody
+            true => {
+                let oid = ready.relation.oid;
+                let ask = async |connection: &_| metrics::rewrite(connection, oid).await;
+                self.measuring.read(ask).await?.map(|rewrite| rewrite.text)
+            }
+            false => None,
+        };
+        *self.noted() = Noted { sizes: before, rewrite, ..Noted::default() };
+        Ok(())
+    }
+
+    /// The table's sizes when they were measured last, which is tried before every vacuum.
+    pub fn sizes(&self) -> Sizes {
+        self.noted().sizes
+    }
+
+    /// The pauses since the last time that this was asked, and the longest wait for a lock.
+    pub async fn end(&self) -> (Vec<PauseReport>, Duration) {
+        let pauses = std::mem::take(&mut self.state.lock().await.pauses);
+        let report = |(cause, (times, time)): (Cause, (u64, Duration))| PauseReport {
+            reason: cause.name(),
+            times,
+            ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        };
+        (pauses.into_iter().map(report).collect(), self.noted().lock_wait)
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So much of the scan under way is read.
+    pub fn at(&self, read: u32, blocks: u32) {
+        let percent = u64::from(read) * 100 / u64::from(blocks.max(1));
+        self.noted().percent = u32::try_from(percent).unwrap_or(100);
+    }
+
+    /// So long a lock was waited for.
+    pub fn lock_waited(&self, wait: Duration) {
+        let mut noted = self.noted();
+        noted.lock_wait = noted.lock_wait.max(wait);
+    }
+
+    /// What a server process of ours waits for.
+    pub(crate) async fn wait_of(&self, pid: i32) -> Result<Option<ServerWait>, PaceError> {
+        self.measuring
+            .read(async |connection| metrics::wait_of(connection.client(), pid).await)
+            .await
+    }
+
+    /// A process that a server process of ours keeps waiting.
+    pub(crate) async fn kept_waiting(&self, pid: i32) -> Result<Option<i32>, PaceError> {
+        let ask = async |c: &Connection| metrics::kept_waiting(c.client(), pid).await;
+        self.measuring.read(ask).await
+    }
+
+    /// Whether a process waits for the transaction of a server process of ours to end.
+    pub(crate) async fn is_waited_for(&self, pid: i32) -> Result<bool, PaceError> {
+        let ask = async |c: &Connection| metrics::is_waited_for(c.client(), pid).await;
+        self.measuring.read(ask).await
+    }
+
+    /// Whether other sessions were active of late, or might have been where that may not be seen.
+    pub fn beside_others(&self) -> bool {
+        !self.sees_others || self.noted().others.is_some_and(|then| then.elapsed() < OTHERS_FOR)
+    }
+
+    /// A batch took so long and stored so many bytes of values in the transaction `xid`.
+    pub fn batch_done(&self, took: Duration, bytes: u64, xid: u32) {
+        let mut noted = self.noted();
+        noted.bytes += bytes;
+        noted.owed += took;
+        noted.garbage.add(xid, bytes);
+    }
+
+    /// Whether a vacuum now would remove a fair part of what batches have left behind. To be asked after
+    /// [`Throttle::pass`].
+    pub fn vacuum_pays(&self) -> bool {
+        let noted = self.noted();
+        let total = noted.garbage.total();
+        total == 0 || noted.removable().saturating_mul(4) >= total
+    }
+
+    /// A vacuum was done. It began after the last [`Throttle::pass`].
+    pub fn vacuumed(&self) {
+        let mut noted = self.noted();
+        let horizon = noted.horizon();
+        noted.garbage.vacuumed(horizon);
+        noted.vacuums_in_vain = false;
+    }
+
+    /// A vacuum was done again and again, or put off, and has left most of what it could have removed.
+    pub fn vacuums_in_vain(&self) {
+        self.noted().vacuums_in_vain = true;
+    }
+
+    /// Whether a vacuum that has left most is worth doing again, or waiting for.
+    pub fn vacuums_again(&self) -> bool {
+        !self.noted().vacuums_in_vain
+    }
+
+    /// Bytes of old row versions that nobody is known to hold back.
+    pub fn removable(&self) -> u64 {
+        self.noted().removable()
+    }
+
+    /// Bytes of old row versions that no vacuum has removed yet.
+    pub fn still_dead(&self) -> u64 {
+        self.noted().garbage.total()
+    }
+
+    /// What should be said of the table in the end.
+    pub fn notes(&self) -> Vec<String> {
+        let mut noted = self.noted();
+        let mut notes: Vec<String> = noted.gave_up.take().into_iter().collect();
+        if let (Some(rewrite), true) = (&noted.rewrite, self.options.dry_run) {
+            notes.push(format!("{rewrite}: a run would wait for its end"));
+        }
+        let held = noted.garbage.held(noted.horizon());
+        if let (Some(holder), true) = (&noted.holder, held >= WORTH_NOTING) {
+            notes.push(format!(
+                "{} kB of old row versions are left for a later VACUUM: {} holds them back",
+                held >> 10,
+                holder.who
+            ));
+        }
+        notes
+    }
+
+    /// Returns when nothing stands against this work, or when a stop is asked for. The worker's session,
+    /// idle until then, is given a name that shows how far all is.
+    ///
+    /// # Errors
+    /// A measurement fails, or the table has grown beyond the limit.
+    pub async fn pass(
+        &self,
+        work: Work,
+        worker: &Connection,
+        watch: &dyn Listener,
+    ) -> Result<(), PaceError> {
+        let mut state = self.state.lock().await;
+        let mut pausing: Option<(Cause, Instant, bool)> = None;
+        let mut for_others: Option<Instant> = None;
+        while !self.control.stopped() {
+            let Some(mut pause) = self.stands_against(&mut state, work, worker, watch).await?
+            else {
+                break;
+            };
+            if let (Some(limit), true) = (self.options.limits.wait, pause.cause.is_others()) {
+                let here = for_others.get_or_insert_with(Instant::now).elapsed();
+                let waited = self.waited().saturating_add(here);
+                let left = limit.saturating_sub(waited);
+                if left.is_zero() {
+                    self.give_up(state.table_name(), waited, &pause.text, watch);
+                    break;
+                }
+                pause.wait = pause.wait.min(left);
+            }
+            tracing::debug!("{}: {work:?} waits: {}", state.table_name(), pause.text);
+            let (since, told) = match pausing {
+                Some((cause, since, told)) if cause == pause.cause => (since, told),
+                _ => {
+                    state.pauses.entry(pause.cause).or_default().0 += 1;
+                    (Instant::now(), false)
+                }
+            };
+            let told = told || state.tell(&pause, watch);
+            watch.paused(Some(&pause));
+            pausing = Some((pause.cause, since, told));
+            let slept = self.sleep(pause.wait.min(POLL)).await;
+            state.pauses.entry(pause.cause).or_default().1 += slept;
+        }
+        // what was waited for elsewhere before goes on
+        if let Some(since) = for_others.filter(|_| !self.waited().is_zero()) {
+            self.noted().waited += since.elapsed();
+        }
+        if let Some((_, since, told)) = pausing {
+            watch.paused(None);
+            if told && !self.control.stopped() && since.elapsed() >= WORTH_TELLING {
+                let name = state.table_name();
+                let seconds = since.elapsed().as_secs_f64();
+                watch.note(&format!("{name}: going on after {seconds:.1} s"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How much longer others may be waited for.
+    pub(crate) fn may_wait(&self) -> Option<Duration> {
+        Some(self.options.limits.wait?.saturating_sub(self.waited()))
+    }
+
+    fn waited(&self) -> Duration {
+        self.noted().waited
+    }
+
+    /// So long others were waited for.
+    pub(crate) fn has_waited(&self, time: Duration) {
+        self.noted().waited += time;
+    }
+
+    /// Something was done that others were waited for: a wait from now on is another one.
+    pub(crate) fn goes_on(&self) {
+        self.noted().waited = Duration::ZERO;
+    }
+
+    /// Waits for others for some time, or until a stop is asked for. Ends the run where that makes too long a wait
+    /// together with those since something was done last.
+    pub(crate) async fn wait(&self, time: Duration, table: &str, why: &str, watch: &dyn Listener) {
+        let left = self.may_wait();
+        let slept = self.sleep(left.map_or(time, |left| time.min(left))).await;
+        self.has_waited(slept);
+        if left.is_some_and(|left| left <= time) && !self.control.stopped() {
+            self.give_up(table, self.waited(), why, watch);
+        }
+    }
+
+    /// Ends the run, as after a stop on request.
+    pub(crate) fn give_up(&self, table: &str, waited: Duration, why: &str, watch: &dyn Listener) {
+        let seconds = waited.as_secs_f64();
+        let text = format!("stopped after waiting for {seconds:.1} s (--max-wait): {why}");
+        watch.note(&format!("{table}: {text}"));
+        self.noted().gave_up = Some(text);
+        self.control.stop();
+    }
+
+    /// Sleeps, but not after a stop is asked for; how long it was.
+    async fn sleep(&self, time: Duration) -> Duration {
+        let began = Instant::now();
+        self.control.stopping().run_until_cancelled(tokio::time::sleep(time)).await;
+        began.elapsed()
+    }
+
+    async fn stands_against(
+        &self,
+        state: &mut State,
+        work: Work,
+        worker: &Connection,
+        watch: &dyn Listener,
+    ) -> Result<Option<Pause>, PaceError> {
+        if let Some((cause, text)) = self.control.asked() {
+            self.name_session(state, worker, true).await?;
+            return Ok(Some(Pause { cause, text, wait: Duration::from_millis(200) }));
+        }
+        if work.stores() {
+            let took = std::mem::take(&mut self.noted().owed);
+            if let Some(owed) = state.manners.nice(took) {
+                return Ok(Some(owed));
+            }
+        }
+        let mut slots_are_short = false;
+        if work != Work::Scan && state.readings.slots.are_limited() {
+            let lsn = self.measuring.read(metrics::wal).await?;
+            let State { manners, readings, .. } = &mut *state;
+            slots_are_short = manners.slots_at(lsn, readings, work);
+        }
+        let old = slots_are_short || state.measured.is_none_or(|then| then.elapsed() >= POLL);
+        // before each vacuum, which would be in vain
+        if old || work == Work::Vacuum {
+            self.measure(state, watch).await?;
+            self.name_session(state, worker, false).await?;
+        }
+        let State { manners, readings, .. } = state;
+        Ok(manners.judge(self.began.elapsed(), readings, work))
+    }
+
+    async fn measure(&self, state: &mut State, watch: &dyn Listener) -> Result<(), PaceError> {
+        let limits = &self.options.limits;
+        let ours = self.measuring.own_processes();
+        let oid = state.table.as_ref().map(|table| table.oid);
+        let before = self.measuring.connection();
+        let (mut readings, active, sizes) = self
+            .measuring
+            .read(async |connection| {
+                let replicas = async {
+                    match limits.replica_lag {
+                        Some(_) => metrics::replicas(connection).await,
+                        None => Ok(Vec::new()),
+                    }
+                };
+                let rewrite = async {
+                    match oid {
+                        Some(oid) => metrics::rewrite(connection, oid).await,
+                        None => Ok(None),
+                    }
+                };
+                // sent together
+                let of_server = join4(
+                    metrics::wal(connection),
+                    replicas,
+                    metrics::active_sessions(connection, &ours),
+                    metrics::holder(connection),
+                );
+                let ((lsn, replicas, active, holder), rewrite, slots) =
+                    join3(of_server, rewrite, metrics::slots(connection)).await;
+                let readings = Readings {
+                    lsn: lsn?,
+                    replicas: replicas?,
+                    slots: slots?,
+                    holder: holder?,
+                    rewrite: rewrite?.map(|rewrite| rewrite.text),
+                    ..Readings::default()
+                };
+                let active = active?;
+                let sizes = match oid {
+                    None => None,
+                    // the last one, for an error ends the transaction
+                    Some(oid) => match metrics::sizes(connection, oid).await {
+                        Ok(now) => Some(now),
+                        // locked just now: what was measured last holds
+                        Err(LiveError::Server(error))
+                            if ErrorKind::of(&error) == ErrorKind::Busy =>
+                        {
+                            None
+                        }
+                        Err(error) => return Err(error),
+                    },
+                };
+                Ok((readings, active, sizes))
+            })
+            .await?;
+        if let Some(sql) = &limits.throttle_query {
+            let ask = async |c: &Connection| metrics::truth(c, sql).await;
+            readings.query =
+                Some(self.measuring.read_for_user(ask).await.map_err(|error| match error {
+                    PaceError::Live(error) => {
+                        PaceError::Limit(format!("throttle query {}: {error}", quote_literal(sql)))
+                    }
+                    other => other,
+                })?);
+        }
+        readings.free = space::free_in(&state.places);
+        self.note_slots(&readings.slots);
+        if !Arc::ptr_eq(&before, &self.measuring.connection()) {
+            watch.note(&format!(
+                "{}: the measuring connection was lost, and is made again",
+                state.table_name()
+            ));
+        }
+        if active > 0 {
+            tracing::debug!("{}: other sessions active: {active}", state.table_name());
+            self.noted().others = Some(Instant::now());
+        }
+        if let Some(table) = &mut state.table {
+            table.figures.now = sizes.unwrap_or(table.figures.now);
+            table.figures.wal = readings.lsn.saturating_sub(table.wal);
+            let mut noted = self.noted();
+            table.figures.bytes = noted.bytes;
+            noted.sizes = table.figures.now;
+            noted.holder.clone_from(&readings.holder);
+            if self.options.dry_run {
+                // a dry run waits for nobody who does that, and has said so
+                readings.rewrite = None;
+            } else {
+                noted.rewrite.clone_from(&readings.rewrite);
+            }
+            // room that was there before costs nobody anything
+            let grown = table.figures.now.sum().saturating_sub(table.figures.before.sum());
+            let bytes = noted.garbage.held(noted.horizon()).min(grown);
+            readings.dead = noted.garbage.total();
+            readings.held = Held { bytes, limit: table.growth_limit };
+            drop(noted);
+            watch.figures(&table.figures);
+            self.check_growth(table)?;
+        }
+        state.readings = readings;
+        state.measured = Some(Instant::now());
+        Ok(())
+    }
+
+    fn check_growth(&self, table: &Table) -> Result<(), PaceError> {
+        let Some(limit) = self.options.disk_limit else { return Ok(()) };
+        let grown = table.figures.now.sum().saturating_sub(table.figures.before.sum());
+        if grown <= limit {
+            return Ok(());
+        }
+        Err(PaceError::Limit(format!(
+            "the table with its TOAST relation and indexes has grown by {grown} bytes, more than \
+             --disk-limit {limit}\n\
+             HINT:  See what holds vacuum back; the same command goes on from here."
+        )))
+    }
+
+    /// Shows in `pg_stat_activity` how far it is.
+    async fn name_session(
+        &self,
+        state: &mut State,
+        worker: &Connection,
+        paused: bool,
+    ) -> Result<(), LiveError> {
+        if state.named.is_some_and(|then| then.elapsed() < NAME_EVERY) {
+            return Ok(());
+        }
+        let Some(table) = &state.table else { return Ok(()) };
+        let name = session_name(&table.name, self.noted().percent, paused);
+        let sql = format!("SET application_name = {}", quote_literal(&name));
+        worker.client().batch_execute(&sql).await?;
+        state.named = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Looks whether there is space for a table, before anything is done to it. Says how that was
+    /// told.
+    ///
+    /// # Errors
+    /// Too little space, or none can be told though the user has set a limit.
+    pub async fn check_space(&self, ready: &PreparedTable) -> Result<Option<String>, Refusal> {
+        let Some(limit) = self.options.limits.free_space else { return Ok(None) };
+        let name = ready.relation.display_name();
+        let (sizes, max_wal_size) = self
+            .measuring
+            .read(async |connection| {
+                let sizes = metrics::sizes(connection, ready.relation.oid).await?;
+                Ok((sizes, metrics::max_wal_size(connection.client()).await?))
+            })
+            .await?;
+        let needs = space::needs(&self.places(ready).await?);
+        if needs.is_empty() {
+            if self.options.space_given && !self.options.dry_run {
+                return Err(Refusal::Refused(format!(
+                    "{name}: free space cannot be told: the server's file system is not seen here\n\
+                     HINT:  Use --disk-limit."
+                )));
+            }
+            return Ok(Some(
+                "free space is not watched: the server's file system is not seen here".to_owned(),
+            ));
+        }
+        let wal = expected_wal(sizes, max_wal_size);
+        let mut all = Vec::new();
+        for need in needs {
+            // replaced chunks of pluggable toasters stay beside the new ones
+            let leaked = if ready.pluggable { need.parts } else { 0 };
+            let growth = need.growth(self.options.max_bloat, wal).saturating_add(leaked);
+            let told = format!(
+                "{} MB are free {}, {} may grow by {} MB, and {} MB must stay free",
+                need.free.bytes >> 20,
+                need.free.place,
+                need.what(),
+                growth >> 20,
+                limit >> 20
+            );
+            if need.free.bytes < growth.saturating_add(limit) && !self.options.dry_run {
+                return Err(Refusal::Refused(format!(
+                    "{name}: not enough space: {told}\nHINT:  Make room, or lower --min-free-space."
+                )));
+            }
+            all.push(told);
+        }
+        Ok(Some(all.join("; ")))
+    }
+
+    /// Why there is no room for a new copy of an index of so many bytes, if that is so: the copy, as much WAL,
+    /// and as much again for sorting.
+    ///
+    /// # Errors
+    /// Free space cannot be measured.
+    pub(crate) async fn no_room_for(&self, bytes: u64) -> Result<Option<String>, PaceError> {
+        let state = self.state.lock().await;
+        let need = bytes.saturating_mul(3);
+        if let (Some(limit), Some(free)) =
+            (self.options.limits.free_space, space::free_in(&state.places))
+            && free.bytes < need.saturating_add(limit)
+        {
+            return Ok(Some(format!(
+                "not enough space: {} MB are free {}, the copy, its WAL and sorting may take {} MB, and {} MB \
+                 must stay free (--min-free-space)",
+                free.bytes >> 20,
+                free.place,
+                need.div_ceil(1 << 20),
+                limit >> 20
+            )));
+        }
+        let Some((limit, table)) = self.options.disk_limit.zip(state.table.as_ref()) else {
+            return Ok(None);
+        };
+        let now = self.sizes().sum().saturating_add(bytes);
+        let grown = now.saturating_sub(table.figures.before.sum());
+        Ok((grown > limit).then(|| {
+            format!("the copy takes {bytes} bytes, and --disk-limit is {limit} for the whole run")
+        }))
+    }
+
+    async fn places(&self, ready: &PreparedTable) -> Result<Vec<Place>, PaceError> {
+        if self.options.limits.free_space.is_none() {
+            return Ok(Vec::new());
+        }
+        let oid = ready.relation.oid;
+        self.measuring.read(async |c| metrics::directories(c.client(), oid).await).await
+    }
+
+    fn slots(&self) -> MutexGuard<'_, (Slots, Losses)> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_slots(&self, slots: &Slots) {
+        let mut noted = self.slots();
+        noted.0.clone_from(slots);
+        noted.1.note(slots);
+    }
+
+    async fn measure_slots(&self) -> Result<Slots, PaceError> {
+        let slots = self.measuring.read(metrics::slots).await?;
+        self.note_slots(&slots);
+        Ok(slots)
+    }
+
+    /// The most WAL that is expected for a table before anything is known of it but its sizes. `values`: whether rows
+    /// are updated; their index entries, or new indexes, are written in any case.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn expected_wal(
+        &self,
+        ready: &PreparedTable,
+        values: bool,
+    ) -> Result<u64, PaceError> {
+        let oid = ready.relation.oid;
+        let sizes = self.measuring.read(async |c| metrics::sizes(c, oid).await).await?;
+        let rows = if values { written_for(sizes) } else { 0 };
+        Ok(rows.saturating_add(sizes.indexes))
+    }
+
+    /// What is to be said of slots before so many bytes of WAL are written.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn slot_warnings(&self, expected: u64) -> Result<Vec<String>, PaceError> {
+        Ok(self.measure_slots().await?.warnings(expected))
+    }
+
+    /// Whether any slot may be lost, by the last look.
+    pub(crate) fn watches_slots(&self) -> bool {
+        self.slots().0.are_limited()
+    }
+
+    /// Why a statement under way is to be cancelled for a slot that would soon be lost. `before`: what the last look
+    /// has seen.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn slots_against(
+        &self,
+        before: &mut Option<u64>,
+    ) -> Result<Option<String>, PaceError> {
+        if !self.watches_slots() {
+            return Ok(None);
+        }
+        Ok(self.measure_slots().await?.against_under_way(before))
+    }
+
+    /// The slots lost since this was asked last.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn slots_lost(&self) -> Result<Vec<String>, PaceError> {
+        self.measure_slots().await?;
+        Ok(self.slots().1.take())
+    }
+    /// Waits until no such command runs on a table, before its lock or its size is asked for. If that takes longer
+    /// than the user allows it says so; a stop ends it too.
+    ///
+    /// # Errors
+    /// It cannot be measured.
+    pub(crate) async fn wait_for_rewrite(
+        &self,
+        table: Oid,
+        watch: &dyn Listener,
+    ) -> Result<Option<String>, PaceError> {
+        let began = Instant::now();
+        let ask = async |connection: &_| metrics::rewrite(connection, table).await;
+        while let (false, Some(rewrite)) = (self.control.stopped(), self.measuring.read(ask).await?)
+        {
+            let (name, text) = (&rewrite.table, &rewrite.text);
+            let mut wait = POLL;
+            if let Some(limit) = self.options.limits.wait {
+                let left = limit.saturating_sub(began.elapsed());
+                if left.is_zero() {
+                    let seconds = began.elapsed().as_secs_f64();
+                    return Ok(Some(format!(
+                        "{name}: stopped after waiting for {seconds:.1} s (--max-wait): {text}"
+                    )));
+                }
+                wait = wait.min(left);
+            }
+            let mut state = self.state.lock().await;
+            let pause = Pause { cause: Cause::Rewrite, text: text.clone(), wait };
+            state.tell_of(name, &pause, watch);
+            let slept = self.sleep(pause.wait).await;
+            let counted = state.pauses.entry(Cause::Rewrite).or_default();
+            counted.0 = counted.0.max(1);
+            counted.1 += slept;
+        }
+        Ok(None)
+    }
+
+    /// Whether such a command was running when it was measured last.
+    pub(crate) fn sees_rewrite(&self) -> bool {
+        self.noted().rewrite.is_some()
+    }
+}
+
+impl State {
+    fn table_name(&self) -> &str {
+        self.table.as_ref().map_or("", |table| &table.name)
+    }
+
+    /// Says why it waits, unless that was just said; whether it was.
+    fn tell(&mut self, pause: &Pause, watch: &dyn Listener) -> bool {
+        let name = self.table_name().to_owned();
+        self.tell_of(&name, pause, watch)
+    }
+
+    fn tell_of(&mut self, name: &str, pause: &Pause, watch: &dyn Listener) -> bool {
+        let just = self
+            .told
+            .is_some_and(|(cause, then)| cause == pause.cause && then.elapsed() < TELL_EVERY);
+        if pause.cause == Cause::Nice || just {
+            return false;
+        }
+        let why = Wait::Throttle(pause.text.clone());
+        watch.note(&format!("{name}: {}", why.note()));
+        self.told = Some((pause.cause, Instant::now()));
+        true
+    }
+}
+
+impl Noted {
+    /// The oldest transaction of which somebody sees what was before.
+    fn horizon(&self) -> Option<u32> {
+        self.holder.as_ref().map(|holder| holder.horizon)
+    }
+
+    /// Bytes of old row versions that nobody is known to hold back.
+    fn removable(&self) -> u64 {
+        self.garbage.total() - self.garbage.held(self.horizon())
+    }
+}
+
+/// Bytes of old row versions that may be held back before the sweep waits.
+fn growth_limit(sizes: Sizes, max_bloat: f64) -> u64 {
+    let table = sizes.heap.saturating_add(sizes.toast) as f64;
+    ((table * max_bloat) as u64).max(GROWTH_FLOOR)
+}
+
+/// How often one and the same reason is told.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Pauses shorter than this are counted and not told.
+const WORTH_TELLING: Duration = Duration::from_millis(500);
+
+/// How often the session's name tells the progress.
+const NAME_EVERY: Duration = Duration::from_secs(2);
+/// The longest `application_name` (`NAMEDATALEN - 1`).
+const LONGEST_NAME: usize = 63;
+
+/// `toastctl retoast public.t 42 %`, cut to what the server keeps.
+fn session_name(table: &str, percent: u32, paused: bool) -> String {
+    let end = if paused { " paused".to_owned() } else { format!(" {percent} %") };
+    let room = LONGEST_NAME.saturating_sub(metrics::APPLICATION.len() + 1 + end.len());
+    let cut = (0..=room.min(table.len())).rev().find(|&at| table.is_char_boundary(at)).unwrap_or(0);
+    format!("{} {}{end}", metrics::APPLICATION, table.get(..cut).unwrap_or_default())
+}
+
+/// Bytes of WAL that are written if all rows are.
+fn written_for(sizes: Sizes) -> u64 {
+    (sizes.heap + sizes.toast).saturating_mul(22) / 10
+}
+
+/// Bytes of WAL that are kept until a checkpoint lets them go.
+fn expected_wal(sizes: Sizes, max_wal_size: u64) -> u64 {
+    written_for(sizes).min(max_wal_size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_back_may_be_a_part_of_the_table_and_of_a_small_one_a_few_megabytes() {
+        let sizes = |toast| Sizes { heap: 1000, toast, indexes: 1 << 40 };
+        assert_eq!(growth_limit(sizes(8000), 0.05), GROWTH_FLOOR);
+        assert_eq!(growth_limit(sizes((1 << 30) - 1000), 0.05), (1 << 30) / 20);
+    }
+}
+
+#[cfg(test)]
+mod measure_tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_session_fits_and_ends_with_the_progress() {
+        assert_eq!(session_name("public.t", 42, false), "toastctl retoast public.t 42 %");
+        let long = format!("public.{}", "ä".repeat(40));
+        let name = session_name(&long, 100, false);
+        assert!((LONGEST_NAME - 1..=LONGEST_NAME).contains(&name.len()), "{name}");
+        assert!(name.ends_with("ä 100 %"), "{name}");
+        assert!(session_name(&long, 7, true).ends_with("ä paused"));
+    }
+}
+
+#[cfg(test)]
+mod free_space_tests {
+    use super::*;
+
+    #[test]
+    fn wal_is_kept_until_a_checkpoint() {
+        let sizes = Sizes { heap: 1000, toast: 8000, indexes: 1 << 40 };
+        assert_eq!(expected_wal(sizes, u64::MAX), 19_800);
+        assert_eq!(expected_wal(sizes, 500), 500);
+    }
+}
