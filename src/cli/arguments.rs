@@ -177,7 +177,7 @@ pub struct LagArg(Option<Lag>);
 
 impl ThrottleArgs {
     /// As the sweep takes them.
-    pub(super) fn wants(&self, max_bloat: f64, dry_run: bool) -> ThrottleOptions {
+    pub(super) fn options(&self, max_bloat: f64, dry_run: bool) -> ThrottleOptions {
         ThrottleOptions {
             limits: Limits {
                 replica_lag: self.max_replica_lag.map_or(Some(REPLICA_LAG), |LagArg(lag)| lag),

@@ -18,11 +18,12 @@ use crate::cli::terminal;
 use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::judge::toaster::Toaster;
 use crate::model::policy::{MethodChoice, Policy};
-use crate::retoast::check::ready::TableRequest;
+use crate::retoast::check::owner::Approval;
+use crate::retoast::check::ready::ConvertRequest;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::listener::Control;
 use crate::retoast::reindex::Reindex;
-use crate::retoast::run::request::{DepartureRequest, Request, Work};
+use crate::retoast::run::request::{Request, Tasks, Work};
 use crate::retoast::run::tables;
 use crate::retoast::task::session::{Options, Tuning, Verify};
 use crate::server::connect::SessionOptions;
@@ -274,32 +275,34 @@ fn request(args: &RetoastArgs) -> Result<Request, Failure> {
         ));
     }
     let work = match &args.from_toaster {
-        Some(toaster) => Work::Departure(DepartureRequest {
-            toaster: toaster.clone(),
-            allow_triggers: args.allow_triggers,
-            trust_owner_code: args.trust_owner_code,
+        Some(toaster) => Work::Departure(toaster.clone()),
+        None => Work::Tables(Tasks {
+            convert: convert(args, policy)?,
+            compact: args.compact,
+            reindex: args.reindex,
         }),
-        None => Work::Columns(per_table(args, policy)?),
     };
     Ok(Request {
         tables: args.tables.tables.clone(),
         work,
+        approval: Approval {
+            allow_triggers: args.allow_triggers,
+            trust_owner_code: args.trust_owner_code,
+        },
         source: args.source.source,
         options: options(args, jobs),
-        compact: args.compact,
-        reindex: args.reindex,
-        wants: args.throttle.wants(args.max_bloat, args.dry_run),
+        throttle: args.throttle.options(args.max_bloat, args.dry_run),
         parallel_tables: args.parallel_tables,
         checkpoint: args.checkpoint.clone(),
         since: args.since.clone(),
     })
 }
 
-/// What is to be done to each table.
-fn per_table(
+/// What is wanted of columns, if values are to be stored otherwise.
+fn convert(
     args: &RetoastArgs,
     policy: Option<(Policy, Option<MethodChoice>)>,
-) -> Result<TableRequest, Failure> {
+) -> Result<Option<ConvertRequest>, Failure> {
     if args.columns.columns.is_empty() && (args.toaster.is_some() || policy.is_some()) {
         return Err(Failure::usage("--toaster and --policy go with --column"));
     }
@@ -312,8 +315,7 @@ fn per_table(
             new_extended: args.new_values == NewValues::Extended,
         }),
         (None, None) if args.compact.is_some() || args.reindex != Reindex::Never => {
-            keeps_values(args)?;
-            Goal::Keep
+            return keeps_values(args).map(|()| None);
         }
         (None, None) => {
             return Err(Failure::usage(
@@ -321,15 +323,8 @@ fn per_table(
             ));
         }
     };
-    Ok(TableRequest {
-        columns: args.columns.columns.clone(),
-        updates: goal != Goal::Keep || args.compact.is_some(),
-        goal,
-        target: args.target,
-        no_alter: args.no_alter,
-        allow_triggers: args.allow_triggers,
-        trust_owner_code: args.trust_owner_code,
-    })
+    let (columns, target) = (args.columns.columns.clone(), args.target);
+    Ok(Some(ConvertRequest { columns, goal, target, no_alter: args.no_alter }))
 }
 
 /// Refuses what has nothing to do with a compaction and with indexes.

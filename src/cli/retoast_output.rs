@@ -21,7 +21,8 @@ use crate::report::document::Format;
 use crate::report::retoast_progress::{Moment, note};
 use crate::retoast::listener::{Control, Figures, Listener};
 use crate::retoast::pace::rules::Pause;
-use crate::retoast::result::{DepartureReport, Outcome, Report, SCHEMA, SkippedRow, Swept};
+use crate::retoast::result::{DepartureReport, Report, SCHEMA, SkippedRow, Swept};
+use crate::retoast::verdict::Outcome;
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// The output of one run.

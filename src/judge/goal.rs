@@ -3,9 +3,6 @@
 use super::toaster::Toaster;
 use crate::model::policy::{MethodChoice, Policy};
 
-/// The choice of values that stay as they are.
-pub(crate) const AS_STORED: &str = "as stored";
-
 /// What is wanted of the values of the chosen columns.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Goal {
@@ -15,8 +12,6 @@ pub enum Goal {
     Pluggable(Pluggable),
     /// Value by value what a policy says.
     Policy(PolicyGoal),
-    /// To stay as they are.
-    Keep,
 }
 
 /// What is wanted in the terms of a server with pluggable TOAST. Storage and compression method are the
@@ -46,7 +41,7 @@ impl Goal {
     pub fn toaster(&self) -> Toaster {
         match self {
             Goal::Stock(toaster) => *toaster,
-            Goal::Pluggable(_) | Goal::Keep => Toaster::Extended,
+            Goal::Pluggable(_) => Toaster::Extended,
             // its columns compress nothing by themselves
             Goal::Policy(_) => Toaster::External,
         }
@@ -61,7 +56,6 @@ impl Goal {
                 format!("{policy} {method}")
             }
             Goal::Policy(PolicyGoal { policy, method: None, .. }) => policy.to_string(),
-            Goal::Keep => AS_STORED.to_owned(),
         }
     }
 }

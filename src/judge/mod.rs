@@ -19,7 +19,6 @@ pub mod toaster;
 use crate::disk::walk::Datum;
 use crate::model::stored::StoredValue;
 use crate::model::toast::Table;
-use goal::AS_STORED;
 use pluggable::Plan;
 use policy::Rule;
 use stock::{Compressed, Verdict, by_model};
@@ -32,8 +31,6 @@ pub enum Judge {
     Forms(FormJudge),
     /// By a policy: by the contents of their values, whatever the columns are set to.
     Policy(Rule),
-    /// Any row complies.
-    Keep,
 }
 
 /// What judges by the forms of values.
@@ -64,7 +61,6 @@ impl Judge {
         match self {
             Judge::Forms(FormJudge::Stock(toaster)) => toaster.name().to_owned(),
             Judge::Forms(FormJudge::Pluggable(plan)) => plan.toaster.clone(),
-            Judge::Keep => AS_STORED.to_owned(),
             Judge::Policy(rule) => {
                 let mut methods: Vec<String> =
                     rule.methods.iter().map(ToString::to_string).collect();
@@ -77,7 +73,7 @@ impl Judge {
     /// The policy's name, if one decides.
     pub(crate) fn policy(&self) -> Option<String> {
         match self {
-            Judge::Forms(_) | Judge::Keep => None,
+            Judge::Forms(_) => None,
             Judge::Policy(rule) => Some(rule.policy.to_string()),
         }
     }
@@ -98,7 +94,7 @@ impl Judge {
     pub(crate) fn clears(&self, datum: &Datum<'_>) -> bool {
         match self {
             Judge::Forms(FormJudge::Pluggable(plan)) => plan.clears(datum),
-            Judge::Forms(FormJudge::Stock(_)) | Judge::Policy(_) | Judge::Keep => false,
+            Judge::Forms(FormJudge::Stock(_)) | Judge::Policy(_) => false,
         }
     }
 }

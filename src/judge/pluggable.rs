@@ -206,7 +206,6 @@ pub fn plan(
     goal: &Goal,
 ) -> Result<Option<Plan>, PlanError> {
     match goal {
-        Goal::Keep => Ok(None),
         Goal::Stock(_) | Goal::Policy(_) => {
             let Some(toasters) = toasters else { return Ok(None) };
             if toasters.rows().iter().all(|row| row.oid == DEFAULT_TOASTER) {

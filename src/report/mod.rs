@@ -7,7 +7,7 @@
 //!   need; [`values`]: lines of values; `overview`: columns of many tables in one ranking; [`anatomy`]: one value in every
 //!   detail; [`check`], [`explain`], [`keys`]: the reports of these options.
 //! * [`advise`]: the report of `advise-threshold`; [`advise_plot`]: its chart.
-//! * [`retoast`]: the report of `retoast`; [`retoast_plan`]: what is expected;
+//! * [`retoast`]: the report of `retoast`;
 //!   `retoast_compact`, `retoast_indexes`: what became of files and indexes; [`departure`]: of a toaster;
 //!   [`retoast_progress`]: how far it is.
 
@@ -26,7 +26,6 @@ pub(crate) mod overview;
 pub mod retoast;
 mod retoast_compact;
 mod retoast_indexes;
-pub mod retoast_plan;
 pub mod retoast_progress;
 pub mod schema;
 pub mod table;

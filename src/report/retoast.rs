@@ -5,11 +5,12 @@ use std::io::{self, Write};
 use super::document::{Format, json, json_line};
 use super::retoast_compact;
 use super::retoast_indexes;
-use super::retoast_plan::lines as plan_lines;
 use super::table::{Grid, Head, Style, printable, wrapped, wrapped_statement};
 use super::units::{counted, size};
 use crate::model::sql::quote_identifier;
-use crate::retoast::result::{FormReport, Gives, Headed, Outcome, Report, TableReport};
+use crate::retoast::plan::Plan;
+use crate::retoast::result::{FormReport, Gives, Report, TableReport};
+use crate::retoast::verdict::{FileEnd, Headed, IndexEnd, Left, Outcome, Verdict};
 
 /// Skipped rows shown in a table; the rest is counted.
 const SKIPPED_SHOWN: usize = 10;
@@ -41,55 +42,82 @@ pub fn write(
     out.flush()
 }
 
-/// How it ended, by what the last scan found.
-fn headline(table: &TableReport) -> String {
-    match table.outcome {
-        Outcome::Complete if table.subject.places_seen => {
-            "complete: all values are stored as chosen".to_owned()
+/// The first line: the table, what was to be done to it, and how that ended.
+fn first_line(table: &TableReport) -> String {
+    let relation = printable(&table.subject.relation);
+    let Verdict { end, left } = table.verdict();
+    let ended = match (end, table.headed, left) {
+        (Outcome::Stopped, ..) => "stopped on request".to_owned(),
+        (Outcome::Planned, ..) => "planned only: nothing was changed".to_owned(),
+        (Outcome::Failed, ..) => "failed: an error ended it".to_owned(),
+        (_, _, Left::Indexes(number)) => {
+            format!("incomplete: {} left that could not be rebuilt or dropped", indexes(number))
         }
-        Outcome::Complete => {
-            "compression is as chosen for all values; their place (in the row or out of line) was not \
-             verified"
-                .to_owned()
+        (_, _, Left::Rows(number)) => format!(
+            "incomplete: {} left that {} not stored as chosen",
+            rows(number),
+            if number == 1 { "is" } else { "are" }
+        ),
+        (_, _, Left::Unread) => "incomplete: some of the table could not be read".to_owned(),
+        (Outcome::Held, Headed::Convert, Left::Space(bytes)) => format!(
+            "all values are stored as chosen; others hold {} that --compact could give back",
+            size(bytes)
+        ),
+        (Outcome::Held, _, Left::Space(bytes)) => {
+            format!("done, but others hold {} that could be given back", size(bytes))
         }
-        Outcome::Unverified => {
+        (_, Headed::Convert, Left::Space(bytes)) => format!(
+            "all values are stored as chosen; compaction incomplete: {} could still be given back",
+            size(bytes)
+        ),
+        (_, _, Left::Space(bytes)) => {
+            format!("incomplete: {} could still be given back", size(bytes))
+        }
+        (_, Headed::Compact, Left::Nothing) => {
+            match table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom) {
+                true => "complete: what is at the end of its files fits nowhere in front".to_owned(),
+                false => "complete: less is to spare than a round has to give back".to_owned(),
+            }
+        }
+        (_, Headed::Reindex, Left::Nothing) => {
+            let number = |end| table.indexes.iter().filter(|index| index.ended == end).count();
+            format!(
+                "complete: {} rebuilt, {} not much larger than fresh",
+                indexes(number(IndexEnd::Rebuilt)),
+                number(IndexEnd::Kept)
+            )
+        }
+        (Outcome::Unverified, ..) => {
             "not verified: compression is as chosen for all values, but their place (in the row or out of \
              line), which is part of the choice, could not be seen"
                 .to_owned()
         }
-        Outcome::Held => format!(
-            "all values are stored as chosen; others hold {} that --compact could give back",
-            size(retoast_compact::left(table))
-        ),
-        Outcome::Incomplete if table.common.rows.left > 0 => {
-            format!(
-                "incomplete: {} left that {} not stored as chosen",
-                rows(table.common.rows.left),
-                if table.common.rows.left == 1 { "is" } else { "are" }
-            )
-        }
-        Outcome::Incomplete if retoast_indexes::left(table) > 0 => {
-            retoast_indexes::incomplete(table)
-        }
-        Outcome::Incomplete if table.headed == Headed::Convert && retoast_compact::left(table) > 0 => format!(
-            "all values are stored as chosen; compaction incomplete: {} could still be given back",
-            size(retoast_compact::left(table))
-        ),
-        Outcome::Incomplete => "incomplete: some of the table could not be read".to_owned(),
-        Outcome::Stopped => "stopped on request".to_owned(),
-        Outcome::Planned => "planned only: nothing was changed".to_owned(),
-        Outcome::Failed => "failed: an error ended it".to_owned(),
-    }
-}
-
-/// The headline, with what it does not answer for.
-fn first_line(table: &TableReport) -> String {
+        _ if table.subject.places_seen => "complete: all values are stored as chosen".to_owned(),
+        _ => "compression is as chosen for all values; their place (in the row or out of line) was not \
+              verified"
+            .to_owned(),
+    };
     let newer = match table.converted.rows_written_since {
         0 => String::new(),
         1 => ", and 1 row written since is not looked at".to_owned(),
         rows => format!(", and {rows} rows written since are not looked at"),
     };
-    format!("{}{newer}", headline(table))
+    match table.headed {
+        Headed::Reindex => format!("{relation}, reindex: {ended}"),
+        Headed::Compact => format!("{relation}, compact: {ended}"),
+        Headed::Convert => format!(
+            "{relation}, {} to {}: {ended}{newer}",
+            printable(&table.subject.columns.join(", ")),
+            table.subject.toaster
+        ),
+    }
+}
+
+fn indexes(number: usize) -> String {
+    match number {
+        1 => "1 index".to_owned(),
+        number => format!("{number} indexes"),
+    }
 }
 
 fn rows(count: u64) -> String {
@@ -121,22 +149,7 @@ fn tables(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()>
 
 fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()> {
     let width = style.width();
-    let relation = printable(&table.subject.relation);
-    let first = if table.headed == Headed::Reindex {
-        let ended = retoast_indexes::headline(table).unwrap_or_else(|| headline(table));
-        format!("{relation}, reindex: {ended}")
-    } else if table.headed != Headed::Convert {
-        let ended = retoast_compact::headline(table).unwrap_or_else(|| headline(table));
-        format!("{relation}, compact: {ended}")
-    } else {
-        format!(
-            "{relation}, {} to {}: {}",
-            printable(&table.subject.columns.join(", ")),
-            table.subject.toaster,
-            first_line(table)
-        )
-    };
-    writeln!(out, "{}", wrapped(&first, width, 4))?;
+    writeln!(out, "{}", wrapped(&first_line(table), width, 4))?;
     let mut line = |what: &str, sql: &str| {
         writeln!(out, "{}", wrapped_statement(&format!("{what}: "), sql, width, 5))
     };
@@ -456,6 +469,32 @@ fn csv(report: &Report, out: &mut impl Write) -> io::Result<()> {
         }
     }
     writer.flush()
+}
+
+/// Writes the plan. Its statements are in the JSON form.
+fn plan_lines(plan: &Plan, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
+    let expected = format!(
+        "expected: {} to {} s, {} to {} of WAL, growth of at most {}",
+        plan.seconds.low,
+        plan.seconds.high,
+        size(plan.wal_bytes.low),
+        size(plan.wal_bytes.high),
+        size(plan.growth_bytes.high)
+    );
+    writeln!(out, "{}", wrapped(&expected, width, 5))?;
+    let parts = [
+        ("lock", &plan.locks),
+        ("trigger that will fire", &plan.triggers_fire),
+        ("trigger that will be silenced", &plan.triggers_silent),
+        ("replication", &plan.replication),
+        ("serialization", &plan.serialization),
+    ];
+    for (head, list) in parts {
+        for item in list {
+            writeln!(out, "{}", wrapped(&format!("{head}: {}", printable(item)), width, 5))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

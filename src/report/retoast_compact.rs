@@ -2,48 +2,10 @@
 
 use std::io::{self, Write};
 
-use super::retoast_indexes;
 use super::table::wrapped;
 use super::units::{counted, size};
-use crate::retoast::result::{FileEnd, FileReport, Outcome, TableReport};
-
-/// How a compaction alone ended, by the last looks at its files; `None` if it did not come to its end.
-pub(super) fn headline(table: &TableReport) -> Option<String> {
-    let spare: u64 = table.compaction.iter().map(|file| file.spare).sum();
-    match table.outcome {
-        Outcome::Complete | Outcome::Unverified
-            if table.compaction.iter().any(|file| file.ended == FileEnd::NoRoom) =>
-        {
-            Some("complete: what is at the end of its files fits nowhere in front".to_owned())
-        }
-        Outcome::Complete | Outcome::Unverified => {
-            Some("complete: less is to spare than a round has to give back".to_owned())
-        }
-        Outcome::Held => {
-            Some(format!("done, but others hold {} that could be given back", size(left(table))))
-        }
-        Outcome::Incomplete
-            if retoast_indexes::left(table) > 0
-                && table
-                    .compaction
-                    .iter()
-                    .all(|file| matches!(file.ended, FileEnd::Compact | FileEnd::NoRoom)) =>
-        {
-            Some(retoast_indexes::incomplete(table))
-        }
-        Outcome::Incomplete => {
-            Some(format!("incomplete: {} could still be given back", size(spare)))
-        }
-        Outcome::Stopped | Outcome::Planned | Outcome::Failed => None,
-    }
-}
-
-/// Bytes that files could still give back whose compaction did not come to its end.
-pub(super) fn left(table: &TableReport) -> u64 {
-    let is_left = |file: &&FileReport| !matches!(file.ended, FileEnd::Compact | FileEnd::NoRoom);
-    let left = table.compaction.iter().filter(is_left);
-    left.map(|file| file.spare).fold(0, u64::saturating_add)
-}
+use crate::retoast::result::{FileReport, TableReport};
+use crate::retoast::verdict::FileEnd;
 
 /// What became of each file, and what is left and why.
 pub(super) fn lines(

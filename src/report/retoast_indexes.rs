@@ -4,13 +4,8 @@ use std::io::{self, Write};
 
 use super::table::{printable, wrapped};
 use super::units::{counted, size};
-use crate::retoast::result::{IndexEnd, IndexReport, Outcome, TableReport};
-
-/// Indexes that were to be rebuilt or dropped and were not.
-pub(super) fn left(table: &TableReport) -> usize {
-    let is_left = |index: &&IndexReport| matches!(index.ended, IndexEnd::Left | IndexEnd::Invalid);
-    table.indexes.iter().filter(is_left).count()
-}
+use crate::retoast::result::{IndexReport, TableReport};
+use crate::retoast::verdict::IndexEnd;
 
 /// Bytes that rebuilding the indexes that are much too large would give back.
 pub(super) fn spare(table: &TableReport) -> u64 {
@@ -18,36 +13,6 @@ pub(super) fn spare(table: &TableReport) -> u64 {
     let spare =
         bloated.map(|index| index.before.saturating_sub(index.expected.unwrap_or(index.before)));
     spare.fold(0, u64::saturating_add)
-}
-
-/// How a run ended that had nothing else to do; `None` if it did not come to its end.
-pub(super) fn headline(table: &TableReport) -> Option<String> {
-    match table.outcome {
-        Outcome::Complete | Outcome::Unverified => {
-            let rebuilt =
-                table.indexes.iter().filter(|index| index.ended == IndexEnd::Rebuilt).count();
-            let judged = table.indexes.iter().filter(|index| index.ended == IndexEnd::Kept).count();
-            Some(format!(
-                "complete: {} rebuilt, {} not much larger than fresh",
-                indexes(rebuilt),
-                judged
-            ))
-        }
-        Outcome::Incomplete => Some(incomplete(table)),
-        Outcome::Held | Outcome::Stopped | Outcome::Planned | Outcome::Failed => None,
-    }
-}
-
-/// What is left to do.
-pub(super) fn incomplete(table: &TableReport) -> String {
-    format!("incomplete: {} left that could not be rebuilt or dropped", indexes(left(table)))
-}
-
-fn indexes(number: usize) -> String {
-    match number {
-        1 => "1 index".to_owned(),
-        number => format!("{number} indexes"),
-    }
 }
 
 /// What became of each index; of those that stayed as they are only what is to be known.

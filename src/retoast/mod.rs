@@ -11,11 +11,13 @@
 //! * [`departure`]: taking everything from a pluggable toaster, and the proof.
 //! * [`run`]: a run over the tables of a server: request, sessions, workers.
 //! * [`task`]: the session, the guard and what else all tasks on a table go by.
+//! * [`verdict`]: how it ended (pure); [`error`]: why it cannot go on.
 //! * [`result`]: what is reported, and where it goes; [`listener`]: who hears of it meanwhile, and what is asked from outside.
 
 pub mod check;
 pub mod compact;
 pub mod departure;
+pub(crate) mod error;
 pub mod listener;
 pub mod memory;
 pub mod pace;
@@ -27,3 +29,4 @@ pub mod share;
 pub mod sql;
 pub mod sweep;
 pub mod task;
+pub mod verdict;

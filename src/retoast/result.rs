@@ -9,6 +9,7 @@ use crate::model::interval::Range;
 use crate::retoast::check::definition::Files;
 use crate::retoast::memory::since::ProvenState;
 use crate::retoast::plan::{Plan, Sizes};
+use crate::retoast::verdict::{FileEnd, Headed, IndexEnd, Left, Outcome, Verdict};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// The name and version of the JSON form.
@@ -29,27 +30,6 @@ pub struct Report {
     /// What is left of the toaster that was to be left, if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub departure: Option<DepartureReport>,
-}
-
-/// How work on a table ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// A whole scan found that all values comply.
-    Complete,
-    /// A whole scan found none that does not, but could not see where values stand, which is part of the choice.
-    Unverified,
-    /// All values are as chosen, and others hold space that a compaction was to give back.
-    Held,
-    /// Values are left that do not comply.
-    Incomplete,
-    /// Stopped on request.
-    Stopped,
-    /// Only planned.
-    Planned,
-    /// An error ended it.
-    Failed,
 }
 
 /// What is said where somebody else has written the table anew.
@@ -246,6 +226,16 @@ pub enum Work {
     Reindex(Vec<IndexReport>),
 }
 
+impl Work {
+    fn headed(&self) -> Headed {
+        match self {
+            Work::Convert(_) => Headed::Convert,
+            Work::Compact(_) => Headed::Compact,
+            Work::Reindex(_) => Headed::Reindex,
+        }
+    }
+}
+
 /// What one task has done to a table.
 #[derive(Debug)]
 pub struct TaskReport {
@@ -386,6 +376,9 @@ pub struct Subject {
     pub source: &'static str,
     /// Whether the scans saw which values are out of line.
     pub places_seen: bool,
+    /// Whether that is part of the choice.
+    #[serde(skip)]
+    pub places_are_chosen: bool,
     /// Whether the server has pluggable TOAST: chunks of replaced values stay, and nothing makes files smaller.
     #[serde(skip)]
     pub has_toasters: bool,
@@ -407,14 +400,6 @@ pub struct Gains {
     pub rewriters: Option<&'static str>,
     /// Bytes that VACUUM gives back, which cuts off empty pages at the ends of heap and TOAST relation.
     pub vacuum_gives_bytes: Option<u64>,
-}
-
-/// What was asked for first, as the report is headed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Headed {
-    Convert,
-    Compact,
-    Reindex,
 }
 
 /// What was done to one table.
@@ -447,14 +432,9 @@ impl TableReport {
     /// What the first task has done.
     pub(crate) fn new(subject: Subject, done: TaskReport) -> TableReport {
         let TaskReport { outcome, common, work } = done;
-        let headed = match work {
-            Work::Convert(_) => Headed::Convert,
-            Work::Compact(_) => Headed::Compact,
-            Work::Reindex(_) => Headed::Reindex,
-        };
         let mut report = TableReport {
             subject,
-            headed,
+            headed: work.headed(),
             outcome,
             common,
             converted: Converted::default(),
@@ -468,17 +448,53 @@ impl TableReport {
 
     /// Adds what a task has done that followed.
     pub(crate) fn then(&mut self, later: TaskReport) {
-        let fine = matches!(
-            later.outcome,
-            Outcome::Complete | Outcome::Planned | Outcome::Unverified | Outcome::Held
-        );
-        self.outcome = match (&later.work, self.outcome) {
-            (Work::Reindex(_), outcome) if fine => outcome,
-            (Work::Compact(_), outcome) if outcome != Outcome::Complete => outcome,
-            _ => later.outcome,
-        };
+        self.outcome = self.outcome.then(later.work.headed(), later.outcome);
         self.common.then(later.common);
         self.take(later.work);
+    }
+
+    /// How it ended: what nobody has seen is not called complete.
+    pub(crate) fn concluded(&self) -> Outcome {
+        let subject = &self.subject;
+        match self.outcome {
+            Outcome::Complete | Outcome::Held
+                if self.headed == Headed::Convert
+                    && subject.places_are_chosen
+                    && !subject.places_seen =>
+            {
+                Outcome::Unverified
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// How it ended, and what is left.
+    pub fn verdict(&self) -> Verdict {
+        let indexes = self.indexes.iter().filter(|index| index.ended.is_left()).count();
+        let space = |is_left: fn(FileEnd) -> bool| {
+            let files = self.compaction.iter().filter(|file| is_left(file.ended));
+            files.map(|file| file.spare).fold(0, u64::saturating_add)
+        };
+        let held = space(|end| !end.is_done());
+        let left = match (self.outcome, self.headed) {
+            (Outcome::Held, _) => Left::Space(held),
+            (Outcome::Incomplete, Headed::Reindex) => Left::Indexes(indexes),
+            (Outcome::Incomplete, Headed::Compact) => {
+                let is_compact = self.compaction.iter().all(|file| file.ended.is_done());
+                match is_compact && indexes > 0 {
+                    true => Left::Indexes(indexes),
+                    false => Left::Space(space(|_| true)),
+                }
+            }
+            (Outcome::Incomplete, Headed::Convert) => match self.common.rows.left {
+                0 if indexes > 0 => Left::Indexes(indexes),
+                0 if held > 0 => Left::Space(held),
+                0 => Left::Unread,
+                rows => Left::Rows(rows),
+            },
+            _ => Left::Nothing,
+        };
+        Verdict { end: self.outcome, left }
     }
 
     fn take(&mut self, work: Work) {
@@ -490,29 +506,8 @@ impl TableReport {
     }
 }
 
-/// How the work on one file ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum FileEnd {
-    /// Less is to spare than a round has to give back.
-    Compact,
-    /// More is free, but what stands at its end found no room there, though nobody was in the way.
-    NoRoom,
-    /// More is to spare, and nothing but others stands in the way: their locks, snapshots, or rows.
-    Held,
-    /// More is to spare, but the last round gave back too little.
-    GainedTooLittle,
-    /// Stopped on request.
-    Stopped,
-    /// Only planned.
-    Planned,
-    /// An error ended it.
-    Failed,
-}
-
 /// What was done to one file. Sizes are those of the main fork, in bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct FileReport {
     /// The files of the table that this is about.
@@ -573,31 +568,7 @@ pub struct FileReport {
 impl FileReport {
     /// Of a file that was not looked at yet.
     pub(crate) fn new(file: &'static str) -> FileReport {
-        FileReport {
-            files: None,
-            file,
-            ended: FileEnd::Failed,
-            before: 0,
-            live: 0,
-            expected: 0,
-            after: 0,
-            spare: 0,
-            spare_at_most: 0,
-            untruncated: 0,
-            rounds: 0,
-            rows_found: 0,
-            bytes_found: 0,
-            wal_expected: None,
-            rows_moved: 0,
-            rows_left: 0,
-            rows_refused: 0,
-            rows_locked: 0,
-            rows_of_others: 0,
-            held_back: false,
-            values_without_row: 0,
-            values_fixed: 0,
-            values_by_setting: 0,
-        }
+        FileReport { file, ..FileReport::default() }
     }
 
     /// Whether others stand in the way of what is left to spare, and nothing else does.
@@ -633,31 +604,6 @@ impl FileReport {
         self.rows_moved += earlier.rows_moved;
         self.values_by_setting = self.values_by_setting.max(earlier.values_by_setting);
     }
-}
-
-/// What became of an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum IndexEnd {
-    /// It is not much larger than a fresh one.
-    Kept,
-    /// It is, and was not to be rebuilt.
-    Bloated,
-    /// It would be rebuilt.
-    Planned,
-    /// It was rebuilt.
-    Rebuilt,
-    /// What a fresh one would take is not known.
-    NotKnown,
-    /// The server cannot rebuild it beside others.
-    Refused,
-    /// It was to be rebuilt and was not.
-    Left,
-    /// It was left behind, invalid, by an earlier rebuild, and was dropped.
-    Dropped,
-    /// It was left behind, invalid, by a rebuild, and is still there.
-    Invalid,
 }
 
 /// What stands between the reason why an index was not rebuilt and the index that is left of trying.
@@ -700,7 +646,7 @@ impl IndexReport {
 }
 
 /// What is left of a toaster.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct DepartureReport {
     /// Its name.
@@ -768,7 +714,8 @@ impl<'a> Results<'a> {
     }
 
     /// Whether further results are taken.
-    pub(crate) fn found(&self, position: usize, report: TableReport) -> bool {
+    pub(crate) fn found(&self, position: usize, mut report: TableReport) -> bool {
+        report.outcome = report.concluded();
         let taken = self.sink.borrow_mut().found(Swept { position, report });
         if let Err(error) = taken {
             self.unwritable.borrow_mut().get_or_insert(error);

@@ -13,7 +13,7 @@ use crate::judge::{Judge, pluggable};
 use crate::model::policy::{MethodChoice, Policy};
 use crate::retoast::check::policy_preflight;
 use crate::retoast::check::preflight::own_sessions;
-use crate::retoast::check::refusal::Refusal;
+use crate::retoast::error::RetoastError;
 use crate::retoast::pace::metrics;
 use crate::retoast::sweep::machine::CHUNK;
 use crate::retoast::sweep::scanner::{RuleScan, Scanner, SeenRows, Share};
@@ -89,17 +89,18 @@ async fn add(
 
 /// What a refusal means for the run, met at `place`.
 async fn refused(
-    refusal: Refusal,
+    refusal: RetoastError,
     place: &str,
     relation: Oid,
     connections: &[Arc<Connection>],
 ) -> Failed {
-    match refusal {
-        Refusal::Usage(text) => Failed::new(Kind::Usage, text),
-        Refusal::Live(error) => Failed::at(place, relation, &error, connections).await,
-        Refusal::Refused(text) => Failed::new(Kind::Incomplete, format!("{place}: {text}")),
-        Refusal::Stopped(text) => Failed::new(Kind::Stopped, format!("{place}: {text}")),
-        Refusal::Lost(text) => Failed::new(Kind::Lost, text),
+    let failed = match &refusal {
+        RetoastError::Live(error) => return Failed::at(place, relation, error, connections).await,
+        refusal => refusal.failed(connections).await,
+    };
+    match failed.kind {
+        Kind::Usage | Kind::Lost => failed,
+        Kind::Incomplete | Kind::Stopped => failed.placed(place),
     }
 }
 
@@ -113,9 +114,9 @@ async fn shares(
     relation: Relation,
     pages: Option<&Pageinspect>,
     goal: PolicyGoal,
-) -> Result<Vec<(String, String, Share)>, Refusal> {
+) -> Result<Vec<(String, String, Share)>, RetoastError> {
     if server.in_recovery {
-        return Err(Refusal::Refused(
+        return Err(RetoastError::Refused(
             "the server is a standby, where no temporary table can be made to compress values in\n\
              HINT:  Connect to the primary."
                 .into(),
@@ -127,7 +128,7 @@ async fn shares(
             let toasters = toasters::ask(client, server).await?;
             let plan = pluggable::plan(toasters.as_ref(), &[], &Goal::Policy(goal))?;
             if plan.is_some() && pages.is_none() {
-                return Err(Refusal::Refused(
+                return Err(RetoastError::Refused(
                     "pages must be read here: nothing else tells which values toasters of pg_toaster \
                      store\n\
                      HINT:  Run as a superuser, with the extension pageinspect in this database."
@@ -136,13 +137,14 @@ async fn shares(
             }
             let ready = policy_preflight::to_look_at(client, server, relation, goal).await?;
             let bytes = metrics::heap(client, ready.relation.oid).await?;
-            Ok::<_, Refusal>((ready, bytes))
+            Ok::<_, RetoastError>((ready, bytes))
         })
         .await?;
+    let Some(choice) = &ready.choice else { return Ok(Vec::new()) };
     let blocks = u32::try_from(bytes / server.page_size.bytes() as u64).unwrap_or(u32::MAX);
     let seen_rows = SeenRows::default();
     let by_rule = RuleScan::new(&seen_rows, None, true);
-    let mut scanner = Scanner::new(connection, asker, server, &ready, pages, by_rule);
+    let mut scanner = Scanner::new(connection, asker, server, &ready, choice, pages, by_rule);
     let mut first = 0;
     while first < blocks {
         let end = first.saturating_add(CHUNK).min(blocks);
@@ -150,11 +152,11 @@ async fn shares(
         seen_rows.clear();
         first = end;
     }
-    let methods = match &ready.judge {
+    let methods = match &choice.judge {
         Judge::Policy(rule) => rule.methods.as_slice(),
-        Judge::Forms(_) | Judge::Keep => &[],
+        Judge::Forms(_) => &[],
     };
-    let shares = scanner.by_rule.shares.iter().copied().chain(std::iter::repeat(Share::default()));
+    let shares = scanner.seen.shares.iter().copied().chain(std::iter::repeat(Share::default()));
     Ok(ready
         .targets
         .iter()

@@ -8,8 +8,9 @@ use toastctl::codec::Method;
 use toastctl::disk::Oid;
 use toastctl::judge::goal::Goal;
 use toastctl::model::sql::Shape;
+use toastctl::retoast::check::owner::Approval;
 use toastctl::retoast::check::preflight;
-use toastctl::retoast::check::ready::{PreparedTable, TableRequest};
+use toastctl::retoast::check::ready::{ConvertRequest, PreparedTable, Task};
 use toastctl::retoast::sql::{self, BatchSettings, Target};
 use toastctl::retoast::sweep::scanner::Scanner;
 use toastctl::retoast::sweep::scanner::{RuleScan, SeenRows};
@@ -24,16 +25,15 @@ use crate::server::{self, Database};
 
 /// Looks at table `t`, whose column `v` is to be stored by lz4.
 async fn ready(client: &Client, server: &Server, oid: u32) -> PreparedTable {
-    let request = TableRequest {
+    let request = ConvertRequest {
         columns: vec!["v".into()],
         goal: Goal::Stock("lz4".parse().unwrap()),
         target: None,
         no_alter: false,
-        allow_triggers: false,
-        trust_owner_code: false,
-        updates: true,
     };
-    preflight::table(client, server, Oid(oid), &request).await.unwrap().unwrap()
+    let approval = Approval { allow_triggers: false, trust_owner_code: false };
+    let task = Task::Convert(&request);
+    preflight::table(client, server, Oid(oid), task, approval).await.unwrap().unwrap()
 }
 
 /// How many rows a scan of two halves finds while the only one to do moves from the second to the
@@ -57,7 +57,8 @@ async fn found_while_it_moves(database: &Database<'_>, with_pages: bool, hold: b
     let pages = server.pageinspect.as_ref().filter(|_| with_pages);
     let seen_rows = SeenRows::default();
     let by_rule = RuleScan::new(&seen_rows, None, false);
-    let mut scanner = Scanner::new(&reader, &writer, &server, &ready, pages, by_rule);
+    let choice = ready.choice.as_ref().unwrap();
+    let mut scanner = Scanner::new(&reader, &writer, &server, &ready, choice, pages, by_rule);
     if hold {
         scanner.hold().await.unwrap();
     }
@@ -67,7 +68,7 @@ async fn found_while_it_moves(database: &Database<'_>, with_pages: bool, hold: b
     assert!(now < split, "the row has not moved: {now} and {split}");
     found += scanner.chunk(split..split + 100).await.unwrap().len();
     scanner.release().await.unwrap();
-    assert_eq!(scanner.problems, Vec::<String>::new());
+    assert_eq!(scanner.seen.problems, Vec::<String>::new());
     found
 }
 

@@ -2,8 +2,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::ready::TableRequest;
-use super::refusal::{Refusal, refused};
+use super::ready::ConvertRequest;
 use super::shapes;
 use super::shapes::Generated;
 use crate::codec::Method;
@@ -14,6 +13,7 @@ use crate::model::policy::MethodChoice;
 use crate::model::settings::TupleTarget;
 use crate::model::sql::Shape;
 use crate::model::toast::Table as Model;
+use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::sql::Target;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
@@ -23,15 +23,12 @@ use crate::server::connect::Client;
 pub(crate) async fn targets(
     client: &Client,
     relation: &Relation,
-    request: &TableRequest,
+    request: &ConvertRequest,
     generated: &[Generated],
     default_method: Method,
-) -> Result<Vec<Target>, Refusal> {
+) -> Result<Vec<Target>, RetoastError> {
     let name = relation.display_name();
     let mut targets: Vec<Target> = Vec::new();
-    if request.goal == Goal::Keep {
-        return kept(client, relation, generated, default_method).await;
-    }
     if request.columns.is_empty() {
         targets.push(touched(client, relation, generated).await?);
     }
@@ -43,7 +40,7 @@ pub(crate) async fn targets(
             .enumerate()
             .find(|(_, column)| !column.dropped && column.name == *wanted);
         let Some((index, column)) = found else {
-            return Err(Refusal::Usage(format!(
+            return Err(RetoastError::Usage(format!(
                 "column \"{wanted}\" of relation \"{name}\" does not exist\nHINT:  {}",
                 relation.toastable_hint()
             )));
@@ -52,7 +49,7 @@ pub(crate) async fn targets(
             continue;
         }
         if column.length != Length::Varlena {
-            return Err(Refusal::Usage(format!(
+            return Err(RetoastError::Usage(format!(
                 "{name}: column \"{wanted}\" is of type {}, whose values are never toasted",
                 column.type_name
             )));
@@ -62,7 +59,9 @@ pub(crate) async fn targets(
             Some(generated) => Some(base(relation, request, generated, wanted)?),
         };
         let shape = shapes::shape(client, column.type_oid.0).await?.map_err(|why| {
-            Refusal::Refused(format!("{name}: column \"{wanted}\" cannot be re-toasted: {why}"))
+            RetoastError::Refused(format!(
+                "{name}: column \"{wanted}\" cannot be re-toasted: {why}"
+            ))
         })?;
         let domain = match request.goal {
             Goal::Policy(_) => shapes::domain(client, column.type_oid.0).await?,
@@ -86,12 +85,12 @@ pub(crate) async fn targets(
 }
 
 /// All columns whose values may be out of line and are moved as they are. Those of the others stay where they are.
-async fn kept(
+pub(crate) async fn kept(
     client: &Client,
     relation: &Relation,
     generated: &[Generated],
     default_method: Method,
-) -> Result<Vec<Target>, Refusal> {
+) -> Result<Vec<Target>, RetoastError> {
     let mut targets = Vec::new();
     for (index, column) in relation.desc.attributes.iter().enumerate() {
         let varlena = column.length == Length::Varlena && column.storage != Storage::Plain;
@@ -119,10 +118,10 @@ async fn kept(
 /// The column that is set to compute a generated one anew: a chosen one if it is made of such.
 fn base(
     relation: &Relation,
-    request: &TableRequest,
+    request: &ConvertRequest,
     generated: &Generated,
     wanted: &str,
-) -> Result<String, Refusal> {
+) -> Result<String, RetoastError> {
     let name = relation.display_name();
     if !generated.stored {
         return refused(format!(
@@ -137,7 +136,7 @@ fn base(
         .collect();
     bases.sort_by_key(|base| !request.columns.contains(base));
     bases.first().map(|base| (*base).clone()).ok_or_else(|| {
-        Refusal::Refused(format!(
+        RetoastError::Refused(format!(
             "{name}: column \"{wanted}\" is generated from no other column, so that nothing makes the \
              server compute it anew"
         ))
@@ -151,7 +150,7 @@ pub(crate) async fn follow(
     targets: &[Target],
     generated: &[Generated],
     default_method: Method,
-) -> Result<Vec<Target>, Refusal> {
+) -> Result<Vec<Target>, RetoastError> {
     let mut follow = Vec::new();
     for column in generated.iter().filter(|g| g.stored) {
         let is_set = |base: &usize| {
@@ -215,7 +214,7 @@ pub(crate) async fn touched(
     client: &Client,
     relation: &Relation,
     generated: &[Generated],
-) -> Result<Target, Refusal> {
+) -> Result<Target, RetoastError> {
     let bases: Vec<i16> = generated
         .iter()
         .filter(|column| column.stored)
@@ -234,7 +233,7 @@ pub(crate) async fn touched(
         )
         .await?;
     let Some(row) = rows.first() else {
-        return Err(Refusal::Refused(format!(
+        return Err(RetoastError::Refused(format!(
             "{}: there is no column that an UPDATE may set, which alone moves rows and clears dropped columns",
             relation.display_name()
         )));

@@ -14,5 +14,4 @@ pub mod parents;
 pub mod policy_preflight;
 pub mod preflight;
 pub mod ready;
-pub mod refusal;
 pub mod shapes;

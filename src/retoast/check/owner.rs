@@ -5,9 +5,8 @@ use std::fmt::Write;
 
 use tokio_postgres::types::Type;
 
-use super::refusal::{Refusal, refused};
-use crate::judge::goal::Goal;
 use crate::model::sql::Shape;
+use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::sql::Target;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
@@ -16,6 +15,15 @@ use crate::server::owner_code::{self, Foreign, Rights};
 
 /// How many functions a refusal names.
 const NAMED: usize = 10;
+
+/// What the user approves of.
+#[derive(Debug, Clone, Copy)]
+pub struct Approval {
+    /// Go on although triggers will fire.
+    pub allow_triggers: bool,
+    /// Run code of the table's owner with the user's rights.
+    pub trust_owner_code: bool,
+}
 
 /// What an UPDATE of a table runs and sets off, as it was approved; nothing where rows are not updated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,10 +53,10 @@ impl Code {
         client: &Client,
         relation: &Relation,
         silent_triggers: bool,
-        allow_triggers: bool,
-        trust_owner: bool,
+        approval: Approval,
         coerced: Vec<i16>,
-    ) -> Result<Code, Refusal> {
+    ) -> Result<Code, RetoastError> {
+        let Approval { allow_triggers, trust_owner_code: trust_owner } = approval;
         let rights = owner_code::rights(client, relation.oid).await?;
         let (lent, role) = standing(rights.as_ref());
         let mut trusted = None;
@@ -56,7 +64,7 @@ impl Code {
             let found = foreign(client, relation, silent_triggers, &coerced).await?;
             if !trust_owner && !found.is_empty() {
                 let text = refusal(relation, rights, &found);
-                return Err(Refusal::Refused(format!("{text} Nothing was changed.")));
+                return Err(RetoastError::Refused(format!("{text} Nothing was changed.")));
             }
             trusted = trust_owner.then_some(found);
         }
@@ -68,18 +76,18 @@ impl Code {
     /// Looks again, in the snapshot in which the definition was read.
     ///
     /// # Errors
-    /// [`Refusal::Refused`] if an UPDATE would run or set off what was not approved.
+    /// [`RetoastError::Refused`] if an UPDATE would run or set off what was not approved.
     pub(crate) async fn approve_again(
         &self,
         client: &Client,
         relation: &Relation,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RetoastError> {
         // the table is gone: the definition says so
         let Some(rights) = owner_code::rights(client, relation.oid).await? else { return Ok(()) };
         let (lent, role) = standing(Some(&rights));
         let name = relation.display_name();
         if (lent, &role) != (self.lent, &self.role) {
-            return Err(Refusal::Refused(format!(
+            return Err(RetoastError::Refused(format!(
                 "{name}: its owner, or what user \"{}\" may do as its owner, was changed by somebody else",
                 rights.user
             )));
@@ -90,7 +98,7 @@ impl Code {
                 found.retain(|one| !trusted.contains(one));
             }
             if !found.is_empty() {
-                return Err(Refusal::Refused(format!(
+                return Err(RetoastError::Refused(format!(
                     "{} It was added by somebody else since the run began.",
                     refusal(relation, &rights, &found)
                 )));
@@ -98,7 +106,7 @@ impl Code {
         }
         let fire = triggers(client, relation, self.silent_triggers, self.allow_triggers).await?;
         if fire != self.triggers_fire {
-            return Err(Refusal::Refused(format!(
+            return Err(RetoastError::Refused(format!(
                 "{name}: its triggers were changed by somebody else, so that they {}",
                 if fire { "would fire" } else { "no longer fire" }
             )));
@@ -107,7 +115,10 @@ impl Code {
     }
 
     /// Of a run that updates no row: what reading the table may run is still looked at.
-    pub(crate) async fn of_reader(client: &Client, relation: &Relation) -> Result<Code, Refusal> {
+    pub(crate) async fn of_reader(
+        client: &Client,
+        relation: &Relation,
+    ) -> Result<Code, RetoastError> {
         let rights = owner_code::rights(client, relation.oid).await?;
         let (lent, role) = standing(rights.as_ref());
         Ok(Code { role, lent, silent_triggers: true, allow_triggers: true, ..Code::default() })
@@ -117,10 +128,10 @@ impl Code {
     ///
     /// # Errors
     /// More is there by now.
-    pub(crate) fn trust_as(&mut self, earlier: &Code, name: &str) -> Result<(), Refusal> {
+    pub(crate) fn trust_as(&mut self, earlier: &Code, name: &str) -> Result<(), RetoastError> {
         let (Some(now), Some(then)) = (&self.trusted, &earlier.trusted) else { return Ok(()) };
         if let Some(added) = now.iter().find(|one| !then.contains(one)) {
-            return Err(Refusal::Refused(format!(
+            return Err(RetoastError::Refused(format!(
                 "{name}: {} of \"{}\", called by {}, was added by somebody else since the run began",
                 added.function, added.owner, added.place
             )));
@@ -155,8 +166,7 @@ fn standing(rights: Option<&Rights>) -> (bool, Option<String>) {
 /// `attnum` of the columns whose values an UPDATE coerces to the domains of their types, which evaluates their
 /// checks: copies of a policy come as the base type, and so does what a composite value, or a pluggable toaster's, is
 /// forced by.
-pub(crate) fn coerced(targets: &[Target], goal: &Goal) -> Vec<i16> {
-    let by_policy = matches!(goal, Goal::Policy(_));
+pub(crate) fn coerced(targets: &[Target], by_policy: bool) -> Vec<i16> {
     let is = |target: &&Target| {
         by_policy || !matches!(target.shape, Shape::Fixed | Shape::Scalar | Shape::Array)
     };
@@ -177,7 +187,10 @@ async fn foreign(
 ///
 /// # Errors
 /// As [`Code::approve`].
-pub(super) async fn check_reading(client: &Client, relation: &Relation) -> Result<(), Refusal> {
+pub(super) async fn check_reading(
+    client: &Client,
+    relation: &Relation,
+) -> Result<(), RetoastError> {
     let Some(rights) = owner_code::rights(client, relation.oid).await? else { return Ok(()) };
     if !rights.lent {
         return Ok(());
@@ -187,7 +200,7 @@ pub(super) async fn check_reading(client: &Client, relation: &Relation) -> Resul
         true => Ok(()),
         false => {
             let text = refusal(relation, &rights, &found);
-            Err(Refusal::Refused(format!("{text} Nothing was changed.")))
+            Err(RetoastError::Refused(format!("{text} Nothing was changed.")))
         }
     }
 }
@@ -216,7 +229,7 @@ fn refusal(relation: &Relation, rights: &Rights, foreign: &[Foreign]) -> String 
 }
 
 /// Whether ordinary triggers can be silenced.
-pub(crate) async fn can_be_replica(client: &Client) -> Result<bool, Refusal> {
+pub(crate) async fn can_be_replica(client: &Client) -> Result<bool, RetoastError> {
     client.batch_execute("BEGIN").await?;
     let set = client.batch_execute("SET LOCAL session_replication_role = replica").await;
     client.batch_execute("ROLLBACK").await?;
@@ -233,7 +246,7 @@ pub(crate) async fn triggers(
     relation: &Relation,
     replica_role: bool,
     allowed: bool,
-) -> Result<bool, Refusal> {
+) -> Result<bool, RetoastError> {
     let name = relation.display_name();
     // tgtype: 16 is UPDATE
     let rows = client

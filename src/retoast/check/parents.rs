@@ -2,8 +2,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::ready::TableRequest;
-use super::refusal::Refusal;
+use super::ready::ConvertRequest;
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::desc::Storage;
@@ -11,6 +10,7 @@ use crate::judge::goal::Goal;
 use crate::judge::pluggable::{self, Plan};
 use crate::judge::toaster::{Changes, Current};
 use crate::model::sql::quote_qualified;
+use crate::retoast::error::RetoastError;
 use crate::retoast::sql;
 use crate::server::about::Server;
 use crate::server::connect::Client;
@@ -31,8 +31,8 @@ pub async fn parent(
     client: &Client,
     server: &Server,
     oid: Oid,
-    request: &TableRequest,
-) -> Result<Option<Parent>, Refusal> {
+    request: &ConvertRequest,
+) -> Result<Option<Parent>, RetoastError> {
     let rows = client
         .query_typed(
             "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text, \
@@ -65,7 +65,7 @@ pub async fn parent(
         goal @ (Goal::Stock(_) | Goal::Policy(_)) => {
             Changes::of(goal.toaster(), &columns, None, None)
         }
-        Goal::Pluggable(_) | Goal::Keep => Changes::default(),
+        Goal::Pluggable(_) => Changes::default(),
     };
     if let Some(plan) = plan(client, server, oid, request).await? {
         changes.storage.extend(plan.changes.storage);
@@ -80,8 +80,8 @@ async fn plan(
     client: &Client,
     server: &Server,
     oid: Oid,
-    request: &TableRequest,
-) -> Result<Option<Plan>, Refusal> {
+    request: &ConvertRequest,
+) -> Result<Option<Plan>, RetoastError> {
     let Some(toasters) = toasters::ask(client, server).await? else { return Ok(None) };
     let columns = toasters::columns(client, Some(oid)).await?;
     let chosen: Vec<_> = columns

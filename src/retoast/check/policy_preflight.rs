@@ -1,8 +1,7 @@
 //! What a policy needs of server and table before the start.
 
 use super::columns::model;
-use super::ready::{FinalSettings, PreparedTable};
-use super::refusal::Refusal;
+use super::ready::{Choice, FinalSettings, PreparedTable};
 use super::{owner, shapes};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
@@ -12,6 +11,7 @@ use crate::judge::policy::Rule;
 use crate::judge::toaster::{Changes, Current, Toaster};
 use crate::model::policy::MethodChoice;
 use crate::model::toast::{Column, Table as Model};
+use crate::retoast::error::RetoastError;
 use crate::retoast::sql::{self, Target};
 use crate::server::about::{Compression, Server};
 use crate::server::catalog::Relation;
@@ -22,9 +22,9 @@ pub(crate) async fn check(
     client: &Client,
     goal: PolicyGoal,
     targets: &[Target],
-) -> Result<(), Refusal> {
+) -> Result<(), RetoastError> {
     if let Some(target) = targets.iter().find(|target| target.base.is_some()) {
-        return Err(Refusal::Usage(format!(
+        return Err(RetoastError::Usage(format!(
             "column \"{}\" is generated: the server computes its values and stores them as the column \
              is set\nHINT:  Use --toaster.",
             target.name
@@ -34,7 +34,7 @@ pub(crate) async fn check(
         Some(MethodChoice::One(Method::Lz4) | MethodChoice::Either)
             if !Compression::ask(client).await?.lz4 =>
         {
-            Err(Refusal::Usage(
+            Err(RetoastError::Usage(
                 "this server does not support compression method lz4\nHINT:  Use --method pglz."
                     .into(),
             ))
@@ -49,7 +49,7 @@ pub(crate) async fn to_look_at(
     server: &Server,
     relation: Relation,
     goal: PolicyGoal,
-) -> Result<PreparedTable, Refusal> {
+) -> Result<PreparedTable, RetoastError> {
     check(client, goal, &[]).await?;
     owner::check_reading(client, &relation).await?;
     let default_method = Compression::ask(client).await?.default;
@@ -76,20 +76,22 @@ pub(crate) async fn to_look_at(
     Ok(PreparedTable {
         relation,
         targets,
-        follow: Vec::new(),
-        stored_columns: Vec::new(),
-        changes: Changes::default(),
-        toaster: Toaster::External,
-        judge,
+        choice: Some(Choice {
+            follow: Vec::new(),
+            stored_columns: Vec::new(),
+            changes: Changes::default(),
+            toaster: Toaster::External,
+            judge,
+            model,
+            toaster_notes: Vec::new(),
+            final_settings: None,
+        }),
         pluggable: false,
-        model,
         replica_role: false,
         code: owner::Code::default(),
         generated: Vec::new(),
         computes_all: false,
         notes: Vec::new(),
-        toaster_notes: Vec::new(),
-        final_settings: None,
     })
 }
 

@@ -3,6 +3,7 @@
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
+use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::desc::Length;
 use crate::judge::goal::Goal;
@@ -11,13 +12,13 @@ use crate::judge::toaster::{Changes, Current};
 use crate::judge::{FormJudge, Judge, pluggable};
 use crate::model::settings::TupleTarget;
 use crate::model::sql::{quote_identifier, quote_literal};
-use crate::retoast::check::columns::{follow, model, stored_columns, targets};
-use crate::retoast::check::owner::{Code, can_be_replica, coerced};
+use crate::retoast::check::columns::{follow, kept, model, stored_columns, targets};
+use crate::retoast::check::owner::{Approval, Code, can_be_replica, coerced};
 use crate::retoast::check::policy_preflight;
-use crate::retoast::check::ready::{PreparedTable, TableRequest};
-use crate::retoast::check::refusal::{Refusal, refused};
+use crate::retoast::check::ready::{Choice, ConvertRequest, PreparedTable, Task};
 use crate::retoast::check::shapes::{computes_all, generated};
 use crate::retoast::compact::CompactRequest;
+use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::sql;
 use crate::retoast::sql::Target;
 use crate::server::about::{Compression, NEVER_TRUNCATES, Server};
@@ -27,12 +28,11 @@ use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, catalog, toasters};
 
 /// Refuses a standby, and a server or role that is set to write nothing: some providers do so when the disk is full.
-pub(crate) async fn server(client: &Client, server: &Server) -> Result<(), Refusal> {
+pub(crate) async fn server(client: &Client, server: &Server) -> Result<(), RetoastError> {
     if server.in_recovery {
         return refused(
             "the server is a standby: nothing can be changed here\n\
-             HINT:  Connect to the primary; what it re-toasts is replicated."
-                .into(),
+             HINT:  Connect to the primary; what it re-toasts is replicated.",
         );
     }
     let sql = "SELECT pg_catalog.current_setting('default_transaction_read_only')::pg_catalog.bool";
@@ -41,20 +41,18 @@ pub(crate) async fn server(client: &Client, server: &Server) -> Result<(), Refus
     {
         return refused(
             "transactions are read-only by default here (default_transaction_read_only): nothing was changed\n\
-             HINT:  If that is not meant for this, set PGOPTIONS='-c default_transaction_read_only=off'."
-                .into(),
+             HINT:  If that is not meant for this, set PGOPTIONS='-c default_transaction_read_only=off'.",
         );
     }
     Ok(())
 }
 
 /// Refuses a compaction on a server with pluggable TOAST, before anything is done to a table.
-pub(crate) fn compaction(server: &Server) -> Result<(), Refusal> {
+pub(crate) fn compaction(server: &Server) -> Result<(), RetoastError> {
     if server.has_toasters {
         return refused(
             "--compact does not know the pointers of pluggable toasters, and this server has such toasters\n\
-             HINT:  Leave --compact away. To make a table's files smaller dump it and load it again (pg_dump)."
-                .into(),
+             HINT:  Leave --compact away. To make a table's files smaller dump it and load it again (pg_dump).",
         );
     }
     Ok(())
@@ -62,12 +60,11 @@ pub(crate) fn compaction(server: &Server) -> Result<(), Refusal> {
 
 /// Gives the first session its settings for good, once these two are known to be this client's own: behind
 /// a pooler in transaction mode others would get them next, with all that was set there.
-pub async fn own_sessions(one: &Connection, other: &Connection) -> Result<(), Refusal> {
+pub async fn own_sessions(one: &Connection, other: &Connection) -> Result<(), RetoastError> {
     if are_lent(one, other).await? {
         return refused(
             "a connection pooler gives each transaction another session\n\
-             HINT:  Connect to the server itself, or to a pool in session mode. Nothing was changed."
-                .into(),
+             HINT:  Connect to the server itself, or to a pool in session mode. Nothing was changed.",
         );
     }
     Ok(one.make_own().await?)
@@ -78,10 +75,11 @@ pub async fn table(
     client: &Client,
     server: &Server,
     oid: Oid,
-    request: &TableRequest,
-) -> Result<Option<PreparedTable>, Refusal> {
-    match look(client, server, oid, request).await {
-        Err(Refusal::Live(LiveError::Server(error)))
+    task: Task<'_>,
+    approval: Approval,
+) -> Result<Option<PreparedTable>, RetoastError> {
+    match look(client, server, oid, task, approval).await {
+        Err(RetoastError::Live(LiveError::Server(error)))
             if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
         {
             locked(client, oid).await
@@ -91,7 +89,7 @@ pub async fn table(
 }
 
 /// Says who holds the table, so that not even its size can be asked for.
-async fn locked<T>(client: &Client, oid: Oid) -> Result<T, Refusal> {
+async fn locked<T>(client: &Client, oid: Oid) -> Result<T, RetoastError> {
     let rows = client
         .query_typed(
             &format!(
@@ -123,55 +121,97 @@ async fn look(
     client: &Client,
     server: &Server,
     oid: Oid,
-    request: &TableRequest,
-) -> Result<Option<PreparedTable>, Refusal> {
+    task: Task<'_>,
+    approval: Approval,
+) -> Result<Option<PreparedTable>, RetoastError> {
     let Some(relation) = catalog::describe(client, oid).await? else { return Ok(None) };
     let name = relation.display_name();
     kind(&relation)?;
-    if request.updates {
+    if task.updates() {
         published(client, &relation).await?;
-    }
-    if request.updates && relation.row_security {
-        return refused(format!(
-            "{name}: row security hides rows from this user, which would never be re-toasted\n\
-             HINT:  Run as a role with BYPASSRLS, or as the owner where row security is not forced."
-        ));
+        if relation.row_security {
+            return refused(format!(
+                "{name}: row security hides rows from this user, which would never be re-toasted\n\
+                 HINT:  Run as a role with BYPASSRLS, or as the owner where row security is not forced."
+            ));
+        }
     }
     let replica_role = can_be_replica(client).await?;
-    let default_method = Compression::ask(client).await?.default;
+    let method = Compression::ask(client).await?.default;
     let generated = generated(client, oid).await?;
     let computes_all = computes_all(client, oid).await?;
-    let mut targets = targets(client, &relation, request, &generated, default_method).await?;
-    let plan = plan(client, server, oid, &mut targets, &request.goal).await?;
+    let (targets, plan, by_policy) = match task {
+        Task::Convert(request) => {
+            let mut targets = targets(client, &relation, request, &generated, method).await?;
+            let plan = plan(client, server, oid, &mut targets, &request.goal).await?;
+            (targets, plan, matches!(request.goal, Goal::Policy(_)))
+        }
+        _ => (kept(client, &relation, &generated, method).await?, None, false),
+    };
     // before the first statement on the table, for planning one may run code too
-    let code = match request.updates {
+    let code = match task.updates() {
         true => {
-            let (allow, trust) = (request.allow_triggers, request.trust_owner_code);
-            let coerced = coerced(&targets, &request.goal);
-            Code::approve(client, &relation, replica_role, allow, trust, coerced).await?
+            let coerced = coerced(&targets, by_policy);
+            Code::approve(client, &relation, replica_role, approval, coerced).await?
         }
         false => Code::of_reader(client, &relation).await?,
     };
     if let Some((plan, longest)) = plan.as_ref().and_then(|plan| Some((plan, plan.longest?))) {
         refuse_longer(client, &relation, &targets, &plan.toaster, longest).await?;
     }
-    let follow = follow(client, &relation, &targets, &generated, default_method).await?;
+    let follow = follow(client, &relation, &targets, &generated, method).await?;
     let mut notes = notes(&follow);
-    let keeps = request.goal == Goal::Keep;
-    if request.columns.is_empty() && !keeps {
-        notes
-            .push("only dropped columns hold its values: updating the rows clears them".to_owned());
-    }
-    if let Goal::Policy(goal) = request.goal {
-        policy_preflight::check(client, goal, &targets).await?;
-    }
-    let target = match request.target {
-        None => None,
-        Some(bytes) => Some(
-            TupleTarget::new(bytes, server.page_size)
-                .map_err(|error| Refusal::Usage(error.to_string()))?,
-        ),
+    let pluggable = plan.is_some();
+    let choice = match task {
+        Task::Convert(request) => {
+            if request.columns.is_empty() {
+                let note = "only dropped columns hold its values: updating the rows clears them";
+                notes.push(note.to_owned());
+            }
+            if let Goal::Policy(goal) = request.goal {
+                policy_preflight::check(client, goal, &targets).await?;
+            }
+            let stored = stored_columns(&relation, &generated);
+            let mut choice = choose(server, &relation, request, &targets, plan, method)?;
+            (choice.follow, choice.stored_columns) = (follow, stored);
+            Some(choice)
+        }
+        _ => None,
     };
+    if task.updates() {
+        let alters = choice.as_ref().is_some_and(|choice| {
+            let last = choice.final_settings.as_ref();
+            !choice.changes.is_empty() || last.is_some_and(|last| !last.are_set)
+        });
+        match privileges(client, &relation, alters).await? {
+            Some(note) if choice.is_none() => return refused(format!("{name}: {note}")),
+            note => notes.extend(note),
+        }
+    }
+    Ok(Some(PreparedTable {
+        relation,
+        targets,
+        choice,
+        pluggable,
+        replica_role,
+        code,
+        generated,
+        computes_all,
+        notes,
+    }))
+}
+
+/// What has to be set for a choice, and what judges rows by it.
+fn choose(
+    server: &Server,
+    relation: &Relation,
+    request: &ConvertRequest,
+    targets: &[Target],
+    plan: Option<Plan>,
+    default_method: Method,
+) -> Result<Choice, RetoastError> {
+    let target = request.target.map(|bytes| TupleTarget::new(bytes, server.page_size)).transpose();
+    let target = target.map_err(|error| RetoastError::Usage(error.to_string()))?;
     let has_target = relation.tuple_target(server.page_size);
     let current: Vec<(String, Current)> = targets
         .iter()
@@ -185,7 +225,6 @@ async fn look(
     let mut changes = match request.goal {
         Goal::Stock(_) | Goal::Policy(_) => Changes::of(toaster, &current, target, has_target),
         Goal::Pluggable(_) => Changes::of_target(target, has_target),
-        Goal::Keep => Changes::default(),
     };
     if let Some(plan) = &plan {
         changes.storage.extend(plan.changes.storage.iter().cloned());
@@ -197,14 +236,17 @@ async fn look(
             || changes.target.is_some()
             || targets.iter().any(|target| toaster.method().is_some_and(|m| m != target.method)))
     {
-        return Err(Refusal::Usage(format!(
-            "{name}: the columns are not set to {}, and --no-alter does not allow setting them",
+        return Err(RetoastError::Usage(format!(
+            "{}: the columns are not set to {}, and --no-alter does not allow setting them",
+            relation.display_name(),
             plan.as_ref().map_or(toaster.name(), |plan| &plan.toaster)
         )));
     }
-    let changes = if request.no_alter { Changes::default() } else { changes };
+    if request.no_alter {
+        changes = Changes::default();
+    }
     let mut model =
-        model(&relation, server, toaster, &targets, default_method, target.or(has_target));
+        model(relation, server, toaster, targets, default_method, target.or(has_target));
     if let (Some(plan), Goal::Pluggable(_)) = (&plan, &request.goal) {
         for planned in &plan.columns {
             if let Some(column) = model.columns.get_mut(planned.index) {
@@ -213,44 +255,26 @@ async fn look(
         }
     }
     let final_settings = match request.goal {
-        Goal::Policy(goal) => policy_preflight::final_settings(goal, &relation, &current),
-        Goal::Stock(_) | Goal::Pluggable(_) | Goal::Keep => None,
+        Goal::Policy(goal) => policy_preflight::final_settings(goal, relation, &current),
+        Goal::Stock(_) | Goal::Pluggable(_) => None,
     };
-    let alters = !changes.is_empty() || final_settings.as_ref().is_some_and(|last| !last.are_set);
-    let note = match request.updates {
-        true => privileges(client, &relation, alters).await?,
-        false => None,
-    };
-    match note {
-        Some(note) if keeps => return refused(format!("{name}: {note}")),
-        note => notes.extend(note),
-    }
     let toaster_notes = plan.as_ref().map_or_else(Vec::new, |plan| plan.notes.clone());
-    let pluggable = plan.is_some();
-    let judge = match (request.goal.clone(), plan) {
-        (Goal::Policy(goal), _) => Judge::Policy(policy_preflight::rule_of(goal, &model, &targets)),
-        (Goal::Keep, _) => Judge::Keep,
+    let judge = match (&request.goal, plan) {
+        (Goal::Policy(goal), _) => Judge::Policy(policy_preflight::rule_of(*goal, &model, targets)),
         (_, Some(plan)) => Judge::Forms(FormJudge::Pluggable(plan)),
         (_, None) => Judge::Forms(FormJudge::Stock(toaster)),
     };
-    Ok(Some(PreparedTable {
-        stored_columns: stored_columns(&relation, &generated),
-        relation,
-        targets,
+    let (follow, stored_columns) = (Vec::new(), Vec::new());
+    Ok(Choice {
         follow,
+        stored_columns,
         changes,
         toaster,
         judge,
-        pluggable,
         model,
-        replica_role,
-        code,
-        generated,
-        computes_all,
-        notes,
         toaster_notes,
         final_settings,
-    }))
+    })
 }
 
 /// What is done besides.
@@ -271,7 +295,7 @@ async fn plan(
     oid: Oid,
     targets: &mut [Target],
     goal: &Goal,
-) -> Result<Option<Plan>, Refusal> {
+) -> Result<Option<Plan>, RetoastError> {
     let toasters = toasters::ask(client, server).await?;
     let columns = match toasters {
         Some(_) => toasters::columns(client, Some(oid)).await?,
@@ -299,14 +323,14 @@ pub(crate) async fn refuse_longer(
     targets: &[Target],
     name: &str,
     longest: u32,
-) -> Result<(), Refusal> {
+) -> Result<(), RetoastError> {
     let sql = sql::longer_than(&relation.quoted(), targets, longest);
     let rows = client.query_typed(&sql, &[]).await?;
     let Some(row) = rows.first() else { return Ok(()) };
     let (count, first): (i64, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
     match first {
         None => Ok(()),
-        Some(first) => Err(Refusal::Refused(format!(
+        Some(first) => Err(RetoastError::Refused(format!(
             "{}: rows with values of more than {longest} bytes: {count}, the first at {first}; toaster \
              \"{name}\" refuses such values where they do not fit the row\n\
              HINT:  With this toaster the application could not write such values either. Nothing was \
@@ -322,7 +346,7 @@ pub(crate) async fn privileges(
     client: &Client,
     relation: &Relation,
     alters: bool,
-) -> Result<Option<String>, Refusal> {
+) -> Result<Option<String>, RetoastError> {
     // before 17 nobody could be given the right to vacuum
     let rows = client
         .query_typed(
@@ -344,14 +368,14 @@ pub(crate) async fn privileges(
         (row.try_get(0)?, row.try_get(1)?, row.try_get(5)?);
     for (at, right) in [(2, "SELECT"), (3, "UPDATE")] {
         if !row.try_get::<_, bool>(at)? {
-            return Err(Refusal::Refused(format!(
+            return Err(RetoastError::Refused(format!(
                 "{name}: role \"{user}\" has no {right} privilege on it\n\
                  HINT:  Run as its owner, \"{owner}\", or grant the privilege."
             )));
         }
     }
     if alters && !owns {
-        return Err(Refusal::Refused(format!(
+        return Err(RetoastError::Refused(format!(
             "{name}: role \"{user}\" is not its owner and may not alter it\n\
              HINT:  Run as its owner, \"{owner}\", or have the owner set the columns and use --no-alter."
         )));
@@ -366,10 +390,10 @@ pub(crate) async fn privileges(
 ///
 /// # Errors
 /// There is none of that name, another session uses it, or this user may not.
-pub(crate) async fn set_up_origin(client: &Client, name: &str) -> Result<(), Refusal> {
+pub(crate) async fn set_up_origin(client: &Client, name: &str) -> Result<(), RetoastError> {
     let sql = "SELECT 1 FROM pg_catalog.pg_replication_origin WHERE roname = $1";
     if client.query_typed(sql, &[(&name, Type::TEXT)]).await?.is_empty() {
-        return Err(Refusal::Refused(format!(
+        return Err(RetoastError::Refused(format!(
             "replication origin {} does not exist\n\
              HINT:  Make it with SELECT pg_replication_origin_create({name}), and when all is done \
              drop it with pg_replication_origin_drop({name}).",
@@ -403,7 +427,7 @@ pub fn unfit(relation: &Relation, columns: &[String]) -> Option<String> {
 }
 
 /// Refuses what is no table with rows of its own in a heap.
-pub(crate) fn kind(relation: &Relation) -> Result<(), Refusal> {
+pub(crate) fn kind(relation: &Relation) -> Result<(), RetoastError> {
     let name = relation.display_name();
     if matches!(relation.schema.as_str(), "pg_catalog" | "information_schema") {
         return refused(format!(
@@ -434,7 +458,7 @@ pub(crate) fn kind(relation: &Relation) -> Result<(), Refusal> {
 /// Refuses a table whose updates are published but which has no replica identity: the server refuses each
 /// of its updates (`CheckCmdReplicaIdentity`, execReplication.c). A partition is published with its
 /// partitioned tables too.
-pub(crate) async fn published(client: &Client, relation: &Relation) -> Result<(), Refusal> {
+pub(crate) async fn published(client: &Client, relation: &Relation) -> Result<(), RetoastError> {
     // the view of what is published is dear to plan
     let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubupdate) \
                AND CASE r.relreplident WHEN 'f' THEN false \
@@ -444,12 +468,11 @@ pub(crate) async fn published(client: &Client, relation: &Relation) -> Result<()
                      WHERE i.indrelid = r.oid AND i.indisreplident AND i.indisvalid) \
                    ELSE true END \
                FROM pg_catalog.pg_class AS r WHERE r.oid = $1";
-    let rows = client.query_typed(sql, &[(&relation.oid.0, Type::OID)]).await?;
-    if !rows.first().map_or(Ok(false), |row| row.try_get(0))? {
+    if !client.value(sql, &[(&relation.oid.0, Type::OID)]).await?.unwrap_or(false) {
         return Ok(());
     }
-    let rows = client
-        .query_typed(
+    let by: Option<String> = client
+        .value(
             "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.quote_ident(p.pubname), ', ') \
              FROM (SELECT relid::pg_catalog.oid AS oid FROM pg_catalog.pg_partition_ancestors($1) \
                    UNION SELECT $1) AS a \
@@ -460,8 +483,8 @@ pub(crate) async fn published(client: &Client, relation: &Relation) -> Result<()
              JOIN pg_catalog.pg_publication AS p ON p.pubname = t.pubname AND p.pubupdate",
             &[(&relation.oid.0, Type::OID)],
         )
-        .await?;
-    let by: Option<String> = rows.first().map_or(Ok(None), |row| row.try_get(0))?;
+        .await?
+        .unwrap_or(None);
     match by {
         None => Ok(()),
         Some(by) => refused(format!(
@@ -482,7 +505,7 @@ pub(crate) async fn may_reindex(
     client: &Client,
     server: &Server,
     ready: &PreparedTable,
-) -> Result<(), Refusal> {
+) -> Result<(), RetoastError> {
     let name = ready.relation.display_name();
     if server.version_num < SOUND {
         return refused(format!(
@@ -519,7 +542,7 @@ pub(crate) async fn may_compact(
     ready: &PreparedTable,
     compact: CompactRequest,
     pages: bool,
-) -> Result<(), Refusal> {
+) -> Result<(), RetoastError> {
     if !server.vacuum_truncates {
         return refused(format!(
             "{NEVER_TRUNCATES}: --compact would move rows for nothing\n\
@@ -541,15 +564,16 @@ pub(crate) async fn may_compact(
              HINT:  Run as a superuser, with the extension pageinspect in this database{hint}."
         ));
     }
-    let rows = client
-        .query_typed(
+    if client
+        .value(
             "SELECT pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE') \
              AND pg_catalog.has_table_privilege(c.oid, 'SELECT') \
              FROM pg_catalog.pg_class AS c WHERE c.oid = $1",
             &[(&toast.oid.0, Type::OID)],
         )
-        .await?;
-    if rows.first().map_or(Ok(true), |row| row.try_get(0))? {
+        .await?
+        .unwrap_or(true)
+    {
         return Ok(());
     }
     refused(format!(

@@ -8,40 +8,41 @@ use crate::judge::goal::Goal;
 use crate::judge::toaster::{Changes, Toaster};
 use crate::model::sql::quote_identifier;
 use crate::model::toast::Table as Model;
+use crate::retoast::compact::CompactRequest;
+use crate::retoast::reindex::Reindex;
 use crate::retoast::sql::Target;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;
 
-/// What is to be done to each table.
-#[derive(Debug, Clone)]
-pub struct TableRequest {
+/// What is wanted of columns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConvertRequest {
     /// The columns; none where only dropped ones are to be cleared ([`Pluggable::Leaves`]).
     ///
     /// [`Pluggable::Leaves`]: crate::judge::goal::Pluggable::Leaves
     pub columns: Vec<String>,
-    /// What is wanted of them.
     pub goal: Goal,
     /// `toast_tuple_target`, if it is to be set.
     pub target: Option<u32>,
-    /// Whether rows are to be updated; else indexes alone are rebuilt.
-    pub updates: bool,
     /// Leave the settings as they are.
     pub no_alter: bool,
-    /// Go on although triggers will fire.
-    pub allow_triggers: bool,
-    /// Run code of the table's owner with the user's rights.
-    pub trust_owner_code: bool,
 }
 
-impl TableRequest {
-    /// The same with all values kept as they are by then.
-    pub(crate) fn keeping(&self) -> TableRequest {
-        TableRequest { columns: Vec::new(), goal: Goal::Keep, target: None, ..self.clone() }
-    }
+/// A task on one table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Task<'a> {
+    /// Columns are brought to what is wanted of them.
+    Convert(&'a ConvertRequest),
+    /// Files get shorter; values stay as they are.
+    Compact(CompactRequest),
+    /// Indexes are rebuilt; rows stay as they are.
+    Reindex(Reindex),
+}
 
-    /// The same with rows as they are too.
-    pub(crate) fn leaving_rows(&self) -> TableRequest {
-        TableRequest { updates: false, ..self.keeping() }
+impl Task<'_> {
+    /// Whether rows are updated.
+    pub(crate) fn updates(self) -> bool {
+        !matches!(self, Task::Reindex(_))
     }
 }
 
@@ -54,27 +55,17 @@ pub struct FinalSettings {
     pub are_set: bool,
 }
 
-/// A table ready to be swept.
+/// A table ready to be worked on.
 #[derive(Debug, Clone)]
 pub struct PreparedTable {
     /// The table.
     pub relation: Relation,
-    /// The chosen columns.
+    /// The columns whose values are stored anew: those chosen, or all that a compaction moves.
     pub targets: Vec<Target>,
-    /// Stored generated columns that are computed anew with them.
-    pub follow: Vec<Target>,
-    /// The names of the columns whose values are stored.
-    pub stored_columns: Vec<String>,
-    /// What must be set first.
-    pub changes: Changes,
-    /// What the columns are set to while the sweep runs.
-    pub toaster: Toaster,
-    /// What judges the rows.
-    pub judge: Judge,
+    /// What was chosen for them, and what that takes; `None` where values stay as they are.
+    pub choice: Option<Choice>,
     /// Whether the server has toasters besides the stock ones.
     pub pluggable: bool,
-    /// The table as the toaster will see it once that is set.
-    pub model: Model,
     /// Whether ordinary triggers can be silenced.
     pub replica_role: bool,
     /// Whose code batches run, and as whom.
@@ -85,6 +76,23 @@ pub struct PreparedTable {
     pub computes_all: bool,
     /// What the user should know.
     pub notes: Vec<String>,
+}
+
+/// What was chosen for columns, and what that takes.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// Stored generated columns that are computed anew with the chosen ones.
+    pub follow: Vec<Target>,
+    /// The names of the columns whose values are stored.
+    pub stored_columns: Vec<String>,
+    /// What must be set first.
+    pub changes: Changes,
+    /// What the columns are set to while the sweep runs.
+    pub toaster: Toaster,
+    /// What judges the rows.
+    pub judge: Judge,
+    /// The table as the toaster will see it once that is set.
+    pub model: Model,
     /// What the user should know of pluggable toasters.
     pub toaster_notes: Vec<String>,
     /// What the columns are set to in the end, if it is not what the sweep needs.
@@ -120,42 +128,50 @@ impl PreparedTable {
     }
 
     /// With a policy, all that decides what becomes of values, in a line.
-    pub fn choice(&self) -> Option<String> {
-        let Judge::Policy(rule) = &self.judge else { return None };
+    pub fn policy_choice(&self) -> Option<String> {
+        let Choice { judge: Judge::Policy(rule), model, .. } = self.choice.as_ref()? else {
+            return None;
+        };
         let columns: Vec<String> = self
             .targets
             .iter()
             .zip(&rule.methods)
             .map(|(target, method)| format!("{} {method}", quote_identifier(&target.name)))
             .collect();
-        Some(format!("{} of {}, target {}", rule.policy, columns.join(", "), self.model.target))
+        Some(format!("{} of {}, target {}", rule.policy, columns.join(", "), model.target))
+    }
+
+    /// Whether scans see which values are out of line: on pages always; `pg_column_toast_chunk_id`, from PostgreSQL 17 on,
+    /// tells it to a policy and to storage `plain`, whose verdicts need no more than that.
+    pub(crate) fn places_are_seen(&self, pages: bool, server: &Server) -> bool {
+        let answers =
+            |choice: &Choice| choice.is_policy() || choice.toaster.storage() == Storage::Plain;
+        pages || server.has_toast_chunk_id() && self.choice.as_ref().is_some_and(answers)
+    }
+
+    /// Whether the place is part of the choice: with a `toast_tuple_target` of the table's own, a policy, or where a
+    /// column's storage is or was one that keeps values in the row. Else the server moves out of line what it always
+    /// has, and a choice is about compression alone.
+    pub(crate) fn places_are_chosen(&self, server: &Server) -> bool {
+        let Some(choice) = &self.choice else { return false };
+        let in_row = |storage| matches!(storage, Storage::Main | Storage::Plain);
+        let was =
+            |index: usize| self.relation.desc.attributes.get(index).map(|column| column.storage);
+        choice.is_policy()
+            || choice.changes.target.is_some()
+            || self.relation.tuple_target(server.page_size).is_some()
+            || in_row(choice.toaster.storage())
+            || self.targets.iter().any(|target| was(target.index).is_some_and(in_row))
     }
 }
 
-/// What is said where they do not.
+impl Choice {
+    fn is_policy(&self) -> bool {
+        matches!(self.judge, Judge::Policy(_))
+    }
+}
+
+/// What is said where scans do not see which values are out of line.
 pub(crate) const PLACES_NOT_SEEN: &str = "without pages the place of values, in the row or out of line, is not compared \
      with the choice, and nothing is moved for its place alone; a superuser with the extension \
      pageinspect sees it";
-
-/// Whether scans see it: on pages always; `pg_column_toast_chunk_id`, from PostgreSQL 17 on, tells it to a policy
-/// and to storage `plain`, whose verdicts need no more than that.
-pub(crate) fn places_are_seen(ready: &PreparedTable, pages: bool, server: &Server) -> bool {
-    pages || server.has_toast_chunk_id() && answers(ready)
-}
-
-fn answers(ready: &PreparedTable) -> bool {
-    matches!(ready.judge, Judge::Policy(_)) || ready.toaster.storage() == Storage::Plain
-}
-
-/// Whether the place is part of the choice: with a `toast_tuple_target` of the table's own, a policy, or where a
-/// column's storage is or was one that keeps values in the row. Else the server moves out of line what it always
-/// has, and a choice is about compression alone.
-pub(crate) fn places_are_chosen(ready: &PreparedTable, server: &Server) -> bool {
-    let in_row = |storage| matches!(storage, Storage::Main | Storage::Plain);
-    let was = |index: usize| ready.relation.desc.attributes.get(index).map(|column| column.storage);
-    matches!(ready.judge, Judge::Policy(_))
-        || ready.changes.target.is_some()
-        || ready.relation.tuple_target(server.page_size).is_some()
-        || in_row(ready.toaster.storage())
-        || ready.targets.iter().any(|target| was(target.index).is_some_and(in_row))
-}

@@ -161,8 +161,7 @@ pub(crate) async fn computes_all(client: &Client, oid: Oid) -> Result<bool, Live
     // tgtype: 1 is ROW, 2 is BEFORE, 16 is UPDATE
     let sql =
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = $1 AND tgtype & 83 = 19)";
-    let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
-    Ok(rows.first().map_or(Ok(false), |row| row.try_get(0))?)
+    Ok(client.value(sql, &[(&oid.0, Type::OID)]).await?.unwrap_or(false))
 }
 
 /// The generated columns of a table.

@@ -21,10 +21,10 @@ use crate::model::pages::CHUNK_OVERHEAD;
 use crate::model::settings::TupleTarget;
 use crate::model::visibility::Visibility;
 use crate::retoast::compact::rounds::Piece;
+use crate::retoast::error::RetoastError;
 use crate::retoast::sql::{Target, compact};
 use crate::retoast::sweep::machine::CHUNK;
 use crate::retoast::sweep::scanner::{address, transaction};
-use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::Guard;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
@@ -182,7 +182,7 @@ impl TableRows<'_> {
         &self,
         toast: Oid,
         behind: &Behind,
-    ) -> Result<Option<Owners>, TaskError> {
+    ) -> Result<Option<Owners>, RetoastError> {
         let mut owners = Owners::default();
         if behind.values.is_empty() {
             return Ok(Some(owners));
@@ -223,7 +223,7 @@ impl TableRows<'_> {
     }
 
     /// How full the table is. `None` once a stop is asked for.
-    pub(super) async fn room(&self) -> Result<Option<Room>, TaskError> {
+    pub(super) async fn room(&self) -> Result<Option<Room>, RetoastError> {
         let Some(blocks) = self.0.blocks(self.0.ready.relation.oid).await? else { return Ok(None) };
         let (page, relation) = (self.0.session.server.page_size, &self.0.ready.relation);
         let fillfactor = u32::from(relation.fillfactor());
@@ -258,7 +258,7 @@ impl TableRows<'_> {
         Ok(Some(room))
     }
 
-    async fn heap_pages(&self, blocks: &Range<u32>) -> Result<Option<Pages>, TaskError> {
+    async fn heap_pages(&self, blocks: &Range<u32>) -> Result<Option<Pages>, RetoastError> {
         let Some(pageinspect) = self.0.session.pages else { return Ok(None) };
         self.0
             .read_by(async |moment| {
@@ -331,7 +331,7 @@ impl TableRows<'_> {
     async fn told_rows(
         &self,
         blocks: &Range<u32>,
-    ) -> Result<Option<Vec<(ItemPointer, RowLength)>>, TaskError> {
+    ) -> Result<Option<Vec<(ItemPointer, RowLength)>>, RetoastError> {
         let relation = &self.0.ready.relation;
         let page = self.0.session.server.page_size;
         let has_chunks = match &relation.toast {
@@ -509,7 +509,7 @@ pub(super) async fn toast_room(
     guard: &Guard<'_>,
     toast: Oid,
     name: &str,
-) -> Result<Option<Room>, TaskError> {
+) -> Result<Option<Room>, RetoastError> {
     let Some(blocks) = guard.blocks(toast).await? else { return Ok(None) };
     let page = guard.session.server.page_size;
     let mut room = Room::new(page, blocks, 100);
@@ -558,7 +558,7 @@ pub(super) async fn values_behind(
     name: &str,
     end: u32,
     all: Own<'_>,
-) -> Result<Option<Behind>, TaskError> {
+) -> Result<Option<Behind>, RetoastError> {
     let Some(blocks) = guard.blocks(toast).await? else { return Ok(None) };
     let mut behind = Behind { last: end, all: true, ..Behind::default() };
     for some in ranges(end..blocks, SOME).into_iter().rev() {
@@ -587,7 +587,7 @@ pub(super) async fn values_behind(
 pub(super) async fn first_look(
     guard: &Guard<'_>,
     since: &RefCell<Option<String>>,
-) -> Result<Option<String>, TaskError> {
+) -> Result<Option<String>, RetoastError> {
     if let Some(since) = since.borrow().clone() {
         return Ok(Some(since));
     }

@@ -15,9 +15,9 @@ use crate::retoast::check::definition::Files;
 use crate::retoast::compact::look::{TableRows, first_look, ranges};
 use crate::retoast::compact::part::{File, Found};
 use crate::retoast::compact::rounds::Piece;
+use crate::retoast::error::RetoastError;
 use crate::retoast::sql::compact;
 use crate::retoast::sweep::scanner::{address, transaction};
-use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Done, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
@@ -108,11 +108,11 @@ impl File for HeapFile<'_> {
         &self.files
     }
 
-    async fn room(&self) -> Result<Option<Room>, TaskError> {
+    async fn room(&self) -> Result<Option<Room>, RetoastError> {
         TableRows(self.guard).room().await
     }
 
-    async fn find(&self, end: u32) -> Result<Option<Found<FullPage>>, TaskError> {
+    async fn find(&self, end: u32) -> Result<Option<Found<FullPage>>, RetoastError> {
         let guard = self.guard;
         let Some(blocks) = guard.blocks(guard.ready.relation.oid).await? else { return Ok(None) };
         let bytes = guard.session.server.page_size.bytes() as u64;
@@ -143,7 +143,7 @@ impl File for HeapFile<'_> {
         Ok(Some(found))
     }
 
-    async fn move_pieces(&self, pieces: &[FullPage], verify: bool) -> Result<Done, TaskError> {
+    async fn move_pieces(&self, pieces: &[FullPage], verify: bool) -> Result<Done, RetoastError> {
         self.stayed.set(0);
         self.gave_up.set(false);
         let batch = async |opening: &Opening<'_>| self.try_batch(opening, pieces, verify).await;
@@ -173,7 +173,7 @@ impl HeapFile<'_> {
         opening: &Opening<'_>,
         pieces: &[FullPage],
         verify: bool,
-    ) -> Result<Done, TaskError> {
+    ) -> Result<Done, RetoastError> {
         let (guard, client) = (&self.guard, opening.client());
         let table = guard.ready.relation.quoted();
         let blocks = || pieces.iter().map(|piece| piece.block);

@@ -11,12 +11,13 @@ use crate::model::interval::Range;
 use crate::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
 use crate::retoast::check::definition::Files;
 use crate::retoast::compact::rounds::{Action, End, Event, Pace, Piece, Rounds, Tuning};
+use crate::retoast::error::RetoastError;
 use crate::retoast::pace::rules::Work;
-use crate::retoast::result::{Common, FileEnd, FileReport};
+use crate::retoast::result::{Common, FileReport};
 use crate::retoast::sql::compact::Vacuum;
-use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Done, Guard};
 use crate::retoast::task::session::millis;
+use crate::retoast::verdict::FileEnd;
 
 /// The part of a file that it may get longer by while a round moves what stands at its end, and the fewest blocks.
 const GROWTH: u32 = 100;
@@ -59,11 +60,12 @@ pub(super) trait File {
     /// The files of the table, of which this is one.
     fn files(&self) -> &Files;
     /// How full it is.
-    async fn room(&self) -> Result<Option<Room>, TaskError>;
+    async fn room(&self) -> Result<Option<Room>, RetoastError>;
     /// What stands in this block and behind it.
-    async fn find(&self, end: u32) -> Result<Option<Found<Self::Piece>>, TaskError>;
+    async fn find(&self, end: u32) -> Result<Option<Found<Self::Piece>>, RetoastError>;
     /// Moves this in one transaction.
-    async fn move_pieces(&self, pieces: &[Self::Piece], verify: bool) -> Result<Done, TaskError>;
+    async fn move_pieces(&self, pieces: &[Self::Piece], verify: bool)
+    -> Result<Done, RetoastError>;
     /// Rows that the last transaction has updated, and that found no room elsewhere.
     fn stayed(&self) -> u64 {
         0
@@ -83,7 +85,7 @@ pub(super) async fn compact_file<F: File>(
     versions: Option<u64>,
     report: &mut Common,
     told: &mut FileReport,
-) -> Result<(), TaskError> {
+) -> Result<(), RetoastError> {
     let tuning = guard.session.options.tuning;
     let pace = Pace::new(tuning.batch, tuning.batch_bytes);
     let mut rounds = Rounds::new(Tuning { pace, versions });
@@ -117,7 +119,7 @@ async fn look_at_file<F: File>(
     file: &F,
     report: &mut Common,
     told: &mut FileReport,
-) -> Result<Option<(Layout, Room)>, TaskError> {
+) -> Result<Option<(Layout, Room)>, RetoastError> {
     let Some(room) = file.room().await? else { return Ok(None) };
     let layout = room.layout();
     let page = guard.session.server.page_size.bytes() as u64;
@@ -141,7 +143,7 @@ async fn foresee<F: File>(
     file: &F,
     report: &mut Common,
     told: &mut FileReport,
-) -> Result<FileEnd, TaskError> {
+) -> Result<FileEnd, RetoastError> {
     let Some((layout, room)) = look_at_file(guard, file, report, told).await? else {
         return Ok(FileEnd::Stopped);
     };
@@ -196,7 +198,7 @@ async fn file_steps<F: File>(
     rounds: &mut Rounds<F::Piece>,
     report: &mut Common,
     told: &mut FileReport,
-) -> Result<FileEnd, TaskError> {
+) -> Result<FileEnd, RetoastError> {
     let session = guard.session;
     let mut limit = u32::MAX;
     loop {
@@ -288,7 +290,7 @@ async fn vacuumed<F: File>(
     guard: &Guard<'_>,
     file: &F,
     report: &mut Common,
-) -> Result<Event<F::Piece>, TaskError> {
+) -> Result<Event<F::Piece>, RetoastError> {
     if let Some(sizes) = guard.sizes_now().await? {
         report.is_larger(sizes);
     }
@@ -303,7 +305,7 @@ async fn move_one<F: File>(
     pieces: &[F::Piece],
     report: &mut Common,
     told: &mut FileReport,
-) -> Result<Event<F::Piece>, TaskError> {
+) -> Result<Event<F::Piece>, RetoastError> {
     let verify = guard.verifies(report.effort.batches, &file.computed());
     let started = Instant::now();
     Ok(match file.move_pieces(pieces, verify).await? {

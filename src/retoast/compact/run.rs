@@ -9,18 +9,16 @@ use crate::disk::Oid;
 use crate::model::sql::quote_qualified;
 use crate::retoast::check::columns::touched;
 use crate::retoast::check::definition::Files;
-use crate::retoast::check::refusal::Refusal;
 use crate::retoast::compact::CompactRequest;
 use crate::retoast::compact::pages::HeapFile;
 use crate::retoast::compact::part::compact_file;
 use crate::retoast::compact::values::ToastFile;
-use crate::retoast::result::{
-    Common, FileEnd, FileReport, Outcome, REWRITTEN, TaskReport, Work, go_on_from,
-};
+use crate::retoast::error::RetoastError;
+use crate::retoast::result::{Common, FileReport, REWRITTEN, TaskReport, Work, go_on_from};
 use crate::retoast::sql;
-use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Ended, Guard};
 use crate::retoast::task::session::millis;
+use crate::retoast::verdict::{FileEnd, Outcome};
 use crate::server::LiveError;
 
 /// The part of all files that may be old row versions of the table while values of the TOAST relation are moved.
@@ -46,13 +44,13 @@ impl Compaction<'_> {
         };
         let mut files = Vec::new();
         let mut done = self.compact_files(&mut report, &mut files).await;
-        if let Err(TaskError::Changing) = done {
+        if let Err(RetoastError::Changing) = done {
             // what it is that others have changed
             done = self.guard.set_right(u32::MAX).await;
         }
         report.effort.elapsed_ms = millis(began.elapsed());
         let outcome = match done {
-            Ok(()) => outcome(&files),
+            Ok(()) => Outcome::of_files(&files.iter().map(|file| file.ended).collect::<Vec<_>>()),
             Err(_) => Outcome::Failed,
         };
         if done.is_err() {
@@ -70,13 +68,13 @@ impl Compaction<'_> {
         &self,
         report: &mut Common,
         reports: &mut Vec<FileReport>,
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), RetoastError> {
         let Guard { session, ready, .. } = self.guard;
         let (client, relation) = (session.writer(), &ready.relation);
         // first, since a table without columns has no definition to be watched
         let touch = match touched(client, relation, &ready.generated).await {
             Ok(target) => target.name,
-            Err(refusal @ Refusal::Live(_)) => return Err(refusal.into()),
+            Err(refusal @ RetoastError::Live(_)) => return Err(refusal.into()),
             Err(_) if report.before.heap == 0 && report.before.toast == 0 => {
                 reports.push(FileReport::of_nothing(session.options.dry_run));
                 return Ok(());
@@ -92,34 +90,34 @@ impl Compaction<'_> {
             let done = self.compact_these(&files, &touch, report, reports).await;
             go_on_from(reports, std::mem::take(&mut earlier), report);
             match self.unless_rewritten(done, &files).await {
-                Err(TaskError::Rewritten) => {}
+                Err(RetoastError::Rewritten) => {}
                 done => return done,
             }
             if !session.options.dry_run && !self.guard.is_unchanged().await? {
-                return Err(TaskError::Changing);
+                return Err(RetoastError::Changing);
             }
             self.guard.note(&format!("{REWRITTEN}: compaction begins again"));
             earlier = std::mem::take(reports);
             (report.rows.found, report.rows.bytes) = (0, 0);
         }
         *reports = earlier;
-        Err(TaskError::Rewritten)
+        Err(RetoastError::Rewritten)
     }
 
-    /// As [`TaskError::Rewritten`] an error of the server's that is due to it: what was looked for is gone.
+    /// As [`RetoastError::Rewritten`] an error of the server's that is due to it: what was looked for is gone.
     async fn unless_rewritten(
         &self,
-        done: Result<(), TaskError>,
+        done: Result<(), RetoastError>,
         files: &Files,
-    ) -> Result<(), TaskError> {
-        let Err(TaskError::Live(LiveError::Server(error))) = &done else { return done };
+    ) -> Result<(), RetoastError> {
+        let Err(RetoastError::Live(LiveError::Server(error))) = &done else { return done };
         if error.as_db_error().is_none() {
             return done;
         }
         // the transaction may still be open
         let _ = self.guard.session.rollback(0).await;
         match self.guard.still_has(files).await {
-            Err(TaskError::Rewritten) => Err(TaskError::Rewritten),
+            Err(RetoastError::Rewritten) => Err(RetoastError::Rewritten),
             _ => done,
         }
     }
@@ -131,7 +129,7 @@ impl Compaction<'_> {
         touch: &str,
         report: &mut Common,
         reports: &mut Vec<FileReport>,
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), RetoastError> {
         let (session, wish) = (self.guard.session, self.request);
         let (files, touch) = (files.clone(), touch.to_owned());
         if let Some(toast) = files.toast().filter(|_| wish.toast()) {
@@ -141,7 +139,7 @@ impl Compaction<'_> {
             let mut told = FileReport::new("toast");
             let done = compact_file(&self.guard, &file, Some(versions), report, &mut told).await;
             reports.push(told);
-            if matches!(done, Ok(()) | Err(TaskError::Rewritten)) {
+            if matches!(done, Ok(()) | Err(RetoastError::Rewritten)) {
                 file.end().await?;
             }
             done?;
@@ -159,7 +157,7 @@ impl Compaction<'_> {
             let expected = expected.map(|wal| wal.high).sum();
             report.notes.extend(session.throttle.slot_warnings(expected).await?);
         } else if !self.guard.is_unchanged().await? {
-            return Err(TaskError::Changing);
+            return Err(RetoastError::Changing);
         }
         if report.rows.stored > 0 {
             // what the report calls done must survive a crash of the server
@@ -169,53 +167,11 @@ impl Compaction<'_> {
         self.guard.still_has(&files).await
     }
 
-    async fn name_of_toast(&self, toast: Oid) -> Result<String, TaskError> {
+    async fn name_of_toast(&self, toast: Oid) -> Result<String, RetoastError> {
         let sql =
             "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c WHERE c.oid = $1";
         let rows = self.guard.session.writer().query_typed(sql, &[(&toast.0, Type::OID)]).await?;
-        let row = rows.first().ok_or(TaskError::Rewritten)?;
+        let row = rows.first().ok_or(RetoastError::Rewritten)?;
         Ok(quote_qualified("pg_toast", row.try_get(0)?))
-    }
-}
-
-/// Of all files together.
-pub(crate) fn outcome(files: &[FileReport]) -> Outcome {
-    let any = |end| files.iter().any(|file| file.ended == end);
-    if any(FileEnd::Failed) {
-        Outcome::Failed
-    } else if any(FileEnd::Stopped) {
-        Outcome::Stopped
-    } else if any(FileEnd::Planned) {
-        Outcome::Planned
-    } else if any(FileEnd::GainedTooLittle) {
-        Outcome::Incomplete
-    } else if any(FileEnd::Held) {
-        Outcome::Held
-    } else {
-        Outcome::Complete
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn files(ends: &[FileEnd]) -> Vec<FileReport> {
-        ends.iter().map(|&ended| FileReport { ended, ..FileReport::new("heap") }).collect()
-    }
-
-    #[test]
-    fn the_worst_file_decides() {
-        use FileEnd::{Compact, Failed, GainedTooLittle, Held, NoRoom, Planned, Stopped};
-        assert_eq!(outcome(&files(&[Compact, Compact])), Outcome::Complete);
-        assert_eq!(outcome(&files(&[GainedTooLittle, Compact])), Outcome::Incomplete);
-        assert_eq!(outcome(&files(&[NoRoom, Compact])), Outcome::Complete);
-        assert_eq!(outcome(&files(&[NoRoom, Held])), Outcome::Held);
-        assert_eq!(outcome(&files(&[GainedTooLittle, Held])), Outcome::Incomplete);
-        assert_eq!(outcome(&files(&[Held, Stopped])), Outcome::Stopped);
-        assert_eq!(outcome(&files(&[Compact, Stopped])), Outcome::Stopped);
-        assert_eq!(outcome(&files(&[Planned, Planned])), Outcome::Planned);
-        assert_eq!(outcome(&files(&[Compact, Failed])), Outcome::Failed);
-        assert_eq!(outcome(&[]), Outcome::Complete);
     }
 }

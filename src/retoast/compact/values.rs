@@ -14,9 +14,9 @@ use crate::retoast::compact::look::{
 };
 use crate::retoast::compact::part::{File, Found};
 use crate::retoast::compact::rounds::Piece;
+use crate::retoast::error::RetoastError;
 use crate::retoast::sql;
 use crate::retoast::sql::{Target, compact};
-use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Done, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
@@ -91,12 +91,12 @@ impl File for ToastFile<'_> {
         &self.files
     }
 
-    async fn room(&self) -> Result<Option<Room>, TaskError> {
+    async fn room(&self) -> Result<Option<Room>, RetoastError> {
         self.own.borrow_mut().clear();
         toast_room(&self.guard, self.toast, &self.name).await
     }
 
-    async fn find(&self, end: u32) -> Result<Option<Found<RowToMove>>, TaskError> {
+    async fn find(&self, end: u32) -> Result<Option<Found<RowToMove>>, RetoastError> {
         let own = self.own.borrow().clone();
         let Some(since) = first_look(&self.guard, &self.since).await? else { return Ok(None) };
         let all = Own { own: &own, ever: &self.ever_own.borrow().clone(), since: &since };
@@ -119,7 +119,7 @@ impl File for ToastFile<'_> {
         }))
     }
 
-    async fn move_pieces(&self, pieces: &[RowToMove], verify: bool) -> Result<Done, TaskError> {
+    async fn move_pieces(&self, pieces: &[RowToMove], verify: bool) -> Result<Done, RetoastError> {
         let (copied, forced): (Vec<&RowToMove>, Vec<&RowToMove>) =
             pieces.iter().partition(|piece| piece.by_copy);
         let mut sum: Option<(u64, u64, u32)> = None;
@@ -166,7 +166,7 @@ impl ToastFile<'_> {
         rows: &[&RowToMove],
         by_copy: bool,
         verify: bool,
-    ) -> Result<Done, TaskError> {
+    ) -> Result<Done, RetoastError> {
         let places = rows.iter().flat_map(|row| row.columns.iter().map(|&at| usize::from(at)));
         self.used.borrow_mut().extend(places);
         let targets = self.targets();
@@ -196,7 +196,7 @@ impl ToastFile<'_> {
         targets: &[Target],
         by_copy: bool,
         verify: bool,
-    ) -> Result<Done, TaskError> {
+    ) -> Result<Done, RetoastError> {
         let (guard, client) = (&self.guard, opening.client());
         let table = guard.ready.relation.quoted();
         let sql = match by_copy {
@@ -244,7 +244,7 @@ impl ToastFile<'_> {
 
     /// Prunes the rows' pages, so that there is room for new versions, unless the rows are too far from each
     /// other.
-    async fn prune(&self, client: &Client, rows: &[&RowToMove]) -> Result<(), TaskError> {
+    async fn prune(&self, client: &Client, rows: &[&RowToMove]) -> Result<(), RetoastError> {
         let blocks = || rows.iter().map(|row| row.ctid.block.0);
         let (first, last) = (blocks().min().unwrap_or(0), blocks().max().unwrap_or(0));
         let pages = last - first;
@@ -275,14 +275,14 @@ impl ToastFile<'_> {
     }
 
     /// Whether that was done before a stop was asked for.
-    async fn make_copies(&self, targets: &[Target]) -> Result<bool, TaskError> {
+    async fn make_copies(&self, targets: &[Target]) -> Result<bool, RetoastError> {
         let ready = self.guard.ready;
         let make = compact::make_copies(&ready.relation.quoted(), targets, ready.code.role());
         self.guard.alter(&make).await
     }
 
     /// Drops the temporary tables, if they were made.
-    pub(super) async fn end(&self) -> Result<(), TaskError> {
+    pub(super) async fn end(&self) -> Result<(), RetoastError> {
         if self.copied.take() > 0 {
             let drop = compact::drop_copies(&self.targets());
             self.guard.session.writer().batch_execute(&drop).await?;

@@ -11,47 +11,92 @@ use crate::judge::pluggable;
 use crate::judge::pluggable::{default_name, leaves};
 use crate::model::sql::quote_qualified;
 use crate::model::toaster::catalog::{ToasterColumn, Toasters};
+use crate::retoast::check::owner::Approval;
 use crate::retoast::check::preflight;
-use crate::retoast::check::ready::TableRequest;
-use crate::retoast::check::refusal::Refusal;
+use crate::retoast::check::ready::{ConvertRequest, Task};
 use crate::retoast::departure::census::{Census, Counter};
 use crate::retoast::departure::steps::{columns, prove};
+use crate::retoast::error::RetoastError;
 use crate::retoast::listener::{Listener, Wait};
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
 use crate::retoast::pace::throttle::Throttle;
 use crate::retoast::result::{DepartureReport, Results, TableReport, TaskReport, UnfitTable};
-use crate::retoast::run::request::{DepartureRequest, Request, need_pages, pages};
+use crate::retoast::run::request::{Request, need_pages, pages};
 use crate::retoast::run::sessions::Sessions;
 use crate::retoast::sql;
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::scanner::SeenRows;
-use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Guard, KnownDefinition, subject};
 use crate::retoast::task::session::Session;
 use crate::retoast::task::vacuum::Unvacuumed;
 use crate::server::about::Pageinspect;
 use crate::server::connect::Connection;
 use crate::server::select::select;
-use crate::server::sink::{Failed, Kind};
 use crate::server::{LiveError, toasters};
 
 /// A run.
-pub(crate) struct DepartureRun<'a, 'r> {
-    pub(crate) session: Session<'a>,
+struct DepartureRun<'a, 'r> {
+    session: Session<'a>,
     /// How pages are had.
-    pub(crate) pageinspect: &'a Pageinspect,
-    pub(crate) request: &'a DepartureRequest,
+    pageinspect: &'a Pageinspect,
+    /// The name of the toaster that is left.
+    name: &'a str,
+    approval: Approval,
     /// The toasters that there are.
-    pub(crate) toasters: &'a Toasters,
+    toasters: &'a Toasters,
     /// The one that is left.
-    pub(crate) toaster: Oid,
+    toaster: Oid,
     /// The tables that are looked at; `None` for all.
-    pub(crate) wanted: Option<HashSet<Oid>>,
+    wanted: Option<HashSet<Oid>>,
     /// Where the results of tables go that are swept.
-    pub(crate) results: &'a Results<'r>,
+    results: &'a Results<'r>,
     /// How many have gone there.
-    pub(crate) swept: Cell<usize>,
+    swept: Cell<usize>,
+}
+
+/// Takes everything from the toaster `name`; gives what is left of it.
+///
+/// # Errors
+/// That there is no such toaster, or what nothing can go on after.
+pub(crate) async fn run(
+    sessions: &Sessions,
+    request: &Request,
+    name: &str,
+    throttle: Throttle,
+    listener: &dyn Listener,
+    results: &Results<'_>,
+) -> Result<DepartureReport, RetoastError> {
+    let (first, server) = (&sessions.first, &sessions.server);
+    let known = toasters::ask(first.client(), server).await?;
+    let toaster = pluggable::foreign(known.as_ref(), name)?.oid;
+    let pages = need_pages(pages(server, request.source, results)?)?;
+    let wanted = match request.tables.as_slice() {
+        [] => None,
+        tables => Some(select(first, &server.database, tables).await?.oids().into_iter().collect()),
+    };
+    let jobs = request.options.tuning.jobs;
+    let Some(worker) = sessions.workers(1, jobs, throttle, &request.throttle).await?.pop() else {
+        return Err(RetoastError::Lost("no connection".to_owned()));
+    };
+    let work = DepartureRun {
+        session: sessions.session(&worker, &request.options, Some(pages), listener),
+        pageinspect: pages,
+        name,
+        approval: request.approval,
+        toasters: &known.unwrap_or_default(),
+        toaster,
+        wanted,
+        results,
+        swept: Cell::new(0),
+    };
+    match work.run().await {
+        Ok(report) => Ok(report),
+        Err(error) => {
+            let used = [&worker.connections.all()[..], &[Arc::clone(first)]].concat();
+            Err(error.failed(&used).await.into())
+        }
+    }
 }
 
 /// Done, or why it could not be.
@@ -61,8 +106,8 @@ impl DepartureRun<'_, '_> {
     /// Does it, and says what is left of the toaster.
     ///
     /// # Errors
-    /// The server's, or [`TaskError::Lost`]: what nothing can go on after.
-    pub(crate) async fn run(&self) -> Result<DepartureReport, TaskError> {
+    /// The server's, or [`RetoastError::Lost`]: what nothing can go on after.
+    async fn run(&self) -> Result<DepartureReport, RetoastError> {
         let counter = Counter {
             reader: &self.session.connections.reader,
             server: self.session.server,
@@ -97,7 +142,7 @@ impl DepartureRun<'_, '_> {
         &self,
         counter: &Counter<'_>,
         report: &mut DepartureReport,
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), RetoastError> {
         // where something is left anyway nobody is waited for in vain
         if self.wanted.is_none() && report.unfit.is_empty() {
             report.older_transactions = self.wait_for_older().await?;
@@ -116,19 +161,13 @@ impl DepartureRun<'_, '_> {
 
     fn report(&self, before: &Census) -> DepartureReport {
         DepartureReport {
-            toaster: self.request.toaster.clone(),
+            toaster: self.name.to_owned(),
             toaster_oid: self.toaster.0,
             whole_database: self.wanted.is_none(),
             tables_read: before.tables,
             values_before: before.values(),
             values_left: before.values(),
-            columns_left: Vec::new(),
-            dropped_columns_left: Vec::new(),
-            alter: Vec::new(),
-            unfit: Vec::new(),
-            older_transactions: Vec::new(),
-            gone: false,
-            steps: Vec::new(),
+            ..DepartureReport::default()
         }
     }
 
@@ -136,7 +175,7 @@ impl DepartureRun<'_, '_> {
         &self,
         departure: &Departure,
         report: &mut DepartureReport,
-    ) -> Result<Outcome, TaskError> {
+    ) -> Result<Outcome, RetoastError> {
         match &departure.action {
             TableAction::Unfit(reason) => Ok(Err(reason.clone())),
             TableAction::Alter(sql) => {
@@ -152,7 +191,7 @@ impl DepartureRun<'_, '_> {
     }
 
     /// Sets the columns of a table without rows of its own.
-    async fn alter(&self, name: &str, sql: &str) -> Result<Outcome, TaskError> {
+    async fn alter(&self, name: &str, sql: &str) -> Result<Outcome, RetoastError> {
         let may_wait = self.session.throttle.limits().wait;
         let tries = LockTries { may_wait, ..self.session.tries(name) };
         match tries.alter(self.session.writer(), sql).await {
@@ -162,30 +201,27 @@ impl DepartureRun<'_, '_> {
             Ok((Tried::TooLong(waited), _)) => {
                 Ok(Err(format!("no lock in {:.1} s (--max-wait)", waited.as_secs_f64())))
             }
-            Err(error) => self.unless_lost(error).await,
+            Err(error) => self.unless_lost(error.into()).await,
         }
     }
 
     /// Re-toasts the values of one table.
-    async fn sweep(&self, table: Oid, columns: Vec<String>) -> Result<Outcome, TaskError> {
+    async fn sweep(&self, table: Oid, columns: Vec<String>) -> Result<Outcome, RetoastError> {
         let mut session = self.session.clone();
-        let request = TableRequest {
+        let request = ConvertRequest {
             columns,
-            goal: Goal::Pluggable(Pluggable::Leaves(self.request.toaster.clone())),
+            goal: Goal::Pluggable(Pluggable::Leaves(self.name.to_owned())),
             target: None,
             no_alter: false,
-            allow_triggers: self.request.allow_triggers,
-            trust_owner_code: self.request.trust_owner_code,
-            updates: true,
         };
-        let ready = match preflight::table(session.writer(), session.server, table, &request).await
-        {
+        let (client, task) = (session.writer(), Task::Convert(&request));
+        let looked = preflight::table(client, session.server, table, task, self.approval).await;
+        let ready = match looked {
             Ok(Some(ready)) => ready,
             Ok(None) => return Ok(Ok(())),
-            Err(Refusal::Live(error)) => return self.unless_lost(error).await,
-            Err(Refusal::Lost(reason)) => return Err(TaskError::Lost(reason)),
-            Err(other) => return Ok(Err(other.to_string())),
+            Err(error) => return self.unless_lost(error).await,
         };
+        let Some(choice) = &ready.choice else { return Ok(Ok(())) };
         // others would wait for its locks
         if ready.code.holds_off_statistics() {
             session.connections.others.clear();
@@ -193,6 +229,7 @@ impl DepartureRun<'_, '_> {
         let known = KnownDefinition::default();
         let conversion = Conversion {
             guard: Guard { session: &session, ready: &ready, known: &known },
+            choice,
             checkpoint: None,
             seen_rows: &SeenRows::default(),
             since: None,
@@ -218,25 +255,29 @@ impl DepartureRun<'_, '_> {
         }
         match ended {
             Ok(()) => Ok(skipped.map_or(Ok(()), Err)),
-            Err(TaskError::Live(error)) => self.unless_lost(error).await,
-            Err(TaskError::Lost(reason)) => Err(TaskError::Lost(reason)),
-            Err(other) => Ok(Err(other.to_string())),
+            Err(error) => self.unless_lost(error).await,
         }
     }
 
     /// An error of one table is no reason to leave out the others, unless a connection is lost.
-    async fn unless_lost(&self, error: LiveError) -> Result<Outcome, TaskError> {
-        for connection in self.session.connections.iter() {
-            if connection.is_lost() || error.lost(connection).await.is_some() {
-                return Err(error.into());
+    async fn unless_lost(&self, error: RetoastError) -> Result<Outcome, RetoastError> {
+        match &error {
+            RetoastError::Live(of_server) => {
+                for connection in self.session.connections.iter() {
+                    if connection.is_lost() || of_server.lost(connection).await.is_some() {
+                        return Err(error);
+                    }
+                }
             }
+            RetoastError::Lost(_) => return Err(error),
+            _ => {}
         }
         Ok(Err(error.to_string()))
     }
 
     /// Waits until all transactions have ended that are under way now, or a stop is asked for; gives those that had not
     /// ended when `--max-wait` was over.
-    pub(super) async fn wait_for_older(&self) -> Result<Vec<String>, TaskError> {
+    pub(super) async fn wait_for_older(&self) -> Result<Vec<String>, RetoastError> {
         let began = Instant::now();
         let limit = self.session.throttle.limits().wait;
         let mut waited_for = under_way(self.session.reader()).await?;
@@ -349,69 +390,6 @@ async fn under_way(connection: &Connection) -> Result<BTreeMap<String, String>, 
             rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
         })
         .await
-}
-
-/// Does it; gives what is left of the toaster.
-///
-/// # Errors
-/// That there is no such toaster, or what nothing can go on after.
-pub(crate) async fn run(
-    sessions: &Sessions,
-    request: &Request,
-    from: &DepartureRequest,
-    keeper: Throttle,
-    watch: &dyn Listener,
-    results: &Results<'_>,
-) -> Result<DepartureReport, Failed> {
-    let (first, server) = (&sessions.first, &sessions.server);
-    let known = async {
-        let known = toasters::ask(first.client(), server).await?;
-        let toaster = pluggable::foreign(known.as_ref(), &from.toaster)?.oid;
-        Ok::<_, Refusal>((known.unwrap_or_default(), toaster))
-    };
-    let (toasters, toaster) = match known.await {
-        Ok(known) => known,
-        Err(refusal) => return Err(sessions.failed(&refusal).await),
-    };
-    let pages = need_pages(pages(server, request.source, results)?)?;
-    let wanted = match request.tables.as_slice() {
-        [] => None,
-        tables => match select(first, &server.database, tables).await {
-            Ok(found) => Some(found.oids().into_iter().collect()),
-            Err(error) => return Err(sessions.failed(&error.into()).await),
-        },
-    };
-    let jobs = request.options.tuning.jobs;
-    let Some(worker) = sessions.workers(1, jobs, keeper, &request.wants).await?.pop() else {
-        return Err(Failed::new(Kind::Lost, "no connection"));
-    };
-    let session = Session {
-        connections: worker.connections.clone(),
-        server,
-        options: &request.options,
-        pages: Some(pages),
-        idle_limit: sessions.idle_limit,
-        throttle: &worker.keeper,
-        listener: watch,
-        stop: sessions.control.stopping(),
-    };
-    let work = DepartureRun {
-        session,
-        pageinspect: pages,
-        request: from,
-        toasters: &toasters,
-        toaster,
-        wanted,
-        results,
-        swept: Cell::new(0),
-    };
-    match work.run().await {
-        Ok(report) => Ok(report),
-        Err(error) => {
-            let used = [&worker.connections.all()[..], &[Arc::clone(first)]].concat();
-            Err(error.failed(&used).await)
-        }
-    }
 }
 
 #[cfg(test)]

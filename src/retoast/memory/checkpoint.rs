@@ -3,11 +3,12 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::retoast::error::RetoastError;
 use crate::retoast::memory;
 
 /// The name and version of the file's form.
@@ -60,34 +61,10 @@ struct Rebuilding {
     index: String,
 }
 
-/// Why a checkpoint cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckpointError {
-    /// The operating system's answer.
-    #[error("could not {action} checkpoint file \"{}\": {error}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The answer.
-        error: io::Error,
-    },
-    /// Something else stands in the file.
-    #[error("file \"{}\" is no checkpoint of toastctl retoast", .0.display())]
-    Bad(PathBuf),
-    /// The checkpoint of another sweep.
-    #[error(
-        "checkpoint file \"{}\" is of another sweep: {} in database \"{}\"\n\
-         HINT:  Name another file, or remove this one.",
-        path.display(), sweep.choice, sweep.database
-    )]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// What it is of.
-        sweep: Sweep,
-    },
+/// The operating system's answer.
+fn failed(action: &str, path: &Path, error: &io::Error) -> RetoastError {
+    let path = path.display();
+    RetoastError::OfAll(format!("could not {action} checkpoint file \"{path}\": {error}"))
 }
 
 /// A checkpoint file.
@@ -102,19 +79,27 @@ impl Checkpoint {
     ///
     /// # Errors
     /// It cannot be read, is none, or is another sweep's.
-    pub fn open(path: &Path, sweep: Sweep) -> Result<Checkpoint, CheckpointError> {
+    pub fn open(path: &Path, sweep: Sweep) -> Result<Checkpoint, RetoastError> {
+        let bad = || {
+            RetoastError::Usage(format!(
+                "file \"{}\" is no checkpoint of toastctl retoast",
+                path.display()
+            ))
+        };
         let saved = match memory::read(path) {
             Ok(bytes) => {
-                let saved: Saved = serde_json::from_slice(&bytes)
-                    .map_err(|_| CheckpointError::Bad(path.to_owned()))?;
+                let saved: Saved = serde_json::from_slice(&bytes).map_err(|_| bad())?;
                 if saved.schema != SCHEMA {
-                    return Err(CheckpointError::Bad(path.to_owned()));
+                    return Err(bad());
                 }
                 if saved.sweep != sweep {
-                    return Err(CheckpointError::Foreign {
-                        path: path.to_owned(),
-                        sweep: saved.sweep,
-                    });
+                    return Err(RetoastError::Usage(format!(
+                        "checkpoint file \"{}\" is of another sweep: {} in database \"{}\"\n\
+                         HINT:  Name another file, or remove this one.",
+                        path.display(),
+                        saved.sweep.choice,
+                        saved.sweep.database
+                    )));
                 }
                 saved
             }
@@ -124,17 +109,20 @@ impl Checkpoint {
                 tables: Vec::new(),
                 rebuilding: Vec::new(),
             },
-            Err(error) => {
-                return Err(CheckpointError::Io { action: "read", path: path.to_owned(), error });
-            }
+            Err(error) => return Err(failed("read", path, &error)),
         };
         Ok(Checkpoint { path: path.to_owned(), state: Mutex::new((saved, None)) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, (Saved, Option<Instant>)> {
+        // what stands there is only ever set whole
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The block at which a table's scan goes on; 0 for one that is not in the file, or was rewritten
     /// since.
     pub fn start(&self, place: Place) -> u32 {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
         state.0.tables.iter().find(|table| table.place == place).map_or(0, |table| table.block)
     }
 
@@ -142,8 +130,8 @@ impl Checkpoint {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn at(&self, place: Place, block: u32) -> Result<(), CheckpointError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn at(&self, place: Place, block: u32) -> Result<(), RetoastError> {
+        let mut state = self.state();
         let (saved, last) = &mut *state;
         saved.tables.retain(|table| table.place.oid != place.oid);
         saved.tables.push(Position { place, block });
@@ -159,8 +147,8 @@ impl Checkpoint {
     ///
     /// # Errors
     /// It cannot be written or removed.
-    pub fn end(&self, place: Place, complete: bool) -> Result<(), CheckpointError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn end(&self, place: Place, complete: bool) -> Result<(), RetoastError> {
+        let mut state = self.state();
         let saved = &mut state.0;
         if complete {
             saved.tables.retain(|table| table.place.oid != place.oid);
@@ -173,8 +161,8 @@ impl Checkpoint {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn rebuild_begins(&self, oid: u32, index: &str) -> Result<(), CheckpointError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn rebuild_begins(&self, oid: u32, index: &str) -> Result<(), RetoastError> {
+        let mut state = self.state();
         let saved = &mut state.0;
         let one = Rebuilding { oid, index: index.to_owned() };
         if !saved.rebuilding.contains(&one) {
@@ -187,8 +175,8 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The file cannot be written or removed.
-    pub fn rebuild_ended(&self, oid: u32, index: &str) -> Result<(), CheckpointError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn rebuild_ended(&self, oid: u32, index: &str) -> Result<(), RetoastError> {
+        let mut state = self.state();
         let saved = &mut state.0;
         saved.rebuilding.retain(|one| (one.oid, one.index.as_str()) != (oid, index));
         self.write_or_remove(saved)
@@ -197,27 +185,27 @@ impl Checkpoint {
     /// Whether a rebuild of this index was begun, by this run or an earlier one, that may have left something
     /// behind.
     pub fn was_rebuilding(&self, oid: u32, index: &str) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
         state.0.rebuilding.iter().any(|one| (one.oid, one.index.as_str()) == (oid, index))
     }
 
-    fn write_or_remove(&self, saved: &Saved) -> Result<(), CheckpointError> {
+    fn write_or_remove(&self, saved: &Saved) -> Result<(), RetoastError> {
         if !(saved.tables.is_empty() && saved.rebuilding.is_empty()) {
             return self.write(saved);
         }
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(CheckpointError::Io { action: "remove", path: self.path.clone(), error })
+                Err(failed("remove", &self.path, &error))
             }
             _ => Ok(()),
         }
     }
 
-    fn write(&self, saved: &Saved) -> Result<(), CheckpointError> {
-        let failed =
-            |error| CheckpointError::Io { action: "write", path: self.path.clone(), error };
-        let text = serde_json::to_vec(saved).map_err(|error| failed(error.into()))?;
-        memory::replace(&self.path, &text).map_err(failed)
+    fn write(&self, saved: &Saved) -> Result<(), RetoastError> {
+        let written = serde_json::to_vec(saved).map_err(io::Error::from);
+        written
+            .and_then(|text| memory::replace(&self.path, &text))
+            .map_err(|error| failed("write", &self.path, &error))
     }
 }
 

@@ -7,38 +7,13 @@ use tokio_postgres::types::Type;
 
 use crate::model::sql::quote_identifier;
 use crate::retoast::check::ready::PreparedTable;
+use crate::retoast::error::RetoastError;
 use crate::retoast::memory;
 use crate::retoast::memory::since::{Doubt, Identity, Memory, ProvenState, Since};
-use crate::retoast::result::{Outcome, TableReport};
+use crate::retoast::result::TableReport;
+use crate::retoast::verdict::Outcome;
 use crate::server::LiveError;
 use crate::server::connect::Client;
-
-/// Why the file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SinceError {
-    /// Something else stands in it.
-    #[error(
-        "--since: \"{}\" was not written by retoast\nHINT:  Name a file that is not there yet.",
-        .0.display()
-    )]
-    NotOurs(PathBuf),
-    /// It cannot be read.
-    #[error("--since: \"{}\": {error}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's answer.
-        error: io::Error,
-    },
-    /// It cannot be written.
-    #[error("--since: could not write \"{}\": {error}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The operating system's answer.
-        error: io::Error,
-    },
-}
 
 /// The file.
 #[derive(Debug)]
@@ -47,7 +22,7 @@ pub struct Remembered(PathBuf);
 impl Remembered {
     /// Reads the file and, where anything will be remembered, tries to write it before hours of work are
     /// done.
-    pub fn open(path: &Path, dry_run: bool) -> Result<Remembered, SinceError> {
+    pub fn open(path: &Path, dry_run: bool) -> Result<Remembered, RetoastError> {
         let remembered = Remembered(path.to_owned());
         let (text, memory) = remembered.read()?;
         if !dry_run {
@@ -57,22 +32,32 @@ impl Remembered {
     }
 
     /// The file's text, if it is there, and what it remembers.
-    fn read(&self) -> Result<(Option<String>, Memory), SinceError> {
+    fn read(&self) -> Result<(Option<String>, Memory), RetoastError> {
         match memory::read(&self.0) {
             Ok(bytes) => {
                 let text = String::from_utf8(bytes).ok();
                 let memory = text.as_deref().and_then(Memory::parse);
-                let memory = memory.ok_or_else(|| SinceError::NotOurs(self.0.clone()))?;
+                let memory = memory.ok_or_else(|| {
+                    self.unusable(
+                        " was not written by retoast\nHINT:  Name a file that is not there yet.",
+                    )
+                })?;
                 Ok((text, memory))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((None, Memory::default())),
-            Err(error) => Err(SinceError::Read { path: self.0.clone(), error }),
+            Err(error) => Err(self.unusable(&format!(": {error}"))),
         }
     }
 
-    fn write(&self, text: &str) -> Result<(), SinceError> {
-        memory::replace(&self.0, text.as_bytes())
-            .map_err(|error| SinceError::Write { path: self.0.clone(), error })
+    fn unusable(&self, why: &str) -> RetoastError {
+        RetoastError::Usage(format!("--since: \"{}\"{why}", self.0.display()))
+    }
+
+    fn write(&self, text: &str) -> Result<(), RetoastError> {
+        memory::replace(&self.0, text.as_bytes()).map_err(|error| {
+            let path = self.0.display();
+            RetoastError::Usage(format!("--since: could not write \"{path}\": {error}"))
+        })
     }
 
     /// The rows of a table that an earlier run has proven to comply, or why what the file says of it is
@@ -82,7 +67,7 @@ impl Remembered {
         client: &Client,
         ready: &PreparedTable,
     ) -> Result<Result<Option<Since>, Doubt>, LiveError> {
-        let Some(choice) = ready.choice() else { return Ok(Ok(None)) };
+        let Some(choice) = ready.policy_choice() else { return Ok(Ok(None)) };
         // it was read before: what it has become since is not worth ending the run for
         let Ok((_, memory)) = self.read() else { return Ok(Ok(None)) };
         Ok(memory.since(&proven_now(client, ready).await?, &choice))
@@ -90,8 +75,12 @@ impl Remembered {
 
     /// Remembers what a run has proven. Other runs may have written to the file meanwhile, of other
     /// tables.
-    pub fn remember(&self, ready: &PreparedTable, report: &TableReport) -> Result<(), SinceError> {
-        match (report.outcome, &report.converted.proof, ready.choice()) {
+    pub fn remember(
+        &self,
+        ready: &PreparedTable,
+        report: &TableReport,
+    ) -> Result<(), RetoastError> {
+        match (report.outcome, &report.converted.proof, ready.policy_choice()) {
             (Outcome::Complete, Some(proof), Some(choice)) => {
                 let (_, mut memory) = self.read()?;
                 memory.remember(proof, choice);

@@ -7,37 +7,27 @@ use tokio_postgres::types::Type;
 
 use crate::codec::Method;
 use crate::disk::desc::Storage;
+use crate::judge::toaster::Current;
 use crate::model::sql::{quote_identifier, quote_literal};
 use crate::retoast::check::ready::PreparedTable;
 use crate::server::LiveError;
 use crate::server::connect::Client;
 
-/// Storage and compression method of a column; the method is `None` where the server's default is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setting {
-    /// `attstorage`.
-    pub storage: Storage,
-    /// `attcompression`.
-    pub compression: Option<Method>,
+/// For people, and in the comment.
+pub(crate) fn text(of: Current) -> String {
+    let method = of.compression.map_or("default", Method::name);
+    format!("storage {}, compression {method}", of.storage.name())
 }
 
-impl Setting {
-    /// For people, and in the comment.
-    pub fn text(self) -> String {
-        let method = self.compression.map_or("default", Method::name);
-        format!("storage {}, compression {method}", self.storage.name())
-    }
-
-    fn parse(text: &str) -> Option<Setting> {
-        let (storage, compression) = text.strip_prefix("storage ")?.split_once(", compression ")?;
-        let storages = [Storage::Plain, Storage::Main, Storage::External, Storage::Extended];
-        let compression = match compression {
-            "default" => None,
-            name => Some(Method::from_name(name)?),
-        };
-        let storage = storages.into_iter().find(|known| known.name() == storage)?;
-        Some(Setting { storage, compression })
-    }
+fn parse(text: &str) -> Option<Current> {
+    let (storage, compression) = text.strip_prefix("storage ")?.split_once(", compression ")?;
+    let storages = [Storage::Plain, Storage::Main, Storage::External, Storage::Extended];
+    let compression = match compression {
+        "default" => None,
+        name => Some(Method::from_name(name)?),
+    };
+    let storage = storages.into_iter().find(|known| known.name() == storage)?;
+    Some(Current { storage, compression })
 }
 
 /// A chosen column.
@@ -46,11 +36,11 @@ pub struct Column {
     /// Its name.
     pub name: String,
     /// What it is set to.
-    pub now: Setting,
+    pub now: Current,
     /// Its comment without the line.
     comment: String,
     /// What it was set to before, if the line is there.
-    pub before: Option<Setting>,
+    pub before: Option<Current>,
 }
 
 const BEGIN: &str = "[toastctl: before its run ";
@@ -58,13 +48,13 @@ const END: &str = "]";
 
 impl Column {
     /// A column whose comment is this.
-    pub fn new(name: String, now: Setting, comment: &str) -> Column {
+    pub fn new(name: String, now: Current, comment: &str) -> Column {
         let (own, line) = match comment.rsplit_once('\n') {
             Some((own, line)) => (own, line),
             None => ("", comment),
         };
         let before = line.strip_prefix(BEGIN).and_then(|line| line.strip_suffix(END));
-        match before.and_then(Setting::parse) {
+        match before.and_then(parse) {
             Some(before) => Column { name, now, comment: own.to_owned(), before: Some(before) },
             None => Column { name, now, comment: comment.to_owned(), before: None },
         }
@@ -80,7 +70,7 @@ impl Column {
 
     fn mark(&self, table: &str) -> String {
         let break_ = if self.comment.is_empty() { "" } else { "\n" };
-        let line = format!("{}{break_}{BEGIN}{}{END}", self.comment, self.now.text());
+        let line = format!("{}{break_}{BEGIN}{}{END}", self.comment, text(self.now));
         self.comment(table, &line)
     }
 }
@@ -123,7 +113,7 @@ pub async fn ask(client: &Client, ready: &PreparedTable) -> Result<Vec<Column>, 
         let storage =
             found.ok_or_else(|| LiveError::Unexpected(format!("attstorage \"{storage}\"")))?;
         let compression = compression.chars().next().and_then(Method::from_char);
-        let now = Setting { storage, compression };
+        let now = Current { storage, compression };
         columns.push(Column::new(row.try_get(0)?, now, row.try_get(3)?));
     }
     Ok(columns)
@@ -133,8 +123,8 @@ pub async fn ask(client: &Client, ready: &PreparedTable) -> Result<Vec<Column>, 
 mod tests {
     use super::*;
 
-    const MAIN: Setting = Setting { storage: Storage::Main, compression: Some(Method::Lz4) };
-    const NOW: Setting = Setting { storage: Storage::External, compression: None };
+    const MAIN: Current = Current { storage: Storage::Main, compression: Some(Method::Lz4) };
+    const NOW: Current = Current { storage: Storage::External, compression: None };
 
     #[test]
     fn a_comment_has_the_line_for_the_time_of_the_work() {
@@ -163,6 +153,6 @@ mod tests {
             let column = Column::new("a".into(), NOW, comment);
             assert_eq!((column.comment.as_str(), column.before), (comment, None));
         }
-        assert_eq!(Setting::parse(&NOW.text()), Some(NOW));
+        assert_eq!(parse(&text(NOW)), Some(NOW));
     }
 }

@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Control;
-use crate::retoast::pace::error::PaceError;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 
@@ -66,7 +66,7 @@ impl Measuring {
     pub(super) async fn read<T>(
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, LiveError>,
-    ) -> Result<T, PaceError> {
+    ) -> Result<T, RetoastError> {
         self.with_connection(async |connection| {
             connection.reading(async || work(connection).await).await
         })
@@ -80,7 +80,7 @@ impl Measuring {
     pub(super) async fn read_for_user<T>(
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, LiveError>,
-    ) -> Result<T, PaceError> {
+    ) -> Result<T, RetoastError> {
         self.with_connection(async |connection| {
             connection.reading_for_user(async || work(connection).await).await
         })
@@ -90,7 +90,7 @@ impl Measuring {
     async fn with_connection<T>(
         &self,
         work: impl AsyncFn(&Connection) -> Result<T, LiveError>,
-    ) -> Result<T, PaceError> {
+    ) -> Result<T, RetoastError> {
         let began = Instant::now();
         loop {
             let connection = self.connection();
@@ -100,7 +100,7 @@ impl Measuring {
             };
             let Some(reason) = error.lost(&connection).await else { return Err(error.into()) };
             if self.control.stopped() || began.elapsed() > AGAIN_FOR {
-                return Err(PaceError::Lost(reason));
+                return Err(RetoastError::Lost(reason));
             }
             self.connect_again(&connection, &reason, began).await?;
         }
@@ -112,7 +112,7 @@ impl Measuring {
         lost: &Connection,
         reason: &str,
         began: Instant,
-    ) -> Result<(), PaceError> {
+    ) -> Result<(), RetoastError> {
         loop {
             if let Ok(opened) = lost.open_another().await
                 && self.ours.add(&opened).await.is_ok()
@@ -122,7 +122,7 @@ impl Measuring {
                 return Ok(());
             }
             if self.control.stopped() || began.elapsed() > AGAIN_FOR {
-                return Err(PaceError::Lost(reason.to_owned()));
+                return Err(RetoastError::Lost(reason.to_owned()));
             }
             let pause = tokio::time::sleep(AGAIN_AFTER);
             self.control.stopping().run_until_cancelled(pause).await;

@@ -101,8 +101,7 @@ fn no_relation(oid: Oid) -> LiveError {
 /// The number of a table's file, which a rewrite of the table changes.
 pub async fn filenode(client: &Client, oid: Oid) -> Result<u32, LiveError> {
     let sql = "SELECT coalesce(pg_catalog.pg_relation_filenode($1), 0)::pg_catalog.oid";
-    let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
-    Ok(rows.first().map_or(Ok(0), |row| row.try_get(0))?)
+    Ok(client.value(sql, &[(&oid.0, Type::OID)]).await?.unwrap_or(0))
 }
 
 /// When the server was started, as text.
@@ -370,8 +369,8 @@ pub async fn surroundings(
         around.triggers.push((row.try_get(0)?, fires));
     }
     let sql = "SELECT relreplident = 'f' FROM pg_catalog.pg_class WHERE oid = $1";
-    let rows = client.query_typed(sql, &[(&relation.oid.0, Type::OID)]).await?;
-    around.identity_full = rows.first().map_or(Ok(false), |row| row.try_get(0))?;
+    around.identity_full =
+        client.value(sql, &[(&relation.oid.0, Type::OID)]).await?.unwrap_or(false);
     let sql = "SELECT p.pubname::pg_catalog.text FROM pg_catalog.pg_publication AS p \
                JOIN pg_catalog.pg_publication_tables AS t USING (pubname) \
                WHERE p.pubupdate AND t.schemaname = $1 AND t.tablename = $2 ORDER BY 1";
@@ -480,28 +479,24 @@ pub(crate) async fn wait_of(client: &Client, pid: i32) -> Result<Option<ServerWa
 
 /// A server process that waits for a lock which `pid` holds, or for its transaction.
 pub(crate) async fn kept_waiting(client: &Client, pid: i32) -> Result<Option<i32>, LiveError> {
-    let rows = client
-        .query_typed(
+    Ok(client
+        .value(
             "SELECT w.pid FROM (SELECT DISTINCT l.pid FROM pg_catalog.pg_locks AS l \
                WHERE NOT l.granted AND l.pid <> $1) AS w \
              WHERE $1 = ANY (pg_catalog.pg_blocking_pids(w.pid)) ORDER BY w.pid LIMIT 1",
             &[(&pid, Type::INT4)],
         )
-        .await?;
-    Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
+        .await?)
 }
 
 /// Whether a process waits for the transaction of `pid` to end, as a concurrent build does for older snapshots.
 pub(crate) async fn is_waited_for(client: &Client, pid: i32) -> Result<bool, LiveError> {
-    let rows = client
-        .query_typed(
+    Ok(client.value(
             "SELECT count(*) > 0 FROM pg_catalog.pg_locks AS w JOIN pg_catalog.pg_locks AS h \
                ON h.virtualxid = w.virtualxid AND h.granted \
              WHERE w.locktype = 'virtualxid' AND NOT w.granted AND h.locktype = 'virtualxid' AND h.pid = $1",
             &[(&pid, Type::INT4)],
-        )
-        .await?;
-    Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or_default())
+        ).await?.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@
 //!   is free there; [`throttle`]: measuring and waiting.
 //! * [`lock_tries`]: locks in short tries.
 
-pub mod error;
 pub mod garbage;
 pub mod lock_tries;
 pub mod measuring;

@@ -11,9 +11,8 @@ use tokio::sync::Mutex;
 use crate::disk::Oid;
 use crate::model::sql::quote_literal;
 use crate::retoast::check::ready::PreparedTable;
-use crate::retoast::check::refusal::Refusal;
+use crate::retoast::error::RetoastError;
 use crate::retoast::listener::{Control, Figures, Listener, Wait};
-use crate::retoast::pace::error::PaceError;
 use crate::retoast::pace::garbage::Garbage;
 use crate::retoast::pace::measuring::{Measuring, OwnProcesses};
 use crate::retoast::pace::metrics::ServerWait;
@@ -130,14 +129,14 @@ impl Throttle {
         ours: Arc<OwnProcesses>,
         mut options: ThrottleOptions,
         note: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<Throttle, Refusal> {
+    ) -> Result<Throttle, RetoastError> {
         let client = connection.client();
         let limits = &mut options.limits;
         let sees_others = connection.reading(async || metrics::sees_others(client).await).await?;
         if !sees_others {
             let hint = "HINT:  GRANT pg_read_all_stats TO the user, or pg_monitor.";
             if options.lag_given && limits.replica_lag.is_some() {
-                return Err(Refusal::Refused(format!(
+                return Err(RetoastError::Refused(format!(
                     "this user may not see how far replicas are, which --max-replica-lag needs\n{hint}"
                 )));
             }
@@ -149,7 +148,7 @@ impl Throttle {
             let asked =
                 connection.reading_for_user(async || metrics::truth(&connection, sql).await).await;
             asked.map_err(|error| {
-                Refusal::Refused(format!("throttle query {}: {error}", quote_literal(sql)))
+                RetoastError::Refused(format!("throttle query {}: {error}", quote_literal(sql)))
             })?;
         }
         let slots = connection.reading(async || metrics::slots(&connection).await).await?;
@@ -186,7 +185,7 @@ impl Throttle {
     ///
     /// # Errors
     /// The server's.
-    pub async fn begin(&self, ready: &PreparedTable, before: Sizes) -> Result<(), PaceError> {
+    pub async fn begin(&self, ready: &PreparedTable, before: Sizes) -> Result<(), RetoastError> {
         let mut state = self.state.lock().await;
         state.places = self.places(ready).await?;
         state.measured = None;
@@ -243,20 +242,20 @@ impl Throttle {
     }
 
     /// What a server process of ours waits for.
-    pub(crate) async fn wait_of(&self, pid: i32) -> Result<Option<ServerWait>, PaceError> {
+    pub(crate) async fn wait_of(&self, pid: i32) -> Result<Option<ServerWait>, RetoastError> {
         self.measuring
             .read(async |connection| metrics::wait_of(connection.client(), pid).await)
             .await
     }
 
     /// A process that a server process of ours keeps waiting.
-    pub(crate) async fn kept_waiting(&self, pid: i32) -> Result<Option<i32>, PaceError> {
+    pub(crate) async fn kept_waiting(&self, pid: i32) -> Result<Option<i32>, RetoastError> {
         let ask = async |c: &Connection| metrics::kept_waiting(c.client(), pid).await;
         self.measuring.read(ask).await
     }
 
     /// Whether a process waits for the transaction of a server process of ours to end.
-    pub(crate) async fn is_waited_for(&self, pid: i32) -> Result<bool, PaceError> {
+    pub(crate) async fn is_waited_for(&self, pid: i32) -> Result<bool, RetoastError> {
         let ask = async |c: &Connection| metrics::is_waited_for(c.client(), pid).await;
         self.measuring.read(ask).await
     }
@@ -337,13 +336,13 @@ impl Throttle {
         &self,
         work: Work,
         worker: &Connection,
-        watch: &dyn Listener,
-    ) -> Result<(), PaceError> {
+        listener: &dyn Listener,
+    ) -> Result<(), RetoastError> {
         let mut state = self.state.lock().await;
         let mut pausing: Option<(Cause, Instant, bool)> = None;
         let mut for_others: Option<Instant> = None;
         while !self.control.stopped() {
-            let Some(mut pause) = self.stands_against(&mut state, work, worker, watch).await?
+            let Some(mut pause) = self.stands_against(&mut state, work, worker, listener).await?
             else {
                 break;
             };
@@ -352,7 +351,7 @@ impl Throttle {
                 let waited = self.waited().saturating_add(here);
                 let left = limit.saturating_sub(waited);
                 if left.is_zero() {
-                    self.give_up(state.table_name(), waited, &pause.text, watch);
+                    self.give_up(state.table_name(), waited, &pause.text, listener);
                     break;
                 }
                 pause.wait = pause.wait.min(left);
@@ -365,8 +364,8 @@ impl Throttle {
                     (Instant::now(), false)
                 }
             };
-            let told = told || state.tell(&pause, watch);
-            watch.paused(Some(&pause));
+            let told = told || state.tell(&pause, listener);
+            listener.paused(Some(&pause));
             pausing = Some((pause.cause, since, told));
             let slept = self.sleep(pause.wait.min(POLL)).await;
             state.pauses.entry(pause.cause).or_default().1 += slept;
@@ -376,11 +375,11 @@ impl Throttle {
             self.noted().waited += since.elapsed();
         }
         if let Some((_, since, told)) = pausing {
-            watch.paused(None);
+            listener.paused(None);
             if told && !self.control.stopped() && since.elapsed() >= WORTH_TELLING {
                 let name = state.table_name();
                 let seconds = since.elapsed().as_secs_f64();
-                watch.note(&format!("{name}: going on after {seconds:.1} s"));
+                listener.note(&format!("{name}: going on after {seconds:.1} s"));
             }
         }
         Ok(())
@@ -407,20 +406,32 @@ impl Throttle {
 
     /// Waits for others for some time, or until a stop is asked for. Ends the run where that makes too long a wait
     /// together with those since something was done last.
-    pub(crate) async fn wait(&self, time: Duration, table: &str, why: &str, watch: &dyn Listener) {
+    pub(crate) async fn wait(
+        &self,
+        time: Duration,
+        table: &str,
+        why: &str,
+        listener: &dyn Listener,
+    ) {
         let left = self.may_wait();
         let slept = self.sleep(left.map_or(time, |left| time.min(left))).await;
         self.has_waited(slept);
         if left.is_some_and(|left| left <= time) && !self.control.stopped() {
-            self.give_up(table, self.waited(), why, watch);
+            self.give_up(table, self.waited(), why, listener);
         }
     }
 
     /// Ends the run, as after a stop on request.
-    pub(crate) fn give_up(&self, table: &str, waited: Duration, why: &str, watch: &dyn Listener) {
+    pub(crate) fn give_up(
+        &self,
+        table: &str,
+        waited: Duration,
+        why: &str,
+        listener: &dyn Listener,
+    ) {
         let seconds = waited.as_secs_f64();
         let text = format!("stopped after waiting for {seconds:.1} s (--max-wait): {why}");
-        watch.note(&format!("{table}: {text}"));
+        listener.note(&format!("{table}: {text}"));
         self.noted().gave_up = Some(text);
         self.control.stop();
     }
@@ -437,8 +448,8 @@ impl Throttle {
         state: &mut State,
         work: Work,
         worker: &Connection,
-        watch: &dyn Listener,
-    ) -> Result<Option<Pause>, PaceError> {
+        listener: &dyn Listener,
+    ) -> Result<Option<Pause>, RetoastError> {
         if let Some((cause, text)) = self.control.asked() {
             self.name_session(state, worker, true).await?;
             return Ok(Some(Pause { cause, text, wait: Duration::from_millis(200) }));
@@ -458,14 +469,18 @@ impl Throttle {
         let old = slots_are_short || state.measured.is_none_or(|then| then.elapsed() >= POLL);
         // before each vacuum, which would be in vain
         if old || work == Work::Vacuum {
-            self.measure(state, watch).await?;
+            self.measure(state, listener).await?;
             self.name_session(state, worker, false).await?;
         }
         let State { manners, readings, .. } = state;
         Ok(manners.judge(self.began.elapsed(), readings, work))
     }
 
-    async fn measure(&self, state: &mut State, watch: &dyn Listener) -> Result<(), PaceError> {
+    async fn measure(
+        &self,
+        state: &mut State,
+        listener: &dyn Listener,
+    ) -> Result<(), RetoastError> {
         let limits = &self.options.limits;
         let ours = self.measuring.own_processes();
         let oid = state.table.as_ref().map(|table| table.oid);
@@ -524,16 +539,17 @@ impl Throttle {
             let ask = async |c: &Connection| metrics::truth(c, sql).await;
             readings.query =
                 Some(self.measuring.read_for_user(ask).await.map_err(|error| match error {
-                    PaceError::Live(error) => {
-                        PaceError::Limit(format!("throttle query {}: {error}", quote_literal(sql)))
-                    }
+                    RetoastError::Live(error) => RetoastError::OfAll(format!(
+                        "throttle query {}: {error}",
+                        quote_literal(sql)
+                    )),
                     other => other,
                 })?);
         }
         readings.free = space::free_in(&state.places);
         self.note_slots(&readings.slots);
         if !Arc::ptr_eq(&before, &self.measuring.connection()) {
-            watch.note(&format!(
+            listener.note(&format!(
                 "{}: the measuring connection was lost, and is made again",
                 state.table_name()
             ));
@@ -561,7 +577,7 @@ impl Throttle {
             readings.dead = noted.garbage.total();
             readings.held = Held { bytes, limit: table.growth_limit };
             drop(noted);
-            watch.figures(&table.figures);
+            listener.figures(&table.figures);
             self.check_growth(table)?;
         }
         state.readings = readings;
@@ -569,13 +585,13 @@ impl Throttle {
         Ok(())
     }
 
-    fn check_growth(&self, table: &Table) -> Result<(), PaceError> {
+    fn check_growth(&self, table: &Table) -> Result<(), RetoastError> {
         let Some(limit) = self.options.disk_limit else { return Ok(()) };
         let grown = table.figures.now.sum().saturating_sub(table.figures.before.sum());
         if grown <= limit {
             return Ok(());
         }
-        Err(PaceError::Limit(format!(
+        Err(RetoastError::OfAll(format!(
             "the table with its TOAST relation and indexes has grown by {grown} bytes, more than \
              --disk-limit {limit}\n\
              HINT:  See what holds vacuum back; the same command goes on from here."
@@ -605,7 +621,7 @@ impl Throttle {
     ///
     /// # Errors
     /// Too little space, or none can be told though the user has set a limit.
-    pub async fn check_space(&self, ready: &PreparedTable) -> Result<Option<String>, Refusal> {
+    pub async fn check_space(&self, ready: &PreparedTable) -> Result<Option<String>, RetoastError> {
         let Some(limit) = self.options.limits.free_space else { return Ok(None) };
         let name = ready.relation.display_name();
         let (sizes, max_wal_size) = self
@@ -618,7 +634,7 @@ impl Throttle {
         let needs = space::needs(&self.places(ready).await?);
         if needs.is_empty() {
             if self.options.space_given && !self.options.dry_run {
-                return Err(Refusal::Refused(format!(
+                return Err(RetoastError::Refused(format!(
                     "{name}: free space cannot be told: the server's file system is not seen here\n\
                      HINT:  Use --disk-limit."
                 )));
@@ -642,7 +658,7 @@ impl Throttle {
                 limit >> 20
             );
             if need.free.bytes < growth.saturating_add(limit) && !self.options.dry_run {
-                return Err(Refusal::Refused(format!(
+                return Err(RetoastError::Refused(format!(
                     "{name}: not enough space: {told}\nHINT:  Make room, or lower --min-free-space."
                 )));
             }
@@ -656,7 +672,7 @@ impl Throttle {
     ///
     /// # Errors
     /// Free space cannot be measured.
-    pub(crate) async fn no_room_for(&self, bytes: u64) -> Result<Option<String>, PaceError> {
+    pub(crate) async fn no_room_for(&self, bytes: u64) -> Result<Option<String>, RetoastError> {
         let state = self.state.lock().await;
         let need = bytes.saturating_mul(3);
         if let (Some(limit), Some(free)) =
@@ -682,7 +698,7 @@ impl Throttle {
         }))
     }
 
-    async fn places(&self, ready: &PreparedTable) -> Result<Vec<Place>, PaceError> {
+    async fn places(&self, ready: &PreparedTable) -> Result<Vec<Place>, RetoastError> {
         if self.options.limits.free_space.is_none() {
             return Ok(Vec::new());
         }
@@ -700,7 +716,7 @@ impl Throttle {
         noted.1.note(slots);
     }
 
-    async fn measure_slots(&self) -> Result<Slots, PaceError> {
+    async fn measure_slots(&self) -> Result<Slots, RetoastError> {
         let slots = self.measuring.read(metrics::slots).await?;
         self.note_slots(&slots);
         Ok(slots)
@@ -715,7 +731,7 @@ impl Throttle {
         &self,
         ready: &PreparedTable,
         values: bool,
-    ) -> Result<u64, PaceError> {
+    ) -> Result<u64, RetoastError> {
         let oid = ready.relation.oid;
         let sizes = self.measuring.read(async |c| metrics::sizes(c, oid).await).await?;
         let rows = if values { written_for(sizes) } else { 0 };
@@ -726,7 +742,7 @@ impl Throttle {
     ///
     /// # Errors
     /// The server's.
-    pub(crate) async fn slot_warnings(&self, expected: u64) -> Result<Vec<String>, PaceError> {
+    pub(crate) async fn slot_warnings(&self, expected: u64) -> Result<Vec<String>, RetoastError> {
         Ok(self.measure_slots().await?.warnings(expected))
     }
 
@@ -743,7 +759,7 @@ impl Throttle {
     pub(crate) async fn slots_against(
         &self,
         before: &mut Option<u64>,
-    ) -> Result<Option<String>, PaceError> {
+    ) -> Result<Option<String>, RetoastError> {
         if !self.watches_slots() {
             return Ok(None);
         }
@@ -754,7 +770,7 @@ impl Throttle {
     ///
     /// # Errors
     /// The server's.
-    pub(crate) async fn slots_lost(&self) -> Result<Vec<String>, PaceError> {
+    pub(crate) async fn slots_lost(&self) -> Result<Vec<String>, RetoastError> {
         self.measure_slots().await?;
         Ok(self.slots().1.take())
     }
@@ -766,8 +782,8 @@ impl Throttle {
     pub(crate) async fn wait_for_rewrite(
         &self,
         table: Oid,
-        watch: &dyn Listener,
-    ) -> Result<Option<String>, PaceError> {
+        listener: &dyn Listener,
+    ) -> Result<Option<String>, RetoastError> {
         let began = Instant::now();
         let ask = async |connection: &_| metrics::rewrite(connection, table).await;
         while let (false, Some(rewrite)) = (self.control.stopped(), self.measuring.read(ask).await?)
@@ -786,7 +802,7 @@ impl Throttle {
             }
             let mut state = self.state.lock().await;
             let pause = Pause { cause: Cause::Rewrite, text: text.clone(), wait };
-            state.tell_of(name, &pause, watch);
+            state.tell_of(name, &pause, listener);
             let slept = self.sleep(pause.wait).await;
             let counted = state.pauses.entry(Cause::Rewrite).or_default();
             counted.0 = counted.0.max(1);
@@ -807,12 +823,12 @@ impl State {
     }
 
     /// Says why it waits, unless that was just said; whether it was.
-    fn tell(&mut self, pause: &Pause, watch: &dyn Listener) -> bool {
+    fn tell(&mut self, pause: &Pause, listener: &dyn Listener) -> bool {
         let name = self.table_name().to_owned();
-        self.tell_of(&name, pause, watch)
+        self.tell_of(&name, pause, listener)
     }
 
-    fn tell_of(&mut self, name: &str, pause: &Pause, watch: &dyn Listener) -> bool {
+    fn tell_of(&mut self, name: &str, pause: &Pause, listener: &dyn Listener) -> bool {
         let just = self
             .told
             .is_some_and(|(cause, then)| cause == pause.cause && then.elapsed() < TELL_EVERY);
@@ -820,7 +836,7 @@ impl State {
             return false;
         }
         let why = Wait::Throttle(pause.text.clone());
-        watch.note(&format!("{name}: {}", why.note()));
+        listener.note(&format!("{name}: {}", why.note()));
         self.told = Some((pause.cause, Instant::now()));
         true
     }

@@ -9,15 +9,16 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use crate::disk::Oid;
+use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::Tried;
 use crate::retoast::pace::rules::Work;
 use crate::retoast::reindex::run::Reindexing;
-use crate::retoast::result::{IndexEnd, IndexReport};
-use crate::retoast::task::error::TaskError;
+use crate::retoast::result::IndexReport;
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::session::millis;
 use crate::retoast::task::watched::{Patience, is_of_statement, with_lock_timeout};
+use crate::retoast::verdict::IndexEnd;
 use crate::server::connect::Connection;
 use crate::server::indexes::Index;
 use crate::server::sqlstate::{ErrorKind, is_of_server};
@@ -54,7 +55,7 @@ impl Reindexing<'_> {
         index: &Index,
         bytes: u64,
         told: &mut IndexReport,
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), RetoastError> {
         let session = self.guard.session;
         told.ended = IndexEnd::Left;
         told.command = Some(index.rebuild());
@@ -125,7 +126,11 @@ impl Reindexing<'_> {
     }
 
     /// Rebuilds the index of a TOAST relation while readers and writers of values out of line wait.
-    async fn rebuild_locked(&self, index: &Index, told: &mut IndexReport) -> Result<(), TaskError> {
+    async fn rebuild_locked(
+        &self,
+        index: &Index,
+        told: &mut IndexReport,
+    ) -> Result<(), RetoastError> {
         let seconds = LOCKED_FOR.as_secs();
         let limit = format!("SET LOCAL statement_timeout = {}", millis(LOCKED_FOR));
         let sql = format!("{limit}; {}", index.rebuild());
@@ -160,7 +165,7 @@ impl Reindexing<'_> {
     }
 
     /// Nothing is left of the rebuilds of this index.
-    pub(super) fn rebuild_ended(&self, index: &Index) -> Result<(), TaskError> {
+    pub(super) fn rebuild_ended(&self, index: &Index) -> Result<(), RetoastError> {
         if let Some(checkpoint) = self.checkpoint {
             checkpoint.rebuild_ended(self.guard.ready.relation.oid.0, &index.quoted())?;
         }
@@ -175,7 +180,7 @@ impl Reindexing<'_> {
         connection: &Connection,
         index: &Index,
         most: Duration,
-    ) -> Result<Vec<Index>, TaskError> {
+    ) -> Result<Vec<Index>, RetoastError> {
         let began = Instant::now();
         let mut told = false;
         loop {
@@ -206,7 +211,7 @@ impl Reindexing<'_> {
         &self,
         connection: &Connection,
         index: &Index,
-    ) -> Result<Vec<Index>, TaskError> {
+    ) -> Result<Vec<Index>, RetoastError> {
         let all = indexes::all(connection, self.guard.ready.relation.oid).await?;
         Ok(all.into_iter().filter(|one| one.is_left_of(index)).collect())
     }
@@ -217,7 +222,7 @@ impl Reindexing<'_> {
         &self,
         connection: &Connection,
         left: &Index,
-    ) -> Result<Option<String>, TaskError> {
+    ) -> Result<Option<String>, RetoastError> {
         let patience = self.before_deadlocks(connection).await?;
         let ran = if self.builder(left.table).await?.is_some() {
             self.drop_behind(connection, left, patience).await?
@@ -241,7 +246,7 @@ impl Reindexing<'_> {
         connection: &Connection,
         left: &Index,
         patience: Duration,
-    ) -> Result<Ran, TaskError> {
+    ) -> Result<Ran, RetoastError> {
         let session = self.guard.session;
         let is_writer = std::ptr::eq(connection, session.connection(0));
         let other = if is_writer { session.reader() } else { session.connection(0) };
@@ -260,7 +265,7 @@ impl Reindexing<'_> {
         connection: &Connection,
         other: &Connection,
         left: &Index,
-    ) -> Result<Ran, TaskError> {
+    ) -> Result<Ran, RetoastError> {
         let (pid, other_pid) = (connection.process().await?, other.process().await?);
         let sql = left.drop();
         let mut first = pin!(connection.client().batch_execute(&sql));
@@ -313,11 +318,11 @@ impl Reindexing<'_> {
         connection: &Connection,
         sql: &str,
         patience: Patience,
-    ) -> Result<Ran, TaskError> {
+    ) -> Result<Ran, RetoastError> {
         match self.guard.run_watched(connection, sql, patience).await {
             Ok(Ok(())) => Ok(Ran::Done),
             Ok(Err(why)) => Ok(Ran::Not(why.text())),
-            Err(TaskError::Live(LiveError::Server(error))) if is_of_statement(&error) => {
+            Err(RetoastError::Live(LiveError::Server(error))) if is_of_statement(&error) => {
                 let message = error.as_db_error().map(|said| said.message().to_owned());
                 Ok(Ran::Not(match error.code() {
                     Some(&SqlState::LOCK_NOT_AVAILABLE) => {
@@ -337,32 +342,24 @@ impl Reindexing<'_> {
     }
 
     /// Half the time after which the server looks for deadlocks.
-    async fn before_deadlocks(&self, connection: &Connection) -> Result<Duration, TaskError> {
+    async fn before_deadlocks(&self, connection: &Connection) -> Result<Duration, RetoastError> {
         let sql = "SELECT s.setting::pg_catalog.int8 FROM pg_catalog.pg_settings AS s \
                    WHERE s.name = 'deadlock_timeout'";
-        let rows = connection.client().query_typed(sql, &[]).await?;
-        let ms: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(1000);
+        let ms: i64 = connection.client().value(sql, &[]).await?.unwrap_or(1000);
         Ok(Duration::from_millis(u64::try_from(ms / 2).unwrap_or(0).max(1)))
     }
 
     /// A process that may be building an index of a relation: whoever does holds this lock from beginning to end.
-    pub(super) async fn builder(&self, relation: Oid) -> Result<Option<i32>, TaskError> {
+    pub(super) async fn builder(&self, relation: Oid) -> Result<Option<i32>, RetoastError> {
         let sql = "SELECT l.pid FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'relation' AND l.relation = $1 \
              AND l.mode = 'ShareUpdateExclusiveLock' AND l.granted AND l.pid IS NOT NULL AND l.database = \
              (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
              ORDER BY l.pid LIMIT 1";
-        let rows = self
-            .guard
-            .session
-            .reader()
-            .client()
-            .query_typed(sql, &[(&relation.0, Type::OID)])
-            .await?;
-        Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
+        Ok(self.guard.session.reader().client().value(sql, &[(&relation.0, Type::OID)]).await?)
     }
 
     /// Its size now: the rebuilt one has another OID.
-    async fn bytes_of(&self, index: &Index) -> Result<Option<u64>, TaskError> {
+    async fn bytes_of(&self, index: &Index) -> Result<Option<u64>, RetoastError> {
         let reader = self.guard.session.reader();
         let look = async || indexes::all(reader, self.guard.ready.relation.oid).await;
         let all = self.guard.tried("looking at its indexes", look).await?.unwrap_or_default();
@@ -405,7 +402,7 @@ pub(super) async fn quiet(
     guard: &Guard<'_>,
     table: Oid,
     patience: Duration,
-) -> Result<Option<String>, TaskError> {
+) -> Result<Option<String>, RetoastError> {
     let (session, began) = (guard.session, Instant::now());
     let mut waited_for = under_way(session.reader(), table).await?;
     let mut told = false;

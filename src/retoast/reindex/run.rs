@@ -9,15 +9,14 @@ use tokio_postgres::types::Type;
 use crate::disk::Oid;
 use crate::disk::layout::PageSize;
 use crate::model::btree::{build_wal, is_bloated};
+use crate::retoast::error::RetoastError;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::reindex::Reindex;
-use crate::retoast::result::{
-    Common, IndexEnd, IndexReport, LEFT_OF_IT, Outcome, REWRITTEN, TaskReport, Work,
-};
+use crate::retoast::result::{Common, IndexReport, LEFT_OF_IT, REWRITTEN, TaskReport, Work};
 use crate::retoast::sql::compact::Vacuum;
-use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Ended, Guard};
 use crate::retoast::task::session::millis;
+use crate::retoast::verdict::{IndexEnd, Outcome};
 use crate::server::about::Pageinspect;
 use crate::server::connect::Connection;
 use crate::server::index_scan::{Fresh, IndexFill, IndexScan};
@@ -54,7 +53,10 @@ impl Reindexing<'_> {
         report.effort.elapsed_ms = millis(began.elapsed());
         let session = self.guard.session;
         let outcome = match done {
-            Ok(()) => outcome(&indexes, session.options.dry_run, session.stopped()),
+            Ok(()) => {
+                let ends: Vec<IndexEnd> = indexes.iter().map(|index| index.ended).collect();
+                Outcome::of_indexes(&ends, session.options.dry_run, session.stopped())
+            }
             Err(_) => Outcome::Failed,
         };
         let ended = self.guard.end(&mut report, wal).await;
@@ -67,13 +69,13 @@ impl Reindexing<'_> {
         &self,
         report: &mut Common,
         indexes: &mut Vec<IndexReport>,
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), RetoastError> {
         for _ in 0..MOST_REWRITTEN {
             let files = self.guard.files().await?;
             self.reindex_all(report, indexes).await?;
             match self.guard.still_has(&files).await {
-                Err(TaskError::Rewritten) if self.guard.session.stopped() => return Ok(()),
-                Err(TaskError::Rewritten) => {}
+                Err(RetoastError::Rewritten) if self.guard.session.stopped() => return Ok(()),
+                Err(RetoastError::Rewritten) => {}
                 other => return other,
             }
             let note = format!("{REWRITTEN}: what is said of its indexes is of the new ones");
@@ -81,14 +83,14 @@ impl Reindexing<'_> {
             report.note_once(note);
             indexes.clear();
         }
-        Err(TaskError::Rewritten)
+        Err(RetoastError::Rewritten)
     }
 
     async fn reindex_all(
         &self,
         report: &mut Common,
         indexes: &mut Vec<IndexReport>,
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), RetoastError> {
         let (session, table) = (self.guard.session, self.guard.ready.relation.oid);
         if !self.guard.session.options.dry_run && self.has_dead_rows().await? {
             self.guard.vacuum_now(Vacuum::Tidy, report).await?;
@@ -123,7 +125,7 @@ impl Reindexing<'_> {
         invalid: &[Index],
         report: &mut Common,
         indexes: &mut Vec<IndexReport>,
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), RetoastError> {
         let session = self.guard.session;
         for index in valid {
             if self.guard.session.stopped() {
@@ -164,7 +166,7 @@ impl Reindexing<'_> {
         &self,
         valid: &[Index],
         indexes: &mut [IndexReport],
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), RetoastError> {
         for told in indexes.iter_mut().filter(|told| told.ended == IndexEnd::Left) {
             let Some(base) = valid.iter().find(|base| base.quoted() == told.index) else {
                 continue;
@@ -190,7 +192,7 @@ impl Reindexing<'_> {
 
     /// Drops an invalid index if a rebuild of this program's has left it behind, and tells what is to be known of
     /// others.
-    async fn invalid(&self, index: &Index, valid: &[Index]) -> Result<IndexReport, TaskError> {
+    async fn invalid(&self, index: &Index, valid: &[Index]) -> Result<IndexReport, RetoastError> {
         let mut told = IndexReport {
             index: index.quoted(),
             ended: IndexEnd::Refused,
@@ -241,7 +243,7 @@ impl Reindexing<'_> {
     }
 
     /// Whether the table or its TOAST relation has dead rows, by the server's statistics.
-    async fn has_dead_rows(&self) -> Result<bool, TaskError> {
+    async fn has_dead_rows(&self) -> Result<bool, RetoastError> {
         let rows = self
             .guard
             .session
@@ -377,19 +379,6 @@ pub(crate) fn verdict(wish: Reindex, bytes: u64, fresh: Option<u64>) -> IndexEnd
     }
 }
 
-/// Of all indexes together; what is refused cannot be had by trying again.
-pub(crate) fn outcome(indexes: &[IndexReport], dry_run: bool, stopped: bool) -> Outcome {
-    if dry_run {
-        return Outcome::Planned;
-    }
-    let is_left = |index: &IndexReport| matches!(index.ended, IndexEnd::Left | IndexEnd::Invalid);
-    match (stopped, indexes.iter().any(is_left)) {
-        (true, _) => Outcome::Stopped,
-        (false, true) => Outcome::Incomplete,
-        (false, false) => Outcome::Complete,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -404,28 +393,5 @@ mod tests {
         assert_eq!(verdict(Reindex::Bloated, mb, Some(mb)), IndexEnd::Kept);
         assert_eq!(verdict(Reindex::Bloated, mb, None), IndexEnd::NotKnown);
         assert_eq!(verdict(Reindex::All, mb, None), IndexEnd::Planned);
-    }
-
-    #[test]
-    fn what_is_left_decides() {
-        let of = |ended| IndexReport {
-            index: "s.i".into(),
-            ended,
-            before: 1,
-            expected: None,
-            wal_expected: None,
-            after: None,
-            reason: None,
-            command: None,
-        };
-        let ended = |ends: &[IndexEnd]| {
-            outcome(&ends.iter().map(|&end| of(end)).collect::<Vec<_>>(), false, false)
-        };
-        use IndexEnd::{Dropped, Invalid, Kept, Left, NotKnown, Rebuilt, Refused};
-        assert_eq!(ended(&[Kept, Rebuilt, NotKnown, Refused, Dropped]), Outcome::Complete);
-        assert_eq!(ended(&[Rebuilt, Left]), Outcome::Incomplete);
-        assert_eq!(ended(&[Invalid]), Outcome::Incomplete);
-        assert_eq!(outcome(&[of(Rebuilt)], false, true), Outcome::Stopped);
-        assert_eq!(outcome(&[], true, false), Outcome::Planned);
     }
 }

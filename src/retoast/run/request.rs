@@ -2,28 +2,26 @@
 
 use std::path::PathBuf;
 
-use crate::retoast::check::ready::TableRequest;
+use crate::retoast::check::owner::Approval;
+use crate::retoast::check::ready::{ConvertRequest, Task};
 use crate::retoast::compact::CompactRequest;
+use crate::retoast::error::RetoastError;
 use crate::retoast::pace::throttle::ThrottleOptions;
 use crate::retoast::reindex::Reindex;
-use crate::retoast::result::{Outcome, Results};
+use crate::retoast::result::Results;
 use crate::retoast::task::session::Options;
+use crate::retoast::verdict::Outcome;
 use crate::server::about::{Access, Pageinspect, Server};
-use crate::server::sink::{Failed, Kind};
 
 /// What is asked of a run; its parts do not contradict each other.
 pub(crate) struct Request {
     /// Names and patterns, as psql takes them; none, which only [`Work::Departure`] has: all tables.
     pub(crate) tables: Vec<String>,
     pub(crate) work: Work,
+    pub(crate) approval: Approval,
     pub(crate) source: Access,
     pub(crate) options: Options,
-    /// Whether files are to get shorter, after what is done to columns.
-    pub(crate) compact: Option<CompactRequest>,
-    /// Which indexes are rebuilt, after that.
-    pub(crate) reindex: Reindex,
-    /// What it leaves to others.
-    pub(crate) wants: ThrottleOptions,
+    pub(crate) throttle: ThrottleOptions,
     /// How many tables are swept side by side.
     pub(crate) parallel_tables: u16,
     /// Where it is kept how far scanning is.
@@ -34,20 +32,10 @@ pub(crate) struct Request {
 
 /// What is done.
 pub(crate) enum Work {
-    /// Columns are brought to what is wanted of them.
-    Columns(TableRequest),
-    /// Everything is taken from a toaster of `pg_toaster`.
-    Departure(DepartureRequest),
-}
-
-/// The toaster that everything is taken from.
-#[derive(Debug, Clone)]
-pub(crate) struct DepartureRequest {
-    pub(crate) toaster: String,
-    /// Go on although triggers will fire.
-    pub(crate) allow_triggers: bool,
-    /// Run code of the tables' owners with the user's rights.
-    pub(crate) trust_owner_code: bool,
+    /// These tasks to each table.
+    Tables(Tasks),
+    /// Everything is taken from the toaster of `pg_toaster` of this name.
+    Departure(String),
 }
 
 /// What reads pages for scans, if they are wanted and can be read.
@@ -58,14 +46,14 @@ pub(crate) fn pages<'a>(
     server: &'a Server,
     wanted: Access,
     results: &Results<'_>,
-) -> Result<Option<&'a Pageinspect>, Failed> {
+) -> Result<Option<&'a Pageinspect>, RetoastError> {
     let why = server.why_no_pages();
     tracing::debug!("scans: {wanted:?} is wanted; pages: {}", why.unwrap_or("yes"));
     match (why, wanted) {
         (_, Access::Functions) => Ok(None),
         (None, _) => Ok(server.pageinspect.as_ref()),
         (Some(why), Access::Pageinspect) => {
-            Err(Failed::new(Kind::Incomplete, format!("pages cannot be read: {why}")))
+            Err(RetoastError::OfAll(format!("pages cannot be read: {why}")))
         }
         (Some(why), Access::Auto) => {
             results.notice(&format!("notice: using SQL functions: {why}"));
@@ -78,52 +66,50 @@ pub(crate) fn pages<'a>(
 ///
 /// # Errors
 /// Pages are not what scans go by.
-pub(crate) fn need_pages(pages: Option<&Pageinspect>) -> Result<&Pageinspect, Failed> {
+pub(crate) fn need_pages(pages: Option<&Pageinspect>) -> Result<&Pageinspect, RetoastError> {
     pages.ok_or_else(|| {
-        Failed::new(
-            Kind::Incomplete,
+        RetoastError::OfAll(
             "pages must be read here: nothing else tells which toaster of pg_toaster stored a value\n\
-             HINT:  Run as a superuser, with the extension pageinspect in this database.",
+             HINT:  Run as a superuser, with the extension pageinspect in this database."
+                .to_owned(),
         )
     })
 }
 
-/// A task on one table.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Task {
-    Convert,
-    Compact(CompactRequest),
-    Reindex(Reindex),
-}
-
-/// The tasks of a run.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// The tasks of a run on each table, in the order in which they are done.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tasks {
-    pub(crate) converts: bool,
+    pub(crate) convert: Option<ConvertRequest>,
     pub(crate) compact: Option<CompactRequest>,
     pub(crate) reindex: Reindex,
 }
 
 impl Tasks {
-    pub(crate) fn first(&self) -> Task {
-        match (self.converts, self.compact) {
-            (true, _) => Task::Convert,
-            (false, Some(request)) => Task::Compact(request),
-            (false, None) => Task::Reindex(self.reindex),
+    pub(crate) fn first(&self) -> Task<'_> {
+        match (&self.convert, self.compact) {
+            (Some(request), _) => Task::Convert(request),
+            (None, Some(request)) => Task::Compact(request),
+            (None, None) => Task::Reindex(self.reindex),
         }
+    }
+
+    /// The columns that were named.
+    pub(crate) fn columns(&self) -> &[String] {
+        self.convert.as_ref().map_or(&[], |request| &request.columns)
     }
 
     /// The task that follows one which has ended without an error. Files are compacted once all values are stored as
     /// chosen, whether or not that could be seen of their places, which is looked at last. Indexes come last: a
     /// conversion that is not complete has more to add to them.
-    pub(crate) fn next(&self, last: Task, outcome: Outcome) -> Option<Task> {
-        if let (Task::Convert, Outcome::Complete, Some(request)) = (last, outcome, self.compact) {
+    pub(crate) fn next<'a>(&'a self, last: Task<'_>, outcome: Outcome) -> Option<Task<'a>> {
+        if let (Task::Convert(_), Outcome::Complete, Some(request)) = (last, outcome, self.compact)
+        {
             return Some(Task::Compact(request));
         }
         let follows = match (last, outcome) {
             (Task::Reindex(_), _) | (_, Outcome::Stopped | Outcome::Failed) => false,
             (Task::Compact(_), Outcome::Incomplete) => true,
-            (Task::Convert, Outcome::Incomplete) => false,
+            (Task::Convert(_), Outcome::Incomplete) => false,
             (_, Outcome::Complete | Outcome::Held | Outcome::Unverified | Outcome::Planned) => true,
         };
         (follows && self.reindex != Reindex::Never).then_some(Task::Reindex(self.reindex))
@@ -133,32 +119,45 @@ impl Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judge::goal::Goal;
+    use crate::judge::toaster::Toaster;
 
     #[test]
     fn what_follows_depends_on_what_was_done_last_and_how_it_ended() {
         use Outcome::{Complete, Failed, Held, Incomplete, Planned, Stopped, Unverified};
         let request = CompactRequest::All;
         let (compact, reindex) = (Task::Compact(request), Task::Reindex(Reindex::Bloated));
-        let all = Tasks { converts: true, compact: Some(request), reindex: Reindex::Bloated };
-        assert_eq!(all.first(), Task::Convert);
-        let after = |tasks: Tasks, last, outcomes: &[Outcome], next: Option<Task>| {
+        let wanted = ConvertRequest {
+            columns: vec!["v".to_owned()],
+            goal: Goal::Stock(Toaster::Lz4),
+            target: None,
+            no_alter: false,
+        };
+        let convert = Task::Convert(&wanted);
+        let all = Tasks {
+            convert: Some(wanted.clone()),
+            compact: Some(request),
+            reindex: Reindex::Bloated,
+        };
+        assert_eq!(all.first(), convert);
+        let after = |tasks: &Tasks, last, outcomes: &[Outcome], next: Option<Task<'_>>| {
             for &outcome in outcomes {
                 assert_eq!(tasks.next(last, outcome), next, "{last:?} {outcome:?}");
             }
         };
-        after(all, Task::Convert, &[Complete], Some(compact));
-        after(all, Task::Convert, &[Planned, Unverified, Held], Some(reindex));
-        after(all, Task::Convert, &[Incomplete, Stopped, Failed], None);
-        after(all, compact, &[Complete, Held, Incomplete, Planned], Some(reindex));
-        after(all, compact, &[Stopped, Failed], None);
-        after(all, reindex, &[Complete, Incomplete, Stopped], None);
-        let files = Tasks { converts: false, reindex: Reindex::Never, ..all };
+        after(&all, convert, &[Complete], Some(compact));
+        after(&all, convert, &[Planned, Unverified, Held], Some(reindex));
+        after(&all, convert, &[Incomplete, Stopped, Failed], None);
+        after(&all, compact, &[Complete, Held, Incomplete, Planned], Some(reindex));
+        after(&all, compact, &[Stopped, Failed], None);
+        after(&all, reindex, &[Complete, Incomplete, Stopped], None);
+        let files = Tasks { convert: None, reindex: Reindex::Never, ..all.clone() };
         assert_eq!(files.first(), compact);
-        after(files, compact, &[Complete, Incomplete], None);
+        after(&files, compact, &[Complete, Incomplete], None);
         let indexes = Tasks { compact: None, reindex: Reindex::All, ..files };
         assert_eq!(indexes.first(), Task::Reindex(Reindex::All));
-        let values = Tasks { converts: true, ..indexes };
-        after(values, Task::Convert, &[Complete, Planned], Some(Task::Reindex(Reindex::All)));
-        after(values, Task::Convert, &[Incomplete], None);
+        let values = Tasks { convert: all.convert, ..indexes };
+        after(&values, convert, &[Complete, Planned], Some(Task::Reindex(Reindex::All)));
+        after(&values, convert, &[Incomplete], None);
     }
 }

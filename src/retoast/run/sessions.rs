@@ -6,16 +6,15 @@ use std::time::{Duration, Instant};
 
 use crate::retoast::check::preflight;
 use crate::retoast::check::preflight::set_up_origin;
-use crate::retoast::check::refusal::Refusal;
-use crate::retoast::listener::Control;
+use crate::retoast::error::RetoastError;
+use crate::retoast::listener::{Control, Listener};
 use crate::retoast::pace::measuring::OwnProcesses;
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::throttle::{Throttle, ThrottleOptions};
-use crate::retoast::task::session::Connections;
+use crate::retoast::task::session::{Connections, Options, Session};
 use crate::server::LiveError;
-use crate::server::about::Server;
+use crate::server::about::{Pageinspect, Server};
 use crate::server::connect::{Connection, SessionOptions};
-use crate::server::sink::Failed;
 
 /// How long new sessions are tried for in place of those that have ended, and how often.
 const AGAIN_FOR: Duration = Duration::from_secs(10);
@@ -39,7 +38,7 @@ pub(crate) struct Sessions {
 pub(crate) struct WorkerSessions {
     pub(crate) connections: Connections,
     /// Measures in one of its own.
-    pub(crate) keeper: Throttle,
+    pub(crate) throttle: Throttle,
     /// When the server of these sessions was started.
     started: String,
 }
@@ -58,75 +57,51 @@ impl Sessions {
     /// # Errors
     /// The server's, or that a pooler lends its sessions.
     pub(crate) async fn open(
-        first: Connection,
+        first: &Arc<Connection>,
         control: Arc<Control>,
         origin: Option<String>,
-    ) -> Result<(Sessions, Connection), Failed> {
-        let first = Arc::new(first);
+    ) -> Result<(Sessions, Connection), RetoastError> {
+        let first = Arc::clone(first);
         let measuring = measuring(&first).await?;
-        let connections = [Arc::clone(&first)];
         // before anything else: until then nothing is set that outlives a transaction
-        if let Err(refusal) = preflight::own_sessions(&first, &measuring).await {
-            return Err(refusal.failed(&connections).await);
-        }
+        preflight::own_sessions(&first, &measuring).await?;
         let asked = Instant::now();
-        let server = match Server::ask(first.client()).await {
-            Ok(server) => server,
-            Err(error) => return Err(Failed::of(&error, &connections).await),
-        };
+        let server = Server::ask(first.client()).await?;
+        let idle_limit = metrics::idle_limit(first.client(), asked.elapsed()).await?;
+        let started = metrics::started(first.client()).await?;
         let ours = Arc::new(OwnProcesses::default());
-        let found = async {
-            let idle_limit = metrics::idle_limit(first.client(), asked.elapsed()).await?;
-            let started = metrics::started(first.client()).await?;
-            ours.add(&first).await?;
-            Ok::<(Duration, String), LiveError>((idle_limit, started))
-        };
-        match found.await {
-            Ok((idle_limit, started)) => {
-                let sessions =
-                    Sessions { first, server, control, idle_limit, started, origin, ours };
-                Ok((sessions, measuring))
-            }
-            Err(error) => Err(Failed::of(&error, &connections).await),
-        }
+        ours.add(&first).await?;
+        let sessions = Sessions { first, server, control, idle_limit, started, origin, ours };
+        Ok((sessions, measuring))
     }
 
     /// What measures on this connection.
     ///
     /// # Errors
     /// As [`Throttle::open`].
-    pub(crate) async fn keeper(
+    pub(crate) async fn throttle(
         &self,
         measuring: Connection,
-        wants: ThrottleOptions,
+        options: &ThrottleOptions,
         note: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<Throttle, Failed> {
-        let open = async {
-            self.ours.add(&measuring).await?;
-            let (control, ours) = (Arc::clone(&self.control), Arc::clone(&self.ours));
-            Throttle::open(Arc::new(measuring), control, ours, wants, note).await
-        };
-        match open.await {
-            Ok(keeper) => Ok(keeper),
-            Err(refusal) => Err(self.failed(&refusal).await),
-        }
+    ) -> Result<Throttle, RetoastError> {
+        self.ours.add(&measuring).await?;
+        let (control, ours) = (Arc::clone(&self.control), Arc::clone(&self.ours));
+        Throttle::open(Arc::new(measuring), control, ours, options.clone(), note).await
     }
 
     /// Has the first session write under the replication origin, if one is wanted.
     ///
     /// # Errors
     /// As [`set_up_origin`].
-    pub(crate) async fn set_origin(&self) -> Result<(), Failed> {
+    pub(crate) async fn set_origin(&self) -> Result<(), RetoastError> {
         match &self.origin {
-            Some(name) => match set_up_origin(self.first.client(), name).await {
-                Ok(()) => Ok(()),
-                Err(refusal) => Err(self.failed(&refusal).await),
-            },
+            Some(name) => set_up_origin(self.first.client(), name).await,
             None => Ok(()),
         }
     }
 
-    /// Sessions for so many sweeps side by side, with so many writers each, the first of them with this keeper.
+    /// Sessions for so many sweeps side by side, with so many writers each, the first of them with this throttle.
     ///
     /// # Errors
     /// The server's.
@@ -134,10 +109,10 @@ impl Sessions {
         &self,
         sweeps: u16,
         jobs: usize,
-        keeper: Throttle,
-        wants: &ThrottleOptions,
-    ) -> Result<Vec<WorkerSessions>, Failed> {
-        let (mut all, mut first) = (Vec::new(), Some(keeper));
+        throttle: Throttle,
+        options: &ThrottleOptions,
+    ) -> Result<Vec<WorkerSessions>, RetoastError> {
+        let (mut all, mut first) = (Vec::new(), Some(throttle));
         for sweep in 0..sweeps {
             let writer = match sweep {
                 0 => Arc::clone(&self.first),
@@ -147,39 +122,54 @@ impl Sessions {
             for _ in 1..jobs {
                 others.push(self.another(&self.first).await?);
             }
-            let keeper = match first.take() {
-                Some(keeper) => keeper,
+            let throttle = match first.take() {
+                Some(throttle) => throttle,
                 // what there is to say the first one has said
                 None => {
                     let connection = measuring(&self.first).await?;
-                    self.keeper(connection, wants.clone(), &mut |_| {}).await?
+                    self.throttle(connection, options, &mut |_| {}).await?
                 }
             };
             let reader = self.another(&self.first).await?;
             let connections = Connections { writer, others, reader };
-            all.push(WorkerSessions { connections, keeper, started: self.started.clone() });
+            all.push(WorkerSessions { connections, throttle, started: self.started.clone() });
         }
         Ok(all)
     }
 
-    /// Another session like this one.
-    async fn another(&self, like: &Connection) -> Result<Arc<Connection>, Failed> {
-        let opened = like.open_another().await.map_err(|error| Failed::from(&error))?;
-        let set_up = async {
-            opened.make_own().await?;
-            self.ours.add(&opened).await
-        };
-        match set_up.await {
-            Ok(()) => Ok(Arc::new(opened)),
-            Err(error) => Err(self.failed(&error.into()).await),
+    /// What the tasks of these sessions work with.
+    pub(crate) fn session<'a>(
+        &'a self,
+        worker: &'a WorkerSessions,
+        options: &'a Options,
+        pages: Option<&'a Pageinspect>,
+        listener: &'a dyn Listener,
+    ) -> Session<'a> {
+        Session {
+            connections: worker.connections.clone(),
+            server: &self.server,
+            options,
+            pages,
+            idle_limit: self.idle_limit,
+            throttle: &worker.throttle,
+            listener,
+            stop: self.control.stopping(),
         }
+    }
+
+    /// Another session like this one.
+    async fn another(&self, like: &Connection) -> Result<Arc<Connection>, RetoastError> {
+        let opened = like.open_another().await?;
+        opened.make_own().await?;
+        self.ours.add(&opened).await?;
+        Ok(Arc::new(opened))
     }
 
     /// The first session, or another one like it where that has ended.
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) async fn one(&self) -> Result<Arc<Connection>, Failed> {
+    pub(crate) async fn one(&self) -> Result<Arc<Connection>, RetoastError> {
         if self.first.is_lost() {
             self.another(&self.first).await
         } else {
@@ -208,15 +198,15 @@ impl Sessions {
     ///
     /// # Errors
     /// The last one, after some time.
-    pub(crate) async fn renew(&self, worker: &mut WorkerSessions) -> Result<(), Failed> {
+    pub(crate) async fn renew(&self, worker: &mut WorkerSessions) -> Result<(), RetoastError> {
         let began = Instant::now();
         for (at, old) in worker.connections.iter_mut().enumerate() {
             let origin = self.origin.as_deref().filter(|_| at == 0);
             while old.is_lost() {
                 match self.in_place_of(old, origin).await {
                     Ok(new) => *old = new,
-                    Err(failed) if self.control.stopped() || began.elapsed() > AGAIN_FOR => {
-                        return Err(failed);
+                    Err(error) if self.control.stopped() || began.elapsed() > AGAIN_FOR => {
+                        return Err(error);
                     }
                     Err(_) => {
                         let pause = tokio::time::sleep(AGAIN_AFTER);
@@ -236,19 +226,12 @@ impl Sessions {
         &self,
         old: &Connection,
         origin: Option<&str>,
-    ) -> Result<Arc<Connection>, Failed> {
+    ) -> Result<Arc<Connection>, RetoastError> {
         let new = self.another(old).await?;
-        if let Some(name) = origin
-            && let Err(refusal) = set_up_origin(new.client(), name).await
-        {
-            return Err(self.failed(&refusal).await);
+        if let Some(name) = origin {
+            set_up_origin(new.client(), name).await?;
         }
         Ok(new)
-    }
-
-    /// What an error means that the first session gave.
-    pub(crate) async fn failed(&self, refusal: &Refusal) -> Failed {
-        refusal.failed(&[Arc::clone(&self.first)]).await
     }
 
     pub(crate) fn stopped(&self) -> bool {
@@ -277,11 +260,11 @@ impl WorkerSessions {
 }
 
 /// A connection for measuring, whose session is never given settings.
-async fn measuring(first: &Connection) -> Result<Connection, Failed> {
+async fn measuring(first: &Connection) -> Result<Connection, RetoastError> {
     let options = SessionOptions {
         lock_timeout: Duration::from_secs(1),
         statement_timeout: Duration::from_secs(60),
         ..SessionOptions::read_only("retoast")
     };
-    first.open_another_with(&options).await.map_err(|error| Failed::from(&error))
+    Ok(first.open_another_with(&options).await?)
 }

@@ -8,11 +8,12 @@ use futures_util::future::join_all;
 
 use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::judge::pluggable;
+use crate::judge::toaster::Changes;
 use crate::retoast::check::preflight::{may_compact, may_reindex, unfit};
-use crate::retoast::check::ready::{PreparedTable, TableRequest};
-use crate::retoast::check::refusal::Refusal;
+use crate::retoast::check::ready::{ConvertRequest, PreparedTable};
 use crate::retoast::check::{parents, preflight};
-use crate::retoast::departure::run;
+use crate::retoast::departure;
+use crate::retoast::error::RetoastError;
 use crate::retoast::listener::{Control, Listener};
 use crate::retoast::memory::checkpoint;
 use crate::retoast::memory::checkpoint::Checkpoint;
@@ -24,6 +25,7 @@ use crate::retoast::result::{DepartureReport, Results, Swept};
 use crate::retoast::run::request::{Request, Tasks, Work, need_pages, pages};
 use crate::retoast::run::sessions::Sessions;
 use crate::retoast::run::worker::Tables;
+use crate::retoast::task::guard::AS_STORED;
 use crate::server::connect::Connection;
 use crate::server::select::{Found, How, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
@@ -38,36 +40,51 @@ pub(crate) async fn run(
     first: Connection,
     request: &Request,
     control: Arc<Control>,
-    watch: &dyn Listener,
+    listener: &dyn Listener,
     sink: &mut dyn Sink<Swept>,
 ) -> Result<Option<DepartureReport>, RunError> {
-    let results = Results::new(sink);
+    let (first, results) = (Arc::new(first), Results::new(sink));
+    match run_over(&first, request, control, listener, &results).await {
+        Ok(departure) => results.end().map(|()| departure),
+        Err(error) => Err(error.failed(&[first]).await.into()),
+    }
+}
+
+async fn run_over(
+    first: &Arc<Connection>,
+    request: &Request,
+    control: Arc<Control>,
+    listener: &dyn Listener,
+    results: &Results<'_>,
+) -> Result<Option<DepartureReport>, RetoastError> {
     let origin = request.options.origin.clone();
     let (sessions, measuring) = Sessions::open(first, control, origin).await?;
-    let first = sessions.first.client();
-    if let Err(refusal) = preflight::server(first, &sessions.server).await {
-        return Err(sessions.failed(&refusal).await.into());
-    }
-    let note = &mut |text: &str| watch.note(text);
-    let keeper = sessions.keeper(measuring, request.wants.clone(), note).await?;
-    let run = Run { sessions: &sessions, request, watch, results: &results };
-    let departure = match &request.work {
-        Work::Columns(per_table) => run.columns(per_table, keeper).await.map(|()| None)?,
-        Work::Departure(from) => {
-            Some(run::run(&sessions, request, from, keeper, watch, &results).await?)
+    preflight::server(first.client(), &sessions.server).await?;
+    let note = &mut |text: &str| listener.note(text);
+    let throttle = sessions.throttle(measuring, &request.throttle, note).await?;
+    match &request.work {
+        Work::Tables(tasks) => {
+            let run = Run { sessions: &sessions, request, tasks, listener, results };
+            run.tables(throttle).await.map(|()| None)
         }
-    };
-    results.end().map(|()| departure)
+        Work::Departure(toaster) => {
+            departure::run::run(&sessions, request, toaster, throttle, listener, results)
+                .await
+                .map(Some)
+        }
+    }
 }
 
 /// Tells what was decided of a table.
 fn decided(ready: &PreparedTable) {
     let name = ready.relation.display_name();
+    let (choice, changes) = match &ready.choice {
+        Some(choice) => (choice.judge.choice(), choice.changes.clone()),
+        None => (AS_STORED.to_owned(), Changes::default()),
+    };
     tracing::debug!(
-        "{name}: {} of {:?}; to be set: {:?}; batches as {}; {}",
-        ready.judge.choice(),
+        "{name}: {choice} of {:?}; to be set: {changes:?}; batches as {}; {}",
         ready.targets.iter().map(|target| &target.name).collect::<Vec<_>>(),
-        ready.changes,
         ready.code.role().unwrap_or("this user"),
         if ready.code.triggers_fire() { "triggers fire" } else { "no trigger fires" },
     );
@@ -76,87 +93,77 @@ fn decided(ready: &PreparedTable) {
 struct Run<'a, 'r> {
     sessions: &'a Sessions,
     request: &'a Request,
-    watch: &'a dyn Listener,
+    tasks: &'a Tasks,
+    listener: &'a dyn Listener,
     results: &'a Results<'r>,
 }
 
 impl Run<'_, '_> {
-    async fn columns(&self, per_table: &TableRequest, keeper: Throttle) -> Result<(), Failed> {
-        if let (Some(_), Err(refusal)) =
-            (self.request.compact, preflight::compaction(&self.sessions.server))
-        {
-            return Err(self.sessions.failed(&refusal).await);
+    async fn tables(&self, throttle: Throttle) -> Result<(), RetoastError> {
+        let Run { sessions, request, tasks, listener, results } = *self;
+        if tasks.compact.is_some() {
+            preflight::compaction(&sessions.server)?;
         }
-        let (selection, looked, mut refused) = match self.look(per_table, &keeper).await {
-            Ok(looked) => looked,
-            Err(refusal) => return Err(self.sessions.failed(&refusal).await),
-        };
-        let pages = pages(&self.sessions.server, self.request.source, self.results)?;
+        let (selection, looked, mut refused) = self.look(&throttle).await?;
+        let pages = pages(&sessions.server, request.source, results)?;
         let mut tables = Vec::new();
         for ready in looked {
             match self.check(&ready, pages.is_some()).await {
                 Ok(()) => tables.push(ready),
-                Err(Refusal::Refused(text)) => refused.push(text),
-                Err(other) => return Err(self.sessions.failed(&other).await),
+                Err(RetoastError::Refused(text)) => refused.push(text),
+                Err(other) => return Err(other),
             }
         }
         if let (true, Some(first)) = (tables.is_empty(), refused.first()) {
-            return Err(Failed::new(Kind::Incomplete, first.clone()));
+            return Err(RetoastError::Refused(first.clone()));
         }
         for text in refused {
-            self.results.failed(0, Failed::new(Kind::Incomplete, text));
+            results.failed(0, Failed::new(Kind::Incomplete, text));
         }
         if tables.iter().any(|ready| ready.pluggable) {
             need_pages(pages)?;
         }
-        let Request { options, .. } = self.request;
+        let Request { options, .. } = request;
         if !options.dry_run {
-            self.sessions.set_origin().await?;
+            sessions.set_origin().await?;
         }
-        let checkpoint = self.checkpoint(per_table)?;
-        let memory = match &self.request.since {
+        let checkpoint = self.checkpoint()?;
+        let memory = match &request.since {
             Some(path) => Some(Remembered::open(path, options.dry_run)?),
             None => None,
         };
-        let (sessions, request) = (self.sessions, self.request);
-        if let Err(refusal) =
-            set_partitioned(sessions, request, per_table, self.watch, self.results).await
-        {
-            return Err(sessions.failed(&refusal).await);
+        if let Some(wanted) = &tasks.convert {
+            self.set_partitioned(wanted).await?;
         }
         let side_by_side =
             request.parallel_tables.min(u16::try_from(tables.len()).unwrap_or(u16::MAX));
         let jobs = options.tuning.jobs;
-        let workers = sessions.workers(side_by_side, jobs, keeper, &request.wants).await?;
+        let workers = sessions.workers(side_by_side, jobs, throttle, &request.throttle).await?;
         for ready in &tables {
-            self.announce(per_table, ready);
+            self.announce(ready);
         }
         let all = Tables {
             sessions,
             tables: &tables,
             options,
             pages,
-            watch: self.watch,
+            listener,
             checkpoint: checkpoint.as_ref(),
             memory: memory.as_ref().filter(|_| !options.dry_run),
-            tasks: Tasks {
-                converts: per_table.goal != Goal::Keep,
-                compact: request.compact,
-                reindex: request.reindex,
-            },
-            per_table,
-            results: self.results,
+            tasks,
+            approval: request.approval,
+            results,
             next: Cell::new(0),
         };
         join_all(workers.into_iter().map(|worker| all.work(worker))).await;
         if !options.dry_run && !sessions.stopped() {
-            self.tell_of_others(per_table, &selection, selection.found.len()).await;
+            self.tell_of_others(&selection, selection.found.len()).await;
         }
         Ok(())
     }
 
     /// Tells of relations that have become part of what was named since it was looked up: they are not done.
-    async fn tell_of_others(&self, per_table: &TableRequest, then: &Selection, place: usize) {
+    async fn tell_of_others(&self, then: &Selection, place: usize) {
         if self.results.has_lost() {
             return;
         }
@@ -164,7 +171,9 @@ impl Run<'_, '_> {
         let not_known = |failed: Failed| self.results.failed(place, failed.placed(UNKNOWN));
         let connection = match self.sessions.one().await {
             Ok(connection) => connection,
-            Err(failed) => return not_known(failed),
+            Err(error) => {
+                return not_known(error.failed(&[Arc::clone(&self.sessions.first)]).await);
+            }
         };
         for named in &self.request.tables {
             let database = &self.sessions.server.database;
@@ -176,22 +185,16 @@ impl Run<'_, '_> {
             };
             for found in now.found {
                 if !then.found.iter().any(|then| then.oid == found.oid) {
-                    self.tell_of_other(&connection, per_table, &found, place).await;
+                    self.tell_of_other(&connection, &found, place).await;
                 }
             }
         }
     }
 
-    async fn tell_of_other(
-        &self,
-        connection: &Connection,
-        per_table: &TableRequest,
-        found: &Found,
-        place: usize,
-    ) {
+    async fn tell_of_other(&self, connection: &Connection, found: &Found, place: usize) {
         let name = match catalog::describe(connection.client(), found.oid).await {
             Ok(Some(relation)) => match found.how {
-                How::Matched if unfit(&relation, &per_table.columns).is_some() => return,
+                How::Matched if unfit(&relation, self.tasks.columns()).is_some() => return,
                 _ => relation.display_name(),
             },
             Ok(None) => return,
@@ -206,31 +209,30 @@ impl Run<'_, '_> {
     /// Looks at everything before anything is touched. Gives what can be worked on, and why the rest cannot be.
     async fn look(
         &self,
-        per_table: &TableRequest,
-        keeper: &Throttle,
-    ) -> Result<(Selection, Vec<PreparedTable>, Vec<String>), Refusal> {
+        throttle: &Throttle,
+    ) -> Result<(Selection, Vec<PreparedTable>, Vec<String>), RetoastError> {
         let Sessions { first, server, .. } = self.sessions;
         let selection = select(first, &server.database, &self.request.tables).await?;
-        if let Goal::Pluggable(Pluggable::Becomes(name)) = &per_table.goal {
+        let goal = self.tasks.convert.as_ref().map(|wanted| &wanted.goal);
+        if let Some(Goal::Pluggable(Pluggable::Becomes(name))) = goal {
             // before any table is looked at
             let toasters = toasters::ask(first.client(), server).await?;
             pluggable::named(toasters.as_ref(), name)?;
         }
-        let (tables, refused) = self.look_at(&selection, per_table, keeper).await?;
+        let (tables, refused) = self.look_at(&selection, throttle).await?;
         for ready in &tables {
-            if let Some(told) = keeper.check_space(ready).await? {
-                self.watch.note(&format!("{}: {told}", ready.relation.display_name()));
+            if let Some(told) = throttle.check_space(ready).await? {
+                self.listener.note(&format!("{}: {told}", ready.relation.display_name()));
             }
         }
         // a plan says it by what it has found
         if !self.request.options.dry_run {
-            let mut expected = 0u64;
+            let (mut expected, updates) = (0u64, self.tasks.first().updates());
             for ready in &tables {
-                expected =
-                    expected.saturating_add(keeper.expected_wal(ready, per_table.updates).await?);
+                expected = expected.saturating_add(throttle.expected_wal(ready, updates).await?);
             }
-            for text in keeper.slot_warnings(expected).await? {
-                self.watch.note(&text);
+            for text in throttle.slot_warnings(expected).await? {
+                self.listener.note(&text);
             }
         }
         Ok((selection, tables, refused))
@@ -241,9 +243,8 @@ impl Run<'_, '_> {
     async fn look_at(
         &self,
         selection: &Selection,
-        per_table: &TableRequest,
-        keeper: &Throttle,
-    ) -> Result<(Vec<PreparedTable>, Vec<String>), Refusal> {
+        throttle: &Throttle,
+    ) -> Result<(Vec<PreparedTable>, Vec<String>), RetoastError> {
         let client = self.sessions.first.client();
         for text in selection.notices() {
             self.results.notice(&format!("notice: {text}"));
@@ -251,58 +252,60 @@ impl Run<'_, '_> {
         let (mut tables, mut refused) = (Vec::new(), Vec::new());
         for found in &selection.found {
             if !self.request.options.dry_run
-                && let Some(text) = keeper.wait_for_rewrite(found.oid, self.watch).await?
+                && let Some(text) = throttle.wait_for_rewrite(found.oid, self.listener).await?
             {
-                return Err(Refusal::Stopped(format!("{text}\nHINT:  Nothing was changed.")));
+                return Err(RetoastError::Stopped(format!("{text}\nHINT:  Nothing was changed.")));
             }
             if found.how == How::Matched
                 && let Some(relation) = catalog::describe(client, found.oid).await?
-                && let Some(why) = unfit(&relation, &per_table.columns)
+                && let Some(why) = unfit(&relation, self.tasks.columns())
             {
                 self.results.notice(&format!("notice: left out: {why}"));
                 continue;
             }
             let server = &self.sessions.server;
-            match preflight::table(client, server, found.oid, per_table).await {
+            let (task, approval) = (self.tasks.first(), self.request.approval);
+            match preflight::table(client, server, found.oid, task, approval).await {
                 Ok(ready) => tables.extend(ready.inspect(decided)),
-                Err(Refusal::Refused(text)) => refused.push(text),
+                Err(RetoastError::Refused(text)) => refused.push(text),
                 Err(other) => return Err(other),
             }
         }
         let nothing = tables.is_empty() && refused.is_empty();
         if nothing && selection.found.iter().any(|found| found.how == How::Matched) {
-            return Err(Refusal::Usage("no table that is named has these columns".to_owned()));
+            return Err(RetoastError::Usage("no table that is named has these columns".to_owned()));
         }
         Ok((tables, refused))
     }
 
     /// Refuses a table whose files or indexes this user cannot have made smaller, where that is asked for.
-    async fn check(&self, ready: &PreparedTable, pages: bool) -> Result<(), Refusal> {
+    async fn check(&self, ready: &PreparedTable, pages: bool) -> Result<(), RetoastError> {
         let (client, server) = (self.sessions.first.client(), &self.sessions.server);
-        if let Some(compact) = self.request.compact {
+        if let Some(compact) = self.tasks.compact {
             may_compact(client, server, ready, compact, pages).await?;
         }
-        match self.request.reindex {
+        match self.tasks.reindex {
             Reindex::Never => Ok(()),
             _ => may_reindex(client, server, ready).await,
         }
     }
 
-    fn checkpoint(&self, per_table: &TableRequest) -> Result<Option<Checkpoint>, Failed> {
+    fn checkpoint(&self) -> Result<Option<Checkpoint>, RetoastError> {
         let Some(path) = &self.request.checkpoint else { return Ok(None) };
-        let sweep = checkpoint::Sweep {
-            database: self.sessions.server.database.clone(),
-            choice: match per_table.columns.as_slice() {
-                [] => per_table.goal.choice(),
-                columns => format!("{} to {}", columns.join(", "), per_table.goal.choice()),
-            },
+        let database = self.sessions.server.database.clone();
+        let goal = self.tasks.convert.as_ref().map(|wanted| wanted.goal.choice());
+        let goal = goal.unwrap_or(AS_STORED.to_owned());
+        let choice = match self.tasks.columns() {
+            [] => goal,
+            columns => format!("{} to {goal}", columns.join(", ")),
         };
-        Ok(Some(Checkpoint::open(path, sweep)?))
+        Ok(Some(Checkpoint::open(path, checkpoint::Sweep { database, choice })?))
     }
 
     /// Says what values get that are written from now on.
-    fn announce(&self, per_table: &TableRequest, ready: &PreparedTable) {
-        let Goal::Policy(PolicyGoal { new_extended, .. }) = per_table.goal else { return };
+    fn announce(&self, ready: &PreparedTable) {
+        let goal = self.tasks.convert.as_ref().map(|wanted| &wanted.goal);
+        let Some(&Goal::Policy(PolicyGoal { new_extended, .. })) = goal else { return };
         let what = match new_extended {
             false => "not be compressed, and be stored out of line where a row is too long",
             true => "be compressed whenever they can be (not while rows are re-toasted)",
@@ -313,49 +316,44 @@ impl Run<'_, '_> {
             ready.relation.display_name()
         ));
     }
-}
 
-/// Sets what is to be set on the partitioned tables, or says what would be.
-///
-/// # Errors
-/// The server's.
-pub(crate) async fn set_partitioned(
-    sessions: &Sessions,
-    request: &Request,
-    per_table: &TableRequest,
-    watch: &dyn Listener,
-    results: &Results<'_>,
-) -> Result<(), Refusal> {
-    // what new values get under a policy is set when all is done, and only on tables
-    let is_set_last = matches!(per_table.goal, Goal::Policy(PolicyGoal { new_extended: true, .. }));
-    if per_table.no_alter || is_set_last || per_table.goal == Goal::Keep {
-        return Ok(());
-    }
-    let (first, server) = (&sessions.first, &sessions.server);
-    let mut parents = Vec::new();
-    for oid in select::partitioned(first, &server.database, &request.tables).await? {
-        parents.extend(parents::parent(first.client(), server, oid, per_table).await?);
-    }
-    for parent in &parents {
-        if request.options.dry_run {
-            results.notice(&format!("{}: would set: {}", parent.name, parent.alter));
-            continue;
+    /// Sets what is to be set on the partitioned tables, or says what would be.
+    async fn set_partitioned(&self, wanted: &ConvertRequest) -> Result<(), RetoastError> {
+        let Run { sessions, request, listener, results, .. } = *self;
+        // what new values get under a policy is set when all is done, and only on tables
+        let is_set_last =
+            matches!(wanted.goal, Goal::Policy(PolicyGoal { new_extended: true, .. }));
+        if wanted.no_alter || is_set_last {
+            return Ok(());
         }
-        let tries = LockTries {
-            name: &parent.name,
-            watch,
-            stop: sessions.control.stopping(),
-            lock_timeout: request.options.lock_timeout,
-            may_wait: request.wants.limits.wait,
-        };
-        match tries.alter(first.client(), &parent.alter).await?.0 {
-            Tried::Done(()) => results.notice(&format!("{}: set: {}", parent.name, parent.alter)),
-            Tried::Stopped => break,
-            Tried::NoLock | Tried::TooLong(_) => results.notice(&format!(
-                "warning: {}: no lock to set the choice: new partitions will not have it",
-                parent.name
-            )),
+        let (first, server) = (&sessions.first, &sessions.server);
+        let mut parents = Vec::new();
+        for oid in select::partitioned(first, &server.database, &request.tables).await? {
+            parents.extend(parents::parent(first.client(), server, oid, wanted).await?);
         }
+        for parent in &parents {
+            if request.options.dry_run {
+                results.notice(&format!("{}: would set: {}", parent.name, parent.alter));
+                continue;
+            }
+            let tries = LockTries {
+                name: &parent.name,
+                listener,
+                stop: sessions.control.stopping(),
+                lock_timeout: request.options.lock_timeout,
+                may_wait: request.throttle.limits.wait,
+            };
+            match tries.alter(first.client(), &parent.alter).await?.0 {
+                Tried::Done(()) => {
+                    results.notice(&format!("{}: set: {}", parent.name, parent.alter));
+                }
+                Tried::Stopped => break,
+                Tried::NoLock | Tried::TooLong(_) => results.notice(&format!(
+                    "warning: {}: no lock to set the choice: new partitions will not have it",
+                    parent.name
+                )),
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -6,10 +6,11 @@ use std::cell::Cell;
 use futures_util::future::join;
 
 use crate::judge::{FormJudge, Judge};
+use crate::retoast::check::owner::Approval;
 use crate::retoast::check::preflight;
-use crate::retoast::check::ready::{PreparedTable, TableRequest, places_are_chosen};
-use crate::retoast::check::refusal::Refusal;
+use crate::retoast::check::ready::{PreparedTable, Task};
 use crate::retoast::compact::run::Compaction;
+use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Listener;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
@@ -17,17 +18,17 @@ use crate::retoast::memory::since::{Doubt, Since};
 use crate::retoast::reindex;
 use crate::retoast::reindex::Reindex;
 use crate::retoast::reindex::run::{Rebuilds, Reindexing};
-use crate::retoast::result::{Gives, Headed, Outcome, Results, TableReport, TaskReport};
+use crate::retoast::result::{Gives, Results, TableReport, TaskReport};
 use crate::retoast::run::free_space;
-use crate::retoast::run::request::{Task, Tasks};
+use crate::retoast::run::request::Tasks;
 use crate::retoast::run::sessions::{Sessions, WorkerSessions};
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::scanner::SeenRows;
-use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Ended, Guard, KnownDefinition, Reading, subject};
-use crate::retoast::task::session::{Options, Session};
+use crate::retoast::task::session::Options;
 use crate::retoast::task::vacuum::Unvacuumed;
+use crate::retoast::verdict::Outcome;
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::sink::{Failed, Kind};
@@ -46,11 +47,11 @@ pub(crate) struct Tables<'a, 'r> {
     pub(crate) tables: &'a [PreparedTable],
     pub(crate) options: &'a Options,
     pub(crate) pages: Option<&'a Pageinspect>,
-    pub(crate) watch: &'a dyn Listener,
+    pub(crate) listener: &'a dyn Listener,
     pub(crate) checkpoint: Option<&'a Checkpoint>,
     pub(crate) memory: Option<&'a Remembered>,
-    pub(crate) tasks: Tasks,
-    pub(crate) per_table: &'a TableRequest,
+    pub(crate) tasks: &'a Tasks,
+    pub(crate) approval: Approval,
     pub(crate) results: &'a Results<'r>,
     /// The first table that nobody has begun.
     pub(crate) next: Cell<usize>,
@@ -78,11 +79,11 @@ impl Tables<'_, '_> {
             let (since, doubt) = match self.since(&worker, ready).await {
                 Ok(Ok(since)) => (since, None),
                 Ok(Err(doubt)) => {
-                    self.watch.note(&format!("{name}: --since: all rows are judged: {doubt}"));
+                    self.listener.note(&format!("{name}: --since: all rows are judged: {doubt}"));
                     (None, Some(doubt))
                 }
                 Err(error) => {
-                    let error = TaskError::from(error);
+                    let error = RetoastError::from(error);
                     let failed = error.failed(&worker.connections.all()).await.placed(&name);
                     self.results.failed(position, failed);
                     if error.is_of_all() {
@@ -93,7 +94,7 @@ impl Tables<'_, '_> {
             };
             let (mut report, failed) = self.work_on(&mut worker, ready, since, doubt).await;
             if let Some(report) = &mut report {
-                self.look_after(&worker, ready, report).await;
+                self.look_for_space(&worker, ready, report).await;
             }
             if let Some(failed) = failed {
                 self.results.failed(position, failed);
@@ -137,7 +138,7 @@ impl Tables<'_, '_> {
                 break Some(error);
             }
             let Some(report) = &mut report else { break None };
-            let planned = task == Task::Convert && report.outcome == Outcome::Planned;
+            let planned = matches!(task, Task::Convert(_)) && report.outcome == Outcome::Planned;
             if planned && self.tasks.compact.is_some() {
                 report.common.notes.push(COMPACTED_LATER.to_owned());
             }
@@ -156,34 +157,27 @@ impl Tables<'_, '_> {
             self.stop_taking_tables();
         }
         let all = error.failed(&worker.connections.all()).await;
-        let hides = matches!(error, TaskError::Live(_));
+        let hides = matches!(error, RetoastError::Live(_));
         let name = ready.relation.display_name();
         (report, Some(if hides { all.without_detail() } else { all }.placed(&name)))
     }
 
-    /// What is to be said of a table once it is swept: what nobody has seen is not called complete, and what is
-    /// free in its files.
-    async fn look_after(
+    /// Looks what is free in a table's files once it is swept.
+    async fn look_for_space(
         &self,
         worker: &WorkerSessions,
         ready: &PreparedTable,
         report: &mut TableReport,
     ) {
         let server = &self.sessions.server;
-        if matches!(report.outcome, Outcome::Complete | Outcome::Held)
-            && report.headed == Headed::Convert
-            && !report.subject.places_seen
-            && places_are_chosen(ready, server)
-        {
-            report.outcome = Outcome::Unverified;
-        }
         if matches!(report.outcome, Outcome::Planned | Outcome::Failed) {
             return;
         }
         let (page, table) = (server.page_size, ready.relation.oid);
         // what they hold uncompressed was tried
-        let settled = match (report.outcome, &ready.judge) {
-            (Outcome::Complete, Judge::Forms(FormJudge::Stock(_))) => {
+        let settled = match (report.concluded(), ready.choice.as_ref().map(|choice| &choice.judge))
+        {
+            (Outcome::Complete, Some(Judge::Forms(FormJudge::Stock(_)))) => {
                 ready.targets.iter().map(|target| target.index).collect()
             }
             _ => Vec::new(),
@@ -244,18 +238,14 @@ impl Tables<'_, '_> {
         &self,
         worker: &mut WorkerSessions,
         ready: &PreparedTable,
-        task: Task,
-    ) -> Result<PreparedTable, TaskError> {
+        task: Task<'_>,
+    ) -> Result<PreparedTable, RetoastError> {
         let (server, oid) = (&self.sessions.server, ready.relation.oid);
-        let request = &match task {
-            Task::Reindex(_) => self.per_table.leaving_rows(),
-            _ => self.per_table.keeping(),
-        };
         let mut ends = 0;
         let looked = loop {
             let writer = worker.connections.writer.client();
-            let looked = preflight::table(writer, server, oid, request).await;
-            let Err(Refusal::Live(error)) = &looked else { break looked };
+            let looked = preflight::table(writer, server, oid, task, self.approval).await;
+            let Err(RetoastError::Live(error)) = &looked else { break looked };
             ends += 1;
             if ends >= ENDS || !self.goes_on(worker, &ready.relation.display_name(), error).await {
                 break looked;
@@ -266,10 +256,8 @@ impl Tables<'_, '_> {
                 now.code.trust_as(&ready.code, &now.relation.display_name())?;
                 Ok(now)
             }
-            Ok(None) => {
-                Err(TaskError::Altered("the table was dropped by somebody else".to_owned()))
-            }
-            Err(refusal) => Err(refusal.into()),
+            Ok(None) => Err(RetoastError::dropped()),
+            Err(error) => Err(error),
         }
     }
 
@@ -278,7 +266,7 @@ impl Tables<'_, '_> {
         &self,
         worker: &mut WorkerSessions,
         ready: &PreparedTable,
-        task: Task,
+        task: Task<'_>,
         since: Option<Since>,
         doubt: Option<Doubt>,
     ) -> Ended {
@@ -287,27 +275,19 @@ impl Tables<'_, '_> {
         let (mut earlier, mut ends): (Option<TaskReport>, u32) = (None, 0);
         let known = KnownDefinition::default();
         loop {
-            let mut connections = worker.connections.clone();
+            let mut session =
+                self.sessions.session(worker, self.options, self.pages, self.listener);
             // others would wait for its locks
             if ready.code.holds_off_statistics() {
-                connections.others.clear();
+                session.connections.others.clear();
             }
-            let session = Session {
-                connections,
-                server: &self.sessions.server,
-                options: self.options,
-                pages: self.pages,
-                idle_limit: self.sessions.idle_limit,
-                throttle: &worker.keeper,
-                listener: self.watch,
-                stop: self.sessions.control.stopping(),
-            };
             let guard = Guard { session: &session, ready, known: &known };
             let (checkpoint, doubt) = (self.checkpoint, doubt.clone());
-            let (mut report, ended) = match task {
-                Task::Convert => {
+            let (mut report, ended) = match (task, &ready.choice) {
+                (Task::Convert(_), Some(choice)) => {
                     Conversion {
                         guard,
+                        choice,
                         checkpoint,
                         seen_rows: &seen_rows,
                         since,
@@ -318,8 +298,10 @@ impl Tables<'_, '_> {
                     .run()
                     .await
                 }
-                Task::Compact(request) => Compaction { guard, request }.run().await,
-                Task::Reindex(request) => {
+                // there is nothing that rows are to be
+                (Task::Convert(_), None) => (None, Ok(())),
+                (Task::Compact(request), _) => Compaction { guard, request }.run().await,
+                (Task::Reindex(request), _) => {
                     Reindexing { guard, request, rebuilds: &rebuilds, checkpoint }.run().await
                 }
             };
@@ -331,7 +313,7 @@ impl Tables<'_, '_> {
                 report.go_on_from(earlier);
             }
             match &ended {
-                Err(TaskError::Live(error)) if ends < ENDS => {
+                Err(RetoastError::Live(error)) if ends < ENDS => {
                     if !self.goes_on(worker, &name, error).await {
                         return (report, ended);
                     }
@@ -353,10 +335,10 @@ impl Tables<'_, '_> {
         if end.by_administrator && !self.sessions.restarted(worker).await {
             return false;
         }
-        self.watch.note(&format!("{name}: a session has ended: {}", end.reason));
+        self.listener.note(&format!("{name}: a session has ended: {}", end.reason));
         let renewed = self.sessions.renew(worker).await.is_ok();
         if renewed {
-            self.watch.note(&format!("{name}: going on in a new session"));
+            self.listener.note(&format!("{name}: going on in a new session"));
         }
         renewed
     }

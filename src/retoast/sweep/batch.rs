@@ -13,6 +13,7 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::disk::ItemPointer;
 use crate::judge::Judge;
 use crate::judge::policy::{Decision, Handover, Rule, Seen, Wanted};
+use crate::retoast::error::RetoastError;
 use crate::retoast::sql;
 use crate::retoast::sql::by_policy;
 use crate::retoast::sweep::conversion::Conversion;
@@ -20,7 +21,6 @@ use crate::retoast::sweep::keys::Condition;
 use crate::retoast::sweep::machine::Row;
 use crate::retoast::sweep::policy_scan::fill_and_measure;
 use crate::retoast::sweep::scanner::address;
-use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::{Done, Guard, Opening};
 use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
@@ -65,7 +65,7 @@ impl Conversion<'_> {
         rows: &[Row],
         verify: bool,
         insist_on: Option<&Condition>,
-    ) -> Result<Done, TaskError> {
+    ) -> Result<Done, RetoastError> {
         let batch = async |opening: &Opening<'_>| match insist_on {
             Some(condition) => self.insist(opening, rows, verify, condition).await,
             None => self.try_marking(opening, job, rows, verify).await,
@@ -80,7 +80,7 @@ impl Conversion<'_> {
         job: usize,
         rows: &[Row],
         verify: bool,
-    ) -> Result<Done, TaskError> {
+    ) -> Result<Done, RetoastError> {
         let began = Instant::now();
         let tried = self.try_batch(opening, job, rows, verify).await;
         if tried.is_err() && self.dead_entries.has_failed() {
@@ -97,7 +97,7 @@ impl Conversion<'_> {
         job: usize,
         rows: &[Row],
         verify: bool,
-    ) -> Result<Done, TaskError> {
+    ) -> Result<Done, RetoastError> {
         let (client, guard) = (opening.client(), &self.guard);
         let statements = self.statements(job).await?;
         let blocks = rows.iter().map(|row| row.ctid.block.0);
@@ -109,7 +109,7 @@ impl Conversion<'_> {
         let range: [&(dyn ToSql + Sync); 2] = [&first, &end];
         let prune = self.make_room(client, &statements, &range);
         let all: [&(dyn ToSql + Sync); 1] = [&addresses];
-        let (stored, before) = match (&guard.ready.judge, &statements.lock) {
+        let (stored, before) = match (&self.choice.judge, &statements.lock) {
             (Judge::Policy(rule), Some(lock)) => {
                 let plan = client.batch_execute(by_policy::PLAN_BY_ADDRESS);
                 let (opened, pruned, planned, seen) =
@@ -127,7 +127,7 @@ impl Conversion<'_> {
                 (Stored::read(&stored)?, before)
             }
             // nothing in it is looked at on the way to its commit
-            _ if !verify && !guard.ready.judge.needs_copies() => {
+            _ if !verify && !self.choice.judge.needs_copies() => {
                 let update = client.query(&statements.update, &all);
                 let (opened, pruned, stored, committed) =
                     join4(opening.send(), prune, update, opening.commit()).await;
@@ -159,7 +159,7 @@ impl Conversion<'_> {
         client: &Client,
         statements: &Statements,
         range: &[&(dyn ToSql + Sync); 2],
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), RetoastError> {
         let prune = async { (client.query(&statements.prune, range).await, Instant::now()) };
         let mark = self.dead_entries.mark(client, statements.look.as_ref(), &self.guard);
         let mark = async { (mark.await, Instant::now()) };
@@ -183,13 +183,11 @@ impl Conversion<'_> {
         Done::Stored { rows: stored.rows, verified, xid: stored.xid }
     }
 
-    async fn statements(&self, job: usize) -> Result<Statements, TaskError> {
+    async fn statements(&self, job: usize) -> Result<Statements, RetoastError> {
         let (table, targets) = (self.guard.ready.relation.quoted(), &self.guard.ready.targets);
         let prune = sql::prune(&table);
-        let (lock, update, parameters) = match &self.guard.ready.judge {
-            Judge::Forms(_) | Judge::Keep => {
-                (None, sql::update(&table, targets), vec![Type::TEXT_ARRAY])
-            }
+        let (lock, update, parameters) = match &self.choice.judge {
+            Judge::Forms(_) => (None, sql::update(&table, targets), vec![Type::TEXT_ARRAY]),
             Judge::Policy(rule) => (
                 Some(by_policy::lock(&table)),
                 by_policy::update(&table, targets, &rule.methods),
@@ -223,7 +221,7 @@ impl Conversion<'_> {
         rows: &[Row],
         verify: bool,
         condition: &Condition,
-    ) -> Result<Done, TaskError> {
+    ) -> Result<Done, RetoastError> {
         let (client, Guard { session, ready, .. }) = (opening.client(), self.guard);
         let table = ready.relation.quoted();
         let hashed = self.guard.hashed_columns();
@@ -267,13 +265,13 @@ impl Conversion<'_> {
 
     /// What has to be there before the first batch: the temporary table and, where new values are to
     /// follow another setting than the sweep's, the sweep's.
-    pub(crate) async fn prepare_batches(&self) -> Result<(), TaskError> {
-        let Judge::Policy(rule) = &self.guard.ready.judge else { return Ok(()) };
-        if self.guard.ready.final_settings.is_some() {
-            if !self.guard.ready.changes.is_empty() {
+    pub(crate) async fn prepare_batches(&self) -> Result<(), RetoastError> {
+        let Judge::Policy(rule) = &self.choice.judge else { return Ok(()) };
+        if self.choice.final_settings.is_some() {
+            if !self.choice.changes.is_empty() {
                 self.guard.mark().await?;
             }
-            self.guard.set_choice().await?;
+            self.guard.set_choice(&self.choice.changes).await?;
         }
         self.guard.alter(&self.copies_table(rule)).await?;
         Ok(())
@@ -290,8 +288,8 @@ impl Conversion<'_> {
     }
 
     /// Sets what new values are to get, if the sweep may have set another or found another.
-    pub(crate) async fn set_finally(&self, worked: bool) -> Result<(), TaskError> {
-        match &self.guard.ready.final_settings {
+    pub(crate) async fn set_finally(&self, worked: bool) -> Result<(), RetoastError> {
+        match &self.choice.final_settings {
             Some(last) if worked || !last.are_set => {
                 if self.guard.alter(&last.sql).await? {
                     self.guard.more_is_set();
@@ -307,7 +305,7 @@ impl Conversion<'_> {
     ///
     /// An address alone would not do: the row may have been deleted, vacuumed and its place taken by
     /// another, whose values the decision does not fit.
-    fn seen(&self, locked: &[tokio_postgres::Row]) -> Result<Vec<String>, TaskError> {
+    fn seen(&self, locked: &[tokio_postgres::Row]) -> Result<Vec<String>, RetoastError> {
         let mut addresses = Vec::with_capacity(locked.len());
         for row in locked {
             let (ctid, xmin): (String, String) = (row.try_get(0)?, row.try_get(1)?);
@@ -330,7 +328,7 @@ impl Conversion<'_> {
         rule: &Rule,
         addresses: &[String],
         update: &Statement,
-    ) -> Result<Vec<tokio_postgres::Row>, TaskError> {
+    ) -> Result<Vec<tokio_postgres::Row>, RetoastError> {
         let targets = &self.guard.ready.targets;
         let table = self.guard.ready.relation.quoted();
         let mut locked = self.locked(rule, addresses)?;
@@ -339,7 +337,7 @@ impl Conversion<'_> {
             let copied = locked.values().filter(|row| row.needs_copy(at));
             lists.push(copied.map(|row| row.address.clone()).collect());
         }
-        let page = self.guard.ready.model.page;
+        let page = self.choice.model.page;
         let copies = fill_and_measure(client, &table, targets, rule, page, &lists).await?;
         let mut codes: Vec<Vec<i16>> =
             vec![vec![by_policy::PLAIN; copies.rows.len()]; targets.len()];
@@ -394,7 +392,7 @@ impl Conversion<'_> {
         if rule.lacks_content(&targets, seen) {
             return None;
         }
-        match rule.decide(&self.guard.ready.model, &targets, seen) {
+        match rule.decide(&self.choice.model, &targets, seen) {
             Decision::Forms(wanted) => Some(wanted),
             Decision::TooBig => Some(Vec::new()),
             Decision::Depends(_) => None,

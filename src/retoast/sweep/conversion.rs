@@ -7,23 +7,24 @@ use futures_util::stream::FuturesUnordered;
 use rand::RngExt;
 
 use crate::disk::desc::Storage;
-use crate::retoast::check::ready::PreparedTable;
+use crate::retoast::check::ready::{Choice, PreparedTable};
+use crate::retoast::error::RetoastError;
 use crate::retoast::memory::checkpoint::{Checkpoint, Place};
 use crate::retoast::memory::remembered::proven_now;
 use crate::retoast::memory::since::{CutOff, Doubt, Since};
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::Work as Paced;
 use crate::retoast::plan::{Found, Plan, Sizes};
-use crate::retoast::result::{Common, Converted, Outcome, REWRITTEN, SkippedRow, TaskReport, Work};
+use crate::retoast::result::{Common, Converted, REWRITTEN, SkippedRow, TaskReport, Work};
 use crate::retoast::sql;
 use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::keys::{Condition, Keys};
 use crate::retoast::sweep::machine::{Action, EARLY, End, Event, Extent, Machine, Row};
-use crate::retoast::sweep::scanner::{RuleScan, Scanner, SeenRows, Tally};
-use crate::retoast::task::error::TaskError;
+use crate::retoast::sweep::scanner::{RuleScan, Scanned, Scanner, SeenRows, Tally};
 use crate::retoast::task::guard::{Done, Ended, Guard, LIMIT, Reason};
 use crate::retoast::task::session::{Session, millis};
 use crate::retoast::task::vacuum::Unvacuumed;
+use crate::retoast::verdict::Outcome;
 
 /// How often a conversion by a policy begins again because others have written the table anew.
 const MOST_REWRITTEN: u32 = 5;
@@ -35,6 +36,7 @@ const GLANCE: Duration = Duration::from_millis(200);
 /// The conversion of one table.
 pub(crate) struct Conversion<'a> {
     pub(crate) guard: Guard<'a>,
+    pub(crate) choice: &'a Choice,
     /// Where scanning is.
     pub(crate) checkpoint: Option<&'a Checkpoint>,
     /// What scans have seen that batches by a policy need to know.
@@ -59,10 +61,10 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(ready: &PreparedTable, common: Common) -> Progress {
+    fn new(ready: &PreparedTable, choice: &Choice, common: Common) -> Progress {
         let converted = Converted {
-            alter: sql::alter(&ready.relation.quoted(), &ready.changes),
-            alter_after: ready.final_settings.as_ref().map(|last| last.sql.clone()),
+            alter: sql::alter(&ready.relation.quoted(), &choice.changes),
+            alter_after: choice.final_settings.as_ref().map(|last| last.sql.clone()),
             ..Converted::default()
         };
         Progress {
@@ -106,7 +108,7 @@ impl Conversion<'_> {
             Ok(begun) => begun,
             Err(error) => return (None, Err(error)),
         };
-        let mut report = Progress::new(self.guard.ready, common);
+        let mut report = Progress::new(self.guard.ready, self.choice, common);
         report.common.notes.extend(
             self.doubt.iter().map(|doubt| format!("--since: all rows are judged: {doubt}")),
         );
@@ -130,7 +132,7 @@ impl Conversion<'_> {
         (began.then_some(report), done.and(ended))
     }
 
-    async fn work(&self, report: &mut Progress) -> Result<(), TaskError> {
+    async fn work(&self, report: &mut Progress) -> Result<(), RetoastError> {
         self.guard.say_marks(&mut report.common.notes).await?;
         let Guard { session, ready, .. } = self.guard;
         let Session { connections, server, pages, options, .. } = session;
@@ -140,6 +142,7 @@ impl Conversion<'_> {
             &connections.writer,
             server,
             ready,
+            self.choice,
             *pages,
             RuleScan::new(self.seen_rows, self.since, options.dry_run),
         );
@@ -151,17 +154,17 @@ impl Conversion<'_> {
         if options.dry_run {
             return self.sweep(&mut scanner, report).await;
         }
-        if self.guard.ready.final_settings.is_none() {
-            self.guard.set_choice().await?;
+        if self.choice.final_settings.is_none() {
+            self.guard.set_choice(&self.choice.changes).await?;
         }
         let (mut times, mut rewritten) = (0, 0);
         let done = loop {
             match self.sweep(&mut scanner, report).await {
-                Err(TaskError::Rewritten) if rewritten < MOST_REWRITTEN => {
+                Err(RetoastError::Rewritten) if rewritten < MOST_REWRITTEN => {
                     rewritten += 1;
                     self.guard.note(&format!("{REWRITTEN}: all rows are looked at again"));
                 }
-                Err(TaskError::Changing) => {
+                Err(RetoastError::Changing) => {
                     if let Err(error) = self.guard.set_right(times).await {
                         break Err(error);
                     }
@@ -172,7 +175,7 @@ impl Conversion<'_> {
         };
         let left = self.set_finally(report.common.rows.found > 0).await;
         if left.is_ok()
-            && (self.guard.ready.final_settings.is_some() || report.outcome == Outcome::Complete)
+            && (self.choice.final_settings.is_some() || report.outcome == Outcome::Complete)
         {
             self.guard.unmark().await?;
         }
@@ -183,11 +186,11 @@ impl Conversion<'_> {
         &self,
         scanner: &mut Scanner<'_>,
         report: &mut Progress,
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), RetoastError> {
         let began = Instant::now();
         let (options, jobs) = (self.guard.session.options, self.guard.session.jobs());
         let mut machine = Machine::new(options.tuning.with_jobs(jobs));
-        if !self.guard.ready.judge.new_values_comply() {
+        if !self.choice.judge.new_values_comply() {
             machine.cut_off();
             scanner.by_rule.cut_off = None;
         }
@@ -196,7 +199,7 @@ impl Conversion<'_> {
             machine.start_at(checkpoint.start(place));
         }
         // by a policy no snapshot holds off who moves rows from a block not yet read to one already read
-        let files = match self.guard.ready.judge.new_values_comply() || options.dry_run {
+        let files = match self.choice.judge.new_values_comply() || options.dry_run {
             true => None,
             false => Some(self.guard.files().await?),
         };
@@ -211,7 +214,7 @@ impl Conversion<'_> {
             // a setting that was changed during the last scan is not the choice
             match self.guard.is_unchanged().await {
                 Ok(true) => {}
-                Ok(false) => end = Err(TaskError::Changing),
+                Ok(false) => end = Err(RetoastError::Changing),
                 Err(error) => end = Err(error),
             }
             if let (Ok(_), Some(files)) = (&end, &files)
@@ -222,12 +225,12 @@ impl Conversion<'_> {
         }
         let end = end?;
         released?;
-        report.common.notes.append(&mut scanner.hints);
-        for reason in scanner.problems.iter().cloned().chain(self.unvacuumed.told()) {
+        report.common.notes.append(&mut scanner.seen.hints);
+        for reason in scanner.seen.problems.iter().cloned().chain(self.unvacuumed.told()) {
             report.common.skipped.push(SkippedRow { ctid: String::new(), reason, sqlstate: None });
         }
         if options.dry_run {
-            let plan = self.plan(report, &scanner.tally, began.elapsed()).await?;
+            let plan = self.plan(report, &scanner.seen.tally, began.elapsed()).await?;
             report
                 .common
                 .notes
@@ -236,13 +239,13 @@ impl Conversion<'_> {
         } else if let Some((checkpoint, place)) = saved {
             checkpoint.end(place, end == End::Complete)?;
         }
-        let forms = scanner.tally.report(&report.columns);
+        let forms = scanner.seen.tally.report(&report.columns);
         if report.common.effort.scans <= 1 {
             report.converted.forms_before.clone_from(&forms);
         }
         report.converted.forms_after = forms;
-        report.converted.forms_planned = scanner.by_rule.planned.report(&report.columns);
-        report.converted.rows_written_since = scanner.by_rule.written_since;
+        report.converted.forms_planned = scanner.seen.planned.report(&report.columns);
+        report.converted.rows_written_since = scanner.seen.written_since;
         if !options.dry_run {
             let left = machine.left();
             (report.common.rows.left, report.common.rows.disagreeing) =
@@ -269,9 +272,9 @@ impl Conversion<'_> {
         scanner: &mut Scanner<'_>,
         report: &mut Progress,
         saved: Option<(&Checkpoint, Place)>,
-    ) -> Result<End, TaskError> {
+    ) -> Result<End, RetoastError> {
         let mut under_way = FuturesUnordered::new();
-        let mut failed: Option<TaskError> = None;
+        let mut failed: Option<RetoastError> = None;
         let mut prepared = false;
         let mut keys = Keys::default();
         let computed = self.guard.ready.computed();
@@ -293,10 +296,9 @@ impl Conversion<'_> {
                 }
                 Action::BeginScan => {
                     if report.common.effort.scans == 0 && machine.counts.scans == 2 {
-                        report.converted.forms_before = scanner.tally.report(&report.columns);
+                        report.converted.forms_before = scanner.seen.tally.report(&report.columns);
                     }
-                    (scanner.tally, scanner.problems) = (Tally::default(), Vec::new());
-                    scanner.hints.clear();
+                    scanner.seen = Scanned::default();
                     scanner.own.clear();
                     keys.clear();
                     self.seen_rows.clear();
@@ -311,7 +313,7 @@ impl Conversion<'_> {
                         }
                     }
                     if !session.options.dry_run && !guard.is_unchanged().await? {
-                        return Err(TaskError::Changing);
+                        return Err(RetoastError::Changing);
                     }
                     // every block that the snapshot sees is there by now
                     let sizes = guard.tried("its size", async || guard.sizes().await).await?;
@@ -368,8 +370,8 @@ impl Conversion<'_> {
                     Event::Scanned(if session.options.dry_run { Vec::new() } else { rows })
                 }
                 action @ (Action::Batch(..) | Action::Insist(..)) => {
-                    let insists = matches!(action, Action::Insist(..))
-                        && !self.guard.ready.judge.needs_copies();
+                    let insists =
+                        matches!(action, Action::Insist(..)) && !self.choice.judge.needs_copies();
                     let (Action::Batch(job, rows) | Action::Insist(job, rows)) = action else {
                         continue;
                     };
@@ -422,7 +424,7 @@ impl Conversion<'_> {
     }
 
     /// Whether the lock that holds off statistics keeps others waiting while a scan has it.
-    async fn keeps_others_from_reading(&self) -> Result<bool, TaskError> {
+    async fn keeps_others_from_reading(&self) -> Result<bool, RetoastError> {
         if !self.guard.ready.code.holds_off_statistics() {
             return Ok(false);
         }
@@ -457,7 +459,7 @@ impl Conversion<'_> {
     }
 
     /// Where scanning is to be saved, if at all, and what the table is known by there.
-    async fn saved(&self) -> Result<Option<(&Checkpoint, Place)>, TaskError> {
+    async fn saved(&self) -> Result<Option<(&Checkpoint, Place)>, RetoastError> {
         let Some(checkpoint) = self.checkpoint.filter(|_| !self.guard.session.options.dry_run)
         else {
             return Ok(None);
@@ -473,7 +475,7 @@ impl Conversion<'_> {
         report: &Progress,
         seen: &Tally,
         scan: Duration,
-    ) -> Result<Plan, TaskError> {
+    ) -> Result<Plan, RetoastError> {
         let Guard { session, ready, .. } = self.guard;
         let options = session.options;
         let around =
@@ -490,7 +492,7 @@ impl Conversion<'_> {
             statements.extend(vacuum.map(|(_, sql)| sql).filter(|sql| !statements.contains(sql)));
         }
         let found = Found {
-            toaster: ready.toaster,
+            toaster: self.choice.toaster,
             rows: report.common.rows.found,
             bytes: report.common.rows.bytes,
             stored: seen.bytes(),
@@ -510,11 +512,11 @@ impl Conversion<'_> {
     }
 
     /// Does what a job is to do, once nothing stands against it.
-    async fn run_job(&self, job: usize, task: Task) -> (usize, Result<Finished, TaskError>) {
+    async fn run_job(&self, job: usize, task: Task) -> (usize, Result<Finished, RetoastError>) {
         (job, self.work_on(job, task).await)
     }
 
-    async fn work_on(&self, job: usize, task: Task) -> Result<Finished, TaskError> {
+    async fn work_on(&self, job: usize, task: Task) -> Result<Finished, RetoastError> {
         let work = match task {
             Task::Batch { .. } => Paced::Batch,
             Task::Vacuum(..) => Paced::Vacuum,
@@ -576,7 +578,7 @@ impl Conversion<'_> {
 
     fn set_aside(&self, row: Row, reason: Reason, report: &mut Progress) {
         report.is_unfit |=
-            reason.sqlstate == LIMIT && self.guard.ready.toaster.storage() == Storage::Plain;
+            reason.sqlstate == LIMIT && self.choice.toaster.storage() == Storage::Plain;
         self.guard.set_aside(1, reason.row(row.ctid.to_string()), &mut report.common);
     }
 
@@ -587,9 +589,8 @@ impl Conversion<'_> {
         machine: &Machine,
         by_rule: &mut RuleScan<'_>,
         report: &mut Progress,
-    ) -> Result<(), TaskError> {
-        by_rule.written_since = 0;
-        if self.guard.ready.judge.new_values_comply() || by_rule.cut_off.is_some() {
+    ) -> Result<(), RetoastError> {
+        if self.choice.judge.new_values_comply() || by_rule.cut_off.is_some() {
             return Ok(());
         }
         let now = proven_now(self.guard.session.writer(), self.guard.ready).await?;

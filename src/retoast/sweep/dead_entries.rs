@@ -16,8 +16,8 @@ use serde_json::Value;
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::types::Type;
 
+use crate::retoast::error::RetoastError;
 use crate::retoast::sql::old_entries::{ANY_COVERED, Addresses, BTREES, Btree, Way, look};
-use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::Guard;
 use crate::server::LiveError;
 use crate::server::chunks::parse_tid;
@@ -69,14 +69,14 @@ impl DeadIndexEntries {
 
     /// Looks which indexes marking would help. Their plans are tried, since a statement that an index does not
     /// serve would read the table for every row.
-    pub(super) async fn learn(&self, guard: &Guard<'_>) -> Result<(), TaskError> {
+    pub(super) async fn learn(&self, guard: &Guard<'_>) -> Result<(), RetoastError> {
         if self.state().is_known {
             return Ok(());
         }
         let learned = guard.in_opening(0, async |client| usable_indexes(client, guard).await).await;
         let (indexes, all) = match learned {
             Ok(learned) => learned,
-            Err(TaskError::Live(LiveError::Server(error)))
+            Err(RetoastError::Live(LiveError::Server(error)))
                 if ErrorKind::of(&error) != ErrorKind::Fatal =>
             {
                 tracing::debug!("{}: old index entries are not marked: {error}", guard.name());
@@ -97,7 +97,7 @@ impl DeadIndexEntries {
         client: &Client,
         look: Option<&Statement>,
         guard: &Guard<'_>,
-    ) -> Result<bool, TaskError> {
+    ) -> Result<bool, RetoastError> {
         let Some(look) = look else { return Ok(false) };
         let due = self.due(guard.session.jobs());
         if due.is_empty() {
@@ -195,7 +195,7 @@ impl DeadIndexEntries {
 async fn usable_indexes(
     client: &Client,
     guard: &Guard<'_>,
-) -> Result<(Vec<Btree>, bool), TaskError> {
+) -> Result<(Vec<Btree>, bool), RetoastError> {
     let oid = guard.ready.relation.oid.0;
     let table = guard.ready.relation.quoted();
     let mut usable = Vec::new();
@@ -234,7 +234,7 @@ async fn usable_indexes(
 }
 
 /// The index with the way by which the planner takes it alone, if there is one.
-async fn served(client: &Client, index: Btree, table: &str) -> Result<Option<Btree>, TaskError> {
+async fn served(client: &Client, index: Btree, table: &str) -> Result<Option<Btree>, RetoastError> {
     let mut few = false;
     for way in Way::all(index.keys.len()) {
         let one = Btree { way, ..index.clone() };

@@ -36,7 +36,7 @@ impl Scanner<'_> {
                 if candidate.open.iter().any(|&index| answer(index).is_none()) {
                     continue;
                 }
-                let (table, values) = (&self.ready.model, &candidate.values);
+                let (table, values) = (&self.choice.model, &candidate.values);
                 let row = Judged { table, targets: &indexes, follow: &follow, values };
                 match judge.verdict(&row, &answer) {
                     Verdict::Complies => {}
@@ -86,7 +86,7 @@ impl Scanner<'_> {
             let client = self.connection.client();
             let fresh = target.shape.force(&target.column());
             let column = (target.index, target.name.as_str());
-            let page = self.ready.model.page;
+            let page = self.choice.model.page;
             let trial = Trial::of(table.clone(), column, fresh, &[target.method], page);
             if self.judges.insert(target.index) {
                 trial.make(client).await?;
@@ -143,14 +143,14 @@ impl Scanner<'_> {
         }
         let table = self.ready.relation.quoted();
         let targets = &self.ready.targets;
-        let fresh: Vec<&Target> = targets.iter().chain(&self.ready.follow).collect();
-        let insert = row_judge::judge_rows(&table, &self.ready.stored_columns, &fresh);
-        let copy = row_judge::judge_rows(&table, &self.ready.stored_columns, &[]);
-        let update = row_judge::judge_update(&fresh, self.ready.model.target);
+        let fresh: Vec<&Target> = targets.iter().chain(&self.choice.follow).collect();
+        let insert = row_judge::judge_rows(&table, &self.choice.stored_columns, &fresh);
+        let copy = row_judge::judge_rows(&table, &self.choice.stored_columns, &[]);
+        let update = row_judge::judge_update(&fresh, self.choice.model.target);
         let client = self.connection.client();
         if !self.row_judge {
-            let target = self.ready.model.target;
-            let make = row_judge::make_row_judge(&table, self.ready.toaster, targets, target);
+            let target = self.choice.model.target;
+            let make = row_judge::make_row_judge(&table, self.choice.toaster, targets, target);
             client.batch_execute(&make).await?;
             self.row_judge = true;
         }
@@ -254,7 +254,8 @@ impl Scanner<'_> {
         rows: &mut Vec<Row>,
     ) -> Result<(), LiveError> {
         let table = self.ready.relation.quoted();
-        let Some(sql) = sql::hidden(&table, self.ready.toaster, &self.ready.targets, blocks) else {
+        let Some(sql) = sql::hidden(&table, self.choice.toaster, &self.ready.targets, blocks)
+        else {
             return Ok(());
         };
         let known: HashSet<ItemPointer> = rows.iter().map(|row| row.ctid).collect();
@@ -264,7 +265,7 @@ impl Scanner<'_> {
                 let bytes: i64 = row.try_get(1)?;
                 let bytes = u64::try_from(bytes).unwrap_or(0);
                 let xmin = transaction(row.try_get(2)?)?;
-                rows.push(Row { ctid, xmin, by_copy: false, spared: false, bytes, stored: bytes });
+                rows.push(Row::new(ctid, xmin, bytes, bytes));
             }
         }
         Ok(())

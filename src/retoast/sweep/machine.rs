@@ -467,6 +467,13 @@ pub struct Row {
     pub stored: u64,
 }
 
+impl Row {
+    /// A row that differs by what is stored of it.
+    pub(crate) fn new(ctid: ItemPointer, xmin: u32, bytes: u64, stored: u64) -> Row {
+        Row { ctid, xmin, by_copy: false, spared: false, bytes, stored }
+    }
+}
+
 /// What a vacuum takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {

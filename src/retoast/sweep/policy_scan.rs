@@ -16,7 +16,9 @@ use crate::retoast::memory::since::CutOff;
 use crate::retoast::sql;
 use crate::retoast::sql::by_policy;
 use crate::retoast::sweep::machine::Row;
-use crate::retoast::sweep::scanner::{JUDGED_BYTES, Open, Scanner, Share, address, transaction};
+use crate::retoast::sweep::scanner::{
+    JUDGED_BYTES, Open, Scanned, Scanner, Share, address, transaction,
+};
 use crate::server::connect::Client;
 use crate::server::probe::Probe;
 use crate::server::snapshot::Moment;
@@ -24,30 +26,13 @@ use crate::server::{LiveError, functions};
 
 impl Scanner<'_> {
     /// As [`Scanner::chunk_at_once`], by the policy.
-    pub(crate) async fn chunk_by_rule(
-        &mut self,
-        rule: &Rule,
-        moment: &Moment,
-        blocks: Range<u32>,
-    ) -> Result<Vec<Row>, LiveError> {
-        let (planned, shares) = (self.by_rule.planned.clone(), self.by_rule.shares.clone());
-        let written_since = self.by_rule.written_since;
-        self.by_rule.next_xid = moment.snapshot.next_xid();
-        let read = self.read_by_rule(rule, moment, blocks).await;
-        if read.is_err() {
-            // the same blocks may be read again
-            (self.by_rule.planned, self.by_rule.shares) = (planned, shares);
-            self.by_rule.written_since = written_since;
-        }
-        read
-    }
-
     pub(super) async fn read_by_rule(
         &mut self,
         rule: &Rule,
         moment: &Moment,
         blocks: Range<u32>,
     ) -> Result<Vec<Row>, LiveError> {
+        self.by_rule.next_xid = moment.snapshot.next_xid();
         self.by_rule.open.clear();
         self.by_rule.inner = self.rows_with_compressed_fields(blocks.clone()).await?;
         let mut rows = Vec::new();
@@ -71,7 +56,7 @@ impl Scanner<'_> {
     ) -> Result<HashSet<ItemPointer>, LiveError> {
         let table = self.ready.relation.quoted();
         let mut found = HashSet::new();
-        if let Some(sql) = sql::hidden(&table, self.ready.toaster, &self.ready.targets, blocks) {
+        if let Some(sql) = sql::hidden(&table, self.choice.toaster, &self.ready.targets, blocks) {
             for row in self.connection.client().query_typed(&sql, &[]).await? {
                 found.insert(address(row.try_get(0)?)?);
             }
@@ -98,7 +83,7 @@ impl Scanner<'_> {
         if self.by_rule.cut_off.as_ref().is_some_and(came_later)
             && !self.by_rule.ours.contains(&xmin)
         {
-            self.by_rule.written_since += 1;
+            self.seen.written_since += 1;
             return;
         }
         let inner = self.by_rule.inner.contains(&ctid);
@@ -113,7 +98,7 @@ impl Scanner<'_> {
 
     pub(super) fn decide_seen(&mut self, rule: &Rule, row: Open, rows: &mut Vec<Row>) {
         let targets = self.indexes().0;
-        let decision = rule.decide(&self.ready.model, &targets, &row.seen);
+        let decision = rule.decide(&self.choice.model, &targets, &row.seen);
         if let Decision::Depends(open) = decision {
             self.by_rule.open.push(Open { targets: open, ..row });
             return;
@@ -132,15 +117,15 @@ impl Scanner<'_> {
             Decision::Forms(wanted) => wanted,
             _ => &[],
         };
-        let by_rule = &mut self.by_rule;
-        by_rule.shares.resize(targets.len(), Share::default());
-        for (at, (&index, share)) in targets.iter().zip(&mut by_rule.shares).enumerate() {
+        let Scanned { shares, planned, .. } = &mut self.seen;
+        shares.resize(targets.len(), Share::default());
+        for (at, (&index, share)) in targets.iter().zip(shares).enumerate() {
             let Some(value) = seen.values.get(index) else { continue };
             let bytes = value.stored_size.unwrap_or(0);
             let one = wanted.get(at);
             // what becomes of these depends on contents that a look does not read
             if let Some(one) = one.filter(|_| !is_foreign(value.form)) {
-                by_rule.planned.add(at, one.form, one.method, u64::from(one.bytes));
+                planned.add(at, one.form, one.method, u64::from(one.bytes));
             }
             if value.form == Form::Null {
                 continue;
@@ -217,7 +202,7 @@ impl Scanner<'_> {
             lists.push(asked.map(address_of).collect());
         }
         client.batch_execute(by_policy::BEGIN_ASKING).await?;
-        let (targets, page) = (&self.ready.targets, self.ready.model.page);
+        let (targets, page) = (&self.ready.targets, self.choice.model.page);
         let asked = fill_and_measure(client, table, targets, rule, page, &lists).await;
         let end = match &asked {
             Ok(copies) if copies.is_full => format!("{}; COMMIT", by_policy::EMPTY),
@@ -260,17 +245,10 @@ impl Scanner<'_> {
                 stored += value.stored_size.unwrap_or(0);
                 bytes += value.stored_size.unwrap_or(0).max(value.raw_size.unwrap_or(0));
                 if is_new {
-                    self.tally.add_told(at, told);
+                    self.seen.tally.add_told(at, told);
                 }
             }
-            let row = Row {
-                ctid: row.ctid,
-                xmin: row.xmin,
-                by_copy: false,
-                spared: false,
-                bytes,
-                stored,
-            };
+            let row = Row::new(row.ctid, row.xmin, bytes, stored);
             self.decide_by_rule(rule, row, values, placed, rows);
         }
         Ok(())

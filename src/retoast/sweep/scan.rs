@@ -19,11 +19,11 @@ use crate::judge::{Judge, Row as Judged};
 use crate::model::sql::quote_identifier;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
+use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::pace::rules::Work;
 use crate::retoast::sql;
 use crate::retoast::sweep::machine::{CHUNK, Row};
-use crate::retoast::sweep::scanner::{Asks, Candidate, Scanner, Share, Tally, Unfit};
-use crate::retoast::task::error::TaskError;
+use crate::retoast::sweep::scanner::{Asks, Candidate, Scanner, Unfit};
 use crate::retoast::task::guard::{Guard, Reads};
 use crate::server::about::Pageinspect;
 use crate::server::pages::{PageReader, Pages};
@@ -32,17 +32,6 @@ use crate::server::snapshot::Moment;
 use crate::server::sqlstate::is_damage;
 use crate::server::{LiveError, functions, snapshot};
 
-/// What a look has counted, to be taken back where it failed.
-struct Counts {
-    tally: Tally,
-    problems: usize,
-    hints: usize,
-    unfit: Option<Unfit>,
-    planned: Tally,
-    shares: Vec<Share>,
-    written_since: u64,
-}
-
 impl Scanner<'_> {
     /// The rows of these blocks that are stored otherwise than chosen, tried again where others have the table
     /// locked.
@@ -50,10 +39,10 @@ impl Scanner<'_> {
         &mut self,
         guard: &Guard<'_>,
         blocks: Range<u32>,
-    ) -> Result<Vec<Row>, TaskError> {
-        let tally = self.tally.clone();
+    ) -> Result<Vec<Row>, RetoastError> {
+        let before = self.seen.clone();
         let mut look = async || {
-            self.tally.clone_from(&tally);
+            self.seen.clone_from(&before);
             self.chunk(blocks.clone()).await
         };
         let read = guard.unless_changed(0, async || guard.tried("reading", &mut look).await).await;
@@ -63,7 +52,7 @@ impl Scanner<'_> {
     /// As [`Scanner::chunk_at_once`]: what is damaged is told as a problem, and costs nothing else.
     pub async fn chunk(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
         for (block, message) in self.damage.blocks.range(blocks.clone()) {
-            self.problems.push(format!("block {block}: {message}"));
+            self.seen.problems.push(format!("block {block}: {message}"));
         }
         let mut rows = Vec::new();
         for part in self.damage.parts(&blocks) {
@@ -79,34 +68,12 @@ impl Scanner<'_> {
 
     /// Reads these blocks; what was counted is taken back after an error.
     async fn counted(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
-        let counts = self.counts();
+        let before = self.seen.clone();
         let read = self.chunk_at_once(blocks).await;
         if read.is_err() {
-            self.take_back(counts);
+            self.seen = before;
         }
         read
-    }
-
-    fn counts(&self) -> Counts {
-        Counts {
-            tally: self.tally.clone(),
-            problems: self.problems.len(),
-            hints: self.hints.len(),
-            unfit: self.unfit.clone(),
-            planned: self.by_rule.planned.clone(),
-            shares: self.by_rule.shares.clone(),
-            written_since: self.by_rule.written_since,
-        }
-    }
-
-    fn take_back(&mut self, counts: Counts) {
-        self.tally = counts.tally;
-        self.problems.truncate(counts.problems);
-        self.hints.truncate(counts.hints);
-        self.unfit = counts.unfit;
-        self.by_rule.planned = counts.planned;
-        self.by_rule.shares = counts.shares;
-        self.by_rule.written_since = counts.written_since;
     }
 
     /// Reads blocks of which at least one is damaged, or a value of one of its rows.
@@ -133,7 +100,7 @@ impl Scanner<'_> {
         let mut rows = match read {
             Err(LiveError::Server(error)) if is_damage(&error) => {
                 let message = message(&error);
-                self.problems.push(format!("block {}: {message}", block.start));
+                self.seen.problems.push(format!("block {}: {message}", block.start));
                 self.damage.blocks.insert(block.start, message);
                 return Ok(Vec::new());
             }
@@ -141,13 +108,13 @@ impl Scanner<'_> {
         };
         for ctid in std::mem::take(&mut self.damage.spared) {
             // its row was counted without its values
-            let counts = self.counts();
+            let before = self.seen.clone();
             let read = self.asking(Asks::Only(ctid), block.clone()).await;
-            self.take_back(counts);
+            self.seen = before;
             match read {
                 Err(LiveError::Server(error)) if is_damage(&error) => {
                     let message = message(&error);
-                    self.problems.push(format!("row {ctid}: {message}"));
+                    self.seen.problems.push(format!("row {ctid}: {message}"));
                     self.damage.rows.insert(ctid, message);
                 }
                 read => rows.extend(read?.into_iter().filter(|row| row.ctid == ctid)),
@@ -169,7 +136,7 @@ impl Scanner<'_> {
         match self.damage.asks {
             Asks::All => match self.damage.rows.get(&ctid) {
                 Some(message) => {
-                    self.problems.push(format!("row {ctid}: {message}"));
+                    self.seen.problems.push(format!("row {ctid}: {message}"));
                     false
                 }
                 None => true,
@@ -214,12 +181,11 @@ impl Scanner<'_> {
         moment: &Moment,
         blocks: Range<u32>,
     ) -> Result<Vec<Row>, LiveError> {
-        let judge = match &self.ready.judge {
-            Judge::Policy(rule) => return self.chunk_by_rule(rule, moment, blocks).await,
+        let judge = match &self.choice.judge {
+            Judge::Policy(rule) => return self.read_by_rule(rule, moment, blocks).await,
             Judge::Forms(judge) => judge,
-            Judge::Keep => return Ok(Vec::new()),
         };
-        if let (Some(_), Some(pageinspect)) = (&self.unfit, self.pages) {
+        if let (Some(_), Some(pageinspect)) = (&self.seen.unfit, self.pages) {
             self.read_pages(pageinspect, moment, blocks, &mut Vec::new()).await?;
             return Ok(Vec::new());
         }
@@ -263,7 +229,7 @@ impl Scanner<'_> {
         if !list.is_empty() {
             let pages = reader.read(&list).await?;
             for (block, message) in &pages.unreadable {
-                self.problems.push(format!("block {block}: {message}"));
+                self.seen.problems.push(format!("block {block}: {message}"));
             }
             self.decode(&pages, rows, &mut open);
         }
@@ -276,7 +242,7 @@ impl Scanner<'_> {
                 Ok(PageState::Used(page)) => page,
                 Ok(PageState::New) => continue,
                 Err(error) => {
-                    self.problems.push(format!("block {block}: {error}"));
+                    self.seen.problems.push(format!("block {block}: {error}"));
                     continue;
                 }
             };
@@ -288,7 +254,9 @@ impl Scanner<'_> {
                             self.decide(ctid, &tuple, rows, open);
                         }
                     }
-                    Item::Damaged(message) => self.problems.push(format!("row {ctid}: {message}")),
+                    Item::Damaged(message) => {
+                        self.seen.problems.push(format!("row {ctid}: {message}"))
+                    }
                 }
             }
         }
@@ -307,22 +275,22 @@ impl Scanner<'_> {
         for walked in Walk::new(tuple, desc) {
             match walked {
                 Ok((column, datum)) if column.dropped => {
-                    clears |= self.ready.judge.clears(&datum);
+                    clears |= self.choice.judge.clears(&datum);
                     values.push(StoredValue::NULL);
                 }
                 Ok((column, datum)) => {
                     values.push(StoredValue::of(&datum, column, self.server.page_size));
                 }
                 Err(error) => {
-                    self.problems.push(format!("row {ctid}: {error}"));
+                    self.seen.problems.push(format!("row {ctid}: {error}"));
                     return;
                 }
             }
         }
         let (mut bytes, mut all_stored) = (0, 0);
         let (indexes, follow) = self.indexes();
-        if let Some(unfit) = &mut self.unfit {
-            if !fits(&self.ready.model, &indexes, &follow, &values) {
+        if let Some(unfit) = &mut self.seen.unfit {
+            if !fits(&self.choice.model, &indexes, &follow, &values) {
                 unfit.add(ctid.to_string());
             }
             return;
@@ -335,31 +303,30 @@ impl Scanner<'_> {
                 bytes += stored.max(value.raw_size.unwrap_or(0));
                 all_stored += stored;
                 if is_new {
-                    self.tally.add(at, value.form, value.method, stored);
+                    self.seen.tally.add(at, value.form, value.method, stored);
                 }
             }
         }
-        let found = Row { ctid, xmin, by_copy: false, spared: false, bytes, stored: all_stored };
-        let judge = match &self.ready.judge {
+        let found = Row::new(ctid, xmin, bytes, all_stored);
+        let judge = match &self.choice.judge {
             Judge::Policy(rule) => {
                 let placed = vec![true; indexes.len()];
                 return self.decide_by_rule(rule, found, values, placed, rows);
             }
             Judge::Forms(judge) => judge,
-            Judge::Keep => return,
         };
-        let table = &self.ready.model;
+        let table = &self.choice.model;
         let row = Judged { table, targets: &indexes, follow: &follow, values: &values };
         let verdict = if clears { Verdict::Differs } else { judge.verdict(&row, &|_| None) };
         if let (Some(index), false) = (judge.stale(&values), verdict == Verdict::Complies) {
             let name = desc.attributes.get(index).map_or("", |column| &column.name);
-            self.problems.push(format!(
+            self.seen.problems.push(format!(
                 "row {ctid}: column \"{name}\" was changed in place, and the server reads it in two ways: \
                  each key as it is now, the whole value as it was before"
             ));
             let hint = mend_misread(name);
-            if !self.hints.contains(&hint) {
-                self.hints.push(hint);
+            if !self.seen.hints.contains(&hint) {
+                self.seen.hints.push(hint);
             }
             return;
         }
@@ -377,7 +344,7 @@ impl Scanner<'_> {
     ) -> Result<Vec<Candidate>, LiveError> {
         let targets = &self.ready.targets;
         let threshold = self.server.page_size.toast_tuple_threshold() as u64;
-        let limit = self.ready.model.target.bytes() as u64;
+        let limit = self.choice.model.target.bytes() as u64;
         let probe = Probe::new(self.server, &self.ready.relation);
         let indexes: Vec<usize> = targets.iter().map(|target| target.index).collect();
         let mut open = Vec::new();
@@ -386,11 +353,11 @@ impl Scanner<'_> {
             let is_new = !self.own.contains(&row.xmin);
             for (at, (target, told)) in targets.iter().zip(&row.values).enumerate() {
                 if is_new {
-                    self.tally.add_told(at, told);
+                    self.seen.tally.add_told(at, told);
                 }
                 bytes += told.value.stored_size.unwrap_or(0);
                 match by_functions(
-                    self.ready.toaster,
+                    self.choice.toaster,
                     target.method,
                     told,
                     row.bytes,
@@ -402,14 +369,7 @@ impl Scanner<'_> {
                     Verdict::Depends(_) => depends.push(target.index),
                 }
             }
-            let found = Row {
-                ctid: row.ctid,
-                xmin: row.xmin,
-                by_copy: false,
-                spared: false,
-                bytes,
-                stored: bytes,
-            };
+            let found = Row::new(row.ctid, row.xmin, bytes, bytes);
             if differs {
                 rows.push(found);
             } else if !depends.is_empty() {
@@ -420,8 +380,8 @@ impl Scanner<'_> {
     }
 
     /// Looks through the whole table for rows that the choice cannot store, before anything is changed.
-    pub(crate) async fn look_for_unfit(&mut self, guard: &Guard<'_>) -> Result<(), TaskError> {
-        if self.ready.toaster.storage() != Storage::Plain {
+    pub(crate) async fn look_for_unfit(&mut self, guard: &Guard<'_>) -> Result<(), RetoastError> {
+        if self.choice.toaster.storage() != Storage::Plain {
             return Ok(());
         }
         let unfit = match self.pages {
@@ -429,13 +389,18 @@ impl Scanner<'_> {
             None => self.unfit_by_functions(guard).await?,
         };
         match unfit.first {
-            Some(first) => Err(TaskError::Unfit { rows: unfit.rows, first }),
+            Some(first) => refused(format!(
+                "{} {} too long for storage plain, the first at {first}: nothing was changed\n\
+                 HINT:  Toaster main keeps in the row what fits.",
+                unfit.rows,
+                if unfit.rows == 1 { "row is" } else { "rows are" }
+            )),
             None => Ok(()),
         }
     }
 
-    async fn unfit_by_pages(&mut self, guard: &Guard<'_>) -> Result<Unfit, TaskError> {
-        self.unfit = Some(Unfit::default());
+    async fn unfit_by_pages(&mut self, guard: &Guard<'_>) -> Result<Unfit, RetoastError> {
+        self.seen.unfit = Some(Unfit::default());
         let page = self.server.page_size.bytes() as u64;
         let blocks = guard.sizes_now().await?.unwrap_or_default().heap / page;
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
@@ -446,11 +411,11 @@ impl Scanner<'_> {
             self.read(guard, from..end).await?;
             from = end;
         }
-        Ok(self.unfit.take().unwrap_or_default())
+        Ok(self.seen.unfit.take().unwrap_or_default())
     }
 
     /// Counts rows whose chosen values alone are too long.
-    async fn unfit_by_functions(&self, guard: &Guard<'_>) -> Result<Unfit, TaskError> {
+    async fn unfit_by_functions(&self, guard: &Guard<'_>) -> Result<Unfit, RetoastError> {
         let limit = self.server.page_size.toast_tuple_target_main() - TUPLE_HEADER_SIZE;
         let sql = sql::unfit(&self.ready.relation.quoted(), &self.ready.targets, limit);
         let client = &self.connection;

@@ -8,7 +8,7 @@ use crate::codec::Method;
 use crate::disk::ItemPointer;
 use crate::judge::policy::Seen;
 use crate::model::stored::{Form, FunctionAnswer, StoredValue};
-use crate::retoast::check::ready::PreparedTable;
+use crate::retoast::check::ready::{Choice, PreparedTable};
 use crate::retoast::memory::since::{CutOff, Since};
 use crate::retoast::result::FormReport;
 use crate::retoast::sql::Target;
@@ -34,6 +34,7 @@ pub struct Scanner<'a> {
     pub server: &'a Server,
     /// The table.
     pub ready: &'a PreparedTable,
+    pub(super) choice: &'a Choice,
     /// How transactions on it begin.
     pub(super) reading: Reading<'a>,
     /// How pages are read; SQL functions tell of rows without.
@@ -43,21 +44,33 @@ pub struct Scanner<'a> {
     /// Whether there is a judge of rows.
     pub(super) row_judge: bool,
     /// What was seen in the scan under way.
-    pub tally: Tally,
+    pub seen: Scanned,
     /// The sweep's own transactions since it began: their rows were seen before.
     pub(super) own: HashSet<u32>,
-    /// What could not be read.
-    pub problems: Vec<String>,
     /// What is known to be unreadable.
     pub(super) damage: Damage,
-    /// What mends them.
-    pub(super) hints: Vec<String>,
     /// The snapshot that is kept from chunk to chunk.
     pub held: Option<Held>,
     /// The part that goes by a policy.
     pub by_rule: RuleScan<'a>,
+}
+
+/// What a scan has seen so far; what was counted of blocks that are read again is taken back.
+#[derive(Debug, Clone, Default)]
+pub struct Scanned {
+    pub tally: Tally,
+    /// What could not be read.
+    pub problems: Vec<String>,
+    /// What mends that.
+    pub(super) hints: Vec<String>,
     /// Rows that cannot be stored as chosen, while nothing else is looked for.
-    pub unfit: Option<Unfit>,
+    pub(super) unfit: Option<Unfit>,
+    /// By a policy, what the values would be stored as, where all are judged.
+    pub(super) planned: Tally,
+    /// By a policy, how much complies, for each chosen column, where all are judged.
+    pub shares: Vec<Share>,
+    /// How many rows there were that came later than those the scan answers for.
+    pub(super) written_since: u64,
 }
 
 /// A transaction that goes on, and the judges from before it, which alone outlive its failure.
@@ -89,6 +102,7 @@ impl<'a> Scanner<'a> {
         asker: &Arc<Connection>,
         server: &'a Server,
         ready: &'a PreparedTable,
+        choice: &'a Choice,
         pages: Option<&'a Pageinspect>,
         by_rule: RuleScan<'a>,
     ) -> Scanner<'a> {
@@ -97,18 +111,16 @@ impl<'a> Scanner<'a> {
             asker: Arc::clone(asker),
             server,
             ready,
+            choice,
             reading: Reading { ready, known: None },
             pages,
             judges: HashSet::new(),
             row_judge: false,
-            tally: Tally::default(),
+            seen: Scanned::default(),
             own: HashSet::new(),
-            problems: Vec::new(),
             damage: Damage::default(),
-            hints: Vec::new(),
             held: None,
             by_rule,
-            unfit: None,
         }
     }
 }
@@ -140,7 +152,7 @@ impl Scanner<'_> {
     /// The indexes of the chosen columns, and of those that follow them.
     pub(crate) fn indexes(&self) -> (Vec<usize>, Vec<usize>) {
         let of = |columns: &[Target]| columns.iter().map(|column| column.index).collect();
-        (of(&self.ready.targets), of(&self.ready.follow))
+        (of(&self.ready.targets), of(&self.choice.follow))
     }
 }
 
@@ -250,18 +262,12 @@ pub struct RuleScan<'a> {
     pub seen_rows: &'a SeenRows,
     /// Whether every value is to be judged, not only those whose rows may comply.
     pub judge_all: bool,
-    /// What the values would be stored as, where `judge_all`.
-    pub planned: Tally,
-    /// How much complies, for each chosen column, where `judge_all`.
-    pub shares: Vec<Share>,
     /// Rows that were there before need no judgement.
     pub(super) since: Option<Since>,
     /// Rows that came later are left to another run.
     pub(super) cut_off: Option<CutOff>,
     /// The transactions of this run, whose rows are none that came later.
     pub(super) ours: HashSet<u32>,
-    /// How many rows that came later there were in the scan under way.
-    pub(super) written_since: u64,
     /// What is seen was inserted by transactions before this one.
     pub(super) next_xid: u64,
     pub(super) made: bool,
@@ -275,12 +281,9 @@ impl<'a> RuleScan<'a> {
         RuleScan {
             seen_rows,
             judge_all,
-            planned: Tally::default(),
-            shares: Vec::new(),
             since,
             cut_off: None,
             ours: HashSet::new(),
-            written_since: 0,
             next_xid: 0,
             made: false,
             inner: HashSet::new(),

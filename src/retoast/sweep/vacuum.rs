@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
+use crate::retoast::error::RetoastError;
 use crate::retoast::pace::rules::Work;
 use crate::retoast::sql;
 use crate::retoast::sweep::conversion::Conversion;
 use crate::retoast::sweep::machine::Extent;
-use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::Reason;
 use crate::retoast::task::vacuum::{AGAIN, PAUSE, Vacuumed};
 use crate::server::LiveError;
@@ -34,10 +34,10 @@ impl Conversion<'_> {
         job: usize,
         extent: Extent,
         part: f64,
-    ) -> Result<(Option<(Extent, Duration)>, u64), TaskError> {
+    ) -> Result<(Option<(Extent, Duration)>, u64), RetoastError> {
         if self.unvacuumed.parts().is_whole() {
             match self.vacuum_whole(job, extent, part).await {
-                Err(TaskError::Live(LiveError::Server(error))) if is_damage(&error) => {}
+                Err(RetoastError::Live(LiveError::Server(error))) if is_damage(&error) => {}
                 done => return done,
             }
         }
@@ -50,7 +50,7 @@ impl Conversion<'_> {
         job: usize,
         extent: Extent,
         part: f64,
-    ) -> Result<(Option<(Extent, Duration)>, u64), TaskError> {
+    ) -> Result<(Option<(Extent, Duration)>, u64), RetoastError> {
         let Some((extent, sql)) = self.vacuum_of(job, extent, part).await? else {
             return Ok((None, 0));
         };
@@ -86,7 +86,7 @@ impl Conversion<'_> {
 
     /// Whether a vacuum would remove enough of what is dead, be it when short queries have ended that see it. Where that
     /// was waited for in vain the last time, it is not waited for.
-    pub(super) async fn vacuum_pays_soon(&self, job: usize) -> Result<bool, TaskError> {
+    pub(super) async fn vacuum_pays_soon(&self, job: usize) -> Result<bool, RetoastError> {
         for _ in 0..SHORT_QUERIES {
             if self.guard.session.throttle.vacuum_pays() {
                 return Ok(true);
@@ -105,7 +105,7 @@ impl Conversion<'_> {
     }
 
     /// Whether a vacuum that began then has left more than so many bytes, as far as the statistics tell at once.
-    async fn has_left(&self, job: usize, began: &str, bytes: f64) -> Result<bool, TaskError> {
+    async fn has_left(&self, job: usize, began: &str, bytes: f64) -> Result<bool, RetoastError> {
         if self.guard.session.server.version_num < STATISTICS_AT_ONCE {
             return Ok(false);
         }
@@ -119,7 +119,7 @@ impl Conversion<'_> {
         job: usize,
         extent: Extent,
         part: f64,
-    ) -> Result<Option<(Extent, Duration)>, TaskError> {
+    ) -> Result<Option<(Extent, Duration)>, RetoastError> {
         let (mut done, began) = (None, Instant::now());
         if self.unvacuumed.parts().toast.is_none()
             && let Some((Extent::Toast, sql)) = self.vacuum_of(job, Extent::Toast, part).await?
@@ -146,9 +146,9 @@ impl Conversion<'_> {
         &self,
         job: usize,
         sql: &str,
-    ) -> Result<Result<bool, String>, TaskError> {
+    ) -> Result<Result<bool, String>, RetoastError> {
         match self.guard.vacuum_by(job, sql).await {
-            Err(TaskError::Live(LiveError::Server(error))) if is_damage(&error) => {
+            Err(RetoastError::Live(LiveError::Server(error))) if is_damage(&error) => {
                 let why = Reason::of(&error).text;
                 self.guard.note(&format!("not vacuumed: {why}"));
                 Ok(Err(why))
@@ -164,7 +164,7 @@ impl Conversion<'_> {
         job: usize,
         extent: Extent,
         part: f64,
-    ) -> Result<Option<(Extent, String)>, TaskError> {
+    ) -> Result<Option<(Extent, String)>, RetoastError> {
         let table = self.guard.ready.relation.quoted();
         let whole = (Extent::Table, sql::vacuum::table(&table, part));
         if extent == Extent::Table {
@@ -182,7 +182,7 @@ impl Conversion<'_> {
     }
 
     /// The names of the table's TOAST relations, if it has any, and whether this user may use them.
-    async fn toast_relations(&self, job: usize) -> Result<(Option<String>, bool), TaskError> {
+    async fn toast_relations(&self, job: usize) -> Result<(Option<String>, bool), RetoastError> {
         let parameters = [(&self.guard.ready.relation.oid.0 as _, Type::OID)];
         let client = self.guard.session.connection(job).client();
         let rows = client.query_typed(&sql::vacuum::names(), &parameters).await?;

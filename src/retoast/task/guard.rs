@@ -13,18 +13,17 @@ use tokio_postgres::types::Type;
 
 use crate::disk::Oid;
 use crate::retoast::check::definition::{Definition, Files, Settings, check, has_changed};
-use crate::retoast::check::ready::{PLACES_NOT_SEEN, PreparedTable, places_are_seen};
-use crate::retoast::check::refusal::Refusal;
+use crate::retoast::check::ready::{PLACES_NOT_SEEN, PreparedTable};
 use crate::retoast::check::shapes::computes_all;
+use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::listener::Wait;
-use crate::retoast::pace::lock_tries::Tried;
+use crate::retoast::pace::lock_tries::{LOCK_TRIES, Tried};
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::Work;
 use crate::retoast::plan::Sizes;
 use crate::retoast::result::{Common, SkippedRow, Subject, TaskReport};
 use crate::retoast::sql;
 use crate::retoast::sql::BatchSettings;
-use crate::retoast::task::error::TaskError;
 use crate::retoast::task::session::{Session, millis};
 use crate::server::about::Pageinspect;
 use crate::server::about::Server;
@@ -125,7 +124,7 @@ impl Reading<'_> {
             }
             None => match code.approve_again(client, relation).await {
                 Ok(()) => Ok(moment),
-                Err(Refusal::Live(error)) => Err(error),
+                Err(RetoastError::Live(error)) => Err(error),
                 Err(_) => Err(LiveError::Changed),
             },
         }
@@ -156,7 +155,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Begins the transaction, takes the table's lock, and fails if anybody has written the table's definition.
-    pub(crate) async fn send(&self) -> Result<(), TaskError> {
+    pub(crate) async fn send(&self) -> Result<(), RetoastError> {
         self.is_open.set(true);
         let locked = async {
             let began = Instant::now();
@@ -167,7 +166,7 @@ impl<'a> Opening<'a> {
         let (locked, checked) = join(locked, self.client.query(&self.check, &[])).await;
         locked?;
         match checked {
-            Err(error) if has_changed(&error) => Err(TaskError::Changing),
+            Err(error) if has_changed(&error) => Err(RetoastError::Changing),
             checked => Ok(checked.map(drop)?),
         }
     }
@@ -240,7 +239,7 @@ impl<'a> Guard<'a> {
 
     /// How a transaction begins that writes. Triggers are silenced where there are any: the server forgets the plans of
     /// prepared statements each time.
-    pub(crate) async fn opening(&self, job: usize) -> Result<Opening<'a>, TaskError> {
+    pub(crate) async fn opening(&self, job: usize) -> Result<Opening<'a>, RetoastError> {
         let (sql, check) = {
             let known = self.known.get();
             let mut settings = self.settings();
@@ -258,8 +257,8 @@ impl<'a> Guard<'a> {
     pub(crate) async fn batch(
         &self,
         job: usize,
-        attempt: impl AsyncFn(&Opening<'a>) -> Result<Done, TaskError>,
-    ) -> Result<Done, TaskError> {
+        attempt: impl AsyncFn(&Opening<'a>) -> Result<Done, RetoastError>,
+    ) -> Result<Done, RetoastError> {
         let is_open = Cell::new(true);
         let tried = self
             .unless_changed(job, async || {
@@ -270,7 +269,7 @@ impl<'a> Guard<'a> {
             })
             .await;
         match tried {
-            Err(TaskError::Live(LiveError::Server(error))) => {
+            Err(RetoastError::Live(LiveError::Server(error))) => {
                 let kind = ErrorKind::of(&error);
                 if kind == ErrorKind::Fatal {
                     return Err(error.into());
@@ -297,8 +296,8 @@ impl<'a> Guard<'a> {
     pub(crate) async fn in_opening<T>(
         &self,
         job: usize,
-        work: impl AsyncFnOnce(&'a Client) -> Result<T, TaskError>,
-    ) -> Result<T, TaskError> {
+        work: impl AsyncFnOnce(&'a Client) -> Result<T, RetoastError>,
+    ) -> Result<T, RetoastError> {
         let opening = self.opening(job).await?;
         let done = async {
             opening.send().await?;
@@ -318,7 +317,7 @@ impl<'a> Guard<'a> {
         &self,
         job: usize,
         texts: &[(&str, &[Type])],
-    ) -> Result<Vec<Statement>, TaskError> {
+    ) -> Result<Vec<Statement>, RetoastError> {
         let connection = self.session.connection(job);
         let parse = async || {
             let mut parsed = Vec::with_capacity(texts.len());
@@ -338,11 +337,11 @@ impl<'a> Guard<'a> {
     pub(crate) async fn unless_changed<T>(
         &self,
         job: usize,
-        mut attempt: impl AsyncFnMut() -> Result<T, TaskError>,
-    ) -> Result<T, TaskError> {
+        mut attempt: impl AsyncFnMut() -> Result<T, RetoastError>,
+    ) -> Result<T, RetoastError> {
         for _ in 1..MOST_WRITTEN {
             let tried = attempt().await;
-            if !matches!(tried, Err(TaskError::Changing)) {
+            if !matches!(tried, Err(RetoastError::Changing)) {
                 return tried;
             }
             self.session.rollback(job).await?;
@@ -360,7 +359,7 @@ impl<'a> Guard<'a> {
     pub(super) async fn definition_by(
         &self,
         client: &Client,
-    ) -> Result<Option<Definition>, TaskError> {
+    ) -> Result<Option<Definition>, RetoastError> {
         client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
         let ready = self.ready;
         let read = async {
@@ -369,7 +368,7 @@ impl<'a> Guard<'a> {
             if computes_all(client, ready.relation.oid).await? != ready.computes_all
                 && ready.generated.iter().any(|column| column.stored)
             {
-                return Err(TaskError::Refused(format!(
+                return Err(RetoastError::Refused(format!(
                     "{}: triggers were created or dropped by somebody else, so that generated columns are \
                      computed otherwise\nHINT:  Run the command again.",
                     self.name()
@@ -377,7 +376,7 @@ impl<'a> Guard<'a> {
             }
             Ok(found)
         };
-        let read: Result<Option<Definition>, TaskError> = read.await;
+        let read: Result<Option<Definition>, RetoastError> = read.await;
         client.batch_execute("ROLLBACK").await?;
         read
     }
@@ -387,7 +386,7 @@ impl<'a> Guard<'a> {
         &self,
         what: &'static str,
         attempt: impl AsyncFnMut() -> Result<T, LiveError>,
-    ) -> Result<Option<T>, TaskError> {
+    ) -> Result<Option<T>, RetoastError> {
         let tried = self.session.tries(&self.name()).tried(what, attempt).await?;
         self.unless_locked(what, tried)
     }
@@ -396,7 +395,7 @@ impl<'a> Guard<'a> {
         &self,
         what: &'static str,
         tried: Tried<T>,
-    ) -> Result<Option<T>, TaskError> {
+    ) -> Result<Option<T>, RetoastError> {
         match tried {
             Tried::Done(done) => Ok(Some(done)),
             Tried::Stopped => Ok(None),
@@ -405,12 +404,14 @@ impl<'a> Guard<'a> {
                 session.throttle.give_up(&self.name(), waited, &why, session.listener);
                 Ok(None)
             }
-            Tried::NoLock => Err(TaskError::NoLock(what)),
+            Tried::NoLock => refused(format!(
+                "no lock for {what} in {LOCK_TRIES} tries\nHINT:  See pg_locks for who holds it."
+            )),
         }
     }
 
     /// Alters the table; whether that was done before a stop was asked for.
-    pub(crate) async fn alter(&self, alter: &str) -> Result<bool, TaskError> {
+    pub(crate) async fn alter(&self, alter: &str) -> Result<bool, RetoastError> {
         let name = self.name();
         let (tried, wait) = self.session.tries(&name).alter(self.session.writer(), alter).await?;
         self.session.throttle.lock_waited(wait);
@@ -426,7 +427,7 @@ impl<'a> Guard<'a> {
     pub(crate) async fn read(
         &self,
         sql: &str,
-    ) -> Result<Option<Vec<tokio_postgres::Row>>, TaskError> {
+    ) -> Result<Option<Vec<tokio_postgres::Row>>, RetoastError> {
         let client = self.session.reader().client();
         self.read_by(async |_| Ok(client.query_typed(sql, &[]).await?)).await
     }
@@ -435,7 +436,7 @@ impl<'a> Guard<'a> {
     pub(crate) async fn read_by<T>(
         &self,
         work: impl AsyncFn(Moment) -> Result<T, LiveError>,
-    ) -> Result<Option<T>, TaskError> {
+    ) -> Result<Option<T>, RetoastError> {
         self.session.pass(Work::Scan, 0).await?;
         if self.session.stopped() {
             return Ok(None);
@@ -465,20 +466,20 @@ impl<'a> Guard<'a> {
     }
 
     /// The files that the table has now.
-    pub(crate) async fn files(&self) -> Result<Files, TaskError> {
+    pub(crate) async fn files(&self) -> Result<Files, RetoastError> {
         let writer = &self.session.connections.writer;
         match Files::of(writer, self.ready.relation.oid).await? {
             Some(files) => Ok(files),
-            None => Err(TaskError::Altered("the table was dropped by somebody else".to_owned())),
+            None => Err(RetoastError::dropped()),
         }
     }
 
     /// An error if the table has other files by now.
-    pub(crate) async fn still_has(&self, files: &Files) -> Result<(), TaskError> {
+    pub(crate) async fn still_has(&self, files: &Files) -> Result<(), RetoastError> {
         let writer = &self.session.connections.writer;
         match Files::of(writer, self.ready.relation.oid).await?.as_ref() == Some(files) {
             true => Ok(()),
-            false => Err(TaskError::Rewritten),
+            false => Err(RetoastError::Rewritten),
         }
     }
 
@@ -487,7 +488,7 @@ impl<'a> Guard<'a> {
     }
 
     /// `None` if the table is locked just now.
-    pub(crate) async fn sizes_now(&self) -> Result<Option<Sizes>, TaskError> {
+    pub(crate) async fn sizes_now(&self) -> Result<Option<Sizes>, RetoastError> {
         match self.sizes().await {
             Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => Ok(None),
             other => Ok(Some(other?)),
@@ -495,18 +496,18 @@ impl<'a> Guard<'a> {
     }
 
     /// Blocks of a relation's main fork. `None` once a stop is asked for.
-    pub(crate) async fn blocks(&self, relation: Oid) -> Result<Option<u32>, TaskError> {
+    pub(crate) async fn blocks(&self, relation: Oid) -> Result<Option<u32>, RetoastError> {
         let page = self.session.server.page_size.bytes() as i64;
         let ask = async || -> Result<u32, LiveError> {
-            let rows = self
+            let bytes: i64 = self
                 .session
                 .writer()
-                .query_typed(
+                .value(
                     "SELECT coalesce(pg_catalog.pg_relation_size($1::pg_catalog.oid), 0)",
                     &[(&relation.0, Type::OID)],
                 )
-                .await?;
-            let bytes: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+                .await?
+                .unwrap_or(0);
             Ok(u32::try_from(bytes / page).unwrap_or(u32::MAX))
         };
         self.tried("its size", ask).await
@@ -518,7 +519,7 @@ impl<'a> Guard<'a> {
 
     /// Takes the lock that says that this table is being retoasted. The session of a client that was
     /// killed may hold it for a moment longer.
-    async fn lock(&self) -> Result<(), TaskError> {
+    async fn lock(&self) -> Result<(), RetoastError> {
         let asked = Instant::now();
         let patience =
             self.session.throttle.may_wait().map_or(LOCK_PATIENCE, |most| most.min(LOCK_PATIENCE));
@@ -534,7 +535,9 @@ impl<'a> Guard<'a> {
             match rows.first() {
                 Some(row) if row.try_get(0)? => return Ok(()),
                 _ if self.session.stopped() || asked.elapsed() > patience => {
-                    return Err(TaskError::Running);
+                    return refused(
+                        "another retoast of this table is running\nHINT:  Wait for it, or stop it.",
+                    );
                 }
                 _ if asked.elapsed() < LOCK_AGAIN => self.note(&Wait::OtherRetoast.note()),
                 _ => {}
@@ -544,7 +547,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Takes the table's lock; a report of nothing done, and the position in the WAL.
-    pub(crate) async fn begin(&self) -> Result<(Common, u64), TaskError> {
+    pub(crate) async fn begin(&self) -> Result<(Common, u64), RetoastError> {
         self.lock().await?;
         let begun = self.begin_locked().await;
         if begun.is_err() {
@@ -554,7 +557,7 @@ impl<'a> Guard<'a> {
         begun
     }
 
-    async fn begin_locked(&self) -> Result<(Common, u64), TaskError> {
+    async fn begin_locked(&self) -> Result<(Common, u64), RetoastError> {
         let Guard { session, ready, .. } = self;
         let set = format!("SET lock_timeout = {}", millis(session.options.lock_timeout));
         for job in 0..session.jobs() {
@@ -564,7 +567,7 @@ impl<'a> Guard<'a> {
             && let Some(text) =
                 session.throttle.wait_for_rewrite(ready.relation.oid, session.listener).await?
         {
-            return Err(TaskError::Stopped(text));
+            return Err(RetoastError::Stopped(text));
         }
         let sizes = self.tried("its size", async || self.sizes().await).await?;
         let before = sizes.unwrap_or_default();
@@ -573,7 +576,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Measures what was done and lets others have the table.
-    pub(crate) async fn end(&self, report: &mut Common, wal: u64) -> Result<(), TaskError> {
+    pub(crate) async fn end(&self, report: &mut Common, wal: u64) -> Result<(), RetoastError> {
         let throttle = self.session.throttle;
         let (pauses, wait) = throttle.end().await;
         (report.effort.pauses, report.effort.longest_lock_wait_ms) = (pauses, millis(wait));
@@ -583,7 +586,7 @@ impl<'a> Guard<'a> {
         measured.and(unlocked)
     }
 
-    async fn measure(&self, report: &mut Common, wal: u64) -> Result<(), TaskError> {
+    async fn measure(&self, report: &mut Common, wal: u64) -> Result<(), RetoastError> {
         report.effort.wal_bytes = self.session.wal().await?.saturating_sub(wal);
         report.effort.slots_lost = self.session.throttle.slots_lost().await?;
         if let Some(sizes) = self.sizes_now().await? {
@@ -594,7 +597,7 @@ impl<'a> Guard<'a> {
     }
 
     /// Lets others have the table.
-    async fn unlock(&self) -> Result<(), TaskError> {
+    async fn unlock(&self) -> Result<(), RetoastError> {
         self.session
             .writer()
             .query_typed(
@@ -607,13 +610,13 @@ impl<'a> Guard<'a> {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.ready.notes.clone();
-        if !sees_places(self.ready, self.session.pages, self.session.server) {
+        if !self.ready.places_are_seen(self.session.pages.is_some(), self.session.server) {
             notes.push(PLACES_NOT_SEEN.to_owned());
         }
         if self.ready.code.triggers_fire() {
             notes.push("triggers fire for every row re-toasted".to_owned());
         }
-        notes.extend(self.ready.toaster_notes.iter().cloned());
+        notes.extend(self.ready.choice.iter().flat_map(|choice| choice.toaster_notes.clone()));
         notes
     }
 }
@@ -658,12 +661,10 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 const LOCK_AGAIN: Duration = Duration::from_millis(250);
 
 /// How a task ended: what was done until an error is reported too.
-pub(crate) type Ended = (Option<TaskReport>, Result<(), TaskError>);
+pub(crate) type Ended = (Option<TaskReport>, Result<(), RetoastError>);
 
-/// Whether scans see which values are out of line.
-fn sees_places(ready: &PreparedTable, pages: Option<&Pageinspect>, server: &Server) -> bool {
-    places_are_seen(ready, pages.is_some(), server)
-}
+/// What was chosen where values stay as they are.
+pub(crate) const AS_STORED: &str = "as stored";
 
 /// What a table's report is about.
 pub(crate) fn subject(
@@ -674,13 +675,14 @@ pub(crate) fn subject(
     Subject {
         relation: ready.relation.display_name(),
         columns: ready.targets.iter().map(|target| target.name.clone()).collect(),
-        toaster: ready.judge.choice(),
-        policy: ready.judge.policy(),
+        toaster: ready.choice.as_ref().map_or(AS_STORED.to_owned(), |choice| choice.judge.choice()),
+        policy: ready.choice.as_ref().and_then(|choice| choice.judge.policy()),
         source: match pages {
             Some(_) => "pageinspect",
             None => "functions",
         },
-        places_seen: sees_places(ready, pages, server),
+        places_seen: ready.places_are_seen(pages.is_some(), server),
+        places_are_chosen: ready.places_are_chosen(server),
         has_toasters: server.has_toasters,
     }
 }

@@ -4,9 +4,7 @@
 //! * [`guard`]: the table as it was approved, and the transactions that write it or read it; [`settings`]: what its
 //!   columns are set to meanwhile; [`proof`]: whether a batch has changed contents.
 //! * [`vacuum`]: VACUUM on the way; [`watched`]: statements that may take long.
-//! * [`error`]: why a task could not go on.
 
-pub(crate) mod error;
 pub(crate) mod guard;
 pub(crate) mod proof;
 pub(crate) mod session;

@@ -3,10 +3,10 @@
 use futures_util::future::join3;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::error::TaskError;
 use super::guard::Guard;
 use super::session::Verify;
 use crate::model::sql::quote_identifier;
+use crate::retoast::error::{RetoastError, refused};
 use crate::retoast::sql::{self, Target};
 use crate::server::LiveError;
 use crate::server::connect::Client;
@@ -65,7 +65,7 @@ impl Guard<'_> {
         &self,
         client: &Client,
         addresses: &Vec<String>,
-    ) -> Result<(Vec<String>, Vec<i64>), TaskError> {
+    ) -> Result<(Vec<String>, Vec<i64>), RetoastError> {
         let table = self.ready.relation.quoted();
         let sql = sql::lock_and_hash(&table, self.hashed_columns().as_deref());
         let locked = client.query_typed(&sql, &[(addresses, Type::TEXT_ARRAY)]).await?;
@@ -83,7 +83,7 @@ impl Guard<'_> {
         &self,
         client: &Client,
         addresses: &Vec<String>,
-    ) -> Result<Stored, TaskError> {
+    ) -> Result<Stored, RetoastError> {
         let table = self.ready.relation.quoted();
         let [lock, update, hashes] =
             sql::verified(&table, &self.ready.targets, self.hashed_columns().as_deref());
@@ -114,7 +114,7 @@ impl Guard<'_> {
         locked: &[String],
         before: Vec<i64>,
         computed: &[String],
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), RetoastError> {
         let table = self.ready.relation.quoted();
         let sql = sql::hashes(&table, self.hashed_columns().as_deref());
         let mut after: Vec<i64> = Vec::with_capacity(stored.ctids.len());
@@ -132,9 +132,12 @@ fn same(
     mut before: Vec<i64>,
     mut after: Vec<i64>,
     computed: &[String],
-) -> Result<(), TaskError> {
+) -> Result<(), RetoastError> {
     if updated != before.len() as u64 {
-        return Err(TaskError::HeldBack { locked: before.len(), updated });
+        return refused(format!(
+            "{updated} of {} locked rows were updated: a trigger or rule holds rows back",
+            before.len()
+        ));
     }
     before.sort_unstable();
     after.sort_unstable();
@@ -148,7 +151,11 @@ fn same(
                 names.join(", ")
             ),
         };
-        return Err(TaskError::Changed { rows: before.len(), near, generated });
+        return Err(RetoastError::OfAll(format!(
+            "contents of {} rows near {near} would have changed: the batch was rolled back and \
+             nothing more is done{generated}",
+            before.len()
+        )));
     }
     Ok(())
 }

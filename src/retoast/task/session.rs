@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Listener;
 use crate::retoast::pace::lock_tries::LockTries;
 use crate::retoast::pace::metrics;
 use crate::retoast::pace::rules::Work;
 use crate::retoast::pace::throttle::Throttle;
-use crate::retoast::task::error::TaskError;
 use crate::server::about::Pageinspect;
 use crate::server::about::Server;
 use crate::server::connect::{Client, Connection};
@@ -86,11 +86,11 @@ impl Session<'_> {
     }
 
     /// Returns once the throttle lets this work begin, or a stop is asked for.
-    pub(crate) async fn pass(&self, work: Work, job: usize) -> Result<(), TaskError> {
+    pub(crate) async fn pass(&self, work: Work, job: usize) -> Result<(), RetoastError> {
         Ok(self.throttle.pass(work, self.connection(job), self.listener).await?)
     }
 
-    pub(crate) async fn rollback(&self, job: usize) -> Result<(), TaskError> {
+    pub(crate) async fn rollback(&self, job: usize) -> Result<(), RetoastError> {
         Ok(self.connection(job).client().batch_execute("ROLLBACK").await?)
     }
 
@@ -98,7 +98,7 @@ impl Session<'_> {
     pub(crate) fn tries<'b>(&'b self, name: &'b str) -> LockTries<'b> {
         LockTries {
             name,
-            watch: self.listener,
+            listener: self.listener,
             stop: self.stop,
             lock_timeout: self.options.lock_timeout,
             may_wait: self.throttle.may_wait(),
@@ -106,7 +106,7 @@ impl Session<'_> {
     }
 
     /// Bytes of WAL written since the cluster was made.
-    pub(crate) async fn wal(&self) -> Result<u64, TaskError> {
+    pub(crate) async fn wal(&self) -> Result<u64, RetoastError> {
         Ok(metrics::wal(&self.connections.writer).await?)
     }
 }

@@ -3,40 +3,42 @@
 
 use tokio_util::sync::CancellationToken;
 
-use super::error::TaskError;
 use super::guard::{Guard, Known};
+use crate::judge::toaster::Changes;
 use crate::retoast::check::definition::Definition;
+use crate::retoast::error::RetoastError;
 use crate::retoast::memory::settings;
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
-use crate::retoast::result::{Converted, Outcome};
+use crate::retoast::result::Converted;
 use crate::retoast::sql;
+use crate::retoast::verdict::Outcome;
 use crate::server::LiveError;
 
 /// How often a sweep sets right what somebody else has changed.
 const MOST_SET_RIGHT: u32 = 5;
 
 impl Guard<'_> {
-    async fn definition(&self) -> Result<Option<Definition>, TaskError> {
+    async fn definition(&self) -> Result<Option<Definition>, RetoastError> {
         self.definition_by(self.session.writer()).await
     }
 
     /// The definition as it is, whatever an UPDATE would run.
-    async fn definition_now(&self) -> Result<Option<Definition>, TaskError> {
+    async fn definition_now(&self) -> Result<Option<Definition>, RetoastError> {
         let (oid, pluggable) = (self.ready.relation.oid, self.ready.pluggable);
         Ok(Definition::read(self.session.writer(), oid, pluggable).await?)
     }
 
     /// Looks at the table again: it may have been changed since it was looked at first, for another table
     /// may have been swept meanwhile.
-    pub(crate) async fn begin_watching(&self) -> Result<(), TaskError> {
+    pub(crate) async fn begin_watching(&self) -> Result<(), RetoastError> {
         let Some(found) = self.definition().await? else {
-            return Err(TaskError::Altered("the table was dropped by somebody else".to_owned()));
+            return Err(RetoastError::dropped());
         };
         // an earlier part of the same work, whose session has ended, knows what it has set itself
         let then = self.known.get().now.clone();
         if let Some(then) = then {
             return match then.differences(Some(&found)) {
-                Some(changed) => Err(TaskError::Altered(changed.to_string())),
+                Some(changed) => Err(RetoastError::altered(changed)),
                 None => {
                     self.known.get().now = Some(found);
                     Ok(())
@@ -44,7 +46,7 @@ impl Guard<'_> {
             };
         }
         if let Some(changed) = found.changed_since(&self.ready.relation.desc) {
-            return Err(TaskError::Altered(changed.to_string()));
+            return Err(RetoastError::altered(changed));
         }
         let (mut before, mut more_set) = (found.settings().clone(), false);
         for column in self.marked().await? {
@@ -58,18 +60,18 @@ impl Guard<'_> {
     }
 
     /// Sets what is to be set before rows are re-toasted, and remembers what the table is set to then.
-    pub(crate) async fn set_choice(&self) -> Result<(), TaskError> {
+    pub(crate) async fn set_choice(&self, changes: &Changes) -> Result<(), RetoastError> {
         let table = self.ready.relation.quoted();
-        let Some(alter) = sql::alter(&table, &self.ready.changes) else { return Ok(()) };
+        let Some(alter) = sql::alter(&table, changes) else { return Ok(()) };
         if !self.alter(&alter).await? {
             return Ok(());
         }
         self.known.get().altered = true;
         let now = self.definition().await?;
         let mut known = self.known.get();
-        let expected = known.now.as_ref().map(|found| found.with(&self.ready.changes));
+        let expected = known.now.as_ref().map(|found| found.with(changes));
         if let Some(found) = expected.and_then(|then| then.differences(now.as_ref())) {
-            return Err(TaskError::Altered(found.to_string()));
+            return Err(RetoastError::altered(found));
         }
         known.now = now;
         Ok(())
@@ -81,7 +83,7 @@ impl Guard<'_> {
     }
 
     /// Whether the table is still what the sweep needs it to be.
-    pub(crate) async fn is_unchanged(&self) -> Result<bool, TaskError> {
+    pub(crate) async fn is_unchanged(&self) -> Result<bool, RetoastError> {
         let now = self.definition_now().await?;
         let known = self.known.get();
         Ok(known.now.as_ref().is_some_and(|then| then.differences(now.as_ref()).is_none()))
@@ -89,24 +91,24 @@ impl Guard<'_> {
 
     /// Sets right what somebody else has changed, if that was asked for and can be done; else says what it
     /// is. What was changed back needs nothing. `times`: how often that was done before.
-    pub(crate) async fn set_right(&self, times: u32) -> Result<(), TaskError> {
+    pub(crate) async fn set_right(&self, times: u32) -> Result<(), RetoastError> {
         // the transaction in which that was found may still be open
         let _ = self.session.rollback(0).await;
         let now = self.definition().await?;
         let then = self.known.get().now.clone();
         let (Some(then), Some(now)) = (then, now) else {
-            return Err(TaskError::Altered("the table was dropped by somebody else".to_owned()));
+            return Err(RetoastError::dropped());
         };
         let Some(found) = then.differences(Some(&now)) else {
             if times >= MOST_SET_RIGHT {
                 let text = "settings were changed, and changed back, by somebody else";
-                return Err(TaskError::Altered(text.to_owned()));
+                return Err(RetoastError::altered(text));
             }
             self.known.get().now = Some(now);
             return Ok(());
         };
         if !self.session.options.enforce || !found.are_settings() || times >= MOST_SET_RIGHT {
-            return Err(TaskError::Altered(found.to_string()));
+            return Err(RetoastError::altered(found));
         }
         let table = self.ready.relation.quoted();
         let Some(alter) = then.settings().restore(&table, now.settings()) else { return Ok(()) };
@@ -170,14 +172,14 @@ impl Guard<'_> {
     }
 
     /// Says what a killed run has left.
-    pub(crate) async fn say_marks(&self, notes: &mut Vec<String>) -> Result<(), TaskError> {
+    pub(crate) async fn say_marks(&self, notes: &mut Vec<String>) -> Result<(), RetoastError> {
         for column in self.marked().await? {
             let Some(before) = column.before else { continue };
             let text = format!(
                 "an earlier run that was killed has set column \"{}\" to {}: before it was {}",
                 column.name,
-                column.now.text(),
-                before.text()
+                settings::text(column.now),
+                settings::text(before)
             );
             self.note(&text);
             notes.push(text);
@@ -186,7 +188,7 @@ impl Guard<'_> {
     }
 
     /// Remembers what the columns are set to, before that is changed.
-    pub(crate) async fn mark(&self) -> Result<(), TaskError> {
+    pub(crate) async fn mark(&self) -> Result<(), RetoastError> {
         let columns = self.marked().await?;
         match settings::mark(&self.ready.relation.quoted(), &columns) {
             Some(sql) => self.alter(&sql).await.map(drop),
@@ -195,7 +197,7 @@ impl Guard<'_> {
     }
 
     /// Forgets it, once the columns are set to what was chosen.
-    pub(crate) async fn unmark(&self) -> Result<(), TaskError> {
+    pub(crate) async fn unmark(&self) -> Result<(), RetoastError> {
         let columns = self.marked().await?;
         match settings::unmark(&self.ready.relation.quoted(), &columns) {
             Some(sql) => self.alter(&sql).await.map(drop),

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
+use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::rules::Work;
 use crate::retoast::result::Common;
 use crate::retoast::sql::compact::{NOW, Vacuum, left_dead};
-use crate::retoast::task::error::TaskError;
 use crate::retoast::task::guard::Guard;
 use crate::retoast::task::watched::{GaveUp, Patience};
 use crate::server::LiveError;
@@ -84,7 +84,7 @@ impl Unvacuumed {
 
 impl Guard<'_> {
     /// Vacuums by this statement. It never waits long: what is not done now is done later.
-    pub(crate) async fn vacuum_by(&self, job: usize, sql: &str) -> Result<Vacuumed, TaskError> {
+    pub(crate) async fn vacuum_by(&self, job: usize, sql: &str) -> Result<Vacuumed, RetoastError> {
         let (connection, patience) = (self.session.connection(job), Patience::Vacuum);
         let (ended, why) = match self.run_watched(connection, sql, patience).await {
             Ok(Ok(())) => return Ok(Vacuumed::Done),
@@ -93,7 +93,7 @@ impl Guard<'_> {
             Ok(Err(why)) => {
                 (Vacuumed::Not, format!("no vacuum now, its rows stay dead: {}", why.text()))
             }
-            Err(TaskError::Live(LiveError::Server(error)))
+            Err(RetoastError::Live(LiveError::Server(error)))
                 if ErrorKind::of(&error) == ErrorKind::Busy =>
             {
                 (Vacuumed::Not, "no vacuum now: it is locked".to_owned())
@@ -105,9 +105,8 @@ impl Guard<'_> {
     }
 
     /// The server's time, as text.
-    pub(crate) async fn server_time(&self, job: usize) -> Result<String, TaskError> {
-        let rows = self.session.connection(job).client().query_typed(NOW, &[]).await?;
-        Ok(rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or_default())
+    pub(crate) async fn server_time(&self, job: usize) -> Result<String, RetoastError> {
+        Ok(self.session.connection(job).client().value(NOW, &[]).await?.unwrap_or_default())
     }
 
     /// What a vacuum that began then has left, by the server's statistics.
@@ -115,7 +114,7 @@ impl Guard<'_> {
         &self,
         job: usize,
         began: &str,
-    ) -> Result<Option<LeftDead>, TaskError> {
+    ) -> Result<Option<LeftDead>, RetoastError> {
         let parameters = [(&self.ready.relation.oid.0 as _, Type::OID), (&began as _, Type::TEXT)];
         let client = self.session.connection(job).client();
         let rows = client.query_typed(&left_dead(), &parameters).await?;
@@ -130,7 +129,7 @@ impl Guard<'_> {
         &self,
         vacuum: Vacuum,
         report: &mut Common,
-    ) -> Result<(), TaskError> {
+    ) -> Result<(), RetoastError> {
         let sql = vacuum.of(&self.ready.relation.quoted());
         let mut number = 0;
         loop {
@@ -159,7 +158,7 @@ impl Guard<'_> {
     }
 
     /// Whether a vacuum pays now; `None` once a stop is asked for.
-    async fn wait_for_snapshots(&self) -> Result<Option<bool>, TaskError> {
+    async fn wait_for_snapshots(&self) -> Result<Option<bool>, RetoastError> {
         for number in 0..=SNAPSHOTS {
             self.session.pass(Work::Vacuum, 0).await?;
             if self.session.stopped() {
@@ -178,7 +177,7 @@ impl Guard<'_> {
 
     /// Whether a vacuum that began then has left most of what it was for, by the server's statistics; where they do not
     /// tell, it has not.
-    async fn has_left_most(&self, began: &str, vacuum: Vacuum) -> Result<bool, TaskError> {
+    async fn has_left_most(&self, began: &str, vacuum: Vacuum) -> Result<bool, RetoastError> {
         let of_toast = self.ready.relation.toast.is_some() && vacuum != Vacuum::Rows;
         let moved = self.session.throttle.still_dead() as f64;
         for _ in 0..ASKED {

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::error::TaskError;
 use super::guard::Guard;
 use super::session::{Session, millis};
+use crate::retoast::error::RetoastError;
 use crate::retoast::listener::Wait;
 use crate::retoast::pace::metrics::ServerWait;
 use crate::server::LiveError;
@@ -109,7 +109,7 @@ impl Guard<'_> {
         connection: &Connection,
         sql: &str,
         patience: Patience,
-    ) -> Result<Result<(), GaveUp>, TaskError> {
+    ) -> Result<Result<(), GaveUp>, RetoastError> {
         let run = async || self.run_and_watch(connection, sql, patience).await;
         match patience.lock_timeout() {
             Some(time) => with_lock_timeout(connection, time, run).await,
@@ -122,14 +122,14 @@ impl Guard<'_> {
         connection: &Connection,
         sql: &str,
         patience: Patience,
-    ) -> Result<Result<(), GaveUp>, TaskError> {
+    ) -> Result<Result<(), GaveUp>, RetoastError> {
         let session = self.session;
         let (client, canceller) = (connection.client(), connection.canceller());
         let pid = connection.process().await?;
         let looks_often = !patience.is_vacuum() || session.throttle.watches_slots();
         let look_every = if looks_often { LOOK_EVERY } else { LOOK_AT_VACUUM };
         let (mut seen, mut gave_up, began) = (Seen::default(), None, Instant::now());
-        let mut failed: Option<TaskError> = None;
+        let mut failed: Option<RetoastError> = None;
         let mut work = std::pin::pin!(client.batch_execute(sql));
         let done = loop {
             let is_cancelled = gave_up.is_some() || failed.is_some();
@@ -169,7 +169,7 @@ impl Guard<'_> {
         patience: Patience,
         now: Duration,
         seen: &mut Seen,
-    ) -> Result<Option<GaveUp>, TaskError> {
+    ) -> Result<Option<GaveUp>, RetoastError> {
         let throttle = self.session.throttle;
         if patience.may_end()
             && let Some(why) = throttle.slots_against(&mut seen.slots).await?
@@ -212,12 +212,11 @@ pub(crate) fn is_of_statement(error: &tokio_postgres::Error) -> bool {
 pub(crate) async fn with_lock_timeout<T>(
     connection: &Connection,
     time: Duration,
-    work: impl AsyncFnOnce() -> Result<T, TaskError>,
-) -> Result<T, TaskError> {
+    work: impl AsyncFnOnce() -> Result<T, RetoastError>,
+) -> Result<T, RetoastError> {
     let client = connection.client();
     let ask = "SELECT pg_catalog.current_setting('lock_timeout')";
-    let rows = client.query_typed(ask, &[]).await?;
-    let own: String = rows.first().map_or(Ok("0".to_owned()), |row| row.try_get(0))?;
+    let own: String = client.value(ask, &[]).await?.unwrap_or("0".to_owned());
     client.batch_execute(&format!("SET lock_timeout = {}", millis(time))).await?;
     let done = work().await;
     let set = client.batch_execute(&format!("SET lock_timeout = '{own}'")).await;

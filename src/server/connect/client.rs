@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::TryStreamExt;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{
     CancelToken, CopyOutStream, Error, Row, RowStream, SimpleQueryMessage, SimpleQueryRow,
 };
@@ -44,6 +44,15 @@ impl Client {
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, Error> {
         told(sql, self.0.query_typed(&signed(sql), parameters)).await
+    }
+
+    /// The first value of a statement's first row.
+    pub async fn value<T: for<'a> FromSql<'a>>(
+        &self,
+        sql: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Option<T>, Error> {
+        self.query_typed(sql, parameters).await?.first().map(|row| row.try_get(0)).transpose()
     }
 
     /// How many rows a statement has changed.
