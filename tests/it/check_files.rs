@@ -121,7 +121,6 @@ fn checksums_are_verified_where_the_cluster_has_them() {
         "inspect",
         "--check",
         "--checksums",
-        "verify",
         "--no-decompress",
         "--relation-file",
         "heap",
@@ -274,7 +273,7 @@ fn saved_pages_are_checked_without_chunks() {
         )
         .unwrap();
         let found = run(toastctl()
-            .args(["inspect", "--check", &format!("--deep={encoding}"), "--columns", COLUMNS])
+            .args(["inspect", "--check", "--deep", "--encoding", encoding, "--columns", COLUMNS])
             .arg("--pageinspect")
             .arg(dir.path().join("page.txt")));
         assert_eq!(found.code, Some(code), "{encoding}: {}{}", found.stdout, found.stderr);
