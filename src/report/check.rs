@@ -149,7 +149,9 @@ impl<W: Write> CheckWriter<W> {
                 }
             }
         };
-        output.finish(Some(&rest), text, Vec::new)
+        // a line of `jsonl` is a finding
+        let rest = (output.format != Format::Jsonl).then_some(&rest);
+        output.finish(rest, text, Vec::new)
     }
 }
 

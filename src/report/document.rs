@@ -166,7 +166,7 @@ impl Envelope {
 /// Writes what a run finds as it finds it, so that whoever reads has it at once.
 pub(super) struct Output<W: Write> {
     out: W,
-    format: Format,
+    pub(super) format: Format,
     /// The terminal's.
     width: Option<usize>,
     schema: &'static str,
