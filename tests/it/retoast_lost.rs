@@ -62,20 +62,16 @@ fn settings_that_were_put_back_since_a_session_ended_are_set_again_by_the_next()
     let database = server.create_database("again");
     database.psql(TABLE);
     // the session that reads is ended while it waits with a snapshot
-    database.psql(&format!(
-        "CREATE TABLE brake AS SELECT true AS pulled;
-         ALTER DATABASE {} SET idle_in_transaction_session_timeout = '1s'",
-        database.name()
-    ));
-    let brake = ["--throttle-query", "SELECT pulled FROM brake"];
-    let running = Running::start(&mut command(&database, &[&LZ4[..], &brake].concat()));
-    running.says("waiting: 'SELECT pulled FROM brake' is true");
+    let arguments = [&LZ4[..], &brake(&database)].concat();
+    let timeout = "-c idle_in_transaction_session_timeout=1s";
+    let running = Running::start(command(&database, &arguments).env("PGOPTIONS", timeout));
+    running.says("is true (--throttle-query)");
     // before any row is re-toasted
     let set =
         "SELECT attcompression FROM pg_attribute WHERE attname = 'v' AND attrelid = 't'::regclass";
     assert_eq!(database.psql(set), "l");
     running.says("going on in a new session");
-    database.psql("UPDATE brake SET pulled = false");
+    release(&database);
     let table = done(&running.end());
     assert_eq!((&table["rows_stored"], &table["altered"]), (&1000.into(), &true.into()));
     assert_eq!(database.psql(LEFT), "0");

@@ -116,12 +116,12 @@ pub(crate) fn other_majors() -> Vec<u32> {
 /// `scripts/test` says which majors are absent.
 ///
 /// # Panics
-/// Where there is none, though `scripts/test --all-majors` was asked to run everything.
+/// Where there is none, though `scripts/test --all-majors` was asked to run everything: it fetches up to 18.
 pub(crate) fn has_major(major: u32) -> bool {
     let there = install::all().contains_key(&major);
     if !there {
         eprintln!("not run: there is no PostgreSQL {major}");
-        assert!(!install::must_run_everything(), "there is no PostgreSQL {major}");
+        assert!(major > 18 || !install::must_run_everything(), "there is no PostgreSQL {major}");
     }
     there
 }
