@@ -15,9 +15,9 @@ use crate::server::about::ServerReport;
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.inspect/1";
 
-/// What `toastctl inspect --format json` prints. Sizes are bytes; a figure that is not known is null. Relations come
-/// biggest first. With --format jsonl each line is one relation, with the field schema beside its own. Estimates are
-/// there only where a sample was read (--sample): they are of the whole relation, and the plain figures are of the
+/// What `toastctl inspect --format json` prints. Sizes are bytes; a figure that is not known is null. The largest
+/// relations come first. With --format jsonl each line is one relation, and has the field schema as well. Estimates
+/// are given only if a sample was read (--sample); they describe the whole relation, and the plain figures the
 /// blocks read.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
@@ -79,7 +79,7 @@ pub struct RelationReport {
     pub columns: Vec<ColumnReport>,
     /// Figures that this source cannot give.
     pub not_available: Vec<NotAvailable>,
-    /// What could not be read: the first 1000.
+    /// The first 1000 problems: what could not be read.
     pub problems: Vec<ProblemReport>,
     /// How many problems there are in all.
     pub problem_count: u64,
@@ -162,8 +162,7 @@ pub struct ToastReport {
     pub values: u64,
     /// Chunks that hold them.
     pub chunks: u64,
-    /// Values beside those that may be there or in their rows: without pages the server does not tell. Absent where
-    /// there are none.
+    /// Further values that may be there or in their rows: without pages this is not known. Left out if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unplaced_values: Option<u64>,
     /// Values that the columns of all rows hold there.
@@ -172,7 +171,7 @@ pub struct ToastReport {
     /// Chunks that hold them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks_estimate: Option<WholeEstimate>,
-    /// Values there that no row refers to; null if that is not known.
+    /// Values there to which no row refers; null if that is not known.
     pub orphans: Option<OrphanReport>,
 }
 
@@ -269,7 +268,7 @@ pub struct ToasterReport {
     /// The kind of pointer.
     pub pointer_kind: &'static str,
     pub values: u64,
-    /// How many of them have chunks, or may have.
+    /// How many of them have chunks, or may have some.
     pub out_of_line: u64,
     /// Content without headers; null if not known of every value.
     pub raw_bytes: Option<u64>,

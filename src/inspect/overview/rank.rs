@@ -43,7 +43,7 @@ pub(crate) struct Totals {
     pub(crate) sampled: u64,
     /// Those of which no pages were read.
     pub(crate) by_functions: u64,
-    /// Those in which findings were looked for: the tables from 1 MB on, as far as there was time.
+    /// Tables searched for findings: those of 1 MB and more, as far as there was time.
     pub(crate) looked_at: u64,
     /// Blocks of relations of which a sample was wanted.
     pub(crate) sampled_blocks: u64,
