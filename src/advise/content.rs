@@ -1,5 +1,6 @@
 //! The sample's values: read from pages, fetched, and what compression makes of them (pure).
 
+use super::tally::SampleRow;
 use crate::codec::{Method, datum, lz4_size};
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
@@ -10,13 +11,11 @@ use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::walk::{Item, items};
+use crate::heap::scan::{Item, items};
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, CompressedSizes, VARLENA_HEADER_SIZE};
 use crate::model::stored::StoredValue;
 use crate::model::toast::{Incoming, Outside};
 use crate::model::visibility::Visibility;
-
-use super::tally::SampleRow;
 
 /// Where a value's content is to be had: on the page, if at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use crate::disk::ItemPointer;
 use crate::disk::jsonb_of_text::jsonb;
 use crate::heap::problem::Problem;
 use crate::model::toast::Incoming;
-use crate::server::values;
+use crate::server::chunks;
 
 /// Bytes of documents, raw, that are asked for as text at a time; a single one may be longer.
 const TEXT_BYTES: u64 = 2 << 20;
@@ -35,7 +35,7 @@ impl Reading<'_> {
             pages.iter().flatten().filter_map(|row| Some((row, raw(row)?))).collect();
         let mut rows = rows.as_slice();
         while !rows.is_empty() {
-            let (now, later) = values::together(rows, TEXT_BYTES, |&(_, raw)| raw);
+            let (now, later) = chunks::together(rows, TEXT_BYTES, |&(_, raw)| raw);
             rows = later;
             let of: HashMap<ItemPointer, &SampledRow<'_>> =
                 now.iter().map(|&(row, _)| (row.ctid, row)).collect();

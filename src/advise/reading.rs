@@ -22,13 +22,12 @@ use crate::disk::pointer::ToastPointer;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::model::toast::Incoming;
-use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader};
 use crate::server::trial::Trial;
-use crate::server::values;
+use crate::server::{LiveError, chunks};
 
 /// Rows asked for at a time.
 const ASKED_ROWS: usize = 2000;
@@ -275,14 +274,14 @@ impl Reading<'_> {
         while !wanted.is_empty() {
             let size =
                 |(_, _, pointer): &(usize, usize, ToastPointer)| u64::from(pointer.stored_size());
-            let (now, later) = values::together(wanted, values::BYTES, size);
+            let (now, later) = chunks::together(wanted, chunks::BYTES, size);
             wanted = later;
             let pointers: Vec<_> = now
                 .iter()
                 .map(|(_, _, pointer)| *pointer)
                 .filter(|pointer| pointer.toast_relation == toast.oid)
                 .collect();
-            let values = values::values(self.advisor.client(), &toast.name, &pointers)
+            let values = chunks::values(self.advisor.client(), &toast.name, &pointers)
                 .await
                 .map_err(|error| self.live(error))?;
             for &(page, row, pointer) in now {

@@ -1,12 +1,11 @@
-//! From pages and tuples to values: one place for all sources (pure).
+//! The walk over a page, and from tuples to values: one place for all sources (pure).
 
 use super::problem::{Place, Problem, Problems};
 use super::stats::RelationStats;
-use super::walk::{self, Item};
 use crate::disk::custom::{CustomFlavor, CustomPointer};
 use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
-use crate::disk::page::{Page, PageState};
+use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
@@ -85,7 +84,7 @@ pub(crate) fn judged<'p>(
 ) {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
     let all_visible = judge.sees_all_of(&page);
-    for (ctid, item) in walk::items(block, &page) {
+    for (ctid, item) in items(block, &page) {
         let Item::Tuple(tuple, length) = item else { continue };
         let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
         take(ctid, &tuple, length, seen);
@@ -134,7 +133,7 @@ impl<'a> Relation<'a> {
         };
         stats.tuples.free_bytes += page.free_space() as u64;
         let all_visible = judge.sees_all_of(&page);
-        for (ctid, item) in walk::items(block, &page) {
+        for (ctid, item) in items(block, &page) {
             match item {
                 Item::Unused => stats.tuples.line_pointers_unused += 1,
                 Item::Redirect => stats.tuples.line_pointers_redirect += 1,
@@ -337,6 +336,43 @@ fn whole_datum<'a>(
             Err(error) => Err(error.to_string()),
         },
     }
+}
+
+/// What a line pointer leads to.
+#[derive(Debug)]
+pub(crate) enum Item<'p> {
+    Unused,
+    Redirect,
+    Dead,
+    /// A tuple of so many bytes (`lp_len`).
+    Tuple(HeapTuple<'p>, u16),
+    /// A tuple that cannot be read, with the reason.
+    Damaged(String),
+}
+
+/// The line pointers of a page in order, with their addresses.
+pub(crate) fn items<'p>(
+    block: BlockNumber,
+    page: &Page<'p>,
+) -> impl Iterator<Item = (ItemPointer, Item<'p>)> {
+    page.line_pointers().map(move |(item, pointer)| {
+        let found = match pointer.state {
+            LinePointerState::Unused => Item::Unused,
+            LinePointerState::Redirect => Item::Redirect,
+            LinePointerState::Dead => Item::Dead,
+            LinePointerState::Normal => {
+                let tuple = page.tuple_bytes(pointer).map_err(|e| e.to_string());
+                let parsed = tuple.and_then(|bytes| {
+                    HeapTuple::parse(bytes, page.byte_order()).map_err(|e| e.to_string())
+                });
+                match parsed {
+                    Ok(tuple) => Item::Tuple(tuple, pointer.length),
+                    Err(message) => Item::Damaged(message),
+                }
+            }
+        };
+        (ItemPointer { block, item }, found)
+    })
 }
 
 #[cfg(test)]

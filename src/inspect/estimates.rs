@@ -9,8 +9,7 @@ use super::intervals::{
 };
 use super::result::{ColumnReport, RelationReport, SizeReport, Source};
 use crate::disk::desc::TupleDesc;
-use crate::heap::sizes::Sizes;
-use crate::heap::stats::{ColumnStats, RelationStats};
+use crate::heap::stats::{ColumnStats, RelationStats, Sizes};
 use crate::model::estimate::{Drawn, Estimate, PowerSums};
 use crate::model::interval::{RatioEstimate, WholeEstimate};
 use crate::model::stored::Form;

@@ -6,8 +6,7 @@ use crate::disk::ItemPointer;
 use crate::disk::page::wrong_checksum;
 use crate::heap::problem::{Place, Problems};
 use crate::model::toaster::catalog::Toasters;
-use crate::offline::file::RelationFile;
-use crate::offline::target::FileTarget;
+use crate::offline::file::{FileTarget, RelationFile};
 
 /// Takes one value of a relation file apart: that of `column` in the tuple at `ctid`, dead or alive.
 pub fn value(

@@ -6,8 +6,7 @@ use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::sample::{Sample, Sampling};
-use crate::heap::scan::Judge;
-use crate::heap::walk::{self, Item};
+use crate::heap::scan::{self, Item, Judge};
 use crate::model::visibility::Visibility;
 
 /// Blocks of a file that are looked at: 2 MB of 8 kB pages.
@@ -74,7 +73,7 @@ impl Kept {
         if let Ok(PageState::Used(page)) = Page::parse(bytes) {
             all_visible = judge.sees_all_of(&page);
             if !all_visible {
-                let judged = walk::items(block, &page).filter_map(|(ctid, item)| match item {
+                let judged = scan::items(block, &page).filter_map(|(ctid, item)| match item {
                     Item::Tuple(tuple, _) => Some((ctid, judge.judge(ctid, &tuple))),
                     _ => None,
                 });

@@ -28,9 +28,9 @@ use crate::retoast::reindex::result::IndexReport;
 use crate::server::about::Access;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation};
 use crate::server::connect::Connection;
-use crate::server::snapshot::Moment;
+use crate::server::snapshot::{self, Moment};
 use crate::server::sql::quote_qualified;
-use crate::server::{LiveError, chunks, functions, snapshot, toasters};
+use crate::server::{LiveError, chunks, functions, toasters};
 
 /// TOAST relations up to this size are read whole unless the user says otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;
@@ -225,9 +225,13 @@ impl Inspector {
                     orphans = Some(match known {
                         Ok(known) => {
                             let mut report = OrphanReport::default();
-                            chunks::values(leader.client(), &target.quoted, |id, chunks, bytes| {
-                                known.count(id, chunks, bytes, &mut report);
-                            })
+                            chunks::each_value(
+                                leader.client(),
+                                &target.quoted,
+                                |id, chunks, bytes| {
+                                    known.count(id, chunks, bytes, &mut report);
+                                },
+                            )
                             .await
                             .map_err(live)?;
                             Ok(report)

@@ -5,7 +5,7 @@ use crate::disk::desc::{Attribute, Length};
 use crate::disk::jsonb_of_text::{jsonb, numeric_content};
 use crate::disk::types::{self, SENT_AS_STORED, UUID, is_text_like};
 use crate::disk::{ByteOrder, Oid};
-use crate::offline::missing::{array_elements, element_type};
+use crate::offline::columns::{array_elements, element_type};
 
 const BOOL: u32 = 16;
 const BYTEA: u32 = 17;

@@ -10,8 +10,7 @@
 //!   every detail.
 //! * `findings`: facts about a table for [`crate::findings`]; `finding_look`: the look at its pages, `kept`: those that
 //!   were kept while they were scanned; `finding_values`: facts of what is in values, `usage`: of how it is used,
-//!   `finding_keys`: which keys are; `file_findings`: those of files, `saved_blocks`: whether saved rows are those of
-//!   whole pages.
+//!   `finding_keys`: which keys are; `file_findings`: those of files.
 //! * [`orphans`]: chunks that no row refers to.
 
 pub mod anatomy;
@@ -38,7 +37,6 @@ pub mod reports;
 pub mod result;
 pub mod run;
 pub mod saved;
-mod saved_blocks;
 mod scan;
 mod usage;
 pub mod values;

@@ -9,8 +9,7 @@ use super::result::{
 use crate::codec::Method;
 use crate::disk::desc::{Attribute, TupleDesc};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::sizes::Sizes;
-use crate::heap::stats::{ColumnStats, CustomKey, FormSums, RelationStats, TupleCounts};
+use crate::heap::stats::{ColumnStats, CustomKey, FormSums, RelationStats, Sizes, TupleCounts};
 use crate::model::stored::Form;
 use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::server::LiveError;

@@ -5,13 +5,12 @@ use std::ops::Range;
 
 use tokio_postgres::types::Type;
 
-use super::LiveError;
 use super::about::Server;
 use super::catalog::Relation;
 use super::chunks::parse_tid;
 use super::connect::Client;
-use super::plan;
 use super::probe::{Answer, Placement, Probe, Told};
+use super::{LiveError, snapshot};
 use crate::codec::Method;
 use crate::disk::ItemPointer;
 use crate::disk::desc::{Attribute, Length};
@@ -38,7 +37,7 @@ pub async fn groups(
     relation: &Relation,
 ) -> Result<(u64, Vec<Group>), LiveError> {
     let probe = Probe::new(server, relation);
-    client.batch_execute(plan::WHOLE).await?;
+    client.batch_execute(snapshot::WHOLE).await?;
     let Some(sql) = probe.groups() else {
         let sql = format!("SELECT pg_catalog.count(*) FROM ONLY {}", relation.quoted());
         let rows = client.query_typed(&sql, &[]).await?;

@@ -3,12 +3,12 @@
 //! * [`connect`]: connections as psql makes them; [`pattern`]: names as psql takes them.
 //! * [`about`]: what the server is and what this user may do there.
 //! * [`sql`]: how identifiers and literals are quoted.
-//! * [`select`]: which relations a command line means; [`suggest`]: what a misspelt name may have meant.
+//! * [`select`]: which relations a command line means, and what a misspelt name may have meant.
 //! * [`catalog`]: relations and their columns; `listing`: the files of many, and what they are parts of.
 //! * `owner_code`: code of others that an UPDATE of a table runs.
-//! * [`snapshot`]: one moment for everything that is read; `plan`: the plans that our statements have.
+//! * [`snapshot`]: one moment for everything that is read, and the plans that our statements have.
 //! * [`pages`]: pages through pageinspect, with visibility resolved.
-//! * [`chunks`]: chunks of values out of line; `values`: such values fetched whole.
+//! * [`chunks`]: chunks of values out of line, and such values fetched whole.
 //! * [`checking`]: what a check asks; [`chunk_rows`]: chunks of many values at a time.
 //! * [`toasters`]: toasters of servers with pluggable TOAST, and their columns.
 //! * [`trial`]: the temporary table in which the server compresses copies of values.
@@ -31,18 +31,14 @@ pub mod locks;
 pub(crate) mod owner_code;
 pub mod pages;
 pub mod pattern;
-pub(crate) mod plan;
 pub(crate) mod probe;
 pub(crate) mod sampled;
 pub mod select;
 pub mod sink;
 pub mod snapshot;
 pub mod sql;
-pub mod suggest;
 pub mod toasters;
 pub mod trial;
-pub mod values;
-mod visible;
 
 /// Why the server did not give what was asked.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::walk::{Item, items};
+use crate::heap::scan::{Item, items};
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
 

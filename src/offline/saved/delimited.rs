@@ -2,14 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::Form;
-use super::chatter;
-use super::columns::{Header, ITEM_COLUMN_COUNT, MAX_COLUMNS, may_be_name, own_column};
 use super::error::{Problem, SavedError};
-use super::lines::Lines;
-use super::out::{Out, Step};
-use super::table::{Ending, Table, Value};
-use super::value::is_null;
+use super::reader::{Lines, Out, Step};
+use super::table::{
+    Ending, Header, ITEM_COLUMN_COUNT, MAX_COLUMNS, Table, Value, is_null, may_be_name, own_column,
+};
+use super::{Form, chatter};
 
 /// Separator and names of a line that is a header; the separator is empty if there is one name.
 fn header(line: &str) -> Option<(&str, Vec<&str>)> {
@@ -262,7 +260,7 @@ fn find_separator(text: &str, separator: &str) -> Option<usize> {
 fn quoted_cell<'a>(
     text: &'a str,
     separator: &str,
-    line: &mut super::lines::Line<'a>,
+    line: &mut super::reader::Line<'a>,
     lines: &mut Lines<'a>,
 ) -> Result<Option<(Cow<'a, str>, &'a str)>, Problem> {
     let Some(mut rest) = text.strip_prefix('"') else { return Ok(None) };

@@ -17,7 +17,7 @@ use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, Oid};
-use crate::heap::walk::{Item, items};
+use crate::heap::scan::{Item, items};
 use crate::model::settings::TupleTarget;
 use crate::model::visibility::Visibility;
 use crate::retoast::sql::{Target, compact};
@@ -26,10 +26,9 @@ use crate::retoast::sweep::machine::CHUNK;
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::sweep::scanner::address;
 use crate::retoast::sweep::table::Sweep;
-use crate::server::LiveError;
-use crate::server::functions;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
+use crate::server::{LiveError, functions};
 
 /// A row with values that are to be moved.
 #[derive(Debug, Clone, PartialEq, Eq)]

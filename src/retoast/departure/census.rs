@@ -15,17 +15,16 @@ use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::walk::{self, Item};
+use crate::heap::scan::{self, Item};
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::describe::describe;
 use crate::model::visibility::Visibility;
 use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::server::about::{Pageinspect, Server};
-use crate::server::catalog;
 use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::toasters::ToasterColumn;
-use crate::server::{LiveError, snapshot};
+use crate::server::{LiveError, catalog, snapshot};
 
 /// Blocks read at a time.
 const BLOCKS: u32 = 256;
@@ -186,7 +185,7 @@ impl Look<'_> {
                     continue;
                 }
             };
-            for (ctid, item) in walk::items(block, &page) {
+            for (ctid, item) in scan::items(block, &page) {
                 match item {
                     Item::Unused | Item::Redirect | Item::Dead => {}
                     Item::Tuple(tuple, _) => {

@@ -12,7 +12,7 @@ use crate::disk::BlockNumber;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{Page, PageState};
 use crate::disk::walk::Walk;
-use crate::heap::walk::{Item, items};
+use crate::heap::scan::{Item, items};
 use crate::model::pages::truncated_for;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
@@ -25,8 +25,7 @@ use crate::server::about::{Compression, Pageinspect, Server};
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
 use crate::server::pages::PageReader;
-use crate::server::plan::BY_KEY;
-use crate::server::snapshot::{self, Moment};
+use crate::server::snapshot::{self, BY_KEY, Moment};
 use crate::server::toasters::TOAST_RELATIONS;
 
 /// Blocks of the table that are looked at: all of it if it has no more, else so many runs of blocks, which stand in

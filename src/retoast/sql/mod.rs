@@ -9,7 +9,7 @@ pub(crate) mod vacuum;
 
 use super::goal::toaster::{Changes, Toaster, ToasterChange};
 use crate::codec::Method;
-use crate::server::plan;
+use crate::server::snapshot;
 use crate::server::sql::{in_blocks, quote_identifier};
 use forcing::Shape;
 
@@ -136,7 +136,7 @@ pub fn begin(settings: &BatchSettings) -> String {
          SET LOCAL synchronous_commit = local; {}; SET LOCAL toastctl.batch = 'begun'",
         settings.lock_timeout_ms,
         settings.idle_ms,
-        plan::BY_KEY
+        snapshot::BY_KEY
     );
     if settings.row_security_off {
         sql.push_str("; SET LOCAL row_security = off");

@@ -10,18 +10,17 @@ use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
 use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::walk::{self, Item};
+use crate::heap::scan::{self, Item};
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
 use crate::retoast::judge::stock::{Verdict, by_functions, fits};
 use crate::retoast::judge::{Judge, Row as Judged};
-use crate::server::LiveError;
 use crate::server::about::Pageinspect;
-use crate::server::functions;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
 use crate::server::snapshot::{self, Moment};
 use crate::server::sql::quote_identifier;
+use crate::server::{LiveError, functions};
 
 impl Scanner<'_> {
     /// The rows of these blocks that are stored otherwise than chosen, all in one snapshot. After an
@@ -122,7 +121,7 @@ impl Scanner<'_> {
                     continue;
                 }
             };
-            for (ctid, item) in walk::items(block, &page) {
+            for (ctid, item) in scan::items(block, &page) {
                 match item {
                     Item::Unused | Item::Redirect | Item::Dead => {}
                     Item::Tuple(tuple, _) => {
