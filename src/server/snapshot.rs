@@ -60,7 +60,7 @@ async fn take(client: &Client) -> Result<Moment, LiveError> {
 pub async fn join(connection: &Connection, moment: &Moment) -> Result<(), LiveError> {
     let import = format!("SET TRANSACTION SNAPSHOT {}", quote_literal(&moment.exported));
     let begin = connection.begin_sql(MODE);
-    Ok(connection.client().batch_execute(&format!("{begin}{import}; {}", BY_KEY)).await?)
+    Ok(connection.client().batch_execute(&format!("{begin}{import}; {BY_KEY}")).await?)
 }
 
 /// Ends the transaction.
