@@ -8,6 +8,7 @@
 //! * [`heap`]: the walk from pages to tuples and values; samples of blocks.
 //! * [`offline`]: relation files and saved text as sources of pages and values.
 //! * [`server`]: a live server: connections, catalogs, snapshots, pages.
+//! * [`value`]: one value: a line about it, its content, every detail.
 //! * [`retoast`]: bringing what is stored to what was chosen, online.
 //! * [`advise`]: what other settings would store and cost.
 //! * [`findings`]: what costs without need, with the command that acts on it.
@@ -45,6 +46,8 @@ pub mod report;
 pub mod retoast;
 #[cfg(feature = "internals")]
 pub mod server;
+#[cfg(feature = "internals")]
+pub mod value;
 
 #[cfg(not(feature = "internals"))]
 mod advise;
@@ -66,6 +69,8 @@ mod report;
 mod retoast;
 #[cfg(not(feature = "internals"))]
 mod server;
+#[cfg(not(feature = "internals"))]
+mod value;
 
 /// Runs the program: its arguments are the process's, its results go to standard output.
 pub fn main() -> std::process::ExitCode {

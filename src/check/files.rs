@@ -23,7 +23,8 @@ use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
 use crate::inspect::offline::OfflineError;
 use crate::model::visibility::Transactions;
-use crate::offline::file::{FileTarget, RelationFile, check_page_size};
+use crate::offline::file::RelationFile;
+use crate::offline::target::{FileTarget, check_page_size};
 
 /// Blocks that a thread takes at a time.
 const RANGE: u32 = 64;

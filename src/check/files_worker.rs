@@ -15,7 +15,8 @@ use crate::heap::problem::Place;
 use crate::inspect::offline::OfflineError;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::chunks::{Chunk, ChunkStore, Fate, StoreError};
-use crate::offline::file::{FileTarget, RelationFile};
+use crate::offline::file::RelationFile;
+use crate::offline::target::FileTarget;
 use crate::offline::toastfile::chunk_on_page;
 use crate::offline::xact::PgXact;
 

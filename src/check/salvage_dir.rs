@@ -11,7 +11,7 @@ use super::code::Code;
 use super::finding::Finding;
 use super::salvage::{Saved, can_be_saved};
 use crate::disk::ItemPointer;
-use crate::inspect::contents::create_dir;
+use crate::value::contents::create_dir;
 
 /// Name and version of the manifest's lines.
 const SCHEMA: &str = "toastctl.salvage/1";

@@ -7,12 +7,12 @@ use super::inspect::InspectArgs;
 use super::terminal::{self, Plain, stdout_for_people, tell};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run::Output;
-use crate::inspect::values::{RowWriter, ValueRow};
 use crate::report::inspect::Writer;
 use crate::report::table::printable;
 use crate::report::values::ValueWriter;
 use crate::server::about::ServerReport;
 use crate::server::sink::{Failed, RunError, Sink};
+use crate::value::rows::{RowWriter, ValueRow};
 
 /// Problems of a relation that are printed on standard error; all of them are in the report.
 const PROBLEMS_SHOWN: u64 = 10;

@@ -14,7 +14,7 @@ use crate::inspect::inspector::{ContentOptions, Options};
 use crate::inspect::policy::PolicyRequest;
 use crate::inspect::run::Request;
 use crate::offline::columns;
-use crate::offline::file::FileTarget;
+use crate::offline::target::FileTarget;
 use crate::offline::xact::PgXact;
 use crate::report::format::Format;
 use crate::server::pattern::NamePattern;

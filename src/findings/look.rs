@@ -10,7 +10,7 @@ use crate::disk::desc::{Storage, TupleDesc};
 use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
-use crate::heap::scan::Judge;
+use crate::heap::scan::{Judge, Visitor};
 use crate::model::estimate::{Drawn, Estimate};
 use crate::model::policy::MethodChoice;
 use crate::model::stored::{Form, StoredValue};
@@ -358,5 +358,13 @@ fn standing(table: &Table, index: usize, values: &[StoredValue]) -> Standing {
         Standing::Older
     } else {
         Standing::Fits
+    }
+}
+
+impl Visitor for HeapLook<'_> {
+    const WANTS_VALUES: bool = false;
+
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+        self.block(block, bytes, judge);
     }
 }

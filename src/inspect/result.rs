@@ -30,10 +30,11 @@ pub struct Report {
 }
 
 /// How a relation was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// Pages of a live server.
+    #[default]
     Pageinspect,
     /// SQL functions of a live server.
     Functions,
@@ -43,7 +44,7 @@ pub enum Source {
     PageinspectOutput,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct RelationReport {
     /// `schema.name`, or the file.
     pub relation: String,
@@ -87,7 +88,7 @@ pub struct RelationReport {
 }
 
 /// A relation's main fork.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct HeapReport {
     pub bytes: Option<u64>,
     pub blocks: Option<u64>,
@@ -111,7 +112,7 @@ pub struct HeapReport {
 }
 
 /// Tuples of a relation.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct TuplesReport {
     pub live: u64,
     pub dead: Option<u64>,
@@ -131,7 +132,7 @@ pub struct TuplesReport {
 }
 
 /// A relation's TOAST relation.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct ToastReport {
     /// `schema.name`, or the file.
     pub relation: String,

@@ -11,11 +11,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
-use super::anatomy::Anatomy;
 use super::inspector::{InspectError, Inspector, Options};
 use super::policy::{self, PolicyRequest};
 use super::result::RelationReport;
-use super::values::RowWriter;
 use crate::disk::{ItemPointer, Oid};
 use crate::heap::progress::Progress;
 use crate::server::LiveError;
@@ -25,6 +23,8 @@ use crate::server::connect::Connection;
 use crate::server::locks::{self, Names};
 use crate::server::select::{Found, How, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
+use crate::value::anatomy::Anatomy;
+use crate::value::rows::RowWriter;
 
 /// What is known of a relation for so long is asked again before it is read.
 const FRESH: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! Sources without a server: relation files and saved text.
 //!
-//! * [`file`]: relation files and their segments; one that is to be read; whether a cluster has page checksums.
+//! * [`file`]: relation files and their segments; [`target`]: one that is to be read, with its checksums.
 //! * [`toastfile`]: chunks from a TOAST relation's file; [`xact`]: commit status from `pg_xact`.
 //! * [`saved`]: what psql printed for pageinspect's functions.
 //! * [`hex`]: one value in hexadecimal.
@@ -11,5 +11,6 @@ pub mod columns;
 pub mod file;
 pub mod hex;
 pub mod saved;
+pub mod target;
 pub mod toastfile;
 pub mod xact;

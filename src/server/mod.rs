@@ -7,7 +7,7 @@
 //! * [`catalog`]: relations and their columns; `listing`: the files of many, and what they are parts of.
 //! * `owner_code`: code of others that an UPDATE of a table runs.
 //! * [`snapshot`]: one moment for everything that is read, and the plans that our statements have.
-//! * [`pages`]: pages through pageinspect, with visibility resolved.
+//! * [`pages`]: pages through pageinspect, with visibility resolved; `scan`: those of a relation, by all connections.
 //! * [`chunks`]: chunks of values out of line, and such values fetched whole.
 //! * [`checking`]: what a check asks; [`chunk_rows`]: chunks of many values at a time.
 //! * [`toasters`]: toasters of servers with pluggable TOAST, and their columns.
@@ -33,6 +33,7 @@ pub mod pages;
 pub mod pattern;
 pub(crate) mod probe;
 pub(crate) mod sampled;
+pub(crate) mod scan;
 pub mod select;
 pub mod sink;
 pub mod snapshot;

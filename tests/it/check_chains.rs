@@ -12,7 +12,7 @@ use toastctl::check::files::{FileOptions, relation_file};
 use toastctl::check::subject::Depth;
 use toastctl::disk::custom::CustomFlavor;
 use toastctl::offline::columns::parse_list;
-use toastctl::offline::file::FileTarget;
+use toastctl::offline::target::FileTarget;
 
 /// The rows 1 and 2 are updated: their new versions are the items 5 and 6. In `pruned` the line
 /// pointers 1 and 2 lead there.

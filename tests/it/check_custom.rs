@@ -14,7 +14,7 @@ use toastctl::disk::tuple::HeapTuple;
 use toastctl::disk::varlena::Varlena;
 use toastctl::disk::walk::{Datum, Walk};
 use toastctl::offline::columns::parse_json;
-use toastctl::offline::file::FileTarget;
+use toastctl::offline::target::FileTarget;
 use toastctl::offline::xact::PgXact;
 
 struct Capture {

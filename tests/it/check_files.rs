@@ -16,7 +16,7 @@ use toastctl::disk::checksum::page_checksum;
 use toastctl::disk::custom::CustomFlavor;
 use toastctl::disk::desc::TupleDesc;
 use toastctl::offline::columns::parse_list;
-use toastctl::offline::file::FileTarget;
+use toastctl::offline::target::FileTarget;
 
 const DEEP: Depth = Depth { decompress: true, content: true, utf8: true };
 

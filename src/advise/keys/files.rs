@@ -19,7 +19,8 @@ use crate::heap::sample::SampleSize;
 use crate::model::btree::ToastIndex;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::visibility::visibility;
-use crate::offline::file::{FileError, FileTarget, RelationFile, check_page_size};
+use crate::offline::file::{FileError, RelationFile};
+use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::ToastFile;
 
 /// Why there are no keys of a file's documents.

@@ -8,7 +8,6 @@
 //! The JSON shape is `overview.schema.json` beside this file. Sizes are bytes. Each figure that a sample may have
 //! given carries its 95 % confidence interval; both ends are the figure itself where it was counted.
 
-mod asker;
 mod queue;
 pub(crate) mod rank;
 mod read;

@@ -6,23 +6,23 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::asker::{Asker, Counted};
 use super::rounds::{Rounds, WHOLE, imprecision};
 use crate::disk::BlockNumber;
 use crate::findings::code::WORTH;
 use crate::findings::finding::Findings;
 use crate::heap::sample::Sampling;
-use crate::inspect::blocks::BlockSums;
+use crate::heap::scan::Scan;
 use crate::inspect::estimates;
 use crate::inspect::finding_look::Looked;
 use crate::inspect::inspector::{InspectError, Inspector, no_client};
 use crate::inspect::intervals::SampleReport;
 use crate::inspect::reports::note_failed_findings;
 use crate::inspect::result::{RelationReport, Source};
-use crate::inspect::scan::{BATCH, ScanTarget, Worker};
 use crate::server::about::Access;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
+use crate::server::functions::FunctionReader;
+use crate::server::scan::{BATCH, RowSource};
 use crate::server::{LiveError, snapshot};
 
 /// Relations of other access methods than heap have no blocks to choose from: SQL functions read them whole, up to
@@ -42,10 +42,17 @@ pub(super) struct Effort {
     pub(super) until: Option<Instant>,
 }
 
-/// Who reads blocks.
-enum Reader<'a> {
-    Pages(Box<Worker>),
-    Functions(Box<Asker<'a>>),
+/// What a relation's blocks are read by, and what was counted.
+struct Reader<'a> {
+    source: RowSource<'a>,
+    scan: Scan<()>,
+}
+
+impl Reader<'_> {
+    async fn read(&mut self, blocks: &[BlockNumber]) -> Result<(), InspectError> {
+        let read = self.source.read(blocks, &mut self.scan).await;
+        read.map_err(|error| error.of(&self.scan.relation.source))
+    }
 }
 
 impl Inspector {
@@ -136,7 +143,7 @@ impl Inspector {
         let name = relation.display_name();
         let live = |error| InspectError::Live { relation: name.clone(), error };
         let mut moment = snapshot::begin(connection).await.map_err(live)?;
-        let (mut reader, total) = if why.is_none() {
+        let (source, total) = if why.is_none() {
             // first, since the rounds take what time there is
             if is_worth_findings(relation) {
                 *looked = self
@@ -148,29 +155,21 @@ impl Inspector {
                     moment = snapshot::begin(connection).await.map_err(live)?;
                 }
             }
-            let target = ScanTarget {
-                name: name.clone(),
-                quoted: relation.quoted(),
-                desc: Arc::new(relation.desc.clone()),
-                keeps: false,
-                surveyed: None,
-                target: None,
-            };
-            let worker = Worker::new(self, &target, &moment, connection).await.map_err(live)?;
-            let total = worker.block_count().await.map_err(live)?;
-            (Reader::Pages(Box::new(worker)), total)
+            let reader = self.server.page_reader(connection, relation.quoted(), &moment.snapshot);
+            let reader = reader.await.map_err(live)?;
+            let total = reader.block_count().await.map_err(live)?;
+            (RowSource::Pages(Box::new(reader)), total)
         } else {
             // the lock and the privileges that reading takes, also where there is nothing to read
             let reads = format!("SELECT FROM ONLY {} LIMIT 0", relation.quoted());
             connection.client().batch_execute(&reads).await.map_err(|e| live(e.into()))?;
             let total = relation.bytes / self.server.page_size.bytes() as u64;
-            let asker = Asker::new(self, connection, relation);
-            (Reader::Functions(Box::new(asker)), u32::try_from(total).unwrap_or(u32::MAX))
+            let reader = FunctionReader::new(connection.client(), &self.server, relation);
+            (RowSource::Functions(reader), u32::try_from(total).unwrap_or(u32::MAX))
         };
         let sampled = effort.sampling.is_some() || total > WHOLE;
-        if sampled {
-            *reader.blocks() = Some(BlockSums::new(relation.desc.attributes.len()));
-        }
+        let scan = Scan::new(self.scanned(&name, Arc::new(relation.desc.clone())), ());
+        let mut reader = Reader { source, scan: scan.of_sample(sampled) };
         let seed = match effort.sampling {
             Some(sampling) => {
                 let blocks: Vec<BlockNumber> = sampling.draw(total).collect();
@@ -191,15 +190,15 @@ impl Inspector {
                 SEED
             }
         };
-        let Counted { stats, blocks, problems, unplaced } = reader.counted();
+        let scan = reader.scan;
         let mut report = match why {
-            Some(why) => self.functions_report(relation, &stats, &unplaced, why),
-            None => self.report(relation, &stats, &problems, Source::Pageinspect),
+            Some(why) => self.functions_report(relation, &scan, why),
+            None => self.report(relation, &scan, Source::Pageinspect),
         };
-        if let Some(blocks) = &blocks {
+        if let Some(blocks) = &scan.blocks {
             let sample =
                 SampleReport { blocks: u64::from(total), blocks_read: blocks.blocks, seed };
-            estimates::fill(&mut report, &relation.desc, &stats, blocks, sample);
+            estimates::fill(&mut report, &relation.desc, &scan.stats, blocks, sample);
             if report.source == Source::Functions {
                 // they are only known from pages
                 report.tuples.dead_estimate = None;
@@ -230,18 +229,18 @@ impl Inspector {
             if first {
                 reader.read(&blocks).await?;
             } else {
-                let before = reader.counted();
+                let before = reader.scan.clone();
                 match ended_in_time(effort.until, reader.read(&blocks)).await {
                     Some(read) => read?,
                     None => {
                         let _ = connection.canceller().cancel().await;
-                        reader.put_back(before);
+                        reader.scan = before;
                         return Ok(());
                     }
                 }
             }
-            let imprecision =
-                reader.blocks().as_ref().map_or(0.0, |blocks| imprecision(blocks, total));
+            let blocks_read = reader.scan.blocks.as_ref();
+            let imprecision = blocks_read.map_or(0.0, |blocks| imprecision(blocks, total));
             if imprecision <= effort.precision {
                 return Ok(());
             }
@@ -269,56 +268,5 @@ async fn ended_in_time<T>(until: Option<Instant>, work: impl Future<Output = T>)
     match until {
         Some(until) => timeout_at(until, work).await.ok(),
         None => Some(work.await),
-    }
-}
-
-impl Reader<'_> {
-    async fn read(&mut self, blocks: &[BlockNumber]) -> Result<(), InspectError> {
-        match self {
-            Reader::Pages(worker) => {
-                for batch in blocks.chunks(BATCH) {
-                    worker.read(batch, &mut ()).await?;
-                }
-                Ok(())
-            }
-            Reader::Functions(asker) => asker
-                .read(blocks)
-                .await
-                .map_err(|error| InspectError::Live { relation: asker.name.clone(), error }),
-        }
-    }
-
-    fn blocks(&mut self) -> &mut Option<BlockSums> {
-        match self {
-            Reader::Pages(worker) => &mut worker.found().blocks,
-            Reader::Functions(asker) => &mut asker.counted.blocks,
-        }
-    }
-
-    fn counted(&mut self) -> Counted {
-        match self {
-            Reader::Pages(worker) => {
-                let found = worker.found();
-                Counted {
-                    stats: found.stats.clone(),
-                    blocks: found.blocks.clone(),
-                    problems: found.problems.clone(),
-                    unplaced: Vec::new(),
-                }
-            }
-            Reader::Functions(asker) => asker.counted.clone(),
-        }
-    }
-
-    fn put_back(&mut self, counted: Counted) {
-        match self {
-            Reader::Pages(worker) => {
-                let found = worker.found();
-                found.stats = counted.stats;
-                found.blocks = counted.blocks;
-                found.problems = counted.problems;
-            }
-            Reader::Functions(asker) => asker.counted = counted,
-        }
     }
 }

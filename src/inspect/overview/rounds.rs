@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 
 use crate::disk::BlockNumber;
+use crate::heap::blocks::BlockSums;
 use crate::heap::sample::Sample;
-use crate::inspect::blocks::BlockSums;
 use crate::model::estimate::Drawn;
 
 /// Relations of up to so many blocks are read whole: that takes hardly longer than a sample.

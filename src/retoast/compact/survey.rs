@@ -8,7 +8,7 @@ use super::room::{Room, taken};
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::scan::{Judge, Seen, ValueSink, judged};
+use crate::heap::scan::{Judge, Merge, Visitor, judged};
 use crate::model::pages::CHUNK_OVERHEAD;
 use crate::model::visibility::Visibility;
 
@@ -157,26 +157,20 @@ impl Survey {
     pub(crate) fn block(&mut self, number: BlockNumber, bytes: &[u8], judge: &impl Judge) {
         self.begin_block(number);
         judged(number, bytes, judge, |at, tuple, length, seen| {
-            self.tuple(at, tuple, length, seen);
+            self.record(at, tuple, length, seen);
         });
         self.end_block(number);
     }
 
     /// The tuples that follow are this block's.
-    pub(crate) fn begin_block(&mut self, block: BlockNumber) {
+    fn begin_block(&mut self, block: BlockNumber) {
         let is_kept = self.kind == Kind::Rows && self.sample.wants(block.0);
         self.now = Now { is_kept, ..Now::default() };
     }
 
     /// Takes down a tuple of so many bytes.
     #[inline]
-    pub(crate) fn tuple(
-        &mut self,
-        at: ItemPointer,
-        tuple: &HeapTuple<'_>,
-        length: u16,
-        seen: Visibility,
-    ) {
+    fn record(&mut self, at: ItemPointer, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
         let bytes = taken(usize::from(length));
         if matches!(seen, Visibility::Dead) {
             self.now.dead += 1;
@@ -220,7 +214,7 @@ impl Survey {
     }
 
     /// Those of a block have all come.
-    pub(crate) fn end_block(&mut self, block: BlockNumber) {
+    fn end_block(&mut self, block: BlockNumber) {
         let Now { live, longer, tuples, dead, dead_bytes, run, .. } = std::mem::take(&mut self.now);
         self.keep(run);
         self.read += 1;
@@ -239,7 +233,7 @@ impl Survey {
     }
 
     /// Takes what another worker has taken down of other blocks of the same file.
-    pub(crate) fn merge(&mut self, other: Survey) {
+    fn add(&mut self, other: Survey) {
         self.read += other.read;
         self.all.merge(&other.all);
         self.live.merge(&other.live);
@@ -370,21 +364,25 @@ impl Survey {
     }
 }
 
-/// A sink of values beside which a survey is made.
-pub(crate) struct Surveyed<'a, S> {
-    pub(crate) survey: &'a mut Survey,
-    pub(crate) sink: &'a mut S,
-}
+impl Visitor for Survey {
+    const WANTS_VALUES: bool = false;
 
-impl<S: ValueSink> ValueSink for Surveyed<'_, S> {
-    const WANTS_VALUES: bool = S::WANTS_VALUES;
-
-    fn value(&mut self, seen: &Seen<'_>) {
-        self.sink.value(seen);
+    fn begin_page(&mut self, block: BlockNumber) {
+        self.begin_block(block);
     }
 
     fn tuple(&mut self, at: ItemPointer, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
-        self.survey.tuple(at, tuple, length, seen);
+        self.record(at, tuple, length, seen);
+    }
+
+    fn end_page(&mut self, block: BlockNumber) {
+        self.end_block(block);
+    }
+}
+
+impl Merge for Survey {
+    fn merge(&mut self, other: Survey) {
+        self.add(other);
     }
 }
 
