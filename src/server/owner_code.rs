@@ -57,9 +57,10 @@ const RIGHTS: &str = "SELECT me.rolname::pg_catalog.text, o.rolname::pg_catalog.
 
 /// Functions by what calls them; `$1` the table, `$2` whether ordinary triggers are silent, `$3` whether
 /// policies are applied, `$4` the columns whose values pass their domains on the way. A catalog's function is
-/// harmless unless it is volatile, as those are that run a query given as text, or runs what a table, a view, a type or
-/// a cast of others holds: it writes XML or JSON, or reads values of a type that is given. Another one is harmless if
-/// its owner may do all that the user may. Of domains that values are coerced to, it is the domain's owner: that role can add a
+/// harmless if it is immutable and not in SQL, or if it takes and returns types of the catalog's alone. The others run
+/// queries given as text (those are volatile), views (`table_to_xml`), or the casts, input functions and checks of the
+/// types they are given (`to_jsonb`, `domain_in`, `||` of a text and any type), but for the few that are named.
+/// A function outside the catalog is harmless if its owner may do all that the user may. Of domains that values are coerced to, it is the domain's owner: that role can add a
 /// check at any time, which no lock of the table holds off.
 const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
       SELECT $1::pg_catalog.oid UNION SELECT a.relid FROM pg_catalog.pg_partition_ancestors($1) AS a),
@@ -157,15 +158,18 @@ const FOREIGN: &str = r"WITH RECURSIVE tree (oid) AS (
         AND (r.rolsuper OR NOT me.rolsuper AND pg_catalog.pg_has_role(r.oid, me.oid, 'USAGE')))
     SELECT p.oid::pg_catalog.regprocedure::pg_catalog.text, o.rolname::pg_catalog.text, f.place
     FROM functions AS f JOIN pg_catalog.pg_proc AS p ON p.oid = f.oid
+    JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
     JOIN pg_catalog.pg_roles AS o ON o.oid = p.proowner
     WHERE CASE WHEN p.oid < 16384
-      THEN (p.provolatile = 'v' OR p.proname ~ '_to_xml|^pg_input_'
-          OR p.proname ~ '^(domain|record|array|range|multirange)_(in|recv)$'
-          OR p.proname ~ '^(to_jsonb?|row_to_json|array_to_json)$'
-          OR p.proname ~ '^jsonb?_(build|object_agg|agg|populate|to_record)')
-        AND p.prorettype <> 'pg_catalog.trigger'::pg_catalog.regtype
-        AND p.proname NOT IN ('random', 'random_normal', 'clock_timestamp', 'timeofday',
-          'gen_random_uuid', 'uuidv4', 'uuidv7', 'nextval', 'currval', 'lastval')
+      THEN p.prorettype <> 'pg_catalog.trigger'::pg_catalog.regtype AND CASE p.provolatile
+          WHEN 'v' THEN p.proname NOT IN ('random', 'random_normal', 'clock_timestamp', 'timeofday',
+            'gen_random_uuid', 'uuidv4', 'uuidv7', 'nextval', 'currval', 'lastval')
+          ELSE p.proname ~ '_to_xml|^pg_input_' OR (p.provolatile = 's' OR l.lanname = 'sql')
+            AND p.proname NOT IN ('array_to_string', 'concat', 'concat_ws', 'format', 'quote_literal',
+              'quote_nullable', 'pg_typeof', 'pg_column_size', 'pg_column_compression', 'enum_first',
+              'enum_last', 'enum_range')
+            AND EXISTS (SELECT FROM pg_catalog.unnest(p.proargtypes::pg_catalog.oid[] || p.prorettype)
+                AS a (oid) JOIN pg_catalog.pg_type AS t ON t.oid = a.oid WHERE t.typtype = 'p') END
       ELSE p.proowner NOT IN (SELECT oid FROM trusted) END
     UNION SELECT pg_catalog.concat('domain ', t.oid::pg_catalog.regtype), o.rolname::pg_catalog.text, g.place
     FROM guards AS g JOIN pg_catalog.pg_type AS t ON t.oid = g.oid AND t.typtype = 'd'

@@ -111,6 +111,13 @@ fn all_code_that_an_update_runs_is_found_and_what_others_answer_for_is_harmless(
         ),
         ("ALTER TABLE t ADD CONSTRAINT j CHECK (to_jsonb(id) IS NOT NULL)", "called by constraint j"),
         (
+            "CREATE TYPE public.mood AS ENUM ('a'); CREATE OR REPLACE FUNCTION public.tells(public.mood)
+                 RETURNS text LANGUAGE sql IMMUTABLE AS $$SELECT 'a'$$;
+             CREATE CAST (public.mood AS text) WITH FUNCTION public.tells(public.mood);
+             ALTER TABLE t ADD m public.mood DEFAULT 'a', ADD CONSTRAINT m CHECK (v || m <> '')",
+            "called by constraint m",
+        ),
+        (
             "ALTER TABLE t ADD CONSTRAINT i
                  CHECK (domain_in('x'::cstring, 'information_schema.sql_identifier'::regtype, -1) IS NOT NULL)",
             "called by constraint i",
@@ -134,7 +141,8 @@ fn all_code_that_an_update_runs_is_found_and_what_others_answer_for_is_harmless(
     );
     for code in [
         "CREATE INDEX ON t (lower(v)); CREATE INDEX ON t USING gin (v public.gin_trgm_ops)",
-        "ALTER TABLE t ADD CHECK (public.ours(v) <> '' AND random() >= 0)",
+        "ALTER TABLE t ADD CHECK (public.ours(v) <> '' AND random() >= 0 AND concat(v, 'x') <> format('%s', id)
+             AND date_trunc('day', now()) < timestamptz 'infinity')",
         "CREATE INDEX ON t (left(public.f_unaccent(v), 20))",
         // silenced
         always,
