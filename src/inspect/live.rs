@@ -22,7 +22,6 @@ use crate::disk::desc::TupleDesc;
 use crate::heap::scan::Scan;
 use crate::retoast::compact::survey::Kind;
 use crate::retoast::reindex::result::IndexReport;
-use crate::server::about::Access;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation};
 use crate::server::chunks::{self, ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
@@ -47,27 +46,22 @@ impl Inspector {
     ) -> Result<RelationReport, InspectError> {
         let refusal = self.why_no_pages(&relation);
         let name = relation.display_name();
-        let live = |error| InspectError::Live { relation: name.clone(), error };
-        match (self.options.access, refusal) {
-            (Access::Pageinspect, Some(why)) => Err(InspectError::NoPages { relation: name, why }),
-            (_, Some(why)) if self.options.sampling.is_some() => {
-                Err(InspectError::NoPages { relation: name, why })
-            }
-            (Access::Functions, _) => {
-                self.by_functions(&relation, "asked for".to_owned()).await.map_err(live)
-            }
-            (Access::Auto, Some(why)) => self.by_functions(&relation, why).await.map_err(live),
-            (Access::Auto | Access::Pageinspect, None) => {
-                let result = self.by_pages(relation, rows).await;
-                if result.is_err() {
-                    for connection in &self.connections {
-                        // If that fails too the connection is gone, as the next query will say.
-                        let _ = snapshot::abandon(connection.client()).await;
-                    }
-                }
-                result
+        let no_pages = |why| InspectError::NoPages { relation: name.clone(), why };
+        if let (Some(why), true) = (&refusal, self.options.sampling.is_some()) {
+            return Err(no_pages(why.clone()));
+        }
+        if let Some(why) = self.options.access.by_functions(refusal).map_err(no_pages)? {
+            let report = self.by_functions(&relation, why).await;
+            return report.map_err(|error| InspectError::Live { relation: name, error });
+        }
+        let result = self.by_pages(relation, rows).await;
+        if result.is_err() {
+            for connection in &self.connections {
+                // If that fails too the connection is gone, as the next query will say.
+                let _ = snapshot::abandon(connection.client()).await;
             }
         }
+        result
     }
 
     pub(super) async fn by_functions(

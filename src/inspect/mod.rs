@@ -7,13 +7,12 @@
 //! * [`estimates`]: what a sample of blocks says of the relation, in [`intervals`].
 //! * [`result`]: what is reported; [`reports`]: made of what was counted.
 //! * `findings`: facts about a table for [`crate::findings`]; `finding_look`: the look at its pages, `kept`: those that
-//!   were kept while they were scanned; `finding_values`: facts of what is in values, `usage`: of how it is used,
-//!   `finding_keys`: which keys are; `file_findings`: those of files.
+//!   were kept while they were scanned; `finding_values`: facts of what is in values; `file_findings`: findings
+//!   about files.
 //! * [`orphans`]: chunks that no row refers to.
 
 pub mod estimates;
 mod file_findings;
-mod finding_keys;
 mod finding_look;
 mod finding_values;
 mod findings;
@@ -30,4 +29,3 @@ pub mod result;
 pub mod run;
 pub mod saved;
 mod scan;
-mod usage;

@@ -4,12 +4,13 @@
 //! * [`toastfile`]: chunks from a TOAST relation's file; [`xact`]: commit status from `pg_xact`.
 //! * [`saved`]: what psql printed for pageinspect's functions.
 //! * [`hex`]: one value in hexadecimal.
-//! * [`columns`]: the columns of a relation given by hand or as rows of `pg_attribute`, with size and text of missing
-//!   values from their text form.
+//! * [`columns`]: the columns of a relation given by hand or as rows of `pg_attribute`; [`missing`]: values that stand
+//!   in no row.
 
 pub mod columns;
 pub mod file;
 pub mod hex;
+pub mod missing;
 pub mod saved;
 pub mod target;
 pub mod toastfile;

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use futures_util::future;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::about::Server;
@@ -111,19 +112,10 @@ pub(crate) async fn rows(
     let mut rows = Vec::with_capacity(answers.len());
     for row in &answers {
         let (ctid, xmin): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
-        let sizes: Vec<Option<i32>> = row.try_get(2)?;
-        let methods: Vec<Option<&str>> = row.try_get(3)?;
-        let lengths: Vec<Option<i32>> = row.try_get(4)?;
-        let external: Vec<Option<bool>> = row.try_get(5)?;
+        let answers = Answers::of(row, 2)?;
         let mut values = Vec::with_capacity(asked.len());
         for (at, (&index, place)) in asked.iter().zip(&places).enumerate() {
-            let answer = Answer {
-                stored: size(place.and_then(|place| sizes.get(place).copied()).flatten()),
-                method: methods.get(at).copied().flatten().and_then(Method::from_name),
-                raw: size(lengths.get(at).copied().flatten()),
-                external: external.get(at).copied().flatten(),
-            };
-            values.push(probe.told(index, answer));
+            values.push(probe.told(index, answers.get(*place, at)));
         }
         rows.push(ToldRow {
             ctid: parse_tid(ctid)
@@ -131,11 +123,41 @@ pub(crate) async fn rows(
             xmin: xmin
                 .parse()
                 .map_err(|_| LiveError::Unexpected(format!("transaction \"{xmin}\"")))?,
-            bytes: sizes.iter().filter_map(|&bytes| size(bytes)).sum(),
+            bytes: answers.sizes.iter().filter_map(|&bytes| size(bytes)).sum(),
             values,
         });
     }
     Ok(rows)
+}
+
+/// What a row of a result answers for several values, in arrays.
+pub(super) struct Answers<'r> {
+    sizes: Vec<Option<i32>>,
+    methods: Vec<Option<&'r str>>,
+    lengths: Vec<Option<i32>>,
+    external: Vec<Option<bool>>,
+}
+
+impl<'r> Answers<'r> {
+    /// By the arrays from this column of the result on.
+    pub(super) fn of(row: &'r Row, at: usize) -> Result<Answers<'r>, LiveError> {
+        Ok(Answers {
+            sizes: row.try_get(at)?,
+            methods: row.try_get(at + 1)?,
+            lengths: row.try_get(at + 2)?,
+            external: row.try_get(at + 3)?,
+        })
+    }
+
+    /// For the value at this place of the arrays, with its size at one of its own.
+    pub(super) fn get(&self, size_at: Option<usize>, at: usize) -> Answer {
+        Answer {
+            stored: size(size_at.and_then(|at| self.sizes.get(at).copied()).flatten()),
+            method: self.methods.get(at).copied().flatten().and_then(Method::from_name),
+            raw: size(self.lengths.get(at).copied().flatten()),
+            external: self.external.get(at).copied().flatten(),
+        }
+    }
 }
 
 pub(super) fn size(answer: Option<i32>) -> Option<u64> {

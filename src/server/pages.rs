@@ -8,11 +8,11 @@ use tokio_postgres::binary_copy::{BinaryCopyOutRow, BinaryCopyOutStream};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::LiveError;
 use super::about::{Pageinspect, Server};
 use super::connect::Connection;
 use super::snapshot::learn;
 use super::sql::quote_literal;
+use super::{LiveError, catalog};
 use crate::disk::layout::PageSize;
 use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::HeapTuple;
@@ -249,17 +249,7 @@ impl PageReader {
 
     /// Blocks of the relation's main fork at this moment.
     pub async fn block_count(&self) -> Result<u32, LiveError> {
-        let sql = format!(
-            "SELECT pg_catalog.pg_relation_size({}::pg_catalog.regclass)",
-            quote_literal(&self.relation)
-        );
-        let rows = self.connection.client().query_typed(&sql, &[]).await?;
-        let bytes: i64 = match rows.first() {
-            Some(row) => row.try_get(0)?,
-            None => 0,
-        };
-        let blocks = u64::try_from(bytes).unwrap_or(0) / self.page_size.bytes() as u64;
-        Ok(u32::try_from(blocks).unwrap_or(u32::MAX))
+        catalog::blocks(self.connection.client(), &self.relation, self.page_size).await
     }
 
     /// Reads the given blocks, which must exist. A block that the server cannot read is noted and

@@ -29,7 +29,7 @@ impl RowWriter for Rows {
 fn read(dir: &Path) -> (Rows, bool) {
     let (heap, toast) = (dir.join("heap"), dir.join("toast"));
     let desc = parse_list(COLUMNS).unwrap();
-    let contents = Some(Contents::default());
+    let contents = Some(ContentFiles::default());
     let target = target(&heap, &toast, &desc);
     let mut rows = Rows::default();
     match offline::relation_file(&target, contents, Some(&mut rows), &()) {
