@@ -11,7 +11,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use toastctl::cli::Cli;
 use toastctl::cli::manual::topics::{
-    ADVICE, EXIT_CODES, FINDINGS, FORMS, JSON, MANAGED, PERMISSIONS, POLICIES,
+    ADVICE, EXIT_CODES, FINDINGS, FORMS, JSON, MANAGED, PERMISSIONS, POLICIES, THROTTLE,
 };
 use toastctl::cli::manual::verbs::{MANUALS, manual};
 use toastctl::cli::manual::{Item, Manual, Topic};
@@ -145,6 +145,7 @@ fn pages() -> BTreeMap<String, Vec<u8>> {
         topic("FORMS AND TERMS", &FORMS),
         topic("ADVICE", &ADVICE),
         topic("FINDINGS", &FINDINGS),
+        topic("THROTTLE QUERIES", &THROTTLE),
         topic("PERMISSIONS", &PERMISSIONS),
         topic("JSON", &JSON),
     ];
@@ -181,6 +182,9 @@ fn manual_pages_are_up_to_date() {
 /// Written by hand; its commands are tried below.
 const RUNBOOKS: &str = "toastctl-runbooks.7";
 
+/// What stands before the command in the crontab entry.
+const CRON: &str = "17 3 * * * PGDATABASE=shop /usr/local/bin/";
+
 /// The words that a POSIX shell makes of a command line.
 fn words(line: &str) -> Vec<String> {
     let script = format!("set -- {line}\nprintf '%s\\0' \"$@\"");
@@ -199,7 +203,7 @@ fn commands() -> Vec<(String, String)> {
         found.extend(lines.map(|line| (format!("manual of {}", manual.verb), line)));
     }
     for (page, prompts) in [
-        ("man/toastctl-runbooks.7", ["", "ExecStart=/usr/local/bin/"].as_slice()),
+        ("man/toastctl-runbooks.7", ["", "ExecStart=/usr/local/bin/", CRON].as_slice()),
         ("README.md", &["$ ", "    "]),
     ] {
         for line in fs::read_to_string(root.join(page)).unwrap().lines() {

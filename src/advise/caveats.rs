@@ -5,7 +5,7 @@ use super::estimate::{Figure, Figures};
 use super::result::{CompactionReport, Files};
 use crate::disk::desc::{Length, Storage};
 use crate::disk::layout::PageSize;
-use crate::model::pages::{MIN_GAIN, least_gain};
+use crate::model::pages::least_gain;
 use crate::model::settings::Settings;
 use crate::server::catalog::Relation;
 
@@ -26,7 +26,7 @@ pub(super) fn compaction(figures: &Figures, files: &Files, page: PageSize) -> Op
     let pays = |figure: &Figure, now: u64| {
         let pages = |bytes: f64| (bytes / page.bytes() as f64).ceil() as u32;
         let now = pages(now as f64);
-        now.saturating_sub(pages(figure.value.high)) >= least_gain(now, MIN_GAIN)
+        now.saturating_sub(pages(figure.value.high)) >= least_gain(now)
     };
     let heap = pays(&figures.heap_bytes, files.heap_bytes);
     match (heap, pays(&figures.toast_bytes, files.toast_bytes)) {

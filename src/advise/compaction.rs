@@ -206,7 +206,7 @@ fn file(name: &'static str, facts: &FileFacts, page: PageSize) -> Option<FileCom
     let expected = facts.compaction?;
     let blocks = u32::try_from(facts.drawn.total).unwrap_or(u32::MAX);
     let spare = (facts.spare_vacuumed.low / page.bytes() as f64) as u32;
-    (spare >= least_gain(blocks, MIN_GAIN)).then_some(FileCompaction {
+    (spare >= least_gain(blocks)).then_some(FileCompaction {
         file: name,
         blocks_read: facts.drawn.read,
         blocks: facts.drawn.total,

@@ -1,7 +1,5 @@
 //! `toastctl advise-threshold`.
 
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
 
 use super::connect::{ConnectionArgs, HelpFlag};
@@ -92,10 +90,6 @@ pub struct AdviseArgs {
     /// Draw size against read cost
     #[arg(long, help_heading = "Output")]
     pub plot: bool,
-
-    /// Draw size against read cost into an SVG file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub plot_file: Option<PathBuf>,
 
     /// How to connect
     #[command(flatten)]

@@ -1,7 +1,6 @@
 //! Where `advise-threshold` prints: reports as they are finished; problems on standard error.
 
 use std::io::{self, BufWriter, Stdout, Write};
-use std::path::PathBuf;
 
 use super::advise::{AdviseArgs, Emit};
 use super::exit::{Exit, Failure};
@@ -9,7 +8,6 @@ use super::terminal::{self, Plain, tell};
 use crate::advise::extract::keys::Extract;
 use crate::advise::result::Report;
 use crate::report::advise::{Shown, Writer};
-use crate::report::advise_plot;
 use crate::report::table::printable;
 use crate::server::sink::{Failed, RunError, Sink};
 
@@ -19,8 +17,6 @@ const PROBLEMS_SHOWN: usize = 10;
 /// The output of one run.
 pub(super) struct AdviseOutput {
     lines: Lines,
-    /// Where everything is drawn at the end, and what.
-    plot: Option<(PathBuf, Vec<Report>)>,
     found: bool,
     problems_shown: usize,
     /// The exit code if nothing is found, once something could not be done.
@@ -51,10 +47,8 @@ impl AdviseOutput {
                 ))
             }
         };
-        let plot = args.plot_file.clone().map(|path| (path, Vec::new()));
         AdviseOutput {
             lines,
-            plot,
             found: false,
             problems_shown: 0,
             failed: None,
@@ -73,18 +67,8 @@ impl AdviseOutput {
             Lines::Reports(writer) if !nothing => writer.finish(),
             Lines::Reports(_) | Lines::Emitted(..) => Ok(()),
         };
-        let drawn = match self.plot {
-            Some((path, reports)) if !nothing => {
-                std::fs::write(&path, advise_plot::svg(&reports)).map_err(|error| (path, error))
-            }
-            _ => Ok(()),
-        };
         if let Err(RunError::Failed(failed)) = ended {
             return Err(failed.into());
-        }
-        if let Err((path, error)) = drawn {
-            let message = format!("could not write \"{}\": {error}", path.display());
-            return Err(Failure::new(Exit::Incomplete, message));
         }
         match (written, self.failed) {
             (Err(error), _) if !terminal::is_closed_pipe(&error) => terminal::unwritable(&error),
@@ -111,9 +95,6 @@ impl Sink<Report> for AdviseOutput {
         for problem in report.problems.iter().take(room) {
             self.problems_shown += 1;
             tell(&format!("error: {}", printable(problem)));
-        }
-        if let Some((_, reports)) = &mut self.plot {
-            reports.push(report.clone());
         }
         match &mut self.lines {
             Lines::Reports(writer) => writer.report(report),

@@ -19,7 +19,7 @@ pub enum Exit {
     Usage = 2,
     /// The connection to the server could not be made, or was lost.
     Connection = 3,
-    /// Stopped on request, by a signal, a stop file or a time limit; the same command goes on from there.
+    /// Stopped on request, by a signal or a limit of time; the same command goes on from there.
     Stopped = 4,
     /// `inspect --check` has found damage, which was printed.
     Damaged = 5,

@@ -17,7 +17,7 @@ use crate::report::table::wrapped;
 /// Arguments of `help`.
 #[derive(Debug, Args)]
 pub struct HelpArgs {
-    /// A verb, or policies, forms, advice, findings, exit-codes, permissions, json
+    /// A verb, or policies, forms, advice, findings, throttle, exit-codes, permissions, json
     #[arg(value_name = "VERB|TOPIC")]
     pub about: Option<String>,
 
@@ -82,7 +82,9 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
         text.push_str("\nPermissions:\n");
         items(&mut text, manual.permissions, width);
         items(&mut text, MANAGED, width);
-        text.push_str("\nFiles:\n");
+        if !manual.files.is_empty() {
+            text.push_str("\nFiles:\n");
+        }
         items(&mut text, manual.files, width);
     }
     Ok(text)
@@ -185,7 +187,7 @@ mod tests {
     fn verbs_have_their_examples_and_an_unknown_word_is_answered_with_the_known_ones() {
         let retoast = text(Some("retoast"), None, WIDEST).unwrap();
         assert!(retoast.contains("Usage: toastctl retoast"), "{retoast}");
-        assert!(retoast.contains("Examples:") && retoast.contains("--window 22:00-05:00"));
+        assert!(retoast.contains("Examples:") && retoast.contains("--throttle-query"));
         let failure = text(Some("polices"), None, WIDEST).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         assert!(

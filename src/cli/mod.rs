@@ -20,7 +20,6 @@ mod inspect_overview;
 mod inspect_overview_args;
 mod inspect_request;
 mod inspect_run;
-mod maintain;
 pub mod manual;
 mod refused_file;
 pub mod retoast;
@@ -76,7 +75,7 @@ pub enum Verb {
     AdviseThreshold(Box<advise::AdviseArgs>),
     /// Rewrite stored values with another compression or storage, online
     Retoast(Box<retoast::RetoastArgs>),
-    /// Show a verb's help with examples, or a topic: policies, forms, advice, findings, exit-codes, permissions, json
+    /// Show a verb's help with examples, or a topic: policies, forms, advice, findings, throttle, exit-codes, permissions, json
     Help(help::HelpArgs),
     /// Print what bash, zsh or fish completes command lines by
     Completions(completions::CompletionsArgs),

@@ -12,7 +12,7 @@ use super::retoast_manners::MannersArgs;
 use super::retoast_progress::ProgressArg;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::report::format::Format;
-use crate::retoast::compact::wish::Files;
+use crate::retoast::compact::wish::Compaction;
 use crate::retoast::goal::toaster::Toaster;
 use crate::retoast::reindex::wish::Reindex;
 use crate::retoast::sweep::options::Verify;
@@ -77,11 +77,6 @@ pub struct RetoastArgs {
           conflicts_with_all = ["toaster", "from_toaster"])]
     pub since: Option<PathBuf>,
 
-    /// Print a crontab entry that repeats the command, with all that it takes from the environment but
-    /// passwords, and do nothing
-    #[arg(long, conflicts_with = "from_toaster", help_heading = "Policy")]
-    pub maintain: bool,
-
     /// Set the table's toast_tuple_target, in bytes
     #[arg(long, value_name = "BYTES")]
     pub target: Option<u32>,
@@ -89,16 +84,12 @@ pub struct RetoastArgs {
     /// Give what is empty inside the files back to the file system, with what is stored kept as it is: rows
     /// and chunks at the end of a file move to the room in front, and VACUUM truncates it. Of the TOAST
     /// relation (toast), the table itself (heap), or both (all). With --toaster or --policy it follows the
-    /// sweep
+    /// sweep.
+    /// Rounds go on while each gives back 2 % of a file; VACUUM itself truncates for no less than 1000 pages or a
+    /// 16th of it
     #[arg(long, value_name = "FILES", value_enum, num_args = 0..=1, require_equals = true,
           default_missing_value = "all", conflicts_with = "from_toaster", help_heading = "Compaction")]
     pub compact: Option<CompactArg>,
-
-    /// Part of a file, in percent, that a round has to give back for another one to follow. VACUUM itself
-    /// truncates for no less than 1000 pages or a 16th of the file
-    #[arg(long, value_name = "PERCENT", default_value = "2", requires = "compact",
-          help_heading = "Compaction", value_parser = percent)]
-    pub min_gain: f64,
 
     /// Rebuild indexes of the table and of its TOAST relation beside others, one at a time, after all else:
     /// those of more than 1.3 times what a fresh one would take (bloated, also without a value), all, or none
@@ -126,10 +117,6 @@ pub struct RetoastArgs {
           value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub batch_ms: u64,
 
-    /// Bytes of values that a transaction stores at the most, unless one row has more
-    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, help_heading = "The sweep")]
-    pub batch_bytes: u64,
-
     /// Part of the table that may be old row versions, in percent: then it is vacuumed, and its TOAST relation
     /// alone already from a fifth of that on where that takes less than an eighth of the time of batches (the files grow by
     /// about as much as is vacuumed at a time); and while VACUUM may not remove more than this (but at least
@@ -148,16 +135,6 @@ pub struct RetoastArgs {
           value_parser = clap::value_parser!(u16).range(1..=16))]
     pub parallel_tables: u16,
 
-    /// Pages of a window; several jobs share them
-    #[arg(long, value_name = "PAGES", default_value_t = 8, help_heading = "The sweep",
-          value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub window_pages: u32,
-
-    /// Passes over a window
-    #[arg(long, value_name = "N", default_value_t = 8, help_heading = "The sweep",
-          value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub passes: u32,
-
     /// The longest wait for a lock, in milliseconds; then it is tried again later
     #[arg(long, value_name = "MS", default_value_t = 100, help_heading = "The sweep",
           value_parser = clap::value_parser!(u64).range(1..=60_000))]
@@ -166,10 +143,6 @@ pub struct RetoastArgs {
     /// Stop after this many seconds; the same command goes on from there
     #[arg(long, value_name = "SECONDS", help_heading = "The sweep")]
     pub max_runtime: Option<u64>,
-
-    /// Stop when this file is there
-    #[arg(long, value_name = "FILE", help_heading = "The sweep")]
-    pub stop_file: Option<PathBuf>,
 
     /// What it leaves to others
     #[command(flatten)]
@@ -209,10 +182,6 @@ pub struct RetoastArgs {
     /// Write the rows that the server refused to this file, as CSV; all others are done all the same
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub list_refused: Option<PathBuf>,
-
-    /// Show all that the server says of refused rows; that may be their contents
-    #[arg(long, help_heading = "Output")]
-    pub show_details: bool,
 
     /// Go on although functions of the table's owner, in index expressions, checks, generated columns,
     /// domains or triggers, will run with rights that the owner does not have
@@ -263,7 +232,7 @@ chunks first, and rows are updated until their page is full and they go elsewher
 relation is not vacuumed, nor the table while its rows move: room at the end would be handed out again. Then \
 one VACUUM truncates; it tries for the lock that this takes (ACCESS EXCLUSIVE, for as long as it reads the \
 empty end backwards) without waiting in the queue, gives it up when others wait, and is repeated some times. \
-Standbys replay that lock. Rounds go on while each gives back --min-gain; exit code 0 says that a last look \
+Standbys replay that lock. Rounds go on while each gives back 2 % of the file; exit code 0 says that a last look \
 found less than that to spare, or that what stands at the end was tried and fits nowhere in front; exit code 6 that all \
 rows are done and others hold the rest: by locks, snapshots, or rows that they have written there. Values keep form and method; one whose column would store it otherwise passes \
 through a temporary table (this takes the TEMPORARY privilege), and only an uncompressed value in a column that \
@@ -352,12 +321,12 @@ pub enum CompactArg {
     All,
 }
 
-impl From<CompactArg> for Files {
-    fn from(arg: CompactArg) -> Files {
+impl From<CompactArg> for Compaction {
+    fn from(arg: CompactArg) -> Compaction {
         match arg {
-            CompactArg::Toast => Files::Toast,
-            CompactArg::Heap => Files::Heap,
-            CompactArg::All => Files::All,
+            CompactArg::Toast => Compaction::Toast,
+            CompactArg::Heap => Compaction::Heap,
+            CompactArg::All => Compaction::All,
         }
     }
 }
@@ -411,21 +380,12 @@ fn percent(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Cli, Verb};
-    use clap::Parser;
 
     #[test]
     fn names_that_no_stock_server_has_are_those_of_pg_toaster() {
         let stock = ToasterArg::Stock(Toaster::External);
         assert_eq!("external".parse(), Ok(stock));
         assert_eq!("My Toaster".parse(), Ok(ToasterArg::Named("My Toaster".into())));
-    }
-
-    #[test]
-    fn compaction_gains_by_default_what_the_model_takes_for_worth_it() {
-        let cli = Cli::try_parse_from(["toastctl", "retoast", "t", "--compact"]).unwrap();
-        let Verb::Retoast(args) = cli.verb else { panic!("no retoast") };
-        assert_eq!(args.min_gain, crate::model::pages::MIN_GAIN);
     }
 
     #[test]

@@ -1,13 +1,11 @@
 //! Options of `retoast` that say what it leaves to others.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::retoast::pace::keeper::{REPLICA_LAG, Wants};
 use crate::retoast::pace::manners::{Lag, Limits};
-use crate::retoast::pace::window::Window;
 
 /// Free space to leave, unless told otherwise: 1 GB.
 const FREE_SPACE: u64 = 1 << 30;
@@ -20,37 +18,21 @@ pub struct MannersArgs {
     #[arg(long, value_name = "TIME|SIZE", value_parser = lag)]
     pub max_replica_lag: Option<LagArg>,
 
-    /// Bytes of WAL that the server may write in a second, all sessions together
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub max_wal_rate: Option<u64>,
-
-    /// Wait while more client sessions than this are active, toastctl's own not counted
-    #[arg(long, value_name = "N")]
-    pub max_active_sessions: Option<u64>,
-
-    /// Wait while this query is true; it is run once a second in a read-only session
+    /// Wait while this query is true; it is run once a second in a read-only session. `toastctl help throttle` has
+    /// queries for active sessions, WAL, old snapshots, the time of day, and a file or table that pauses it
     #[arg(long, value_name = "SQL")]
     pub throttle_query: Option<String>,
 
-    /// Before each VACUUM, wait too while a snapshot, replication slot or prepared transaction is older than
-    /// so many transactions, however little it holds back
-    #[arg(long, value_name = "N")]
-    pub max_xmin_age: Option<u64>,
-
     /// Stop, with exit code 4, after waiting so long at a stretch for others: for locks, what holds back vacuum,
-    /// replicas, replication slots, active sessions, the throttle query, WAL or free space
+    /// replicas, replication slots, the throttle query or free space
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub max_wait: Option<Duration>,
 
     /// Space to leave free for data directory, WAL and the table's tablespaces. Seen only over a Unix
-    /// socket, by a member of pg_read_all_settings who may call pg_stat_file; elsewhere use
-    /// --free-space-query or --disk-limit [default: 1GB]
+    /// socket, by a member of pg_read_all_settings who may call pg_stat_file; elsewhere use --disk-limit
+    /// [default: 1GB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub min_free_space: Option<u64>,
-
-    /// A query that gives the server's free space in bytes, for --min-free-space
-    #[arg(long, value_name = "SQL")]
-    pub free_space_query: Option<String>,
 
     /// End when table, TOAST relation and indexes have grown by more than this
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -59,15 +41,6 @@ pub struct MannersArgs {
     /// Sleep after each transaction, so many times as long as it took
     #[arg(long, value_name = "RATIO", default_value = "0", value_parser = ratio)]
     pub nice: f64,
-
-    /// Work only at this time of day by the server's clock and TimeZone, as 22:00-05:00, and wait
-    /// otherwise
-    #[arg(long, value_name = "FROM-UNTIL")]
-    pub window: Option<Window>,
-
-    /// Wait while this file is there. SIGUSR1 asks to wait too, SIGUSR2 to go on
-    #[arg(long, value_name = "FILE")]
-    pub pause_file: Option<PathBuf>,
 }
 
 /// A lag, or none.
@@ -80,18 +53,13 @@ impl MannersArgs {
         Wants {
             limits: Limits {
                 replica_lag: self.max_replica_lag.map_or(Some(REPLICA_LAG), |LagArg(lag)| lag),
-                wal_rate: self.max_wal_rate,
-                active_sessions: self.max_active_sessions,
                 throttle_query: self.throttle_query.clone(),
                 free_space: Some(self.min_free_space.unwrap_or(FREE_SPACE)),
-                xmin_age: self.max_xmin_age,
                 wait: self.max_wait,
-                window: self.window,
                 nice: self.nice,
             },
             lag_given: self.max_replica_lag.is_some(),
-            space_given: self.min_free_space.is_some() || self.free_space_query.is_some(),
-            free_space_query: self.free_space_query.clone(),
+            space_given: self.min_free_space.is_some(),
             disk_limit: self.disk_limit,
             max_bloat,
             dry_run,

@@ -6,7 +6,6 @@ use super::exit::Failure;
 use super::inspect::SourceArg;
 use super::retoast::{NewValues, ReindexArg, RetoastArgs, ToasterArg};
 use crate::retoast::check::ready::TableRequest;
-use crate::retoast::compact::wish::Compaction;
 use crate::retoast::goal::{Goal, Pluggable, PolicyGoal};
 use crate::retoast::run::request::{DepartureRequest, Request, Source, Work};
 use crate::retoast::sweep::machine::Tuning;
@@ -46,9 +45,7 @@ pub(super) fn request(args: &RetoastArgs) -> Result<Request, Failure> {
         work,
         source: args.source.into(),
         options: options(args),
-        compact: args
-            .compact
-            .map(|files| Compaction { files: files.into(), min_gain: args.min_gain }),
+        compact: args.compact.map(Into::into),
         reindex: args.reindex.into(),
         wants: args.manners.wants(args.max_bloat, args.dry_run),
         parallel_tables: args.parallel_tables,
@@ -115,14 +112,7 @@ fn keeps_values(args: &RetoastArgs) -> Result<(), Failure> {
 
 fn options(args: &RetoastArgs) -> Options {
     Options {
-        tuning: Tuning {
-            window: args.window_pages,
-            passes: args.passes,
-            batch: Duration::from_millis(args.batch_ms),
-            batch_bytes: args.batch_bytes,
-            max_bloat: args.max_bloat,
-            jobs: args.jobs.into(),
-        },
+        tuning: tuning(args),
         verify: args.verify.into(),
         lock_timeout: Duration::from_millis(args.lock_timeout),
         row_security_off: !args.allow_row_security,
@@ -130,8 +120,23 @@ fn options(args: &RetoastArgs) -> Options {
         origin: args.replication_origin.clone(),
         enforce: args.enforce,
         undo: args.undo,
-        show_details: args.show_details,
     }
+}
+
+fn tuning(args: &RetoastArgs) -> Tuning {
+    let batch = Duration::from_millis(args.batch_ms);
+    let tuning = Tuning::new(batch, args.max_bloat, args.jobs.into());
+    // tests go by other windows too
+    #[cfg(feature = "internals")]
+    let tuning = {
+        let given = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+        Tuning {
+            window: given("TOASTCTL_TEST_WINDOW").unwrap_or(tuning.window),
+            passes: given("TOASTCTL_TEST_PASSES").unwrap_or(tuning.passes),
+            ..tuning
+        }
+    };
+    tuning
 }
 
 impl From<SourceArg> for Source {

@@ -1,27 +1,21 @@
-//! Signals, files and time that stop or pause `retoast`.
+//! Signals and time that stop or pause `retoast`.
 
 use std::convert::Infallible;
-use std::path::Path;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::retoast::pace::control::Control;
 
-/// Listens for ever: to Ctrl-C, SIGTERM, a stop file and a time limit in seconds for the end, to SIGUSR1 and
+/// Listens for ever: to Ctrl-C, SIGTERM and a time limit in seconds for the end, to SIGUSR1 and
 /// SIGUSR2 for a pause.
-pub(super) async fn listen(
-    control: &Control,
-    limit: Option<u64>,
-    stop_file: Option<&Path>,
-) -> Infallible {
+pub(super) async fn listen(control: &Control, limit: Option<u64>) -> Infallible {
     let mut terminate = signal(SignalKind::terminate()).ok();
     let stop = async {
         tokio::select! {
             _ = tokio::signal::ctrl_c() => {}
             () = comes(terminate.as_mut()) => {}
             () = time_is_up(limit) => {}
-            () = appears(stop_file) => {}
         }
         control.stop();
         std::future::pending().await
@@ -55,13 +49,5 @@ async fn time_is_up(seconds: Option<u64>) {
     match seconds {
         Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Ends when the file is there.
-async fn appears(file: Option<&Path>) {
-    let Some(file) = file else { return std::future::pending().await };
-    while !tokio::fs::try_exists(file).await.unwrap_or(false) {
-        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

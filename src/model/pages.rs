@@ -19,15 +19,15 @@ pub(crate) fn truncated_for(pages: u32) -> u32 {
     TRUNCATE_MINIMUM.min(pages / TRUNCATE_FRACTION).max(1)
 }
 
-/// The part of a file that compaction has to give back to be worth it, unless `--min-gain` says otherwise.
+/// The part of a file that compaction has to give back to be worth it.
 pub(crate) const MIN_GAIN: f64 = 0.02;
 
-/// The fewest pages of so many that are worth a round of compaction: this part of them, and no less than
+/// The fewest pages of so many that are worth a round of compaction: [`MIN_GAIN`] of them, and no less than
 /// VACUUM truncates for.
-pub(crate) fn least_gain(pages: u32, part: f64) -> u32 {
+pub(crate) fn least_gain(pages: u32) -> u32 {
     // fewer are not worth a round
     const LEAST: u32 = 8;
-    let part = (f64::from(pages) * part).ceil() as u32;
+    let part = (f64::from(pages) * MIN_GAIN).ceil() as u32;
     part.max(truncated_for(pages)).max(LEAST)
 }
 
@@ -415,7 +415,7 @@ mod tests {
             (truncated_for(10), truncated_for(1_600), truncated_for(1 << 20)),
             (1, 100, 1_000)
         );
-        assert_eq!(least_gain(1_600, 0.02), 100);
-        assert_eq!(least_gain(1 << 20, 0.02), 20_972);
+        assert_eq!(least_gain(1_600), 100);
+        assert_eq!(least_gain(1 << 20), 20_972);
     }
 }

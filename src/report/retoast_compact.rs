@@ -166,7 +166,7 @@ fn why(file: &FileReport) -> String {
         reasons.push("old row versions in it are still seen by others".to_owned());
     }
     if reasons.is_empty() && reached {
-        reasons.push("the last round gave back less than --min-gain".to_owned());
+        reasons.push("the last round gave back less than 2 % of the file".to_owned());
     }
     reasons.iter().map(|reason| format!("; {reason}")).collect()
 }
@@ -215,7 +215,7 @@ left: TOAST: 3072 kB to spare; 1 row at its end locked or changed by others
 "##);
         insta::assert_snapshot!(text(&file(FileEnd::GainedTooLittle)), @r##"
 compact: TOAST: 491 MB became 247 MB (244 MB expected), 14600 rows moved in 1 round
-left: TOAST: 3072 kB to spare; the last round gave back less than --min-gain
+left: TOAST: 3072 kB to spare; the last round gave back less than 2 % of the file
 "##);
         let left = FileReport {
             rows_left: 1,

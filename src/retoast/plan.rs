@@ -92,8 +92,6 @@ pub struct Found {
     pub max_bloat: f64,
     /// Time slept after a batch, as a multiple of the time that it took.
     pub nice: f64,
-    /// Bytes of WAL that may be written in a second.
-    pub wal_rate: Option<u64>,
     /// The longest wait for a lock.
     pub lock_timeout: Duration,
     /// The statement that sets the choice, if one is needed.
@@ -184,10 +182,9 @@ fn seconds(found: &Found, wal: Range) -> Range {
         return Range::of(scan * 0.5, scan * 2.0);
     }
     let rows = found.rows as f64;
-    let rate = found.wal_rate.map_or(f64::INFINITY, |rate| rate as f64);
     let work = |wal: u64, speed: f64, row: f64| {
         let batches = wal as f64 / speed + rows * row;
-        (batches * (1.0 + found.nice)).max(wal as f64 / rate)
+        batches * (1.0 + found.nice)
     };
     Range::of(
         scan + work(wal.low, WAL_SPEED.0, ROW_TIME.0),
@@ -297,7 +294,6 @@ mod tests {
             scan: Duration::from_millis(400),
             max_bloat: 0.05,
             nice: 0.0,
-            wal_rate: None,
             lock_timeout: Duration::from_millis(100),
             alter: Some("ALTER".into()),
             statements: vec!["UPDATE".into(), "VACUUM".into()],
@@ -320,9 +316,6 @@ mod tests {
     #[test]
     fn limits_and_full_identity_make_it_longer() {
         let plain = Plan::of(&found(), &Surroundings::default());
-        let slow = Found { wal_rate: Some(1 << 20), ..found() };
-        let slow = Plan::of(&slow, &Surroundings::default());
-        assert!(slow.seconds.low >= 150, "{slow:?}");
         let nice = Plan::of(&Found { nice: 9.0, ..found() }, &Surroundings::default());
         assert!(nice.seconds.low >= 8 * plain.seconds.low);
         let full = Surroundings { identity_full: true, ..Surroundings::default() };

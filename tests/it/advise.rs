@@ -308,8 +308,4 @@ fn the_report_is_readable_and_its_json_has_its_documented_shape() {
         toastctl retoast public.docs --column body --toaster lz4
         "#
     );
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("plot.svg");
-    text(&["--plot-file", file.to_str().unwrap()]);
-    insta::assert_snapshot!("advise_svg", std::fs::read_to_string(file).unwrap());
 }

@@ -75,7 +75,6 @@ mod retoast_horizon;
 mod retoast_isolation;
 mod retoast_kill;
 mod retoast_lost;
-mod retoast_maintain;
 mod retoast_manners;
 mod retoast_net;
 mod retoast_old_entries;

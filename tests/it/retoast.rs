@@ -297,18 +297,11 @@ fn an_interrupt_stops_cleanly_and_says_how_to_go_on() {
 }
 
 #[test]
-fn a_time_limit_and_a_stop_file_stop_it_and_a_lock_is_waited_for_in_short_tries() {
+fn a_time_limit_and_a_wait_too_long_stop_it_and_a_lock_is_waited_for_in_short_tries() {
     let database = with_pageinspect("limits");
     database.psql(LARGE);
-    let file = database.name().to_owned();
-    let path = std::env::temp_dir().join(file);
-    std::fs::write(&path, "").unwrap();
-    let path_text = path.to_str().unwrap();
-    let stopped = retoast(
-        &database,
-        &["t", "-c", "v", "--toaster", "lz4", "--stop-file", path_text, "--batch-ms", "1"],
-    );
-    std::fs::remove_file(&path).unwrap();
+    let stop = ["--throttle-query", "SELECT true", "--max-wait", "100ms", "--batch-ms", "1"];
+    let stopped = retoast(&database, &[&["t", "-c", "v", "--toaster", "lz4"][..], &stop].concat());
     assert_eq!(stopped.code, Some(4), "{}", stopped.stderr);
     let mut holder = database
         .psql_command()

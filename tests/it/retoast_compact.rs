@@ -197,9 +197,11 @@ fn a_sweep_is_followed_by_it_and_partitions_are_compacted_one_by_one() {
     }
     assert_eq!(database.psql("SELECT DISTINCT pg_column_compression(v) FROM p"), "lz4");
     assert_eq!(contents(&database, "p"), before);
-    database.psql("DELETE FROM p1 WHERE id % 5 = 0");
-    let little = done(&retoast(&database, &["p1", "--compact", "--min-gain", "60"]));
+    // less than 2 % of the files to gain
+    database.psql("DELETE FROM p1 WHERE id % 200 = 0");
+    let little = done(&retoast(&database, &["p1", "--compact"]));
     assert_eq!((&little["rows_stored"], &little["vacuums"]), (&0.into(), &0.into()));
+    database.psql("DELETE FROM p1 WHERE id % 5 = 0");
     let mut people = toastctl();
     people.args(["retoast", "-d", &database.url(), "p1", "--compact"]);
     let text = crate::command::run(&mut people).ok();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::retoast::{command, contents, done, refused};
-use crate::retoast_manners::{PATIENCE, Running};
+use crate::retoast_manners::{PATIENCE, Running, brake, release};
 use crate::retoast_reindex::INVALID;
 use crate::server::{Database, Options, Server};
 
@@ -20,10 +20,10 @@ const END_MEASURING: &str = "SELECT count(pg_terminate_backend(pid)) FROM (SELEC
 
 const LEFT: &str = "SELECT count(*) FROM t WHERE pg_column_compression(v) <> 'lz4'";
 
-fn waiting<'a>(database: &Database<'a>, pause: &str) -> Running {
-    let arguments = [&LZ4[..], &["--pause-file", pause]].concat();
+fn waiting(database: &Database<'_>) -> Running {
+    let arguments = [&LZ4[..], &brake(database)].concat();
     let running = Running::start(&mut command(database, &arguments));
-    running.says("is there (--pause-file)");
+    running.says("is true (--throttle-query)");
     running
 }
 
@@ -32,12 +32,9 @@ fn a_lost_measuring_connection_is_made_again_and_costs_nothing() {
     let server = Server::start(&Options::default());
     let database = server.create_database("lost");
     database.psql(TABLE);
-    let dir = tempfile::tempdir().unwrap();
-    let pause = dir.path().join("pause");
-    std::fs::write(&pause, "").unwrap();
-    let running = waiting(&database, pause.to_str().unwrap());
+    let running = waiting(&database);
     assert_eq!(database.psql(END_MEASURING), "1");
-    std::fs::remove_file(&pause).unwrap();
+    release(&database);
     running.says("the measuring connection was lost, and is made again");
     let table = done(&running.end());
     assert_eq!(table["rows_stored"], 1000);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use toastctl::retoast::pace::gauges::THROTTLE_QUERIES;
 
 use crate::command::{Run, Signal, run, toastctl};
 use crate::retoast::{command, contents, done, refused, retoast};
@@ -152,28 +153,30 @@ impl Drop for Session<'_> {
     }
 }
 
+/// Options by which a run waits until [`release`].
+pub(crate) fn brake(database: &Database<'_>) -> [&'static str; 2] {
+    database.psql("DROP TABLE IF EXISTS brake; CREATE TABLE brake AS SELECT true AS pulled");
+    ["--throttle-query", "SELECT pulled FROM brake"]
+}
+
+/// Lets it go on.
+pub(crate) fn release(database: &Database<'_>) {
+    database.psql("UPDATE brake SET pulled = false");
+}
+
 /// Makes the table anew.
 fn fresh(database: &Database<'_>) {
     database.psql(&format!("DROP TABLE IF EXISTS t; {TABLE}"));
 }
 
 #[test]
-fn wal_is_written_at_the_rate_allowed_and_nice_sleeps_in_proportion() {
+fn nice_sleeps_in_proportion() {
     let server = Server::start(&Options::default());
-    let database = server.create_database("wal");
+    let database = server.create_database("nice");
     fresh(&database);
     let before = contents(&database, "t");
-    let table = done(&retoast(&database, &[&LZ4[..], &["--max-wal-rate", "4MB"]].concat()));
-    let (wal, ms) = (table["wal_bytes"].as_f64().unwrap(), table["elapsed_ms"].as_f64().unwrap());
-    assert!(wal > 9e6, "too little to tell: {table}");
-    // the first second's worth is free, and a batch may go beyond
-    let mean = (wal - f64::from(5 << 20)) / (ms / 1000.0);
-    assert!(mean <= f64::from(4 << 20), "{mean} bytes a second: {table}");
-    assert_eq!(table["pauses"][0]["reason"], "wal_rate");
-    assert_eq!(contents(&database, "t"), before);
-
-    fresh(&database);
     let table = done(&retoast(&database, &[&LZ4[..], &["--nice", "3"]].concat()));
+    assert_eq!(contents(&database, "t"), before);
     let nice = &table["pauses"][0];
     assert_eq!(nice["reason"], "nice");
     let (slept, all) = (nice["ms"].as_f64().unwrap(), table["elapsed_ms"].as_f64().unwrap());
@@ -181,35 +184,100 @@ fn wal_is_written_at_the_rate_allowed_and_nice_sleeps_in_proportion() {
     assert!(slept <= all && slept > 0.3 * all, "{table}");
 }
 
+/// The query of the manual for this.
+fn manuals(what: &str) -> String {
+    let items = THROTTLE_QUERIES;
+    (*items.iter().find(|(name, _)| *name == what).unwrap().1).to_owned()
+}
+
+#[test]
+fn the_queries_of_the_manual_are_true_when_they_should_be() {
+    let server = Server::start(&Options::default());
+    let database = server.create_database("queries");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pause");
+    let with = |what: &str, from: &str, to: &str| {
+        let query = manuals(what);
+        assert!(query.contains(from), "{query}");
+        query.replace(from, to)
+    };
+    let is = |query: &str| match database.psql(query).as_str() {
+        "t" => true,
+        "f" | "" => false,
+        other => panic!("{query}: {other}"),
+    };
+    database.psql("CREATE TABLE pause (); CREATE TABLE t (v text)");
+    let names = THROTTLE_QUERIES.iter().map(|(name, _)| *name);
+    for query in names.filter(|name| *name != "from 5 to 22 h").map(manuals) {
+        assert!(!is(&query), "{query}");
+        let run =
+            retoast(&database, &["t", "-c", "v", "--toaster", "lz4", "--throttle-query", &query]);
+        assert_eq!(done(&run)["pauses"], serde_json::json!([]), "{query}");
+    }
+    let sessions = with("over 10 sessions", "> 10", "> 0");
+    // the asking one itself is active
+    let sessions = format!("SET application_name = 'toastctl'; {sessions}");
+    assert!(!database.psql(&sessions).ends_with('t'));
+    let snapshots = with("old snapshots", "> 1000000", "> 2");
+    let held = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(100)";
+    let holder = Session::start(&database, "holder", held);
+    for _ in 0..4 {
+        database.psql("SELECT pg_current_xact_id()");
+    }
+    assert!(is(&snapshots) && database.psql(&sessions).ends_with('t'));
+    drop(holder);
+    database.psql("BEGIN; CREATE TABLE prepared (); PREPARE TRANSACTION 'held'");
+    for _ in 0..4 {
+        database.psql("SELECT pg_current_xact_id()");
+    }
+    assert!(is(&snapshots));
+    database.psql("ROLLBACK PREPARED 'held'");
+    assert!(!is(&snapshots));
+    let wal = with("over 20 MB WAL/s", "20e6", "1e4");
+    database.psql("CHECKPOINT");
+    assert!(!is(&wal));
+    database.psql("INSERT INTO t SELECT repeat('x', 1000) FROM generate_series(1, 3000)");
+    assert!(is(&wal));
+    let hours = |from: i32, until: i32| {
+        let at = |hours: i32| {
+            database.psql(&format!("SELECT to_char(localtime + '{hours} hours', 'HH24:MI')"))
+        };
+        let query = with("from 5 to 22 h", "'05:00'", &format!("'{}'", at(from)));
+        is(&query.replace("'22:00'", &format!("'{}'", at(until))))
+    };
+    // but for midnight
+    assert!(hours(-1, 1) != hours(1, 2) || hours(-2, 2) != hours(3, 4));
+    let paused = with("a file", "/tmp/pause", file.to_str().unwrap());
+    assert!(!is(&paused));
+    std::fs::write(&file, "").unwrap();
+    assert!(is(&paused));
+    let rows = manuals("rows in a table");
+    database.psql("INSERT INTO pause DEFAULT VALUES");
+    assert!(is(&rows));
+    database.psql("DELETE FROM pause");
+    assert!(!is(&rows));
+}
+
 #[test]
 fn others_at_work_old_snapshots_and_the_users_query_are_waited_for() {
     let server = Server::start(&Options::default());
     let database = server.create_database("others");
     fresh(&database);
-    {
-        let one = Session::start(&database, "one", "SELECT pg_sleep(100)");
-        let two = Session::start(&database, "two", "SELECT pg_sleep(100)");
-        // their snapshots hold back vacuum too
-        let more = ["--max-active-sessions", "1", "--max-bloat", "1000%"];
-        let running = Running::sweep(&database, &more);
-        running.says("waiting: 2 other sessions are active (--max-active-sessions 1)");
-        drop(two);
-        assert!(running.done_after("active_sessions") >= 100);
-        drop(one);
-    }
     // its own sessions are no others, whatever they are called
-    fresh(&database);
-    let alone = [&LZ4[..], &["--jobs", "3", "--max-active-sessions", "0"]].concat();
+    let others = |run: &Run| run.stderr.contains("other sessions active: ");
+    let alone = [&LZ4[..], &["--jobs", "3", "-v"]].concat();
     let alone = run(command(&database, &alone).env("PGAPPNAME", "nightly"));
     assert_eq!(done(&alone)["pauses"], serde_json::json!([]));
+    assert!(!others(&alone), "{}", alone.stderr);
     fresh(&database);
     let held = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(100)";
     let holder = Session::start(&database, "holder", held);
-    let more = ["--max-xmin-age", "5", "--max-bloat", "1%"];
-    let running = Running::sweep(&database, &more);
+    let more = ["--max-bloat", "1%"];
+    let running = Running::sweep(&database, &["--max-bloat", "1%", "-v"]);
+    running.says("other sessions active: 1");
     running.says("waiting: session ");
     running.says("holder, in a transaction for");
-    running.says("holds back what vacuum may remove by");
+    running.says("holds back what vacuum may remove: ");
     drop(holder);
     assert!(running.done_after("xmin") >= 100);
 
@@ -221,8 +289,7 @@ fn others_at_work_old_snapshots_and_the_users_query_are_waited_for() {
     running.done_after("xmin");
 
     fresh(&database);
-    database.psql("CREATE TABLE brake AS SELECT true AS pulled");
-    let query = ["--throttle-query", "SELECT pulled FROM brake"];
+    let query = brake(&database);
     let running = Running::sweep(&database, &query);
     running.says("waiting: 'SELECT pulled FROM brake' is true (--throttle-query)");
     let set =
@@ -279,29 +346,30 @@ fn a_replica_that_lags_is_waited_for_and_a_standby_is_refused() {
 }
 
 #[test]
-fn a_file_a_signal_and_the_time_of_day_pause_it_and_a_stop_is_heard_meanwhile() {
+fn a_query_and_a_signal_pause_it_and_a_stop_is_heard_meanwhile() {
     let server = Server::start(&Options::default());
     let database = server.create_database("pause");
     fresh(&database);
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("pause");
-    let path = file.to_str().unwrap();
-    std::fs::write(&file, "").unwrap();
-    let running = Running::sweep(&database, &["--pause-file", path, "--progress", "json"]);
-    running.says("is there (--pause-file)");
-    running.says("\"reason\":\"pause_file\"");
+    let more = [&brake(&database)[..], &["--progress", "json"]].concat();
+    let running = Running::sweep(&database, &more);
+    running.says("is true (--throttle-query)");
+    running.says("\"reason\":\"throttle_query\"");
+    running.signal(Signal::USR1);
+    running.says("asked to by SIGUSR1");
     let shown = "SELECT count(*) FROM pg_stat_activity
         WHERE application_name = 'toastctl retoast public.t paused'";
-    assert_eq!(database.psql(shown), "1");
-    running.signal(Signal::USR1);
-    std::fs::remove_file(&file).unwrap();
-    running.says("asked to by SIGUSR1");
+    let began = Instant::now();
+    while database.psql(shown) != "1" {
+        assert!(began.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    release(&database);
     running.signal(Signal::USR2);
     let run = running.end();
     let table = done(&run);
     let reasons: Vec<&str> =
         table["pauses"].as_array().unwrap().iter().map(|p| p["reason"].as_str().unwrap()).collect();
-    assert_eq!(reasons, ["signal", "pause_file"]);
+    assert_eq!(reasons, ["signal", "throttle_query"]);
     for line in run.stderr.lines() {
         let line: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         assert_eq!(line["schema"], "toastctl.retoast-progress/1");
@@ -310,26 +378,19 @@ fn a_file_a_signal_and_the_time_of_day_pause_it_and_a_stop_is_heard_meanwhile() 
     assert_eq!(silent.stderr, "");
 
     fresh(&database);
-    let hours = |from: i32, until: i32| {
-        database.psql(&format!(
-            "SELECT to_char(localtime + '{from} hours', 'HH24:MI') || '-' ||
-                    to_char(localtime + '{until} hours', 'HH24:MI')"
-        ))
-    };
     let began = Instant::now();
-    let running = Running::sweep(&database, &["--window", &hours(2, 4)]);
-    running.says(&format!("outside {} (--window)", hours(2, 4)));
+    let night = "SELECT localtime BETWEEN '00:00' AND '24:00'";
+    let running = Running::sweep(&database, &["--throttle-query", night]);
+    running.says("is true (--throttle-query)");
     running.signal(Signal::INT);
     let stopped = running.end();
     refused(&stopped, 4, "stopped; to go on: ");
-    assert!(stopped.stderr.contains("retoast") && stopped.stderr.contains("--window"));
+    assert!(stopped.stderr.contains("retoast") && stopped.stderr.contains("--throttle-query"));
     assert!(began.elapsed() < PATIENCE);
     let left = "SELECT count(*) FROM t WHERE pg_column_compression(v) <> 'lz4'";
     assert_eq!(database.psql(left), "3000");
-    done(&retoast(&database, &[&LZ4[..], &["--window", &hours(-2, 2)]].concat()));
+    done(&retoast(&database, &LZ4));
     assert_eq!(database.psql(left), "0");
-    let nonsense = retoast(&database, &[&LZ4[..], &["--window", "9-17"]].concat());
-    refused(&nonsense, 2, "expected one such as 22:00-05:00");
 }
 
 #[test]
@@ -351,15 +412,17 @@ fn space_is_looked_at_before_the_start_and_while_it_runs() {
     remote.args(["-d", database.name()]).args(LZ4).args(["--min-free-space", "1MB"]);
     refused(&run(&mut remote), 1, "free space cannot be told");
 
-    database.psql("CREATE TABLE room AS SELECT 1::int8 << 40 AS bytes");
-    let asked = ["--free-space-query", "SELECT bytes FROM room", "--nice", "5"];
-    let running = Running::sweep(&database, &asked);
-    running.says("1048576 MB are free by --free-space-query");
-    database.psql("UPDATE room SET bytes = 1023 << 20");
-    running.says("1023 MB are free by --free-space-query, less than 1024 MB (--min-free-space)");
-    database.psql("UPDATE room SET bytes = 1025 << 20");
+    let room = tempfile::NamedTempFile::new().unwrap();
+    let free = |bytes: u64| std::fs::write(room.path(), bytes.to_string()).unwrap();
+    free(1 << 40);
+    let slowly = [&LZ4[..], &["--batch-ms", "2", "--nice", "5"]].concat();
+    let mut command = command(&database, &slowly);
+    let running = Running::start(command.env("TOASTCTL_TEST_FREE_SPACE", room.path()));
+    running.says("1048576 MB are free in \"");
+    free(1023 << 20);
+    running.says("\", less than 1024 MB (--min-free-space)");
+    free(1025 << 20);
     running.done_after("free_space");
-    refused(&with(&["--free-space-query", "SELECT 'much'"]), 1, "no number of bytes");
 
     fresh(&database);
     let held = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(100)";
@@ -384,9 +447,7 @@ fn a_user_who_may_not_see_others_is_told_so() {
         command.args(["retoast", "-d", &url, "-U", &role, "--format", "json"]).args(LZ4);
         run(command.args(more))
     };
-    for option in [["--max-active-sessions", "5"], ["--max-replica-lag", "5s"]] {
-        refused(&by_role(&option), 1, "HINT:  GRANT pg_read_all_stats");
-    }
+    refused(&by_role(&["--max-replica-lag", "5s"]), 1, "HINT:  GRANT pg_read_all_stats");
     let run = by_role(&[]);
     assert!(run.stderr.contains("replicas are not waited for"), "{}", run.stderr);
     assert!(run.stderr.contains("free space is not watched"), "{}", run.stderr);

@@ -443,12 +443,39 @@ fn new_values_get_what_was_said_and_maintain_prints_the_command() {
     let nowhere = dir.path().join("not there/since.json");
     let since = [&arguments[..], &["--since", nowhere.to_str().unwrap()]].concat();
     refused(&retoast(&database, &since), 2, "not there/since.json\": No such file or directory");
+}
 
-    let maintain = run(toastctl().arg("retoast").args(arguments).arg("--maintain")).ok();
-    let line = maintain.lines().last().unwrap();
-    assert!(line.starts_with("17 3 * * * "), "{maintain}");
-    assert!(line.contains("retoast t -c v --policy chunk-saving --method lz4"), "{maintain}");
-    assert!(!line.contains("--maintain"), "{maintain}");
+#[test]
+fn the_crontab_entry_of_the_runbook_does_what_is_new_where_cron_runs_it() {
+    let database = with_pageinspect("crontab");
+    database.psql(
+        "CREATE TABLE orders (id int, doc text); ALTER TABLE orders ALTER doc SET STORAGE EXTERNAL;
+         INSERT INTO orders SELECT i, repeat(md5(i::text), 300) FROM generate_series(1, 20) AS i",
+    );
+    let page = include_str!("../../man/toastctl-runbooks.7");
+    let entry =
+        page.lines().find_map(|line| line.strip_prefix("17 3 * * * PGDATABASE=shop ")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (server, since) = (database.server(), dir.path().join("orders.json"));
+    let entry = entry
+        .replace("/usr/local/bin/toastctl", env!("CARGO_BIN_EXE_toastctl"))
+        .replace("/var/lib/toastctl", dir.path().to_str().unwrap());
+    let command = format!(
+        "PGHOST={} PGPORT={} PGUSER={} PGDATABASE={} {entry}",
+        server.socket_dir().display(),
+        server.port(),
+        server.superuser(),
+        database.name()
+    );
+    let by_cron = || {
+        let run = run(Command::new("env").args(["-i", "sh", "-c", &command]).current_dir("/"));
+        assert_eq!(run.code, Some(0), "{command}: {}", run.stderr);
+        database.psql("SELECT count(*) FROM orders WHERE pg_column_compression(doc) IS NULL")
+    };
+    assert_eq!(by_cron(), "0");
+    assert!(std::fs::read_to_string(since).unwrap().contains("chunk-saving"));
+    database.psql("INSERT INTO orders SELECT 99, repeat('new', 3000)");
+    assert_eq!(by_cron(), "0");
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::command::Signal;
 use crate::retoast::{command, contents, done, retoast, spawn, with_pageinspect};
-use crate::retoast_manners::Running;
+use crate::retoast_manners::{Running, brake};
 use crate::server::Database;
 
 /// Storage, compression and comment of the column.
@@ -77,15 +78,10 @@ fn undo_knows_what_a_killed_run_has_set() {
                 ALTER COLUMN \"v\" SET COMPRESSION pglz";
     // stopped before its first batch
     let stopped = |more: &[&str]| {
-        let dir = tempfile::tempdir().unwrap();
-        let file = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-        let (pause, stop) = (file("pause"), file("stop"));
-        std::fs::write(&pause, "").unwrap();
-        let files = ["--pause-file", &pause, "--stop-file", &stop];
-        let arguments = [&CHOICE[..], &files, more].concat();
+        let arguments = [&CHOICE[..], &brake(&database), more].concat();
         let running = Running::start(&mut command(&database, &arguments));
-        running.says("is there (--pause-file)");
-        std::fs::write(&stop, "").unwrap();
+        running.says("is true (--throttle-query)");
+        running.signal(Signal::INT);
         let run = running.end();
         assert_eq!(run.code, Some(4), "{}", run.stderr);
         serde_json::from_str::<serde_json::Value>(&run.stdout).unwrap()["tables"][0].clone()

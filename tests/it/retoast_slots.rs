@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::command::{run, toastctl};
 use crate::retoast::{command, done, refused, retoast};
 use crate::retoast_around::valid;
-use crate::retoast_manners::{PATIENCE, Running};
+use crate::retoast_manners::{PATIENCE, Running, brake, release};
 use crate::retoast_reindex::{BLOATED, INVALID};
 use crate::server::{self, Database, Options, Server};
 
@@ -154,16 +154,12 @@ fn a_slot_that_is_lost_meanwhile_is_told_and_not_code_0() {
     write_wal(&database, MB);
     database.psql("SELECT pg_logical_emit_message(false, 'x', 'x'), pg_switch_wal()");
     assert_eq!(database.psql(LOST), "1");
-    let dir = tempfile::tempdir().unwrap();
-    let pause = dir.path().join("pause");
-    let arguments = [&LZ4[..], &["--pause-file", pause.to_str().unwrap()]].concat();
     let lost = |toaster: &'static str, meanwhile: &dyn Fn()| {
-        std::fs::write(&pause, "").unwrap();
-        let arguments = [&["t", "-c", "v", "--toaster", toaster], &arguments[5..]].concat();
+        let arguments = [&["t", "-c", "v", "--toaster", toaster][..], &brake(&database)].concat();
         let running = Running::start(&mut command(&database, &arguments));
-        running.says("is there (--pause-file)");
+        running.says("is true (--throttle-query)");
         meanwhile();
-        std::fs::remove_file(&pause).unwrap();
+        release(&database);
         running.end()
     };
     let table = done(&lost("lz4", &|| {}));

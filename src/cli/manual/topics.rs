@@ -2,9 +2,11 @@
 
 use super::{Item, Topic};
 use crate::findings::code::MEANINGS;
+use crate::retoast::pace::gauges::THROTTLE_QUERIES;
 
 /// All topics.
-pub const TOPICS: [Topic; 7] = [POLICIES, FORMS, ADVICE, FINDINGS, EXIT_CODES, PERMISSIONS, JSON];
+pub const TOPICS: [Topic; 8] =
+    [POLICIES, FORMS, ADVICE, FINDINGS, THROTTLE, EXIT_CODES, PERMISSIONS, JSON];
 
 /// `toastctl help policies`.
 pub const POLICIES: Topic = Topic {
@@ -105,6 +107,17 @@ pub const FINDINGS: Topic = Topic {
     ],
 };
 
+/// `toastctl help throttle`.
+pub const THROTTLE: Topic = Topic {
+    name: "throttle",
+    about: "queries for retoast --throttle-query, which waits while one is true",
+    intro: &[
+        "The query runs once a second. Change the numbers, and join several: SELECT (query) OR \
+              (query). --max-wait ends such a wait too, with exit code 4. SIGUSR1 pauses, SIGUSR2 goes on.",
+    ],
+    items: &THROTTLE_QUERIES,
+};
+
 /// `toastctl help exit-codes`.
 pub const EXIT_CODES: Topic = Topic {
     name: "exit-codes",
@@ -126,7 +139,7 @@ pub const EXIT_CODES: Topic = Topic {
             "The connection could not be made, or was lost. Nothing needs cleaning up: run the command \
              again when the server is back.",
         ),
-        ("4", "Stopped on request: signal, stop file or --max-runtime. The same command goes on."),
+        ("4", "Stopped on request: signal, --max-runtime or --max-wait. The same command goes on."),
         (
             "5",
             "inspect --check has found damage; the findings say what and where. Else 0, or 1 if not all \

@@ -135,12 +135,9 @@ const ADVISE: Manual = Manual {
             "The script that moves them, to be read before it is run",
             "toastctl advise-threshold orders --column doc --extract status,customer --emit sql",
         ),
-        (
-            "Size against cost as a picture",
-            "toastctl advise-threshold orders --plot-file orders.svg",
-        ),
+        ("Size against cost as a picture", "toastctl advise-threshold orders --plot"),
     ],
-    files: &[("FILE of --plot-file", "An SVG picture, written anew.")],
+    files: &[],
     permissions: &[
         (
             "SQL functions",
@@ -169,8 +166,8 @@ const RETOAST: Manual = Manual {
             "toastctl retoast orders --column doc --toaster lz4",
         ),
         (
-            "At night only, for three hours, with little WAL; the same command goes on the next night",
-            "toastctl retoast orders --column doc --toaster lz4 --window 22:00-05:00 --max-runtime 10800 --max-wal-rate 20MB",
+            "At night only, for three hours; the same command goes on the next night",
+            "toastctl retoast orders --column doc --toaster lz4 --max-runtime 10800 --throttle-query \"SELECT localtime BETWEEN '05:00' AND '22:00'\"",
         ),
         (
             "In the row as long as it fits a page",
@@ -185,12 +182,12 @@ const RETOAST: Manual = Manual {
             "toastctl retoast orders --column doc --policy chunk-saving --method lz4",
         ),
         (
-            "A crontab entry that keeps it so",
-            "toastctl retoast orders --column doc --policy chunk-saving --method lz4 --since /var/lib/toastctl/orders.json --maintain",
+            "The same every night, of what is new (toastctl-runbooks(7) has the crontab entry)",
+            "toastctl retoast orders --column doc --policy chunk-saving --method lz4 --since /var/lib/toastctl/orders.json --max-runtime 10800",
         ),
         (
-            "In smaller steps, which leave fewer dead rows at a time",
-            "toastctl retoast orders --column doc --toaster lz4 --batch-bytes 4194304 --window-pages 4 --passes 8",
+            "In shorter transactions, and vacuumed more often",
+            "toastctl retoast orders --column doc --toaster lz4 --batch-ms 20 --max-bloat 2",
         ),
         (
             "On a large table, several transactions at a time",
@@ -217,7 +214,6 @@ const RETOAST: Manual = Manual {
             "How far scanning is, and which rebuilds of indexes were begun; removed when all is done.",
         ),
         ("FILE of --since", "What the last run that reached the policy has seen; written anew."),
-        ("FILE of --pause-file, --stop-file", "Only looked for, never read or removed."),
     ],
     permissions: &[
         (
@@ -234,8 +230,7 @@ const RETOAST: Manual = Manual {
         ),
         (
             "pg_read_all_settings, GRANT EXECUTE ON FUNCTION pg_stat_file(text)",
-            "to see the server's free space over a Unix socket; else --free-space-query or \
-             --disk-limit.",
+            "to see the server's free space over a Unix socket; else --disk-limit.",
         ),
         (
             "pg_read_all_data",

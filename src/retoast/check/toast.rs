@@ -5,7 +5,7 @@ use tokio_postgres::types::Type;
 
 use super::ready::Ready;
 use super::refusal::{Refusal, refused};
-use crate::retoast::compact::wish::{Compaction, Files};
+use crate::retoast::compact::wish::Compaction;
 use crate::server::about::{NEVER_TRUNCATES, Server};
 use crate::server::connect::Client;
 
@@ -25,13 +25,13 @@ pub(crate) async fn check(
         ));
     }
     let toast = ready.relation.toast.as_ref().filter(|toast| toast.bytes > 0);
-    let Some(toast) = toast.filter(|_| compact.files.toast()) else {
+    let Some(toast) = toast.filter(|_| compact.toast()) else {
         return Ok(());
     };
     let name = ready.relation.display_name();
-    let hint = match compact.files {
-        Files::All => "; --compact=heap leaves its TOAST relation out",
-        Files::Toast | Files::Heap => "",
+    let hint = match compact {
+        Compaction::All => "; --compact=heap leaves its TOAST relation out",
+        Compaction::Toast | Compaction::Heap => "",
     };
     if !pages && !server.has_toast_chunk_id() {
         return refused(format!(

@@ -84,17 +84,16 @@ impl Sweep<'_> {
     pub(super) async fn compact_file<F: File>(
         &self,
         file: &F,
-        min_gain: f64,
         versions: Option<u64>,
         report: &mut TableReport,
         told: &mut FileReport,
     ) -> Result<(), RunError> {
         let tuning = self.options.tuning;
         let pace = Pace::new(tuning.batch, tuning.batch_bytes);
-        let mut rounds = Rounds::new(Tuning { pace, min_gain, versions });
+        let mut rounds = Rounds::new(Tuning { pace, versions });
         told.files = Some(file.files().clone());
         let done = match self.options.dry_run {
-            true => self.foresee(file, min_gain, report, told).await,
+            true => self.foresee(file, report, told).await,
             false => self.file_steps(file, &mut rounds, report, told).await,
         };
         told.rounds += rounds.rounds;
@@ -143,14 +142,13 @@ impl Sweep<'_> {
     async fn foresee<F: File>(
         &self,
         file: &F,
-        min_gain: f64,
         report: &mut TableReport,
         told: &mut FileReport,
     ) -> Result<FileEnd, RunError> {
         let Some((layout, room)) = self.look_at_file(file, report, told).await? else {
             return Ok(FileEnd::Stopped);
         };
-        if !layout.pays(min_gain) {
+        if !layout.pays() {
             told.expected = told.before;
             told.wal_expected = Some(Range::default());
             self.still_has(file.files()).await?;

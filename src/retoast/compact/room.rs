@@ -64,8 +64,8 @@ impl Layout {
     }
 
     /// Whether that is worth a round.
-    pub(crate) fn pays(self, min_gain: f64) -> bool {
-        self.spare() >= least_gain(self.blocks, min_gain)
+    pub(crate) fn pays(self) -> bool {
+        self.spare() >= least_gain(self.blocks)
     }
 
     /// Blocks that can be given back at the most.
@@ -74,8 +74,8 @@ impl Layout {
     }
 
     /// Whether that may be worth a round.
-    pub(crate) fn may_pay(self, min_gain: f64) -> bool {
-        self.spare_at_most() >= least_gain(self.blocks, min_gain)
+    pub(crate) fn may_pay(self) -> bool {
+        self.spare_at_most() >= least_gain(self.blocks)
     }
 }
 
@@ -285,7 +285,7 @@ mod tests {
         let layout = known.layout();
         assert_eq!(layout.end, 1_000);
         assert!((500..520).contains(&layout.least_end), "{layout:?}");
-        assert!(!layout.pays(0.02) && layout.may_pay(0.02));
+        assert!(!layout.pays() && layout.may_pay());
     }
 
     #[test]
@@ -313,14 +313,14 @@ mod tests {
         let layout = layout(10_000, |_| 2);
         assert_eq!((layout.blocks, layout.last), (10_000, 10_000));
         assert!((5_000..5_100).contains(&layout.end), "{layout:?}");
-        assert!(layout.pays(0.02));
+        assert!(layout.pays());
     }
 
     #[test]
     fn a_full_relation_stays_as_it_is() {
         let layout = layout(10_000, |_| 4);
         assert_eq!(layout, full(10_000, 10_000, 10_000));
-        assert!(!layout.pays(0.0));
+        assert!(!layout.pays());
     }
 
     #[test]

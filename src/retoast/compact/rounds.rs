@@ -38,8 +38,6 @@ const LESS: f64 = 0.25;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tuning {
     pub(crate) pace: Pace,
-    /// The part of the file that a round has to give back for another one to follow.
-    pub(crate) min_gain: f64,
     /// Bytes of old row versions in the table after which it alone is vacuumed, while the TOAST relation's
     /// values are moved; `None` if nothing may be vacuumed meanwhile.
     pub(crate) versions: Option<u64>,
@@ -317,7 +315,7 @@ impl<P: Piece + Clone> Rounds<P> {
                     Some(half) => half.min(pieces.len()),
                     None => self.tuning.pace.share(pieces),
                 };
-                let least = least_gain(self.layout.blocks, self.tuning.min_gain);
+                let least = least_gain(self.layout.blocks);
                 let is_least = self.round.is_some_and(|round| round.wanted <= least);
                 let share = if self.guesses && is_least { share.min(TRIED) } else { share };
                 self.under_way = self.queue.drain(..share).collect();
@@ -396,7 +394,7 @@ impl<P: Piece + Clone> Rounds<P> {
     fn looked(&mut self, layout: Layout) {
         let before = self.round.take();
         self.layout = layout;
-        if !layout.may_pay(self.tuning.min_gain) {
+        if !layout.may_pay() {
             self.phase = Phase::Ended(End::Compact);
             return;
         }
@@ -407,14 +405,14 @@ impl<P: Piece + Clone> Rounds<P> {
         }
         if let Some(Round { blocks, partial, .. }) = before {
             let gained = blocks.saturating_sub(layout.blocks);
-            let enough = gained >= least_gain(blocks, self.tuning.min_gain);
+            let enough = gained >= least_gain(blocks);
             self.gained_too_little = !(enough || partial && gained > 0);
             if !self.gained_too_little {
                 self.in_vain = 0;
                 self.part = if self.lacks_room { self.part } else { (2.0 * self.part).min(1.0) };
             }
         }
-        if !layout.pays(self.tuning.min_gain) && !self.guesses {
+        if !layout.pays() && !self.guesses {
             self.guesses = true;
             self.part = 0.0;
         }
@@ -426,7 +424,7 @@ impl<P: Piece + Clone> Rounds<P> {
 
     /// Blocks that a round has to give back at the least.
     fn least(&self) -> u32 {
-        least_gain(self.layout.blocks, self.tuning.min_gain)
+        least_gain(self.layout.blocks)
     }
 
     /// Says which part of what is to spare the round is to give back; `in_vain`: the one before, if that gave back too
@@ -532,7 +530,7 @@ impl<P: Piece + Clone> Rounds<P> {
                 let [last, end, least_end] = [last, end, least_end].map(|block| block.min(blocks));
                 let layout = Layout { blocks, last, end, least_end };
                 // what is live stands where it stood, so that there is nothing else to see
-                if layout.may_pay(self.tuning.min_gain) {
+                if layout.may_pay() {
                     self.looked(layout);
                 } else {
                     self.phase = Phase::Looking;

@@ -125,7 +125,7 @@ impl Sweep<'_> {
         wish: Compaction,
         report: &mut TableReport,
     ) -> Result<(), RunError> {
-        if let Some(toast) = files.toast().filter(|_| wish.files.toast()) {
+        if let Some(toast) = files.toast().filter(|_| wish.toast()) {
             let file = ToastFile {
                 sweep: self,
                 toast,
@@ -140,8 +140,7 @@ impl Sweep<'_> {
             };
             let versions = ((report.before.sum() as f64 * VERSIONS) as u64).max(LEAST_VERSIONS);
             let mut told = FileReport::new("toast");
-            let done =
-                self.compact_file(&file, wish.min_gain, Some(versions), report, &mut told).await;
+            let done = self.compact_file(&file, Some(versions), report, &mut told).await;
             report.compaction.push(told);
             if matches!(done, Ok(()) | Err(RunError::Rewritten)) {
                 file.end().await?;
@@ -149,10 +148,10 @@ impl Sweep<'_> {
             done?;
         }
         let stopped = report.compaction.iter().any(|file| file.ended == FileEnd::Stopped);
-        if wish.files.heap() && !stopped {
+        if wish.heap() && !stopped {
             let file = HeapFile::new(self, files.clone(), touch.to_owned());
             let mut told = FileReport::new("heap");
-            let done = self.compact_file(&file, wish.min_gain, None, report, &mut told).await;
+            let done = self.compact_file(&file, None, report, &mut told).await;
             report.compaction.push(told);
             done?;
         }

@@ -2,7 +2,7 @@
 
 /// Which files are to get shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Files {
+pub enum Compaction {
     /// The TOAST relation's.
     Toast,
     /// The table's own.
@@ -11,23 +11,14 @@ pub enum Files {
     All,
 }
 
-/// What is wanted.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Compaction {
-    /// Of which files.
-    pub files: Files,
-    /// The part of a file that a round has to give back for another one to follow.
-    pub min_gain: f64,
-}
-
-impl Files {
+impl Compaction {
     /// Whether the TOAST relation is among them.
     pub fn toast(self) -> bool {
-        self != Files::Heap
+        self != Compaction::Heap
     }
 
     /// Whether the table itself is among them.
     pub fn heap(self) -> bool {
-        self != Files::Toast
+        self != Compaction::Toast
     }
 }

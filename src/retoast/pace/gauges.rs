@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::manners::{Free, Holder, Replica};
+use super::manners::{Holder, Replica};
 use super::slots::{Slot, Slots};
 use super::space::Place;
 use crate::disk::Oid;
@@ -24,6 +24,29 @@ pub const APPLICATION: &str = "toastctl retoast";
 
 /// Rows of a query of the user's that are read, of which the first one counts.
 const MOST_ROWS: usize = 1000;
+
+/// Queries that a user may give to wait by, each with what it is true for.
+pub const THROTTLE_QUERIES: [(&str, &str); 6] = [
+    (
+        "over 10 sessions",
+        "SELECT count(*) > 10 FROM pg_stat_activity WHERE state = 'active' AND backend_type = \
+         'client backend' AND application_name NOT LIKE 'toastctl%'",
+    ),
+    (
+        "over 20 MB WAL/s",
+        "SELECT pg_current_wal_lsn() - redo_lsn > 20e6 * (1 + extract(epoch FROM clock_timestamp() \
+         - checkpoint_time)) FROM pg_control_checkpoint()",
+    ),
+    (
+        "old snapshots",
+        "SELECT max(age(xmin)) > 1000000 FROM (SELECT backend_xmin FROM pg_stat_activity UNION ALL \
+         SELECT xmin FROM pg_replication_slots UNION ALL SELECT transaction FROM \
+         pg_prepared_xacts) AS held (xmin)",
+    ),
+    ("from 5 to 22 h", "SELECT localtime BETWEEN '05:00' AND '22:00'"),
+    ("a file", "SELECT (pg_stat_file('/tmp/pause', true)).size IS NOT NULL"),
+    ("rows in a table", "SELECT EXISTS (SELECT FROM pause)"),
+];
 
 /// As [`one`], for what is asked again and again.
 async fn one_again(connection: &Connection, sql: &str) -> Result<Row, LiveError> {
@@ -166,15 +189,6 @@ pub async fn truth(connection: &Connection, sql: &str) -> Result<bool, LiveError
     }
 }
 
-/// What a query of the user's says of free space, in bytes.
-pub async fn free_by_query(connection: &Connection, sql: &str) -> Result<Free, LiveError> {
-    let text = first_field(connection, sql).await?.unwrap_or_default();
-    let bytes = text.trim().parse().map_err(|_| {
-        LiveError::Unexpected(format!("the free space query gave \"{text}\", no number of bytes"))
-    })?;
-    Ok(Free { bytes, place: "by --free-space-query".to_owned() })
-}
-
 /// A query that gives more rows than it may is cancelled: it may never end.
 async fn first_field(connection: &Connection, sql: &str) -> Result<Option<String>, LiveError> {
     let (first, has_more) = connection.client().query_of_user(sql, MOST_ROWS).await?;
@@ -195,7 +209,7 @@ async fn first_field(connection: &Connection, sql: &str) -> Result<Option<String
 /// (`ComputeXidHorizons`, procarray.c). Vacuums do not hold back each other. Who may not see what others do
 /// sees neither their kind nor since when, but what they hold back.
 pub async fn holder(connection: &Connection) -> Result<Option<Holder>, LiveError> {
-    let sql = "SELECT horizon::pg_catalog.text, pg_catalog.age(horizon)::pg_catalog.int8, who FROM (\
+    let sql = "SELECT horizon::pg_catalog.text, who FROM (\
         SELECT CASE WHEN backend_xmin IS NULL OR pg_catalog.age(backend_xid) > pg_catalog.age(backend_xmin) \
                     THEN backend_xid ELSE backend_xmin END AS horizon, \
                CASE WHEN backend_type = 'walsender' \
@@ -226,7 +240,7 @@ pub async fn holder(connection: &Connection) -> Result<Option<Holder>, LiveError
     let horizon: &str = row.try_get(0)?;
     let horizon =
         horizon.parse().map_err(|_| LiveError::Unexpected(format!("transaction \"{horizon}\"")))?;
-    Ok(Some(Holder { horizon, age: unsigned(row, 1)?, who: row.try_get(2)? }))
+    Ok(Some(Holder { horizon, who: row.try_get(1)? }))
 }
 
 /// A command that writes a table anew.
@@ -273,14 +287,6 @@ pub(crate) async fn rewrite(
     Ok(Some(Rewrite { table: row.try_get(0)?, text: row.try_get(1)? }))
 }
 
-/// Minutes since midnight by the server's clock in the session's time zone.
-pub async fn minute(connection: &Connection) -> Result<u16, LiveError> {
-    let sql = "SELECT (extract(hour FROM localtime) * 60 + extract(minute FROM localtime))\
-               ::pg_catalog.int4";
-    let minute: i32 = one_again(connection, sql).await?.try_get(0)?;
-    Ok(u16::try_from(minute).unwrap_or(0))
-}
-
 /// `max_wal_size` in bytes.
 pub async fn max_wal_size(client: &Client) -> Result<u64, LiveError> {
     let sql = "SELECT pg_catalog.pg_size_bytes(pg_catalog.current_setting('max_wal_size'))";
@@ -289,13 +295,13 @@ pub async fn max_wal_size(client: &Client) -> Result<u64, LiveError> {
 
 /// The directories in which a table, its TOAST relation, their indexes and the WAL grow, the data directory
 /// first, where this process sees the server's file system: the connection is by a Unix socket, and the
-/// data directory here was changed at the very second that the server says. `None` where it cannot be told.
-pub async fn directories(client: &Client, oid: Oid) -> Result<Option<Vec<Place>>, LiveError> {
+/// data directory here was changed at the very second that the server says. None where it cannot be told.
+pub async fn directories(client: &Client, oid: Oid) -> Result<Vec<Place>, LiveError> {
     let seen = "SELECT pg_catalog.inet_server_addr() IS NULL \
                 AND pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE') \
                 AND pg_catalog.has_function_privilege('pg_catalog.pg_stat_file(text)', 'EXECUTE')";
     if !one(client, seen).await?.try_get::<_, bool>(0)? {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let data = "SELECT pg_catalog.current_setting('data_directory'), \
                 extract(epoch FROM modification)::pg_catalog.int8 FROM pg_catalog.pg_stat_file('.')";
@@ -303,7 +309,7 @@ pub async fn directories(client: &Client, oid: Oid) -> Result<Option<Vec<Place>>
     let data = PathBuf::from(row.try_get::<_, String>(0)?);
     let changed: i64 = row.try_get(1)?;
     if std::fs::metadata(&data).map(|here| here.mtime()).ok() != Some(changed) {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let spaces = format!(
         "SELECT pg_catalog.pg_tablespace_location(coalesce(nullif(\
@@ -327,7 +333,7 @@ pub async fn directories(client: &Client, oid: Oid) -> Result<Option<Vec<Place>>
             None => places.push(Place { path: PathBuf::from(path), parts, wal: false }),
         }
     }
-    Ok(Some(places))
+    Ok(places)
 }
 
 /// How long a batch may keep the server waiting between statements: 5 s, or more where the round trip

@@ -21,7 +21,7 @@ use super::gauges;
 use super::manners::{Cause, Holder, Lag, Limits, Manners, Readings};
 use super::measuring::{Measuring, OwnProcesses};
 use super::slots::{Losses, Slots};
-use super::space::Space;
+use super::space::Place;
 use super::stuck::{self, Wait};
 use crate::retoast::check::ready::Ready;
 use crate::retoast::check::refusal::Refusal;
@@ -50,8 +50,6 @@ pub struct Wants {
     pub lag_given: bool,
     /// Whether the limit of free space is the user's own.
     pub space_given: bool,
-    /// A query that tells the free space.
-    pub free_space_query: Option<String>,
     /// Bytes that the table may grow by.
     pub disk_limit: Option<u64>,
     /// Part of the table that may be dead before it is vacuumed.
@@ -64,7 +62,8 @@ struct State {
     manners: Manners,
     readings: Readings,
     measured: Option<Instant>,
-    space: Space,
+    /// Where the table and the WAL grow, if that is seen.
+    places: Vec<Place>,
     table: Option<Table>,
     pauses: BTreeMap<Cause, (u64, Duration)>,
     told: Option<(Cause, Instant)>,
@@ -139,11 +138,9 @@ impl Keeper {
         let sees_others = connection.reading(async || gauges::sees_others(client).await).await?;
         if !sees_others {
             let hint = "HINT:  GRANT pg_read_all_stats TO the user, or pg_monitor.";
-            if limits.active_sessions.is_some() || (wants.lag_given && limits.replica_lag.is_some())
-            {
+            if wants.lag_given && limits.replica_lag.is_some() {
                 return Err(Refusal::Refused(format!(
-                    "this user may not see what other sessions and replicas do, which \
-                     --max-active-sessions and --max-replica-lag need\n{hint}"
+                    "this user may not see how far replicas are, which --max-replica-lag needs\n{hint}"
                 )));
             }
             if limits.replica_lag.take().is_some() {
@@ -169,7 +166,7 @@ impl Keeper {
                 manners,
                 readings: Readings::default(),
                 measured: None,
-                space: Space::Unknown,
+                places: Vec::new(),
                 table: None,
                 pauses: BTreeMap::new(),
                 told: None,
@@ -193,7 +190,7 @@ impl Keeper {
     /// The server's.
     pub async fn begin(&self, ready: &Ready, before: Sizes) -> Result<(), PaceError> {
         let mut state = self.state.lock().await;
-        state.space = self.space(ready).await?;
+        state.places = self.places(ready).await?;
         state.measured = None;
         state.table = Some(Table {
             name: ready.relation.display_name(),

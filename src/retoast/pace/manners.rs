@@ -5,15 +5,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::slots::Slots;
-use super::window::Window;
 use crate::server::sql::quote_literal;
 
 /// How often what changes slowly is measured.
 pub const POLL: Duration = Duration::from_secs(1);
 /// Positions of the WAL that are remembered; beyond, every second one is forgotten.
 const REMEMBERED: usize = 4096;
-/// How many seconds' worth of WAL others may have written beyond the rate before it is forgotten.
-const DEBT: f64 = 10.0;
 
 /// How far a replica may be behind.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,20 +26,12 @@ pub enum Lag {
 pub struct Limits {
     /// The most that a replica may be behind.
     pub replica_lag: Option<Lag>,
-    /// Bytes of WAL that the whole server may write in a second.
-    pub wal_rate: Option<u64>,
-    /// Sessions of others that may be at work.
-    pub active_sessions: Option<u64>,
     /// The sweep waits while this query of the user's is true.
     pub throttle_query: Option<String>,
     /// Bytes that must be free.
     pub free_space: Option<u64>,
-    /// Transactions by which the oldest snapshot may lie back when the table is vacuumed.
-    pub xmin_age: Option<u64>,
     /// The longest wait for others at a stretch, after which the sweep stops.
     pub wait: Option<Duration>,
-    /// When it works.
-    pub window: Option<Window>,
     /// Time slept after a batch, as a multiple of the time that it took.
     pub nice: f64,
 }
@@ -72,18 +61,10 @@ impl Work {
 pub enum Cause {
     /// A signal.
     Signal,
-    /// The pause file.
-    PauseFile,
-    /// Not its time.
-    Window,
     /// A replica is behind.
     ReplicaLag,
     /// A replication slot would soon be lost.
     Slot,
-    /// Too much WAL.
-    WalRate,
-    /// Too many sessions at work.
-    ActiveSessions,
     /// The user's query.
     ThrottleQuery,
     /// Too little space.
@@ -101,12 +82,8 @@ impl Cause {
     pub fn name(self) -> &'static str {
         match self {
             Cause::Signal => "signal",
-            Cause::PauseFile => "pause_file",
-            Cause::Window => "window",
             Cause::ReplicaLag => "replica_lag",
             Cause::Slot => "replication_slot",
-            Cause::WalRate => "wal_rate",
-            Cause::ActiveSessions => "active_sessions",
             Cause::ThrottleQuery => "throttle_query",
             Cause::FreeSpace => "free_space",
             Cause::Xmin => "xmin",
@@ -117,7 +94,7 @@ impl Cause {
 
     /// Whether others are waited for, not what the user has asked for.
     pub fn is_others(self) -> bool {
-        !matches!(self, Cause::Signal | Cause::PauseFile | Cause::Window | Cause::Nice)
+        !matches!(self, Cause::Signal | Cause::Nice)
     }
 }
 
@@ -148,8 +125,6 @@ pub struct Replica {
 pub struct Holder {
     /// The oldest transaction whose effects it does not see.
     pub horizon: u32,
-    /// Transactions begun since.
-    pub age: u64,
     /// For people.
     pub who: String,
 }
@@ -183,8 +158,6 @@ pub struct Readings {
     pub slots: Slots,
     /// Bytes of old row versions that a vacuum would remove.
     pub dead: u64,
-    /// Sessions of others at work.
-    pub active: Option<u64>,
     /// What the user's query said.
     pub query: Option<bool>,
     /// The least free space.
@@ -195,35 +168,6 @@ pub struct Readings {
     pub held: Held,
     /// A command that writes the table anew.
     pub rewrite: Option<String>,
-    /// Minutes since midnight by the server's clock.
-    pub minute: Option<u16>,
-}
-
-/// A token bucket that holds one second's worth of WAL.
-#[derive(Debug, Clone, PartialEq)]
-struct Bucket {
-    rate: f64,
-    tokens: f64,
-    /// Time and position when it was filled last.
-    last: Option<(Duration, u64)>,
-}
-
-impl Bucket {
-    fn new(rate: u64) -> Bucket {
-        let rate = rate.max(1) as f64;
-        Bucket { rate, tokens: rate, last: None }
-    }
-
-    /// Takes what was written and gives what time brings; how long to wait for the rest.
-    fn fill(&mut self, now: Duration, lsn: u64) -> Option<Duration> {
-        if let Some((then, before)) = self.last {
-            let earned = now.saturating_sub(then).as_secs_f64() * self.rate;
-            let spent = lsn.saturating_sub(before) as f64;
-            self.tokens = (self.tokens + earned - spent).clamp(-DEBT * self.rate, self.rate);
-        }
-        self.last = Some((now, lsn));
-        (self.tokens < 0.0).then(|| Duration::from_secs_f64(-self.tokens / self.rate))
-    }
 }
 
 /// When which position of the WAL was first seen: how late a replica is that replays nothing at all
@@ -273,7 +217,6 @@ impl Steps {
 #[derive(Debug, Clone)]
 pub struct Manners {
     limits: Limits,
-    bucket: Option<Bucket>,
     history: History,
     steps: Steps,
 }
@@ -281,17 +224,7 @@ pub struct Manners {
 impl Manners {
     /// With these limits.
     pub fn new(limits: Limits) -> Manners {
-        let bucket = limits.wal_rate.map(Bucket::new);
-        Manners { limits, bucket, history: History::default(), steps: Steps::default() }
-    }
-
-    /// Takes the position of the WAL, which alone is measured before every batch.
-    pub fn wal(&mut self, now: Duration, lsn: u64) -> Option<Pause> {
-        let bucket = self.bucket.as_mut()?;
-        let wait = bucket.fill(now, lsn)?;
-        let rate = self.limits.wal_rate.unwrap_or(0);
-        let text = format!("the server writes more WAL than {} kB/s (--max-wal-rate)", rate >> 10);
-        Some(Pause { cause: Cause::WalRate, text, wait })
+        Manners { limits, history: History::default(), steps: Steps::default() }
     }
 
     /// Takes the position of the WAL before a piece of work; whether slots have to be looked at again for it.
@@ -317,32 +250,13 @@ impl Manners {
     pub fn judge(&mut self, now: Duration, readings: &Readings, work: Work) -> Option<Pause> {
         self.history.note(now, readings.lsn);
         let rewrite = || readings.rewrite.clone().map(|text| (Cause::Rewrite, text));
-        let found = self
-            .window(readings)
-            .or_else(rewrite)
-            .or_else(|| self.active(readings))
+        let found = rewrite()
             .or_else(|| self.query(readings))
             .or_else(|| self.lag(now, readings).filter(|_| work != Work::Scan))
             .or_else(|| self.slots(readings, work).filter(|_| work != Work::Scan))
             .or_else(|| self.space(readings).filter(|_| work.stores()))
             .or_else(|| self.xmin(readings).filter(|_| work == Work::Vacuum));
         found.map(|(cause, text)| Pause { cause, text, wait: POLL })
-    }
-
-    fn window(&self, readings: &Readings) -> Option<(Cause, String)> {
-        let (window, minute) = (self.limits.window?, readings.minute?);
-        let text = format!(
-            "it is {:02}:{:02} by the server's clock, outside {window} (--window)",
-            minute / 60,
-            minute % 60
-        );
-        (!window.contains(minute)).then_some((Cause::Window, text))
-    }
-
-    fn active(&self, readings: &Readings) -> Option<(Cause, String)> {
-        let (limit, active) = (self.limits.active_sessions?, readings.active?);
-        let text = format!("{active} other sessions are active (--max-active-sessions {limit})");
-        (active > limit).then_some((Cause::ActiveSessions, text))
     }
 
     fn query(&self, readings: &Readings) -> Option<(Cause, String)> {
@@ -390,27 +304,18 @@ impl Manners {
         (free.bytes < limit).then_some((Cause::FreeSpace, text))
     }
 
-    /// Growth is what counts: how much of the table's old row versions is held back, and by whom. How old
-    /// the holder is counts only where the user says so.
+    /// Growth is what counts: how much of the table's old row versions is held back, and by whom.
     fn xmin(&self, readings: &Readings) -> Option<(Cause, String)> {
         let holder = readings.holder.as_ref()?;
         let Held { bytes, limit } = readings.held;
-        let text = if bytes > limit {
-            format!(
-                "{} holds back what vacuum may remove: {} kB of this table's old row versions, more than \
-                 {} kB (--max-bloat)",
-                holder.who,
-                bytes >> 10,
-                limit >> 10
-            )
-        } else {
-            let age = self.limits.xmin_age.filter(|&age| holder.age > age)?;
-            format!(
-                "{} holds back what vacuum may remove by {} transactions (--max-xmin-age {age})",
-                holder.who, holder.age
-            )
-        };
-        Some((Cause::Xmin, text))
+        let text = format!(
+            "{} holds back what vacuum may remove: {} kB of this table's old row versions, more than \
+             {} kB (--max-bloat)",
+            holder.who,
+            bytes >> 10,
+            limit >> 10
+        );
+        (bytes > limit).then_some((Cause::Xmin, text))
     }
 
     /// The sleep after a batch that took so long.

@@ -1,6 +1,6 @@
 //! When the sweep waits for others.
 //!
-//! * [`manners`], [`window`]: the rules (pure).
+//! * [`manners`]: the rules (pure).
 //! * [`garbage`]: what the sweep has left behind for vacuum (pure); [`speed`]: how much a transaction does (pure).
 //! * [`slots`]: replication slots that the server gives up beyond a limit (pure).
 //! * [`space`]: where a table and the WAL grow, and what is free there.
@@ -20,4 +20,3 @@ pub mod slots;
 pub mod space;
 pub(crate) mod speed;
 pub(crate) mod stuck;
-pub mod window;

@@ -314,7 +314,7 @@ impl Run<'_, '_> {
         };
         self.results.notice(&format!(
             "{}: values that are written from now on will {what}; run the command again to bring them to \
-             the policy (--maintain prints a crontab entry)",
+             the policy",
             ready.relation.display_name()
         ));
     }

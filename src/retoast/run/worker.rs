@@ -139,7 +139,7 @@ impl Tables<'_, '_> {
                     self.begin_no_more();
                 }
                 let all = error.failed(&worker.all()).await;
-                let hides = matches!(error, RunError::Live(_)) && !self.options.show_details;
+                let hides = matches!(error, RunError::Live(_));
                 failed = Some(if hides { all.without_detail() } else { all }.placed(&name));
             }
             if let Some(report) = &mut report {

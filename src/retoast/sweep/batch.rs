@@ -81,7 +81,7 @@ impl Sweep<'_> {
                 }
                 Ok(match kind {
                     Kind::Busy => Done::Busy,
-                    _ => Done::Refused(Reason::of(&error, self.options.show_details)),
+                    _ => Done::Refused(Reason::of(&error)),
                 })
             }
             Err(error) => {

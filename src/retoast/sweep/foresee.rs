@@ -48,7 +48,6 @@ pub(crate) async fn plan(
         scan,
         max_bloat: bloat,
         nice: limits.nice,
-        wal_rate: limits.wal_rate,
         lock_timeout: options.lock_timeout,
         alter: report.alter.clone(),
         statements,

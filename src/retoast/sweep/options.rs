@@ -34,6 +34,4 @@ pub struct Options {
     pub enforce: bool,
     /// Put the settings back as they were unless all gets done.
     pub undo: bool,
-    /// Pass on what the server says besides its message, which may show contents.
-    pub show_details: bool,
 }

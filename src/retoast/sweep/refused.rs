@@ -14,22 +14,16 @@ pub(crate) const LIMIT: &str = "54000";
 pub(crate) struct Reason {
     /// The SQLSTATE.
     pub(crate) sqlstate: String,
-    /// The message, with what else the server said only where that was asked for: it may show contents.
+    /// The message alone: details and hints may show contents.
     pub(crate) text: String,
 }
 
 impl Reason {
-    pub(crate) fn of(error: &tokio_postgres::Error, details: bool) -> Reason {
+    pub(crate) fn of(error: &tokio_postgres::Error) -> Reason {
         let Some(db) = error.as_db_error() else {
             return Reason { sqlstate: String::new(), text: error.to_string() };
         };
-        let mut text = db.message().to_owned();
-        for (label, more) in [("DETAIL", db.detail()), ("HINT", db.hint())] {
-            if let Some(more) = more.filter(|_| details) {
-                text.push_str(&format!("\n{label}:  {more}"));
-            }
-        }
-        Reason { sqlstate: db.code().code().to_owned(), text }
+        Reason { sqlstate: db.code().code().to_owned(), text: db.message().to_owned() }
     }
 
     pub(crate) fn row(self, row: Row) -> SkippedRow {

@@ -194,7 +194,7 @@ impl Sweep<'_> {
     ) -> Result<Result<bool, String>, RunError> {
         match self.vacuum_by(job, sql).await {
             Err(RunError::Live(LiveError::Server(error))) if is_damage(&error) => {
-                let why = Reason::of(&error, false).text;
+                let why = Reason::of(&error).text;
                 self.watch.note(&format!("{}: not vacuumed: {why}", self.name()));
                 Ok(Err(why))
             }

@@ -11,22 +11,6 @@ pub fn is_connection_string(dbname: &str) -> bool {
     uri_rest(dbname).is_some() || dbname.contains('=')
 }
 
-/// A connection string as one without its password; `None` where `dbname` is no connection string, or
-/// one that can stand as it is.
-///
-/// # Errors
-/// As those of `parse`.
-pub(crate) fn without_password(dbname: &str) -> Option<Result<String, ConnectError>> {
-    if !is_connection_string(dbname) {
-        return None;
-    }
-    match parse(dbname) {
-        Ok(params) if params.is_given("password") => Some(Ok(params.uri_without_password())),
-        Ok(_) => None,
-        Err(error) => Some(Err(error)),
-    }
-}
-
 /// Reads a connection string of either kind.
 ///
 /// # Errors
@@ -255,23 +239,6 @@ mod tests {
         assert_eq!(get(text, "password").as_deref(), Some("a bc"));
         assert_eq!(get(text, "options"), None);
         assert!(parse(text).unwrap().is_given("options"));
-    }
-
-    #[test]
-    fn a_password_is_taken_out_and_the_rest_means_the_same() {
-        for text in [
-            r"host=/tmp,h port=5433,1 user='o\'brien \\' password='a b' dbname='x=1&y/ü%'",
-            "postgres://u%40x:pw@[::1]:5/d?application_name=100%25&password=again",
-        ] {
-            let uri = without_password(text).unwrap().unwrap();
-            assert_eq!(get(&uri, "password"), None, "{uri}");
-            let mut same = parse(&uri).unwrap();
-            let params = parse(text).unwrap();
-            same.set("password", params.get("password").unwrap()).unwrap();
-            assert_eq!(same, params, "{uri}");
-        }
-        assert!(without_password("d").is_none() && without_password("host=h").is_none());
-        assert!(without_password("host=h port").unwrap().is_err());
     }
 
     #[test]

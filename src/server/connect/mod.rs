@@ -23,7 +23,6 @@ pub(crate) use canceller::CANCEL_PATIENCE;
 pub(crate) use client::OWN;
 pub use client::{Client, Statement};
 pub use conninfo::is_connection_string;
-pub(crate) use conninfo::without_password;
 pub use error::{ConnectError, StatementError, server_message};
 pub use params::Params;
 pub use resolve::resolve;

@@ -144,19 +144,6 @@ impl Params {
         self.0.extend(others.0);
     }
 
-    /// The environment variables that parameters are taken from.
-    pub(crate) fn variables() -> impl Iterator<Item = &'static str> {
-        DEFINITIONS.iter().filter_map(|definition| definition.variable)
-    }
-
-    /// As a URI, without the password.
-    pub(super) fn uri_without_password(&self) -> String {
-        let pairs = self.0.iter().filter(|(keyword, _)| !keyword.contains("password"));
-        let pairs: Vec<String> =
-            pairs.map(|(keyword, value)| format!("{keyword}={}", encode(value))).collect();
-        format!("postgresql://?{}", pairs.join("&"))
-    }
-
     /// The parameters that the environment gives.
     pub(crate) fn from_environment(environment: &BTreeMap<String, String>) -> Params {
         let mut params = Params::default();
@@ -185,20 +172,6 @@ impl Params {
         }
         Ok(())
     }
-}
-
-/// Encodes as `%xx` all that could mean something in a URI.
-fn encode(value: &str) -> String {
-    let mut encoded = String::new();
-    for byte in value.bytes() {
-        match byte {
-            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'_' | b'.' | b'~' => {
-                encoded.push(char::from(byte));
-            }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
 }
 
 impl fmt::Debug for Params {

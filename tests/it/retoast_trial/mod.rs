@@ -42,6 +42,8 @@ pub(crate) struct Choice {
     pub(crate) method: Option<&'static str>,
     /// The rest of the command line.
     pub(crate) more: Vec<String>,
+    /// Pages of a window and passes over it, if they are not those of every run.
+    window: Option<(u32, u32)>,
 }
 
 impl Choice {
@@ -70,23 +72,21 @@ impl Choice {
         if rng.random_bool(0.3) {
             add("--verify", ["off", "full"][rng.random_range(0..2)].to_owned());
         }
-        if rng.random_bool(0.3) {
-            add("--window-pages", rng.random_range(1..40u32).to_string());
-            add("--passes", rng.random_range(1..9u32).to_string());
-        }
+        let window =
+            rng.random_bool(0.3).then(|| (rng.random_range(1..40), rng.random_range(1..9)));
         if rng.random_bool(0.6) {
             let name = TOASTERS[rng.random_range(0..TOASTERS.len())];
             if rng.random_bool(0.3) {
                 add("--jobs", rng.random_range(2..4u32).to_string());
             }
-            return Choice { option: "--toaster", name, method: None, more };
+            return Choice { option: "--toaster", name, method: None, more, window };
         }
         let name = POLICIES[rng.random_range(0..POLICIES.len())];
         let method = [None, Some("pglz"), Some("lz4"), Some("either")][rng.random_range(0..4)];
         if rng.random_bool(0.3) {
             add("--new-values", "extended".to_owned());
         }
-        Choice { option: "--policy", name, method, more }
+        Choice { option: "--policy", name, method, more, window }
     }
 
     fn arguments(&self, table: &Table) -> Vec<String> {
@@ -101,11 +101,20 @@ impl Choice {
 }
 
 /// `toastctl retoast` through the proxy, which a trouble may disturb.
-fn command(database: &Database<'_>, proxy: &Proxy, arguments: &[String]) -> Command {
+fn command(
+    database: &Database<'_>,
+    proxy: &Proxy,
+    choice: &Choice,
+    arguments: &[String],
+) -> Command {
     let mut command = toastctl();
     let port = proxy.port.to_string();
     command.args(["retoast", "-h", "127.0.0.1", "-p", &port, "-U", "postgres"]);
     command.args(["-d", database.name(), "--format", "json"]).args(arguments);
+    if let Some((pages, passes)) = choice.window {
+        command.env("TOASTCTL_TEST_WINDOW", pages.to_string());
+        command.env("TOASTCTL_TEST_PASSES", passes.to_string());
+    }
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -155,13 +164,19 @@ fn trial(database: &Database<'_>, proxy: &Proxy, seed: u64) -> Option<(String, V
     table.make(database);
     let quickly = choice.arguments(&table);
     let mut arguments = quickly.clone();
-    let what = format!("{} under {}: {}", trouble.name(), table.ddl(), arguments.join(" "));
+    let what = format!(
+        "{} under {}: {} (windows {:?})",
+        trouble.name(),
+        table.ddl(),
+        arguments.join(" "),
+        choice.window
+    );
     if trouble.wants_time() {
         let slowly = ["--batch-ms", "1", "--nice", "8", "--progress", "none"];
         arguments.extend(slowly.map(str::to_owned));
     }
     let before = truth::contents(database, &table);
-    let child = command(database, proxy, &arguments).spawn().unwrap();
+    let child = command(database, proxy, &choice, &arguments).spawn().unwrap();
     let met = trouble.make(database, proxy, &mut rng, child.id());
     let Some(run) = ended(child) else {
         met.end(database);
@@ -183,7 +198,7 @@ fn trial(database: &Database<'_>, proxy: &Proxy, seed: u64) -> Option<(String, V
         let undisturbed = truth::Met::none();
         let again: Vec<String> =
             if done { [quickly, vec!["--dry-run".to_owned()]].concat() } else { quickly };
-        let Some(second) = ended(command(database, proxy, &again).spawn().unwrap()) else {
+        let Some(second) = ended(command(database, proxy, &choice, &again).spawn().unwrap()) else {
             return Some((what, [untrue, vec!["the second run hangs".to_owned()]].concat()));
         };
         if done {

@@ -2,13 +2,11 @@
 
 use super::super::error::PaceError;
 use super::super::gauges;
-use super::super::manners::Free;
-use super::super::space::{self, Need, Space};
+use super::super::space::{self, Place};
 use super::Keeper;
 use crate::retoast::check::ready::Ready;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::sizes::Sizes;
-use crate::server::connect::Connection;
 
 impl Keeper {
     /// Looks whether there is space for a table, before anything is done to it. Says how that was
@@ -26,21 +24,12 @@ impl Keeper {
                 Ok((sizes, gauges::max_wal_size(connection.client()).await?))
             })
             .await?;
-        let space = self.space(ready).await?;
-        let needs = match &space {
-            Space::Unknown => Vec::new(),
-            Space::Query(_) => {
-                let free = self.free(&space).await?;
-                let parts = sizes.sum();
-                free.map(|free| Need { free, parts, wal: true }).into_iter().collect()
-            }
-            Space::Places(places) => space::needs(places),
-        };
+        let needs = space::needs(&self.places(ready).await?);
         if needs.is_empty() {
             if self.wants.space_given && !self.wants.dry_run {
                 return Err(Refusal::Refused(format!(
                     "{name}: free space cannot be told: the server's file system is not seen here\n\
-                     HINT:  Use --free-space-query, or --disk-limit."
+                     HINT:  Use --disk-limit."
                 )));
             }
             return Ok(Some(
@@ -80,7 +69,7 @@ impl Keeper {
         let state = self.state.lock().await;
         let need = bytes.saturating_mul(3);
         if let (Some(limit), Some(free)) =
-            (self.wants.limits.free_space, self.free(&state.space).await?)
+            (self.wants.limits.free_space, space::free_in(&state.places))
             && free.bytes < need.saturating_add(limit)
         {
             return Ok(Some(format!(
@@ -102,28 +91,12 @@ impl Keeper {
         }))
     }
 
-    pub(super) async fn space(&self, ready: &Ready) -> Result<Space, PaceError> {
-        if let Some(sql) = &self.wants.free_space_query {
-            return Ok(Space::Query(sql.clone()));
-        }
+    pub(super) async fn places(&self, ready: &Ready) -> Result<Vec<Place>, PaceError> {
         if self.wants.limits.free_space.is_none() {
-            return Ok(Space::Unknown);
+            return Ok(Vec::new());
         }
         let oid = ready.relation.oid;
-        let places =
-            self.measuring.read(async |c| gauges::directories(c.client(), oid).await).await?;
-        Ok(places.map_or(Space::Unknown, Space::Places))
-    }
-
-    pub(super) async fn free(&self, space: &Space) -> Result<Option<Free>, PaceError> {
-        match space {
-            Space::Unknown => Ok(None),
-            Space::Query(sql) => {
-                let ask = async |c: &Connection| gauges::free_by_query(c, sql).await;
-                self.measuring.read_for_user(ask).await.map(Some)
-            }
-            Space::Places(places) => Ok(space::free_in(places)),
-        }
+        self.measuring.read(async |c| gauges::directories(c.client(), oid).await).await
     }
 }
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join3, join5};
+use futures_util::future::{join3, join4};
 
 use super::super::error::PaceError;
 use super::super::gauges;
 use super::super::lock_tries::{Kind, kind};
 use super::super::manners::{Held, Readings};
+use super::super::space;
 use super::{Keeper, State, Table};
 use crate::retoast::watch::Watch;
 use crate::server::LiveError;
@@ -30,15 +31,9 @@ impl Keeper {
         let ours = self.measuring.own_processes();
         let oid = state.table.as_ref().map(|table| table.oid);
         let before = self.measuring.connection();
-        let (mut readings, sizes) = self
+        let (mut readings, active, sizes) = self
             .measuring
             .read(async |connection| {
-                let minute = async {
-                    match limits.window {
-                        Some(_) => gauges::minute(connection).await.map(Some),
-                        None => Ok(None),
-                    }
-                };
                 let replicas = async {
                     match limits.replica_lag {
                         Some(_) => gauges::replicas(connection).await,
@@ -52,25 +47,23 @@ impl Keeper {
                     }
                 };
                 // sent together
-                let of_server = join5(
+                let of_server = join4(
                     gauges::wal(connection),
-                    minute,
                     replicas,
                     gauges::active_sessions(connection, &ours),
                     gauges::holder(connection),
                 );
-                let ((lsn, minute, replicas, active, holder), rewrite, slots) =
+                let ((lsn, replicas, active, holder), rewrite, slots) =
                     join3(of_server, rewrite, gauges::slots(connection)).await;
                 let readings = Readings {
                     lsn: lsn?,
-                    minute: minute?,
                     replicas: replicas?,
                     slots: slots?,
-                    active: Some(active?),
                     holder: holder?,
                     rewrite: rewrite?.map(|rewrite| rewrite.text),
                     ..Readings::default()
                 };
+                let active = active?;
                 let sizes = match oid {
                     None => None,
                     // the last one, for an error ends the transaction
@@ -81,7 +74,7 @@ impl Keeper {
                         Err(error) => return Err(error),
                     },
                 };
-                Ok((readings, sizes))
+                Ok((readings, active, sizes))
             })
             .await?;
         if let Some(sql) = &limits.throttle_query {
@@ -94,7 +87,7 @@ impl Keeper {
                     other => other,
                 })?);
         }
-        readings.free = self.free(&state.space).await?;
+        readings.free = space::free_in(&state.places);
         self.note_slots(&readings.slots);
         if !Arc::ptr_eq(&before, &self.measuring.connection()) {
             watch.note(&format!(
@@ -102,7 +95,8 @@ impl Keeper {
                 state.table_name()
             ));
         }
-        if readings.active.is_some_and(|active| active > 0) {
+        if active > 0 {
+            tracing::debug!("{}: other sessions active: {active}", state.table_name());
             self.noted(|noted| noted.others = Some(Instant::now()));
         }
         if let Some(table) = &mut state.table {

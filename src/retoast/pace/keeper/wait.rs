@@ -139,16 +139,11 @@ impl Keeper {
                 return Ok(Some(owed));
             }
         }
-        let by_rate = work.stores() && self.wants.limits.wal_rate.is_some();
-        let by_slots = work != Work::Scan && state.readings.slots.are_limited();
         let mut slots_are_short = false;
-        if by_rate || by_slots {
+        if work != Work::Scan && state.readings.slots.are_limited() {
             let lsn = self.measuring.read(gauges::wal).await?;
-            if by_rate && let Some(pause) = state.manners.wal(self.began.elapsed(), lsn) {
-                return Ok(Some(pause));
-            }
             let State { manners, readings, .. } = &mut *state;
-            slots_are_short = by_slots && manners.slots_at(lsn, readings, work);
+            slots_are_short = manners.slots_at(lsn, readings, work);
         }
         let old = slots_are_short || state.measured.is_none_or(|then| then.elapsed() >= POLL);
         // before each vacuum, which would be in vain

@@ -23,12 +23,10 @@ fn without_limits_nothing_is_waited_for() {
     let readings = Readings {
         lsn: 1 << 40,
         replicas: vec![replica(0, Some(1e6))],
-        active: Some(1000),
         query: Some(true),
         free: Some(Free { bytes: 0, place: String::new() }),
-        holder: Some(Holder { horizon: 3, age: 1 << 30, who: String::new() }),
+        holder: Some(Holder { horizon: 3, who: String::new() }),
         held: Held { bytes: 5, limit: 5 },
-        minute: Some(0),
         rewrite: None,
         slots: Slots::default(),
         dead: 1 << 40,
@@ -36,7 +34,6 @@ fn without_limits_nothing_is_waited_for() {
     for work in [Work::Scan, Work::Batch, Work::Vacuum] {
         assert_eq!(manners.judge(at(1.0), &readings, work), None);
     }
-    assert_eq!(manners.wal(at(1.0), 1 << 50), None);
     assert_eq!(manners.nice(at(1.0)), None);
 }
 
@@ -50,36 +47,6 @@ fn who_writes_the_table_anew_is_waited_for_without_any_limit() {
         assert_eq!((pause.cause, pause.text.as_str()), (Cause::Rewrite, text));
         assert!(pause.cause.is_others());
     }
-}
-
-#[test]
-fn the_mean_rate_of_a_writer_that_waits_as_told_is_the_limit() {
-    let limits = Limits { wal_rate: Some(4 * MB), ..Limits::default() };
-    let mut manners = manners(limits);
-    let (mut now, mut lsn) = (0.0, 77 * MB);
-    manners.wal(at(now), lsn);
-    for _ in 0..100 {
-        (now, lsn) = (now + 0.05, lsn + MB);
-        if let Some(pause) = manners.wal(at(now), lsn) {
-            assert_eq!(pause.cause, Cause::WalRate);
-            now += pause.wait.as_secs_f64();
-            assert_eq!(manners.wal(at(now + 1e-6), lsn), None);
-        }
-    }
-    // 100 MB at 4 MB/s, the first second's worth at once
-    assert!((23.9..24.1).contains(&now), "{now}");
-}
-
-#[test]
-fn wal_that_others_wrote_long_ago_is_forgiven_after_ten_seconds() {
-    let mut manners = manners(Limits { wal_rate: Some(MB), ..Limits::default() });
-    manners.wal(at(0.0), 0);
-    let wait = manners.wal(at(0.1), 5000 * MB).unwrap().wait;
-    assert_eq!(wait, at(10.0));
-    // and an idle hour saves up one second only
-    assert_eq!(manners.wal(at(3600.0), 5000 * MB), None);
-    assert_eq!(manners.wal(at(3600.0), 5001 * MB), None);
-    assert!(manners.wal(at(3600.0), 5002 * MB).is_some());
 }
 
 #[test]
@@ -119,11 +86,11 @@ fn lag_in_bytes_holds_up_what_writes_and_not_what_reads() {
 
 #[test]
 fn an_old_snapshot_holds_up_vacuum_alone_and_little_space_batches_alone() {
-    let mut manners =
-        manners(Limits { xmin_age: Some(1000), free_space: Some(100 * MB), ..Limits::default() });
-    let holder = Holder { horizon: 3, age: 1001, who: "session 42".into() };
+    let mut manners = manners(Limits { free_space: Some(100 * MB), ..Limits::default() });
+    let holder = Holder { horizon: 3, who: "session 42".into() };
+    let held = Held { bytes: 2, limit: 1 };
     let free = Free { bytes: 99 * MB, place: "in \"/x\"".into() };
-    let readings = Readings { holder: Some(holder), free: Some(free), ..Readings::default() };
+    let readings = Readings { holder: Some(holder), held, free: Some(free), ..Readings::default() };
     let mut cause = |work| manners.judge(at(0.0), &readings, work).map(|pause| pause.cause);
     let causes = [Work::Scan, Work::Batch, Work::Vacuum].map(&mut cause);
     assert_eq!(causes, [None, Some(Cause::FreeSpace), Some(Cause::Xmin)]);
@@ -133,7 +100,7 @@ fn an_old_snapshot_holds_up_vacuum_alone_and_little_space_batches_alone() {
 fn however_young_a_snapshot_is_growth_is_the_limit() {
     let mut manners = manners(Limits::default());
     let mut judge = |bytes| {
-        let holder = Holder { horizon: 3, age: 1, who: "session 42".into() };
+        let holder = Holder { horizon: 3, who: "session 42".into() };
         let held = Held { bytes, limit: 4 * MB };
         let readings = Readings { holder: Some(holder), held, ..Readings::default() };
         manners.judge(at(0.0), &readings, Work::Vacuum)
@@ -146,7 +113,7 @@ fn however_young_a_snapshot_is_growth_is_the_limit() {
         "session 42 holds back what vacuum may remove: 5120 kB of this table's old row versions, \
          more than 4096 kB (--max-bloat)"
     );
-    assert!(pause.cause.is_others() && !Cause::Window.is_others());
+    assert!(pause.cause.is_others() && !Cause::Signal.is_others());
 }
 
 #[test]

@@ -5,6 +5,13 @@ use std::time::Duration;
 
 use crate::disk::ItemPointer;
 
+/// Pages of a window of one job.
+const WINDOW: u32 = 8;
+/// Passes over a window.
+const PASSES: u32 = 8;
+/// Bytes of values that a batch stores at the most.
+const BATCH_BYTES: u64 = 16 << 20;
+
 /// How the sweep goes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tuning {
@@ -23,6 +30,11 @@ pub struct Tuning {
 }
 
 impl Tuning {
+    pub(crate) fn new(batch: Duration, max_bloat: f64, jobs: usize) -> Tuning {
+        let (window, passes, batch_bytes) = (WINDOW, PASSES, BATCH_BYTES);
+        Tuning { window, passes, batch, batch_bytes, max_bloat, jobs }
+    }
+
     /// The same with so many jobs.
     pub(crate) fn with_jobs(self, jobs: usize) -> Tuning {
         let windows = u32::try_from(self.jobs.max(1)).unwrap_or(u32::MAX);
