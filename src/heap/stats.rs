@@ -32,6 +32,24 @@ pub struct FormSums {
 }
 
 impl FormSums {
+    /// Adds a value that was seen `n` times.
+    fn add(&mut self, value: &StoredValue, n: u64) {
+        self.values = self.values.saturating_add(n);
+        if value.form == Form::Null {
+            return;
+        }
+        add_times(&mut self.chunks, chunks_of(value), n);
+        add_times(&mut self.pointer_bytes, value.pointer_size, n);
+        match value.raw_size {
+            Some(size) => add_times(&mut self.raw_bytes, size, n),
+            None => self.raw_unknown = self.raw_unknown.saturating_add(n),
+        }
+        match value.stored_size {
+            Some(size) => add_times(&mut self.stored_bytes, size, n),
+            None => self.stored_unknown = self.stored_unknown.saturating_add(n),
+        }
+    }
+
     /// Adds another sum.
     pub fn merge(&mut self, other: &FormSums) {
         self.values += other.values;
@@ -144,29 +162,23 @@ impl ColumnStats {
     /// Counts a value that was seen `n` times.
     pub fn add(&mut self, value: &StoredValue, n: u64) {
         let Some(sums) = self.sums.get_mut(slot(value.form, value.method)) else { return };
-        sums.values = sums.values.saturating_add(n);
+        sums.add(value, n);
         if value.form == Form::Null {
             return;
         }
-        add_times(&mut sums.chunks, chunks_of(value), n);
         if let Some(custom) = &value.custom {
             let key = (custom.toaster, custom.handler, custom.kind);
-            add_custom(self.custom.entry(key).or_default(), value, n);
-        }
-        add_times(&mut sums.pointer_bytes, value.pointer_size, n);
-        match value.raw_size {
-            Some(size) => {
-                add_times(&mut sums.raw_bytes, size, n);
-                self.raw.add(size, n);
+            let sums = self.custom.entry(key).or_default();
+            sums.add(value, n);
+            if custom.chunks != Some(0) {
+                sums.custom_out_of_line = sums.custom_out_of_line.saturating_add(n);
             }
-            None => sums.raw_unknown = sums.raw_unknown.saturating_add(n),
         }
-        match value.stored_size {
-            Some(size) => {
-                add_times(&mut sums.stored_bytes, size, n);
-                self.stored.add(size, n);
-            }
-            None => sums.stored_unknown = sums.stored_unknown.saturating_add(n),
+        if let Some(size) = value.raw_size {
+            self.raw.add(size, n);
+        }
+        if let Some(size) = value.stored_size {
+            self.stored.add(size, n);
         }
     }
 
@@ -249,24 +261,6 @@ fn chunks_of(value: &StoredValue) -> u64 {
     match &value.custom {
         Some(custom) => custom.chunks.unwrap_or(0),
         None => value.location.map_or(0, |l| u64::from(l.chunks)),
-    }
-}
-
-/// Adds a custom pointer that was seen `n` times.
-fn add_custom(sums: &mut FormSums, value: &StoredValue, n: u64) {
-    sums.values = sums.values.saturating_add(n);
-    add_times(&mut sums.pointer_bytes, value.pointer_size, n);
-    add_times(&mut sums.chunks, chunks_of(value), n);
-    if value.custom.is_some_and(|custom| custom.chunks != Some(0)) {
-        sums.custom_out_of_line = sums.custom_out_of_line.saturating_add(n);
-    }
-    match value.raw_size {
-        Some(size) => add_times(&mut sums.raw_bytes, size, n),
-        None => sums.raw_unknown = sums.raw_unknown.saturating_add(n),
-    }
-    match value.stored_size {
-        Some(size) => add_times(&mut sums.stored_bytes, size, n),
-        None => sums.stored_unknown = sums.stored_unknown.saturating_add(n),
     }
 }
 
