@@ -6,14 +6,16 @@
 //! * [`disk`]: pages, tuples, varlenas and TOAST pointers, borrowed from the bytes they stand in.
 //! * [`model`]: what a column stores and what another setting would store.
 //! * [`heap`]: the walk from pages to tuples and values; samples of blocks.
+//! * [`fill`]: how full files and indexes are, and what compaction would move.
+//! * [`judge`]: whether a row is stored as a choice would store it.
 //! * [`offline`]: relation files and saved text as sources of pages and values.
 //! * [`server`]: a live server: connections, catalogs, snapshots, pages.
 //! * [`value`]: one value: a line about it, its content, every detail.
-//! * [`retoast`]: bringing what is stored to what was chosen, online.
 //! * [`advise`]: what other settings would store and cost.
 //! * [`findings`]: what costs without need, with the command that acts on it.
 //! * [`inspect`]: the read-only report on what is stored.
 //! * [`check`]: whether every value can be read as it was written.
+//! * [`retoast`]: bringing what is stored to what was chosen, online.
 //! * [`report`]: results as tables, JSON, CSV and Markdown.
 //! * [`cli`]: arguments, connection, exit codes, terminal.
 //!
@@ -33,11 +35,15 @@ pub mod check;
 #[cfg(feature = "internals")]
 pub mod cli;
 #[cfg(feature = "internals")]
+pub mod fill;
+#[cfg(feature = "internals")]
 pub mod findings;
 #[cfg(feature = "internals")]
 pub mod heap;
 #[cfg(feature = "internals")]
 pub mod inspect;
+#[cfg(feature = "internals")]
+pub mod judge;
 #[cfg(feature = "internals")]
 pub mod offline;
 #[cfg(feature = "internals")]
@@ -56,11 +62,15 @@ mod check;
 #[cfg(not(feature = "internals"))]
 mod cli;
 #[cfg(not(feature = "internals"))]
+mod fill;
+#[cfg(not(feature = "internals"))]
 mod findings;
 #[cfg(not(feature = "internals"))]
 mod heap;
 #[cfg(not(feature = "internals"))]
 mod inspect;
+#[cfg(not(feature = "internals"))]
+mod judge;
 #[cfg(not(feature = "internals"))]
 mod offline;
 #[cfg(not(feature = "internals"))]

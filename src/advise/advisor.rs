@@ -7,12 +7,12 @@ use super::extract::target::ExtractError;
 use super::request::Options;
 use super::variant::ColumnError;
 use crate::heap::progress::Progress;
+use crate::model::sql::quote_identifier;
 use crate::server::LiveError;
 use crate::server::about::{Pageinspect, Server};
 use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
 use crate::server::sink::{Failed, Kind};
-use crate::server::sql::quote_identifier;
 
 /// Why there is no advice.
 #[derive(Debug, thiserror::Error)]

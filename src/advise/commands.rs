@@ -4,7 +4,7 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::model::policy::MethodChoice;
 use crate::model::settings::{Settings, TupleTarget};
-use crate::server::sql::{quote_identifier, quote_qualified};
+use crate::model::sql::{quote_identifier, quote_qualified};
 
 /// A column of a table.
 #[derive(Debug, Clone, Copy)]

@@ -8,23 +8,21 @@ use super::commands::table_words;
 use super::report::size;
 use super::result::{CompactionReport, FileCompaction, IndexCompaction};
 use crate::disk::layout::PageSize;
+use crate::fill::growth::Growth;
+use crate::fill::look::{FileFacts, FileLook};
+use crate::fill::moves::{Expected, RelatedFiles};
+use crate::fill::survey::{Kind, Survey};
 use crate::heap::problem::Problems;
 use crate::heap::sample::Sample;
 use crate::model::pages::{MIN_GAIN, least_gain};
+use crate::model::sql::quote_qualified;
 use crate::model::visibility::Snapshot;
-use crate::retoast::compact::growth::Growth;
-use crate::retoast::compact::look::{FileFacts, FileLook};
-use crate::retoast::compact::moves::{Beside, Expected};
-use crate::retoast::compact::survey::{Kind, Survey};
-use crate::retoast::reindex::looks::bloated;
-use crate::retoast::reindex::result::IndexReport;
-use crate::retoast::sweep::scan_source::ScanSource;
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
 use crate::server::catalog::Relation;
+use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
 use crate::server::pages::PageReader;
 use crate::server::snapshot;
-use crate::server::sql::quote_qualified;
 
 /// Blocks of each file that are looked at without `--sample`, and with it at the most: 16 and 64 MB of 8 kB pages.
 const BLOCKS: u32 = 2048;
@@ -42,23 +40,24 @@ impl Advisor {
         problems: &mut Problems,
     ) -> Option<CompactionReport> {
         let page = self.server.page_size;
-        let (files, source) = match access {
+        let (files, pageinspect) = match access {
             // no file gets shorter there
             Access::Pages(pageinspect)
                 if self.server.has_toasters || !self.server.vacuum_truncates =>
             {
-                (Vec::new(), ScanSource::Pages(pageinspect.clone()))
+                (Vec::new(), Some(pageinspect.clone()))
             }
             Access::Pages(pageinspect) => {
                 let looked = spared(self.files(relation, pageinspect, problems).await);
                 // the next query says if the connection is gone
                 let _ = snapshot::abandon(self.client()).await;
-                (looked.unwrap_or_default(), ScanSource::Pages(pageinspect.clone()))
+                (looked.unwrap_or_default(), Some(pageinspect.clone()))
             }
-            Access::Functions => (Vec::new(), ScanSource::Functions),
+            Access::Functions => (Vec::new(), None),
         };
-        let indexes = spared(bloated(&self.connection, &source, page, relation.oid).await);
-        found(relation, page, &files, indexes.unwrap_or_default(), estimated)
+        let scan = IndexScan::new(pageinspect, page, relation.oid);
+        let indexes = spared(scan.over(&[&*self.connection]).await);
+        found(relation, page, &files, &indexes.unwrap_or_default(), estimated)
     }
 
     /// What a look at the table's file and its TOAST relation's shows, without one that was to be read whole and could
@@ -77,7 +76,7 @@ impl Advisor {
             kind: Kind::Rows,
             fillfactor: u32::from(relation.fillfactor()),
             growth: Growth::of(&relation.desc, self.server.page_size, target),
-            beside: Beside::table(relation),
+            beside: RelatedFiles::of_table(relation.index_bytes),
         };
         let toast = relation.toast.as_ref().map(|toast| File {
             name: toast.display_name(),
@@ -85,7 +84,10 @@ impl Advisor {
             kind: Kind::Chunks,
             fillfactor: 100,
             growth: Growth::default(),
-            beside: Beside::toast(relation, toast),
+            beside: RelatedFiles {
+                index_bytes: toast.index_bytes,
+                table: Some((relation.bytes, relation.index_bytes)),
+            },
         });
         let mut files = Vec::new();
         for (name, file) in [("heap", Some(heap)), ("toast", toast)] {
@@ -156,7 +158,7 @@ struct File {
     kind: Kind,
     fillfactor: u32,
     growth: Growth,
-    beside: Beside,
+    beside: RelatedFiles,
 }
 
 /// An answer, unless there was an error.
@@ -170,7 +172,7 @@ fn found(
     relation: &Relation,
     page: PageSize,
     looked: &[(&'static str, FileFacts)],
-    indexes: Vec<IndexReport>,
+    indexes: &[IndexFill],
     estimated: Option<&CompactionReport>,
 ) -> Option<CompactionReport> {
     let files: Vec<FileCompaction> =
@@ -181,7 +183,7 @@ fn found(
     };
     let heap_bytes = of("heap", estimated.map_or(0, |estimated| estimated.heap_bytes));
     let toast_bytes = of("toast", estimated.map_or(0, |estimated| estimated.toast_bytes));
-    let indexes: Vec<IndexCompaction> = indexes.into_iter().filter_map(index).collect();
+    let indexes: Vec<IndexCompaction> = indexes.iter().filter_map(|one| index(one, page)).collect();
     let compact = match (heap_bytes > 0, toast_bytes > 0) {
         (true, true) => " --compact",
         (true, false) => " --compact=heap",
@@ -214,11 +216,12 @@ fn file(name: &'static str, facts: &FileFacts, page: PageSize) -> Option<FileCom
     })
 }
 
-fn index(index: IndexReport) -> Option<IndexCompaction> {
+fn index(fill: &IndexFill, page: PageSize) -> Option<IndexCompaction> {
+    let Bloat { fresh, wal } = fill.bloat(page)?;
     Some(IndexCompaction {
-        gives_back: index.before.saturating_sub(index.expected?),
-        wal_bytes: index.wal_expected?,
-        index: index.index,
+        index: fill.index.quoted(),
+        gives_back: fill.index.bytes.saturating_sub(fresh),
+        wal_bytes: wal,
     })
 }
 
@@ -260,7 +263,7 @@ fn moves(file: &FileCompaction) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::retoast::plan::Range;
+    use crate::model::interval::Range;
 
     #[test]
     fn what_compaction_gives_back_moves_and_writes() {

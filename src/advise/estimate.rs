@@ -7,7 +7,7 @@
 
 use super::tally::{Sum, Sums, Tally, VariantTally};
 use crate::disk::layout::PageSize;
-use crate::model::btree::ToastIndex;
+use crate::fill::btree::ToastIndex;
 use crate::model::cost::{Prices, ReadWork, UpdateWork};
 use crate::model::estimate::{Estimate, ratio};
 

@@ -5,11 +5,11 @@ use tokio_postgres::types::Type;
 use super::statements::{Statement, Statements};
 use super::workload::Counted;
 use crate::codec::Method;
+use crate::model::sql::{quote_literal, quote_qualified};
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
-use crate::server::sql::{quote_literal, quote_qualified};
 
 /// Buffers from which on the statistics tell something.
 const LEAST_BUFFERS: f64 = 1000.0;

@@ -11,8 +11,8 @@ use super::variant::{TODAY, Variants};
 use crate::codec::Method;
 use crate::disk::ItemPointer;
 use crate::model::policy::CompressedSizes;
+use crate::model::sql::{quote_identifier, quote_literal};
 use crate::model::toast::Incoming;
-use crate::server::sql::{quote_identifier, quote_literal};
 use crate::server::trial::Trial;
 
 /// Rows copied at a time.

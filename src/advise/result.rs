@@ -10,10 +10,10 @@ use super::extract::result::ExtractionReport;
 pub use super::rounded::{Fraction, Whole};
 use super::tally::Forms;
 use crate::disk::layout::PageSize;
+use crate::fill::moves::Expected;
 use crate::heap::problem::Problems;
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
-use crate::retoast::compact::moves::Expected;
 use crate::server::about::ServerReport;
 
 /// Name and version of the JSON shape.

@@ -16,11 +16,11 @@ use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
 use crate::heap::problem::Place;
 use crate::heap::scan::{self, Item, Judge};
+use crate::model::forcing;
+use crate::model::sql::{quote_identifier, quote_literal};
 use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::model::toaster::describe::describe;
 use crate::model::visibility::Visibility;
-use crate::server::sql::{quote_identifier, quote_literal};
-use crate::server::trial;
 
 /// Text longer than this is no guard: the statement is for people.
 const LONGEST_GUARD: usize = 60;
@@ -252,8 +252,8 @@ pub(super) fn pointing(
                     let anew = (is_live && !attribute.dropped).then(|| {
                         let name = quote_identifier(&attribute.name);
                         let value = match attribute.type_name.ends_with("[]") {
-                            true => trial::fresh_array(&name),
-                            false => trial::fresh(&name),
+                            true => forcing::fresh_array(&name),
+                            false => forcing::fresh(&name),
                         };
                         let own = [walk.index() - 1];
                         let guard = guard(&tuple, subject.desc, &own, generated);

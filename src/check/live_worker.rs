@@ -14,9 +14,9 @@ use super::look::{About, Look, Looker, Seen, Which};
 use crate::disk::BlockNumber;
 use crate::disk::page::{WrongChecksum, wrong_checksum};
 use crate::heap::problem::Place;
+use crate::model::sql::quote_qualified;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
-use crate::server::sql::quote_qualified;
 
 /// Blocks of one batch at the most.
 pub(super) const BATCH: u32 = 512;

@@ -12,6 +12,7 @@ use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::{BlockNumber, TransactionId};
 use crate::heap::problem::Place;
+use crate::model::sql::quote_qualified;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::visibility::HintBits;
 use crate::server::LiveError;
@@ -21,7 +22,6 @@ use crate::server::checking::{self, Standing, Storage};
 use crate::server::connect::Connection;
 use crate::server::pages::PageReader;
 use crate::server::snapshot;
-use crate::server::sql::quote_qualified;
 
 /// How often a table that changes meanwhile is described anew before it is given up.
 const TRIES: u32 = 5;

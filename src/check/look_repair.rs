@@ -14,11 +14,11 @@ use super::salvage_dir::{Wanted, by_row};
 use super::subject::Subject;
 use crate::disk::BlockNumber;
 use crate::disk::desc::TupleDesc;
+use crate::model::sql::{quote_identifier, quote_qualified};
 use crate::server::LiveError;
 use crate::server::checking::{self, Standing};
 use crate::server::pages::{PageReader, Pages};
 use crate::server::snapshot;
-use crate::server::sql::{quote_identifier, quote_qualified};
 
 /// The chunks of values by their IDs, and the blocks that could not be read.
 pub(super) type ChunksByValue = (HashMap<u32, Vec<Chunk>>, Vec<BlockNumber>);

@@ -8,12 +8,12 @@ use super::salvage::{self, Piece, Saved};
 use super::salvage_dir::Wanted;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::Varlena;
+use crate::model::sql::quote_qualified;
 use crate::server::LiveError;
 use crate::server::checking::Standing;
 use crate::server::chunk_rows;
 use crate::server::pages::{PageReader, is_about_data};
 use crate::server::snapshot;
-use crate::server::sql::quote_qualified;
 
 impl Looker {
     /// What is left of a damaged value; `None` if the row is not there any more.

@@ -10,8 +10,8 @@ use super::damaged_row::{Pointing, RowAt, ValueAt, where_row};
 use super::value::{ChunkSeen, check_chunks};
 use crate::disk::layout::PageSize;
 use crate::disk::{BlockNumber, ItemPointer, Oid};
+use crate::model::sql::{quote_identifier, quote_literal};
 use crate::model::toaster::chunks::Fate;
-use crate::server::sql::{quote_identifier, quote_literal};
 
 /// `FrozenTransactionId`, which `heap_force_freeze` gives a row.
 const FROZEN: u32 = 2;

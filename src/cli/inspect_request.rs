@@ -11,12 +11,12 @@ use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::{ByteOrder, ItemPointer};
 use crate::inspect::inspector::{ContentOptions, Options};
-use crate::inspect::policy::PolicyRequest;
-use crate::inspect::run::Request;
+use crate::inspect::run::{Compare, Request};
 use crate::offline::columns;
 use crate::offline::target::FileTarget;
 use crate::offline::xact::PgXact;
 use crate::report::format::Format;
+use crate::retoast::share::PolicyRequest;
 use crate::server::pattern::NamePattern;
 
 /// Bytes of columns that are read at the most.
@@ -207,7 +207,9 @@ fn server(args: &InspectArgs) -> Result<Asked, Failure> {
                     _ => None,
                 },
                 explains_functions: args.source == SourceArg::Auto,
-                policy: args.policy.map(|policy| PolicyRequest { policy, method: args.method }),
+                policy: args.policy.map(|policy| -> Box<dyn Compare> {
+                    Box::new(PolicyRequest { policy, method: args.method })
+                }),
             };
             Ok(Asked::Relations { request, options })
         }

@@ -10,10 +10,10 @@ use super::connect::{ConnectionArgs, HelpFlag};
 use super::inspect::SourceArg;
 use super::retoast_manners::MannersArgs;
 use super::retoast_progress::ProgressArg;
+use crate::judge::toaster::Toaster;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::report::format::Format;
 use crate::retoast::compact::wish::Compaction;
-use crate::retoast::goal::toaster::Toaster;
 use crate::retoast::reindex::wish::Reindex;
 use crate::retoast::sweep::options::Verify;
 

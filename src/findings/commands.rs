@@ -3,7 +3,7 @@
 use crate::advise::commands::{column_words, shell_quoted, table_words};
 use crate::advise::extract::keys::key_word;
 use crate::disk::desc::Storage;
-use crate::server::sql::{quote_identifier, quote_qualified};
+use crate::model::sql::{quote_identifier, quote_qualified};
 
 /// What stands in commands for a table of which only the file is known.
 const UNKNOWN: &str = "TABLE";

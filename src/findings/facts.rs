@@ -8,8 +8,8 @@ use crate::advise::keys::hot::UsedKeys;
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
+use crate::fill::look::FileFacts;
 use crate::model::estimate::Estimate;
-use crate::retoast::compact::look::FileFacts;
 
 /// All that rules go by.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::code::Code;
+use crate::fill::moves::Expected;
 use crate::model::estimate::Estimate;
-use crate::retoast::compact::moves::Expected;
 
 /// What a figure counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -10,17 +10,17 @@ use crate::disk::desc::{Storage, TupleDesc};
 use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
+use crate::fill::growth::Growth;
+use crate::fill::look::{FileFacts, FileLook};
+use crate::fill::moves::RelatedFiles;
 use crate::heap::scan::{Judge, Visitor};
+use crate::judge::stock::{Verdict, by_model};
 use crate::model::estimate::{Drawn, Estimate};
 use crate::model::policy::MethodChoice;
 use crate::model::stored::{Form, StoredValue};
 use crate::model::tally::Tally;
 use crate::model::toast::Table;
 use crate::model::visibility::Visibility;
-use crate::retoast::compact::growth::Growth;
-use crate::retoast::compact::look::{FileFacts, FileLook};
-use crate::retoast::compact::moves::Beside;
-use crate::retoast::judge::stock::{Verdict, by_model};
 
 /// A value that compression leaves more than this part of is compressed for next to nothing: as the policy
 /// `ratio` has it by default.
@@ -186,7 +186,7 @@ impl<'a> HeapLook<'a> {
     }
 
     /// Of a table of so many blocks. `beside`: the files beside it, where they are known.
-    pub(crate) fn facts(&self, total: u64, beside: Option<&Beside>) -> (RowFacts, FileFacts) {
+    pub(crate) fn facts(&self, total: u64, beside: Option<&RelatedFiles>) -> (RowFacts, FileFacts) {
         let drawn = Drawn { read: self.file.read(), total };
         let of = |counts: &Counts| Counted(counts.0.map(|tally| tally.total(drawn)));
         let rows = RowFacts {

@@ -11,6 +11,7 @@ use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
+use crate::fill::look::FileFacts;
 use crate::findings::commands::TableName;
 use crate::findings::facts::{ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Findings, LookedAt};
@@ -22,7 +23,6 @@ use crate::model::estimate::Estimate;
 use crate::model::settings::TupleTarget;
 use crate::model::toast::{Column, Table};
 use crate::model::visibility::Visibility;
-use crate::retoast::compact::look::FileFacts;
 
 /// The most pages of a file that are looked at: 32 MB of 8 kB pages.
 pub(super) const PAGES: u32 = 4096;

@@ -11,21 +11,21 @@ use crate::codec::Method;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, Storage};
 use crate::disk::pointer::ToastPointer;
+use crate::fill::look::{FileFacts, FileLook, SPARE};
+use crate::fill::moves::RelatedFiles;
+use crate::fill::survey::Survey;
 use crate::findings::facts::Contents;
 use crate::findings::look::{HeapLook, RowFacts};
 use crate::findings::rules::lengths::asks_for_values;
 use crate::heap::sample::Sampling;
 use crate::heap::scan::Visitor;
+use crate::model::sql::quote_qualified;
 use crate::model::toast::Table;
-use crate::retoast::compact::look::{FileFacts, FileLook, SPARE};
-use crate::retoast::compact::moves::Beside;
-use crate::retoast::compact::survey::Survey;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::{Relation, RelationKind};
 use crate::server::pages::Order;
 use crate::server::snapshot::Moment;
-use crate::server::sql::quote_qualified;
 
 /// What a look at pages has shown.
 #[derive(Debug, Clone)]
@@ -59,7 +59,7 @@ impl HeapSeen {
     /// Of a table of so many blocks.
     fn of(look: &HeapLook<'_>, relation: &Relation, total: u64) -> HeapSeen {
         let attributes = relation.desc.attributes.len();
-        let beside = Beside::table(relation);
+        let beside = RelatedFiles::of_table(relation.index_bytes);
         let (rows, heap) = look.facts(total, Some(&beside));
         HeapSeen {
             rows,
@@ -113,7 +113,7 @@ impl Inspector {
                 look.block(page.block, &page.bytes, &page);
             }
             let mut seen = HeapSeen::of(&look, &relation, total);
-            let beside = Beside::table(&relation);
+            let beside = RelatedFiles::of_table(relation.index_bytes);
             let all = survey.and_then(|survey| FileFacts::of_all(survey, page, SPARE, &beside));
             // of rows no more was looked at than before
             seen.heap = match all {
@@ -174,7 +174,10 @@ impl Inspector {
         let mut toast = None;
         if let Some(chunks) = relation.toast.as_ref().filter(|_| sampling.is_none()) {
             let quoted = quote_qualified("pg_toast", &chunks.name);
-            let beside = Beside::toast(relation, chunks);
+            let beside = RelatedFiles {
+                index_bytes: chunks.index_bytes,
+                table: Some((relation.bytes, relation.index_bytes)),
+            };
             let all = survey.and_then(|survey| FileFacts::of_all(survey, page, SPARE, &beside));
             toast = Some(match all {
                 Some(all) => all,

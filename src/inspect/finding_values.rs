@@ -15,9 +15,9 @@ use crate::findings::content::{LONGEST, is_compressed, part, would_compress};
 use crate::findings::ends;
 use crate::findings::facts::{Contents, ShortEnds};
 use crate::model::estimate::Estimate;
+use crate::model::sql::quote_qualified;
 use crate::server::catalog::ToastRelation;
 use crate::server::connect::Client;
-use crate::server::sql::quote_qualified;
 use crate::server::{LiveError, chunks};
 
 /// Bytes of values that are read in all for each column.

@@ -12,6 +12,7 @@ use crate::advise::keys::{hot, used};
 use crate::advise::statements::{Named, Statements, Verdict, verdict};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
+use crate::disk::layout::PageSize;
 use crate::findings::commands::TableName;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Findings, LookedAt};
@@ -20,22 +21,18 @@ use crate::findings::rules::{self, keys as hot_keys};
 use crate::findings::usage::{Chunks, Counters, Told};
 use crate::model::estimate::Estimate;
 use crate::model::interval::WholeEstimate;
-use crate::retoast::reindex::looks::Looks;
-use crate::retoast::reindex::result::{IndexEnd, IndexReport};
-use crate::retoast::sweep::scan_source::ScanSource;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
+use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
 
 impl Inspector {
     /// A look at a relation's indexes that is to begin; at none of what is no table.
-    pub(super) fn looks(&self, relation: &Relation, source: Source) -> Option<Looks> {
-        let source = match (&self.server.pageinspect, source) {
-            (Some(pageinspect), Source::Pageinspect) => ScanSource::Pages(pageinspect.clone()),
-            _ => ScanSource::Functions,
-        };
-        is_wanted(relation).then(|| Looks::new(source, self.server.page_size, relation.oid))
+    pub(super) fn looks(&self, relation: &Relation, source: Source) -> Option<IndexScan> {
+        let pageinspect = self.server.pageinspect.clone().filter(|_| source == Source::Pageinspect);
+        is_wanted(relation)
+            .then(|| IndexScan::new(pageinspect, self.server.page_size, relation.oid))
     }
 
     /// A look at a relation's indexes over all connections, which are in no transaction. What the server refuses goes
@@ -48,7 +45,7 @@ impl Inspector {
         relation: &Relation,
         source: Source,
         failed: &mut Option<LiveError>,
-    ) -> Result<Vec<IndexReport>, LiveError> {
+    ) -> Result<Vec<IndexFill>, LiveError> {
         match self.looks(relation, source) {
             Some(looks) => in_reach(looks.over(&self.connections).await, failed),
             None => Ok(Vec::new()),
@@ -65,7 +62,7 @@ impl Inspector {
         relation: &Relation,
         looked: Option<Looked>,
         report: &RelationReport,
-        indexes: Vec<IndexReport>,
+        indexes: Vec<IndexFill>,
         failed: &mut Option<LiveError>,
     ) -> Result<Option<Findings>, LiveError> {
         if !is_wanted(relation) {
@@ -88,7 +85,7 @@ impl Inspector {
             heap_blocks_read: heap.map(|file| file.drawn.read),
             toast_blocks: toast.map(|file| file.drawn.total),
             toast_blocks_read: toast.map(|file| file.drawn.read),
-            indexes: indexes.iter().filter(|index| index.expected.is_some()).count() as u64,
+            indexes: indexes.iter().filter(|index| index.fresh.bytes().is_some()).count() as u64,
             settings: true,
         };
         let mut columns = columns(relation, default, &contents, report);
@@ -132,7 +129,7 @@ impl Inspector {
             look,
             heap,
             toast,
-            bloated: indexes.iter().filter_map(bloated).collect(),
+            bloated: indexes.iter().filter_map(|index| bloated(index, page)).collect(),
             truncates: self.server.vacuum_truncates,
             lz4,
             has_toasters: self.server.has_toasters,
@@ -145,9 +142,9 @@ impl Inspector {
 
 /// What was seen of indexes; none where one is out of reach. What else the server refuses goes to `failed`.
 pub(super) fn in_reach(
-    looked_at: Result<Vec<IndexReport>, LiveError>,
+    looked_at: Result<Vec<IndexFill>, LiveError>,
     failed: &mut Option<LiveError>,
-) -> Result<Vec<IndexReport>, LiveError> {
+) -> Result<Vec<IndexFill>, LiveError> {
     match looked_at {
         Err(LiveError::Server(error)) if is_out_of_reach(&error) => Ok(Vec::new()),
         other => Ok(noted(other, failed)?.unwrap_or_default()),
@@ -161,10 +158,9 @@ fn is_out_of_reach(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| out_of_reach.contains(code))
 }
 
-fn bloated(index: &IndexReport) -> Option<BloatedIndex> {
-    let fresh = index.expected.filter(|_| index.ended == IndexEnd::Bloated)?;
-    let wal = index.wal_expected.unwrap_or(0);
-    Some(BloatedIndex { name: index.index.clone(), bytes: index.before, fresh, wal })
+fn bloated(index: &IndexFill, page: PageSize) -> Option<BloatedIndex> {
+    let Bloat { fresh, wal } = index.bloat(page)?;
+    Some(BloatedIndex { name: index.index.quoted(), bytes: index.index.bytes, fresh, wal })
 }
 
 /// A figure of all rows, or the estimate where a sample was read.

@@ -19,14 +19,14 @@ use super::result::{
 use super::scan::{ScanResult, ScanTarget};
 use crate::disk::ItemPointer;
 use crate::disk::desc::TupleDesc;
+use crate::fill::survey::Kind;
 use crate::heap::scan::Scan;
-use crate::retoast::compact::survey::Kind;
-use crate::retoast::reindex::result::IndexReport;
+use crate::model::sql::quote_qualified;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation};
 use crate::server::chunks::{self, ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
+use crate::server::index_scan::IndexFill;
 use crate::server::snapshot::{self, Moment};
-use crate::server::sql::quote_qualified;
 use crate::server::{LiveError, functions, toasters};
 use crate::value::anatomy::{self, Anatomy, Wanted};
 use crate::value::contents::Contents;
@@ -271,7 +271,7 @@ impl Inspector {
         begun: Option<Begun>,
         values_alone: bool,
         failed: &mut Option<LiveError>,
-    ) -> Result<(Option<Looked>, Vec<IndexReport>), LiveError> {
+    ) -> Result<(Option<Looked>, Vec<IndexFill>), LiveError> {
         let (leader, others) = self.connections.split_first().ok_or_else(no_client)?;
         let sampling = self.options.sampling;
         let looks = match values_alone || sampling.is_some() {

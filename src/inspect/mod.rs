@@ -2,7 +2,7 @@
 //!
 //! * [`live`], [`offline`], [`saved`]: the runs, on a server, on files, on saved text; [`inspector`]: over which
 //!   connections; `scan`: what the scan of a relation counts and keeps.
-//! * [`run`]: relations of a server in turn, with what becomes of errors; [`policy`]: how far tables are from one.
+//! * [`run`]: relations of a server in turn, with what becomes of errors.
 //! * [`overview`]: what the columns of many relations take, in one ranking.
 //! * [`estimates`]: what a sample of blocks says of the relation, in [`intervals`].
 //! * [`result`]: what is reported; [`reports`]: made of what was counted.
@@ -23,7 +23,6 @@ pub mod live;
 pub mod offline;
 pub mod orphans;
 pub mod overview;
-pub mod policy;
 pub mod reports;
 pub mod result;
 pub mod run;

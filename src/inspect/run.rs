@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join, join_all};
+use futures_util::future::{BoxFuture, join, join_all};
 use tokio::time::timeout;
 
 use super::inspector::{InspectError, Inspector, Options};
-use super::policy::{self, PolicyRequest};
 use super::result::RelationReport;
 use crate::disk::{ItemPointer, Oid};
 use crate::heap::progress::Progress;
@@ -37,8 +36,18 @@ pub(crate) struct Request {
     pub(crate) needs_pages: Option<&'static str>,
     /// Whether it is to be said why SQL functions are used where pages are out of reach.
     pub(crate) explains_functions: bool,
-    /// The policy that tables are held against.
-    pub(crate) policy: Option<PolicyRequest>,
+    /// What tables are compared with besides.
+    pub(crate) policy: Option<Box<dyn Compare>>,
+}
+
+/// Adds to the report of a table how far the table is from a policy. `retoast` knows that, and readers import no writer.
+pub(crate) trait Compare: Send + Sync {
+    fn add<'a>(
+        &'a self,
+        inspector: &'a Inspector,
+        relation: &'a Relation,
+        report: &'a mut RelationReport,
+    ) -> BoxFuture<'a, Result<(), Failed>>;
 }
 
 /// Where relations go, and their values if they are wanted.
@@ -278,7 +287,7 @@ impl Run<'_> {
             }
         };
         let compared = match &self.request.policy {
-            Some(policy) => policy::add(self.inspector, policy, &relation, &mut report).await,
+            Some(policy) => policy.add(self.inspector, &relation, &mut report).await,
             None => Ok(()),
         };
         match compared {

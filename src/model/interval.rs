@@ -47,3 +47,19 @@ impl From<Estimate> for RatioEstimate {
         RatioEstimate { estimate, low, high }
     }
 }
+
+/// From the least to the most that is expected.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Range {
+    /// The least.
+    pub low: u64,
+    /// The most.
+    pub high: u64,
+}
+
+impl Range {
+    /// Rounded down and up.
+    pub(crate) fn of(low: f64, high: f64) -> Range {
+        Range { low: low as u64, high: high.ceil() as u64 }
+    }
+}

@@ -8,6 +8,7 @@ use crate::disk::Oid;
 use crate::disk::custom::CustomPointer;
 use crate::disk::desc::Attribute;
 use crate::disk::layout::PageSize;
+use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::Datum;
 
@@ -167,7 +168,7 @@ impl StoredValue {
                 method: pointer.method(),
                 raw_size: Some(u64::from(pointer.raw_size())),
                 stored_size: Some(u64::from(pointer.stored_size())),
-                pointer_size: crate::disk::pointer::TOAST_POINTER_SIZE as u64,
+                pointer_size: TOAST_POINTER_SIZE as u64,
                 location: Some(Location {
                     value_id: pointer.value_id,
                     toast_relation: pointer.toast_relation,
@@ -207,4 +208,65 @@ impl StoredValue {
             ..StoredValue::NULL
         }
     }
+}
+
+/// The longest varlena with a 1-byte header (`VARATT_SHORT_MAX`).
+pub(crate) const LONGEST_SHORT: u64 = 127;
+/// Where a value's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// In the row, or in no row at all: NULL, and the default of a column that is younger than the row.
+    InRow,
+    /// In the TOAST relation.
+    OutOfLine,
+    /// One or the other.
+    Unknown,
+}
+
+/// What SQL functions say of one value, where its page is out of reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FunctionAnswer {
+    /// The value, of [`Form::Unknown`] where the answers leave several.
+    pub(crate) value: StoredValue,
+    /// Where it is.
+    pub(crate) placement: Placement,
+}
+
+impl FunctionAnswer {
+    pub(crate) const NULL: FunctionAnswer =
+        FunctionAnswer { value: StoredValue::NULL, placement: Placement::InRow };
+
+    /// The value with the likeliest form: out of line if nothing tells and it has more than `threshold`
+    /// bytes.
+    pub(crate) fn likely(&self, threshold: u64) -> StoredValue {
+        let Some(stored) = self.value.stored_size.filter(|_| self.value.form == Form::Unknown)
+        else {
+            return self.value;
+        };
+        let external = match self.placement {
+            Placement::InRow => false,
+            Placement::OutOfLine => true,
+            Placement::Unknown => stored > threshold,
+        };
+        let form = match (self.value.method, external) {
+            (Some(_), true) => Form::ExternalCompressed,
+            (Some(_), false) => Form::Compressed,
+            (None, true) => Form::External,
+            // of fixed length
+            (None, false) if self.value.raw_size == Some(stored) => Form::Plain,
+            (None, false) if stored <= LONGEST_SHORT => Form::Short,
+            (None, false) => Form::Plain,
+        };
+        let raw_size = self.value.raw_size.or(match form {
+            Form::External => Some(stored),
+            Form::Short => Some(stored.saturating_sub(1)),
+            Form::Plain => Some(stored.saturating_sub(4)),
+            _ => None,
+        });
+        StoredValue { form, raw_size, pointer_size: pointer_size(form), ..self.value }
+    }
+}
+
+pub(crate) fn pointer_size(form: Form) -> u64 {
+    if form.is_external() { TOAST_POINTER_SIZE as u64 } else { 0 }
 }

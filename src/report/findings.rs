@@ -3,9 +3,9 @@
 use super::inspect_sample;
 use super::table::{Style, printable, wrapped};
 use super::units::{counted, size};
+use crate::fill::moves::Expected;
 use crate::findings::finding::{Finding, Findings, LookedAt, Unit};
 use crate::model::interval::WholeEstimate;
-use crate::retoast::compact::moves::Expected;
 
 /// Findings about many tables that people are shown, unless they say how many.
 const RANKED: usize = 3;
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::findings::code::Code;
     use crate::model::estimate::Estimate;
-    use crate::retoast::plan::Range;
+    use crate::model::interval::Range;
 
     fn findings(findings: Vec<Finding>) -> Findings {
         let looked_at = LookedAt {

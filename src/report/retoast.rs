@@ -8,8 +8,8 @@ use super::retoast_indexes;
 use super::retoast_plan::lines as plan_lines;
 use super::table::{Grid, Head, Style, printable, wrapped, wrapped_statement};
 use super::units::{counted, size};
+use crate::model::sql::quote_identifier;
 use crate::retoast::result::{FormReport, Gives, Outcome, Report, TableReport};
-use crate::server::sql::quote_identifier;
 
 /// Skipped rows shown in a table; the rest is counted.
 const SKIPPED_SHOWN: usize = 10;

@@ -174,7 +174,7 @@ fn why(file: &FileReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::retoast::plan::Range;
+    use crate::model::interval::Range;
 
     fn file(ended: FileEnd) -> FileReport {
         FileReport {

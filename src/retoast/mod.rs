@@ -1,8 +1,6 @@
 //! `retoast`: brings what a table stores to what was chosen, online.
 //!
-//! * [`goal`]: what is wanted: toasters, and what makes them a column's choice.
 //! * [`sql`]: the text of every statement.
-//! * [`judge`]: whether a stored row is what the goal would store (pure).
 //! * [`check`]: what is looked at before the first row is touched, and why a table is refused.
 //! * [`pace`]: when the sweep waits for others, and what is measured for that.
 //! * [`memory`]: what outlives a run, in files.
@@ -17,8 +15,6 @@
 pub mod check;
 pub mod compact;
 pub mod departure;
-pub mod goal;
-pub mod judge;
 pub mod memory;
 pub mod pace;
 pub mod plan;

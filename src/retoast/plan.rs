@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::goal::toaster::Toaster;
 use super::sizes::Sizes;
 use crate::disk::desc::Storage;
+use crate::judge::toaster::Toaster;
+use crate::model::interval::Range;
 
 /// Bytes of WAL a second of a fast and of a slow server.
 const WAL_SPEED: (f64, f64) = (200e6, 20e6);
@@ -15,15 +16,6 @@ const WAL_SPEED: (f64, f64) = (200e6, 20e6);
 const ROW_TIME: (f64, f64) = (10e-6, 200e-6);
 /// WAL of a row besides its values, in bytes: heap record, index entries, chunk headers.
 const ROW_WAL: (f64, f64) = (60.0, 300.0);
-
-/// From the least to the most that is expected.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Range {
-    /// The least.
-    pub low: u64,
-    /// The most.
-    pub high: u64,
-}
 
 /// What is expected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -100,12 +92,6 @@ pub struct Found {
     pub statements: Vec<String>,
     /// The replication origin of what is written.
     pub origin: Option<String>,
-}
-
-impl Range {
-    fn of(low: f64, high: f64) -> Range {
-        Range { low: low as u64, high: high.ceil() as u64 }
-    }
 }
 
 impl Plan {

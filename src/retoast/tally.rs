@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::result::FormReport;
 use crate::codec::Method;
 use crate::model::stored::Form;
-use crate::server::probe::Told;
+use crate::model::stored::FunctionAnswer;
 
 /// Counts values by column, form and method.
 #[derive(Debug, Clone, Default)]
@@ -20,7 +20,7 @@ impl Tally {
     }
 
     /// Adds a value of which functions tell.
-    pub(crate) fn add_told(&mut self, column: usize, told: &Told) {
+    pub(crate) fn add_told(&mut self, column: usize, told: &FunctionAnswer) {
         let value = &told.value;
         let form = match (value.stored_size, value.method) {
             (None, _) => "null",

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::LiveError;
 use super::connect::Client;
-use super::sql::quote_identifier;
 use crate::codec::Method;
 use crate::disk::layout::PageSize;
+use crate::model::sql::quote_identifier;
 
 /// What is said where VACUUM never cuts off empty ends of files.
 pub(crate) const NEVER_TRUNCATES: &str =

@@ -7,7 +7,6 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use super::LiveError;
 use super::connect::Client;
-use super::sql::{quote_literal, quote_qualified};
 use super::toasters::TOAST_RELATIONS;
 use crate::codec::Method;
 use crate::disk::desc::{Align, Attribute, Length, MissingValue, Storage, TupleDesc};
@@ -16,6 +15,7 @@ use crate::disk::types::SENT_AS_STORED;
 use crate::disk::{Oid, array, types};
 use crate::model::cost::Prices;
 use crate::model::settings::TupleTarget;
+use crate::model::sql::{quote_literal, quote_qualified};
 use crate::model::toast::{Column, Table};
 
 /// `relkind` of a relation whose tuples can be read.

@@ -5,11 +5,11 @@ use tokio_postgres::types::Type;
 use super::about::Server;
 use super::catalog::{Relation, RelationKind};
 use super::connect::{Client, Connection};
-use super::sql::quote_literal;
 use super::toasters::TOAST_RELATIONS;
 use super::{LiveError, snapshot};
 use crate::disk::layout::PageSize;
 use crate::disk::{BlockNumber, TransactionId};
+use crate::model::sql::quote_literal;
 use crate::model::visibility::Snapshot;
 
 /// A table as it stands in the present transaction.

@@ -11,13 +11,13 @@ use super::about::Server;
 use super::catalog::Relation;
 use super::chunks::parse_tid;
 use super::connect::Client;
-use super::probe::{Answer, Placement, Probe, Told};
+use super::probe::{Answer, Probe};
 use super::{LiveError, snapshot};
 use crate::codec::Method;
 use crate::disk::desc::{Attribute, Length};
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::scan::Scan;
-use crate::model::stored::StoredValue;
+use crate::model::stored::{FunctionAnswer, Placement, StoredValue};
 
 /// Values of one column that the functions cannot tell apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub(crate) struct ToldRow {
     /// The sum of `pg_column_size` over its columns.
     pub bytes: u64,
     /// Its values in the columns asked for.
-    pub values: Vec<Told>,
+    pub values: Vec<FunctionAnswer>,
 }
 
 /// The rows in a range of blocks, with their values in the columns `asked` (indexes from 0).

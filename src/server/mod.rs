@@ -2,9 +2,9 @@
 //!
 //! * [`connect`]: connections as psql makes them; [`pattern`]: names as psql takes them.
 //! * [`about`]: what the server is and what this user may do there.
-//! * [`sql`]: how identifiers and literals are quoted.
 //! * [`select`]: which relations a command line means, and what a misspelt name may have meant.
 //! * [`catalog`]: relations and their columns; `listing`: the files of many, and what they are parts of.
+//! * `indexes`: the indexes of a table; `index_scan`: what fresh ones would take.
 //! * `owner_code`: code of others that an UPDATE of a table runs.
 //! * [`snapshot`]: one moment for everything that is read, and the plans that our statements have.
 //! * [`pages`]: pages through pageinspect, with visibility resolved; `scan`: those of a relation, by all connections.
@@ -13,6 +13,7 @@
 //! * [`toasters`]: toasters of servers with pluggable TOAST, and their columns.
 //! * [`trial`]: the temporary table in which the server compresses copies of values.
 //! * [`locks`]: who keeps a relation from being read.
+//! * `sqlstate`: what errors of the server mean.
 //! * [`sink`]: where a run over relations puts what it finds, and what its errors mean.
 //! * `probe`: what SQL functions tell of stored values; [`functions`], `sampled`: asking them, where pages are out of
 //!   reach.
@@ -26,6 +27,8 @@ pub mod chunk_rows;
 pub mod chunks;
 pub mod connect;
 pub mod functions;
+pub(crate) mod index_scan;
+pub(crate) mod indexes;
 pub(crate) mod listing;
 pub mod locks;
 pub(crate) mod owner_code;
@@ -37,7 +40,7 @@ pub(crate) mod scan;
 pub mod select;
 pub mod sink;
 pub mod snapshot;
-pub mod sql;
+pub(crate) mod sqlstate;
 pub mod toasters;
 pub mod trial;
 

@@ -11,7 +11,6 @@ use tokio_postgres::types::Type;
 use super::about::{Pageinspect, Server};
 use super::connect::Connection;
 use super::snapshot::learn;
-use super::sql::quote_literal;
 use super::{LiveError, catalog};
 use crate::disk::layout::PageSize;
 use crate::disk::page::{LinePointerState, Page, PageState};
@@ -19,6 +18,7 @@ use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer, TransactionId};
 use crate::heap::problem::{Place, Problem};
 use crate::heap::scan::{Judge, Visitor};
+use crate::model::sql::quote_literal;
 use crate::model::visibility::{Snapshot, Visibility, visibility};
 
 /// Pages that the server puts into one row: fewer and larger messages cost less on both sides.

@@ -17,18 +17,17 @@ use std::ops::Range;
 
 use super::about::Server;
 use super::catalog::Relation;
-use super::sql::{in_blocks, quote_identifier};
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::desc::{Attribute, Length, Storage};
 use crate::disk::layout::{PageSize, TUPLE_HEADER_SIZE};
 use crate::disk::max_align;
-use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::disk::types;
-use crate::model::stored::{Form, Location, StoredValue};
+use crate::model::sql::{in_blocks, quote_identifier};
+use crate::model::stored::{
+    Form, FunctionAnswer, LONGEST_SHORT, Location, Placement, StoredValue, pointer_size,
+};
 
-/// The longest varlena with a 1-byte header (`VARATT_SHORT_MAX`).
-const LONGEST_SHORT: u64 = 127;
 /// A datum of this size is smaller than its pointer would be, and stays in the row
 /// (`toast_tuple_find_biggest_attribute`), also where pointers are aligned to 4 bytes; out of line the 4
 /// bytes of its header are not counted.
@@ -45,64 +44,6 @@ pub(crate) struct Answer {
     pub raw: Option<u64>,
     /// `pg_column_toast_chunk_id IS NOT NULL`, from 17 on.
     pub external: Option<bool>,
-}
-
-/// Where a value's bytes are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Placement {
-    /// In the row, or in no row at all: NULL, and the default of a column that is younger than the row.
-    InRow,
-    /// In the TOAST relation.
-    OutOfLine,
-    /// One or the other.
-    Unknown,
-}
-
-/// What the answers say of one value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Told {
-    /// The value, of [`Form::Unknown`] where the answers leave several.
-    pub value: StoredValue,
-    /// Where it is.
-    pub placement: Placement,
-}
-
-impl Told {
-    const NULL: Told = Told { value: StoredValue::NULL, placement: Placement::InRow };
-
-    /// The value with the likeliest form: out of line if nothing tells and it has more than `threshold`
-    /// bytes.
-    pub(crate) fn likely(&self, threshold: u64) -> StoredValue {
-        let Some(stored) = self.value.stored_size.filter(|_| self.value.form == Form::Unknown)
-        else {
-            return self.value;
-        };
-        let external = match self.placement {
-            Placement::InRow => false,
-            Placement::OutOfLine => true,
-            Placement::Unknown => stored > threshold,
-        };
-        let form = match (self.value.method, external) {
-            (Some(_), true) => Form::ExternalCompressed,
-            (Some(_), false) => Form::Compressed,
-            (None, true) => Form::External,
-            // of fixed length
-            (None, false) if self.value.raw_size == Some(stored) => Form::Plain,
-            (None, false) if stored <= LONGEST_SHORT => Form::Short,
-            (None, false) => Form::Plain,
-        };
-        let raw_size = self.value.raw_size.or(match form {
-            Form::External => Some(stored),
-            Form::Short => Some(stored.saturating_sub(1)),
-            Form::Plain => Some(stored.saturating_sub(4)),
-            _ => None,
-        });
-        StoredValue { form, raw_size, pointer_size: pointer_size(form), ..self.value }
-    }
-}
-
-fn pointer_size(form: Form) -> u64 {
-    if form.is_external() { TOAST_POINTER_SIZE as u64 } else { 0 }
 }
 
 /// A column as the functions see it.
@@ -248,9 +189,9 @@ impl<'a> Probe<'a> {
     }
 
     /// What the answers for a value of a column mean.
-    pub(crate) fn told(&self, index: usize, answer: Answer) -> Told {
+    pub(crate) fn told(&self, index: usize, answer: Answer) -> FunctionAnswer {
         let (Some(stored), Some(column)) = (answer.stored, self.column(index)) else {
-            return Told::NULL;
+            return FunctionAnswer::NULL;
         };
         let attribute = column.attribute;
         let placement = self.placement(&column, &answer, stored);
@@ -290,7 +231,7 @@ impl<'a> Probe<'a> {
             location,
             custom: None,
         };
-        Told { value, placement }
+        FunctionAnswer { value, placement }
     }
 
     /// Bytes of the longest value that a row can hold.

@@ -9,8 +9,8 @@ use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
 use super::LiveError;
 use super::connect::{Client, Connection};
 use super::pattern::NamePattern;
-use super::sql::quote_literal;
 use crate::disk::Oid;
+use crate::model::sql::quote_literal;
 
 /// Names that a notice lists; the rest is counted.
 const LISTED: usize = 10;

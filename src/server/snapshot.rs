@@ -5,8 +5,8 @@ use tokio_postgres::types::Type;
 
 use super::LiveError;
 use super::connect::{Client, Connection};
-use super::sql::quote_literal;
 use crate::disk::TransactionId;
+use crate::model::sql::quote_literal;
 use crate::model::visibility::Snapshot;
 
 /// A transaction with a snapshot. It ends with the connection.

@@ -10,12 +10,12 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use super::LiveError;
 use super::about::Server;
 use super::connect::Client;
-use super::sql::quote_qualified;
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::custom::DEFAULT_TOASTER;
 use crate::disk::desc::Storage;
-use crate::model::toaster::catalog::{Handler, PluggableToaster, Toasters};
+use crate::model::sql::quote_qualified;
+use crate::model::toaster::catalog::{Handler, PluggableToaster, ToasterColumn, Toasters};
 
 /// The OIDs of the TOAST relations of `c`, a row of `pg_class`: an expression of type `oid[]`.
 ///
@@ -27,44 +27,6 @@ pub const TOAST_RELATIONS: &str = "ARRAY(SELECT x.oid::pg_catalog.oid \
          WHEN pg_catalog.jsonb_typeof(j.row -> 'reltoastrelids') = 'array' \
          THEN j.row -> 'reltoastrelids' ELSE '[]' END) WITH ORDINALITY AS x (oid, n) \
      WHERE x.oid <> '0' ORDER BY x.n)";
-
-/// A column whose values can be toasted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToasterColumn {
-    /// Its table.
-    pub table: Oid,
-    /// The table's schema.
-    pub schema: String,
-    /// The table's name.
-    pub relation: String,
-    /// `pg_class.relkind` of the table.
-    pub relkind: char,
-    /// Whether the table is temporary.
-    pub temporary: bool,
-    /// Its index from 0, dropped ones counted.
-    pub index: usize,
-    /// Its name.
-    pub name: String,
-    /// Its type, as `\d` prints it.
-    pub type_name: String,
-    /// Its type, or what a domain is over, however deep.
-    pub base_type: Oid,
-    /// `attstorage`.
-    pub storage: Storage,
-    /// `attcompression`; `None` if unset.
-    pub compression: Option<Method>,
-    /// `atttoaster`; the default one's where the catalog has no such column.
-    pub toaster: Oid,
-    /// Whether it is dropped: its values stay on pages until their rows are updated.
-    pub dropped: bool,
-}
-
-impl ToasterColumn {
-    /// `schema.name` of its table as messages show it.
-    pub fn table_name(&self) -> String {
-        format!("{}.{}", self.schema, self.relation)
-    }
-}
 
 /// The rows of `pg_toaster`; `None` on a server without pluggable TOAST.
 pub async fn ask(client: &Client, server: &Server) -> Result<Option<Toasters>, LiveError> {

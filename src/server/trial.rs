@@ -12,27 +12,16 @@ use tokio_postgres::types::Type;
 
 use super::LiveError;
 use super::connect::Client;
-use super::sql::quote_identifier;
 use crate::codec::Method;
 use crate::disk::ItemPointer;
 use crate::disk::layout::PageSize;
+use crate::model::forcing::{fresh, fresh_array};
 use crate::model::policy::CompressedSizes;
+use crate::model::sql::quote_identifier;
 use crate::model::trial::{NEVER_MOVED, NOT_COUNTED, TARGET, padding};
 
 /// The column of the padding.
 const PADDING: &str = "p";
-
-/// A new datum of the value of an SQL expression. `SET c = c` would keep the TOAST pointer, or the
-/// compressed datum.
-pub(crate) fn fresh(value: &str) -> String {
-    format!("(ARRAY[{value}])[1]")
-}
-
-/// As [`fresh`], of an array.
-pub(crate) fn fresh_array(value: &str) -> String {
-    // array_cat makes an empty array of NULL
-    format!("CASE WHEN {value} IS NOT NULL THEN pg_catalog.array_cat({value}, '{{}}') END")
-}
 
 /// A value of the type that a domain, or domains over domains, are made of: where a row has no copy NULL
 /// stands, which a domain may refuse. CASE with an arm whose type is not known makes that of a domain, without a

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 use toastctl::codec::Method;
+use toastctl::model::forcing::Shape;
 use toastctl::retoast::sql::Target;
-use toastctl::retoast::sql::forcing::Shape;
 use toastctl::server::toasters::TOAST_RELATIONS;
 
 use crate::command::{Run, run, toastctl};

@@ -6,7 +6,7 @@ use crate::advise::tally::cluster_of;
 use crate::codec::Method;
 use crate::disk::desc::Attribute;
 use crate::disk::layout::PageSize;
-use crate::model::btree::ToastIndex;
+use crate::fill::btree::ToastIndex;
 use crate::model::cost::{Prices, ReadWork, UpdateWork};
 use crate::model::estimate::{Estimate, ratio};
 use crate::model::pages::{chunk_bytes, tuple_bytes};

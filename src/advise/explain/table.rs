@@ -18,6 +18,7 @@ use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::pointer::ToastPointer;
 use crate::heap::problem::{Place, Problem, Problems};
+use crate::model::sql::quote_qualified;
 use crate::model::toast::{Incoming, Table};
 use crate::server::LiveError;
 use crate::server::about::Pageinspect;
@@ -26,7 +27,6 @@ use crate::server::catalog::{Relation, ToastRelation};
 use crate::server::connect::Client;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::snapshot;
-use crate::server::sql::quote_qualified;
 
 /// Values, and chunks of theirs, that are looked up at a time.
 const MOST_VALUES: usize = 2000;

@@ -3,9 +3,9 @@
 use tokio_postgres::types::Type;
 
 use super::parent::Migrated;
+use crate::model::sql::quote_literal;
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use crate::server::sql::quote_literal;
 
 /// What the names of triggers and functions of a migration begin with.
 pub(super) const OWN: &str = "toastctl_extract.";

@@ -1,6 +1,6 @@
 //! The statements of a migration that go over all rows, batch by batch.
 
-use crate::server::sql::quote_literal;
+use crate::model::sql::quote_literal;
 
 /// What is done to the rows of a batch.
 pub(super) struct Batches<'a> {

@@ -3,9 +3,9 @@
 use tokio_postgres::types::Type;
 
 use crate::disk::Oid;
+use crate::model::sql::quote_qualified;
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use crate::server::sql::quote_qualified;
 
 /// The table that a migration is for.
 #[derive(Debug, Clone, PartialEq, Eq)]

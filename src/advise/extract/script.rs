@@ -8,7 +8,7 @@ use super::batches::dollar_quoted;
 use super::head::head;
 use super::kind::KeyType;
 use super::migration::{Migration, Moving};
-use crate::server::sql::{quote_identifier, quote_literal, quote_qualified};
+use crate::model::sql::{quote_identifier, quote_literal, quote_qualified};
 
 /// Rows that one transaction changes, about.
 pub(super) const BATCH_ROWS: f64 = 1000.0;

@@ -4,7 +4,7 @@ use super::around::{Grant, dependents};
 use super::batches::{Batches, block, verification};
 use super::head::comment;
 use super::script::{BATCH_ROWS, MOVES, Parts};
-use crate::server::sql::quote_literal;
+use crate::model::sql::quote_literal;
 
 impl Parts<'_> {
     /// Steps 1 to 3.

@@ -6,12 +6,12 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 
 use crate::disk::pointer::ToastPointer;
 use crate::disk::{ItemPointer, Oid};
+use crate::model::sql::quote_qualified;
 use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
 use crate::server::LiveError;
 use crate::server::catalog::ToastRelation;
 use crate::server::chunks::parse_tid;
 use crate::server::connect::Client;
-use crate::server::sql::quote_qualified;
 
 /// The chunks of some values, and a source for others.
 pub(super) struct Ahead<S> {

@@ -4,7 +4,7 @@
 use crate::codec::Method;
 use crate::disk::jsonb_parts::{Extracted, Part};
 use crate::disk::layout::PageSize;
-use crate::model::btree::ToastIndex;
+use crate::fill::btree::ToastIndex;
 use crate::model::cost::{Prices, ReadWork, UpdateWork};
 use crate::model::pages::{chunk_bytes, tuple_bytes};
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, VARLENA_HEADER_SIZE};

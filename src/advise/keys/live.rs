@@ -19,7 +19,7 @@ use crate::advise::plan::SamplePlan;
 use crate::codec::Method;
 use crate::disk::layout::PageSize;
 use crate::disk::{ByteOrder, ItemPointer};
-use crate::model::btree::ToastIndex;
+use crate::fill::btree::ToastIndex;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::chunks::ChunkStore;
 use crate::model::toaster::reassemble::Reassembler;

@@ -9,10 +9,10 @@ use tokio_postgres::types::Type;
 use super::result::{KeysReport, Named, NamedIn, Usage};
 use super::uses::{Path, Uses, uses};
 use crate::advise::tokens::{Token, tokens};
+use crate::model::sql::{quote_literal, quote_qualified};
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection, OWN};
-use crate::server::sql::{quote_literal, quote_qualified};
 
 /// Statements, views and expressions that are read at the most, and characters of each.
 const MOST_TEXTS: i64 = 5000;

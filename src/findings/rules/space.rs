@@ -1,12 +1,12 @@
 //! Space that holds nothing, or nothing that anybody can read.
 
+use crate::fill::look::{FileFacts, SPARE};
+use crate::fill::moves::Expected;
 use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::Facts;
 use crate::findings::finding::{Finding, Unit};
 use crate::model::estimate::Estimate;
-use crate::retoast::compact::look::{FileFacts, SPARE};
-use crate::retoast::compact::moves::Expected;
-use crate::retoast::plan::Range;
+use crate::model::interval::Range;
 use crate::server::about::NEVER_TRUNCATES;
 
 /// The part of a file's tuples that has to be dead.

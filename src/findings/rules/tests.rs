@@ -2,12 +2,12 @@ use super::findings;
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
+use crate::fill::look::FileFacts;
 use crate::findings::commands::TableName;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Finding, LookedAt};
 use crate::findings::look::RowFacts;
 use crate::model::estimate::{Drawn, Estimate};
-use crate::retoast::compact::look::FileFacts;
 
 fn facts() -> Facts {
     Facts {

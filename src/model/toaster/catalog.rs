@@ -2,8 +2,10 @@
 
 use super::bytea::ByteaPointer;
 use super::jsonx::Jsonx;
+use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::custom::{CustomLayout, CustomPointer, DEFAULT_TOASTER};
+use crate::disk::desc::Storage;
 use crate::disk::varlena::Varlena;
 
 /// What understands a toaster's pointers.
@@ -210,5 +212,43 @@ impl Toasters {
             known => known.usual_name().to_owned(),
         };
         PluggableToaster { oid: pointer.toaster, name, handler }
+    }
+}
+
+/// A column whose values can be toasted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToasterColumn {
+    /// Its table.
+    pub table: Oid,
+    /// The table's schema.
+    pub schema: String,
+    /// The table's name.
+    pub relation: String,
+    /// `pg_class.relkind` of the table.
+    pub relkind: char,
+    /// Whether the table is temporary.
+    pub temporary: bool,
+    /// Its index from 0, dropped ones counted.
+    pub index: usize,
+    /// Its name.
+    pub name: String,
+    /// Its type, as `\d` prints it.
+    pub type_name: String,
+    /// Its type, or what a domain is over, however deep.
+    pub base_type: Oid,
+    /// `attstorage`.
+    pub storage: Storage,
+    /// `attcompression`; `None` if unset.
+    pub compression: Option<Method>,
+    /// `atttoaster`; the default one's where the catalog has no such column.
+    pub toaster: Oid,
+    /// Whether it is dropped: its values stay on pages until their rows are updated.
+    pub dropped: bool,
+}
+
+impl ToasterColumn {
+    /// `schema.name` of its table as messages show it.
+    pub fn table_name(&self) -> String {
+        format!("{}.{}", self.schema, self.relation)
     }
 }

@@ -6,7 +6,7 @@ use super::refusal::{Refusal, refused};
 use super::{shapes, touch};
 use crate::codec::Method;
 use crate::disk::desc::{Length, Storage};
-use crate::retoast::goal::Goal;
+use crate::judge::goal::Goal;
 use crate::retoast::sql::Target;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;

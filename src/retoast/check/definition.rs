@@ -9,10 +9,10 @@ use super::difference::{Difference, Differences};
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::desc::{Attribute, Storage, TupleDesc};
-use crate::retoast::goal::toaster::{Changes, ToasterChange};
+use crate::judge::toaster::{Changes, ToasterChange};
+use crate::model::sql::{quote_identifier, quote_literal};
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use crate::server::sql::{quote_identifier, quote_literal};
 
 /// What decides how values of a column are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]

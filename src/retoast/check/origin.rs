@@ -4,8 +4,8 @@
 use tokio_postgres::types::Type;
 
 use super::refusal::Refusal;
+use crate::model::sql::{quote_identifier, quote_literal};
 use crate::server::connect::Client;
-use crate::server::sql::{quote_identifier, quote_literal};
 
 /// Marks everything that this session writes from now on. The origin must be there: one made here would
 /// be left behind by a sweep that is killed. The session's end gives it back.

@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use super::refusal::Refusal;
 use super::triggers::triggers;
-use crate::retoast::goal::Goal;
+use crate::judge::goal::Goal;
+use crate::model::forcing::Shape;
 use crate::retoast::sql::Target;
-use crate::retoast::sql::forcing::Shape;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;

@@ -7,14 +7,14 @@ use super::refusal::Refusal;
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::desc::Storage;
-use crate::retoast::goal::Goal;
-use crate::retoast::goal::toaster::{Changes, Current};
-use crate::retoast::judge::pluggable::{self, Plan};
+use crate::judge::goal::Goal;
+use crate::judge::pluggable::{self, Plan};
+use crate::judge::toaster::{Changes, Current};
+use crate::model::sql::quote_qualified;
 use crate::retoast::sql;
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::connect::Client;
-use crate::server::sql::quote_qualified;
 use crate::server::toasters;
 
 /// What has to be set on a partitioned table.

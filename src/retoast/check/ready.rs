@@ -2,20 +2,20 @@
 
 use super::generated::Generated;
 use super::owner::Code;
+use crate::judge::Judge;
+use crate::judge::goal::Goal;
+use crate::judge::toaster::{Changes, Toaster};
+use crate::model::sql::quote_identifier;
 use crate::model::toast::Table as Model;
-use crate::retoast::goal::Goal;
-use crate::retoast::goal::toaster::{Changes, Toaster};
-use crate::retoast::judge::Judge;
 use crate::retoast::sql::Target;
 use crate::server::catalog::Relation;
-use crate::server::sql::quote_identifier;
 
 /// What is to be done to each table.
 #[derive(Debug, Clone)]
 pub struct TableRequest {
     /// The columns; none where only dropped ones are to be cleared ([`Pluggable::Leaves`]).
     ///
-    /// [`Pluggable::Leaves`]: crate::retoast::goal::Pluggable::Leaves
+    /// [`Pluggable::Leaves`]: crate::judge::goal::Pluggable::Leaves
     pub columns: Vec<String>,
     /// What is wanted of them.
     pub goal: Goal,

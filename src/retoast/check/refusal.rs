@@ -1,6 +1,6 @@
 //! Why a table is not touched.
 
-use crate::retoast::judge::pluggable::PlanError;
+use crate::judge::pluggable::PlanError;
 use crate::retoast::pace::error::PaceError;
 use crate::server::LiveError;
 

@@ -1,10 +1,10 @@
 //! The table as the TOAST algorithm will see it.
 
 use crate::codec::Method;
+use crate::judge::toaster::Toaster;
 use crate::model::policy::MethodChoice;
 use crate::model::settings::TupleTarget;
 use crate::model::toast::Table as Model;
-use crate::retoast::goal::toaster::Toaster;
 use crate::retoast::sql::Target;
 use crate::server::about::Server;
 use crate::server::catalog::Relation;

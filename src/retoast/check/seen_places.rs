@@ -2,7 +2,7 @@
 
 use super::ready::Ready;
 use crate::disk::desc::Storage;
-use crate::retoast::judge::Judge;
+use crate::judge::Judge;
 use crate::server::about::Server;
 
 /// What is said where they do not.

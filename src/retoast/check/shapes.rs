@@ -2,11 +2,11 @@
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
+use crate::model::forcing::{Field, Shape};
+use crate::model::sql::quote_qualified;
 use crate::retoast::sql::Domain;
-use crate::retoast::sql::forcing::{Field, Shape};
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use crate::server::sql::quote_qualified;
 
 /// Composite types and domains nested deeper than this are not looked into.
 const DEEPEST: u32 = 32;

@@ -5,8 +5,8 @@ use tokio_postgres::types::Type;
 use super::generated::Generated;
 use super::refusal::Refusal;
 use crate::codec::Method;
+use crate::model::forcing::Shape;
 use crate::retoast::sql::Target;
-use crate::retoast::sql::forcing::Shape;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 

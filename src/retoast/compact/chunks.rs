@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::packing::{Sample, chunks_of};
-use super::room::{Room, taken};
 use crate::disk::Oid;
 use crate::disk::varlena::VARLENA_HEADER_SIZE;
+use crate::fill::packing::{Sample, chunks_of};
+use crate::fill::room::{Room, taken};
 use crate::model::pages::CHUNK_OVERHEAD;
 use crate::retoast::pace::manners::Work;
 use crate::retoast::sql::compact;

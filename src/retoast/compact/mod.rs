@@ -6,33 +6,21 @@
 //! for room from the front on (`fsm_vacuum_page`, freespace.c), so that one always comes before.
 //!
 //! * [`wish`]: what is wanted.
-//! * [`room`]: how full blocks are, and where the file's end would be; [`packing`]: what finds room there (pure);
-//!   [`moves`]: what is moved and written for it (pure).
-//! * [`look`]: the same of a sample of blocks, [`survey`]: of all that a scan goes over; both tell before the work
-//!   (pure).
 //! * [`rounds`]: what to do next (pure); [`pace`]: how much one transaction moves (pure).
-//! * [`chunks`]: what a look at the TOAST relation finds; [`rows`]: what one at the table finds, by [`lengths`] where
-//!   functions tell of it (pure); [`growth`]: how much longer rows get when they are moved (pure).
+//! * [`chunks`]: what a look at the TOAST relation finds; [`rows`]: what one at the table finds.
 //! * [`values`]: one transaction that moves values; [`pages`]: one that moves rows off pages.
 //! * [`run`]: doing it to one table; [`part`]: to one of its files; [`shrink`]: the vacuums.
 //! * [`result`]: what is reported; [`verdict`]: how it ended (pure).
 
 mod chunks;
-pub(crate) mod growth;
-mod lengths;
-pub(crate) mod look;
-pub mod moves;
 mod pace;
-pub(crate) mod packing;
 mod pages;
 mod part;
 pub mod result;
-pub(crate) mod room;
 mod rounds;
 mod rows;
 mod run;
 mod shrink;
-pub(crate) mod survey;
 mod values;
 mod verdict;
 pub mod wish;

@@ -4,16 +4,16 @@ use std::time::Instant;
 
 use rand::RngExt;
 
-use super::moves::{Beside, Moved, wal};
 use super::pace::{Pace, Piece};
 use super::result::{FileEnd, FileReport};
-use super::room::{Layout, Room};
 use super::rounds::{Action, End, Event, Rounds, Tuning};
 use crate::disk::Oid;
+use crate::fill::moves::{Moved, RelatedFiles, wal};
+use crate::fill::room::{Layout, Room};
+use crate::model::interval::Range;
 use crate::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
 use crate::retoast::check::files::Files;
 use crate::retoast::pace::manners::Work;
-use crate::retoast::plan::Range;
 use crate::retoast::result::{SkippedRow, TableReport};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::sweep::batch::Done;
@@ -186,7 +186,7 @@ impl Sweep<'_> {
         };
         let live = (room.live() as f64 / taken.max(1) as f64 * tuples as f64) as u64;
         let table = toast.map(|_| (relation.bytes, relation.index_bytes));
-        wal(page, &moved, live, &Beside { index_bytes, table })
+        wal(page, &moved, live, &RelatedFiles { index_bytes, table })
     }
 
     async fn file_steps<F: File>(

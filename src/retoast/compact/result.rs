@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
+use crate::model::interval::Range;
 use crate::retoast::check::files::Files;
-use crate::retoast::plan::Range;
 
 /// How the work on one file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -13,7 +13,7 @@ use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use super::pace::{Pace, Piece};
-use super::room::Layout;
+use crate::fill::room::Layout;
 use crate::model::pages::{least_gain, truncated_for};
 use crate::retoast::pace::speed::after_timeouts;
 

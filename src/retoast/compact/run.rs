@@ -12,6 +12,7 @@ use super::values::ToastFile;
 use super::verdict::outcome;
 use super::wish::Compaction;
 use crate::disk::Oid;
+use crate::model::sql::quote_qualified;
 use crate::retoast::check::files::Files;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::touch;
@@ -20,7 +21,6 @@ use crate::retoast::sql;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::table::{Sweep, millis};
 use crate::server::LiveError;
-use crate::server::sql::quote_qualified;
 
 /// The part of all files that may be old row versions of the table while values of the TOAST relation are moved.
 const VERSIONS: f64 = 0.01;

@@ -1,11 +1,11 @@
 //! What becomes of each table where a toaster's values are to go back to the default (pure).
 
 use crate::disk::Oid;
+use crate::judge::pluggable::{default_name, leaves};
+use crate::model::sql::quote_qualified;
+use crate::model::toaster::catalog::ToasterColumn;
 use crate::model::toaster::catalog::Toasters;
-use crate::retoast::judge::pluggable::{default_name, leaves};
 use crate::retoast::sql;
-use crate::server::sql::quote_qualified;
-use crate::server::toasters::ToasterColumn;
 
 /// What is done.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,14 +16,14 @@ use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::scan::{self, Item};
+use crate::model::toaster::catalog::ToasterColumn;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::describe::describe;
 use crate::model::visibility::Visibility;
-use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::server::about::{Pageinspect, Server};
 use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, Pages};
-use crate::server::toasters::ToasterColumn;
+use crate::server::sqlstate::ErrorKind;
 use crate::server::{LiveError, catalog, snapshot};
 
 /// Blocks read at a time.
@@ -102,9 +102,9 @@ impl Counter<'_> {
             }
             Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
                 snapshot::abandon(client).await?;
-                Ok(Some(match kind(&error) {
-                    Kind::Busy => "it is locked by another session".to_owned(),
-                    Kind::Row | Kind::Fatal => LiveError::Server(error).to_string(),
+                Ok(Some(match ErrorKind::of(&error) {
+                    ErrorKind::Busy => "it is locked by another session".to_owned(),
+                    ErrorKind::Row | ErrorKind::Fatal => LiveError::Server(error).to_string(),
                 }))
             }
             Err(error) => Err(error),

@@ -6,8 +6,9 @@ use super::census::{Census, Counter};
 use super::result::DepartureReport;
 use super::steps::{columns_now, steps};
 use crate::disk::Oid;
+use crate::model::toaster::catalog::ToasterColumn;
 use crate::server::LiveError;
-use crate::server::toasters::{self, Referent, ToasterColumn};
+use crate::server::toasters::{self, Referent};
 
 /// The columns of the tables that are looked at: `wanted`, or all.
 pub(crate) async fn columns(

@@ -3,9 +3,9 @@
 
 use crate::disk::Oid;
 use crate::disk::custom::DEFAULT_TOASTER;
+use crate::model::sql::{quote_identifier, quote_literal};
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use crate::server::sql::{quote_identifier, quote_literal};
 use crate::server::toasters::Referent;
 
 /// One text for all columns whose values can be toasted: it changes whenever a table is created, altered or dropped.

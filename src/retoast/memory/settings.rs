@@ -7,10 +7,10 @@ use tokio_postgres::types::Type;
 
 use crate::codec::Method;
 use crate::disk::desc::Storage;
+use crate::model::sql::{quote_identifier, quote_literal};
 use crate::retoast::check::ready::Ready;
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use crate::server::sql::{quote_identifier, quote_literal};
 
 /// Storage and compression method of a column; the method is `None` where the server's default is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

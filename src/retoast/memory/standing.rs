@@ -3,10 +3,10 @@
 use tokio_postgres::types::Type;
 
 use super::since::{Identity, Standing};
+use crate::model::sql::quote_identifier;
 use crate::retoast::check::ready::Ready;
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use crate::server::sql::quote_identifier;
 
 /// All of it in one snapshot. The timeline is that of the WAL being written: after a failover the
 /// control file has the new one only with the next checkpoint.

@@ -11,12 +11,12 @@ use super::manners::{Holder, Replica};
 use super::slots::{Slot, Slots};
 use super::space::Place;
 use crate::disk::Oid;
+use crate::model::sql::quote_identifier;
 use crate::retoast::plan::Surroundings;
 use crate::retoast::sizes::Sizes;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
-use crate::server::sql::quote_identifier;
 use crate::server::toasters::TOAST_RELATIONS;
 
 /// `application_name` of this program's sessions begins so.

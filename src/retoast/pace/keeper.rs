@@ -23,13 +23,13 @@ use super::measuring::{Measuring, OwnProcesses};
 use super::slots::{Losses, Slots};
 use super::space::Place;
 use super::stuck::{self, Wait};
+use crate::model::sql::quote_literal;
 use crate::retoast::check::ready::Ready;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::result::PauseReport;
 use crate::retoast::sizes::Sizes;
 use crate::retoast::watch::Figures;
 use crate::server::connect::Connection;
-use crate::server::sql::quote_literal;
 
 /// How long others are remembered that were seen active: most sessions are not at any one instant.
 const OTHERS_FOR: Duration = Duration::from_secs(10);

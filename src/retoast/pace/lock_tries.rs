@@ -8,55 +8,10 @@ use tokio_util::sync::CancellationToken;
 use crate::retoast::watch::Watch;
 use crate::server::LiveError;
 use crate::server::connect::Client;
+use crate::server::sqlstate::ErrorKind;
 
 /// How often a lock for the settings or for a scan is tried.
 pub const LOCK_TRIES: u32 = 30;
-
-/// What an error of the server means for what was tried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A lock was not to be had, or a deadlock was broken: try again.
-    Busy,
-    /// Something in a row: others may do.
-    Row,
-    /// Nothing to go on with.
-    Fatal,
-}
-
-/// Reads the SQLSTATE.
-pub fn kind(error: &tokio_postgres::Error) -> Kind {
-    error.as_db_error().map_or(Kind::Fatal, |db| kind_of(db.code().code()))
-}
-
-/// What a SQLSTATE means.
-fn kind_of(code: &str) -> Kind {
-    match code {
-        "55P03" | "40P01" | "40001" => Kind::Busy,
-        code => match code.get(..2) {
-            // data of the row, constraints and those of domains, limits, damage
-            Some("22" | "23" | "44" | "54" | "XX") => Kind::Row,
-            // what the owner's functions raise for a row
-            Some("09" | "20" | "21" | "27" | "2F" | "38" | "39" | "P0") => Kind::Row,
-            // Codes of users' own, as the standard leaves them to them: not those of PostgreSQL's that begin so.
-            Some("53" | "55" | "57" | "58" | "72" | "F0" | "HV") => Kind::Fatal,
-            Some(class) if class.starts_with(|c| matches!(c, '5'..='9' | 'I'..='Z')) => Kind::Row,
-            _ => Kind::Fatal,
-        },
-    }
-}
-
-/// Whether an error says that something cannot be read, a page or an index, because it is damaged.
-pub fn is_damage(error: &tokio_postgres::Error) -> bool {
-    error.as_db_error().is_some_and(|db| db.code().code().starts_with("XX"))
-}
-
-/// Whether an error is one of the whole server, which no other table is spared: it is full, it stops, or it is not
-/// to be written to.
-pub fn is_of_server(error: &tokio_postgres::Error) -> bool {
-    let Some(db) = error.as_db_error() else { return true };
-    let code = db.code().code();
-    code == "25006" || matches!(code.get(..2), Some("08" | "53" | "57" | "58"))
-}
 
 /// How something that needs a lock went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +61,7 @@ impl LockTries<'_> {
         let began = Instant::now();
         for number in 1..=LOCK_TRIES {
             match attempt().await {
-                Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => {}
+                Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => {}
                 other => return other.map(Tried::Done),
             }
             if self.stopped() {
@@ -153,7 +108,7 @@ impl LockTries<'_> {
                 Err(error) => {
                     // of two errors the first says what happened
                     let ended = client.batch_execute("ROLLBACK").await;
-                    if kind(&error) == Kind::Busy {
+                    if ErrorKind::of(&error) == ErrorKind::Busy {
                         ended?;
                     }
                     Err(error.into())
@@ -168,29 +123,4 @@ impl LockTries<'_> {
 fn backoff(attempt: u32) -> Duration {
     let ms = 100.0 * f64::from(1u32 << attempt.min(5)) * (0.5 + rand::rng().random::<f64>());
     Duration::from_millis(ms as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_costs_no_more_than_what_it_is_about() {
-        let all = |codes: &[&str], kind: Kind| {
-            for code in codes {
-                assert_eq!(kind_of(code), kind, "{code}");
-            }
-        };
-        // no lock, a deadlock, a serialization failure
-        all(&["55P03", "40P01", "40001"], Kind::Busy);
-        // a check, a numeric overflow, a row too long, damage, RAISE with and without a code of its own
-        all(&["23514", "22003", "54000", "XX001", "XX000", "P0001", "UE001", "99999"], Kind::Row);
-        all(&["38001", "2F003", "21000", "44000"], Kind::Row);
-        // the disk, memory, connections, a cancel, a shutdown, the system, privileges, read-only, a missing function
-        all(
-            &["53100", "53200", "53300", "57014", "57P01", "58030", "42501", "25006", "42883"],
-            Kind::Fatal,
-        );
-        all(&["55006", "F0001", "0A000", "08006"], Kind::Fatal);
-    }
 }

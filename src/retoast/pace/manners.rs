@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::slots::Slots;
-use crate::server::sql::quote_literal;
+use crate::model::sql::quote_literal;
 
 /// How often what changes slowly is measured.
 pub const POLL: Duration = Duration::from_secs(1);

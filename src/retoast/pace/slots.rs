@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::server::sql::quote_identifier;
+use crate::model::sql::quote_identifier;
 
 /// How many times what was written between two looks a slot has to bear: batches grow, several may be under way, and
 /// after a checkpoint each page is written whole once more.

@@ -7,21 +7,14 @@
 //! behind, an invalid index, is dropped at once, or by the next run with the same checkpoint file.
 //!
 //! * [`wish`]: what is wanted; [`verdict`]: what that means for an index (pure).
-//! * [`index`]: the indexes that there are; [`sample`]: what a fresh one would take.
-//! * [`leftover`]: indexes that rebuilding has left behind (pure).
 //! * [`quiet`]: waiting for transactions that are under way; [`watched`]: statements that may take long.
-//! * [`looks`]: indexes of a table looked at side by side.
 //! * [`rebuild`]: one index; [`rebuilds`]: those that were begun; [`run`]: those of a table; [`result`]: what is reported.
 
-mod index;
-mod leftover;
-pub(crate) mod looks;
 mod quiet;
 mod rebuild;
 pub mod rebuilds;
 pub mod result;
 pub(crate) mod run;
-mod sample;
 mod verdict;
 mod watched;
 pub mod wish;

@@ -7,16 +7,17 @@ use rand::RngExt;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::index::{self, Index};
 use super::result::{IndexEnd, IndexReport};
 use super::watched::{Ran, Watching};
 use crate::disk::Oid;
-use crate::retoast::pace::lock_tries::{Kind, Tried, is_of_server, kind};
+use crate::retoast::pace::lock_tries::Tried;
 use crate::retoast::pace::manners::Work;
 use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::table::{Sweep, millis};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
+use crate::server::indexes::{self, Index};
+use crate::server::sqlstate::{ErrorKind, is_of_server};
 
 /// How often it is tried.
 const TRIES: u32 = 3;
@@ -192,7 +193,7 @@ impl Sweep<'_> {
         connection: &Connection,
         index: &Index,
     ) -> Result<Vec<Index>, RunError> {
-        let all = index::all(connection, self.ready.relation.oid).await?;
+        let all = indexes::all(connection, self.ready.relation.oid).await?;
         Ok(all.into_iter().filter(|one| one.is_left_of(index)).collect())
     }
 
@@ -272,7 +273,7 @@ impl Sweep<'_> {
         let ran = match ended {
             None | Some(Ok(())) => Ran::Done,
             Some(Err(error)) => match error.as_db_error().map(|said| said.message().to_owned()) {
-                Some(_) if kind(&error) == Kind::Busy => {
+                Some(_) if ErrorKind::of(&error) == ErrorKind::Busy => {
                     Ran::GaveUp("a lock could not be had in time".to_owned())
                 }
                 Some(message) => Ran::Refused(message),
@@ -305,7 +306,7 @@ impl Sweep<'_> {
 
     /// Its size now: the rebuilt one has another OID.
     async fn bytes_of(&self, index: &Index) -> Result<Option<u64>, RunError> {
-        let look = async || index::all(&self.reader, self.ready.relation.oid).await;
+        let look = async || indexes::all(&self.reader, self.ready.relation.oid).await;
         let all = self.tried("looking at its indexes", look).await?.unwrap_or_default();
         let same = |one: &&Index| one.valid && one.quoted() == index.quoted();
         Ok(all.iter().find(same).map(|one| one.bytes))

@@ -4,13 +4,12 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
-use super::index::{self, Index};
 use super::result::{IndexEnd, IndexReport, LEFT_OF_IT};
-use super::sample::{self, Fresh};
 use super::verdict::{outcome, verdict};
 use super::wish::Reindex;
+use crate::disk::Oid;
 use crate::disk::layout::PageSize;
-use crate::model::btree::build_wal;
+use crate::fill::btree::build_wal;
 use crate::retoast::result::{Outcome, REWRITTEN, TableReport};
 use crate::retoast::sql::compact::Vacuum;
 use crate::retoast::sweep::error::RunError;
@@ -18,6 +17,8 @@ use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::sweep::table::{Sweep, millis};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
+use crate::server::index_scan::{self, Fresh, IndexFill, IndexScan};
+use crate::server::indexes::{self, Index};
 
 /// If so large a part of the rows is dead, their entries would count as needed: they are vacuumed away first.
 const DEAD: f64 = 0.05;
@@ -77,7 +78,7 @@ impl Sweep<'_> {
         if !self.options.dry_run && self.has_dead_rows().await? {
             self.vacuum_now(Vacuum::Tidy, report).await?;
         }
-        let look = async || index::all(&self.reader, table).await;
+        let look = async || indexes::all(&self.reader, table).await;
         let Some(all) = self.tried("looking at its indexes", look).await? else { return Ok(()) };
         let (valid, invalid): (Vec<Index>, Vec<Index>) =
             all.into_iter().partition(|index| index.valid);
@@ -235,23 +236,6 @@ impl Sweep<'_> {
     }
 }
 
-/// Why the server cannot rebuild an index beside others, or this user cannot.
-fn refused(index: &Index) -> Option<&'static str> {
-    if index.exclusion {
-        Some("PostgreSQL does not rebuild the index of an exclusion constraint beside others")
-    } else if index.deferrable {
-        // index_concurrently_create_copy and index_concurrently_swap (index.c) make the copy and the old index immediate
-        Some(
-            "it belongs to a deferrable constraint, which PostgreSQL checks at once while the index is rebuilt \
-             concurrently: other sessions would get errors",
-        )
-    } else if !index.in_reach {
-        Some("this user may not use its schema: GRANT pg_read_all_data TO the user allows it")
-    } else {
-        None
-    }
-}
-
 /// What is to be done about an index that may be rebuilt.
 fn told(wish: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
     let ended = verdict(wish, index.bytes, fresh.bytes());
@@ -281,20 +265,38 @@ fn told(wish: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexRep
 }
 
 /// What is to be done about a valid index.
-pub(super) async fn look_at(
+async fn look_at(
     connection: &Connection,
     source: &ScanSource,
     page: PageSize,
     wish: Reindex,
     index: &Index,
 ) -> Result<IndexReport, LiveError> {
-    let pageinspect = match source {
-        ScanSource::Pages(pageinspect) => Some(pageinspect),
-        ScanSource::Functions => None,
-    };
-    let fresh = sample::fresh(connection, pageinspect, page, index).await?;
-    let mut told = told(wish, page, index, &fresh);
-    if let (IndexEnd::Planned | IndexEnd::Bloated, Some(reason)) = (told.ended, refused(index)) {
+    let fresh = index_scan::fresh(connection, source.pageinspect(), page, index).await?;
+    Ok(report(wish, page, index, &fresh))
+}
+
+/// The indexes of a table and of its TOAST relation that are much larger than fresh ones and can be rebuilt.
+///
+/// # Errors
+/// The server's.
+pub(crate) async fn bloated(
+    connection: &Connection,
+    source: &ScanSource,
+    page: PageSize,
+    table: Oid,
+) -> Result<Vec<IndexReport>, LiveError> {
+    let scan = IndexScan::new(source.pageinspect().cloned(), page, table);
+    let found = scan.over(&[connection]).await?;
+    let reports =
+        found.iter().map(|IndexFill { index, fresh }| report(Reindex::Never, page, index, fresh));
+    Ok(reports.filter(|index| index.ended == IndexEnd::Bloated).collect())
+}
+
+/// What is to be said of a valid index.
+fn report(wish: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexReport {
+    let mut told = told(wish, page, index, fresh);
+    if let (IndexEnd::Planned | IndexEnd::Bloated, Some(reason)) = (told.ended, index.refused()) {
         told.ended = IndexEnd::Refused;
         told.reason = Some(reason.to_owned());
         told.command = None;
@@ -310,5 +312,5 @@ pub(super) async fn look_at(
                 .to_owned(),
         );
     }
-    Ok(told)
+    told
 }

@@ -2,17 +2,8 @@
 
 use super::result::{IndexEnd, IndexReport};
 use super::wish::Reindex;
+use crate::fill::btree::is_bloated;
 use crate::retoast::result::Outcome;
-
-/// So many times what a fresh one would take is too large.
-const TOO_LARGE: f64 = 1.3;
-/// Fewer bytes are not worth a rebuild.
-const WORTH: u64 = 64 << 10;
-
-/// Whether an index of so many bytes is much larger than a fresh one.
-pub(crate) fn is_bloated(bytes: u64, fresh: u64) -> bool {
-    bytes as f64 > fresh as f64 * TOO_LARGE && bytes.saturating_sub(fresh) >= WORTH
-}
 
 /// What is to be done about an index of so many bytes, of which a fresh one takes so many.
 pub(crate) fn verdict(wish: Reindex, bytes: u64, fresh: Option<u64>) -> IndexEnd {

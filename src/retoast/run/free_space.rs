@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use rand::RngExt;
 use tokio_postgres::types::Type;
 
-use super::rewritten::{Gain, Rewritten};
 use crate::disk::BlockNumber;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{Page, PageState};
 use crate::disk::walk::Walk;
+use crate::fill::rewritten::{Gain, Rewritten};
 use crate::heap::scan::{Item, items};
 use crate::model::pages::truncated_for;
 use crate::model::stored::StoredValue;

@@ -2,10 +2,10 @@
 
 use super::request::Request;
 use super::sessions::Sessions;
+use crate::judge::goal::{Goal, PolicyGoal};
 use crate::retoast::check::parents;
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::goal::{Goal, PolicyGoal};
 use crate::retoast::pace::lock_tries::{LockTries, Tried};
 use crate::retoast::sink::Results;
 use crate::retoast::watch::Watch;

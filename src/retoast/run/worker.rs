@@ -8,13 +8,13 @@ use futures_util::future::join;
 
 use super::free_space;
 use super::sessions::{Sessions, WorkerSessions};
+use crate::judge::goal::Goal;
+use crate::judge::{FormJudge, Judge};
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::{Ready, TableRequest};
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::check::seen_places;
 use crate::retoast::compact::wish::Compaction;
-use crate::retoast::goal::Goal;
-use crate::retoast::judge::{FormJudge, Judge};
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
@@ -178,7 +178,7 @@ impl Tables<'_, '_> {
         };
         let indexes = async || match self.reindex {
             Reindex::Never => {
-                Some(reindex::looks::bloated(&worker.reader, self.source, page, table).await)
+                Some(reindex::run::bloated(&worker.reader, self.source, page, table).await)
             }
             _ => None,
         };

@@ -11,7 +11,7 @@ use std::fmt::Write;
 use super::{GIVES, Target};
 use crate::disk::layout::PageSize;
 use crate::model::policy::MethodChoice;
-use crate::server::sql::quote_identifier;
+use crate::model::sql::quote_identifier;
 use crate::server::trial::{Copied, Copies, compressed_size, padding_text};
 
 /// The temporary table's name.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::ops::Range;
 
 use super::{GIVES, Target, update_unlocked};
-use crate::server::sql::{in_blocks, quote_identifier, quote_literal};
+use crate::model::sql::{in_blocks, quote_identifier, quote_literal};
 use crate::server::toasters::TOAST_RELATIONS;
 
 /// The first temporary table through which values pass that the columns would store otherwise than they are.

@@ -2,16 +2,15 @@
 
 pub mod by_policy;
 pub(crate) mod compact;
-pub mod forcing;
 pub(crate) mod old_entries;
 pub mod row_judge;
 pub(crate) mod vacuum;
 
-use super::goal::toaster::{Changes, Toaster, ToasterChange};
 use crate::codec::Method;
+use crate::judge::toaster::{Changes, Toaster, ToasterChange};
+use crate::model::forcing::Shape;
+use crate::model::sql::{in_blocks, quote_identifier};
 use crate::server::snapshot;
-use crate::server::sql::{in_blocks, quote_identifier};
-use forcing::Shape;
 
 /// A chosen column.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The temporary table on which the server shows how it stores whole rows (pure).
 
 use super::Target;
+use crate::judge::toaster::Toaster;
 use crate::model::settings::TupleTarget;
-use crate::retoast::goal::toaster::Toaster;
-use crate::server::sql::quote_identifier;
+use crate::model::sql::quote_identifier;
 
 /// Empties the judge of rows.
 pub const CLEAR_ROW_JUDGE: &str = "TRUNCATE pg_temp.toastctl_judge";

@@ -11,12 +11,12 @@ use super::machine::Row;
 use super::refused::Reason;
 use super::table::Sweep;
 use super::verify::Stored;
+use crate::judge::Judge;
 use crate::retoast::check::definition::has_changed;
-use crate::retoast::judge::Judge;
-use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::sql::{self, by_policy};
 use crate::server::LiveError;
 use crate::server::connect::{Client, Connection, Statement};
+use crate::server::sqlstate::ErrorKind;
 
 /// What became of a batch.
 pub(in crate::retoast) enum Done {
@@ -72,15 +72,15 @@ impl Sweep<'_> {
     ) -> Result<Done, RunError> {
         match tried {
             Err(RunError::Live(LiveError::Server(error))) => {
-                let kind = kind(&error);
-                if kind == Kind::Fatal {
+                let kind = ErrorKind::of(&error);
+                if kind == ErrorKind::Fatal {
                     return Err(error.into());
                 }
                 if open {
                     self.rollback(job).await?;
                 }
                 Ok(match kind {
-                    Kind::Busy => Done::Busy,
+                    ErrorKind::Busy => Done::Busy,
                     _ => Done::Refused(Reason::of(&error)),
                 })
             }

@@ -6,8 +6,8 @@ use super::error::RunError;
 use super::lock::LOCK_CLASS;
 use super::scan_source::ScanSource;
 use super::table::{Sweep, millis};
+use crate::judge::Judge;
 use crate::retoast::check::seen_places;
-use crate::retoast::judge::Judge;
 use crate::retoast::result::{Outcome, TableReport};
 use crate::retoast::sql;
 

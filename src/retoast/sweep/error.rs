@@ -3,8 +3,9 @@
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::memory::checkpoint::CheckpointError;
 use crate::retoast::pace::error::PaceError;
-use crate::retoast::pace::lock_tries::{LOCK_TRIES, is_of_server};
+use crate::retoast::pace::lock_tries::LOCK_TRIES;
 use crate::server::LiveError;
+use crate::server::sqlstate::is_of_server;
 
 /// Why the sweep could not go on. What was committed stays; the same command goes on from there.
 #[derive(Debug, thiserror::Error)]

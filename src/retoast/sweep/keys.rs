@@ -12,11 +12,11 @@ use super::machine::Row;
 use super::scanner::{Scanner, address};
 use super::table::Sweep;
 use crate::disk::ItemPointer;
+use crate::model::sql::{in_blocks, quote_identifier};
 use crate::retoast::sql;
 use crate::server::LiveError;
 use crate::server::connect::Client;
 use crate::server::snapshot;
-use crate::server::sql::{in_blocks, quote_identifier};
 
 /// As many rows' keys are noted in a scan; the others are looked for in the block where they were.
 const MOST_KEYS: usize = 1000;

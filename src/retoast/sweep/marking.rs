@@ -16,10 +16,10 @@ use tokio_postgres::types::Type;
 
 use super::error::RunError;
 use super::table::Sweep;
-use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::sql::old_entries::{ANY_COVERED, Addresses, BTREES, Btree, Way, look};
 use crate::server::LiveError;
 use crate::server::connect::{Client, Statement};
+use crate::server::sqlstate::ErrorKind;
 
 /// Rows with one key at the most, as the planner knows them: with more, looking for a row's entry is reading the
 /// others'.
@@ -44,7 +44,9 @@ impl Sweep<'_> {
         let ended = client.batch_execute("ROLLBACK").await;
         let (indexes, all) = match learned {
             Ok(learned) => learned,
-            Err(RunError::Live(LiveError::Server(error))) if kind(&error) != Kind::Fatal => {
+            Err(RunError::Live(LiveError::Server(error)))
+                if ErrorKind::of(&error) != ErrorKind::Fatal =>
+            {
                 tracing::debug!("{}: old index entries are not marked: {error}", self.name());
                 (Vec::new(), false)
             }
@@ -133,7 +135,8 @@ impl Sweep<'_> {
         let Err(error) = client.query(look, &[&due]).await else { return Ok(true) };
         let is_first =
             error.as_db_error().is_some_and(|error| error.code().code() != BEHIND_AN_ERROR);
-        let fails = is_first && !matches!(kind(&error), Kind::Fatal | Kind::Busy);
+        let fails =
+            is_first && !matches!(ErrorKind::of(&error), ErrorKind::Fatal | ErrorKind::Busy);
         let error = LiveError::from(error);
         if fails {
             tracing::debug!("{}: old index entries are no longer marked: {error}", self.name());

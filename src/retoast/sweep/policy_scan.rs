@@ -9,14 +9,15 @@ use super::policy_state::{Open, Share};
 use super::scan_source::ScanSource;
 use super::scanner::{JUDGED_BYTES, Scanner, address};
 use crate::disk::ItemPointer;
+use crate::judge::policy::{Content, Decision, Rule, Seen, Wanted, is_foreign};
+use crate::model::stored::Placement;
 use crate::model::stored::{Form, StoredValue};
-use crate::retoast::judge::policy::{Content, Decision, Rule, Seen, Wanted, is_foreign};
 use crate::retoast::memory::since::CutOff;
 use crate::retoast::sql;
 use crate::retoast::sql::by_policy;
 use crate::server::LiveError;
 use crate::server::functions;
-use crate::server::probe::{Placement, Probe};
+use crate::server::probe::Probe;
 use crate::server::snapshot::Moment;
 
 impl Scanner<'_> {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::machine::Row;
 use crate::disk::ItemPointer;
-use crate::retoast::judge::policy::Seen;
+use crate::judge::policy::Seen;
 use crate::retoast::memory::since::{CutOff, Since};
 use crate::retoast::tally::Tally;
 

@@ -11,15 +11,15 @@ use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::scan::{self, Item};
+use crate::judge::stock::{Verdict, by_functions, fits};
+use crate::judge::{Judge, Row as Judged};
+use crate::model::sql::quote_identifier;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
-use crate::retoast::judge::stock::{Verdict, by_functions, fits};
-use crate::retoast::judge::{Judge, Row as Judged};
 use crate::server::about::Pageinspect;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
 use crate::server::snapshot::{self, Moment};
-use crate::server::sql::quote_identifier;
 use crate::server::{LiveError, functions};
 
 impl Scanner<'_> {

@@ -8,9 +8,9 @@ use super::policy_state::Share;
 use super::scanner::Scanner;
 use super::unfit::Unfit;
 use crate::disk::ItemPointer;
-use crate::retoast::pace::lock_tries::is_damage;
 use crate::retoast::tally::Tally;
 use crate::server::LiveError;
+use crate::server::sqlstate::is_damage;
 
 /// What a look has counted, to be taken back where it failed.
 struct Counts {

@@ -10,3 +10,13 @@ pub enum ScanSource {
     /// SQL functions.
     Functions,
 }
+
+impl ScanSource {
+    /// What reads pages, where they are read.
+    pub(crate) fn pageinspect(&self) -> Option<&Pageinspect> {
+        match self {
+            ScanSource::Pages(pageinspect) => Some(pageinspect),
+            ScanSource::Functions => None,
+        }
+    }
+}

@@ -17,7 +17,6 @@ use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::since::{Doubt, Since};
 use crate::retoast::pace::gauges;
 use crate::retoast::pace::keeper::Keeper;
-use crate::retoast::pace::lock_tries::{Kind, kind};
 use crate::retoast::reindex::rebuilds::Rebuilds;
 use crate::retoast::sizes::Sizes;
 use crate::retoast::sql::BatchSettings;
@@ -25,6 +24,7 @@ use crate::retoast::watch::Watch;
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::connect::Connection;
+use crate::server::sqlstate::ErrorKind;
 
 /// One table's sweep.
 pub struct Sweep<'a> {
@@ -99,7 +99,7 @@ impl Sweep<'_> {
     /// `None` if the table is locked just now.
     pub(in crate::retoast) async fn sizes_now(&self) -> Result<Option<Sizes>, RunError> {
         match self.sizes().await {
-            Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => Ok(None),
+            Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => Ok(None),
             other => Ok(Some(other?)),
         }
     }

@@ -8,12 +8,12 @@ use super::error::RunError;
 use super::machine::Extent;
 use super::refused::Reason;
 use super::table::Sweep;
-use crate::retoast::pace::lock_tries::{Kind, is_damage, kind};
 use crate::retoast::pace::manners::Work;
 use crate::retoast::pace::stuck::{Advice, LOOK_EVERY, Stuck};
 use crate::retoast::sql;
 use crate::retoast::sql::compact::{NOW, left_dead};
 use crate::server::LiveError;
+use crate::server::sqlstate::{ErrorKind, is_damage};
 
 /// How often it is vacuumed again if most is left after all, and how long before the first time.
 pub(in crate::retoast) const AGAIN: u32 = 4;
@@ -287,7 +287,7 @@ impl Sweep<'_> {
             Err(error) if cancelled && error.as_db_error().is_some() => {
                 Ok(if for_slot { Vacuumed::ForSlot } else { Vacuumed::Not })
             }
-            Err(error) if kind(&error) == Kind::Busy => {
+            Err(error) if ErrorKind::of(&error) == ErrorKind::Busy => {
                 self.watch.note(&format!("{}: no vacuum now: it is locked", self.name()));
                 Ok(Vacuumed::Not)
             }

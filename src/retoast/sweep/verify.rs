@@ -6,10 +6,10 @@ use tokio_postgres::types::{ToSql, Type};
 use super::error::RunError;
 use super::options::Verify;
 use super::table::Sweep;
+use crate::model::sql::quote_identifier;
 use crate::retoast::sql::{self, Target};
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use crate::server::sql::quote_identifier;
 
 /// With `--verify sample` one batch in this many is compared.
 const SAMPLE: u64 = 32;

@@ -17,7 +17,7 @@ use super::error::{ConnectError, StatementError, server_message};
 use super::life::{CLOSED, Life, Raw, end_reason, io_cause};
 use super::resolved::Resolved;
 use super::settings::{Reach, SEARCH_PATH, SessionOptions, set};
-use crate::server::sql::quote_identifier;
+use crate::model::sql::quote_identifier;
 
 /// How long the end of a connection may take to be known after a statement has failed of it.
 const END_PATIENCE: Duration = Duration::from_secs(1);

@@ -7,14 +7,14 @@ use futures_util::future::{join3, join4};
 
 use super::super::error::PaceError;
 use super::super::gauges;
-use super::super::lock_tries::{Kind, kind};
 use super::super::manners::{Held, Readings};
 use super::super::space;
 use super::{Keeper, State, Table};
+use crate::model::sql::quote_literal;
 use crate::retoast::watch::Watch;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
-use crate::server::sql::quote_literal;
+use crate::server::sqlstate::ErrorKind;
 
 /// How often the session's name tells the progress.
 const NAME_EVERY: Duration = Duration::from_secs(2);
@@ -70,7 +70,11 @@ impl Keeper {
                     Some(oid) => match gauges::sizes(connection, oid).await {
                         Ok(now) => Some(now),
                         // locked just now: what was measured last holds
-                        Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => None,
+                        Err(LiveError::Server(error))
+                            if ErrorKind::of(&error) == ErrorKind::Busy =>
+                        {
+                            None
+                        }
                         Err(error) => return Err(error),
                     },
                 };

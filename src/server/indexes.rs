@@ -3,15 +3,14 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::leftover;
+use super::LiveError;
+use super::connect::Connection;
 use crate::disk::Oid;
 use crate::disk::desc::Align;
-use crate::model::btree::{DEFAULT_FILLFACTOR, TOAST_KEYS, entry_bytes};
-use crate::server::LiveError;
-use crate::server::connect::Connection;
+use crate::fill::btree::{DEFAULT_FILLFACTOR, TOAST_KEYS, entry_bytes};
 
 /// Nobody waits long for a look.
-pub(super) const LIMITS: &str =
+pub(crate) const LIMITS: &str =
     "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '60s'";
 
 /// An index.
@@ -69,13 +68,30 @@ impl Index {
         format!("DROP INDEX CONCURRENTLY {}", self.quoted)
     }
 
+    /// Why the server cannot rebuild an index beside others, or this user cannot.
+    pub(crate) fn refused(&self) -> Option<&'static str> {
+        if self.exclusion {
+            Some("PostgreSQL does not rebuild the index of an exclusion constraint beside others")
+        } else if self.deferrable {
+            // index_concurrently_create_copy and index_concurrently_swap (self.c) make the copy and the old index immediate
+            Some(
+                "it belongs to a deferrable constraint, which PostgreSQL checks at once while the index is rebuilt \
+                 concurrently: other sessions would get errors",
+            )
+        } else if !self.in_reach {
+            Some("this user may not use its schema: GRANT pg_read_all_data TO the user allows it")
+        } else {
+            None
+        }
+    }
+
     /// Whether an interrupted REINDEX CONCURRENTLY of `base` has left it behind.
     pub(crate) fn is_left_of(&self, base: &Index) -> bool {
         // the old one keeps its OID and gives its name away
         !self.valid
             && (self.table, &self.schema) == (base.table, &base.schema)
             && self.definition == base.definition
-            && leftover::is_of(&self.name, &base.name)
+            && is_left_behind(&self.name, &base.name)
     }
 }
 
@@ -167,6 +183,31 @@ fn fixed(lengths: &[i16], alignments: &[impl AsRef<str>]) -> Option<usize> {
     })
 }
 
+/// `NAMEDATALEN` - 1.
+const LONGEST: usize = 63;
+/// Most bytes of a character in the encodings of servers.
+const CHARACTER: usize = 4;
+
+/// Whether REINDEX CONCURRENTLY of the index `base` may have made an index of this name: `base`, cut where it is
+/// too long, and `_ccnew` or `_ccold`, with a number where that name was taken (`ChooseRelationName`, indexcmds.c).
+fn is_left_behind(name: &str, base: &str) -> bool {
+    ["_ccnew", "_ccold"].iter().any(|label| {
+        let Some(at) = name.rfind(label) else { return false };
+        let (Some(stem), Some(number)) = (name.get(..at), name.get(at + label.len()..)) else {
+            return false;
+        };
+        if !number.bytes().all(|byte| byte.is_ascii_digit()) || number.starts_with('0') {
+            return false;
+        }
+        let room = LONGEST.saturating_sub(label.len() + number.len());
+        stem == base
+            || base.len() > room
+                && !stem.is_empty()
+                && base.starts_with(stem)
+                && stem.len() + CHARACTER > room
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,5 +217,28 @@ mod tests {
         assert_eq!(fixed(&[4], &["i"]), Some(4));
         assert_eq!(fixed(&[1, 8, 2, 4], &["c", "d", "s", "i"]), Some(24));
         assert_eq!(fixed(&[4, -1], &["i", "i"]), None);
+    }
+
+    #[test]
+    fn names_are_those_that_the_server_chooses() {
+        for name in ["t_pkey_ccnew", "t_pkey_ccold", "t_pkey_ccnew1", "t_pkey_ccold12"] {
+            assert!(is_left_behind(name, "t_pkey"), "{name}");
+        }
+        for name in ["t_pkey", "t_pke_ccnew", "t_pkey2_ccnew", "t_pkey_ccnewx", "t_pkey_ccnew01"] {
+            assert!(!is_left_behind(name, "t_pkey"), "{name}");
+        }
+        assert!(
+            is_left_behind("a_ccnew_ccnew", "a_ccnew") && !is_left_behind("a_ccnew", "a_ccnew")
+        );
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let base = "x".repeat(63);
+        assert!(is_left_behind(&format!("{}_ccnew", "x".repeat(57)), &base));
+        assert!(is_left_behind(&format!("{}_ccnew1", "x".repeat(56)), &base));
+        assert!(!is_left_behind(&format!("{}_ccnew", "x".repeat(40)), &base));
+        let base = "ä".repeat(31);
+        assert!(is_left_behind(&format!("{}_ccold", "ä".repeat(28)), &base));
     }
 }

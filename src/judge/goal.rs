@@ -1,11 +1,7 @@
 //! What is wanted.
-//!
-//! * [`toaster`]: toasters, and the settings that make them a column's choice.
 
-pub mod toaster;
-
+use super::toaster::Toaster;
 use crate::model::policy::{MethodChoice, Policy};
-use toaster::Toaster;
 
 /// The choice of values that stay as they are.
 pub(crate) const AS_STORED: &str = "as stored";

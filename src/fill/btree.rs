@@ -36,6 +36,16 @@ pub(crate) fn build_wal(page: PageSize, bytes: u64, fillfactor: u8) -> u64 {
     bytes * u64::from(fillfactor) / 100 + pages * RECORD
 }
 
+/// So many times what a fresh one would take is too large.
+const TOO_LARGE: f64 = 1.3;
+/// Fewer bytes are not worth a rebuild.
+const WORTH: u64 = 64 << 10;
+
+/// Whether an index of so many bytes is much larger than a fresh one.
+pub(crate) fn is_bloated(bytes: u64, fresh: u64) -> bool {
+    bytes as f64 > fresh as f64 * TOO_LARGE && bytes.saturating_sub(fresh) >= WORTH
+}
+
 /// What an index has to hold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Entries {

@@ -143,27 +143,27 @@ impl Room {
     }
 
     /// Groups of blocks of which one is kept each.
-    pub(super) fn groups(&self) -> usize {
+    pub(crate) fn groups(&self) -> usize {
         self.kept.len()
     }
 
     /// The group of a block.
-    pub(super) fn group(&self, number: u32) -> usize {
+    pub(crate) fn group(&self, number: u32) -> usize {
         (number / self.per_kept) as usize
     }
 
     /// The groups that stand in front of an end. All that is live does so if the end is the last block with something.
-    pub(super) fn groups_up_to(&self, end: u32) -> usize {
+    pub(crate) fn groups_up_to(&self, end: u32) -> usize {
         if end >= self.last { self.groups() } else { self.group(end) }
     }
 
     /// Blocks behind an end, up to the last one with something live.
-    pub(super) fn blocks_behind(&self, end: u32) -> u64 {
+    pub(crate) fn blocks_behind(&self, end: u32) -> u64 {
         u64::from(self.last.saturating_sub(end))
     }
 
     /// Bytes that are live behind an end.
-    pub(super) fn behind(&self, end: u32) -> u64 {
+    pub(crate) fn behind(&self, end: u32) -> u64 {
         let behind = self.sums.get(self.groups_up_to(end)..).unwrap_or_default();
         behind.iter().map(|&sum| u64::from(sum)).sum()
     }
@@ -188,7 +188,7 @@ impl Room {
     }
 
     /// The same relation, if its tuples are as short as they can be.
-    pub(super) fn or_at_least(&mut self, room: Room) {
+    pub(crate) fn or_at_least(&mut self, room: Room) {
         self.at_least = Some(Box::new(room));
     }
 
@@ -198,7 +198,7 @@ impl Room {
     }
 
     /// So many blocks, evenly spread over what is live.
-    pub(super) fn spread(&self, count: u32) -> Vec<u32> {
+    pub(crate) fn spread(&self, count: u32) -> Vec<u32> {
         let step = (self.live() / u64::from(count.max(1))).max(1);
         let (mut next, mut sum) = (step / 2, 0);
         let mut spread = Vec::new();

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::codec::Method;
+use crate::judge::samples::{self, value};
+use crate::judge::toaster::Toaster;
 use crate::model::stored::CustomStored;
 use crate::model::toaster::describe::PointerKind;
-use crate::retoast::goal::toaster::Toaster;
-use crate::retoast::judge::samples::{self, value};
 use crate::retoast::sql;
 
 const BYTEA_TOASTER: Oid = Oid(147_811);

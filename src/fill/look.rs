@@ -1,7 +1,7 @@
 //! How full a file is: what a look at a sample of its blocks shows, or a scan of all (pure).
 
 use super::growth::Growth;
-use super::moves::{Beside, Expected, Moved, wal};
+use super::moves::{Expected, Moved, RelatedFiles, wal};
 use super::packing::Sample;
 use super::room::{Front, Room, taken};
 use super::survey::Survey;
@@ -41,7 +41,7 @@ impl FileFacts {
         mut survey: Survey,
         page: PageSize,
         worth: f64,
-        beside: &Beside,
+        beside: &RelatedFiles,
     ) -> Option<FileFacts> {
         let (blocks, read) = survey.blocks();
         if read < blocks {
@@ -342,7 +342,7 @@ impl FileLook {
     }
 
     /// Of a file of so many blocks. `beside`: the files beside it, where they are known.
-    pub(crate) fn facts(&self, total: u64, beside: Option<&Beside>) -> FileFacts {
+    pub(crate) fn facts(&self, total: u64, beside: Option<&RelatedFiles>) -> FileFacts {
         let drawn = Drawn { read: self.read(), total };
         let page = self.page.bytes() as u64;
         let room = self.kept.room(self.page, self.fillfactor);
@@ -405,7 +405,7 @@ mod tests {
             look.end_block();
         }
         // in order, a rest takes the room of a full chunk on every page but those that four fill
-        let beside = Beside { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
+        let beside = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
         // every tenth block of a file was looked at
         let facts = look.facts(6800, Some(&beside));
         let spare = facts.spare.estimate / (6800.0 * page.bytes() as f64);
@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn where_no_block_could_be_read_nothing_is_known() {
-        let beside = Beside { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
+        let beside = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
         for look in
             [FileLook::of_toast(PageSize::DEFAULT), FileLook::of_table(PageSize::DEFAULT, 100)]
         {

@@ -48,7 +48,7 @@ impl Files {
 
 /// A part of a table, from the first of some blocks to the last, written anew.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// Blocks of the table.
     blocks: f64,
     /// Pages that it would take, heap and TOAST relation, at least and at the most.
@@ -57,7 +57,7 @@ pub(super) struct Part {
 }
 
 /// A table being written anew.
-pub(super) struct Rewritten<'a> {
+pub(crate) struct Rewritten<'a> {
     table: &'a Table,
     columns: &'a [Attribute],
     /// Columns of which values that are out of line uncompressed are known to be incompressible.
@@ -71,10 +71,10 @@ pub(super) struct Rewritten<'a> {
 
 /// A row has a value that is not understood here, or that no page has room for.
 #[derive(Debug)]
-pub(super) struct NotKnown;
+pub(crate) struct NotKnown;
 
 impl<'a> Rewritten<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         table: &'a Table,
         columns: &'a [Attribute],
         settled: &'a [usize],
@@ -95,7 +95,7 @@ impl<'a> Rewritten<'a> {
     }
 
     /// Writes a row, which `surely` is copied or may be gone by then. Of dropped columns nothing is given.
-    pub(super) fn row(&mut self, values: &[StoredValue], surely: bool) -> Result<(), NotKnown> {
+    pub(crate) fn row(&mut self, values: &[StoredValue], surely: bool) -> Result<(), NotKnown> {
         let incoming: Option<Vec<Incoming>> =
             self.columns.iter().zip(values).map(|(column, value)| arrives(column, value)).collect();
         let incoming = incoming.ok_or(NotKnown)?;
@@ -128,7 +128,7 @@ impl<'a> Rewritten<'a> {
     }
 
     /// So many blocks have been written; what follows stands somewhere else.
-    pub(super) fn end_part(&mut self, blocks: u32, is_all: bool) {
+    pub(crate) fn end_part(&mut self, blocks: u32, is_all: bool) {
         let empty = empty(self.table, self.fillfactor);
         let least = std::mem::replace(&mut self.least, empty.clone());
         let most = std::mem::replace(&mut self.most, empty);
@@ -141,7 +141,7 @@ impl<'a> Rewritten<'a> {
     }
 
     /// What files of so many pages would be smaller by, the table's own among them of so many blocks.
-    pub(super) fn gain(&self, blocks: u32, pages: u64) -> Option<Gain> {
+    pub(crate) fn gain(&self, blocks: u32, pages: u64) -> Option<Gain> {
         let of = |part: fn(&Part) -> f64| self.parts.iter().map(part).collect::<Vec<f64>>();
         let read: f64 = of(|part| part.blocks).iter().sum();
         let total = f64::from(blocks);

@@ -8,8 +8,7 @@ use serde::Serialize;
 
 use super::room::Front;
 use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
-use crate::retoast::plan::Range;
-use crate::server::catalog::{Relation, ToastRelation};
+use crate::model::interval::Range;
 
 /// Bytes of records besides a tuple's own: of a row that is locked, updated on its page, and one that leaves it, of a chunk that is
 /// stored, its index entry, and the old one's removal.
@@ -48,23 +47,17 @@ pub(crate) struct Moved {
 
 /// The files beside the one that is compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Beside {
+pub(crate) struct RelatedFiles {
     /// Bytes of the file's own indexes.
     pub(crate) index_bytes: u64,
     /// Of a TOAST relation: bytes of the table and of its indexes.
     pub(crate) table: Option<(u64, u64)>,
 }
 
-impl Beside {
-    /// A table's file.
-    pub(crate) fn table(relation: &Relation) -> Beside {
-        Beside { index_bytes: relation.index_bytes, table: None }
-    }
-
-    /// The file of its TOAST relation.
-    pub(crate) fn toast(relation: &Relation, toast: &ToastRelation) -> Beside {
-        let table = Some((relation.bytes, relation.index_bytes));
-        Beside { index_bytes: toast.index_bytes, table }
+impl RelatedFiles {
+    /// Of a table's file, whose indexes take so many bytes.
+    pub(crate) fn of_table(index_bytes: u64) -> RelatedFiles {
+        RelatedFiles { index_bytes, table: None }
     }
 }
 
@@ -86,7 +79,7 @@ pub struct Expected {
 }
 
 /// The WAL that moving this writes, of a file with so many live tuples.
-pub(crate) fn wal(page: PageSize, moved: &Moved, live: u64, beside: &Beside) -> Range {
+pub(crate) fn wal(page: PageSize, moved: &Moved, live: u64, beside: &RelatedFiles) -> Range {
     if moved.moved == 0 {
         return Range { low: 0, high: 0 };
     }

@@ -4,8 +4,19 @@
 //! value in full and leaves its content as it is.
 
 use crate::codec::Method;
-use crate::server::sql::{quote_identifier, quote_literal};
-use crate::server::trial;
+use crate::model::sql::{quote_identifier, quote_literal};
+
+/// A new datum of the value of an SQL expression. `SET c = c` would keep the TOAST pointer, or the
+/// compressed datum.
+pub(crate) fn fresh(value: &str) -> String {
+    format!("(ARRAY[{value}])[1]")
+}
+
+/// As [`fresh`], of an array.
+pub(crate) fn fresh_array(value: &str) -> String {
+    // array_cat makes an empty array of NULL
+    format!("CASE WHEN {value} IS NOT NULL THEN pg_catalog.array_cat({value}, '{{}}') END")
+}
 
 /// A column's type as far as forcing depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,11 +61,11 @@ impl Shape {
     pub fn force(&self, value: &str) -> String {
         match self {
             Shape::Fixed => value.to_owned(),
-            Shape::Scalar => trial::fresh(value),
+            Shape::Scalar => fresh(value),
             // such toasters keep their pointer through less than this
             Shape::Bytea => format!("pg_catalog.substr({value}, 1)"),
             Shape::Jsonb => format!("({value}::pg_catalog.text)::pg_catalog.jsonb"),
-            Shape::Array => trial::fresh_array(value),
+            Shape::Array => fresh_array(value),
             // unnest takes arrays of one dimension as they are numbered from 1; others are rare
             Shape::Rows { type_name, element } => format!(
                 "CASE WHEN pg_catalog.array_ndims({value}) = 1 AND \

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::disk::layout::PageSize;
+use crate::judge::samples::{self, value};
 use crate::model::settings::TupleTarget;
-use crate::retoast::judge::samples::{self, value};
 
 const PAGE: PageSize = PageSize::DEFAULT;
 

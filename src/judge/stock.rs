@@ -6,10 +6,10 @@
 
 use crate::codec::Method;
 use crate::disk::desc::Storage;
+use crate::judge::toaster::Toaster;
 use crate::model::stored::{Form, StoredValue};
+use crate::model::stored::{FunctionAnswer, Placement};
 use crate::model::toast::{Incoming, Operation, Placed, Table, ToastError, Toasted};
-use crate::retoast::goal::toaster::Toaster;
-use crate::server::probe::{Placement, Told};
 
 /// What is known of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -294,7 +294,7 @@ pub(crate) fn kept(value: &StoredValue) -> Incoming {
 pub(crate) fn by_functions(
     toaster: Toaster,
     method: Method,
-    value: &Told,
+    value: &FunctionAnswer,
     row: u64,
     threshold: u64,
     target: u64,

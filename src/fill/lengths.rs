@@ -8,29 +8,29 @@ use crate::disk::desc::{Attribute, Length, Storage};
 use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::disk::max_align;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
-use crate::server::probe::{Placement, Told};
+use crate::model::stored::{FunctionAnswer, Placement};
 
 /// The longest varlena that may have a header of 1 byte, for which nothing is aligned (`VARATT_SHORT_MAX`).
 const LONGEST_SHORT: usize = 127;
 
 /// When values leave a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Longer rows are made shorter.
-    pub(super) threshold: usize,
+    pub(crate) threshold: usize,
     /// So short they are made, if that is possible.
-    pub(super) target: usize,
+    pub(crate) target: usize,
 }
 
 /// Bytes of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RowLength {
+pub(crate) struct RowLength {
     /// If nothing is in it that need not be: what is not known to be in the row is not.
-    pub(super) least: usize,
+    pub(crate) least: usize,
     /// The same once it is updated, with the defaults of columns that it may be older than.
-    pub(super) least_moved: usize,
+    pub(crate) least_moved: usize,
     /// As it stands there as far as that is known.
-    pub(super) likely: usize,
+    pub(crate) likely: usize,
 }
 
 /// A value of a column, as far as it takes room in the row.
@@ -45,7 +45,7 @@ struct Value<'a> {
 
 impl<'a> Value<'a> {
     /// `None` for NULL, and for what is in no row.
-    fn of(column: &'a Attribute, told: Option<&Told>) -> Option<Value<'a>> {
+    fn of(column: &'a Attribute, told: Option<&FunctionAnswer>) -> Option<Value<'a>> {
         let told = told?;
         let stored = told.value.stored_size?;
         let may_be_missing = told.placement != Placement::OutOfLine
@@ -76,9 +76,9 @@ impl<'a> Value<'a> {
 }
 
 /// Bytes of a row with values in these columns. `told`: of each column, in their order; `None` of dropped ones.
-pub(super) fn length<'a>(
+pub(crate) fn length<'a>(
     columns: &'a [Attribute],
-    told: impl Iterator<Item = Option<&'a Told>>,
+    told: impl Iterator<Item = Option<&'a FunctionAnswer>>,
     limits: Limits,
 ) -> RowLength {
     let values: Vec<Option<Value<'_>>> =
@@ -172,13 +172,13 @@ mod tests {
         column(Length::Varlena, Align::Int)
     }
 
-    fn told(bytes: u64, placement: Placement) -> Told {
+    fn told(bytes: u64, placement: Placement) -> FunctionAnswer {
         let value =
             StoredValue { form: Form::Unknown, stored_size: Some(bytes), ..StoredValue::NULL };
-        Told { value, placement }
+        FunctionAnswer { value, placement }
     }
 
-    fn of(columns: &[Attribute], told: &[Option<Told>], limits: Limits) -> RowLength {
+    fn of(columns: &[Attribute], told: &[Option<FunctionAnswer>], limits: Limits) -> RowLength {
         length(columns, told.iter().map(Option::as_ref), limits)
     }
 

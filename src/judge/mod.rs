@@ -4,22 +4,25 @@
 //! * [`pluggable`]: on servers with pluggable TOAST.
 //! * [`policy`]: value by value.
 //!
-//! [`Judge`] is the one of them that a table has.
+//! [`Judge`] is the one of them that a table has. [`goal`] is what is wanted, [`toaster`] the settings that make a
+//! toaster a column's choice.
 
+pub mod goal;
 pub mod pluggable;
 pub mod policy;
 #[cfg(test)]
 pub(crate) mod samples;
 pub mod stock;
+pub mod toaster;
 
-use super::goal::AS_STORED;
-use super::goal::toaster::Toaster;
 use crate::disk::walk::Datum;
 use crate::model::stored::StoredValue;
 use crate::model::toast::Table;
+use goal::AS_STORED;
 use pluggable::Plan;
 use policy::Rule;
 use stock::{Compressed, Verdict, by_model};
+use toaster::Toaster;
 
 /// What judges a table's rows.
 #[derive(Debug, Clone)]

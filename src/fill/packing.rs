@@ -63,7 +63,7 @@ impl Sample {
     }
 
     /// Whether so many bytes of tuples like those behind a block find room on pages with so many bytes free.
-    pub(super) fn fits(
+    pub(crate) fn fits(
         &self,
         page: PageSize,
         fillfactor: u8,
@@ -91,7 +91,7 @@ impl Sample {
 }
 
 /// The chunks of a value of so many bytes, by what each takes of a page.
-pub(super) fn chunks_of(page: PageSize, bytes: u64) -> impl Iterator<Item = u32> {
+pub(crate) fn chunks_of(page: PageSize, bytes: u64) -> impl Iterator<Item = u32> {
     let whole = u64::from(page.toast_max_chunk_size());
     let rest = Some(bytes % whole).filter(|&rest| rest > 0);
     // enough of them to see how they fill pages

@@ -1,16 +1,25 @@
-//! What a fresh index would take: from a sample of the pages of the one that is there, or by what the server
-//! counted where all entries have the same size.
+//! What fresh indexes would take beside the ones that a table has: from a sample of their pages, or by what the server
+//! counted where all entries have the same size. Indexes of a table are looked at side by side, as far as connections
+//! are free.
 
-use super::index::{Index, LIMITS};
+use std::borrow::Borrow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::future::join_all;
+use tokio::sync::OnceCell;
+
+use super::LiveError;
+use super::about::Pageinspect;
+use super::connect::Connection;
+use super::indexes::{self, Index, LIMITS};
+use super::sqlstate::ErrorKind;
+use crate::disk::Oid;
 use crate::disk::btree;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{Page, PageState};
-use crate::model::btree::{Entries, room};
-use crate::retoast::pace::lock_tries::{Kind, kind};
-use crate::server::LiveError;
-use crate::server::about::Pageinspect;
-use crate::server::connect::Connection;
-use crate::server::sql::quote_literal;
+use crate::fill::btree::{Entries, build_wal, is_bloated, room};
+use crate::model::sql::quote_literal;
 
 /// Pages of an index that are looked at.
 const SAMPLE: u64 = 512;
@@ -66,7 +75,9 @@ pub(crate) async fn fresh(
         None => return by_count(page, index),
     };
     match looked {
-        Err(LiveError::Server(error)) if kind(&error) == Kind::Busy => Ok(Fresh::Locked),
+        Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => {
+            Ok(Fresh::Locked)
+        }
         // dropped meanwhile, or no time to read so much
         Err(LiveError::Server(error)) if error.as_db_error().is_some() => {
             not_known("it could not be read")
@@ -166,4 +177,112 @@ async fn shares_entries(
         }
     }
     Ok(Some(rows.saturating_sub(keys) as f64 > rows as f64 * FEW))
+}
+
+/// An index, and what a fresh one would take.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct IndexFill {
+    pub(crate) index: Index,
+    pub(crate) fresh: Fresh,
+}
+
+/// What rebuilding a bloated index comes to, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bloat {
+    /// Of the fresh index.
+    pub(crate) fresh: u64,
+    /// Of the WAL that the rebuild writes.
+    pub(crate) wal: u64,
+}
+
+impl IndexFill {
+    /// `None` unless the index is much larger than a fresh one, and can be rebuilt.
+    pub(crate) fn bloat(&self, page: PageSize) -> Option<Bloat> {
+        let index = &self.index;
+        let fresh = self.fresh.bytes().filter(|&fresh| is_bloated(index.bytes, fresh))?;
+        let wal = build_wal(page, fresh, index.fillfactor);
+        index.refused().is_none().then_some(Bloat { fresh, wal })
+    }
+}
+
+/// A look at the valid indexes of a table and of its TOAST relation.
+pub(crate) struct IndexScan {
+    /// Where pages may be read.
+    pageinspect: Option<Pageinspect>,
+    page: PageSize,
+    table: Oid,
+    /// Those that there are, once a connection has asked.
+    all: OnceCell<Vec<Index>>,
+    /// The first of them that nobody has taken.
+    next: AtomicUsize,
+    looked_at: Mutex<Vec<(usize, IndexFill)>>,
+}
+
+impl IndexScan {
+    /// At none yet.
+    pub(crate) fn new(pageinspect: Option<Pageinspect>, page: PageSize, table: Oid) -> IndexScan {
+        IndexScan {
+            pageinspect,
+            page,
+            table,
+            all: OnceCell::new(),
+            next: AtomicUsize::new(0),
+            looked_at: Mutex::default(),
+        }
+    }
+
+    /// IndexScan over a connection, which is in no transaction, at those that nobody has taken yet.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn take_part(&self, connection: &Connection) -> Result<(), LiveError> {
+        let ask = async || {
+            let all = indexes::all(connection, self.table).await?;
+            Ok::<_, LiveError>(all.into_iter().filter(|index| index.valid).collect())
+        };
+        let all: &Vec<Index> = self.all.get_or_try_init(ask).await?;
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(index) = all.get(number) else { return Ok(()) };
+            let fresh = fresh(connection, self.pageinspect.as_ref(), self.page, index).await?;
+            let look = IndexFill { index: index.clone(), fresh };
+            let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+            looked_at.push((number, look));
+        }
+    }
+
+    /// What was seen, the smallest index first, if it is all of them.
+    fn ended(self) -> Option<Vec<IndexFill>> {
+        let all = self.all.get()?.len();
+        let mut looked_at = self.looked_at.into_inner().unwrap_or_else(PoisonError::into_inner);
+        looked_at.sort_unstable_by_key(|&(number, _)| number);
+        (looked_at.len() == all).then(|| looked_at.into_iter().map(|(_, look)| look).collect())
+    }
+
+    /// IndexScan over these connections.
+    ///
+    /// # Errors
+    /// The server's, where that has cost a look.
+    pub(crate) async fn over(
+        self,
+        connections: &[impl Borrow<Connection>],
+    ) -> Result<Vec<IndexFill>, LiveError> {
+        let parts = connections.iter().map(|connection| self.take_part(connection.borrow()));
+        let ended = join_all(parts).await;
+        self.of_parts(ended)
+    }
+
+    /// What was seen once all have ended that took part.
+    ///
+    /// # Errors
+    /// The first of theirs, where that has cost a look.
+    pub(crate) fn of_parts(
+        self,
+        ended: impl IntoIterator<Item = Result<(), LiveError>>,
+    ) -> Result<Vec<IndexFill>, LiveError> {
+        match self.ended() {
+            Some(all) => Ok(all),
+            None => ended.into_iter().collect::<Result<(), _>>().map(|()| Vec::new()),
+        }
+    }
 }

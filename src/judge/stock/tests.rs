@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::disk::layout::PageSize;
+use crate::judge::samples::{table, value};
 use crate::model::settings::TupleTarget;
-use crate::retoast::judge::samples::{table, value};
 
 fn verdict(
     storage: Storage,
@@ -94,7 +94,10 @@ fn functions_count_what_surely_differs() {
     let told = |size, method, placement| {
         let stored_size = Some(size);
         let form = Form::Unknown;
-        Told { value: StoredValue { form, method, stored_size, ..StoredValue::NULL }, placement }
+        FunctionAnswer {
+            value: StoredValue { form, method, stored_size, ..StoredValue::NULL },
+            placement,
+        }
     };
     let by = |toaster, told, row| by_functions(toaster, Method::Lz4, &told, row, 2032, 4080);
     assert_eq!(by(lz4, told(9, Some(Method::Pglz), Unknown), 9), Verdict::Differs);
@@ -105,6 +108,6 @@ fn functions_count_what_surely_differs() {
     assert_eq!(by(Toaster::External, told(3000, None, InRow), 3000), Verdict::Complies);
     assert_eq!(by(Toaster::External, told(3000, None, OutOfLine), 3000), Verdict::Complies);
     assert_eq!(by(Toaster::Plain, told(3000, None, OutOfLine), 3000), Verdict::Differs);
-    let null = Told { value: StoredValue::NULL, placement: InRow };
+    let null = FunctionAnswer { value: StoredValue::NULL, placement: InRow };
     assert_eq!(by(Toaster::Plain, null, 3000), Verdict::Complies);
 }

@@ -10,13 +10,13 @@ use crate::disk::custom::DEFAULT_TOASTER;
 use crate::disk::desc::Storage;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::Datum;
+use crate::judge::goal::{Goal, Pluggable};
+use crate::judge::toaster::{Changes, ToasterChange};
+use crate::model::forcing::Shape;
 use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::Table as Model;
+use crate::model::toaster::catalog::ToasterColumn;
 use crate::model::toaster::catalog::{Handler, PluggableToaster, Toasters};
-use crate::retoast::goal::toaster::{Changes, ToasterChange};
-use crate::retoast::goal::{Goal, Pluggable};
-use crate::retoast::sql::forcing::Shape;
-use crate::server::toasters::ToasterColumn;
 
 /// `bytea` in `pg_type`.
 const BYTEA: Oid = Oid(17);
