@@ -1,4 +1,4 @@
-//! The manual pages are those of the code. `TOASTCTL_UPDATE_MAN=1 cargo test --test man` writes them.
+//! The manual pages and the JSON schemas are those of the code. `TOASTCTL_UPDATE_MAN=1 cargo test --test man` writes them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // helpers of tests, not only tests
 
@@ -15,6 +15,7 @@ use toastctl::cli::manual::topics::{
 };
 use toastctl::cli::manual::verbs::{MANUALS, manual};
 use toastctl::cli::manual::{Item, Manual, Topic};
+use toastctl::report::schema::{SCHEMAS, derived};
 
 /// A section that `fill` writes.
 fn section(title: &str, fill: impl FnOnce(&mut Roff)) -> Vec<u8> {
@@ -167,7 +168,7 @@ fn manual_pages_are_up_to_date() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    found.retain(|name| name != RUNBOOKS);
+    found.retain(|name| name != RUNBOOKS && name != "json");
     found.sort();
     assert_eq!(found, pages.keys().cloned().collect::<Vec<_>>());
     for (name, page) in &pages {
@@ -177,6 +178,23 @@ fn manual_pages_are_up_to_date() {
             "man/{name} differs from the code: run TOASTCTL_UPDATE_MAN=1 cargo test --test man"
         );
     }
+}
+
+#[test]
+fn json_schemas_are_those_of_the_types() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/json");
+    for (name, schema) in derived() {
+        let path = folder.join(format!("{name}.schema.json"));
+        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        if std::env::var_os("TOASTCTL_UPDATE_MAN").is_some() {
+            fs::write(&path, &text).unwrap();
+        }
+        assert!(
+            fs::read_to_string(&path).unwrap() == text,
+            "man/json/{name}.schema.json differs from the types: run TOASTCTL_UPDATE_MAN=1 cargo test --test man"
+        );
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), SCHEMAS.len());
 }
 
 /// Written by hand; its commands are tried below.

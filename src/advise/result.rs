@@ -1,7 +1,7 @@
 //! What `advise-threshold` reports: the one type that every output format is made from.
 //!
-//! The JSON form is the serialization of [`Report`]; `advise.schema.json` beside this file is its
-//! documented shape. Sizes are bytes.
+//! The JSON form is the serialization of [`Report`]; its shape is documented in
+//! `man/json/advise-threshold.schema.json`. Sizes are bytes.
 
 use serde::Serialize;
 
@@ -19,13 +19,12 @@ use crate::server::about::ServerReport;
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.advise/1";
 
-#[cfg(feature = "internals")]
-/// The JSON Schema (draft 2020-12) of [`Report`].
-pub const JSON_SCHEMA: &str = include_str!("advise.schema.json");
-
-/// What was found about one column.
+/// What toastctl advise-threshold --format json prints for one column; for several columns an array of these, with
+/// --format jsonl one a line. Sizes are bytes.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Report {
+    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     pub server: ServerReport,
     pub relation: String,
@@ -40,15 +39,17 @@ pub struct Report {
     pub sample: SampleReport,
     /// Sizes of the relation's files at this moment, with dead rows and free space.
     pub files: Files,
-    /// What compaction alone would give back.
+    /// What compaction alone would give back, whatever the settings; null if that is not worth it.
     pub compaction: Option<CompactionReport>,
     /// What the recommendation is for.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["balanced", "size", "read", "write"])))]
     pub optimize: &'static str,
     /// How the table is used.
     pub workload: WorkloadReport,
     /// Today's settings first, as the values are stored now, then the others.
     pub candidates: Vec<CandidateReport>,
-    /// The table with keys in columns of their own, where that was asked.
+    /// The table with keys of its documents in columns of their own (--extract); null where that was not asked. Changes
+    /// are against today.
     pub extraction: Option<ExtractionReport>,
     /// What other toasters would do, on a server that has them.
     pub pluggable: Vec<PluggableReport>,
@@ -74,7 +75,9 @@ impl Report {
 }
 
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct SampleReport {
+    /// Blocks read.
     pub blocks: u32,
     /// Blocks of the heap.
     pub total_blocks: u32,
@@ -87,6 +90,7 @@ pub struct SampleReport {
     /// Bytes read in all: these and the blocks.
     pub read_bytes: u64,
     /// What ended reading before all blocks that were drawn were read: `bytes` or `time`.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["bytes", "time", null])))]
     pub limit: Option<&'static str>,
     /// The seed of the choice.
     pub seed: u64,
@@ -94,17 +98,20 @@ pub struct SampleReport {
     pub complete: bool,
     /// Whether the server compressed the sample.
     pub exact: bool,
-    /// How rows were read: `pageinspect`, or `functions` (of SQL).
+    /// How rows were read: by `pageinspect`, or by SQL `functions`, which do not show dead rows and free space.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pageinspect", "functions"])))]
     pub source: &'static str,
 }
 
 /// Sizes of files.
 #[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Files {
     /// The heap's main fork.
     pub heap_bytes: u64,
     /// The TOAST relation's main fork.
     pub toast_bytes: u64,
+    /// Its index.
     pub toast_index_bytes: u64,
     /// The three together.
     pub total_bytes: u64,
@@ -112,6 +119,7 @@ pub struct Files {
 
 /// What compaction would give back of files and indexes as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct CompactionReport {
     /// Of the heap; 0 if that is not worth it.
     pub heap_bytes: u64,
@@ -121,7 +129,7 @@ pub struct CompactionReport {
     pub index_bytes: u64,
     /// The files that give something back, where pages could be read.
     pub files: Vec<FileCompaction>,
-    /// The indexes that do.
+    /// The indexes that give something back when they are rebuilt.
     pub indexes: Vec<IndexCompaction>,
     /// The command that does it.
     pub command: String,
@@ -129,11 +137,14 @@ pub struct CompactionReport {
 
 /// What compaction of a file comes to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct FileCompaction {
     /// `heap` or `toast`.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["heap", "toast"])))]
     pub file: &'static str,
     /// Blocks that were looked at, of so many.
     pub blocks_read: u64,
+    /// Blocks of the file.
     pub blocks: u64,
     #[serde(flatten)]
     pub expected: Expected,
@@ -141,18 +152,23 @@ pub struct FileCompaction {
 
 /// What a rebuild of an index comes to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct IndexCompaction {
     /// Its name with the schema, quoted.
     pub index: String,
+    /// Bytes by which it would be shorter.
     pub gives_back: u64,
+    /// WAL that its rebuild writes.
     pub wal_bytes: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct WorkloadReport {
     /// Rows read for each row written.
     pub reads_per_write: f64,
     /// `assumed`, `given`, `pg_stat_user_tables` or `pg_stat_statements`.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["assumed", "given", "pg_stat_user_tables", "pg_stat_statements"])))]
     pub source: String,
     /// How scans that do not need the column weigh, beside one half each for size and time.
     pub scan_weight: f64,
@@ -160,13 +176,17 @@ pub struct WorkloadReport {
 
 /// A column's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct SettingsReport {
     /// `plain`, `main`, `external`, `extended`.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["plain", "main", "external", "extended"])))]
     pub storage: String,
-    /// `pglz`, `lz4`, `either`.
+    /// `attcompression`, the server's default resolved; `either`: the better for each value.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", "either"])))]
     pub method: String,
+    /// `toast_tuple_target`.
     pub target: u64,
-    /// As `--policy` takes it.
+    /// As `--policy` takes it; always on a stock server.
     pub policy: String,
 }
 
@@ -182,9 +202,11 @@ impl From<&Settings> for SettingsReport {
 }
 
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct CandidateReport {
+    /// A column's settings.
     pub settings: SettingsReport,
-    /// In a few words.
+    /// The settings in a few words.
     pub name: String,
     /// Whether this is how the values are stored now.
     pub today: bool,
@@ -206,6 +228,7 @@ pub struct CandidateReport {
     pub retoasted_bytes: u64,
     /// Buffers that a scan of the table visits that does not need the column.
     pub scan_buffers: Whole,
+    /// Chunks in the TOAST relation.
     pub chunks: Whole,
     /// Buffers that a scan of the column visits for one value.
     pub read_buffers_per_value: Fraction,
@@ -215,7 +238,7 @@ pub struct CandidateReport {
     pub update_bytes_per_value: Whole,
     /// WAL when one value is replaced, without full-page images.
     pub update_wal_bytes_per_value: Whole,
-    /// The column's values by form.
+    /// The column's values by form, for the whole table.
     pub forms: FormCounts,
     /// Values that a read must decompress.
     pub decompressed_values: u64,
@@ -229,6 +252,7 @@ pub struct CandidateReport {
 
 /// Values by form, estimated for the whole table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct FormCounts {
     pub null: u64,
     /// In the row, 1-byte header.
@@ -307,9 +331,12 @@ impl CandidateReport {
 
 /// What a pluggable toaster would store and cost; always an estimate.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct PluggableReport {
     /// `bytea_toaster` or `jsonb_toaster`.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["bytea_toaster", "jsonb_toaster"])))]
     pub toaster: &'static str,
+    /// Always an estimate.
     pub estimated: bool,
     /// Values that the estimate rests on: those out of line today.
     pub values: u64,
@@ -340,9 +367,11 @@ pub struct PluggableReport {
 
 /// What to do.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct RecommendationReport {
     /// The candidate's index in `candidates`; 0 is to leave it as it is.
     pub candidate: usize,
+    /// One paragraph.
     pub reasons: String,
     /// `ALTER TABLE` statements, none if there is nothing to change.
     pub sql: Vec<String>,

@@ -1,22 +1,35 @@
 //! Figures as JSON has them, rounded.
 
-use serde::Serialize;
-use serde::ser::{SerializeStruct, Serializer};
+use serde::{Serialize, Serializer};
 
 use super::estimate::Figure;
 use crate::model::estimate::Estimate;
+use crate::model::interval::RatioEstimate;
 
 /// A figure in bytes (or another whole number), with its change against today.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Whole(pub Figure);
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Whole(#[cfg_attr(feature = "internals", schemars(with = "Changed<u64>"))] pub Figure);
 
 /// A figure with two digits, with its change against today.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fraction(pub Figure);
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Fraction(#[cfg_attr(feature = "internals", schemars(with = "Changed<f64>"))] pub Figure);
 
-/// A change, as a part.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Change(Estimate);
+/// A figure with its 95 % confidence interval.
+#[derive(Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+struct Changed<T> {
+    /// The best guess.
+    estimate: T,
+    /// The interval's lower end.
+    low: T,
+    /// The interval's upper end.
+    high: T,
+    /// The change against today, as a part of today's figure: -0.25 is a quarter less. Null of what is today's itself, and
+    /// where that is nothing.
+    change: Option<RatioEstimate>,
+}
 
 fn rounded(value: f64, digits: i32) -> f64 {
     let unit = 10f64.powi(digits);
@@ -24,36 +37,27 @@ fn rounded(value: f64, digits: i32) -> f64 {
     if rounded == 0.0 { 0.0 } else { rounded }
 }
 
-impl Serialize for Change {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut s = serializer.serialize_struct("Change", 3)?;
-        s.serialize_field("estimate", &rounded(self.0.estimate, 4))?;
-        s.serialize_field("low", &rounded(self.0.low, 4))?;
-        s.serialize_field("high", &rounded(self.0.high, 4))?;
-        s.end()
-    }
+fn changed<T>(figure: &Figure, round: impl Fn(Estimate) -> [T; 3]) -> Changed<T> {
+    let [estimate, low, high] = round(figure.value);
+    let change = figure.change.map(|change| RatioEstimate {
+        estimate: rounded(change.estimate, 4),
+        low: rounded(change.low, 4),
+        high: rounded(change.high, 4),
+    });
+    Changed { estimate, low, high, change }
 }
 
 impl Serialize for Whole {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Estimate { estimate, low, high } = self.0.value;
-        let mut s = serializer.serialize_struct("Figure", 4)?;
-        s.serialize_field("estimate", &(estimate.round() as u64))?;
-        s.serialize_field("low", &(low.floor() as u64))?;
-        s.serialize_field("high", &(high.ceil() as u64))?;
-        s.serialize_field("change", &self.0.change.map(Change))?;
-        s.end()
+        let whole =
+            |e: Estimate| [e.estimate.round(), e.low.floor(), e.high.ceil()].map(|n| n as u64);
+        changed(&self.0, whole).serialize(serializer)
     }
 }
 
 impl Serialize for Fraction {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Estimate { estimate, low, high } = self.0.value;
-        let mut s = serializer.serialize_struct("Figure", 4)?;
-        s.serialize_field("estimate", &rounded(estimate, 3))?;
-        s.serialize_field("low", &rounded(low, 3))?;
-        s.serialize_field("high", &rounded(high, 3))?;
-        s.serialize_field("change", &self.0.change.map(Change))?;
-        s.end()
+        let fraction = |e: Estimate| [e.estimate, e.low, e.high].map(|n| rounded(n, 3));
+        changed(&self.0, fraction).serialize(serializer)
     }
 }

@@ -12,10 +12,13 @@ pub const SCHEMA: &str = "toastctl.check/1";
 
 /// A finding, one line of `jsonl` and `csv`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct FindingReport {
     /// `TC001` and so on.
+    #[cfg_attr(feature = "internals", schemars(regex(pattern = "^TC[0-9]{3}$")))]
     pub code: &'static str,
     /// `error`, `warning` or `notice`.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["error", "warning", "notice"])))]
     pub severity: &'static str,
     /// What the code means.
     pub title: &'static str,
@@ -63,6 +66,7 @@ impl FindingReport {
 
 /// What was looked at in a relation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct CheckedReport {
     /// The relation or file.
     pub relation: String,

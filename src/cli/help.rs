@@ -12,6 +12,7 @@ use super::manual::topics::{MANAGED, TOPICS};
 use super::manual::verbs::manual;
 use super::manual::{Item, Topic};
 use super::terminal;
+use crate::report::schema::{SCHEMAS, schema};
 use crate::report::table::wrapped;
 
 /// Arguments of `help`.
@@ -88,20 +89,6 @@ fn text(about: Option<&str>, verb: Option<&str>, width: usize) -> Result<String,
         items(&mut text, manual.files, width);
     }
     Ok(text)
-}
-
-const SCHEMAS: [(&str, &str); 7] = [
-    ("inspect", include_str!("../inspect/inspect.schema.json")),
-    ("overview", include_str!("../inspect/overview/overview.schema.json")),
-    ("advise-threshold", include_str!("../advise/advise.schema.json")),
-    ("check", include_str!("../check/check.schema.json")),
-    ("explain", include_str!("../advise/explain/explain.schema.json")),
-    ("keys", include_str!("../advise/keys/keys.schema.json")),
-    ("retoast", include_str!("../retoast/retoast.schema.json")),
-];
-
-fn schema(verb: &str) -> Option<&'static str> {
-    SCHEMAS.iter().find(|(name, _)| *name == verb).map(|(_, text)| *text)
 }
 
 fn unknown(what: &str, given: &str, known: &[&str]) -> Failure {

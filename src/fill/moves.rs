@@ -63,6 +63,7 @@ impl RelatedFiles {
 
 /// What compaction of a file would come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Expected {
     /// Bytes by which the file would be shorter.
     pub gives_back: u64,
@@ -70,9 +71,10 @@ pub struct Expected {
     pub rows: Option<u64>,
     /// Values that would be moved, if it is the TOAST relation's.
     pub values: Option<u64>,
-    /// Bytes that moving them writes: of rows whole pages, of values as they are stored.
+    /// Bytes that moving them writes: of rows whole pages, of values as they are stored; of an index all of the fresh
+    /// one.
     pub moved_bytes: u64,
-    /// WAL that is written.
+    /// WAL that is written: the least is without full-page images, the most with one of each page touched.
     pub wal_bytes: Range,
     /// Whether a sample of the file's blocks stands for all.
     pub estimated: bool,

@@ -8,6 +8,7 @@ use crate::model::estimate::Estimate;
 
 /// What a figure counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     Bytes,
@@ -20,16 +21,19 @@ pub enum Unit {
 
 /// Something that costs without need.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Finding {
-    /// The kind: `older-setting` and so on.
+    /// The kind, as `toastctl help advice` lists them; kinds are only ever added.
+    #[cfg_attr(feature = "internals", schemars(with = "String"))]
     pub code: Code,
     /// `high`, `medium` or `low`.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["high", "medium", "low"])))]
     pub severity: &'static str,
     /// `schema.name` of the table.
     pub relation: String,
     /// The column, where it is one's.
     pub column: Option<String>,
-    /// The index or file, where it is one's.
+    /// The index, or the file (heap or toast), where it is one's.
     pub object: Option<String>,
     /// How much of it there is.
     pub value: u64,
@@ -50,12 +54,15 @@ pub struct Finding {
 
 /// What was looked at before it is said that there is nothing, or nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct LookedAt {
     /// Blocks of the table and how many of them were read; null without pages.
     pub heap_blocks: Option<u64>,
+    /// How many of them were read for findings.
     pub heap_blocks_read: Option<u64>,
     /// Those of the TOAST relation; null without one, and without pages.
     pub toast_blocks: Option<u64>,
+    /// How many of them were read for findings.
     pub toast_blocks_read: Option<u64>,
     /// Indexes of both whose fresh size is known.
     pub indexes: u64,
@@ -65,6 +72,7 @@ pub struct LookedAt {
 
 /// What was found about one table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Findings {
     /// The worst first.
     pub findings: Vec<Finding>,

@@ -1,7 +1,7 @@
 //! What `inspect` reports: the one type that every output format is made from.
 //!
-//! The JSON form is the serialization of [`Report`]; `inspect.schema.json` beside this file is its
-//! documented shape. Sizes are bytes. A figure that is not known is null. Estimates are there only
+//! The JSON form is the serialization of [`Report`]; its shape is documented in
+//! `man/json/inspect.schema.json`. Sizes are bytes. A figure that is not known is null. Estimates are there only
 //! where a sample was read; the plain figures are then those of the blocks read.
 
 use serde::Serialize;
@@ -15,13 +15,14 @@ use crate::server::about::ServerReport;
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.inspect/1";
 
-#[cfg(feature = "internals")]
-/// The JSON Schema (draft 2020-12) of [`Report`].
-pub const JSON_SCHEMA: &str = include_str!("inspect.schema.json");
-
-/// Everything that one run of `inspect` found.
+/// What `toastctl inspect --format json` prints. Sizes are bytes; a figure that is not known is null. Relations come
+/// biggest first. With --format jsonl each line is one relation, with the field schema beside its own. Estimates are
+/// there only where a sample was read (--sample): they are of the whole relation, and the plain figures are of the
+/// blocks read.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Report {
+    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// The server, for live sources.
     pub server: Option<ServerReport>,
@@ -31,6 +32,7 @@ pub struct Report {
 
 /// How a relation was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// Pages of a live server.
@@ -44,9 +46,11 @@ pub enum Source {
     PageinspectOutput,
 }
 
+/// One relation.
 #[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct RelationReport {
-    /// `schema.name`, or the file.
+    /// `schema.name`, or the file or input.
     pub relation: String,
     /// Schema; null for files.
     pub schema_name: Option<String>,
@@ -55,6 +59,7 @@ pub struct RelationReport {
     /// OID; null for files.
     pub oid: Option<u32>,
     /// `table`, `materialized view`, `TOAST relation`; null for files.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["table", "materialized view", "TOAST relation", null])))]
     pub kind: Option<&'static str>,
     /// How it was read.
     pub source: Source,
@@ -79,7 +84,7 @@ pub struct RelationReport {
     pub problems: Vec<ProblemReport>,
     /// How many problems there are in all.
     pub problem_count: u64,
-    /// What costs without need, of tables; of files and whole pages as far as no server has to be asked.
+    /// What costs without need, the worst first. Left out of files, saved output, catalogs and what is no table.
     #[serde(flatten)]
     pub findings: Option<Findings>,
     /// Columns whose default for rows written before them is not known, where values are put together.
@@ -89,6 +94,7 @@ pub struct RelationReport {
 
 /// A relation's main fork.
 #[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct HeapReport {
     pub bytes: Option<u64>,
     pub blocks: Option<u64>,
@@ -113,12 +119,15 @@ pub struct HeapReport {
 
 /// Tuples of a relation.
 #[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct TuplesReport {
     pub live: u64,
     pub dead: Option<u64>,
     /// Of unknown visibility; their values are counted.
     pub unknown: Option<u64>,
+    /// `HEAP_HOT_UPDATED`.
     pub hot_updated: Option<u64>,
+    /// `HEAP_ONLY_TUPLE`.
     pub heap_only: Option<u64>,
     /// Visible ones of the relation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,6 +142,7 @@ pub struct TuplesReport {
 
 /// A relation's TOAST relation.
 #[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct ToastReport {
     /// `schema.name`, or the file.
     pub relation: String,
@@ -153,7 +163,8 @@ pub struct ToastReport {
     pub values: u64,
     /// Chunks that hold them.
     pub chunks: u64,
-    /// Values beside those that may be there or in their rows: without pages the server does not tell.
+    /// Values beside those that may be there or in their rows: without pages the server does not tell. Absent where
+    /// there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unplaced_values: Option<u64>,
     /// Values that the columns of all rows hold there.
@@ -168,6 +179,7 @@ pub struct ToastReport {
 
 /// Values in a TOAST relation that no row refers to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct OrphanReport {
     pub values: u64,
     pub chunks: u64,
@@ -176,14 +188,17 @@ pub struct OrphanReport {
 }
 
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct ColumnReport {
     pub column: String,
     /// Type, as `\d` prints it.
     #[serde(rename = "type")]
     pub type_name: String,
     /// `plain`, `main`, `external`, `extended`.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["plain", "main", "external", "extended"])))]
     pub storage: &'static str,
     /// The column's compression method; null for the server's default.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", null])))]
     pub compression: Option<&'static str>,
     /// Values that are not NULL, missing ones included.
     pub values: u64,
@@ -192,7 +207,8 @@ pub struct ColumnReport {
     pub missing: u64,
     /// Content without headers, as `octet_length` counts; null if not known of every value.
     pub raw_bytes: Option<u64>,
-    /// As `pg_column_size` counts; null if not known of every value.
+    /// As `pg_column_size` counts: with header for values in the row, without pointer for values out of line; null if
+    /// not known of every value.
     pub stored_bytes: Option<u64>,
     /// TOAST pointers in the rows.
     pub pointer_bytes: u64,
@@ -227,9 +243,11 @@ pub struct ColumnReport {
 
 /// How far a column is from a policy.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct PolicyReport {
     pub policy: String,
     /// The compression method: `pglz`, `lz4` or `either`.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", "either"])))]
     pub method: String,
     /// Values that are not NULL.
     pub values: u64,
@@ -243,6 +261,7 @@ pub struct PolicyReport {
 
 /// Values that one pluggable toaster stored with one kind of pointer.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct ToasterReport {
     /// Its name; null if it is not known.
     pub toaster: Option<String>,
@@ -269,11 +288,14 @@ pub struct ToasterReport {
 
 /// Values of one form and method.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct FormReport {
     /// `null`, `missing`, `short`, `plain`, `compressed`, `external`, `external_compressed`,
     /// `custom` or `unknown`.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["null", "missing", "short", "plain", "compressed", "external", "external_compressed", "custom", "unknown"])))]
     pub form: &'static str,
     /// `pglz`, `lz4` or null.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", null])))]
     pub method: Option<&'static str>,
     pub values: u64,
     /// Content without headers; null if not known of every value.
@@ -282,6 +304,7 @@ pub struct FormReport {
     pub stored_bytes: Option<u64>,
     /// TOAST pointers in the rows.
     pub pointer_bytes: u64,
+    /// Chunks in the TOAST relation.
     pub chunks: u64,
     /// `raw_bytes / stored_bytes`.
     pub ratio: Option<f64>,
@@ -292,6 +315,7 @@ pub struct FormReport {
 
 /// Distribution of sizes.
 #[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct SizeReport {
     pub min: Option<u64>,
     /// Half of the values are at most this long.
@@ -301,20 +325,23 @@ pub struct SizeReport {
     /// 99 % of the values are at most this long.
     pub p99: Option<u64>,
     pub max: Option<u64>,
-    /// Percentiles of the relation.
+    /// Percentiles of the relation; the smallest and the biggest value cannot be estimated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimates: Option<SizeEstimates>,
 }
 
 /// A figure that is not there, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct NotAvailable {
     pub figure: String,
+    /// Why it is not there.
     pub reason: String,
 }
 
 /// Something that could not be read.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct ProblemReport {
     /// Relation, file or input.
     pub source: String,

@@ -6,6 +6,7 @@ use super::estimate::Estimate;
 
 /// A whole number with its interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct WholeEstimate {
     /// The best guess.
     pub estimate: u64,
@@ -27,6 +28,7 @@ impl From<Estimate> for WholeEstimate {
 
 /// A ratio with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct RatioEstimate {
     /// The best guess.
     pub estimate: f64,
@@ -50,6 +52,7 @@ impl From<Estimate> for RatioEstimate {
 
 /// From the least to the most that is expected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Range {
     /// The least.
     pub low: u64,

@@ -1,6 +1,7 @@
 //! Results as text and data.
 //!
 //! * [`format`]: the formats, and the output that they share; `in_turn`: reports printed as they come.
+//! * [`schema`]: the JSON schemas of all results.
 //! * [`table`]: tables fitted to the terminal; [`units`]: sizes for people.
 //! * [`inspect`]: the report of `inspect` in every format; [`values`]: its lines of values;
 //!   `inspect_largest`: the largest columns of several tables; `overview`: columns of many tables in one
@@ -35,6 +36,7 @@ mod retoast_compact;
 mod retoast_indexes;
 pub mod retoast_plan;
 pub mod retoast_progress;
+pub mod schema;
 pub mod table;
 pub mod units;
 pub mod values;

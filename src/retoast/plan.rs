@@ -19,6 +19,7 @@ const ROW_WAL: (f64, f64) = (60.0, 300.0);
 
 /// What is expected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Plan {
     /// The statements, each batch's with `$1` for the addresses of its rows.
     pub statements: Vec<String>,
@@ -36,7 +37,7 @@ pub struct Plan {
     pub triggers_silent: Vec<String>,
     /// What replicas and subscribers will see, for people.
     pub replication: Vec<String>,
-    /// Whose transactions may fail to serialize beside it, for people.
+    /// Whose transactions may fail to serialize beside it, as far as that can be seen.
     pub serialization: Vec<String>,
 }
 

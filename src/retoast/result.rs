@@ -12,14 +12,13 @@ use super::sizes::Sizes;
 /// The name and version of the JSON form.
 pub const SCHEMA: &str = "toastctl.retoast/1";
 
-#[cfg(feature = "internals")]
-/// The JSON Schema (draft 2020-12) of [`Report`].
-pub const JSON_SCHEMA: &str = include_str!("retoast.schema.json");
-
-/// The whole report.
+/// What `toastctl retoast --format json` prints. Sizes are bytes, times milliseconds unless they are called seconds.
+/// With --format jsonl each line is one table, with the field schema beside its own.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Report {
     /// [`SCHEMA`].
+    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// Whether nothing was changed because only a plan was asked for.
     pub dry_run: bool,
@@ -32,6 +31,7 @@ pub struct Report {
 
 /// How work on a table ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// A whole scan found that all values comply.
@@ -156,6 +156,7 @@ impl TableReport {
 
 /// Bytes that files would be smaller by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Gives {
     /// At least.
     pub low: i64,
@@ -180,12 +181,14 @@ impl Gives {
 
 /// Values of a column in one form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct FormReport {
     /// The column.
     pub column: String,
     /// The form; `uncompressed` or `compressed` where only SQL functions could be asked.
     pub form: &'static str,
     /// The compression method.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", null])))]
     pub method: Option<&'static str>,
     /// How many values.
     pub values: u64,
@@ -195,20 +198,23 @@ pub struct FormReport {
 
 /// A row that could not be re-toasted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct SkippedRow {
-    /// Its address.
+    /// The row's address; empty for what could not be read.
     pub ctid: String,
     /// What the server said.
     pub reason: String,
-    /// The SQLSTATE with which it refused the row.
+    /// The SQLSTATE with which the server refused the row. Left out where nothing was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sqlstate: Option<String>,
 }
 
 /// Waits for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct PauseReport {
     /// The reason.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["signal", "replica_lag", "replication_slot", "throttle_query", "free_space", "xmin", "rewrite", "nice"])))]
     pub reason: &'static str,
     /// How often.
     pub times: u64,
@@ -218,12 +224,14 @@ pub struct PauseReport {
 
 /// What was done to one table.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct TableReport {
     /// `schema.name`.
     pub relation: String,
-    /// The columns.
+    /// The chosen columns.
     pub columns: Vec<String>,
-    /// The toaster, or the policy with its method.
+    /// What was chosen to store their values; with a policy the policy and its method; "as stored" with --compact
+    /// alone.
     pub toaster: String,
     /// The policy, if values are stored by one.
     pub policy: Option<String>,
@@ -233,21 +241,24 @@ pub struct TableReport {
     /// Whether indexes alone were to be rebuilt.
     #[serde(skip)]
     pub only_indexes: bool,
-    /// How it ended.
+    /// How it ended. Unverified: the last scan has found nothing left to do, but could not see which values are out of
+    /// line, which is part of the choice. Held: all values are as chosen, and others hold space that a compaction was
+    /// to give back.
     pub outcome: Outcome,
     /// What the scan went by: `pageinspect` or `functions`.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pageinspect", "functions"])))]
     pub source: &'static str,
     /// The statement that sets the choice, if one is needed.
     pub alter: Option<String>,
-    /// Whether it was run.
+    /// Whether that statement was run.
     pub altered: bool,
     /// The statement that sets everything back as the run found it, if it has set anything.
     pub undo: Option<String>,
-    /// Whether that was run.
+    /// Whether the statement in undo was run.
     pub undone: bool,
     /// The statement that sets at the end what new values get, if that differs.
     pub alter_after: Option<String>,
-    /// Rows in the first scan that did not comply.
+    /// Rows in the first scan that were stored otherwise than chosen.
     pub rows_found: u64,
     /// Stored bytes of their values.
     pub bytes_found: u64,
@@ -255,14 +266,14 @@ pub struct TableReport {
     pub rows_stored: u64,
     /// Rows that the last scan found stored otherwise than chosen.
     pub rows_left: u64,
-    /// Rows that the server refused.
+    /// Rows that the server refused; skipped has the first hundred.
     pub rows_refused: u64,
-    /// Rows of [`TableReport::rows_left`] that were re-toasted, and stored otherwise than foreseen each time.
+    /// Rows of `rows_left` that were re-toasted, and stored otherwise than foreseen each time.
     pub rows_disagreeing: u64,
     /// Rows re-toasted of which the toaster has stored values with ordinary pointers all the same: they are stored as
     /// chosen, and none of `rows_left`.
     pub rows_spared: u64,
-    /// Whether row security hides rows from this user, which were not looked at.
+    /// Whether row security hides rows from this user, which were not looked at; the outcome is incomplete then.
     pub hides_rows: bool,
     /// Whether the server refused a row because it does not fit a page as chosen.
     #[serde(skip)]
@@ -312,10 +323,11 @@ pub struct TableReport {
     pub forms_planned: Vec<FormReport>,
     /// Rows that could not be re-toasted.
     pub skipped: Vec<SkippedRow>,
-    /// With --compact, what was done to each file, in the order in which it was.
+    /// With --compact, what was done to each file; a sweep that is not complete, or a dry run of one, is not followed
+    /// by it.
     pub compaction: Vec<FileReport>,
-    /// Indexes: with --reindex all that were looked at, in the order in which they were; else those that are
-    /// much larger than fresh ones.
+    /// With --reindex, the indexes of the table and of its TOAST relation, in the order in which they were looked at;
+    /// without it, those that are more than 1.3 times what fresh ones would take.
     pub indexes: Vec<IndexReport>,
     /// What is expected, if only a plan was asked for.
     pub plan: Option<Plan>,
@@ -324,10 +336,12 @@ pub struct TableReport {
     /// Whether the server has pluggable TOAST: chunks of replaced values stay, and nothing makes files smaller.
     #[serde(skip)]
     pub has_toasters: bool,
-    /// Bytes that heap and TOAST relation would be smaller by if they were written anew, where that is known closely.
+    /// Bytes that heap and TOAST relation would be smaller by if they were written anew (VACUUM FULL), where that is
+    /// known within a tenth; null where it is not, where pages were not read, and with --dry-run.
     pub rewrite_gives_bytes: Option<u64>,
-    /// The least and the most that it may be, less than nothing where they would be larger; with pages only, after
-    /// a sweep.
+    /// The least and the most that rewrite_gives_bytes may be; negative where the files would be larger. Exact where
+    /// low and high are equal, else an interval of 95 % confidence from a sample of blocks, or open to what dead rows
+    /// others still see and to how far values can be compressed. Null where nothing is known.
     pub rewrite_gives: Option<Gives>,
     /// The commands that write the table anew; `None` on a server that may not survive them.
     #[serde(skip)]

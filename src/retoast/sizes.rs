@@ -4,8 +4,9 @@ use serde::Serialize;
 
 /// Sizes of a table's parts in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Sizes {
-    /// The heap.
+    /// The table's main fork.
     pub heap: u64,
     /// The TOAST relation.
     pub toast: u64,

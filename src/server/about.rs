@@ -64,8 +64,11 @@ impl Access {
 
 /// The server that was asked.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct ServerReport {
+    /// server_version.
     pub version: String,
+    /// server_version_num.
     pub version_num: i32,
     pub database: String,
     /// Whether it is a standby.

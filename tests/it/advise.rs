@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::command::{Run, run, toastctl};
 use crate::server::{self, Database};
 use crate::table_files::seem_large;
+use toastctl::report::schema::schema;
 
 /// `toastctl advise-threshold` on this database.
 fn advise(database: &Database<'_>, arguments: &[&str]) -> Run {
@@ -292,7 +293,7 @@ fn the_report_is_readable_and_its_json_has_its_documented_shape() {
     );
     let arguments = ["docs", "--sample", "100%", "--exact", "--reads-per-write", "10"];
     let report = json(&database, &arguments);
-    let schema: Value = serde_json::from_str(toastctl::advise::result::JSON_SCHEMA).unwrap();
+    let schema: Value = serde_json::from_str(schema("advise-threshold").unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let errors: Vec<String> = validator.iter_errors(&report).map(|e| e.to_string()).collect();
     assert!(errors.is_empty(), "{errors:#?}");

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::command::{Run, run, toastctl};
 use crate::server::{self, Database, Server};
+use toastctl::report::schema::schema;
 
 /// Tables of many types, storages and shapes, each with a column `v`. `noise(n, seed)` gives n characters that
 /// nothing compresses.
@@ -185,7 +186,7 @@ fn compare(owned: &Owned<'_>, major: u32, words: &[&str]) {
         }
         assert_eq!(told["forms"], pages["forms"], "{place}");
     }
-    let schema: Value = serde_json::from_str(toastctl::advise::result::JSON_SCHEMA).unwrap();
+    let schema: Value = serde_json::from_str(schema("advise-threshold").unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     assert!(validator.is_valid(&json(owned.owner(&words))), "{place}");
 }

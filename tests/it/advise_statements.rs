@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::command::{run, toastctl};
 use crate::server::{self, Database, Options, Server};
+use toastctl::report::schema::schema;
 
 const TABLE: &str = "
     CREATE EXTENSION pageinspect;
@@ -56,7 +57,7 @@ fn statements_that_name_the_column_are_the_workload() {
     assert_eq!(report["workload"]["source"], "pg_stat_user_tables");
     let notes = report["notes"].to_string();
     assert!(notes.contains("whose text does not say"), "{notes}");
-    let schema: Value = serde_json::from_str(toastctl::advise::result::JSON_SCHEMA).unwrap();
+    let schema: Value = serde_json::from_str(schema("advise-threshold").unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     assert!(validator.is_valid(&report));
     // inspect finds what they say, of the column that they name

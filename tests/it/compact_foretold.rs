@@ -2,7 +2,6 @@
 //! happens.
 
 use serde_json::Value;
-use toastctl::advise::result::JSON_SCHEMA;
 
 use crate::command::{run, toastctl};
 use crate::measured;
@@ -11,6 +10,7 @@ use crate::retoast_around::valid;
 use crate::retoast_compact::{NOISE, table};
 use crate::retoast_compact_sizes::said_by_inspect;
 use crate::server::{Database, Options, Server};
+use toastctl::report::schema::schema;
 
 const PAGE: f64 = 8192.0;
 /// What a checkpoint, autovacuum or the transactions' own records may add to the WAL.
@@ -29,7 +29,7 @@ fn wal<'a>(all: impl Iterator<Item = &'a Value>) -> [f64; 2] {
 fn advised(database: &Database<'_>, more: &[&str]) -> [Option<Value>; 2] {
     let mut command = toastctl();
     command.args(["advise-threshold", "-d", &database.conninfo(), "t", "--format", "json"]);
-    let told = measured::valid(&run(command.args(more)).ok(), JSON_SCHEMA);
+    let told = measured::valid(&run(command.args(more)).ok(), schema("advise-threshold").unwrap());
     let said = &told["compaction"];
     ["heap", "toast"].map(|part| {
         let files = said["files"].as_array().unwrap();
@@ -151,7 +151,10 @@ fn what_rebuilding_indexes_gives_back_and_writes_is_foretold() {
     );
     let mut command = toastctl();
     command.args(["advise-threshold", "-d", &database.conninfo(), "t", "-c", "k"]);
-    let told = measured::valid(&run(command.args(["--format", "json"])).ok(), JSON_SCHEMA);
+    let told = measured::valid(
+        &run(command.args(["--format", "json"])).ok(),
+        schema("advise-threshold").unwrap(),
+    );
     let advised = told["compaction"]["indexes"].as_array().unwrap();
     let planned = retoast(&database, &["t", "--reindex", "--dry-run"]).ok();
     let planned: Value = serde_json::from_str(&planned).unwrap();
@@ -200,7 +203,7 @@ fn a_damaged_page_leaves_the_estimate_from_rows() {
         let mut command = toastctl();
         command.args(["advise-threshold", "-d", &database.conninfo(), "t", "--format", "json"]);
         let run = run(&mut command);
-        let told = measured::valid(&run.stdout, JSON_SCHEMA);
+        let told = measured::valid(&run.stdout, schema("advise-threshold").unwrap());
         (run.code, told)
     };
     let (code, told) = advised();

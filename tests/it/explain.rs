@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::command::{run, toastctl};
 use crate::measured::{buffers, valid};
 use crate::server::{self, Database, Options, Server};
+use toastctl::report::schema::schema;
 
 /// The document of 163 zeros that just fits the row, so that one more key moves it out.
 const JUST_FITS: &str = "
@@ -17,7 +18,7 @@ fn explain(database: &Database<'_>, arguments: &[&str]) -> Value {
     let mut command = toastctl();
     command.args(["inspect", "--explain", "-d", &database.conninfo(), "--format", "json"]);
     let text = run(command.args(arguments)).ok();
-    valid(&text, toastctl::advise::explain::result::JSON_SCHEMA)
+    valid(&text, schema("explain").unwrap())
 }
 
 /// Bytes of WAL that a statement writes, and those that EXPLAIN counts, which leaves the padding of records out.

@@ -11,6 +11,7 @@ use serde_json::Value;
 use toastctl::disk::ByteOrder;
 use toastctl::disk::jsonb::split::without;
 use toastctl::offline::columns::parse_list;
+use toastctl::report::schema::schema;
 
 use crate::command::{Run, run, toastctl};
 use crate::jsonb::{read_table, string, value};
@@ -27,7 +28,7 @@ pub(crate) fn advise(database: &Database<'_>, arguments: &[&str]) -> Run {
 /// The extraction in the report, which has its documented shape.
 pub(crate) fn extraction(database: &Database<'_>, arguments: &[&str]) -> Value {
     let all = [arguments, &["--sample", "100%", "--format", "json"]].concat();
-    let report = valid(&advise(database, &all).ok(), toastctl::advise::result::JSON_SCHEMA);
+    let report = valid(&advise(database, &all).ok(), schema("advise-threshold").unwrap());
     report["extraction"].clone()
 }
 

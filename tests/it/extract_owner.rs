@@ -6,6 +6,7 @@ use crate::command::{run, toastctl};
 use crate::extract::{Script, estimate, near, sizes};
 use crate::measured::valid;
 use crate::server::{self, Database};
+use toastctl::report::schema::schema;
 
 /// Documents of all widths, compressed and not, and a column beside them that the toaster moves too.
 const DOCS: &str = r#"
@@ -24,7 +25,7 @@ fn told(database: &Database<'_>, user: &str, arguments: &[&str]) -> Value {
     command.env("PGHOST", server.socket_dir()).env("PGPORT", server.port().to_string());
     command.env("PGUSER", user).env("PGDATABASE", database.name());
     command.args(["advise-threshold", "docs", "-c", "doc", "--sample", "100%", "--format", "json"]);
-    let report = valid(&run(command.args(arguments)).ok(), toastctl::advise::result::JSON_SCHEMA);
+    let report = valid(&run(command.args(arguments)).ok(), schema("advise-threshold").unwrap());
     report["extraction"].clone()
 }
 

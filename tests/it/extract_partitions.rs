@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::extract::{Script, advise, estimate, near, sizes};
 use crate::measured::valid;
 use crate::server;
+use toastctl::report::schema::schema;
 
 /// Partitions with values of other types, without one of the keys, with columns in another order, and without rows.
 const PARTS: &str = r#"
@@ -32,7 +33,7 @@ fn partitions_are_priced_one_by_one_and_migrated_by_one_script() {
     let reports: Vec<Value> = told
         .ok()
         .lines()
-        .map(|line| valid(line, toastctl::advise::result::JSON_SCHEMA))
+        .map(|line| valid(line, schema("advise-threshold").unwrap()))
         .filter(|report| !report["extraction"].is_null())
         .collect();
     assert_eq!(reports.len(), 3);

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::command::{Run, run, toastctl};
 use crate::retoast::with_pageinspect;
 use crate::server::{self, Database, Options, Server};
+use toastctl::report::schema::schema;
 
 const NOISE: &str = "
     CREATE FUNCTION noise(seed int, length int) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
@@ -617,7 +618,7 @@ fn files_have_findings_too() {
     };
     let found = |table: &str| {
         let report: Value = serde_json::from_str(&relation(table, &["--format", "json"])).unwrap();
-        let schema: Value = serde_json::from_str(toastctl::inspect::result::JSON_SCHEMA).unwrap();
+        let schema: Value = serde_json::from_str(schema("inspect").unwrap()).unwrap();
         let validator = jsonschema::validator_for(&schema).unwrap();
         assert!(validator.is_valid(&report), "{report:#}");
         report["relations"][0]["findings"].as_array().unwrap().clone()

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::command::{run, toastctl};
 use crate::server::{self, Database};
+use toastctl::report::schema::schema;
 
 /// `toastctl inspect` on `database` with the JSON report of the one relation.
 fn inspect(database: &Database<'_>, table: &str, more: &[&str]) -> Value {
@@ -483,7 +484,7 @@ fn saved_output_of_every_function_in_every_form_gives_the_values_of_the_live_tab
 
 #[test]
 fn the_json_report_has_the_documented_shape() {
-    let schema: Value = serde_json::from_str(toastctl::inspect::result::JSON_SCHEMA).unwrap();
+    let schema: Value = serde_json::from_str(schema("inspect").unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let database = with_pageinspect("shape");
     database.psql(MIXED);

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::command::{Run, run, toastctl};
 use crate::server::{self, Database};
+use toastctl::report::schema::schema;
 
 fn inspect(database: &Database<'_>, more: &[&str]) -> Run {
     run(toastctl().args(["inspect", "-d", &database.conninfo()]).args(more))
@@ -175,7 +176,7 @@ fn only_the_sampled_blocks_are_read() {
 #[test]
 fn the_report_on_a_sample_is_readable_and_has_its_documented_shape() {
     let database = table("sample");
-    let schema: Value = serde_json::from_str(toastctl::inspect::result::JSON_SCHEMA).unwrap();
+    let schema: Value = serde_json::from_str(schema("inspect").unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let text = inspect(&database, &["t", "--sample", "5%", "--format", "json"]).ok();
     let report: Value = serde_json::from_str(&text).unwrap();

@@ -9,6 +9,7 @@ use crate::command::{Run, run, toastctl};
 use crate::holder::Holder;
 use crate::measured::{buffers, valid};
 use crate::server::{self, Database, Options, Server};
+use toastctl::report::schema::schema;
 
 fn keys_with(conninfo: &str, arguments: &[&str]) -> Run {
     let mut command = toastctl();
@@ -17,7 +18,7 @@ fn keys_with(conninfo: &str, arguments: &[&str]) -> Run {
 }
 
 fn validated(text: &str) -> Value {
-    valid(text, toastctl::advise::keys::result::JSON_SCHEMA)
+    valid(text, schema("keys").unwrap())
 }
 
 fn keys(database: &Database<'_>, table: &str, arguments: &[&str]) -> Value {

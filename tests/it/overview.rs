@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toastctl::disk::BlockNumber;
+use toastctl::report::schema::schema;
 use toastctl::server::about::Server as AboutServer;
 use toastctl::server::pages::PageReader;
 use toastctl::server::snapshot;
@@ -23,7 +24,7 @@ fn inspect(database: &Database<'_>, more: &[&str]) -> Run {
 /// The overview's JSON, which has its documented shape.
 #[track_caller]
 fn document(text: &str) -> Value {
-    let schema: Value = serde_json::from_str(toastctl::inspect::overview::JSON_SCHEMA).unwrap();
+    let schema: Value = serde_json::from_str(schema("overview").unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let report: Value =
         serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));

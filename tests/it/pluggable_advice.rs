@@ -9,6 +9,7 @@ use crate::command::{Run, run, toastctl};
 use crate::retoast_around::valid;
 use crate::server::Database;
 use crate::standin;
+use toastctl::report::schema::schema;
 
 fn toastctl_on(database: &Database<'_>, arguments: &[&str]) -> Run {
     let (verb, rest) = arguments.split_first().unwrap();
@@ -58,7 +59,7 @@ fn values_of_pluggable_toasters_are_counted_and_no_command_harms() {
     for (table, column) in tables.iter().zip(["js", "a", "js"]) {
         let advise = ["advise-threshold", &table.name, "-c", column, "--sample", "100%"];
         let report = json(&database, &advise);
-        let schema: Value = serde_json::from_str(toastctl::advise::result::JSON_SCHEMA).unwrap();
+        let schema: Value = serde_json::from_str(schema("advise-threshold").unwrap()).unwrap();
         let validator = jsonschema::validator_for(&schema).unwrap();
         let errors: Vec<String> = validator.iter_errors(&report).map(|e| e.to_string()).collect();
         assert!(errors.is_empty(), "{errors:#?}");

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::command::{run, toastctl};
 use crate::server;
 use crate::standin;
+use toastctl::report::schema::schema;
 
 /// Rows of an average value, as a server stores them.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ fn documents_are_foretold_as_a_server_with_jsonb_toaster_stores_them() {
         command.args(["advise-threshold", "-d", &database.conninfo(), table, "-c", "js"]);
         let text = run(command.args(["--sample", "100%", "--format", "json"])).ok();
         let report: Value = serde_json::from_str(&text).unwrap();
-        let schema: Value = serde_json::from_str(toastctl::advise::result::JSON_SCHEMA).unwrap();
+        let schema: Value = serde_json::from_str(schema("advise-threshold").unwrap()).unwrap();
         let validator = jsonschema::validator_for(&schema).unwrap();
         let errors: Vec<String> = validator.iter_errors(&report).map(|e| e.to_string()).collect();
         assert!(errors.is_empty(), "{errors:#?}");

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::command::{Signal, run, signal, toastctl};
 use crate::retoast::{command, contents, done, refused, retoast, with_pageinspect};
 use crate::server::{self, Options, Server};
+use toastctl::report::schema::schema;
 
 /// The longest that anything may take to be seen.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -27,7 +28,7 @@ const LZ4: [&str; 5] = ["t", "-c", "v", "--toaster", "lz4"];
 
 #[track_caller]
 pub(crate) fn valid(report: &Value) {
-    let schema: Value = serde_json::from_str(toastctl::retoast::result::JSON_SCHEMA).unwrap();
+    let schema: Value = serde_json::from_str(schema("retoast").unwrap()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let errors: Vec<String> = validator.iter_errors(report).map(|e| e.to_string()).collect();
     assert!(errors.is_empty(), "{errors:#?} in {report}");

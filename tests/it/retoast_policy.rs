@@ -8,6 +8,7 @@ use serde_json::Value;
 use toastctl::disk::layout::PageSize;
 use toastctl::model::cost::Prices;
 use toastctl::model::policy::{Choice, Circumstances, CompressedSizes, Policy};
+use toastctl::report::schema::schema;
 
 use crate::command::{Run, run, toastctl};
 use crate::retoast::{
@@ -598,7 +599,7 @@ fn inspect_says_how_far_a_table_is_from_a_policy() {
     for source in ["pageinspect", "functions"] {
         let arguments = ["--method", "pglz", "--source", source, "--format", "json"];
         let report: Value = serde_json::from_str(&inspect(&arguments)).unwrap();
-        let schema = serde_json::from_str(toastctl::inspect::result::JSON_SCHEMA).unwrap();
+        let schema = serde_json::from_str(schema("inspect").unwrap()).unwrap();
         assert!(jsonschema::validator_for(&schema).unwrap().is_valid(&report), "{report}");
         let columns = report["relations"][0]["columns"].as_array().unwrap();
         let policy =

@@ -1,5 +1,7 @@
 //! The types of the columns that keys move to.
 
+use serde::Serialize;
+
 use crate::codec::Method;
 use crate::disk::ByteOrder;
 use crate::disk::desc::{Align, Length, Storage};
@@ -14,7 +16,9 @@ const INTEGER_DIGITS: usize = 9;
 const BIGINT_DIGITS: usize = 18;
 
 /// A type that values of a key can have outside of their documents without being changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum KeyType {
     Boolean,
     /// Whole numbers of at most 9 digits.

@@ -9,11 +9,13 @@ const KNOWN: f64 = 0.5;
 
 /// What is known of the use of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct KnownUse {
+    /// A key, at the root of documents.
     pub key: String,
     /// Calls of statements that name it, by `pg_stat_statements`.
     pub calls: u64,
-    /// What names it in the catalog: `index by_state`.
+    /// What names it in the catalog, such as "`index by_state`".
     pub named_in: Vec<String>,
 }
 

@@ -5,7 +5,7 @@
 //! * [`read`]: one relation, and which of its blocks are read; `queue`: how the time is shared out; [`run`]: all of
 //!   them, side by side.
 //!
-//! The JSON shape is `overview.schema.json` beside this file. Sizes are bytes. Each figure that a sample may have
+//! The JSON shape is `man/json/overview.schema.json`. Sizes are bytes. Each figure that a sample may have
 //! given carries its 95 % confidence interval; both ends are the figure itself where it was counted.
 
 mod queue;
@@ -26,10 +26,6 @@ use sum::{exact, plus, ratio_of};
 /// Name and version of the JSON shape.
 pub(crate) const SCHEMA: &str = "toastctl.inspect/2";
 
-#[cfg(feature = "internals")]
-/// The JSON Schema (draft 2020-12) of the overview.
-pub const JSON_SCHEMA: &str = include_str!("overview.schema.json");
-
 /// What a chunk takes besides its data: the tuple's header (24), `chunk_id` and `chunk_seq` (8), the data's header
 /// (4), the line pointer (4), and what aligns it, half of 8.
 const CHUNK_OVERHEAD: u64 = 44;
@@ -38,24 +34,30 @@ const PAGE_HEADER: u64 = 24;
 
 /// One relation.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub(crate) struct RelationLine {
-    /// `schema.name`.
+    /// `schema.name`, or the file.
     pub(crate) relation: String,
     pub(crate) schema_name: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) oid: Option<u32>,
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["table", "materialized view", "TOAST relation", null])))]
     pub(crate) kind: Option<&'static str>,
     /// The topmost of the tables that it is a partition or an inheritance child of, if it is reported as a part of
     /// that.
     pub(crate) part_of: Option<String>,
     pub(crate) source: Source,
-    /// The blocks read, if not all.
+    /// The blocks read; null if all were.
     pub(crate) sample: Option<SampleReport>,
+    /// Main fork.
     pub(crate) heap_bytes: Option<u64>,
+    /// TOAST relation.
     pub(crate) toast_bytes: Option<u64>,
+    /// Index of the TOAST relation.
     pub(crate) toast_index_bytes: Option<u64>,
     /// All indexes of the relation.
     pub(crate) index_bytes: Option<u64>,
+    /// Rows that a SELECT returns.
     pub(crate) rows: Option<WholeEstimate>,
     /// In heap and TOAST relation: free space and dead rows. Null where pages were not read.
     pub(crate) unused_bytes: Option<WholeEstimate>,
@@ -63,9 +65,13 @@ pub(crate) struct RelationLine {
     pub(crate) rows_read: Option<u64>,
     /// Dead rows of heap and TOAST relation, as the statistics have it. Null for files.
     pub(crate) dead_rows: Option<u64>,
+    /// In the order of the table.
     pub(crate) columns: Vec<ColumnLine>,
+    /// Figures that this source cannot give.
     pub(crate) not_available: Vec<NotAvailable>,
+    /// What could not be read: the first 1000.
     pub(crate) problems: Vec<ProblemReport>,
+    /// How many problems there are in all.
     pub(crate) problem_count: u64,
     /// What costs without need, if that was looked for; ranked with those of others.
     #[serde(skip)]
@@ -74,16 +80,19 @@ pub(crate) struct RelationLine {
 
 /// One column, of a relation or of all parts of one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub(crate) struct ColumnLine {
-    /// `schema.name`.
+    /// `schema.name`; of parts that are added up, that of the table that they are parts of.
     pub(crate) relation: String,
     pub(crate) column: String,
     /// As `\d` prints it; null if parts differ.
     #[serde(rename = "type")]
     pub(crate) type_name: Option<String>,
     /// Null if parts differ.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["plain", "main", "external", "extended", null])))]
     pub(crate) storage: Option<&'static str>,
     /// The column's compression method; null for the server's default, or if parts differ.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pglz", "lz4", null])))]
     pub(crate) compression: Option<&'static str>,
     /// How many relations are added up here.
     pub(crate) parts: u64,
@@ -97,7 +106,7 @@ pub(crate) struct ColumnLine {
     pub(crate) ratio: Option<RatioEstimate>,
     /// Stored in the TOAST relation; null if it is not known of every value where it is.
     pub(crate) out_of_line_bytes: Option<WholeEstimate>,
-    /// `stored_bytes` as a part of the database's files.
+    /// `stored_bytes` as a part of the database's files; null where these are not known.
     pub(crate) share: Option<RatioEstimate>,
     /// As `pg_column_size` counts.
     #[serde(skip)]
@@ -106,10 +115,11 @@ pub(crate) struct ColumnLine {
 
 /// A relation that was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub(crate) struct LeftOut {
     /// `schema.name`.
     pub(crate) relation: String,
-    /// Heap, TOAST relation and its index.
+    /// Heap, TOAST relation and its index; of locked ones those of the last VACUUM.
     pub(crate) bytes: u64,
     pub(crate) reason: String,
 }

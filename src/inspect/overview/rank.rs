@@ -31,6 +31,7 @@ pub(crate) enum SortBy {
 
 /// What all relations amount to.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub(crate) struct Totals {
     /// Relations that are meant.
     pub(crate) relations: u64,
@@ -38,11 +39,11 @@ pub(crate) struct Totals {
     pub(crate) read: u64,
     /// Those of which a sample was read.
     pub(crate) sampled: u64,
-    /// Those without pages.
+    /// Those of which no pages were read.
     pub(crate) by_functions: u64,
     /// Those in which findings were looked for: the tables from 1 MB on, as far as there was time.
     pub(crate) looked_at: u64,
-    /// Blocks of the sampled relations.
+    /// Blocks of relations of which a sample was wanted.
     pub(crate) sampled_blocks: u64,
     /// Those of them that were read.
     pub(crate) sampled_blocks_read: u64,

@@ -7,6 +7,7 @@ use crate::retoast::check::files::Files;
 
 /// How the work on one file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileEnd {
     /// Less is to spare than a round has to give back.
@@ -27,13 +28,17 @@ pub enum FileEnd {
 
 /// What was done to one file. Sizes are those of the main fork, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct FileReport {
     /// The files of the table that this is about.
     #[serde(skip)]
     pub(crate) files: Option<Files>,
-    /// `toast` or `heap`.
+    /// The TOAST relation's or the table's own.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["toast", "heap"])))]
     pub file: &'static str,
-    /// How it ended.
+    /// compact: less is to spare than a round has to give back; no_room: more is free, but what stands at its end found
+    /// no room there, though nobody was in the way; held: more is to spare, and nothing but others stands in the way:
+    /// their locks, snapshots, or rows; gained_too_little: more is, but the last round gave back less.
     pub ended: FileEnd,
     /// Its size at the beginning.
     pub before: u64,
@@ -56,26 +61,27 @@ pub struct FileReport {
     pub rows_found: u64,
     /// Bytes that moving them writes: of rows whole pages, of values as they are stored.
     pub bytes_found: u64,
-    /// WAL that moving them is expected to write; null but with a dry run.
+    /// WAL that moving them is expected to write, without full-page images and with all; null but with a dry run.
     pub wal_expected: Option<Range>,
     /// Rows moved, some more than once.
     pub rows_moved: u64,
     /// Rows behind the end that were still there when the last round's passes were over; those that the server refused
     /// are not counted.
     pub rows_left: u64,
-    /// Rows behind the end that the server refused to move.
+    /// Rows behind the end that the server refused to move; skipped has its reasons.
     pub rows_refused: u64,
-    /// Those of [`FileReport::rows_left`] that others had locked, or have changed meanwhile.
+    /// Those of `rows_left` that others had locked, or have changed meanwhile.
     pub rows_locked: u64,
     /// Rows behind the end that others have written since the first round began.
     pub rows_of_others: u64,
     /// Whether the last vacuum had to leave old row versions that others still see.
     pub held_back: bool,
-    /// Values behind the end to which no row leads that could be found.
+    /// Values behind the end that no row refers to, so that nothing moves them: see inspect --check.
     pub values_without_row: u64,
     /// Values behind the end that their columns would not store out of line again.
     pub values_fixed: u64,
-    /// Values that a move stores as their columns are set, since a server cannot keep them as they are.
+    /// Values found there that are not compressed, in columns that are set to compress: moved they are compressed if
+    /// they can be.
     pub values_by_setting: u64,
 }
 

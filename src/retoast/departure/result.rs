@@ -4,6 +4,7 @@ use serde::Serialize;
 
 /// What is left of a toaster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct DepartureReport {
     /// Its name.
     pub toaster: String,
@@ -38,6 +39,7 @@ pub struct DepartureReport {
 
 /// A table that could not be dealt with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct UnfitTable {
     /// `schema.name`.
     pub relation: String,
