@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use unicode_width::UnicodeWidthChar;
 
 use super::error::{Problem, SavedError};
-use super::reader::{Lines, Out, Step};
+use super::lines::{Lines, Out, Step};
 use super::table::{Ending, Header, MAX_COLUMNS, Table, Value, may_be_name};
 use super::{Form, LineNumber, chatter};
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::error::{Problem, SavedError};
-use super::reader::{Lines, Out, Step};
+use super::lines::{Lines, Out, Step};
 use super::table::{
     Ending, Header, ITEM_COLUMN_COUNT, MAX_COLUMNS, Table, Value, is_null, may_be_name, own_column,
 };
@@ -260,7 +260,7 @@ fn find_separator(text: &str, separator: &str) -> Option<usize> {
 fn quoted_cell<'a>(
     text: &'a str,
     separator: &str,
-    line: &mut super::reader::Line<'a>,
+    line: &mut super::lines::Line<'a>,
     lines: &mut Lines<'a>,
 ) -> Result<Option<(Cow<'a, str>, &'a str)>, Problem> {
     let Some(mut rest) = text.strip_prefix('"') else { return Ok(None) };

@@ -4,7 +4,7 @@
 //! number, a rule, an empty line, or in CSV by nothing: there the first name comes again.
 
 use super::error::Problem;
-use super::reader::{Line, Lines, Out, Step};
+use super::lines::{Line, Lines, Out, Step};
 use super::table::{Ending, Header, MAX_COLUMNS, Table, Value, is_null, own_column};
 use super::{Form, LineNumber, chatter, delimited, json};
 

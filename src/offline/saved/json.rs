@@ -10,7 +10,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::error::Problem;
-use super::reader::{Lines, Out, Step};
+use super::lines::{Lines, Out, Step};
 use super::table::{Ending, Header, Table, Value, is_known};
 use super::{Form, LineNumber, chatter};
 

@@ -14,8 +14,8 @@
 //! error with its line. An error stops nothing but its row.
 //!
 //! * `stream`: bytes to text, of which a part is at hand.
-//! * `reader`: lines to results, of which one may have begun in an earlier part; where all forms give their rows and
-//!   errors.
+//! * `reader`: lines to results, of which one may have begun in an earlier part; `lines`: what all forms are read from,
+//!   and where they give their rows and errors.
 //! * `chatter`: what psql prints around results.
 //! * `aligned`, `expanded`, `delimited`, `json`: one form each, lines to cells.
 //! * `table`: names to columns, cells to values and rows.
@@ -26,6 +26,7 @@ mod delimited;
 mod error;
 mod expanded;
 mod json;
+mod lines;
 mod reader;
 mod stream;
 mod table;

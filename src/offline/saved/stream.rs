@@ -4,7 +4,8 @@
 use std::io::{self, ErrorKind, Read};
 
 use super::error::Problem;
-use super::reader::{Lines, Out, Reader};
+use super::lines::{Lines, Out};
+use super::reader::Reader;
 use super::{LineNumber, SavedSink, chatter};
 
 /// How much of a text is at hand.

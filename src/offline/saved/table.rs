@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::error::{Problem, SavedError};
-use super::reader::Out;
+use super::lines::Out;
 use super::{Form, Kind, LineNumber, SavedAttributes, SavedItem, SavedPage};
 use crate::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
 use crate::offline::hex::decode_digits;
