@@ -2,7 +2,7 @@
 
 use super::error::{Problem, SavedError};
 use super::lines::{Lines, Out, Step};
-use super::{aligned, chatter, delimited, expanded, json};
+use super::{LineNumber, aligned, chatter, delimited, expanded, json};
 
 /// A result that is being read, or something that is being passed over.
 pub(crate) enum Open {
