@@ -10,8 +10,11 @@
 //! * [`judge`]: whether a row is stored as a choice would store it.
 //! * [`offline`]: relation files and saved text as sources of pages and values.
 //! * [`server`]: a live server: connections, catalogs, snapshots, pages.
+//! * `drive`: a run over relations of a server, in which one that fails costs the others nothing.
+//! * [`usage`]: what a server's statistics and catalog say of how tables, columns and keys are used.
 //! * [`value`]: one value: a line about it, its content, every detail.
 //! * [`advise`]: what other settings would store and cost.
+//! * [`keys`]: what the keys of documents cost.
 //! * [`findings`]: what costs without need, with the command that acts on it.
 //! * [`inspect`]: the read-only report on what is stored.
 //! * [`check`]: whether every value can be read as it was written.
@@ -26,6 +29,7 @@
 
 pub mod codec;
 pub mod disk;
+mod drive;
 pub mod model;
 
 #[cfg(feature = "internals")]
@@ -45,6 +49,8 @@ pub mod inspect;
 #[cfg(feature = "internals")]
 pub mod judge;
 #[cfg(feature = "internals")]
+pub mod keys;
+#[cfg(feature = "internals")]
 pub mod offline;
 #[cfg(feature = "internals")]
 pub mod report;
@@ -52,6 +58,8 @@ pub mod report;
 pub mod retoast;
 #[cfg(feature = "internals")]
 pub mod server;
+#[cfg(feature = "internals")]
+pub mod usage;
 #[cfg(feature = "internals")]
 pub mod value;
 
@@ -72,6 +80,8 @@ mod inspect;
 #[cfg(not(feature = "internals"))]
 mod judge;
 #[cfg(not(feature = "internals"))]
+mod keys;
+#[cfg(not(feature = "internals"))]
 mod offline;
 #[cfg(not(feature = "internals"))]
 mod report;
@@ -79,6 +89,8 @@ mod report;
 mod retoast;
 #[cfg(not(feature = "internals"))]
 mod server;
+#[cfg(not(feature = "internals"))]
+mod usage;
 #[cfg(not(feature = "internals"))]
 mod value;
 

@@ -1,49 +1,59 @@
-//! Who advises: a connection to a server, and what is asked.
+//! Who advises: a connection to a server, what is asked, what the server says of a table, and how its rows can be read.
 
 use std::sync::Arc;
 
-use super::candidate::CandidateError;
-use super::extract::target::ExtractError;
-use super::request::Options;
-use super::variant::ColumnError;
+use super::candidate::Narrowing;
+use super::error::AdviseError;
+use super::extract::keys::Extract;
+use super::recommend::Optimize;
 use crate::heap::progress::Progress;
+use crate::heap::sample::SampleSize;
 use crate::model::sql::quote_identifier;
 use crate::server::LiveError;
-use crate::server::about::{Pageinspect, Server};
+use crate::server::about::{Compression, Pageinspect, Server};
 use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection};
 use crate::server::sink::{Failed, Kind};
+use crate::usage::statements::Statements;
+use crate::usage::workload::Counters;
 
-/// Why there is no advice.
-#[derive(Debug, thiserror::Error)]
-pub enum AdviseError {
-    #[error("{relation}: {error}")]
-    Live {
-        /// What was being read.
-        relation: String,
-        /// What went wrong.
-        error: LiveError,
-    },
-    #[error(transparent)]
-    Column(#[from] ColumnError),
-    #[error(transparent)]
-    Candidate(#[from] CandidateError),
-    #[error(transparent)]
-    Extract(#[from] ExtractError),
-    /// The relation's values cannot be read at all.
-    #[error("{relation}: {why}\nHINT:  {hint}")]
-    NoRows {
-        relation: String,
-        why: String,
-        /// What would help.
-        hint: String,
-    },
-    /// `--exact` where nothing can be written.
-    #[error(
-        "--exact needs temporary tables, which a standby does not have\n\
-         HINT:  Leave --exact away, or connect to the primary."
-    )]
-    ExactOnStandby,
+/// What is asked of `advise-threshold`, or of `inspect --explain` and `--jsonb-keys`.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Columns; none: those that hold most.
+    pub columns: Vec<String>,
+    /// What to compare.
+    pub narrowing: Narrowing,
+    /// Keys of a document to price in columns of their own.
+    pub extract: Option<Extract>,
+    /// How much to read; `None`: enough for a good estimate in a short time.
+    pub sample: Option<SampleSize>,
+    /// The seed of the sample.
+    pub seed: u64,
+    /// Whether the server shall compress the sample in a temporary table.
+    pub exact: bool,
+    pub optimize: Optimize,
+    pub reads_per_write: Option<f64>,
+}
+
+/// What the server knows of a table beside its columns.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TableFacts {
+    pub(crate) counters: Counters,
+    pub(crate) compression: Compression,
+    /// The statements on the table.
+    pub(crate) statements: Statements,
+}
+
+impl TableFacts {
+    /// Asks the server, in a transaction of its own, for its last statement may fail.
+    pub(super) async fn ask(client: &Client, relation: &Relation) -> Result<TableFacts, LiveError> {
+        Ok(TableFacts {
+            counters: Counters::ask(client, relation).await?,
+            compression: Compression::ask(client).await?,
+            statements: Statements::ask(client, relation, &[]).await?,
+        })
+    }
 }
 
 /// Advises on tables of one server.
@@ -72,12 +82,12 @@ impl Advisor {
         Ok(Advisor { connection: Arc::new(connection), server, options, progress })
     }
 
-    pub(super) fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         self.connection.client()
     }
 
     /// Why pages cannot be read, with what would help if that is in this user's power.
-    pub(super) fn why_no_pages(&self) -> Option<(&'static str, Option<&'static str>)> {
+    pub(crate) fn why_no_pages(&self) -> Option<(&'static str, Option<&'static str>)> {
         const HINT: &str =
             "CREATE EXTENSION pageinspect; lets toastctl read pages, without a temporary table.";
         let why = self.server.why_no_pages()?;
@@ -85,13 +95,13 @@ impl Advisor {
     }
 
     /// Refuses what is no heap.
-    pub(super) fn heap(relation: &Relation) -> Result<(), AdviseError> {
+    pub(crate) fn heap(relation: &Relation) -> Result<(), AdviseError> {
         let hint = "Only heap tables have TOAST settings.";
         relation.why_no_heap().map_or(Ok(()), |why| Err(refused(relation, why, hint)))
     }
 
     /// How pages of a relation are read, for what nothing else tells.
-    pub(super) fn pageinspect(&self, relation: &Relation) -> Result<&Pageinspect, AdviseError> {
+    pub(crate) fn pageinspect(&self, relation: &Relation) -> Result<&Pageinspect, AdviseError> {
         Advisor::heap(relation)?;
         match (self.why_no_pages(), &self.server.pageinspect) {
             (None, Some(pageinspect)) => Ok(pageinspect),
@@ -104,6 +114,11 @@ impl Advisor {
                 Err(refused(relation, format!("pages cannot be read: {why}"), hint))
             }
         }
+    }
+
+    /// Whether the server compresses the sample: without its pages a value's content is not at hand.
+    pub(super) fn compresses_on_server(&self, access: Access<'_>) -> bool {
+        self.options.exact || matches!(access, Access::Functions)
     }
 
     /// How the sample of a relation is read.

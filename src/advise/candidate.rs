@@ -1,10 +1,15 @@
-//! The settings that are compared for a column.
+//! The settings that are compared for a column, and the tables under them; which columns.
 
+use super::error::AdviseError;
+use super::tally::Variant;
 use crate::codec::Method;
-use crate::disk::desc::Storage;
+use crate::disk::desc::{Length, Storage};
 use crate::disk::layout::PageSize;
 use crate::model::policy::{MethodChoice, Policy, Ratio};
 use crate::model::settings::{Settings, SettingsError, TupleTarget};
+use crate::model::toast::Table;
+use crate::server::about::Compression;
+use crate::server::catalog::{Relation, is_toastable};
 
 /// What the user wants compared; an empty list leaves the choice to [`candidates`].
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,32 +32,21 @@ impl Narrowing {
 /// What a server can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abilities {
-    /// Whether it was built with lz4.
-    pub lz4: bool,
-    /// Its page size.
+    pub compression: Compression,
     pub page: PageSize,
 }
 
-/// Why there is nothing to compare.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CandidateError {
-    /// lz4 on a server without it.
-    #[error("this server was built without lz4, so method \"{0}\" cannot be used: pglz is allowed")]
-    NoLz4(MethodChoice),
-    /// Every combination contradicts itself; the first one's reason.
-    #[error(transparent)]
-    Contradiction(#[from] SettingsError),
-}
-
 /// The settings to compare with `present`, without repetition and without `present` itself.
-pub fn candidates(
+fn candidates(
     present: Settings,
     narrowing: &Narrowing,
     abilities: Abilities,
-) -> Result<Vec<Settings>, CandidateError> {
+) -> Result<Vec<Settings>, AdviseError> {
     let needs_lz4 = |method: &MethodChoice| *method != MethodChoice::One(Method::Pglz);
-    if let Some(&method) = narrowing.methods.iter().find(|&m| needs_lz4(m) && !abilities.lz4) {
-        return Err(CandidateError::NoLz4(method));
+    if let Some(&method) =
+        narrowing.methods.iter().find(|&m| needs_lz4(m) && !abilities.compression.lz4)
+    {
+        return Err(AdviseError::NoLz4(method));
     }
     let mut all = if narrowing.is_empty() {
         standard(present, abilities)
@@ -71,7 +65,7 @@ pub fn candidates(
 }
 
 /// Whether two settings store every value alike.
-pub fn same(a: &Settings, b: &Settings) -> bool {
+fn same(a: &Settings, b: &Settings) -> bool {
     let compresses = |s: &Settings| matches!(s.storage, Storage::Extended | Storage::Main);
     a.storage == b.storage
         && (a.storage == Storage::Plain || a.target == b.target)
@@ -120,7 +114,7 @@ fn asked(present: Settings, narrowing: &Narrowing) -> Result<Vec<Settings>, Sett
 /// What is worth a look for most tables.
 fn standard(present: Settings, abilities: Abilities) -> Vec<Settings> {
     let pglz = MethodChoice::One(Method::Pglz);
-    let best = if abilities.lz4 { MethodChoice::One(Method::Lz4) } else { pglz };
+    let best = if abilities.compression.lz4 { MethodChoice::One(Method::Lz4) } else { pglz };
     let target = TupleTarget::default_for(abilities.page);
     let plain =
         Settings { storage: Storage::Extended, method: best, target, policy: Policy::Always };
@@ -148,10 +142,172 @@ fn standard(present: Settings, abilities: Abilities) -> Vec<Settings> {
     ] {
         all.push(Settings { policy, ..plain });
     }
-    if abilities.lz4 {
+    if abilities.compression.lz4 {
         all.push(Settings { method: MethodChoice::Either, policy: Policy::Best, ..plain });
     }
     all
+}
+
+/// All columns whose storage can be chosen; at least one.
+pub(crate) fn toastable_columns(relation: &Relation) -> Result<Vec<usize>, AdviseError> {
+    let found: Vec<usize> = relation.toastable().collect();
+    if found.is_empty() {
+        let name = relation.display_name();
+        let what = format!("relation \"{name}\" has no column that can be toasted");
+        return Err(AdviseError::Unfit(what));
+    }
+    Ok(found)
+}
+
+/// The indexes of the named columns, each once.
+pub(crate) fn named_columns(
+    relation: &Relation,
+    names: &[String],
+) -> Result<Vec<usize>, AdviseError> {
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        let mut columns = relation.desc.attributes.iter().enumerate();
+        let why = match columns.find(|(_, column)| !column.dropped && column.name == *name) {
+            None => "does not exist".to_owned(),
+            Some((_, column)) if column.length != Length::Varlena => format!(
+                "has type {}, whose values have a fixed length and are never toasted",
+                column.type_name
+            ),
+            Some((_, column)) if !is_toastable(column) => {
+                format!("has type {}, which has no storage but plain", column.type_name)
+            }
+            Some((index, _)) => {
+                if !found.contains(&index) {
+                    found.push(index);
+                }
+                continue;
+            }
+        };
+        let (table, allowed) = (relation.display_name(), relation.toastable_hint());
+        return Err(AdviseError::column(name, &table, &why, &allowed));
+    }
+    Ok(found)
+}
+
+/// Of these columns (none: of all) those of a relation that can be advised on; why there are none. For
+/// relations that only a pattern or a parent means.
+pub(super) fn fitting_columns(
+    relation: &Relation,
+    names: &[String],
+) -> Result<Vec<String>, String> {
+    if names.is_empty() {
+        let found = toastable_columns(relation);
+        return found.map(|_| Vec::new()).map_err(|error| error.to_string());
+    }
+    let mut why = None;
+    let mut fitting = Vec::new();
+    for name in names {
+        match named_columns(relation, std::slice::from_ref(name)) {
+            Ok(_) => fitting.push(name.clone()),
+            Err(error) => why = why.or(Some(error)),
+        }
+    }
+    match why {
+        Some(error) if fitting.is_empty() => {
+            Err(error.to_string().lines().next().unwrap_or_default().to_owned())
+        }
+        _ => Ok(fitting),
+    }
+}
+
+/// A column and everything that is compared for it.
+#[derive(Debug, Clone)]
+pub struct Variants {
+    /// Its index from 0.
+    pub column: usize,
+    pub name: String,
+    /// Its type's name.
+    pub type_name: String,
+    /// Its settings now.
+    pub present: Settings,
+    /// As stored now, then what the present settings would store, then the candidates.
+    pub all: Vec<Variant>,
+    /// The methods with which the column's values must be compressed for that.
+    pub methods: Vec<Method>,
+}
+
+/// Index in [`Variants::all`] of the values as stored now.
+pub const TODAY: usize = 0;
+/// Index in [`Variants::all`] of the present settings.
+pub const PRESENT: usize = 1;
+
+impl Variants {
+    /// For one column of a relation.
+    pub fn new(
+        relation: &Relation,
+        column: usize,
+        narrowing: &Narrowing,
+        abilities: Abilities,
+    ) -> Result<Variants, AdviseError> {
+        let Abilities { page, compression: Compression { default, .. } } = abilities;
+        let stored = relation.table(default, page);
+        let own = relation.desc.attributes.get(column);
+        let storage = own.map_or(Storage::Extended, |a| a.storage);
+        let method = own.and_then(|a| a.compression).unwrap_or(default);
+        let present = Settings {
+            storage,
+            method: MethodChoice::One(method),
+            target: stored.target,
+            policy: Policy::Always,
+        };
+        let table = |settings: &Settings| {
+            let mut table = Table { target: settings.target, ..stored.clone() };
+            if let Some(own) = table.columns.get_mut(column) {
+                *own = own.with(settings);
+            }
+            // ALTER TABLE makes one where a column may need it.
+            table.has_toast_relation |= settings.storage != Storage::Plain;
+            table
+        };
+        let mut all = vec![
+            Variant { column, reads: vec![column], settings: None, table: table(&present) },
+            Variant {
+                column,
+                reads: vec![column],
+                settings: Some(present),
+                table: table(&present),
+            },
+        ];
+        let wanted = candidates(present, narrowing, abilities)?;
+        all.extend(wanted.iter().map(|settings| Variant {
+            column,
+            reads: vec![column],
+            settings: Some(*settings),
+            table: table(settings),
+        }));
+        let methods = unique(
+            all.iter()
+                .filter_map(|v| v.settings)
+                .filter(|s| matches!(s.storage, Storage::Extended | Storage::Main))
+                .filter(|s| s.policy != Policy::Never)
+                .flat_map(|s| s.method.methods())
+                .copied(),
+        );
+        Ok(Variants {
+            column,
+            name: own.map(|a| a.name.clone()).unwrap_or_default(),
+            type_name: own.map(|a| a.type_name.clone()).unwrap_or_default(),
+            present,
+            all,
+            methods,
+        })
+    }
+}
+
+/// Every method of a list once.
+fn unique(methods: impl IntoIterator<Item = Method>) -> Vec<Method> {
+    let mut out = Vec::new();
+    for method in methods {
+        if !out.contains(&method) {
+            out.push(method);
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -159,7 +315,8 @@ mod tests {
     use super::*;
 
     fn abilities(lz4: bool) -> Abilities {
-        Abilities { lz4, page: PageSize::DEFAULT }
+        let compression = Compression { lz4, default: Method::Pglz };
+        Abilities { compression, page: PageSize::DEFAULT }
     }
 
     fn present() -> Settings {

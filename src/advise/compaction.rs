@@ -1,19 +1,19 @@
 //! What compaction alone would give back of a table, whatever the settings, with what it moves and writes: a look at
-//! blocks of its files and of its indexes.
+//! blocks of its files and of its indexes, or an estimate from rows; and what it gives back after an in-place retoast.
 
 use std::sync::Arc;
 
 use super::advisor::{Access, Advisor};
-use super::commands::table_words;
-use super::report::size;
-use super::result::{CompactionReport, FileCompaction, IndexCompaction};
+use super::estimate::{Figure, Figures};
+use super::result::{CompactionReport, FileCompaction, Files, IndexCompaction};
 use crate::disk::layout::PageSize;
-use crate::fill::growth::Growth;
+use crate::fill::lengths::Growth;
 use crate::fill::look::{FileFacts, FileLook};
 use crate::fill::moves::{Expected, RelatedFiles};
 use crate::fill::survey::{Kind, Survey};
 use crate::heap::problem::Problems;
 use crate::heap::sample::Sample;
+use crate::judge::command::table_words;
 use crate::model::pages::{MIN_GAIN, least_gain};
 use crate::model::sql::quote_qualified;
 use crate::model::visibility::Snapshot;
@@ -260,10 +260,104 @@ fn moves(file: &FileCompaction) -> Option<String> {
     })
 }
 
+/// Bytes of the files right after an in-place retoast: space in them is used again, but none gets shorter.
+pub(super) fn retoasted_bytes(figures: &Figures, files: &Files) -> u64 {
+    let left = |figure: &Figure, now: u64| (figure.value.estimate.round() as u64).max(now);
+    left(&figures.heap_bytes, files.heap_bytes)
+        + left(&figures.toast_bytes, files.toast_bytes)
+        + left(&figures.toast_index_bytes, files.toast_index_bytes)
+}
+
+/// The option that has those of the heap's and the TOAST relation's files compacted of which that would give
+/// back part of what they are right after an in-place retoast; `None` if there is none.
+pub(super) fn compaction(figures: &Figures, files: &Files, page: PageSize) -> Option<&'static str> {
+    let pays = |figure: &Figure, now: u64| {
+        let pages = |bytes: f64| (bytes / page.bytes() as f64).ceil() as u32;
+        let now = pages(now as f64);
+        now.saturating_sub(pages(figure.value.high)) >= least_gain(now)
+    };
+    let heap = pays(&figures.heap_bytes, files.heap_bytes);
+    match (heap, pays(&figures.toast_bytes, files.toast_bytes)) {
+        (true, true) => Some("--compact"),
+        (true, false) => Some("--compact=heap"),
+        (false, true) => Some("--compact=toast"),
+        (false, false) => None,
+    }
+}
+
+/// What compaction alone would give back, by rows, if that is worth it. `today`: what the rows
+/// take as they are stored now.
+pub(super) fn estimated(
+    today: &Figures,
+    files: &Files,
+    page: PageSize,
+    relation: &Relation,
+) -> Option<CompactionReport> {
+    let option = compaction(today, files, page)?;
+    let of = |figure: &Figure, now: u64, is_in: bool| {
+        if is_in { now.saturating_sub(figure.value.estimate.round() as u64) } else { 0 }
+    };
+    let words = table_words(&relation.schema, &relation.name);
+    Some(CompactionReport {
+        heap_bytes: of(&today.heap_bytes, files.heap_bytes, !option.ends_with("toast")),
+        toast_bytes: of(&today.toast_bytes, files.toast_bytes, !option.ends_with("heap")),
+        index_bytes: 0,
+        files: Vec::new(),
+        indexes: Vec::new(),
+        command: format!("toastctl retoast {words} {option}"),
+    })
+}
+
+/// Megabytes, or kilobytes for little.
+pub(super) fn size(bytes: u64) -> String {
+    if bytes >= 10 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} kB", bytes >> 10) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::estimate::Estimate;
     use crate::model::interval::Range;
+
+    const FILES: Files =
+        Files { heap_bytes: 100, toast_bytes: 900, toast_index_bytes: 20, total_bytes: 1020 };
+
+    fn figures(heap: f64, toast: f64) -> Figures {
+        let figure = |value: f64, now: f64| Figure {
+            value: Estimate::exact(value),
+            change: Some(Estimate::exact(value / now - 1.0)),
+        };
+        Figures {
+            heap_bytes: figure(heap, 100.0),
+            toast_bytes: figure(toast, 900.0),
+            total_bytes: figure(heap + toast, 1000.0),
+            ..Figures::default()
+        }
+    }
+
+    #[test]
+    fn files_that_retoast_leaves_are_as_long_as_before_or_longer() {
+        assert_eq!(retoasted_bytes(&figures(1000.0, 0.0), &FILES), 1920);
+        assert_eq!(retoasted_bytes(&figures(50.0, 1000.0), &FILES), 1120);
+        assert_eq!(retoasted_bytes(&figures(50.0, 50.0), &FILES), 1020);
+    }
+
+    #[test]
+    fn compaction_pays_from_what_vacuum_truncates_for() {
+        let page = PageSize::DEFAULT;
+        let blocks = |blocks: u32| f64::from(blocks) * 8192.0;
+        let now =
+            |blocks: u64| Files { heap_bytes: 8192 * 10, toast_bytes: 8192 * blocks, ..FILES };
+        let wanted = figures(blocks(10), blocks(100));
+        assert_eq!(compaction(&wanted, &now(100), page), None);
+        assert_eq!(compaction(&wanted, &now(107), page), None);
+        assert_eq!(compaction(&wanted, &now(108), page), Some("--compact=toast"));
+        let both = figures(blocks(1), blocks(100));
+        assert_eq!(compaction(&both, &now(108), page), Some("--compact"));
+        assert_eq!(compaction(&both, &now(100), page), Some("--compact=heap"));
+        // a file that grows has nothing to give
+        assert_eq!(compaction(&figures(blocks(500), blocks(200)), &now(108), page), None);
+    }
 
     #[test]
     fn what_compaction_gives_back_moves_and_writes() {

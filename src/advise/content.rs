@@ -1,22 +1,23 @@
-//! The sample's values: read from pages, fetched, and what compression makes of them (pure).
+//! The rows of a sample: their values, read from pages or told by SQL functions, and what compression makes of them
+//! (pure).
 
-use super::tally::SampleRow;
+use super::tally::{SampleRow, fresh};
 use crate::codec::{Method, datum, lz4_size};
-use crate::disk::desc::TupleDesc;
+use crate::disk::desc::{Length, Storage, TupleDesc};
 use crate::disk::layout::PageSize;
 use crate::disk::page::{Page, PageState};
-use crate::disk::pointer::ToastPointer;
+use crate::disk::pointer::{TOAST_POINTER_SIZE, ToastPointer};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::{Datum, Walk};
-use crate::disk::{BlockNumber, ItemPointer};
+use crate::disk::{BlockNumber, ItemPointer, max_align};
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::scan::{Item, items};
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, CompressedSizes, VARLENA_HEADER_SIZE};
-use crate::model::stored::StoredValue;
-use crate::model::toast::{Incoming, Outside};
+use crate::model::stored::{Form, StoredValue};
+use crate::model::toast::{Incoming, Outside, Table};
 use crate::model::visibility::Visibility;
-
+use crate::server::sampled::AskedRow;
 /// Where a value's content is to be had: on the page, if at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content<'p> {
@@ -39,6 +40,21 @@ struct Known {
 }
 
 impl Known {
+    /// What a stored value tells of itself.
+    fn of(value: &Incoming) -> Known {
+        let mut known = Known::default();
+        match *value {
+            Incoming::Compressed { size, method: Some(method), .. } => {
+                known.learn(method, Some(size));
+            }
+            Incoming::Kept { stored, method: Some(method), .. } => {
+                known.learn(method, Some(stored.saturating_add(VARLENA_HEADER_SIZE)));
+            }
+            _ => {}
+        }
+        known
+    }
+
     fn has(&self, method: Method) -> bool {
         match method {
             Method::Pglz => self.pglz,
@@ -128,71 +144,54 @@ fn row<'p>(
     };
     for walked in Walk::new(tuple, desc) {
         let (column, datum) = walked.map_err(|e| e.to_string())?;
-        let mut content = Content::None;
-        let mut known = Known::default();
-        let mut pointer = None;
-        let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-        let value = match datum {
-            _ if column.dropped => Incoming::Null,
-            Datum::Null => Incoming::Null,
-            Datum::Missing => {
-                let raw = StoredValue::of(&datum, column, page_size).raw_size;
-                match column.length {
-                    crate::disk::desc::Length::Varlena => {
-                        Incoming::Plain { raw: raw.map_or(0, |raw| size(raw as usize)) }
-                    }
-                    _ => Incoming::Fixed { size: raw.map_or(0, |raw| size(raw as usize)) },
+        let (value, content, pointer) = if column.dropped {
+            (Incoming::Null, Content::None, None)
+        } else {
+            let value =
+                incoming(&StoredValue::of(&datum, column, page_size), column.length, page_size);
+            match datum {
+                Datum::Fixed(bytes)
+                | Datum::Varlena(
+                    Varlena::Short { content: bytes } | Varlena::Plain { content: bytes },
+                ) => (value, Content::Raw(bytes), None),
+                Datum::Varlena(Varlena::Compressed { tc_info, stream }) => {
+                    let raw_size = tc_raw_size(tc_info) as usize;
+                    let stream = |method| Content::Stream { method, raw_size, stream };
+                    (value, tc_method(tc_info).map_or(Content::None, stream), None)
                 }
+                Datum::Varlena(Varlena::External(pointer)) => (value, Content::None, Some(pointer)),
+                _ => (value, Content::None, None),
             }
-            Datum::Fixed(bytes) => {
-                content = Content::Raw(bytes);
-                Incoming::Fixed { size: size(bytes.len()) }
-            }
-            Datum::CString(bytes) => Incoming::Fixed { size: size(bytes.len() + 1) },
-            Datum::Varlena(varlena) => match varlena {
-                Varlena::Short { content: bytes } => {
-                    content = Content::Raw(bytes);
-                    Incoming::Short { raw: size(bytes.len()) }
-                }
-                Varlena::Plain { content: bytes } => {
-                    content = Content::Raw(bytes);
-                    Incoming::Plain { raw: size(bytes.len()) }
-                }
-                Varlena::Compressed { tc_info, stream } => {
-                    let method = tc_method(tc_info);
-                    let datum_size = size(stream.len()).saturating_add(COMPRESSED_HEADER_SIZE);
-                    if let Some(method) = method {
-                        known.learn(method, Some(datum_size));
-                        let raw_size = tc_raw_size(tc_info) as usize;
-                        content = Content::Stream { method, raw_size, stream };
-                    }
-                    Incoming::Compressed { size: datum_size, raw: tc_raw_size(tc_info), method }
-                }
-                Varlena::External(external) => {
-                    pointer = Some(external);
-                    let compressed = external.is_compressed();
-                    if let Some(method) = external.method() {
-                        let datum_size = external.stored_size().saturating_add(VARLENA_HEADER_SIZE);
-                        known.learn(method, Some(datum_size));
-                    }
-                    Incoming::Kept {
-                        stored: external.stored_size(),
-                        raw: external.raw_size(),
-                        method: external.method(),
-                        compressed,
-                    }
-                }
-                other => {
-                    let stored = StoredValue::of_varlena(&other, page_size);
-                    let outside = outside(&stored, page_size);
-                    Incoming::Opaque { size: size(stored.pointer_size as usize), outside }
-                }
-            },
         };
         row.facts.values.push(value);
-        row.values.push(Value { content, known, pointer });
+        row.values.push(Value { content, known: Known::of(&value), pointer });
     }
     Ok(row)
+}
+
+/// How a value would arrive if its row were updated without touching it.
+fn incoming(value: &StoredValue, length: Length, page: PageSize) -> Incoming {
+    let size = |bytes: Option<u64>| bytes.map_or(0, |b| u32::try_from(b).unwrap_or(u32::MAX));
+    let stored = size(value.stored_size);
+    // of what is not known as much as there surely is
+    let raw = value.raw_size.map_or(stored, |raw| size(Some(raw)));
+    let method = value.method;
+    match value.form {
+        Form::Null => Incoming::Null,
+        Form::Short => Incoming::Short { raw },
+        Form::Plain | Form::Missing if length == Length::Varlena => Incoming::Plain { raw },
+        Form::Plain | Form::Missing => Incoming::Fixed { size: stored },
+        Form::Compressed => Incoming::Compressed { size: stored, raw, method },
+        Form::External => Incoming::Kept { stored, raw, method, compressed: false },
+        Form::ExternalCompressed => Incoming::Kept { stored, raw, method, compressed: true },
+        Form::Custom => {
+            Incoming::Opaque { size: size(Some(value.pointer_size)), outside: outside(value, page) }
+        }
+        Form::Unknown => Incoming::Opaque {
+            size: size(value.stored_size.or(Some(value.pointer_size))),
+            outside: None,
+        },
+    }
 }
 
 /// What the pointer of a pluggable toaster leads to. Where it tells the chunks alone they count as full ones.
@@ -203,28 +202,23 @@ fn outside(value: &StoredValue, page: PageSize) -> Option<Outside> {
     Some(Outside { stored: u32::try_from(stored).unwrap_or(u32::MAX), chunks })
 }
 
-impl SampledRow<'static> {
-    /// A row of these values, whose content is not at hand: what compression makes of them is to be learned.
-    pub(super) fn told(
-        ctid: ItemPointer,
-        values: Vec<Incoming>,
-        tuple_length: u32,
-    ) -> SampledRow<'static> {
-        let told = |value: &Incoming| {
-            let mut known = Known::default();
-            match *value {
-                Incoming::Compressed { size, method: Some(method), .. } => {
-                    known.learn(method, Some(size));
-                }
-                Incoming::Kept { stored, method: Some(method), .. } => {
-                    known.learn(method, Some(stored.saturating_add(VARLENA_HEADER_SIZE)));
-                }
-                _ => {}
-            }
-            Value { content: Content::None, known, pointer: None }
-        };
-        let told = values.iter().map(told).collect();
-        SampledRow { ctid, facts: SampleRow { values, tuple_length }, values: told }
+/// A row of which the server has told forms and sizes, but no bytes: what compression makes of its values is to be
+/// learned. `table` has the present settings.
+pub(crate) fn asked_row(asked: &AskedRow, desc: &TupleDesc, table: &Table) -> SampledRow<'static> {
+    let values: Vec<Incoming> = desc
+        .attributes
+        .iter()
+        .zip(&asked.values)
+        .map(|(column, value)| incoming(value, column.length, table.page))
+        .collect();
+    let length = table.length_of(&values);
+    let dropped = asked.whole.map_or(0, |whole| dropped_bytes(whole, length, &values, desc, table));
+    let value =
+        |value: &Incoming| Value { content: Content::None, known: Known::of(value), pointer: None };
+    SampledRow {
+        ctid: asked.ctid,
+        values: values.iter().map(value).collect(),
+        facts: SampleRow { values, tuple_length: length.saturating_add(dropped) },
     }
 }
 
@@ -247,17 +241,17 @@ impl<'p> SampledRow<'p> {
     }
 
     /// Takes the stored bytes of a value out of line and learns its sizes with `methods`; `look` is
-    /// shown the content.
+    /// shown the row and the content.
     ///
     /// # Errors
-    /// Where the bytes do not give the value.
+    /// Where the bytes do not give the value; those of `look`.
     pub fn fetched(
         &mut self,
         column: usize,
         stored: &[u8],
         methods: &[Method],
         compressor: &mut datum::Compressor,
-        look: &mut impl FnMut(&[u8]),
+        look: impl FnOnce(&SampleRow, &[u8]) -> Result<(), String>,
     ) -> Result<(), String> {
         let Some(Value { pointer: Some(pointer), known, .. }) = self.values.get_mut(column) else {
             return Ok(());
@@ -276,13 +270,12 @@ impl<'p> SampledRow<'p> {
         } else {
             stored
         };
-        look(raw);
         for &method in methods {
             if !known.has(method) {
                 known.learn(method, compressed_size(compressor, method, raw));
             }
         }
-        Ok(())
+        look(&self.facts, raw)
     }
 
     /// Says what the server itself makes of a value: the datum's size, `None` if it refuses.
@@ -382,4 +375,172 @@ pub(super) fn compressed_size(
             .filter(|&length| datum::is_worthwhile(raw.len(), length))?,
     };
     u32::try_from(length).ok()?.checked_add(COMPRESSED_HEADER_SIZE)
+}
+
+/// What dropped columns add to a row of `length` bytes without them, which has `whole` bytes once its values out of
+/// line are fetched.
+fn dropped_bytes(
+    whole: u64,
+    length: u32,
+    values: &[Incoming],
+    desc: &TupleDesc,
+    table: &Table,
+) -> u32 {
+    let fetched: Vec<Incoming> = values
+        .iter()
+        .map(|value| match *value {
+            Incoming::Kept { stored, raw, method, compressed: true } => Incoming::Compressed {
+                size: stored.saturating_add(VARLENA_HEADER_SIZE),
+                raw,
+                method,
+            },
+            Incoming::Kept { stored, .. } => Incoming::Plain { raw: stored },
+            other => other,
+        })
+        .collect();
+    let more = whole.saturating_sub(u64::from(table.length_of(&fetched)));
+    let more = u32::try_from(more).unwrap_or(u32::MAX);
+    // no row is longer than that as long as something of it can be moved out
+    let moved = length.saturating_add(more) as usize > table.page.toast_tuple_threshold()
+        && desc.attributes.iter().any(|column| {
+            column.dropped
+                && column.length == Length::Varlena
+                && matches!(column.storage, Storage::Extended | Storage::External)
+        });
+    if moved { more.min(TOAST_POINTER_SIZE as u32) } else { more }
+}
+
+/// Which values of a row beside `own` the toaster may try to compress when `own` is re-toasted, and by which method:
+/// those whose compressed size is not known from how they are stored. The row may get longer by `more` bytes.
+pub(super) fn compressed_besides(
+    own: usize,
+    values: &[Incoming],
+    table: &Table,
+    more: u32,
+) -> Vec<(usize, Method)> {
+    let mut arriving = values.to_vec();
+    if let Some(value) = arriving.get_mut(own) {
+        *value = fresh(*value);
+    }
+    let kept = arriving.iter().any(|value| matches!(value, Incoming::Kept { .. }));
+    let length = table.length_of(&arriving).saturating_add(more);
+    if !kept && length as usize <= table.page.toast_tuple_threshold() {
+        return Vec::new();
+    }
+    let least = max_align(TOAST_POINTER_SIZE) as u32;
+    let besides =
+        arriving.iter().zip(&table.columns).enumerate().filter(|(index, _)| *index != own);
+    besides
+        .filter(|(_, (value, column))| {
+            let long =
+                matches!(value, Incoming::Short { raw } | Incoming::Plain { raw } if *raw >= least);
+            long && matches!(column.storage, Storage::Extended | Storage::Main)
+        })
+        .filter_map(|(index, (_, column))| Some((index, *column.method.methods().first()?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::desc::{Align, Attribute};
+    use crate::disk::layout::PageSize;
+    use crate::disk::{Oid, types};
+    use crate::model::cost::Prices;
+    use crate::model::settings::TupleTarget;
+    use crate::model::toast::Column;
+
+    fn desc(columns: &[(u32, bool)]) -> TupleDesc {
+        let attributes = columns.iter().map(|&(oid, dropped)| Attribute {
+            name: "c".into(),
+            type_name: String::new(),
+            type_oid: Oid(oid),
+            length: if oid == 23 { Length::Fixed(4) } else { Length::Varlena },
+            align: Align::Int,
+            storage: types::by_oid(Oid(oid)).map_or(Storage::Extended, |known| known.storage),
+            compression: None,
+            dropped,
+            missing: None,
+        });
+        TupleDesc { attributes: attributes.collect() }
+    }
+
+    fn table(desc: &TupleDesc) -> Table {
+        let page = PageSize::DEFAULT;
+        Table {
+            columns: desc.attributes.iter().map(|a| Column::of(a, Method::Pglz)).collect(),
+            target: TupleTarget::default_for(page),
+            has_toast_relation: true,
+            page,
+            prices: Prices::default(),
+        }
+    }
+
+    fn value(form: Form, raw: u64, stored: u64) -> StoredValue {
+        StoredValue { form, raw_size: Some(raw), stored_size: Some(stored), ..StoredValue::NULL }
+    }
+
+    fn asked(values: Vec<StoredValue>, whole: Option<u64>) -> AskedRow {
+        AskedRow { ctid: ItemPointer { block: BlockNumber(0), item: 1 }, values, whole }
+    }
+
+    #[test]
+    fn a_row_has_the_length_that_its_values_give_it() {
+        let desc = desc(&[(23, false), (25, false), (25, false)]);
+        let number = value(Form::Plain, 4, 4);
+        let length = |second, third| {
+            asked_row(&asked(vec![number, second, third], None), &desc, &table(&desc))
+                .facts
+                .tuple_length
+        };
+        // 24 of the header, 4; 1-byte headers are not aligned, others to 4
+        assert_eq!(length(value(Form::Short, 5, 6), value(Form::Short, 10, 11)), 24 + 4 + 6 + 11);
+        assert_eq!(
+            length(value(Form::Short, 5, 6), value(Form::Plain, 500, 504)),
+            24 + 4 + 6 + 2 + 504
+        );
+        assert_eq!(length(value(Form::External, 9000, 9000), StoredValue::NULL), 24 + 4 + 18);
+        assert_eq!(
+            length(value(Form::Compressed, 9000, 900), value(Form::Short, 1, 2)),
+            24 + 4 + 900 + 2
+        );
+    }
+
+    #[test]
+    fn what_dropped_columns_hold_shows_in_the_whole_row() {
+        let desc = desc(&[(23, false), (25, true), (25, false)]);
+        let table = table(&desc);
+        let length = |last: StoredValue, whole| {
+            let values = vec![value(Form::Plain, 4, 4), StoredValue::NULL, last];
+            asked_row(&asked(values, Some(whole)), &desc, &table).facts.tuple_length
+        };
+        assert_eq!(length(value(Form::Short, 10, 11), 24 + 4 + 11), 39);
+        assert_eq!(length(value(Form::Short, 10, 11), 24 + 4 + 100 + 11), 139);
+        // the last one is out of line, and fetched for the question alone
+        assert_eq!(
+            length(value(Form::External, 5000, 5000), 24 + 4 + 104 + 5004),
+            24 + 4 + 104 + 18
+        );
+        // so is the dropped one
+        assert_eq!(length(value(Form::Short, 10, 11), 24 + 4 + 9000 + 11), 39 + 18);
+    }
+
+    #[test]
+    fn other_columns_are_asked_for_where_the_toaster_would_try_them() {
+        let desc = desc(&[(25, false), (25, false), (25, false)]);
+        let table = table(&desc);
+        let ask = |values: [Incoming; 3]| -> Vec<usize> {
+            let found = compressed_besides(0, &values, &table, 0);
+            found.into_iter().map(|(index, _)| index).collect()
+        };
+        let plain = |raw| Incoming::Plain { raw };
+        let none: [usize; 0] = [];
+        assert_eq!(ask([plain(500), plain(500), plain(500)]), none);
+        assert_eq!(ask([plain(1500), plain(500), plain(20)]), [1]);
+        let kept = Incoming::Kept { stored: 9000, raw: 9000, method: None, compressed: false };
+        assert_eq!(ask([kept, plain(500), Incoming::Null]), [1]);
+        assert_eq!(ask([plain(10), kept, plain(500)]), [2]);
+        let done = Incoming::Compressed { size: 900, raw: 3000, method: Some(Method::Lz4) };
+        assert_eq!(ask([plain(1500), done, Incoming::Null]), none);
+    }
 }

@@ -5,11 +5,12 @@
 //! value and a change against today are ratios of two sums ([`crate::model::estimate`]). To that
 //! comes an allowance for what the model itself may be wrong by.
 
-use super::tally::{Sum, Sums, Tally, VariantTally};
+use super::tally::{IndexShape, Sum, Sums, Tally, VariantTally};
 use crate::disk::layout::PageSize;
-use crate::fill::btree::ToastIndex;
-use crate::model::cost::{Prices, ReadWork, UpdateWork};
+use crate::model::btree::ToastIndex;
+use crate::model::cost::{Prices, ReadWork};
 use crate::model::estimate::{Estimate, ratio};
+use crate::model::pages::Filler;
 
 /// How far page filling may be off.
 const ALLOWANCE: f64 = 0.005;
@@ -56,106 +57,75 @@ pub struct Scope {
     pub page: PageSize,
 }
 
-/// A figure as a weighted sum of [`Sum`]s.
-#[derive(Debug, Clone, Default)]
-struct Linear(Vec<(Sum, f64)>);
-
-impl Linear {
-    fn of(&self, sums: &Sums) -> f64 {
-        self.0.iter().map(|&(sum, weight)| sums.get(sum) * weight).sum()
-    }
-}
-
 /// What turns the sums of one variant into figures.
 struct Formulas {
-    heap: Linear,
-    toast: Linear,
-    index: Linear,
-    chunks: Linear,
-    total: Linear,
-    buffers: Linear,
-    read_ns: Linear,
-    update: Linear,
-    wal: Linear,
+    /// Pages for each byte of heap tuples, and bytes on pages for each byte of chunks, as the sample filled them.
+    heap_pages: f64,
+    toast_pack: f64,
+    index: IndexShape,
+    page: f64,
+    prices: Prices,
 }
+
+/// One of them.
+type Formula = fn(&Formulas, &Sums) -> f64;
 
 impl Formulas {
     fn of(tally: &VariantTally, scope: &Scope, scale: f64, prices: &Prices) -> Formulas {
         let page = scope.page.bytes() as f64;
         let sums = total(tally);
-        // Bytes on pages for each byte of tuples, as the sample filled them.
         let pack = |filled: f64, bytes: f64| if bytes > 0.0 { filled * page / bytes } else { 1.0 };
         let heap_pack = pack(tally.heap().filled_pages(), sums.get(Sum::HeapBytes));
-        let toast_pack = pack(tally.toast().heap().filled_pages(), sums.get(Sum::ToastBytes));
         let chunks = sums.get(Sum::Chunks) * scale;
-        let levels = f64::from(ToastIndex::of(scope.page, chunks as u64).levels);
-        let index_pages_per_chunk = ToastIndex::pages_per_chunk(scope.page);
-        let index_bytes = index_pages_per_chunk * page;
-        let heap = (Sum::HeapBytes, heap_pack);
-        let toast = (Sum::ToastBytes, toast_pack);
-        let index = (Sum::Chunks, index_bytes);
-        // One unit of a sum, as work.
-        let unit = |sum: Sum| {
-            let mut work = ReadWork::default();
-            match sum {
-                Sum::HeapBytes => work.heap_pages = heap_pack / page,
-                Sum::Lookups => {
-                    work.lookups = 1.0;
-                    work.index_pages = levels;
-                }
-                Sum::Visits => work.toast_pages = 1.0,
-                Sum::ColumnChunks => {
-                    work.chunks = 1.0;
-                    work.index_pages = index_pages_per_chunk;
-                }
-                Sum::ColumnExternalBytes => work.copied_bytes = 1.0,
-                Sum::Decompressions => work.decompressions = 1.0,
-                Sum::PglzBytes => work.pglz_bytes = 1.0,
-                Sum::Lz4Bytes => work.lz4_bytes = 1.0,
-                Sum::Values
-                | Sum::ToastBytes
-                | Sum::Chunks
-                | Sum::ColumnToastBytes
-                | Sum::ValueHeapBytes => {}
-            }
-            work
-        };
-        let read = [
-            Sum::HeapBytes,
-            Sum::Lookups,
-            Sum::Visits,
-            Sum::ColumnChunks,
-            Sum::ColumnExternalBytes,
-            Sum::Decompressions,
-            Sum::PglzBytes,
-            Sum::Lz4Bytes,
-        ];
-        let update_unit = |sum: Sum| {
-            let mut work = UpdateWork::default();
-            match sum {
-                Sum::Values => work.rows = 1.0,
-                Sum::ValueHeapBytes => work.heap_bytes = 1.0,
-                Sum::ColumnToastBytes => work.toast_bytes = 1.0,
-                Sum::ColumnChunks => {
-                    work.chunks = 1.0;
-                    work.deleted_chunks = 1.0;
-                }
-                _ => {}
-            }
-            work
-        };
-        let update = [Sum::Values, Sum::ValueHeapBytes, Sum::ColumnToastBytes, Sum::ColumnChunks];
         Formulas {
-            heap: Linear(vec![heap]),
-            toast: Linear(vec![toast]),
-            index: Linear(vec![index]),
-            chunks: Linear(vec![(Sum::Chunks, 1.0)]),
-            total: Linear(vec![heap, toast, index]),
-            buffers: Linear(read.iter().map(|&s| (s, unit(s).buffers())).collect()),
-            read_ns: Linear(read.iter().map(|&s| (s, prices.read_ns(&unit(s)))).collect()),
-            update: Linear(update.iter().map(|&s| (s, update_unit(s).bytes())).collect()),
-            wal: Linear(update.iter().map(|&s| (s, update_unit(s).wal_bytes())).collect()),
+            heap_pages: heap_pack / page,
+            toast_pack: pack(tally.toast().heap().filled_pages(), sums.get(Sum::ToastBytes)),
+            index: IndexShape::of(ToastIndex::of(scope.page, chunks as u64).levels, scope.page),
+            page,
+            prices: *prices,
         }
+    }
+
+    fn heap(&self, sums: &Sums) -> f64 {
+        sums.get(Sum::HeapBytes) * self.heap_pages * self.page
+    }
+
+    fn toast(&self, sums: &Sums) -> f64 {
+        sums.get(Sum::ToastBytes) * self.toast_pack
+    }
+
+    fn index(&self, sums: &Sums) -> f64 {
+        sums.get(Sum::Chunks) * self.index.pages_per_chunk * self.page
+    }
+
+    fn total(&self, sums: &Sums) -> f64 {
+        self.heap(sums) + self.toast(sums) + self.index(sums)
+    }
+
+    fn chunks(&self, sums: &Sums) -> f64 {
+        sums.get(Sum::Chunks)
+    }
+
+    /// A scan of the column.
+    fn read(&self, sums: &Sums) -> ReadWork {
+        let heap_pages = sums.get(Sum::HeapBytes) * self.heap_pages;
+        ReadWork { heap_pages, ..sums.read(self.index) }
+    }
+
+    fn buffers(&self, sums: &Sums) -> f64 {
+        self.read(sums).buffers()
+    }
+
+    fn read_ns(&self, sums: &Sums) -> f64 {
+        self.prices.read_ns(&self.read(sums))
+    }
+
+    fn update(&self, sums: &Sums) -> f64 {
+        sums.update().bytes()
+    }
+
+    fn wal(&self, sums: &Sums) -> f64 {
+        sums.update().wal_bytes()
     }
 }
 
@@ -175,74 +145,64 @@ pub fn figures(tally: &Tally, scope: &Scope, prices: &Prices) -> Vec<Figures> {
     let scale = if read > 0.0 { all / read } else { 0.0 };
     let part = if all > 0.0 { read / all } else { 1.0 };
     let page = scope.page.bytes() as f64;
-    let series = |linear: &Linear, of: &VariantTally| -> Vec<f64> {
-        of.clusters.iter().map(|sums| linear.of(sums)).collect()
+    let series = |formula: Formula, formulas: &Formulas, of: &VariantTally| -> Vec<f64> {
+        of.clusters.iter().map(|sums| formula(formulas, sums)).collect()
     };
     let today = tally.tallies().first().map(|t| (t, Formulas::of(t, scope, scale, prices)));
-    let mut out = Vec::with_capacity(tally.tallies().len());
-    for variant in tally.tallies() {
+    let of_variant = |variant: &VariantTally| {
         let formulas = Formulas::of(variant, scope, scale, prices);
-        let relative = ALLOWANCE;
-        let change = |linear: &Linear, of_today: &dyn Fn(&Formulas) -> &Linear| {
+        let series_of = |formula: Formula| series(formula, &formulas, variant);
+        let per_block = |formula: Formula| {
+            let value = ratio(&series_of(formula), blocks, part, scope.complete);
+            value.unwrap_or_default().scaled(all)
+        };
+        let change = |formula: Formula| {
             let (today, today_formulas) = today.as_ref()?;
-            let before = series(of_today(today_formulas), today);
-            let after = series(linear, variant);
+            let before = series(formula, today_formulas, today);
+            let after = series_of(formula);
             if before == after {
                 return before.iter().any(|&b| b > 0.0).then_some(Estimate::default());
             }
-            let ratio = ratio(&after, &before, part, scope.complete)?.widened(relative, 0.0);
-            let less_one = |e: Estimate| Estimate {
-                estimate: e.estimate - 1.0,
-                low: e.low - 1.0,
-                high: e.high - 1.0,
-            };
-            Some(less_one(ratio.at_least_zero()))
+            let ratio = ratio(&after, &before, part, scope.complete)?.widened(ALLOWANCE, 0.0);
+            let Estimate { estimate, low, high } = ratio.at_least_zero();
+            Some(Estimate { estimate: estimate - 1.0, low: low - 1.0, high: high - 1.0 })
         };
-        let bytes = |linear: &Linear, of_today: &dyn Fn(&Formulas) -> &Linear, point: f64| {
-            let value = ratio(&series(linear, variant), blocks, part, scope.complete)
-                .unwrap_or_default()
-                .scaled(all);
+        let bytes = |formula: Formula, point: f64| {
+            let value = per_block(formula);
             // The point estimate counts whole pages; the interval moves with it.
             let moved = point - value.estimate;
             let value =
                 Estimate { estimate: point, low: value.low + moved, high: value.high + moved };
-            let value = if point > 0.0 { value.widened(relative, page) } else { value };
-            Figure { value: value.at_least_zero(), change: change(linear, of_today) }
+            let value = if point > 0.0 { value.widened(ALLOWANCE, page) } else { value };
+            Figure { value: value.at_least_zero(), change: change(formula) }
         };
-        let values = series(&Linear(vec![(Sum::Values, 1.0)]), variant);
-        let each = |linear: &Linear, of_today: &dyn Fn(&Formulas) -> &Linear| {
-            let value = ratio(&series(linear, variant), &values, part, scope.complete);
-            Figure {
-                value: value.unwrap_or_default().widened(relative, 0.0).at_least_zero(),
-                change: change(linear, of_today),
-            }
+        let values = series_of(|_, sums| sums.get(Sum::Values));
+        let each = |formula: Formula| {
+            let value = ratio(&series_of(formula), &values, part, scope.complete);
+            let value = value.unwrap_or_default().widened(ALLOWANCE, 0.0).at_least_zero();
+            Figure { value, change: change(formula) }
         };
-        let sums = total(variant);
-        let pages = |pages: u64, filled: f64| {
-            let whole = if scope.complete { pages as f64 } else { (filled * scale).ceil() };
-            whole * page
+        let pages = |filler: &Filler| {
+            let filled = filler.filled_pages();
+            page * if scope.complete { filler.pages() as f64 } else { (filled * scale).ceil() }
         };
-        let heap = pages(variant.heap().pages(), variant.heap().filled_pages());
-        let toast = pages(variant.toast().heap().pages(), variant.toast().heap().filled_pages());
-        let chunk_count = (sums.get(Sum::Chunks) * scale).round();
-        let index = ToastIndex::of(scope.page, chunk_count as u64).pages as f64 * page;
-        let chunks = ratio(&series(&formulas.chunks, variant), blocks, part, scope.complete)
-            .unwrap_or_default()
-            .scaled(all);
-        out.push(Figures {
-            heap_bytes: bytes(&formulas.heap, &|f| &f.heap, heap),
-            toast_bytes: bytes(&formulas.toast, &|f| &f.toast, toast),
-            toast_index_bytes: bytes(&formulas.index, &|f| &f.index, index),
-            total_bytes: bytes(&formulas.total, &|f| &f.total, heap + toast + index),
+        let (heap, toast) = (pages(variant.heap()), pages(variant.toast().heap()));
+        let chunks = (total(variant).get(Sum::Chunks) * scale).round();
+        let index = ToastIndex::of(scope.page, chunks as u64).pages as f64 * page;
+        Figures {
+            heap_bytes: bytes(Formulas::heap, heap),
+            toast_bytes: bytes(Formulas::toast, toast),
+            toast_index_bytes: bytes(Formulas::index, index),
+            total_bytes: bytes(Formulas::total, heap + toast + index),
             chunks: Figure {
-                value: chunks.at_least_zero(),
-                change: change(&formulas.chunks, &|f| &f.chunks),
+                value: per_block(Formulas::chunks).at_least_zero(),
+                change: change(Formulas::chunks),
             },
-            read_buffers: each(&formulas.buffers, &|f| &f.buffers),
-            read_cpu_ns: each(&formulas.read_ns, &|f| &f.read_ns),
-            update_bytes: each(&formulas.update, &|f| &f.update),
-            update_wal_bytes: each(&formulas.wal, &|f| &f.wal),
-        });
-    }
-    out
+            read_buffers: each(Formulas::buffers),
+            read_cpu_ns: each(Formulas::read_ns),
+            update_bytes: each(Formulas::update),
+            update_wal_bytes: each(Formulas::wal),
+        }
+    };
+    tally.tallies().iter().map(of_variant).collect()
 }

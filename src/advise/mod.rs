@@ -1,52 +1,32 @@
 //! The verb `advise-threshold`: what other settings of a column would store and cost.
 //!
-//! * [`variant`]: the column and its present settings; [`candidate`]: which settings are compared.
-//! * [`content`]: the sample's values and what compression makes of them.
-//! * [`tally`]: what a sample's rows add up to under each of them; [`estimate`]: the whole
-//!   table's figures from that, with confidence intervals.
+//! * [`advisor`]: the connection, what is asked, what the server says of a table; [`run`]: the tables of a server in
+//!   turn; `table`: one of them, from sample to reports; [`error`]: why there is no advice.
+//! * [`candidate`]: which columns, and which settings are compared for them.
+//! * [`plan`]: how much is read; `reading`: the sample; [`content`]: its rows, and what compression makes of their
+//!   values; [`pluggable`]: what the toasters of other servers would.
+//! * [`tally`]: what the rows add up to under each candidate; [`estimate`]: the whole table's figures from that, with
+//!   confidence intervals; [`recommend`]: the Pareto front, the choice and its reasons.
+//! * `compaction`: what compaction would give back.
+//! * [`report`]: the report made of all that; [`result`]: its type.
 //! * [`extract`]: the table with keys of a document in columns of their own, and the way there.
-//! * [`pluggable`]: what the toasters of other servers would do.
-//! * [`statements`]: what `pg_stat_statements` says of the column's use; `tokens`: the words of SQL.
-//! * [`recommend`]: the Pareto front, the choice and its reasons; `caveats`: what else it brings; [`commands`]: how
-//!   it comes true.
-//! * [`request`]: what is asked; [`report`]: the report made of all that; [`result`]: its type, `rounded` its figures.
-//! * [`run`]: the tables of a server in turn; `partitioned`: one whose partitions are priced together; [`advisor`]: over which connection; `table`: one of them;
-//!   `plan`: how much of it is read; `probe`: what a few blocks tell beforehand; `reading`: the sample; `documents`:
-//!   those that are taken apart; `extracting`: which keys are taken out of them; `compaction`: what it would give back; `on_server`: what the server makes of it; [`facts`]: what the server is asked for.
-//! * `asked`: rows of which SQL functions tell forms and sizes, where pages are out of reach.
-//!
-//! All but the last item's modules are pure.
+//! * [`explain`]: what today's storage costs.
 
-pub mod advisor;
-mod asked;
-pub mod candidate;
-mod caveats;
-pub mod commands;
+pub(crate) mod advisor;
+pub(crate) mod candidate;
 mod compaction;
 pub mod content;
-mod documents;
-pub mod estimate;
+pub(crate) mod error;
+pub(crate) mod estimate;
 pub mod explain;
-pub mod extract;
-mod extracting;
-pub mod facts;
-pub mod keys;
-mod on_server;
-mod partitioned;
-mod plan;
-pub mod pluggable;
-mod probe;
+pub(crate) mod extract;
+pub(crate) mod plan;
+pub(crate) mod pluggable;
 mod reading;
-mod reasons;
-pub mod recommend;
-pub mod report;
-pub mod request;
+pub(crate) mod recommend;
+pub(crate) mod report;
 pub mod result;
 mod rounded;
-pub mod run;
-pub mod statements;
+pub(crate) mod run;
 mod table;
 pub mod tally;
-mod tokens;
-pub mod variant;
-pub mod workload;

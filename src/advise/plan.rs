@@ -38,22 +38,22 @@ pub enum Limit {
 
 /// What has been done of a sample.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Done {
-    pub(super) blocks: u32,
+pub(crate) struct Done {
+    pub(crate) blocks: u32,
     /// Bytes that the server sent.
-    pub(super) read: u64,
+    pub(crate) read: u64,
     /// Bytes of the values that were to be compressed, decompressed.
-    pub(super) raw: u64,
-    pub(super) time: Duration,
+    pub(crate) raw: u64,
+    pub(crate) time: Duration,
 }
 
 /// What is to be read.
-pub(super) struct SamplePlan {
-    pub(super) sample: Sample,
+pub(crate) struct SamplePlan {
+    pub(crate) sample: Sample,
     /// The part of the blocks' rows whose values are looked at.
-    pub(super) fraction: f64,
+    pub(crate) fraction: f64,
     /// Blocks read at a time.
-    pub(super) batch: usize,
+    pub(crate) batch: usize,
     /// The sample's blocks in an order in which each beginning is a random sample too; `None` where all of them
     /// are read, however long that takes.
     shuffled: Option<Vec<BlockNumber>>,
@@ -61,7 +61,7 @@ pub(super) struct SamplePlan {
 
 impl SamplePlan {
     /// For a relation of `total` blocks, with `bytes_per_block` of values, decompressed, that must be compressed.
-    pub(super) fn new(
+    pub(crate) fn new(
         size: Option<SampleSize>,
         seed: u64,
         total: u32,
@@ -87,7 +87,7 @@ impl SamplePlan {
     }
 
     /// A few blocks, and of their rows no more than come to a few megabytes.
-    pub(super) fn few(seed: u64, total: u32, bytes_per_block: f64) -> SamplePlan {
+    pub(crate) fn few(seed: u64, total: u32, bytes_per_block: f64) -> SamplePlan {
         let sample = Sample::new(total, FEW_BLOCKS, seed);
         let bytes = bytes_per_block * f64::from(sample.chosen());
         let fraction = if bytes > FEW_BYTES { FEW_BYTES / bytes } else { 1.0 };
@@ -97,7 +97,7 @@ impl SamplePlan {
     }
 
     /// The blocks in the order in which they are read.
-    pub(super) fn blocks(&self) -> Box<dyn Iterator<Item = BlockNumber> + Send + '_> {
+    pub(crate) fn blocks(&self) -> Box<dyn Iterator<Item = BlockNumber> + Send + '_> {
         match &self.shuffled {
             Some(blocks) => Box::new(blocks.iter().copied()),
             None => Box::new(self.sample.clone()),
@@ -105,7 +105,7 @@ impl SamplePlan {
     }
 
     /// The blocks that are read next, in their order; `None` at the end, or when this is enough.
-    pub(super) fn next_batch(
+    pub(crate) fn next_batch(
         &self,
         blocks: &mut impl Iterator<Item = BlockNumber>,
         done: &Done,
@@ -119,12 +119,12 @@ impl SamplePlan {
     }
 
     /// Whether this is every row.
-    pub(super) fn is_complete(&self, done: &Done) -> bool {
+    pub(crate) fn is_complete(&self, done: &Done) -> bool {
         self.sample.is_all() && self.limit(done).is_none() && self.fraction >= 1.0
     }
 
     /// Whether this is enough, though not all was read.
-    pub(super) fn limit(&self, done: &Done) -> Option<Limit> {
+    pub(crate) fn limit(&self, done: &Done) -> Option<Limit> {
         if self.shuffled.is_none() || done.blocks >= self.sample.chosen() {
             return None;
         }

@@ -4,7 +4,7 @@ use super::result::PluggableReport;
 use crate::codec::datum;
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
-use crate::fill::btree::ToastIndex;
+use crate::model::btree::ToastIndex;
 use crate::model::pluggable::jsonb::jsonb_toaster;
 use crate::model::pluggable::{Taken, bytea_toaster, ordinary};
 use crate::model::settings::TupleTarget;

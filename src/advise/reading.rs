@@ -1,4 +1,5 @@
-//! Reading a sample: blocks, values out of line, and what compression makes of them.
+//! Reading a sample: blocks, values out of line, documents that are taken apart, and what compression makes of all that,
+//! here or on the server; before it a few blocks, to learn what the columns hold.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -7,21 +8,25 @@ use std::time::Instant;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::advisor::{AdviseError, Advisor};
-use super::asked;
-use super::content::{SampledRow, rows_of_page};
-use super::extract::auto::Scout;
-use super::extract::parent::Migrated;
+use super::advisor::{Access, Advisor};
+use super::candidate::{self, TODAY, Variants};
+use super::content::{SampledRow, asked_row, compressed_besides, rows_of_page};
+use super::error::AdviseError;
+use super::extract::keys::Scout;
 use super::extract::rows::Extraction;
 use super::plan::{Done, SamplePlan};
 use super::pluggable::Pluggable;
-use super::tally::Tally;
-use super::variant::{TODAY, Variants};
-use crate::codec::datum;
+use super::tally::{SampleRow, Tally};
+use crate::codec::{Method, datum};
+use crate::disk::jsonb_of_text::jsonb;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::problem::{Place, Problem, Problems};
+use crate::heap::sample::Sample;
+use crate::model::policy::CompressedSizes;
+use crate::model::sql::{quote_identifier, quote_literal};
 use crate::model::toast::Incoming;
+use crate::model::visibility::Snapshot;
 use crate::server::catalog::Relation;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Asked;
@@ -29,45 +34,111 @@ use crate::server::sampled::{AskedRow, RowReader};
 use crate::server::trial::Trial;
 use crate::server::{LiveError, chunks};
 
-/// Rows asked for at a time.
-const ASKED_ROWS: usize = 2000;
+/// Rows asked for, or copied, at a time.
+const ROWS: usize = 2000;
+/// Bytes of documents, raw, that are asked for as text at a time; a single one may be longer.
+const TEXT_BYTES: u64 = 2 << 20;
+
+/// Blocks read beforehand to learn what the columns hold.
+const PROBE_BLOCKS: u32 = 16;
+/// Stored bytes read to learn how much longer values are that only their content tells of.
+const WEIGHED_BYTES: f64 = 4e6;
+/// Without `--column`: those that hold at least this part of the bytes.
+const LEAST_SHARE: f64 = 0.1;
 
 /// Where a sample's rows come from.
-pub(super) enum Source<'a> {
+enum Source<'a> {
     Pages(PageReader),
     Functions(RowReader<'a>),
 }
 
 /// What was read of some blocks.
-pub(super) enum Read {
+enum Read {
     Pages(Pages),
     /// The addresses of each block's rows, for which the server is asked then.
     Addresses(Vec<Vec<ItemPointer>>),
+}
+
+/// What is looked at in the documents of one column.
+#[derive(Default)]
+pub(super) struct Documents {
+    pub(super) column: usize,
+    /// Keys in columns of their own; several sets of them while one is chosen.
+    pub(super) extractions: Vec<Extraction>,
+    /// Counts the keys.
+    pub(super) scout: Option<Scout>,
+}
+
+impl Documents {
+    /// Whether the content of this column's values is looked at.
+    fn are_of(&self, column: usize) -> bool {
+        column == self.column && (self.scout.is_some() || !self.extractions.is_empty())
+    }
+
+    /// Takes the document of a row of these values apart.
+    fn look(&mut self, ctid: ItemPointer, row: &[Incoming], content: &[u8]) -> Result<(), String> {
+        for extraction in &mut self.extractions {
+            extraction.document(ctid, row, content)?;
+        }
+        self.scout.as_mut().map_or(Ok(()), |scout| scout.document(content))
+    }
 }
 
 /// Reads the sample of one relation.
 pub(super) struct Reading<'a> {
     pub(super) advisor: &'a Advisor,
     pub(super) relation: &'a Relation,
-    pub(super) source: Source<'a>,
-    pub(super) compressor: datum::Compressor,
+    source: Source<'a>,
+    compressor: datum::Compressor,
     /// In the order of the variants, where the server is to compress the sample.
-    pub(super) trials: Vec<Trial>,
+    trials: Vec<Trial>,
     /// Those of other columns whose values a row's new form hangs on too, as they are needed.
-    pub(super) besides: BTreeMap<usize, Trial>,
+    besides: BTreeMap<usize, Trial>,
+    /// Compresses what is left of documents, where the server is to do that.
+    rests: Option<Trial>,
     pub(super) problems: Problems,
     pub(super) done: Done,
     pub(super) fetched_bytes: u64,
     pub(super) rows_examined: u64,
     pub(super) pluggable: Vec<Pluggable>,
-    /// Keys in columns of their own; several sets of them while one is chosen.
-    pub(super) extractions: Vec<Extraction>,
-    /// The table whose partition this is, where they are taken out of all of them.
-    pub(super) parent: Option<Migrated>,
-    /// Compresses what is left of documents, where the server is to do that.
-    pub(super) rests: Option<Trial>,
-    /// Looks at the keys of a column's documents.
-    pub(super) scout: Option<(usize, Scout)>,
+    pub(super) documents: Documents,
+}
+
+impl<'a> Reading<'a> {
+    /// Of a relation, whose lock it takes.
+    pub(super) async fn new(
+        advisor: &'a Advisor,
+        relation: &'a Relation,
+        access: Access<'_>,
+        snapshot: Snapshot,
+    ) -> Result<Reading<'a>, LiveError> {
+        let connection = Arc::clone(&advisor.connection);
+        let page = advisor.server.page_size;
+        let source = match access {
+            Access::Pages(pageinspect) => {
+                let name = relation.quoted();
+                Source::Pages(PageReader::new(connection, pageinspect, page, name, snapshot).await?)
+            }
+            Access::Functions => {
+                Source::Functions(RowReader::new(connection, &advisor.server, relation).await?)
+            }
+        };
+        Ok(Reading {
+            advisor,
+            relation,
+            source,
+            compressor: datum::Compressor::new(),
+            trials: Vec::new(),
+            besides: BTreeMap::new(),
+            rests: None,
+            problems: Problems::default(),
+            done: Done::default(),
+            fetched_bytes: 0,
+            rows_examined: 0,
+            pluggable: Vec::new(),
+            documents: Documents::default(),
+        })
+    }
 }
 
 impl Reading<'_> {
@@ -75,7 +146,7 @@ impl Reading<'_> {
         AdviseError::Live { relation: self.relation.display_name(), error }
     }
 
-    pub(super) async fn read(&mut self, blocks: &[BlockNumber]) -> Result<Read, AdviseError> {
+    async fn read(&mut self, blocks: &[BlockNumber]) -> Result<Read, AdviseError> {
         let read = match &mut self.source {
             Source::Pages(reader) => reader.read(blocks).await.map(Read::Pages),
             Source::Functions(reader) => reader.addresses(blocks).await.map(Read::Addresses),
@@ -84,7 +155,7 @@ impl Reading<'_> {
     }
 
     /// The live rows of each page.
-    pub(super) fn rows<'p>(&mut self, pages: &'p Pages) -> Vec<Vec<SampledRow<'p>>> {
+    fn rows<'p>(&mut self, pages: &'p Pages) -> Vec<Vec<SampledRow<'p>>> {
         let name = self.relation.display_name();
         let mut out = Vec::new();
         for (block, bytes) in pages.iter() {
@@ -102,7 +173,7 @@ impl Reading<'_> {
     }
 
     /// The reader where pages are out of reach.
-    pub(super) fn by_functions(&self) -> Option<&RowReader<'_>> {
+    fn by_functions(&self) -> Option<&RowReader<'_>> {
         match &self.source {
             Source::Pages(_) => None,
             Source::Functions(reader) => Some(reader),
@@ -119,14 +190,14 @@ impl Reading<'_> {
     }
 
     /// The rows at these addresses, as SQL functions tell them.
-    pub(super) async fn asked(
+    async fn asked(
         &self,
         items: &[ItemPointer],
         what: Asked<'_>,
     ) -> Result<Vec<AskedRow>, AdviseError> {
         let mut rows = Vec::with_capacity(items.len());
         let Some(reader) = self.by_functions() else { return Ok(rows) };
-        for some in items.chunks(ASKED_ROWS) {
+        for some in items.chunks(ROWS) {
             let asked = reader.rows(some, what).await;
             rows.extend(asked.map_err(|error| self.live(error))?);
         }
@@ -153,7 +224,7 @@ impl Reading<'_> {
             asked.iter().map(|row| (row.ctid, row)).collect();
         let block = |items: &Vec<ItemPointer>| {
             let rows = items.iter().filter_map(|ctid| rows.get(ctid));
-            rows.map(|row| asked::row(row, desc, table)).collect()
+            rows.map(|row| asked_row(row, desc, table)).collect()
         };
         Ok(found.iter().map(block).collect())
     }
@@ -201,7 +272,7 @@ impl Reading<'_> {
                 if let Some(trial) = &trial {
                     self.compress_on_server(&mut pages, v, trial).await?;
                 }
-                if trial.is_none() || self.wants_documents(v.column) {
+                if trial.is_none() || self.documents.are_of(v.column) {
                     self.fetch(&mut pages, v).await?;
                 }
             }
@@ -209,7 +280,7 @@ impl Reading<'_> {
                 for v in variants {
                     self.compress_besides(&mut pages, v).await?;
                     self.fetched_bytes += out_of_line(&pages, v.column);
-                    if self.wants_documents(v.column) {
+                    if self.documents.are_of(v.column) {
                         self.documents_by_text(&pages, v.column).await?;
                     }
                 }
@@ -229,7 +300,7 @@ impl Reading<'_> {
                     }
                     tally.end_block(rows.len(), live);
                 }
-                for extraction in &mut self.extractions {
+                for extraction in &mut self.documents.extractions {
                     for row in rows.iter_mut() {
                         let ctid = row.ctid;
                         let (facts, compressed) = row.parts(&mut self.compressor);
@@ -238,7 +309,7 @@ impl Reading<'_> {
                     extraction.end_block(rows.len(), live);
                 }
             }
-            for extraction in &mut self.extractions {
+            for extraction in &mut self.documents.extractions {
                 extraction.end_rows();
             }
             self.done.blocks += batch.len() as u32;
@@ -261,7 +332,7 @@ impl Reading<'_> {
         let Some(toast) = self.relation.toast.as_ref() else { return Ok(()) };
         // what another toaster would make of a value is told by its content alone
         let content =
-            self.pluggable.iter().any(|p| p.is_for(v.column)) || self.wants_documents(v.column);
+            self.pluggable.iter().any(|p| p.is_for(v.column)) || self.documents.are_of(v.column);
         let mut wanted = Vec::new();
         for (page, rows) in pages.iter().enumerate() {
             for (row, values) in rows.iter().enumerate() {
@@ -288,59 +359,225 @@ impl Reading<'_> {
                 let Some(row) = pages.get_mut(page).and_then(|rows| rows.get_mut(row)) else {
                     continue;
                 };
-                let result = match values.get(&pointer.value_id.0) {
-                    Some(bytes) => {
-                        self.fetched_bytes += bytes.len() as u64;
-                        let mut toasters = self.pluggable.iter_mut().find(|p| p.is_for(v.column));
-                        let (ctid, tuple) = (row.ctid, row.facts.tuple_length);
-                        let extractions = &mut self.extractions;
-                        let scout = self.scout.as_mut().filter(|(column, _)| *column == v.column);
-                        let mut scout = scout.map(|(_, scout)| scout);
-                        let values = match extractions[..] {
-                            [] => Vec::new(),
-                            _ => row.facts.values.clone(),
-                        };
-                        let mut apart = Ok(());
-                        row.fetched(v.column, bytes, &v.methods, &mut self.compressor, &mut |raw| {
-                            if let Some(toasters) = &mut toasters {
-                                toasters.external(raw, pointer.stored_size(), tuple);
-                            }
-                            let mut take = |taken: Result<(), String>| {
-                                if apart.is_ok() {
-                                    apart = taken;
-                                }
-                            };
-                            for extraction in extractions.iter_mut().filter(|e| e.is_for(v.column))
-                            {
-                                take(extraction.document(ctid, &values, raw));
-                            }
-                            if let Some(scout) = &mut scout {
-                                take(scout.document(raw));
-                            }
-                        })
-                        .and(apart)
-                    }
-                    None => Err(format!(
-                        "chunks of value {} do not give its {} bytes",
-                        pointer.value_id,
-                        pointer.stored_size()
-                    )),
+                let ctid = row.ctid;
+                let Some(bytes) = values.get(&pointer.value_id.0) else {
+                    let (id, size) = (pointer.value_id, pointer.stored_size());
+                    let message = format!("chunks of value {id} do not give its {size} bytes");
+                    self.note(ctid, v.column, Err(message));
+                    continue;
                 };
-                if let Err(message) = result {
-                    let place = self.place(row.ctid, &v.name);
-                    self.problems.add(Problem { place, message });
+                self.fetched_bytes += bytes.len() as u64;
+                let Reading { documents, pluggable, compressor, .. } = self;
+                let look = |row: &SampleRow, raw: &[u8]| {
+                    if let Some(toaster) = pluggable.iter_mut().find(|p| p.is_for(v.column)) {
+                        toaster.external(raw, pointer.stored_size(), row.tuple_length);
+                    }
+                    match documents.are_of(v.column) {
+                        true => documents.look(ctid, &row.values, raw),
+                        false => Ok(()),
+                    }
+                };
+                let fetched = row.fetched(v.column, bytes, &v.methods, compressor, look);
+                self.note(ctid, v.column, fetched);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the temporary tables in which the server compresses the values of these columns.
+    pub(super) async fn begin_trials(&mut self, variants: &[Variants]) -> Result<(), AdviseError> {
+        for v in variants {
+            let trial = self.trial(v.column, &v.methods).await?;
+            self.trials.push(trial);
+        }
+        Ok(())
+    }
+
+    /// The same for what is left of documents, where the server compresses the sample.
+    pub(super) async fn begin_rests(&mut self) -> Result<(), AdviseError> {
+        if let ([extraction], false) = (&self.documents.extractions[..], self.trials.is_empty()) {
+            self.rests = self.trial_of_rests(extraction).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the temporary table for a column.
+    async fn trial(&self, column: usize, methods: &[Method]) -> Result<Trial, AdviseError> {
+        let attribute = self.relation.desc.attributes.get(column);
+        let (name, type_name) =
+            attribute.map_or(("", ""), |a| (a.name.as_str(), a.type_name.as_str()));
+        let page = self.advisor.server.page_size;
+        let is_array = type_name.ends_with("[]");
+        let trial = Trial::new(self.relation.quoted(), (column, name), is_array, methods, page);
+        trial.make(self.advisor.client()).await.map_err(|error| self.live(error))?;
+        Ok(trial)
+    }
+
+    /// Makes the temporary table for what is left of documents without some keys; `None` where nothing of them is
+    /// ever compressed.
+    async fn trial_of_rests(&self, extraction: &Extraction) -> Result<Option<Trial>, AdviseError> {
+        let Some((method, document, keys)) = extraction.compressed_by() else { return Ok(None) };
+        let name = quote_identifier(document);
+        let keys: Vec<String> = keys.iter().map(|key| quote_literal(key)).collect();
+        let rest = format!(
+            "(ARRAY[CASE pg_catalog.jsonb_typeof(t.{name}) WHEN 'object' THEN t.{name} OPERATOR(pg_catalog.-) \
+             ARRAY[{}]::pg_catalog.text[] END])[1]",
+            keys.join(", ")
+        );
+        // the number of no column
+        let number = self.relation.desc.attributes.len();
+        let page = self.advisor.server.page_size;
+        let trial = Trial::of(self.relation.quoted(), (number, document), rest, &[method], page);
+        trial.make(self.advisor.client()).await.map_err(|error| self.live(error))?;
+        Ok(Some(trial))
+    }
+
+    /// Lets the server compress the column's values.
+    async fn compress_on_server(
+        &self,
+        pages: &mut [Vec<SampledRow<'_>>],
+        v: &Variants,
+        trial: &Trial,
+    ) -> Result<(), AdviseError> {
+        if v.methods.is_empty() {
+            return Ok(());
+        }
+        let is_there = |row: &&SampledRow<'_>| {
+            row.facts.values.get(v.column).is_some_and(|value| *value != Incoming::Null)
+        };
+        let items: Vec<ItemPointer> =
+            pages.iter().flatten().filter(is_there).map(|row| row.ctid).collect();
+        let sizes = self.compressed(trial, &items).await?;
+        for row in pages.iter_mut().flatten() {
+            let Some(sizes) = sizes.get(&row.ctid) else { continue };
+            for &method in &v.methods {
+                row.learn(v.column, method, sizes.get(method));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the server compress what the toaster may try besides the column's values: those of other columns, whose
+    /// content is not at hand.
+    async fn compress_besides(
+        &mut self,
+        pages: &mut [Vec<SampledRow<'_>>],
+        v: &Variants,
+    ) -> Result<(), AdviseError> {
+        let Some(table) = v.all.get(TODAY).map(|today| &today.table) else { return Ok(()) };
+        let mut wanted: BTreeMap<usize, (Method, Vec<ItemPointer>)> = BTreeMap::new();
+        for row in pages.iter().flatten() {
+            // columns for keys are filled while the document still has them
+            let document =
+                row.facts.values.get(v.column).filter(|_| self.documents.are_of(v.column));
+            let more = document.map_or(0, |document| sizes(*document).1 as u32);
+            for (column, method) in compressed_besides(v.column, &row.facts.values, table, more) {
+                if !row.knows(column, method) {
+                    wanted.entry(column).or_insert((method, Vec::new())).1.push(row.ctid);
+                }
+            }
+        }
+        for (column, (method, items)) in wanted {
+            if !self.besides.contains_key(&column) {
+                let trial = self.trial(column, &[method]).await?;
+                self.besides.insert(column, trial);
+            }
+            let Some(trial) = self.besides.get(&column) else { continue };
+            let sizes = self.compressed(trial, &items).await?;
+            for row in pages.iter_mut().flatten() {
+                if let Some(sizes) = sizes.get(&row.ctid) {
+                    row.learn(column, method, sizes.get(method));
                 }
             }
         }
         Ok(())
     }
 
-    pub(super) fn place(&self, ctid: ItemPointer, column: &str) -> Place {
-        Place {
-            block: Some(ctid.block),
-            item: Some(ctid.item),
-            column: Some(column.to_owned()),
-            ..Place::of(self.relation.display_name())
+    async fn compressed(
+        &self,
+        trial: &Trial,
+        items: &[ItemPointer],
+    ) -> Result<HashMap<ItemPointer, CompressedSizes>, AdviseError> {
+        let mut all = HashMap::with_capacity(items.len());
+        for some in items.chunks(ROWS) {
+            let sizes = trial.compress(self.advisor.client(), some).await;
+            all.extend(sizes.map_err(|error| self.live(error))?);
+        }
+        Ok(all)
+    }
+
+    /// Takes documents apart of which nothing but the text is to be had.
+    async fn documents_by_text(
+        &mut self,
+        pages: &[Vec<SampledRow<'_>>],
+        column: usize,
+    ) -> Result<(), AdviseError> {
+        let raw = |row: &SampledRow<'_>| match row.facts.values.get(column) {
+            None | Some(Incoming::Null) => None,
+            Some(value) => Some(sizes(*value).1 as u64),
+        };
+        let rows: Vec<(&SampledRow<'_>, u64)> =
+            pages.iter().flatten().filter_map(|row| Some((row, raw(row)?))).collect();
+        let mut rows = rows.as_slice();
+        while !rows.is_empty() {
+            let (now, later) = chunks::together(rows, TEXT_BYTES, |&(_, raw)| raw);
+            rows = later;
+            let of: HashMap<ItemPointer, &SampledRow<'_>> =
+                now.iter().map(|&(row, _)| (row.ctid, row)).collect();
+            let items: Vec<ItemPointer> = now.iter().map(|(row, _)| row.ctid).collect();
+            let Some(reader) = self.by_functions() else { return Ok(()) };
+            let texts = reader.texts(column, &items).await;
+            let texts = texts.map_err(|error| self.live(error))?;
+            for (ctid, text) in texts {
+                let Some(row) = of.get(&ctid) else { continue };
+                let taken = jsonb(&text).map_err(|error| error.to_string());
+                let taken = taken
+                    .and_then(|content| self.documents.look(row.ctid, &row.facts.values, &content));
+                self.note(row.ctid, column, taken);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the server compress what is left of the documents at hand.
+    async fn compress_rests(&mut self) -> Result<(), AdviseError> {
+        let (Some(trial), [extraction]) = (&self.rests, &self.documents.extractions[..]) else {
+            return Ok(());
+        };
+        let sizes = self.compressed(trial, &extraction.tried()).await?;
+        if let [extraction] = &mut self.documents.extractions[..] {
+            for (ctid, sizes) in sizes {
+                extraction.learn(ctid, sizes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the documents apart that stand in their rows; the others were when they were fetched.
+    fn take_apart(&mut self, pages: &[Vec<SampledRow<'_>>]) {
+        let mut documents = std::mem::take(&mut self.documents);
+        let column = documents.column;
+        let pages = if documents.are_of(column) { pages } else { &[] };
+        for row in pages.iter().flatten() {
+            let look = |content: &[u8]| documents.look(row.ctid, &row.facts.values, content);
+            let looked = row.show_inline(column, look);
+            self.note(row.ctid, column, looked);
+        }
+        documents.extractions.iter_mut().for_each(Extraction::begin_rows);
+        self.documents = documents;
+    }
+
+    /// Tells where a value could not be read.
+    fn note(&mut self, ctid: ItemPointer, column: usize, done: Result<(), String>) {
+        if let Err(message) = done {
+            let attribute = self.relation.desc.attributes.get(column);
+            let place = Place {
+                block: Some(ctid.block),
+                item: Some(ctid.item),
+                column: Some(attribute.map_or_else(String::new, |a| a.name.clone())),
+                ..Place::of(self.relation.display_name())
+            };
+            self.problems.add(Problem { place, message });
         }
     }
 }
@@ -371,7 +608,7 @@ fn out_of_line(pages: &[Vec<SampledRow<'_>>], column: usize) -> u64 {
 }
 
 /// Stored and raw bytes.
-pub(super) fn sizes(value: Incoming) -> (f64, f64) {
+fn sizes(value: Incoming) -> (f64, f64) {
     let (stored, raw) = match value {
         Incoming::Null => (0, 0),
         Incoming::Fixed { size } => (size, size),
@@ -384,4 +621,112 @@ pub(super) fn sizes(value: Incoming) -> (f64, f64) {
         Incoming::Foreign { stored, raw, .. } | Incoming::Kept { stored, raw, .. } => (stored, raw),
     };
     (f64::from(stored), f64::from(raw))
+}
+
+/// What a few blocks tell of the columns, before the sample is drawn.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Probe {
+    blocks: f64,
+    /// Stored bytes of each column.
+    stored: Vec<f64>,
+    /// Raw bytes of each column.
+    raw: Vec<f64>,
+    /// Rows whose values' raw sizes are not known, with the stored bytes of each column.
+    unweighed: Vec<(ItemPointer, Vec<f64>)>,
+}
+
+impl Probe {
+    pub(super) fn bytes_per_block(&self, columns: &[usize]) -> f64 {
+        let sum: f64 = columns.iter().filter_map(|&column| self.raw.get(column)).sum();
+        if self.blocks > 0.0 { sum / self.blocks } else { 0.0 }
+    }
+
+    pub(super) fn biggest(&self, relation: &Relation) -> Result<Vec<usize>, AdviseError> {
+        let toastable = candidate::toastable_columns(relation)?;
+        let bytes = |column: usize| self.stored.get(column).copied().unwrap_or(0.0);
+        let total: f64 = self.stored.iter().sum();
+        let mut columns: Vec<usize> =
+            toastable.iter().copied().filter(|&c| bytes(c) >= total * LEAST_SHARE).collect();
+        columns.sort_by(|&a, &b| bytes(b).total_cmp(&bytes(a)));
+        if columns.is_empty() {
+            columns.extend(toastable.first());
+        }
+        Ok(columns)
+    }
+
+    /// Adds the values of a row, each with its stored and raw bytes.
+    fn add(&mut self, values: impl Iterator<Item = (f64, f64)>) {
+        for (index, (stored, raw)) in values.enumerate() {
+            if let Some(sum) = self.stored.get_mut(index) {
+                *sum += stored;
+            }
+            if let Some(sum) = self.raw.get_mut(index) {
+                *sum += raw;
+            }
+        }
+    }
+
+    /// The first rows whose values in a column come to what may be read.
+    fn to_weigh(&self, column: usize) -> Vec<ItemPointer> {
+        let mut bytes = 0.0;
+        let rows = self.unweighed.iter().take_while(|(_, stored)| {
+            let enough = bytes >= WEIGHED_BYTES;
+            bytes += stored.get(column).copied().unwrap_or(0.0);
+            !enough
+        });
+        rows.map(|(ctid, _)| *ctid).collect()
+    }
+}
+
+impl Reading<'_> {
+    /// What the columns hold, from a few blocks.
+    pub(super) async fn probe(&mut self, total: u32) -> Result<Probe, AdviseError> {
+        let columns = self.relation.desc.attributes.len();
+        let none = vec![0.0; columns];
+        let mut probe = Probe { stored: none.clone(), raw: none, ..Probe::default() };
+        let sample = Sample::new(total, PROBE_BLOCKS, self.advisor.options.seed);
+        let blocks: Vec<BlockNumber> = sample.collect();
+        if blocks.is_empty() {
+            return Ok(probe);
+        }
+        probe.blocks = blocks.len() as f64;
+        match self.read(&blocks).await? {
+            Read::Pages(pages) => {
+                for row in self.rows(&pages).iter().flatten() {
+                    probe.add(row.facts.values.iter().map(|value| sizes(*value)));
+                }
+            }
+            Read::Addresses(found) => {
+                for row in self.asked(&found.concat(), Asked::Sizes).await? {
+                    let bytes = |size: Option<u64>| size.unwrap_or(0) as f64;
+                    let stored = row.values.iter().map(|value| bytes(value.stored_size));
+                    let raw = row.values.iter().map(|v| bytes(v.raw_size.or(v.stored_size)));
+                    probe.add(stored.clone().zip(raw));
+                    probe.unweighed.push((row.ctid, stored.collect()));
+                }
+            }
+        }
+        // They are read again with the sample.
+        self.problems = Problems::default();
+        Ok(probe)
+    }
+
+    /// Learns raw sizes of these columns where only the content tells them, from a part of the rows.
+    pub(super) async fn weigh(
+        &self,
+        probe: &mut Probe,
+        columns: &[usize],
+    ) -> Result<(), AdviseError> {
+        let Some(reader) = self.by_functions() else { return Ok(()) };
+        for &column in columns.iter().filter(|&&column| !reader.tells_raw(column)) {
+            let rows = probe.to_weigh(column);
+            let weight = reader.weight(column, &rows).await;
+            let (stored, raw) = weight.map_err(|error| self.live(error))?;
+            let all = probe.stored.get(column).copied().unwrap_or(0.0);
+            if let Some(sum) = probe.raw.get_mut(column).filter(|_| stored > 0.0) {
+                *sum = all * raw / stored;
+            }
+        }
+        Ok(())
+    }
 }

@@ -1,73 +1,73 @@
 //! From a tally to the report on a column (pure).
 
-use super::caveats;
-use super::commands::{self, CommandTarget};
+use super::advisor::{Access, Options, TableFacts};
+use super::candidate::{PRESENT, TODAY, Variants};
+use super::compaction::{compaction, estimated, retoasted_bytes, size};
 use super::estimate::{Figures, Scope, figures};
-use super::extract::rows::Extraction;
-use super::facts::TableFacts;
-use super::plan::{Done, Limit, SamplePlan};
+use super::extract;
+use super::plan::{Limit, SamplePlan};
 use super::pluggable::Pluggable;
-use super::reasons::reasons;
-use super::recommend::{Entry, pareto, recommend};
-use super::request::Options;
+use super::reading::Reading;
+use super::recommend::{Entry, Optimize, pareto, reasons, recommend};
 use super::result::{
     CandidateReport, CompactionReport, Files, FormCounts, RecommendationReport, Report, SCHEMA,
     SampleReport, WorkloadReport,
 };
-use super::statements::{Named, Statements, Verdict, verdict};
 use super::tally::{Tally, VariantTally};
-use super::variant::{PRESENT, TODAY, Variants};
-use super::workload::{Optimize, Workload, WorkloadSource};
 use crate::codec::Method;
-use crate::disk::desc::Storage;
+use crate::disk::desc::{Length, Storage};
 use crate::disk::layout::PageSize;
-use crate::heap::problem::Problems;
+use crate::judge::command::{self, CommandTarget};
 use crate::model::cost::Prices;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
-use crate::server::about::{NEVER_TRUNCATES, ServerReport};
+use crate::server::about::{NEVER_TRUNCATES, Server, ServerReport};
 use crate::server::catalog::Relation;
+use crate::usage::statements::Verdict;
+use crate::usage::workload::{Workload, WorkloadSource};
 
 /// Everything that the report is made of.
-pub struct Gathered<'a> {
-    pub server: ServerReport,
-    /// Whether VACUUM cuts off empty ends of files there.
-    pub(super) truncates: bool,
-    pub relation: &'a Relation,
-    /// What the server knows of it.
-    pub facts: &'a TableFacts,
-    /// What is compared.
-    pub variants: &'a Variants,
-    /// What the sample adds up to.
-    pub tally: &'a Tally,
+pub(super) struct Gathered<'a> {
+    /// What was read of the sample.
+    pub(super) reading: &'a Reading<'a>,
+    pub(super) access: Access<'a>,
+    pub(super) facts: &'a TableFacts,
     pub(super) plan: &'a SamplePlan,
-    /// What was read of it.
-    pub(super) done: Done,
-    /// Why that is less.
-    pub(super) limit: Option<Limit>,
-    /// Rows looked at.
-    pub rows_examined: u64,
-    /// Bytes fetched from the TOAST relation.
-    pub fetched_bytes: u64,
-    /// Sizes of the files.
-    pub files: Files,
-    /// What could not be read.
-    pub problems: &'a Problems,
-    /// What other toasters would do, by column.
-    pub pluggable: &'a [Pluggable],
-    /// Keys in columns of their own, where that is asked.
-    pub(super) extraction: Option<&'a Extraction>,
-    /// What was asked.
-    pub options: &'a Options,
-    /// The page size.
-    pub page: PageSize,
-    /// How rows were read: `pageinspect` or `functions`.
-    pub(super) source: &'static str,
-    /// Whether the server compressed the sample.
-    pub(super) on_server: bool,
-    /// Whether the server has pluggable TOAST: nothing compacts a table there.
-    pub(super) has_toasters: bool,
+    /// What is compared.
+    pub(super) variants: &'a Variants,
+    /// What the sample adds up to.
+    pub(super) tally: &'a Tally,
+}
+
+impl<'a> Gathered<'a> {
+    fn relation(&self) -> &'a Relation {
+        self.reading.relation
+    }
+
+    fn options(&self) -> &'a Options {
+        &self.reading.advisor.options
+    }
+
+    fn server(&self) -> &'a Server {
+        &self.reading.advisor.server
+    }
+
+    /// Sizes of the relation's files.
+    fn files(&self) -> Files {
+        let heap_bytes =
+            u64::from(self.plan.sample.total()) * self.server().page_size.bytes() as u64;
+        let toast = self.relation().toast.as_ref();
+        let (toast_bytes, toast_index_bytes) =
+            toast.map_or((0, 0), |toast| (toast.bytes, toast.index_bytes));
+        let total_bytes = heap_bytes + toast_bytes + toast_index_bytes;
+        Files { heap_bytes, toast_bytes, toast_index_bytes, total_bytes }
+    }
+
+    /// Whether `retoast --compact` makes files smaller there.
+    fn compacts(&self) -> bool {
+        self.server().vacuum_truncates && !self.server().has_toasters
+    }
 }
 
 /// A variant that is reported.
@@ -79,14 +79,16 @@ struct Shown<'a> {
 }
 
 /// The report on one column.
-pub fn report(gathered: &Gathered<'_>) -> Report {
-    let Gathered { relation, variants, tally, plan, done, options, .. } = gathered;
-    let (sample, page) = (&plan.sample, gathered.page);
+pub(super) fn report(gathered: &Gathered<'_>) -> Report {
+    let Gathered { reading, access, facts, plan, variants, tally } = *gathered;
+    let (relation, options, server) = (gathered.relation(), gathered.options(), gathered.server());
+    let (sample, page, done) = (&plan.sample, server.page_size, &reading.done);
+    let (files, has_toasters) = (gathered.files(), server.has_toasters);
     let complete = plan.is_complete(done);
-    let scope = Scope { total_blocks: sample.total(), complete, page: gathered.page };
+    let scope = Scope { total_blocks: sample.total(), complete, page };
     let all = figures(tally, &scope, &Prices::default());
     let shown = shown(gathered, &all);
-    let verdict = statements_verdict(gathered);
+    let verdict = facts.statements.verdict(relation, &variants.name, facts.counters.live);
     let workload = workload(gathered, &verdict);
     let entries: Vec<Entry> = shown
         .iter()
@@ -119,13 +121,12 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             caveats: if index == TODAY {
                 Vec::new()
             } else {
-                let has_toasters = gathered.has_toasters;
                 let wanted = (&s.settings, &variants.present);
-                caveats::of(wanted, &s.figures, &gathered.files, page, has_toasters)
+                caveats(wanted, &s.figures, &files, page, has_toasters)
             },
             retoasted_bytes: match index {
-                TODAY => gathered.files.total_bytes,
-                _ => caveats::retoasted_bytes(&s.figures, &gathered.files),
+                TODAY => files.total_bytes,
+                _ => retoasted_bytes(&s.figures, &files),
             },
             ..CandidateReport::new(
                 &s.settings,
@@ -141,7 +142,7 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
     let chosen = shown.get(recommendation.choice).filter(|_| recommendation.choice != TODAY);
     Report {
         schema: SCHEMA,
-        server: gathered.server.clone(),
+        server: ServerReport::from(server),
         relation: relation.display_name(),
         schema_name: relation.schema.clone(),
         name: relation.name.clone(),
@@ -152,19 +153,19 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
             blocks: done.blocks,
             total_blocks: sample.total(),
             rows: tally.rows() as u64,
-            rows_examined: gathered.rows_examined,
-            fetched_bytes: gathered.fetched_bytes,
+            rows_examined: reading.rows_examined,
+            fetched_bytes: reading.fetched_bytes,
             read_bytes: done.read,
-            limit: gathered.limit.map(|limit| match limit {
+            limit: plan.limit(done).map(|limit| match limit {
                 Limit::Bytes => "bytes",
                 Limit::Time => "time",
             }),
             seed: options.seed,
             complete,
-            exact: gathered.on_server,
-            source: gathered.source,
+            exact: reading.advisor.compresses_on_server(access),
+            source: access.name(),
         },
-        files: gathered.files,
+        files,
         compaction: gain(gathered, &shown),
         optimize: optimize_name(options.optimize),
         workload: WorkloadReport {
@@ -174,17 +175,20 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
         },
         candidates,
         // of documents that pluggable toasters store no key was seen
-        extraction: gathered.extraction.filter(|_| custom(gathered).is_none()).and_then(
-            |extraction| {
+        extraction: reading
+            .documents
+            .extractions
+            .first()
+            .filter(|_| custom(gathered).is_none())
+            .and_then(|extraction| {
                 let present = &variants.present;
                 let table = extraction.table();
                 let target = CommandTarget { schema: &table.schema, table: &table.name, ..target };
                 let compaction = Some("--compact").filter(|_| gathered.compacts());
-                let command = commands::command(target, present, present, compaction);
-                extraction.report(&scope, &command, gathered.has_toasters)
-            },
-        ),
-        pluggable: gathered
+                let command = command::command(target, present, present, compaction);
+                extract::result::report(extraction, &scope, &command, has_toasters)
+            }),
+        pluggable: reading
             .pluggable
             .iter()
             .filter(|p| p.is_for(variants.column))
@@ -196,41 +200,28 @@ pub fn report(gathered: &Gathered<'_>) -> Report {
                 reasons(&entries, &names, recommendation, options.optimize, &workload)
             }),
             sql: chosen
-                .map(|s| commands::sql(target, &variants.present, &s.settings, gathered.page))
+                .map(|s| command::sql(target, &variants.present, &s.settings, page))
                 .unwrap_or_default(),
             command: chosen.map(|s| {
-                let compaction = caveats::compaction(&s.figures, &gathered.files, gathered.page)
-                    .filter(|_| gathered.compacts());
-                commands::command(target, &variants.present, &s.settings, compaction)
+                let compaction =
+                    compaction(&s.figures, &files, page).filter(|_| gathered.compacts());
+                command::command(target, &variants.present, &s.settings, compaction)
             }),
         },
         notes: notes(gathered, &shown, scale)
             .into_iter()
             .chain(silence(gathered, verdict))
             .collect(),
-        problems: gathered.problems.kept().iter().map(ToString::to_string).collect(),
-        problem_count: gathered.problems.count(),
+        problems: reading.problems.kept().iter().map(ToString::to_string).collect(),
+        problem_count: reading.problems.count(),
     }
-}
-
-/// What `pg_stat_statements` says of the column.
-fn statements_verdict(gathered: &Gathered<'_>) -> Verdict {
-    let Gathered { relation, facts, variants, .. } = gathered;
-    let unique_name = matches!(facts.statements, Statements::Read { unique_name: true, .. });
-    let named = Named {
-        schema: &relation.schema,
-        table: &relation.name,
-        column: &variants.name,
-        unique_name,
-    };
-    verdict(&facts.statements, named, facts.live_rows)
 }
 
 /// What is given, else what statements tell of the column, else what is counted of the table.
 fn workload(gathered: &Gathered<'_>, verdict: &Verdict) -> Workload {
-    let counted = &gathered.facts.counted;
+    let counted = &gathered.facts.counters;
     let (reads_per_write, source) =
-        match (gathered.options.reads_per_write, verdict, counted.reads_per_write()) {
+        match (gathered.options().reads_per_write, verdict, counted.reads_per_write()) {
             (Some(given), ..) => (Some(given), WorkloadSource::Given),
             (None, Verdict::Told { reads, writes, statements }, _) => {
                 (Some(reads / writes.max(1.0)), WorkloadSource::Statements(*statements))
@@ -244,7 +235,7 @@ fn workload(gathered: &Gathered<'_>, verdict: &Verdict) -> Workload {
 /// Why `pg_stat_statements`, though there, is not used.
 fn silence(gathered: &Gathered<'_>, verdict: Verdict) -> Option<String> {
     match verdict {
-        Verdict::Silent(why) if gathered.options.reads_per_write.is_none() => {
+        Verdict::Silent(why) if gathered.options().reads_per_write.is_none() => {
             Some(format!("The workload is not judged by pg_stat_statements: {why}."))
         }
         _ => None,
@@ -318,23 +309,16 @@ fn rank(settings: &Settings) -> u8 {
     }
 }
 
-impl Gathered<'_> {
-    /// Whether `retoast --compact` makes files smaller there.
-    fn compacts(&self) -> bool {
-        self.truncates && !self.has_toasters
-    }
-}
-
 /// What compaction alone would give back.
 fn gain(gathered: &Gathered<'_>, shown: &[Shown<'_>]) -> Option<CompactionReport> {
     let today = &shown.get(TODAY).filter(|_| gathered.compacts())?.figures;
-    caveats::gain(today, &gathered.files, gathered.page, gathered.relation)
+    estimated(today, &gathered.files(), gathered.server().page_size, gathered.relation())
 }
 
 fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String> {
-    let Gathered { facts, files, .. } = gathered;
+    let (facts, files, server) = (gathered.facts, gathered.files(), gathered.server());
     let mut notes = Vec::new();
-    let files_left = if gathered.has_toasters {
+    let files_left = if server.has_toasters {
         "keep their free space, and nothing makes them smaller on a server with pluggable TOAST but to dump the table \
          and load it again"
     } else {
@@ -344,11 +328,11 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
         "Settings do not change what is stored already; toastctl retoast rewrites it. Sizes are those \
          of freshly written files; the files that retoast leaves {files_left}."
     ));
-    if !gathered.truncates {
+    if !server.vacuum_truncates {
         notes.push(format!("{NEVER_TRUNCATES}, so that retoast --compact is refused here."));
     }
-    if gathered.source == "functions" {
-        notes.push(caveats::without_pages(gathered.relation));
+    if matches!(gathered.access, Access::Functions) {
+        notes.push(without_pages(gathered.relation()));
     }
     if shown.get(PRESENT).is_some_and(|s| s.name.ends_with("(as set)")) {
         notes.push(
@@ -376,10 +360,10 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
             "The files hold {} more than the live rows need: dead rows{} and free space, which no \
              setting changes.",
             size(files.total_bytes.saturating_sub(packed as u64)),
-            if gathered.has_toasters { ", chunks of replaced values" } else { "" }
+            if server.has_toasters { ", chunks of replaced values" } else { "" }
         ));
     }
-    if let Some(part) = facts.toast_hit_part.filter(|&part| part < 0.9) {
+    if let Some(part) = facts.counters.toast_hit_part.filter(|&part| part < 0.9) {
         notes.push(format!(
             "Only {:.0} % of the TOAST relation's buffers were found in shared buffers, toastctl's own \
              reads among them: where they come from disk, buffers cost more than CPU time.",
@@ -395,7 +379,118 @@ fn is_plain(shown: &Shown<'_>, method: Method) -> bool {
         && shown.settings.method == MethodChoice::One(method)
 }
 
-/// Megabytes, or kilobytes for little.
-pub(super) fn size(bytes: u64) -> String {
-    if bytes >= 10 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} kB", bytes >> 10) }
+/// Growth, as a part, from which on it is told.
+const TOLD: f64 = 0.1;
+
+/// What to know before a column is brought from `present` to `wanted`.
+fn caveats(
+    (wanted, present): (&Settings, &Settings),
+    figures: &Figures,
+    files: &Files,
+    page: PageSize,
+    has_toasters: bool,
+) -> Vec<String> {
+    let mut caveats = Vec::new();
+    if figures.heap_bytes.change.is_some_and(|change| change.estimate > TOLD) {
+        caveats.push(
+            "the heap grows, and every scan of the table reads it, even one that does not need the \
+             column"
+                .to_owned(),
+        );
+    }
+    let now = files.total_bytes as f64;
+    if retoasted_bytes(figures, files) as f64
+        > now.max(figures.total_bytes.value.estimate) * (1.0 + TOLD)
+    {
+        let when = if has_toasters { "after retoast" } else { "before compaction" };
+        caveats.push(format!("{when} the files are larger than now and than needed"));
+    }
+    let threshold = page.toast_tuple_threshold();
+    if wanted.target.bytes() < threshold {
+        caveats.push(format!(
+            "a toast_tuple_target below {threshold} changes nothing for rows of up to {threshold} \
+             bytes: the toaster is not called for them"
+        ));
+    }
+    if wanted.target != present.target {
+        caveats
+            .push("toast_tuple_target is the table's, and counts for its other columns too".into());
+    }
+    if !wanted.is_stock() {
+        caveats.push(
+            "no setting decides value by value: values written later are brought to the policy by \
+             the next retoast"
+                .to_owned(),
+        );
+    } else if wanted.storage == Storage::External && present.storage != Storage::External {
+        caveats.push("values written later are not compressed, however well they could be".into());
+    }
+    caveats
+}
+
+/// What is not known of a relation whose pages were not read.
+fn without_pages(relation: &Relation) -> String {
+    let columns = &relation.desc.attributes;
+    let mut unseen = vec!["dead rows", "free space"];
+    if columns.iter().any(|column| !column.dropped && column.missing.is_some()) {
+        unseen.push("whether a value that equals its column's default stands in the row");
+    }
+    if columns.iter().any(|column| column.dropped) && relation.computed.contains(&true) {
+        unseen.push("what values of dropped columns take");
+    } else if columns.iter().any(|column| column.dropped && column.length == Length::Varlena) {
+        unseen.push("what values of dropped columns take in the TOAST relation");
+    }
+    let last = unseen.pop().unwrap_or_default();
+    format!(
+        "Pages were not read, but rows by SQL functions, and the server compressed them in a \
+         temporary table. Sizes of today are those of the rows as their values are stored; not seen \
+         are {} and {last}.",
+        unseen.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advise::estimate::Figure;
+    use crate::model::estimate::Estimate;
+    use crate::model::settings::TupleTarget;
+
+    const FILES: Files =
+        Files { heap_bytes: 100, toast_bytes: 900, toast_index_bytes: 20, total_bytes: 1020 };
+
+    fn figures(heap: f64, toast: f64) -> Figures {
+        let figure = |value: f64, now: f64| Figure {
+            value: Estimate::exact(value),
+            change: Some(Estimate::exact(value / now - 1.0)),
+        };
+        Figures {
+            heap_bytes: figure(heap, 100.0),
+            toast_bytes: figure(toast, 900.0),
+            total_bytes: figure(heap + toast, 1000.0),
+            ..Figures::default()
+        }
+    }
+
+    #[test]
+    fn every_choice_has_its_own() {
+        let page = PageSize::DEFAULT;
+        let present = Settings {
+            storage: Storage::Extended,
+            method: MethodChoice::One(Method::Pglz),
+            target: TupleTarget::default_for(page),
+            policy: Policy::Always,
+        };
+        let same = figures(100.0, 900.0);
+        let number = |wanted: &Settings, figures: &Figures| {
+            caveats((wanted, &present), figures, &FILES, page, false).len()
+        };
+        assert_eq!(number(&present, &same), 0);
+        assert_eq!(number(&present, &figures(105.0, 900.0)), 0);
+        assert_eq!(number(&present, &figures(1000.0, 0.0)), 2);
+        let low = Settings { target: TupleTarget::new(256, page).unwrap(), ..present };
+        assert_eq!(number(&low, &same), 2);
+        assert_eq!(number(&Settings { policy: Policy::Best, ..present }, &same), 1);
+        assert_eq!(number(&Settings { storage: Storage::External, ..present }, &same), 1);
+    }
 }

@@ -4,22 +4,19 @@ use std::cmp::Reverse;
 use std::future::Future;
 use std::slice;
 
-use super::advisor::{AdviseError, Advisor};
+use super::advisor::Advisor;
+use super::candidate::fitting_columns;
+use super::error::AdviseError;
 use super::explain::result::Explanation;
-use super::extract::parent::parent;
-use super::keys::fitting_columns;
-use super::keys::gather::KeyRequest;
-use super::keys::result::KeysReport;
-use super::partitioned::together;
+use super::extract::choose::together;
+use super::extract::target::parent;
 use super::result::Report;
-use super::variant;
 use crate::disk::Oid;
-use crate::server::LiveError;
-use crate::server::about::Access;
+use crate::drive::{Flow, Order, Schedule, each_relation};
 use crate::server::catalog::{self, Relation, RelationKind};
-use crate::server::locks;
-use crate::server::select::{self, Found, How, select};
+use crate::server::select::{self, How, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
+use crate::server::{LiveError, locks};
 
 /// Without a table: so many are advised on, the largest of the database.
 const LARGEST: usize = 5;
@@ -108,52 +105,24 @@ pub(crate) async fn explained(
         .await
 }
 
-/// As [`tables`], but says what the keys of documents cost. At least one table is named.
-///
-/// # Errors
-/// As those of [`tables`].
-pub(crate) async fn keys(
-    advisor: &Advisor,
-    tables: &[String],
-    (request, access): (KeyRequest, Access),
-    output: &mut dyn Sink<KeysReport>,
-    interrupt: impl Future<Output = ()>,
-) -> Result<(), RunError> {
-    let connections = slice::from_ref(&advisor.connection);
-    if let (Access::Auto, Some((why, hint))) = (access, advisor.why_no_pages()) {
-        output.notice(&format!("notice: using SQL functions: {why}"));
-        if hint.is_some() {
-            output.notice("HINT:  CREATE EXTENSION pageinspect; lets toastctl read pages.");
-        }
-    }
-    let keys = async |relation: &Relation, columns: &[String]| {
-        advisor.keys(relation, columns, (request, access)).await
-    };
-    until(interrupt, connections, all(advisor, (tables, DOCUMENTS), keys, None, output)).await
-}
-
 /// Which columns of relations that only a pattern or a parent means are meant.
 #[derive(Clone, Copy)]
-struct Meant {
+pub(crate) struct Meant {
     /// Those of the named ones that fit; why there are none.
-    fitting: fn(&Relation, &[String]) -> Result<Vec<String>, String>,
-    what: &'static str,
+    pub(crate) fitting: fn(&Relation, &[String]) -> Result<Vec<String>, String>,
+    pub(crate) what: &'static str,
 }
 
-const TOASTABLE: Meant =
-    Meant { fitting: variant::fitting_columns, what: "a column that can be toasted" };
-
-const DOCUMENTS: Meant =
-    Meant { fitting: fitting_columns, what: "a column of type jsonb, json or hstore" };
+const TOASTABLE: Meant = Meant { fitting: fitting_columns, what: "a column that can be toasted" };
 
 /// What `one` makes of each table and the columns that are asked for; `by_functions`: why rows are read by SQL
 /// functions, if they are, and what would help, as the first table is told.
-async fn all<R>(
+pub(crate) async fn all<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
     (tables, meant): (&[String], Meant),
     one: impl AsyncFn(&Relation, &[String]) -> Result<Vec<R>, AdviseError>,
     mut by_functions: Option<(&str, Option<&str>)>,
-    output: &mut dyn Sink<R>,
+    output: &mut O,
 ) -> Result<(), RunError> {
     let connection = &advisor.connection;
     let find = async || {
@@ -168,43 +137,32 @@ async fn all<R>(
     }
     let mut fitting = 0;
     let mut waiting = Vec::new();
-    for &Found { oid, how } in &found.found {
-        let describe = async || catalog::describe(connection.client(), oid).await;
-        let relation = match connection.reading(describe).await {
-            Ok(Some(relation)) => relation,
-            Ok(None) => {
-                let message = format!("{} was dropped meanwhile", names.of(oid));
-                match how {
-                    How::Named => go_on(Failed::new(Kind::Incomplete, message), output)?,
-                    How::Matched | How::Inherited => output.notice(&format!("notice: {message}")),
-                }
-                fitting += 1;
-                continue;
-            }
-            Err(error) => {
-                fitting += 1;
-                go_on(at(advisor, &names.of(oid), oid, &error).await, output)?;
-                continue;
-            }
-        };
+    let schedule = Schedule {
+        connections: slice::from_ref(connection),
+        found: &found.found,
+        names: &names,
+        order: Order::Found,
+        tells_dropped: true,
+    };
+    let visit = async |relation: Relation, how, output: &mut O| {
         if relation.kind == RelationKind::Toast {
             let message = format!(
                 "relation \"{}\" is a TOAST relation, which has no settings of its own\n\
                  HINT:  Name the table that it belongs to.",
                 relation.display_name()
             );
-            go_on(Failed::new(Kind::Usage, message), output)?;
-            continue;
+            output.failed(Failed::new(Kind::Usage, message));
+            return Ok(Flow::GoOn);
         }
         let columns = match how {
             How::Named => advisor.options.columns.clone(),
             How::Matched | How::Inherited => {
                 match (meant.fitting)(&relation, &advisor.options.columns) {
                     Ok(columns) => columns,
-                    Err(_) if tables.is_empty() => continue,
+                    Err(_) if tables.is_empty() => return Ok(Flow::GoOn),
                     Err(why) => {
                         output.notice(&format!("notice: left out: {why}"));
-                        continue;
+                        return Ok(Flow::GoOn);
                     }
                 }
             }
@@ -218,7 +176,9 @@ async fn all<R>(
         } else {
             found_of(advisor, &relation, one(&relation, &columns).await, output).await?;
         }
-    }
+        Ok(Flow::GoOn)
+    };
+    fitting += each_relation(&schedule, output, visit).await?;
     for (relation, columns) in largest(waiting, output) {
         found_of(advisor, &relation, one(&relation, &columns).await, output).await?;
     }
@@ -231,11 +191,11 @@ async fn all<R>(
 }
 
 /// What was made of a table.
-async fn found_of<R>(
+async fn found_of<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
     relation: &Relation,
     made: Result<Vec<R>, AdviseError>,
-    output: &mut dyn Sink<R>,
+    output: &mut O,
 ) -> Result<(), RunError> {
     match made {
         Ok(reports) => reports
@@ -247,9 +207,9 @@ async fn found_of<R>(
 }
 
 /// The largest tables of these, and says how much of all of them that is.
-fn largest<R>(
+fn largest<R, O: Sink<R> + ?Sized>(
     mut tables: Vec<(Relation, Vec<String>)>,
-    output: &mut dyn Sink<R>,
+    output: &mut O,
 ) -> Vec<(Relation, Vec<String>)> {
     let bytes = |table: &Relation| {
         table.bytes.saturating_add(table.toast.as_ref().map_or(0, |toast| toast.bytes))
@@ -271,21 +231,10 @@ fn largest<R>(
 }
 
 /// Says that rows are read by SQL functions, and why.
-fn explain_functions<R>((why, hint): (&str, Option<&str>), output: &mut dyn Sink<R>) {
+fn explain_functions<R, O: Sink<R> + ?Sized>((why, hint): (&str, Option<&str>), output: &mut O) {
     output.notice(&format!("notice: using SQL functions and a temporary table: {why}"));
     if let Some(hint) = hint {
         output.notice(&format!("HINT:  {hint}"));
-    }
-}
-
-/// One table without advice keeps nobody from hearing about the others.
-fn go_on<R>(failed: Failed, output: &mut dyn Sink<R>) -> Result<(), RunError> {
-    match failed.kind {
-        Kind::Incomplete | Kind::Usage => {
-            output.failed(failed);
-            Ok(())
-        }
-        Kind::Lost | Kind::Stopped => Err(failed.into()),
     }
 }
 
@@ -294,24 +243,27 @@ async fn at(advisor: &Advisor, place: &str, oid: Oid, error: &LiveError) -> Fail
 }
 
 /// Tells what concerns this table alone; what concerns all of them is the error.
-async fn refused<R>(
+async fn refused<R, O: Sink<R> + ?Sized>(
     advisor: &Advisor,
     relation: &Relation,
     error: &AdviseError,
-    output: &mut dyn Sink<R>,
+    output: &mut O,
 ) -> Result<(), RunError> {
     let message = error.to_string();
     match error {
         AdviseError::Live { relation: place, error } => {
-            go_on(at(advisor, place, relation.oid, error).await, output)
+            at(advisor, place, relation.oid, error).await.told(output)
         }
-        AdviseError::Column(_) | AdviseError::Extract(_) => {
-            go_on(Failed::new(Kind::Usage, message), output)
+        AdviseError::Unfit(_) => {
+            output.failed(Failed::new(Kind::Usage, message));
+            Ok(())
         }
         AdviseError::NoRows { .. } if !relation.is_heap || relation.row_security => {
-            go_on(Failed::new(Kind::Incomplete, message), output)
+            Failed::new(Kind::Incomplete, message).told(output)
         }
-        AdviseError::Candidate(_) => Err(Failed::new(Kind::Usage, message).into()),
+        AdviseError::NoLz4(_) | AdviseError::Settings(_) => {
+            Err(Failed::new(Kind::Usage, message).into())
+        }
         AdviseError::NoRows { .. } | AdviseError::ExactOnStandby => {
             Err(Failed::new(Kind::Incomplete, message).into())
         }

@@ -1,32 +1,21 @@
 //! The advice on one table: its sample read, added up and turned into reports.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use super::advisor::{Access, AdviseError, Advisor};
-use super::candidate::Abilities;
+use super::advisor::{Access, Advisor, Options, TableFacts};
+use super::candidate::{Abilities, Variants, named_columns};
 use super::compaction;
+use super::error::AdviseError;
+use super::extract::choose::{Beforehand, Wanted};
 use super::extract::keys::Extract;
 use super::extract::target;
-use super::extracting::{Beforehand, Wanted};
-use super::facts;
-use super::keys::used;
-use super::plan::{Done, SamplePlan};
+use super::plan::SamplePlan;
 use super::pluggable::Pluggable;
-use super::reading::{Reading, Source};
+use super::reading::Reading;
 use super::report::{Gathered, report};
-use super::request::Options;
-use super::result::{Files, Report};
-use super::variant::{self, Variants};
-use crate::codec::datum;
+use super::result::Report;
 use crate::heap::problem::Problems;
-use crate::model::visibility::Snapshot;
-use crate::server::LiveError;
-use crate::server::about::ServerReport;
 use crate::server::catalog::Relation;
-use crate::server::pages::PageReader;
-use crate::server::sampled::RowReader;
 use crate::server::snapshot;
+use crate::usage::keys::KnownUses;
 
 impl Advisor {
     /// The named columns of one relation, or without any those that hold most, biggest first, each with its
@@ -76,63 +65,39 @@ impl Advisor {
     ) -> Result<Vec<Report>, AdviseError> {
         let name = relation.display_name();
         let live = |error| AdviseError::Live { relation: name.clone(), error };
-        let mut named = variant::named_columns(relation, columns)?;
+        let mut named = named_columns(relation, columns)?;
         if wanted.what.is_some() {
             named = vec![target::column(relation, &named)?];
         }
         let known = match &wanted.what {
-            Some(Extract::Auto) => Some(used::ask(&self.connection, relation).await.map_err(live)?),
+            Some(Extract::Auto) => {
+                Some(KnownUses::ask(&self.connection, relation).await.map_err(live)?)
+            }
             _ => None,
         };
-        // a transaction of its own, for a statement of it may fail
-        let ask = async || facts::ask(self.client(), relation).await;
+        let ask = async || TableFacts::ask(self.client(), relation).await;
         let facts = self.connection.reading(ask).await.map_err(live)?;
-        // without its pages a value's content is not at hand
-        let on_server = self.options.exact || matches!(access, Access::Functions);
+        let on_server = self.compresses_on_server(access);
         let moment = if on_server {
             snapshot::begin_writable(&self.connection).await
         } else {
             snapshot::begin(&self.connection).await
         }
         .map_err(live)?;
-        let mut run = Reading {
-            advisor: self,
-            relation,
-            source: self.source(relation, access, moment.snapshot).await.map_err(live)?,
-            compressor: datum::Compressor::new(),
-            trials: Vec::new(),
-            besides: BTreeMap::new(),
-            problems: Problems::default(),
-            done: Done::default(),
-            fetched_bytes: 0,
-            rows_examined: 0,
-            pluggable: Vec::new(),
-            extractions: Vec::new(),
-            parent: wanted.parent.clone(),
-            rests: None,
-            scout: None,
-        };
+        let run = Reading::new(self, relation, access, moment.snapshot).await;
+        let mut run = run.map_err(live)?;
         let total = run.block_count().await?;
         let mut probe = run.probe(total).await?;
         let columns = if named.is_empty() { probe.biggest(relation)? } else { named };
         run.weigh(&mut probe, &columns).await?;
-        let abilities = Abilities { lz4: facts.lz4, page: self.server.page_size };
+        let abilities = Abilities { compression: facts.compression, page: self.server.page_size };
         let mut variants = Vec::with_capacity(columns.len());
         for &column in &columns {
-            variants.push(Variants::new(
-                relation,
-                &facts,
-                column,
-                &self.options.narrowing,
-                abilities,
-            )?);
+            variants.push(Variants::new(relation, column, &self.options.narrowing, abilities)?);
         }
         let page = self.server.page_size;
         if on_server {
-            for v in &variants {
-                let trial = run.trial(v.column, &v.methods).await?;
-                run.trials.push(trial);
-            }
+            run.begin_trials(&variants).await?;
         }
         let pluggable = || {
             let toaster =
@@ -147,7 +112,7 @@ impl Advisor {
         if let Some((what, v)) = extract {
             let beforehand =
                 Beforehand { facts: &facts, total, bytes_per_block: bytes, known: known.as_ref() };
-            run.extract((what, wanted.types.as_deref()), v, &beforehand).await?;
+            run.extract(what, wanted, v, &beforehand).await?;
         }
         run.pluggable = pluggable();
         let plan = SamplePlan::new(sample, seed, total, bytes);
@@ -164,63 +129,17 @@ impl Advisor {
             tallies = run.all(&plan, &variants, relation.fillfactor()).await?;
             passes += 1;
         }
-        if let (Some(extraction), None) = (run.extractions.first(), &wanted.parent) {
+        if let (Some(extraction), None) = (run.documents.extractions.first(), &wanted.parent) {
             extraction.check(plan.is_complete(&run.done))?;
         }
         let gathered = |tally, variants| Gathered {
-            server: ServerReport::from(&self.server),
-            truncates: self.server.vacuum_truncates,
-            relation,
+            reading: &run,
+            access,
             facts: &facts,
+            plan: &plan,
             variants,
             tally,
-            plan: &plan,
-            done: run.done,
-            limit: plan.limit(&run.done),
-            rows_examined: run.rows_examined,
-            fetched_bytes: run.fetched_bytes,
-            files: files(relation, total, self.server.page_size.bytes() as u64),
-            problems: &run.problems,
-            pluggable: &run.pluggable,
-            extraction: run.extractions.first(),
-            options: &self.options,
-            page,
-            source: access.name(),
-            on_server,
-            has_toasters: self.server.has_toasters,
         };
         Ok(variants.iter().zip(&tallies).map(|(v, tally)| report(&gathered(tally, v))).collect())
-    }
-
-    /// Takes the relation's lock.
-    async fn source<'a>(
-        &self,
-        relation: &'a Relation,
-        access: Access<'_>,
-        snapshot: Snapshot,
-    ) -> Result<Source<'a>, LiveError> {
-        let connection = Arc::clone(&self.connection);
-        let page = self.server.page_size;
-        Ok(match access {
-            Access::Pages(pageinspect) => {
-                let name = relation.quoted();
-                Source::Pages(PageReader::new(connection, pageinspect, page, name, snapshot).await?)
-            }
-            Access::Functions => {
-                Source::Functions(RowReader::new(connection, &self.server, relation).await?)
-            }
-        })
-    }
-}
-
-fn files(relation: &Relation, blocks: u32, page: u64) -> Files {
-    let heap_bytes = u64::from(blocks) * page;
-    let (toast_bytes, toast_index_bytes) =
-        relation.toast.as_ref().map_or((0, 0), |toast| (toast.bytes, toast.index_bytes));
-    Files {
-        heap_bytes,
-        toast_bytes,
-        toast_index_bytes,
-        total_bytes: heap_bytes + toast_bytes + toast_index_bytes,
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::codec::Method;
 use crate::disk::layout::PageSize;
+use crate::model::btree::ToastIndex;
+use crate::model::cost::{ReadWork, UpdateWork};
 use crate::model::pages::{Fill, Filler, ToastFiller, chunk_bytes, tuple_bytes};
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
@@ -39,10 +41,12 @@ pub enum Sum {
     Lz4Bytes,
     /// Bytes of heap tuples that have a value in the column.
     ValueHeapBytes,
+    /// The column's values of pluggable toasters.
+    Custom,
 }
 
 /// Number of [`Sum`]s.
-pub const SUMS: usize = 13;
+pub const SUMS: usize = 14;
 
 /// One number for each [`Sum`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -65,6 +69,79 @@ impl Sums {
         for (total, amount) in self.0.iter_mut().zip(&other.0) {
             *total += amount * weight;
         }
+    }
+
+    /// Adds a value of the column, in a heap tuple of so many bytes, line pointer included.
+    pub(super) fn add_value(&mut self, value: &Placed, heap_bytes: f64) {
+        if value.form == Form::Null {
+            return;
+        }
+        self.add(Sum::Values, 1.0);
+        self.add(Sum::ValueHeapBytes, heap_bytes);
+        if value.form == Form::Custom {
+            self.add(Sum::Custom, 1.0);
+        }
+    }
+
+    /// Adds a value that is read with the column: `visits` pages of the TOAST relation for `chunks` chunks, if it is out
+    /// of line.
+    pub(super) fn add_read(&mut self, value: &Placed, page: PageSize, chunks: f64, visits: f64) {
+        if value.is_outside() {
+            self.add(Sum::Lookups, 1.0);
+            self.add(Sum::Visits, visits);
+            self.add(Sum::ColumnChunks, chunks);
+            self.add(Sum::ColumnToastBytes, chunk_bytes(page, value.stored_size) as f64);
+            self.add(Sum::ColumnExternalBytes, f64::from(value.stored_size));
+        }
+        if matches!(value.form, Form::Compressed | Form::ExternalCompressed) {
+            self.add(Sum::Decompressions, 1.0);
+            let lz4 = value.method == Some(Method::Lz4);
+            self.add(if lz4 { Sum::Lz4Bytes } else { Sum::PglzBytes }, f64::from(value.raw_size));
+        }
+    }
+
+    /// What reading the column's values takes, the heap's pages left out.
+    pub(super) fn read(&self, index: IndexShape) -> ReadWork {
+        let (lookups, chunks) = (self.get(Sum::Lookups), self.get(Sum::ColumnChunks));
+        ReadWork {
+            heap_pages: 0.0,
+            lookups,
+            index_pages: lookups * index.levels + chunks * index.pages_per_chunk,
+            toast_pages: self.get(Sum::Visits),
+            chunks,
+            copied_bytes: self.get(Sum::ColumnExternalBytes),
+            decompressions: self.get(Sum::Decompressions),
+            pglz_bytes: self.get(Sum::PglzBytes),
+            lz4_bytes: self.get(Sum::Lz4Bytes),
+        }
+    }
+
+    /// What replacing each of them writes.
+    pub(super) fn update(&self) -> UpdateWork {
+        let chunks = self.get(Sum::ColumnChunks);
+        UpdateWork {
+            rows: self.get(Sum::Values),
+            heap_bytes: self.get(Sum::ValueHeapBytes),
+            toast_bytes: self.get(Sum::ColumnToastBytes),
+            chunks,
+            deleted_chunks: chunks,
+        }
+    }
+}
+
+/// What a search of a TOAST relation's index visits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct IndexShape {
+    /// Pages from the root to a leaf, both included.
+    levels: f64,
+    /// Leaves after the first, for each chunk.
+    pub(super) pages_per_chunk: f64,
+}
+
+impl IndexShape {
+    pub(super) fn of(levels: u32, page: PageSize) -> IndexShape {
+        let pages_per_chunk = ToastIndex::pages_per_chunk(page);
+        IndexShape { levels: f64::from(levels), pages_per_chunk }
     }
 }
 
@@ -311,28 +388,10 @@ impl VariantTally {
             self.block.add(Sum::Chunks, f64::from(value.chunks));
             if index == variant.column {
                 self.block_forms.add(value, 1.0);
-                if value.form != Form::Null {
-                    self.block.add(Sum::Values, 1.0);
-                    self.block.add(Sum::ValueHeapBytes, heap_bytes);
-                }
+                self.block.add_value(value, heap_bytes);
             }
-            if !variant.reads.contains(&index) {
-                continue;
-            }
-            if external {
-                self.block.add(Sum::Lookups, 1.0);
-                self.block.add(Sum::Visits, f64::from(visits));
-                self.block.add(Sum::ColumnChunks, f64::from(value.chunks));
-                self.block.add(Sum::ColumnToastBytes, bytes);
-                self.block.add(Sum::ColumnExternalBytes, f64::from(value.stored_size));
-            }
-            if matches!(value.form, Form::Compressed | Form::ExternalCompressed) {
-                self.block.add(Sum::Decompressions, 1.0);
-                let raw = f64::from(value.raw_size);
-                self.block.add(
-                    if value.method == Some(Method::Lz4) { Sum::Lz4Bytes } else { Sum::PglzBytes },
-                    raw,
-                );
+            if variant.reads.contains(&index) {
+                self.block.add_read(value, page, f64::from(value.chunks), f64::from(visits));
             }
         }
     }

@@ -4,10 +4,8 @@ use std::collections::HashSet;
 
 use super::code::Code;
 use super::finding::Finding;
-use super::subject::{External, Found, Subject};
+use super::subject::{Found, Subject};
 use super::value::{ChunkForm, ChunkSeen};
-use crate::disk::custom::CustomPointer;
-use crate::disk::desc::Attribute;
 use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
@@ -318,16 +316,4 @@ impl Found for ToastPage<'_> {
     fn finding(&mut self, finding: Finding) {
         self.0.keep(finding);
     }
-
-    fn row(&mut self, _is_live: bool) {}
-
-    fn external(&mut self, _value: External) {}
-
-    fn custom(&mut self, _: Place, _: &Attribute, _: &CustomPointer<'_>, _is_live: bool) {}
-
-    fn refers_to(&mut self, _value_id: Oid) {}
-
-    fn is_incomplete(&mut self) {}
-
-    fn decompressed(&mut self, _bytes: usize) {}
 }

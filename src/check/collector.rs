@@ -1,7 +1,7 @@
 //! Takes what a check meets on the pages of a table, and looks at values once they are whole.
 
+use super::code::Code;
 use super::content::check_content;
-use super::custom;
 use super::finding::{Finding, Looked};
 use super::subject::{External, Found, Subject};
 use super::tuple::at_value;
@@ -95,11 +95,6 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Adds a finding.
-    pub fn add(&mut self, finding: Finding) {
-        self.findings.push(finding);
-    }
-
     fn column(&self, value: &External) -> Option<&'a Attribute> {
         self.subject.desc.attributes.get(value.index)
     }
@@ -115,7 +110,7 @@ impl<'a> Collector<'a> {
     /// A value out of line is damaged; chunks that a row misses which may be dead are none of its.
     pub fn damaged(&mut self, value: &External, damage: Damage) {
         if value.is_live || !damage.is_absence() {
-            self.add(at_value(damage, self.place(value)));
+            self.findings.push(at_value(damage, self.place(value)));
         }
     }
 
@@ -162,7 +157,7 @@ impl<'a> Collector<'a> {
 
 impl Found for Collector<'_> {
     fn finding(&mut self, finding: Finding) {
-        self.add(finding);
+        self.findings.push(finding);
     }
 
     fn row(&mut self, is_live: bool) {
@@ -200,7 +195,7 @@ impl Found for Collector<'_> {
             (described, _) => Some(described),
         };
         if let Some(result) = looked {
-            let damage = result.map_err(|error| custom::damage(pointer, &error));
+            let damage = result.map_err(|error| custom_damage(pointer, &error));
             match damage {
                 Ok(()) => self.looked.values += 1,
                 Err(Some(damage)) => self.findings.push(at_value(damage, place)),
@@ -221,4 +216,47 @@ impl Found for Collector<'_> {
         self.looked.decompressed += 1;
         self.looked.raw_bytes += bytes as u64;
     }
+}
+
+/// Where `bytea_toaster` has the version, from the payload's start.
+const VERSION_AT: usize = 16;
+
+/// What `error` means for the value of a pluggable toaster's `pointer`; `None` where it is no damage: a toaster that is
+/// not known here.
+fn custom_damage(pointer: &CustomPointer<'_>, error: &ToastError) -> Option<Damage> {
+    let code = code(pointer, error)?;
+    Some(Damage::new(code, "a value that its toaster can read", error.to_string()))
+}
+
+fn code(pointer: &CustomPointer<'_>, error: &ToastError) -> Option<Code> {
+    Some(match error {
+        ToastError::Inside { error, .. } => code(pointer, error)?,
+        ToastError::UnknownToaster { .. } => return None,
+        ToastError::Store(_) => Code::ChunkUnreadable,
+        ToastError::NoChunks { .. } => Code::NoChunks,
+        ToastError::MissingChunk { .. } => Code::ChunkMissing,
+        ToastError::UnexpectedChunk { .. } => Code::ChunkNumber,
+        ToastError::DuplicateChunk { .. } => Code::ChunkTwice,
+        ToastError::ChunkSize { .. }
+        | ToastError::ChunkStart { .. }
+        | ToastError::StoredSize { .. } => Code::ChunkSize,
+        ToastError::CompressedChunk { .. } => Code::ChunkForm,
+        ToastError::NoChunkAt { .. } | ToastError::OtherChunkAt { .. } => Code::CustomTid,
+        ToastError::ChunkVersion { .. } => Code::CustomVersion,
+        ToastError::Decompress { .. } => Code::ExternalCompressed,
+        ToastError::UnknownTag { .. } => Code::Tag,
+        ToastError::Jsonb(_) | ToastError::Content(_) => Code::Jsonb,
+        ToastError::TidList { .. } => Code::CustomTidList,
+        ToastError::Patch { .. } => Code::CustomPatch,
+        ToastError::Custom { toaster: "bytea_toaster", byte, .. }
+            if *byte == pointer.layout.head_size() + VERSION_AT =>
+        {
+            Code::CustomVersion
+        }
+        ToastError::Custom { .. }
+        | ToastError::Pointer { .. }
+        | ToastError::PayloadMissing { .. }
+        | ToastError::NoContent(_)
+        | ToastError::TooLong => Code::CustomPointer,
+    })
 }

@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use super::code::Code;
 use super::finding::Finding;
-use super::subject::{Depth, External, Found, Subject};
-use crate::disk::custom::CustomPointer;
+use super::subject::{Depth, Found, Subject};
 use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::page::{Page, PageState};
 use crate::disk::pointer::ToastPointer;
@@ -14,10 +13,8 @@ use crate::disk::types::is_text_like;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
-use crate::heap::problem::Place;
 use crate::heap::scan::{self, Item, Judge};
-use crate::model::forcing;
-use crate::model::sql::{quote_identifier, quote_literal};
+use crate::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
 use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::model::toaster::describe::describe;
 use crate::model::visibility::Visibility;
@@ -90,6 +87,15 @@ pub(super) struct RowAt {
     pub(super) others: Vec<String>,
 }
 
+/// The IDs of the values out of line that rows have lost, in order.
+pub(super) fn value_ids(rows: &[RowAt]) -> Vec<u32> {
+    let values = rows.iter().flat_map(|row| &row.values);
+    let mut ids: Vec<u32> = values.filter_map(|value| Some(value.pointer?.value_id.0)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
 /// The tuples of a page whose columns cannot be told apart.
 #[derive(Default)]
 struct Unreadable {
@@ -139,18 +145,6 @@ impl Found for Unreadable {
             self.items.insert(item);
         }
     }
-
-    fn row(&mut self, _is_live: bool) {}
-
-    fn external(&mut self, _value: External) {}
-
-    fn custom(&mut self, _: Place, _: &Attribute, _: &CustomPointer<'_>, _is_live: bool) {}
-
-    fn refers_to(&mut self, _value_id: Oid) {}
-
-    fn is_incomplete(&mut self) {}
-
-    fn decompressed(&mut self, _bytes: usize) {}
 }
 
 /// The row at `ctid`, whose page is `bytes`, with its damaged columns; `None` if none of them is there.
@@ -252,8 +246,8 @@ pub(super) fn pointing(
                     let anew = (is_live && !attribute.dropped).then(|| {
                         let name = quote_identifier(&attribute.name);
                         let value = match attribute.type_name.ends_with("[]") {
-                            true => forcing::fresh_array(&name),
-                            false => forcing::fresh(&name),
+                            true => fresh_array(&name),
+                            false => fresh(&name),
                         };
                         let own = [walk.index() - 1];
                         let guard = guard(&tuple, subject.desc, &own, generated);

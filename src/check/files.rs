@@ -1,38 +1,45 @@
-//! A check of relation files: the TOAST relation first, then the heap's blocks on several threads.
+//! A check of relation files: the TOAST relation first, then the heap's blocks on several threads. A check of saved pages.
 
 use std::collections::{BTreeMap, HashSet};
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 
-use super::chunk_index::{Chunk, ChunkIndex};
+use super::chunk_index::{Chunk, ChunkIndex, append_chunk};
 use super::code::Code;
-use super::damaged_row::{RowAt, Written, pointing, row_at, value_at};
-use super::files_worker::{Range, Scan, Worker, unreadable};
-use super::finding::Finding;
-use super::judged::{Checked, MAX_KNOWN};
-use super::live_orphans::chunks_without_row;
+use super::collector::{self, Collector, Customs};
+use super::damaged_row::{Written, pointing, row_at, value_at, value_ids};
+use super::finding::{
+    CheckError, Checked, Finding, Looked, MAX_KNOWN, UNKNOWN, chunks_without_row,
+};
 use super::repair::{self, Facts};
-use super::salvage;
-use super::salvage_dir::{SalvageDir, Wanted, by_row};
-use super::subject::{Depth, Subject};
-use super::value::Toast;
+use super::salvage::{self, Piece, SalvageDir, Wanted, by_row};
+use super::subject::{Depth, External, Subject};
+use super::value::{ChunkSeen, Damage, Toast, check_chunks, external_content};
+use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
+use crate::disk::layout::PageSize;
 use crate::disk::varlena::Varlena;
-use crate::disk::{BlockNumber, Oid};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
 use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
-use crate::inspect::offline::OfflineError;
-use crate::model::visibility::Transactions;
+use crate::model::toaster::catalog::Toasters;
+use crate::model::toaster::chunks::Chunk as StoredChunk;
+use crate::model::toaster::chunks::{ChunkStore, Fate, StoreError};
+use crate::model::toaster::error::ToastError;
+use crate::model::visibility::{HintBits, Transactions};
 use crate::offline::file::RelationFile;
+use crate::offline::saved::{
+    self, Form, Kind, LineNumber, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink,
+};
 use crate::offline::target::{FileTarget, check_page_size};
+use crate::offline::toastfile::chunk_on_page;
+use crate::offline::xact::PgXact;
 
 /// Blocks that a thread takes at a time.
 const RANGE: u32 = 64;
 /// The table's name in statements, which a file does not tell.
 const TABLE: &str = "mytable";
-
-/// What is said of values of toasters that are not known.
-pub(super) const UNKNOWN: &str = "values of toasters that are not known were not looked at";
 
 /// How files are checked.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +67,7 @@ pub fn relation_file(
     progress: &dyn Progress,
     salvage: Option<&mut SalvageDir>,
     tell: &mut Tell<'_>,
-) -> Result<Checked, OfflineError> {
+) -> Result<Checked, CheckError> {
     let name = target.heap.display().to_string();
     let subject = Subject {
         source: &name,
@@ -125,10 +132,9 @@ fn give_xact(target: &FileTarget<'_>) -> &'static str {
 }
 
 /// Writes what is left of the values that findings name, and SQL for their rows.
-fn save(scan: &Scan<'_, '_>, salvage: &mut SalvageDir) -> Result<(), OfflineError> {
+fn save(scan: &Scan<'_, '_>, salvage: &mut SalvageDir) -> Result<(), CheckError> {
     let mut worker = Worker::open(scan)?;
     let page_size = scan.target.page_size;
-    let written = |error: std::io::Error| OfflineError::Inspect(error.into());
     let all = salvage.take_wanted();
     for wanted in &all {
         if !matches!(worker.heap.read(wanted.ctid.block, &mut worker.page), Ok(true)) {
@@ -146,10 +152,10 @@ fn save(scan: &Scan<'_, '_>, salvage: &mut SalvageDir) -> Result<(), OfflineErro
         });
         worker.page = page;
         if let Some(saved) = saved {
-            salvage.save(scan.subject.source, wanted, &saved).map_err(written)?;
+            salvage.save(scan.subject.source, wanted, &saved)?;
         }
     }
-    salvage.repair(repairs(scan, &mut worker, &all)).map_err(written)
+    Ok(salvage.repair(repairs(scan, &mut worker, &all))?)
 }
 
 /// The SQL for damaged values, after looks at what else it would touch.
@@ -172,10 +178,7 @@ fn repairs(scan: &Scan<'_, '_>, worker: &mut Worker<'_, '_, '_>, wanted: &[Wante
             rows.extend(row);
         }
     }
-    let values = rows.iter().flat_map(|row: &RowAt| &row.values);
-    let mut ids: Vec<u32> = values.filter_map(|value| Some(value.pointer?.value_id.0)).collect();
-    ids.sort_unstable();
-    ids.dedup();
+    let ids = value_ids(&rows);
     for &id in &ids {
         let mut seen = Vec::new();
         if let Some(index) = index {
@@ -216,7 +219,7 @@ impl Out<'_, '_> {
         self.fail_fast && self.checked.findings() > 0
     }
 
-    fn tell(&mut self, finding: Finding) -> Result<(), OfflineError> {
+    fn tell(&mut self, finding: Finding) -> Result<(), CheckError> {
         if self.is_done() {
             return Ok(());
         }
@@ -224,7 +227,7 @@ impl Out<'_, '_> {
         if let Some(salvage) = &mut self.salvage {
             salvage.note(&self.checked.relation, &finding);
         }
-        (self.tell)(finding).map_err(|e| OfflineError::Inspect(e.into()))
+        Ok((self.tell)(finding)?)
     }
 }
 
@@ -234,7 +237,7 @@ fn learn(
     heap: &Subject<'_>,
     progress: &dyn Progress,
     out: &mut Out<'_, '_>,
-) -> Result<Option<ChunkIndex>, OfflineError> {
+) -> Result<Option<ChunkIndex>, CheckError> {
     let mut index = ChunkIndex::default();
     let Some(path) = target.toast else { return Ok(Some(index)) };
     let name = path.display().to_string();
@@ -266,7 +269,7 @@ fn learn(
     Ok((!out.is_done()).then_some(index))
 }
 
-fn truncated(name: &str, file: &RelationFile, out: &mut Out<'_, '_>) -> Result<(), OfflineError> {
+fn truncated(name: &str, file: &RelationFile, out: &mut Out<'_, '_>) -> Result<(), CheckError> {
     for (block, error) in file.truncated_blocks() {
         out.tell(unreadable(name, block, &error.to_string()))?;
     }
@@ -288,7 +291,7 @@ fn orphans(
     mut heap: Heap,
     chunks: &ChunkIndex,
     out: &mut Out<'_, '_>,
-) -> Result<(), OfflineError> {
+) -> Result<(), CheckError> {
     if !heap.is_complete || out.checked.errors > 0 || chunks.is_full() {
         let is_full = chunks.is_full() || heap.known.len() >= MAX_KNOWN;
         out.checked.orphans_unseen(name, is_full);
@@ -322,7 +325,7 @@ impl Scan<'_, '_> {
         threads: usize,
         progress: &dyn Progress,
         out: &mut Out<'_, '_>,
-    ) -> Result<Heap, OfflineError> {
+    ) -> Result<Heap, CheckError> {
         let name = self.subject.source;
         let mut file = RelationFile::open(self.target.heap, self.target.page_size)?;
         let blocks = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
@@ -350,11 +353,11 @@ impl Scan<'_, '_> {
     /// Takes what the threads found, and tells it in the blocks' order.
     fn collect(
         &self,
-        receiver: &mpsc::Receiver<Result<Range, OfflineError>>,
+        receiver: &mpsc::Receiver<Result<Range, CheckError>>,
         progress: &dyn Progress,
         heap: &mut Heap,
         out: &mut Out<'_, '_>,
-    ) -> Result<(), OfflineError> {
+    ) -> Result<(), CheckError> {
         let mut early = BTreeMap::new();
         let mut next = 0;
         let mut ended = Ok(());
@@ -395,7 +398,7 @@ impl Scan<'_, '_> {
         ended
     }
 
-    fn work(&self, blocks: u32, sender: &mpsc::SyncSender<Result<Range, OfflineError>>) {
+    fn work(&self, blocks: u32, sender: &mpsc::SyncSender<Result<Range, CheckError>>) {
         let mut worker = match Worker::open(self) {
             Ok(worker) => worker,
             Err(error) => {
@@ -415,5 +418,325 @@ impl Scan<'_, '_> {
                 return;
             }
         }
+    }
+}
+
+/// Pages of the TOAST relation that each thread keeps.
+const PAGES: usize = 8;
+
+/// The heap's blocks, which threads take range by range.
+pub(super) struct Scan<'s, 't> {
+    pub(super) target: &'s FileTarget<'t>,
+    pub(super) subject: &'s Subject<'s>,
+    pub(super) index: Option<&'s ChunkIndex>,
+    pub(super) next: AtomicU32,
+    pub(super) stop: AtomicBool,
+}
+
+/// What a range of blocks gave.
+pub(super) struct Range {
+    pub(super) number: u32,
+    pub(super) blocks: u64,
+    pub(super) findings: Vec<Finding>,
+    pub(super) looked: Looked,
+    pub(super) known: Vec<u32>,
+    pub(super) is_complete: bool,
+    pub(super) unknown: u64,
+}
+
+pub(super) fn unreadable(name: &str, block: BlockNumber, error: &str) -> Finding {
+    let place = Place { block: Some(block), ..Place::of(name) };
+    Finding::new(Code::Unreadable, place, "a page", error)
+}
+
+/// A thread's own files and buffers.
+pub(super) struct Worker<'w, 's, 't> {
+    scan: &'w Scan<'s, 't>,
+    pub(super) heap: RelationFile,
+    pub(super) page: Vec<u8>,
+    toast: Option<ToastPages>,
+    chunks: Vec<ChunkSeen>,
+}
+
+impl<'w, 's, 't> Worker<'w, 's, 't> {
+    pub(super) fn open(scan: &'w Scan<'s, 't>) -> Result<Worker<'w, 's, 't>, CheckError> {
+        let size = scan.target.page_size;
+        let toast = scan.target.toast.map(|path| RelationFile::open(path, size)).transpose()?;
+        Ok(Worker {
+            scan,
+            heap: RelationFile::open(scan.target.heap, size)?,
+            page: vec![0; size.bytes()],
+            toast: toast.map(|file| ToastPages { file, pages: Vec::new(), size: size.bytes() }),
+            chunks: Vec::new(),
+        })
+    }
+
+    pub(super) fn range(&mut self, number: u32, blocks: std::ops::Range<u32>) -> Range {
+        let subject = self.scan.subject;
+        let customs = CustomFile { scan: self.scan, store: Mutex::new(None) };
+        let mut collector = Collector::new(subject, Some(&customs));
+        let count = blocks.len() as u64;
+        for block in blocks.map(BlockNumber) {
+            match self.heap.read(block, &mut self.page) {
+                Ok(true) => {
+                    let page = std::mem::take(&mut self.page);
+                    subject.check_page(block, &page, &self.scan.target.xact, &mut collector);
+                    self.page = page;
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    let finding = unreadable(subject.source, block, &error.to_string());
+                    collector.findings.push(finding);
+                    collector.is_complete = false;
+                }
+            }
+            for value in std::mem::take(&mut collector.externals) {
+                self.external(&value, &mut collector);
+            }
+        }
+        collector.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
+        let Collector { findings, looked, known, is_complete, unknown, .. } = collector;
+        Range { number, blocks: count, findings, looked, known, is_complete, unknown }
+    }
+
+    /// The chunks of a value that can be read, deleted ones too.
+    pub(super) fn pieces(&mut self, value_id: Oid) -> Vec<Piece> {
+        let (Some(index), Some(toast)) = (self.scan.index, &mut self.toast) else {
+            return Vec::new();
+        };
+        index.chunks(value_id, &mut self.chunks);
+        self.chunks.sort_by_key(|chunk| (chunk.seq, chunk.fate == Fate::NotCommitted));
+        let mut pieces = Vec::new();
+        for chunk in &self.chunks {
+            let mut data = Vec::new();
+            if toast.append(chunk.tid, &mut data) {
+                pieces.push(Piece { seq: chunk.seq, data });
+            }
+        }
+        pieces
+    }
+
+    fn external(&mut self, value: &External, collector: &mut Collector<'_>) {
+        let Some(index) = self.scan.index.filter(|index| !index.is_full()) else {
+            collector.looked.values += 1;
+            return;
+        };
+        index.chunks(value.pointer.value_id, &mut self.chunks);
+        let page_size = self.scan.target.page_size;
+        let chunks = match check_chunks(&value.pointer, &self.chunks, page_size) {
+            Ok(chunks) => chunks,
+            Err(damage) => return collector.damaged(value, damage),
+        };
+        collector.looked.values += 1;
+        collector.looked.chunks += chunks.len() as u64;
+        if !collector.wants_content(value) {
+            return;
+        }
+        let Some(toast) = &mut self.toast else { return };
+        let mut stored = Vec::with_capacity(chunks.iter().map(|chunk| chunk.size as usize).sum());
+        for chunk in &chunks {
+            if !toast.append(chunk.tid, &mut stored) {
+                let found = format!("none at {}", chunk.tid);
+                let damage = Damage::new(Code::ChunkUnreadable, "the chunk's page", found);
+                return collector.damaged(value, damage);
+            }
+        }
+        match external_content(&value.pointer, stored, value.order) {
+            Ok(content) => collector.content(value, &content),
+            Err(damage) => collector.damaged(value, damage),
+        }
+    }
+}
+
+/// Pages of the TOAST relation, the last few of them kept.
+struct ToastPages {
+    file: RelationFile,
+    pages: Vec<(BlockNumber, Vec<u8>)>,
+    size: usize,
+}
+
+impl ToastPages {
+    fn append(&mut self, tid: ItemPointer, joined: &mut Vec<u8>) -> bool {
+        let at = match self.pages.iter().rposition(|(block, _)| *block == tid.block) {
+            Some(at) => at,
+            None => {
+                let mut page = if self.pages.len() < PAGES {
+                    vec![0; self.size]
+                } else {
+                    self.pages.remove(0).1
+                };
+                if !matches!(self.file.read(tid.block, &mut page), Ok(true)) {
+                    return false;
+                }
+                self.pages.push((tid.block, page));
+                self.pages.len() - 1
+            }
+        };
+        self.pages.get(at).is_some_and(|(_, page)| append_chunk(page, tid, joined))
+    }
+}
+
+/// Values of pluggable toasters, put together from the TOAST relation's file.
+struct CustomFile<'w, 's, 't> {
+    scan: &'w Scan<'s, 't>,
+    /// Opened when the first is met.
+    store: Mutex<Option<IndexedChunks<'w>>>,
+}
+
+impl Customs for CustomFile<'_, '_, '_> {
+    fn look(
+        &self,
+        value: &Varlena<'_>,
+        order: ByteOrder,
+        with_text: bool,
+    ) -> Option<Result<(), ToastError>> {
+        let target = self.scan.target;
+        let index = self.scan.index.filter(|index| !index.is_full())?;
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if store.is_none() {
+            let file = RelationFile::open(target.toast?, target.page_size).ok()?;
+            let page = vec![0; target.page_size.bytes()];
+            *store = Some(IndexedChunks { index, file, page, block: None, xact: target.xact });
+        }
+        let store = store.as_mut()?;
+        let toasters = Toasters::by_bytes();
+        Some(collector::look(store, &toasters, target.page_size, value, order, with_text))
+    }
+}
+
+/// Chunks for values of pluggable toasters: by the check's own index.
+struct IndexedChunks<'i> {
+    index: &'i ChunkIndex,
+    file: RelationFile,
+    /// The page read last.
+    page: Vec<u8>,
+    block: Option<BlockNumber>,
+    xact: Option<&'i PgXact>,
+}
+
+impl ChunkStore for IndexedChunks<'_> {
+    fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<StoredChunk>, StoreError> {
+        let mut seen = Vec::new();
+        self.index.chunks(value_id, &mut seen);
+        let mut chunks = Vec::with_capacity(seen.len());
+        for chunk in seen {
+            chunks.extend(self.chunk_at(relation, chunk.tid)?);
+        }
+        Ok(chunks)
+    }
+
+    fn chunk_at(&mut self, _: Oid, tid: ItemPointer) -> Result<Option<StoredChunk>, StoreError> {
+        if self.block != Some(tid.block) {
+            self.block = None;
+            let read = self.file.read(tid.block, &mut self.page);
+            if !read.map_err(|error| StoreError(error.to_string()))? {
+                return Ok(None);
+            }
+            self.block = Some(tid.block);
+        }
+        chunk_on_page(&self.page, tid, &self.xact)
+    }
+}
+
+/// Checks the pages in `text`, which stands for `name`. Chunks are not at hand.
+///
+/// # Errors
+/// Where the text cannot be read at all, or `tell` fails.
+pub fn saved_pages(
+    name: &str,
+    text: impl Read,
+    desc: &TupleDesc,
+    depth: Depth,
+    fail_fast: bool,
+    tell: &mut Tell<'_>,
+) -> Result<Checked, CheckError> {
+    let checked = Checked::of(name);
+    let mut pages = Pages { name, desc, depth, fail_fast, tell, checked, untold: None };
+    saved::read(text, &mut pages).map_err(CheckError::Text)?;
+    let Pages { mut checked, untold, .. } = pages;
+    if let Some(error) = untold {
+        return Err(error.into());
+    }
+    if checked.looked.values > 0 {
+        checked.note("values out of line were not looked at: their chunks are not at hand");
+        checked.is_incomplete = true;
+    }
+    if checked.looked.blocks == 0 && !checked.is_incomplete {
+        checked.note("there are no pages");
+        checked.is_incomplete = true;
+    }
+    Ok(checked)
+}
+
+/// What is found in the pages as they come.
+struct Pages<'a, 't> {
+    name: &'a str,
+    desc: &'a TupleDesc,
+    depth: Depth,
+    fail_fast: bool,
+    tell: &'a mut Tell<'t>,
+    checked: Checked,
+    /// Why a finding could not be told.
+    untold: Option<io::Error>,
+}
+
+impl SavedSink for Pages<'_, '_> {
+    fn begin(&mut self, _line: LineNumber, _form: Form, kind: Kind) {
+        if kind != Kind::Pages {
+            self.checked.note("only whole pages are checked, as get_raw_page gives them");
+            self.checked.is_incomplete = true;
+        }
+    }
+
+    fn item(&mut self, _item: SavedItem) {}
+
+    fn attributes(&mut self, _row: SavedAttributes) {}
+
+    fn page(&mut self, page: SavedPage) {
+        if self.has_enough() {
+            return;
+        }
+        let checked = &mut self.checked;
+        let subject = Subject {
+            source: self.name,
+            desc: self.desc,
+            page_size: PageSize::new(page.bytes.len()).unwrap_or_default(),
+            flavor: CustomFlavor::Auto,
+            toast: Toast::Unknown,
+            xids: None,
+            commit_status: None,
+            // the server's buffers are ahead of their checksums
+            checksums: false,
+            depth: self.depth,
+        };
+        let mut collector = Collector::new(&subject, None);
+        let block = page.block.unwrap_or_default();
+        subject.check_page(block, &page.bytes, &HintBits, &mut collector);
+        checked.looked.blocks += 1;
+        checked.looked.add(&collector.looked);
+        checked.looked.values += collector.externals.len() as u64;
+        if collector.unknown > 0 {
+            checked.note(UNKNOWN);
+            checked.is_incomplete = true;
+        }
+        for finding in collector.findings {
+            if self.fail_fast && checked.findings() > 0 {
+                break;
+            }
+            checked.count(&finding);
+            if let Err(error) = (self.tell)(finding) {
+                self.untold = Some(error);
+                break;
+            }
+        }
+    }
+
+    fn error(&mut self, error: SavedError) {
+        self.checked.note(format!("line {}: {}", error.line.0, error.problem));
+        self.checked.is_incomplete = true;
+    }
+
+    fn has_enough(&self) -> bool {
+        self.untold.is_some() || (self.fail_fast && self.checked.findings() > 0)
     }
 }

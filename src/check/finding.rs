@@ -1,10 +1,16 @@
-//! One finding: what is damaged, where, and by what it is seen.
+//! What a check finds: one finding, what was looked at in a relation, and how both are reported.
 
+use std::collections::HashSet;
 use std::fmt;
 
-use super::code::Code;
-use crate::disk::ItemPointer;
+use serde::{Serialize, Serializer};
+
+use super::code::{Code, Severity};
+use crate::disk::{ItemPointer, Oid};
 use crate::heap::problem::Place;
+use crate::offline::file::FileError;
+use crate::server::LiveError;
+use crate::server::about::ServerReport;
 
 /// Something that is not as a server leaves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,15 +61,17 @@ impl fmt::Display for Finding {
 }
 
 /// What was looked at in one relation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Looked {
     /// Blocks of the relation.
     pub blocks: u64,
     /// Blocks of its TOAST relation.
     pub toast_blocks: u64,
-    /// Rows that are live.
+    /// Live rows.
     pub rows: u64,
-    /// Rows of which no hint bit and no commit status says whether they are live.
+    /// Rows of which neither a hint bit nor pg_xact says whether they are live.
+    #[serde(rename = "undecided_rows")]
     pub undecided: u64,
     /// Values out of line whose chunks were looked at.
     pub values: u64,
@@ -87,4 +95,177 @@ impl Looked {
         self.decompressed += other.decompressed;
         self.raw_bytes += other.raw_bytes;
     }
+}
+
+/// What was looked at in a relation, and how much of it is damaged.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Checked {
+    /// Table or file.
+    pub relation: String,
+    #[serde(flatten)]
+    pub looked: Looked,
+    /// Findings that are errors.
+    pub errors: u64,
+    /// Findings that are warnings.
+    pub warnings: u64,
+    /// Findings that are no damage.
+    pub notices: u64,
+    /// Whether something that was to be looked at could not be.
+    #[serde(rename = "complete", serialize_with = "negated")]
+    pub is_incomplete: bool,
+    /// What was not looked at, and why.
+    pub notes: Vec<String>,
+    /// Chunks that findings of values name.
+    #[serde(skip)]
+    pub(super) claimed: HashSet<ItemPointer>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn negated<S: Serializer>(flag: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bool(!flag)
+}
+
+/// Why a relation could not be checked to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The server's answer.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    /// A file cannot be opened or read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A text cannot be read.
+    #[error("{0}")]
+    Text(std::io::Error),
+    /// Findings could not be written.
+    #[error("could not write: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+/// What is said of values of toasters that are not known.
+pub(super) const UNKNOWN: &str = "values of toasters that are not known were not looked at";
+/// Notes that are kept.
+const MAX_NOTES: usize = 100;
+/// Values that rows refer to and that are kept to find those without a row: 4 bytes each.
+pub(super) const MAX_KNOWN: usize = 1 << 28;
+/// Why it is not known which chunks no row refers to, where nothing was found to be damaged.
+pub(super) const UNREAD: &str = "not all that rows refer to could be read";
+
+impl Checked {
+    /// Nothing is looked at yet.
+    pub fn of(relation: &str) -> Checked {
+        Checked { relation: relation.to_owned(), ..Checked::default() }
+    }
+
+    /// Findings of damage.
+    pub fn findings(&self) -> u64 {
+        self.errors + self.warnings
+    }
+
+    pub(super) fn count(&mut self, finding: &Finding) {
+        match finding.code.severity() {
+            Severity::Error => self.errors += 1,
+            Severity::Warning => self.warnings += 1,
+            Severity::Notice => self.notices += 1,
+        }
+        self.claimed.extend(finding.chunk);
+    }
+
+    pub(super) fn note(&mut self, note: impl Into<String>) {
+        let note = note.into();
+        if self.notes.len() < MAX_NOTES && !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Notes that it is not known of the values of `toast` whether a row refers to them. `is_full`:
+    /// there were more than are kept.
+    pub(super) fn orphans_unseen(&mut self, toast: &str, is_full: bool) {
+        let why = match self.errors {
+            0 if is_full => "there are too many",
+            0 => UNREAD,
+            _ => "damage hides what rows refer to",
+        };
+        self.orphans_unknown(&format!("all values of {toast}"), why);
+    }
+
+    /// Notes that it is not known of some values whether a row refers to them. `values` names them.
+    pub(super) fn orphans_unknown(&mut self, values: &str, why: &str) {
+        self.note(format!("whether rows refer to {values} is not known: {why}"));
+        self.is_incomplete = true;
+    }
+}
+
+/// Name and version of the JSON shape.
+pub const SCHEMA: &str = "toastctl.check/1";
+
+/// A finding, one line of `jsonl` and `csv`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct FindingReport {
+    /// `TC001` and so on.
+    #[cfg_attr(feature = "internals", schemars(regex(pattern = "^TC[0-9]{3}$")))]
+    pub code: &'static str,
+    /// `error`, `warning` or `notice`.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["error", "warning", "notice"])))]
+    pub severity: &'static str,
+    /// What the code means.
+    pub title: &'static str,
+    /// The relation or file.
+    pub relation: String,
+    /// Block.
+    pub block: Option<u32>,
+    /// Line pointer number.
+    pub item: Option<u16>,
+    /// Column.
+    pub column: Option<String>,
+    /// Bytes from the tuple's start where a tuple is meant, else from the page's.
+    pub byte: Option<u64>,
+    /// What should be there.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+    /// What to do.
+    pub hint: &'static str,
+    /// The statement that repairs it, where there is one that loses nothing.
+    pub sql: Option<String>,
+}
+
+impl FindingReport {
+    /// Of a finding; `has_toasters`: on a server with pluggable TOAST.
+    pub fn of(finding: &Finding, has_toasters: bool) -> FindingReport {
+        let Finding { code, place, expected, found, sql, .. } = finding;
+        let Place { source, block, item, column, byte, .. } = place;
+        FindingReport {
+            code: code.name(),
+            severity: code.severity().name(),
+            title: code.title(),
+            relation: source.clone(),
+            block: block.map(|block| block.0),
+            item: *item,
+            column: column.clone(),
+            byte: byte.map(|byte| byte as u64),
+            expected: expected.clone(),
+            found: found.clone(),
+            hint: code.hint(has_toasters),
+            sql: sql.clone(),
+        }
+    }
+}
+
+/// What the document of `json` has behind its findings.
+#[derive(Debug, Clone, Serialize)]
+pub struct Rest {
+    /// The server, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerReport>,
+    /// Every relation that was looked at.
+    pub relations: Vec<Checked>,
+}
+
+/// What is found where no row refers to a value.
+pub(super) fn chunks_without_row(chunks: u64, value_id: Oid, bytes: u64) -> String {
+    let [c, b] = [chunks, bytes].map(|count| if count == 1 { "" } else { "s" });
+    format!("{chunks} chunk{c} of value {value_id}, {bytes} byte{b}")
 }

@@ -1,32 +1,31 @@
 //! A check of one table of a live server: batch by batch on all connections, each batch in a
 //! transaction of its own. What looks wrong is looked at again in another one before it is told.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::by_scan::{self, InRelation};
 use super::code::Code;
-use super::files::UNKNOWN;
-use super::finding::Finding;
-use super::judged::{Checked, MAX_KNOWN};
+use super::finding::{CheckError, Checked, Finding, MAX_KNOWN, UNKNOWN};
 use super::live_orphans::{self, Decided, Marks};
-use super::live_worker::{BATCH, Part, Worker};
-use super::look::{About, Looker, Which};
-use super::look_repair::Known;
-use super::salvage_dir::SalvageDir;
+use super::look::{About, BATCH, Look, Looker, Seen, Which};
+use super::look_repair::{self, InRelation, Known};
+use super::salvage::SalvageDir;
 use super::subject::External;
 use super::value::{ChunkSeen, check_chunks};
-use crate::disk::ItemPointer;
+use crate::disk::page::{WrongChecksum, wrong_checksum};
+use crate::disk::{BlockNumber, ItemPointer};
+use crate::heap::problem::Place;
 use crate::heap::progress::Progress;
 use crate::model::visibility::Snapshot;
-use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::checking::Standing;
 use crate::server::connect::Connection;
-use crate::server::snapshot;
+use crate::server::{LiveError, snapshot};
 
 /// Bytes of a table and its TOAST relation that a batch is to read.
 const BATCH_BYTES: u64 = 64 << 20;
@@ -42,17 +41,6 @@ pub struct LiveOptions {
     pub fail_fast: bool,
     /// Whether the pages of the TOAST relation are looked at too.
     pub toast_pages: bool,
-}
-
-/// Why a table could not be checked to its end.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// The server's answer.
-    #[error(transparent)]
-    Live(#[from] LiveError),
-    /// Findings could not be written.
-    #[error("could not write: {0}")]
-    Output(#[from] std::io::Error),
 }
 
 /// The parts of a check that one table has.
@@ -181,8 +169,6 @@ impl Table {
             .map(|connection| {
                 let worker = Worker {
                     looker: self.looker(connection),
-                    connection: Arc::clone(connection),
-                    about: Arc::clone(&self.about),
                     which,
                     blocks,
                     batch: self.batch(which, blocks),
@@ -214,7 +200,7 @@ impl Table {
         let mut ids: Vec<u32> = missing.iter().map(|(_, v)| v.pointer.value_id.0).collect();
         ids.sort_unstable();
         ids.dedup();
-        let there = by_scan::chunks(looker, &ids).await?;
+        let there = look_repair::chunks(looker, &ids).await?;
         let page = self.about.server.page_size;
         for (finding, value) in missing {
             let id = value.pointer.value_id;
@@ -380,5 +366,152 @@ impl Run<'_> {
             }
         }
         told
+    }
+}
+
+/// How often what looks wrong is looked at again, at the most, until two looks agree.
+const LOOKS: usize = 4;
+/// How long a page may be half written.
+const TORN: Duration = Duration::from_millis(100);
+
+/// What a worker tells of a batch.
+struct Part {
+    /// Its blocks.
+    blocks: Range<u32>,
+    /// What two looks agree on.
+    look: Look,
+}
+
+/// One connection's share.
+struct Worker {
+    looker: Looker,
+    which: Which,
+    blocks: u32,
+    /// Blocks of one batch.
+    batch: u32,
+    next: Arc<AtomicU32>,
+    done: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Worker {
+    async fn run(mut self, sender: UnboundedSender<Part>) -> Result<(), LiveError> {
+        loop {
+            let first = self.next.fetch_add(self.batch, Ordering::Relaxed);
+            let ended = self.done.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed);
+            if first >= self.blocks || ended {
+                return Ok(());
+            }
+            let range = first..first.saturating_add(self.batch).min(self.blocks);
+            let blocks: Vec<BlockNumber> = range.clone().map(BlockNumber).collect();
+            let Seen::Look(mut look) = self.looker.look(self.which, &blocks, false).await? else {
+                return Ok(());
+            };
+            self.confirm(&mut look).await?;
+            if self.looker.about.storage.checksums {
+                self.checksums(range.clone(), &mut look).await?;
+            }
+            if sender.send(Part { blocks: range, look }).is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Leaves of the findings only those that another look has too.
+    async fn confirm(&mut self, look: &mut Look) -> Result<(), LiveError> {
+        let mut findings = std::mem::take(&mut look.findings);
+        let mut missing = std::mem::take(&mut look.missing);
+        for _ in 0..LOOKS {
+            let own = self.looker.name(self.which);
+            let places = findings.iter().chain(missing.iter().map(|(finding, _)| finding));
+            let places = places.filter(|finding| finding.place.source == own);
+            let mut blocks: Vec<BlockNumber> =
+                places.filter_map(|finding| finding.place.block).collect();
+            blocks.sort_unstable();
+            blocks.dedup();
+            if blocks.is_empty() {
+                return Ok(());
+            }
+            let Seen::Look(mut again) = self.looker.look(self.which, &blocks, true).await? else {
+                return Ok(());
+            };
+            let all = again.findings.len() + again.missing.len();
+            let (seen, lost) = (again.findings.clone(), again.missing.clone());
+            again.findings.retain(|one| findings.iter().any(|other| one.is_same(other)));
+            again.missing.retain(|(one, _)| missing.iter().any(|(other, _)| one.is_same(other)));
+            if again.findings.len() + again.missing.len() == all {
+                look.findings = again.findings;
+                look.missing = again.missing;
+                return Ok(());
+            }
+            // what is new is looked at once more
+            look.findings = again.findings;
+            look.missing = again.missing;
+            (findings, missing) = (seen, lost);
+        }
+        Ok(())
+    }
+
+    /// Verifies the checksums of blocks as they are on disk, for the server does so only with those
+    /// that it has to read.
+    async fn checksums(&mut self, range: Range<u32>, look: &mut Look) -> Result<(), LiveError> {
+        let size = self.looker.about.server.page_size.bytes();
+        let name = self.looker.name(self.which);
+        let mut wrong: HashMap<u32, Vec<u8>> = HashMap::new();
+        for (block, page) in range.clone().zip(self.on_disk(range).await?.chunks_exact(size)) {
+            if wrong_checksum(BlockNumber(block), page).is_some() {
+                wrong.insert(block, page.to_vec());
+            }
+        }
+        let told: HashSet<u32> = look
+            .findings
+            .iter()
+            .filter(|finding| finding.place.item.is_none() && finding.place.source == name)
+            .filter_map(|finding| finding.place.block.map(|block| block.0))
+            .collect();
+        wrong.retain(|block, _| !told.contains(block));
+        let mut blocks: Vec<u32> = wrong.keys().copied().collect();
+        blocks.sort_unstable();
+        for block in blocks {
+            // it may have been written just then, half of it
+            let mut before = wrong.remove(&block).unwrap_or_default();
+            let mut damage = None;
+            for _ in 0..LOOKS {
+                tokio::time::sleep(TORN).await;
+                let again = self.on_disk(block..block.saturating_add(1)).await?;
+                damage = if again.len() == size {
+                    wrong_checksum(BlockNumber(block), &again)
+                } else {
+                    None
+                };
+                if damage.is_none() || again == before {
+                    break;
+                }
+                before = again;
+                damage = None;
+            }
+            if let Some(WrongChecksum { right, got }) = damage {
+                let place = Place {
+                    block: Some(BlockNumber(block)),
+                    byte: Some(8),
+                    ..Place::of(name.as_str())
+                };
+                let (right, got) = (format!("checksum 0x{right:04x}"), format!("0x{got:04x}"));
+                look.findings.push(Finding::new(Code::Checksum, place, right, got));
+            }
+        }
+        Ok(())
+    }
+
+    async fn on_disk(&mut self, range: Range<u32>) -> Result<Vec<u8>, LiveError> {
+        let (connection, relation) = (&self.looker.connection, self.looker.quoted(self.which));
+        let About { server, storage, .. } = &*self.looker.about;
+        let read =
+            async || storage.on_disk(connection.client(), server, &relation, range.clone()).await;
+        match connection.reading(read).await {
+            // renamed, dropped or rewritten since
+            Err(LiveError::Server(error)) if error.as_db_error().is_some() => Ok(Vec::new()),
+            other => other,
+        }
     }
 }

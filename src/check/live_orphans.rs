@@ -6,18 +6,15 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::by_scan::{self, InRelation};
 use super::code::Code;
-use super::finding::Finding;
-use super::judged;
-use super::live_worker::BATCH;
-use super::look::{Looker, Which};
+use super::finding::{self, Finding, chunks_without_row};
+use super::look::{BATCH, Looker, Which};
+use super::look_repair::{self, InRelation};
 use super::value::ChunkSeen;
 use crate::disk::{BlockNumber, Oid};
 use crate::heap::problem::Place;
-use crate::server::LiveError;
 use crate::server::checking::{self, Standing};
-use crate::server::snapshot;
+use crate::server::{LiveError, snapshot};
 
 /// Rounds over blocks that were changed meanwhile, each batch in a transaction of its own, before one
 /// snapshot is held for a round.
@@ -143,7 +140,7 @@ async fn round(
         if !blocks.is_empty() {
             let (known, is_whole) = looker.references(&now, &blocks).await?;
             if !is_whole {
-                return Ok(Round::Lost(judged::UNREAD));
+                return Ok(Round::Lost(finding::UNREAD));
             }
             known.iter().for_each(|id| {
                 left.remove(id);
@@ -185,7 +182,7 @@ async fn without_row(looker: &mut Looker, left: HashSet<u32>) -> Result<Vec<Find
     let toast = looker.name(Which::Toast);
     let mut ids: Vec<u32> = left.into_iter().collect();
     ids.sort_unstable();
-    let chunks = by_scan::chunks(looker, &ids).await?;
+    let chunks = look_repair::chunks(looker, &ids).await?;
     let mut findings = Vec::new();
     for id in ids {
         let Some(own) = chunks.get(&id) else { continue };
@@ -210,12 +207,6 @@ async fn without_row(looker: &mut Looker, left: HashSet<u32>) -> Result<Vec<Find
         }
     }
     Ok(findings)
-}
-
-/// What is found where no row refers to a value.
-pub(super) fn chunks_without_row(chunks: u64, value_id: Oid, bytes: u64) -> String {
-    let [c, b] = [chunks, bytes].map(|count| if count == 1 { "" } else { "s" });
-    format!("{chunks} chunk{c} of value {value_id}, {bytes} byte{b}")
 }
 
 #[cfg(test)]

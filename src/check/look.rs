@@ -1,28 +1,37 @@
-//! One look at some blocks of a live table: a transaction that ends with it.
+//! One look at some blocks of a live table, and at the values that they lead to: a transaction that ends with it. Chunks
+//! come by the TOAST index, many at a time.
 
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chunk_index::live_chunks;
 use super::code::Code;
-use super::collector::Collector;
+use super::collector::{self, Collector, Customs};
 use super::finding::{Finding, Looked};
 use super::subject::{Depth, External, Subject, XidLimits};
-use super::value::Toast;
+use super::value::{ChunkForm, ChunkSeen, Damage, Toast, check_chunks, external_content};
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
-use crate::disk::{BlockNumber, TransactionId};
+use crate::disk::layout::PageSize;
+use crate::disk::varlena::Varlena;
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
 use crate::heap::problem::Place;
 use crate::model::sql::quote_qualified;
 use crate::model::toaster::catalog::Toasters;
+use crate::model::toaster::chunks::Fate;
+use crate::model::toaster::error::ToastError;
 use crate::model::visibility::HintBits;
-use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation};
 use crate::server::checking::{self, Standing, Storage};
+use crate::server::chunk_rows::{self, By, ChunkOutline, ChunkRow};
+use crate::server::chunks::{ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
-use crate::server::pages::PageReader;
-use crate::server::snapshot;
+use crate::server::pages::{PageReader, is_about_data};
+use crate::server::{LiveError, snapshot};
 
+/// Blocks that are looked at together at the most.
+pub(super) const BATCH: u32 = 512;
 /// How often a table that changes meanwhile is described anew before it is given up.
 const TRIES: u32 = 5;
 
@@ -55,6 +64,7 @@ pub struct Looker {
     pub(super) connection: Arc<Connection>,
     pub(super) about: Arc<About>,
     pub(super) relation: Arc<Relation>,
+    toast_desc: TupleDesc,
     fingerprint: Option<String>,
 }
 
@@ -94,7 +104,13 @@ pub enum Seen {
 impl Looker {
     /// Over this connection.
     pub fn new(connection: Arc<Connection>, about: Arc<About>, relation: Arc<Relation>) -> Looker {
-        Looker { connection, about, relation, fingerprint: None }
+        Looker {
+            connection,
+            about,
+            relation,
+            toast_desc: TupleDesc::toast_relation(),
+            fingerprint: None,
+        }
     }
 
     /// The table as it was last described.
@@ -207,7 +223,7 @@ impl Looker {
         look.lsn = standing.lsn;
         if which == Which::Heap && !externals.is_empty() {
             let name = self.name(which);
-            let subject = self.subject(standing, which, &name, &self.relation.desc);
+            let subject = self.subject(standing, which, &name);
             self.values(&subject, externals, &mut look).await?;
         }
         look.findings.sort_by_key(|finding| (finding.place.block, finding.place.item));
@@ -215,11 +231,10 @@ impl Looker {
     }
 
     pub(super) fn subject<'a>(
-        &self,
+        &'a self,
         standing: &Standing,
         which: Which,
         name: &'a str,
-        desc: &'a TupleDesc,
     ) -> Subject<'a> {
         let server = &self.about.server;
         let [frozen, multi] = match which {
@@ -229,7 +244,10 @@ impl Looker {
         let next = TransactionId(standing.snapshot.next_xid() as u32);
         Subject {
             source: name,
-            desc,
+            desc: match which {
+                Which::Heap => &self.relation.desc,
+                Which::Toast => &self.toast_desc,
+            },
             page_size: server.page_size,
             flavor: self.about.flavor,
             toast: match (which, &self.relation.toast) {
@@ -244,27 +262,44 @@ impl Looker {
         }
     }
 
+    /// As [`Looker::subject`], for pages that are read next.
+    pub(super) async fn subject_now<'a>(
+        &'a self,
+        standing: &Standing,
+        which: Which,
+        name: &'a str,
+    ) -> Result<Subject<'a>, LiveError> {
+        let mut subject = self.subject(standing, which, name);
+        if let Some(limits) = &mut subject.xids {
+            limits.next_multi = Some(checking::next_multi(self.connection.client()).await?);
+        }
+        Ok(subject)
+    }
+
+    /// Reads pages in the snapshot of the look.
+    pub(super) async fn reader(
+        &self,
+        standing: &Standing,
+        which: Which,
+    ) -> Result<PageReader, LiveError> {
+        let server = &self.about.server;
+        let pageinspect = server
+            .pageinspect
+            .as_ref()
+            .ok_or_else(|| LiveError::Unexpected("pageinspect is gone".into()))?;
+        let (relation, snapshot) = (self.quoted(which), standing.snapshot.clone());
+        let connection = Arc::clone(&self.connection);
+        PageReader::new(connection, pageinspect, server.page_size, relation, snapshot).await
+    }
+
     async fn pages(
         &self,
         standing: &Standing,
         which: Which,
         blocks: &[BlockNumber],
     ) -> Result<(Look, Vec<External>), LiveError> {
-        let server = &self.about.server;
-        let pageinspect = server
-            .pageinspect
-            .as_ref()
-            .ok_or_else(|| LiveError::Unexpected("pageinspect is gone".into()))?;
         let name = self.name(which);
-        let quoted = self.quoted(which);
-        let mut reader = PageReader::new(
-            Arc::clone(&self.connection),
-            pageinspect,
-            server.page_size,
-            quoted.clone(),
-            standing.snapshot.clone(),
-        )
-        .await?;
+        let mut reader = self.reader(standing, which).await?;
         let end = match which {
             Which::Heap => standing.blocks,
             Which::Toast => reader.block_count().await?,
@@ -274,18 +309,7 @@ impl Looker {
             return Ok((Look { is_complete: true, ..Look::default() }, Vec::new()));
         }
         let pages = reader.read(&there).await?;
-        let toast_desc;
-        let desc = match which {
-            Which::Heap => &self.relation.desc,
-            Which::Toast => {
-                toast_desc = TupleDesc::toast_relation();
-                &toast_desc
-            }
-        };
-        let mut subject = self.subject(standing, which, &name, desc);
-        if let Some(limits) = &mut subject.xids {
-            limits.next_multi = Some(checking::next_multi(self.connection.client()).await?);
-        }
+        let subject = self.subject_now(standing, which, &name).await?;
         let customs = self.customs(standing);
         let (mut look, externals) = {
             let mut collector = Collector::new(&subject, Some(&customs));
@@ -307,7 +331,7 @@ impl Looker {
         };
         for (block, message) in &pages.unreadable {
             look.is_complete = false;
-            self.unreadable(&subject, &quoted, *block, message, &mut look).await?;
+            self.unreadable(&subject, which, *block, message, &mut look).await?;
         }
         Ok((look, externals))
     }
@@ -320,12 +344,7 @@ impl Looker {
     ) -> Result<(Vec<u32>, bool), LiveError> {
         let depth = Depth { decompress: false, content: false, utf8: false };
         let about = Arc::new(About { depth, ..(*self.about).clone() });
-        let quick = Looker {
-            connection: Arc::clone(&self.connection),
-            about,
-            relation: Arc::clone(&self.relation),
-            fingerprint: None,
-        };
+        let quick = Looker::new(Arc::clone(&self.connection), about, Arc::clone(&self.relation));
         let look = quick.pages(standing, Which::Heap, blocks).await?.0;
         Ok((look.known, look.is_complete))
     }
@@ -334,7 +353,7 @@ impl Looker {
     async fn unreadable(
         &self,
         subject: &Subject<'_>,
-        quoted: &str,
+        which: Which,
         block: BlockNumber,
         message: &str,
         look: &mut Look,
@@ -343,7 +362,7 @@ impl Looker {
         let client = self.connection.client();
         client.batch_execute("SAVEPOINT toastctl_file").await?;
         let range = block.0..block.0.saturating_add(1);
-        let read = storage.on_disk(client, server, quoted, range).await;
+        let read = storage.on_disk(client, server, &self.quoted(which), range).await;
         client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_file").await?;
         let bytes = match read {
             Ok(bytes) => bytes,
@@ -382,5 +401,419 @@ fn take(collector: &mut Collector<'_>) -> Look {
         is_complete: collector.is_complete,
         unknown: collector.unknown,
         ..Look::default()
+    }
+}
+
+/// Values whose chunks are asked for with one statement, with their data or without, and the bytes or
+/// chunks that they may have.
+const VALUES: usize = 4096;
+const BYTES: u64 = 16 << 20;
+const OUTLINES: usize = 16384;
+const CHUNKS: u64 = 1 << 20;
+
+impl Looker {
+    /// The chunks of values, which the index leads to, some at a time.
+    pub(super) async fn values(
+        &self,
+        subject: &Subject<'_>,
+        mut values: Vec<External>,
+        look: &mut Look,
+    ) -> Result<(), LiveError> {
+        // rows of unknown fate have chunks that this transaction may not see
+        values.retain(|value| value.is_live);
+        let count = values.len() as u64;
+        let own = self.relation.toast.as_ref().map(|toast| toast.oid);
+        values.retain(|value| Some(value.pointer.toast_relation) == own);
+        look.elsewhere += count - values.len() as u64;
+        let wants = |value: &External| Collector::new(subject, None).wants_content(value);
+        let (mut with, mut without): (Vec<External>, Vec<External>) =
+            values.into_iter().partition(wants);
+        with.sort_by_key(|value| value.pointer.value_id);
+        without.sort_by_key(|value| value.pointer.value_id);
+        let page = self.about.server.page_size;
+        let chunks = |value: &External| u64::from(page.chunks(value.pointer.stored_size()));
+        for part in parts(&without, OUTLINES, CHUNKS, chunks) {
+            self.by_outlines(subject, part, look).await?;
+        }
+        for part in parts(&with, VALUES, BYTES, |value| u64::from(value.pointer.stored_size())) {
+            self.some(subject, part, true, look).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at values, in order, by the numbers and sizes of their chunks, and closer at those that
+    /// are not as they should be.
+    async fn by_outlines(
+        &self,
+        subject: &Subject<'_>,
+        values: &[External],
+        look: &mut Look,
+    ) -> Result<(), LiveError> {
+        let relation = self.quoted(Which::Toast);
+        let ids = ids(values);
+        let ask = || chunk_rows::outlines(self.connection.client(), &relation, &ids);
+        let rows = match self.attempt(ask).await? {
+            Ok(Some(rows)) => rows,
+            Ok(None) | Err(_) => Vec::new(),
+        };
+        let (odd, chunks) = odd_ones(values, &rows, self.about.server.page_size);
+        look.looked.values += (values.len() - odd.len()) as u64;
+        look.looked.chunks += chunks;
+        for part in odd.chunks(VALUES) {
+            self.some(subject, part, false, look).await?;
+        }
+        Ok(())
+    }
+
+    async fn some(
+        &self,
+        subject: &Subject<'_>,
+        values: &[External],
+        with_data: bool,
+        look: &mut Look,
+    ) -> Result<(), LiveError> {
+        let mut left = vec![values];
+        while let Some(values) = left.pop() {
+            match self.fetch(values, with_data).await? {
+                Ok(rows) => self.judge(subject, values, rows, with_data, look),
+                // one of them it is
+                Err(_) if values.len() > 1 => {
+                    let (first, second) = values.split_at(values.len() / 2);
+                    left.extend([second, first]);
+                }
+                Err(message) => {
+                    let expected = "chunks that the server can read";
+                    let damage = Damage::new(Code::ChunkUnreadable, expected, message);
+                    let mut collector = Collector::new(subject, None);
+                    values.iter().for_each(|value| collector.damaged(value, damage.clone()));
+                    // it may be the index that cannot be read
+                    let found = std::mem::take(&mut collector.findings);
+                    look.missing.extend(found.into_iter().zip(values.iter().copied()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The chunks of `values`; the server's message if it cannot read them.
+    async fn fetch(
+        &self,
+        values: &[External],
+        with_data: bool,
+    ) -> Result<Result<Vec<ChunkRow>, String>, LiveError> {
+        let relation = self.quoted(Which::Toast);
+        let ids = ids(values);
+        let data = with_data.then_some(self.about.server.page_size);
+        let client = self.connection.client();
+        self.attempt(|| chunk_rows::chunks(client, &relation, &ids, By::Index, data)).await
+    }
+
+    /// What a statement gives; the server's message where it is the data that it cannot read.
+    pub(super) async fn attempt<T>(
+        &self,
+        ask: impl AsyncFnOnce() -> Result<T, LiveError>,
+    ) -> Result<Result<T, String>, LiveError> {
+        let client = self.connection.client();
+        client.batch_execute("SAVEPOINT toastctl_chunks").await?;
+        match ask().await {
+            Ok(rows) => {
+                client.batch_execute("RELEASE SAVEPOINT toastctl_chunks").await?;
+                Ok(Ok(rows))
+            }
+            Err(LiveError::Server(error)) if is_about_data(&error) || is_too_much(&error) => {
+                client.batch_execute("ROLLBACK TO SAVEPOINT toastctl_chunks").await?;
+                Ok(Err(LiveError::Server(error).to_string()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn judge(
+        &self,
+        subject: &Subject<'_>,
+        values: &[External],
+        rows: Vec<ChunkRow>,
+        with_data: bool,
+        look: &mut Look,
+    ) {
+        let mut collector = Collector::new(subject, None);
+        let mut by_value: HashMap<Oid, Vec<ChunkRow>> = HashMap::with_capacity(values.len());
+        for row in rows {
+            by_value.entry(row.value_id).or_default().push(row);
+        }
+        let mut asked = values.iter().map(|value| value.pointer.value_id).peekable();
+        let mut strangers: Vec<Oid> = by_value.keys().copied().collect();
+        strangers.sort_unstable();
+        strangers.retain(|id| {
+            while asked.next_if(|own| own < id).is_some() {}
+            asked.peek() != Some(id)
+        });
+        for row in strangers.iter().filter_map(|id| by_value.get(id)).flatten() {
+            collector.findings.push(self.led_to(row));
+        }
+        let page = self.about.server.page_size;
+        for value in values {
+            let rows = by_value.get(&value.pointer.value_id).map_or(&[][..], Vec::as_slice);
+            let mut all: Vec<ChunkSeen> = rows.iter().map(seen_chunk).collect();
+            let mut checked = check_chunks(&value.pointer, &all, page);
+            if matches!(&checked, Err(damage) if damage.code == Code::ChunkTwice) {
+                // the entry of another chunk may lead to one of these
+                let mut places = HashSet::new();
+                let twice = rows.iter().filter(|row| !places.insert(row.tid));
+                let twice: Vec<Finding> = twice.map(|row| self.led_to(row)).collect();
+                if !twice.is_empty() {
+                    all.retain(|chunk| places.remove(&chunk.tid));
+                    checked = check_chunks(&value.pointer, &all, page);
+                    twice.into_iter().for_each(|finding| collector.findings.push(finding));
+                }
+            }
+            let chunks = match checked {
+                Ok(chunks) => chunks,
+                Err(damage) => {
+                    let is_absence = damage.is_absence();
+                    collector.damaged(value, damage);
+                    if is_absence && let Some(finding) = collector.findings.pop() {
+                        look.missing.push((finding, *value));
+                    }
+                    continue;
+                }
+            };
+            collector.looked.values += 1;
+            collector.looked.chunks += chunks.len() as u64;
+            if !with_data {
+                continue;
+            }
+            let data: HashMap<ItemPointer, &[u8]> =
+                rows.iter().filter_map(|row| Some((row.tid, row.data.as_deref()?))).collect();
+            let mut stored = Vec::with_capacity(value.pointer.stored_size() as usize);
+            for chunk in &chunks {
+                stored.extend_from_slice(data.get(&chunk.tid).unwrap_or(&&[][..]));
+            }
+            match external_content(&value.pointer, stored, value.order) {
+                Ok(content) => collector.content(value, &content),
+                Err(damage) => collector.damaged(value, damage),
+            }
+        }
+        add(look, &mut collector);
+    }
+
+    /// A chunk that the index leads to from an entry that is not the chunk's own.
+    fn led_to(&self, row: &ChunkRow) -> Finding {
+        let place = Place {
+            block: Some(row.tid.block),
+            item: Some(row.tid.item),
+            ..Place::of(self.name(Which::Toast))
+        };
+        let seq = row.seq.map_or("NULL".to_owned(), |seq| seq.to_string());
+        let found = format!("chunk {seq} of value {}", row.value_id);
+        Finding::new(Code::IndexEntryWrong, place, "a chunk asked for", found)
+    }
+}
+
+/// The values' IDs, each once.
+fn ids(values: &[External]) -> Vec<u32> {
+    let mut ids: Vec<u32> = values.iter().map(|value| value.pointer.value_id.0).collect();
+    ids.dedup();
+    ids
+}
+
+/// Parts of `values` of at most so many, which have at most `most` together of what `size` counts,
+/// unless a part is one value.
+fn parts(
+    values: &[External],
+    count: usize,
+    most: u64,
+    size: impl Fn(&External) -> u64,
+) -> impl Iterator<Item = &[External]> {
+    let mut rest = values;
+    std::iter::from_fn(move || {
+        let mut sum = 0;
+        let fits = rest.iter().take(count).take_while(|value| {
+            sum += size(value);
+            sum <= most
+        });
+        let (part, left) = rest.split_at(fits.count().max(1).min(rest.len()));
+        rest = left;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+/// Whether an answer is longer than the server can make it, as damage may have it (class 54).
+fn is_too_much(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|db| db.code().code().starts_with("54"))
+}
+
+/// A chunk without its data, as the server tells of it.
+pub(super) fn seen_chunk(row: &ChunkRow) -> ChunkSeen {
+    let size = row.raw_size.unwrap_or(0);
+    let header = row.stored_size.unwrap_or(0).saturating_sub(size);
+    let form = match (row.seq, row.raw_size) {
+        (None, _) | (_, None) => ChunkForm::Null,
+        // a header of 1 or 4 bytes
+        _ if header == 1 || header == 4 => ChunkForm::Plain,
+        _ => ChunkForm::NotPlain,
+    };
+    ChunkSeen {
+        tid: row.tid,
+        seq: row.seq.unwrap_or(0),
+        form,
+        size: u32::try_from(size).unwrap_or(0),
+        fate: Fate::Committed,
+    }
+}
+
+fn add(look: &mut Look, collector: &mut Collector<'_>) {
+    look.findings.append(&mut collector.findings);
+    look.looked.add(&collector.looked);
+}
+
+impl Looker {
+    pub(super) fn customs(&self, standing: &Standing) -> LiveCustoms<'_> {
+        let connection = Arc::clone(&self.connection);
+        let server = &self.about.server;
+        let store = match server.pageinspect.clone() {
+            Some(pageinspect) => LiveChunks::with_pages(
+                connection,
+                ChunkPages {
+                    pageinspect,
+                    page_size: server.page_size,
+                    snapshot: standing.snapshot.clone(),
+                    dead: false,
+                },
+            ),
+            None => LiveChunks::new(connection),
+        };
+        LiveCustoms { about: &self.about, store: Mutex::new(store) }
+    }
+}
+
+/// Values of pluggable toasters, read in the look's transaction.
+pub(super) struct LiveCustoms<'a> {
+    about: &'a About,
+    store: Mutex<LiveChunks>,
+}
+
+impl Customs for LiveCustoms<'_> {
+    fn look(
+        &self,
+        value: &Varlena<'_>,
+        order: ByteOrder,
+        with_text: bool,
+    ) -> Option<Result<(), ToastError>> {
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let About { toasters, server, .. } = self.about;
+        Some(collector::look(&mut *store, toasters, server.page_size, value, order, with_text))
+    }
+}
+
+/// Looks at values, in the order of their IDs, with all chunks that the index gave for them. Gives
+/// those that are not as they should be, and how many chunks the others have. All are given where the
+/// index leads to what was not asked for, or not in its own order: then one cannot say for which.
+pub fn odd_ones(
+    values: &[External],
+    rows: &[ChunkOutline],
+    page: PageSize,
+) -> (Vec<External>, u64) {
+    let is_ordered = rows.is_sorted_by(|a, b| (a.value_id, a.seq) < (b.value_id, b.seq));
+    if !is_ordered {
+        return (values.to_vec(), 0);
+    }
+    let mut groups = rows.chunk_by(|a, b| a.value_id == b.value_id).peekable();
+    let (mut odd, mut chunks) = (Vec::new(), 0);
+    // rows that refer to the same value follow each other
+    for own in values.chunk_by(|a, b| a.pointer.value_id == b.pointer.value_id) {
+        let Some(first) = own.first() else { continue };
+        let id = first.pointer.value_id.0;
+        let group = groups.next_if(|rows| rows.first().is_some_and(|row| row.value_id == id));
+        let group = group.unwrap_or_default();
+        for value in own {
+            if is_whole(value.pointer.stored_size(), group, page) {
+                chunks += group.len() as u64;
+            } else {
+                odd.push(*value);
+            }
+        }
+    }
+    if groups.next().is_some() {
+        return (values.to_vec(), 0);
+    }
+    (odd, chunks)
+}
+
+/// Whether these chunks, in order, are those of a value of which so many bytes are stored.
+fn is_whole(size: u32, rows: &[ChunkOutline], page: PageSize) -> bool {
+    let limit = page.toast_max_chunk_size();
+    let count = page.chunks(size);
+    rows.len() as u64 == u64::from(count)
+        && (0..count).zip(rows).all(|(number, row)| {
+            let wanted = size.saturating_sub(number.saturating_mul(limit)).min(limit);
+            let header = i64::from(row.stored_size) - i64::from(row.raw_size);
+            i64::from(row.seq) == i64::from(number)
+                && i64::from(row.raw_size) == i64::from(wanted)
+                && (header == 1 || header == 4)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::pointer::ToastPointer;
+    use crate::disk::{ByteOrder, ItemPointer, Oid};
+
+    fn value(id: u32, stored: u32) -> External {
+        let pointer = ToastPointer {
+            raw_size_with_header: stored as i32 + 4,
+            ext_info: stored,
+            value_id: Oid(id),
+            toast_relation: Oid(9),
+        };
+        let ctid = ItemPointer::default();
+        External { ctid, index: 0, byte: 24, pointer, is_live: true, order: ByteOrder::Little }
+    }
+
+    fn chunk(value_id: u32, seq: i32, size: i32) -> ChunkOutline {
+        ChunkOutline { value_id, seq, raw_size: size, stored_size: size + 4 }
+    }
+
+    fn odd(rows: &[ChunkOutline]) -> (Vec<u32>, u64) {
+        let values = [value(5, 2000), value(6, 3992), value(6, 3992), value(9, 100)];
+        let (odd, chunks) = odd_ones(&values, rows, PageSize::DEFAULT);
+        (odd.iter().map(|value| value.pointer.value_id.0).collect(), chunks)
+    }
+
+    #[test]
+    fn what_is_not_whole_is_told_from_what_is() {
+        let sound = [
+            chunk(5, 0, 1996),
+            chunk(5, 1, 4),
+            chunk(6, 0, 1996),
+            chunk(6, 1, 1996),
+            ChunkOutline { stored_size: 101, ..chunk(9, 0, 100) },
+        ];
+        assert_eq!(odd(&sound), (vec![], 7));
+        let without = |at: usize| {
+            let mut rows = sound.to_vec();
+            rows.remove(at);
+            odd(&rows).0
+        };
+        assert_eq!(without(0), [5]);
+        assert_eq!(without(3), [6, 6]);
+        assert_eq!(without(4), [9]);
+        let with = |at: usize, row: ChunkOutline| {
+            let mut rows = sound.to_vec();
+            rows[at] = row;
+            odd(&rows).0
+        };
+        assert_eq!(with(0, chunk(5, 0, 1995)), [5]);
+        assert_eq!(with(0, chunk(5, -1, 1996)), [5]);
+        assert_eq!(with(1, chunk(5, 2, 4)), [5]);
+        assert_eq!(with(1, ChunkOutline { stored_size: 4, ..chunk(5, 1, 4) }), [5]);
+        // the index leads to a chunk of another value: which of them it is for is not known
+        let all = [5, 6, 6, 9];
+        assert_eq!(with(1, chunk(5, 0, 4)), all);
+        assert_eq!(with(1, chunk(9, 0, 100)), all);
+        assert_eq!(with(1, chunk(7, 0, 100)), all);
+        assert_eq!(odd(&[&sound[..], &[chunk(10, 0, 4)]].concat()).0, all);
+        assert_eq!(odd(&[]), (vec![5, 6, 6, 9], 0));
     }
 }

@@ -1,24 +1,26 @@
-//! What must be known of a live table before SQL is printed that repairs it.
+//! Closer looks at what is damaged in a live table: chunks without the TOAST index, what is left of values, and what must
+//! be known before SQL is printed that repairs them.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use tokio_postgres::types::Type;
 
 use super::chunk_index::{Chunk, chunks_of};
-use super::damaged_row::{RowAt, Written, pointing, row_at};
-use super::live_worker::BATCH;
-use super::look::{Looker, Which};
+use super::damaged_row::{RowAt, Written, pointing, row_at, value_at, value_ids};
+use super::look::{BATCH, Looker, Which, seen_chunk};
 use super::repair::{self, Facts};
-use super::salvage_dir::{Wanted, by_row};
+use super::salvage::{self, Piece, Saved, Wanted, by_row};
 use super::subject::Subject;
-use crate::disk::BlockNumber;
-use crate::disk::desc::TupleDesc;
+use super::value::ChunkSeen;
+use crate::disk::pointer::ToastPointer;
+use crate::disk::varlena::Varlena;
+use crate::disk::{BlockNumber, ItemPointer};
 use crate::model::sql::{quote_identifier, quote_qualified};
-use crate::server::LiveError;
-use crate::server::checking::{self, Standing};
-use crate::server::pages::{PageReader, Pages};
-use crate::server::snapshot;
+use crate::model::toaster::chunks::Fate;
+use crate::server::checking::Standing;
+use crate::server::chunk_rows::{self, By};
+use crate::server::pages::Pages;
+use crate::server::{LiveError, snapshot};
 
 /// The chunks of values by their IDs, and the blocks that could not be read.
 pub(super) type ChunksByValue = (HashMap<u32, Vec<Chunk>>, Vec<BlockNumber>);
@@ -76,11 +78,7 @@ impl Looker {
         };
         self.columns(&mut facts).await?;
         let rows = self.rows(standing, wanted, &facts.generated).await?;
-        let values = rows.iter().flat_map(|row| &row.values);
-        let mut ids: Vec<u32> =
-            values.filter_map(|value| Some(value.pointer?.value_id.0)).collect();
-        ids.sort_unstable();
-        ids.dedup();
+        let ids = value_ids(&rows);
         if !ids.is_empty() && !facts.index_is_damaged && facts.toast.is_some() {
             (facts.chunks, facts.unreadable) = self.chunks_in_pages(standing, &ids).await?;
             let written = Written { table: &facts.table, generated: &facts.generated };
@@ -139,29 +137,10 @@ impl Looker {
         blocks: Option<Vec<BlockNumber>>,
         mut take: impl FnMut(&Subject<'_>, BlockNumber, &[u8], &Pages),
     ) -> Result<Vec<BlockNumber>, LiveError> {
-        let server = &self.about.server;
-        let pageinspect = server
-            .pageinspect
-            .as_ref()
-            .ok_or_else(|| LiveError::Unexpected("pageinspect is gone".into()))?;
-        let mut reader = PageReader::new(
-            Arc::clone(&self.connection),
-            pageinspect,
-            server.page_size,
-            self.quoted(which),
-            standing.snapshot.clone(),
-        )
-        .await?;
+        let mut reader = self.reader(standing, which).await?;
         let end = reader.block_count().await?;
-        let (name, toast_desc) = (self.name(which), TupleDesc::toast_relation());
-        let desc = match which {
-            Which::Heap => &self.relation.desc,
-            Which::Toast => &toast_desc,
-        };
-        let mut subject = self.subject(standing, which, &name, desc);
-        if let Some(limits) = &mut subject.xids {
-            limits.next_multi = Some(checking::next_multi(self.connection.client()).await?);
-        }
+        let name = self.name(which);
+        let subject = self.subject_now(standing, which, &name).await?;
         let mut blocks = blocks.unwrap_or_else(|| (0..end).map(BlockNumber).collect());
         blocks.retain(|block| block.0 < end);
         let mut lost = Vec::new();
@@ -228,5 +207,136 @@ impl Looker {
         let Some(row) = rows.first() else { return Ok(None) };
         let name: String = row.try_get(0)?;
         Ok(Some(format!("REINDEX INDEX {};", quote_qualified("pg_toast", &name))))
+    }
+}
+
+/// A live chunk in the TOAST relation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InRelation {
+    pub(super) seen: ChunkSeen,
+    /// Whether the index leads to it; `None` if the index cannot be read.
+    pub(super) is_indexed: Option<bool>,
+}
+
+/// The live chunks of values, whose IDs are in order.
+pub(super) async fn chunks(
+    looker: &mut Looker,
+    ids: &[u32],
+) -> Result<HashMap<u32, Vec<InRelation>>, LiveError> {
+    let found = match looker.begin().await? {
+        Some(standing) => inside(looker, &standing, ids).await,
+        None => Ok(HashMap::new()),
+    };
+    snapshot::abandon(looker.connection.client()).await?;
+    found
+}
+
+async fn inside(
+    looker: &Looker,
+    standing: &Standing,
+    ids: &[u32],
+) -> Result<HashMap<u32, Vec<InRelation>>, LiveError> {
+    let client = looker.connection.client();
+    let mut chunks: HashMap<u32, Vec<InRelation>> = HashMap::new();
+    if looker.relation.toast.is_none() {
+        return Ok(chunks);
+    }
+    let quoted = looker.quoted(Which::Toast);
+    let scan = async || chunk_rows::chunks(client, &quoted, ids, By::Scan, None).await;
+    let mut all: Vec<(u32, ChunkSeen)> = match looker.attempt(scan).await?.ok() {
+        Some(rows) => rows.iter().map(|row| (row.value_id.0, seen_chunk(row))).collect(),
+        // the server cannot plan a scan beside an index without its first page, nor scan pages that it cannot read
+        None => {
+            let (of_pages, _) = looker.chunks_in_pages(standing, ids).await?;
+            let of_pages = of_pages.into_iter().flat_map(|(id, own)| {
+                let own = own.into_iter().filter(|c| !c.is_refused);
+                own.map(move |chunk| (id, chunk.seen)).collect::<Vec<_>>()
+            });
+            of_pages.filter(|(_, chunk)| chunk.fate == Fate::Committed).collect()
+        }
+    };
+    let index = async || chunk_rows::chunks(client, &quoted, ids, By::Index, None).await;
+    let by_index = looker.attempt(index).await?.ok();
+    let by_index: Option<HashSet<ItemPointer>> =
+        by_index.map(|rows| rows.iter().map(|row| row.tid).collect());
+    if let Some(by_index) = &by_index {
+        // a scan believes pages that say that all of their tuples are visible
+        let left: Vec<ItemPointer> = all.iter().map(|(_, chunk)| chunk.tid).collect();
+        let left: Vec<ItemPointer> =
+            left.into_iter().filter(|tid| !by_index.contains(tid)).collect();
+        if !left.is_empty() {
+            let ask = async || chunk_rows::visible(client, &quoted, &left).await;
+            let visible = looker.attempt(ask).await?.unwrap_or_default();
+            all.retain(|(_, chunk)| by_index.contains(&chunk.tid) || visible.contains(&chunk.tid));
+        }
+    }
+    all.sort_unstable_by_key(|(id, chunk)| (*id, chunk.seq, chunk.tid));
+    for (id, seen) in all {
+        let is_indexed = by_index.as_ref().map(|found| found.contains(&seen.tid));
+        chunks.entry(id).or_default().push(InRelation { seen, is_indexed });
+    }
+    Ok(chunks)
+}
+
+impl Looker {
+    /// What is left of a damaged value; `None` if the row is not there any more.
+    pub async fn save(&mut self, wanted: &Wanted) -> Result<Option<Saved>, LiveError> {
+        let saved = match self.begin().await? {
+            Some(standing) => self.left_of(&standing, wanted).await,
+            None => Ok(None),
+        };
+        snapshot::abandon(self.connection.client()).await?;
+        saved
+    }
+
+    async fn left_of(
+        &self,
+        standing: &Standing,
+        wanted: &Wanted,
+    ) -> Result<Option<Saved>, LiveError> {
+        let server = &self.about.server;
+        if server.pageinspect.is_none() || wanted.ctid.block.0 >= standing.blocks {
+            return Ok(None);
+        }
+        let mut reader = self.reader(standing, Which::Heap).await?;
+        let pages = reader.read(&[wanted.ctid.block]).await?;
+        let name = self.name(Which::Heap);
+        let subject = self.subject(standing, Which::Heap, &name);
+        let (pointer, order) = {
+            let Some((_, bytes)) = pages.iter().next() else { return Ok(None) };
+            let Some(found) = value_at(bytes, &subject, wanted.ctid, &wanted.column) else {
+                return Ok(None);
+            };
+            match &found.value {
+                Varlena::External(pointer) => (*pointer, found.tuple.order),
+                value => return Ok(Some(salvage::inline(value))),
+            }
+        };
+        let pieces = self.pieces(&pointer).await?;
+        Ok(Some(salvage::external(&pointer, pieces, server.page_size, order)))
+    }
+
+    /// The chunks of a value that the server can read: all at once, or where it refuses one by one.
+    async fn pieces(&self, pointer: &ToastPointer) -> Result<Vec<Piece>, LiveError> {
+        let server = &self.about.server;
+        let Some(toast) = &self.relation.toast else { return Ok(Vec::new()) };
+        let relation = quote_qualified("pg_toast", &toast.name);
+        let client = self.connection.client();
+        let mut pieces = Vec::new();
+        let all = server.page_size.chunks(pointer.stored_size());
+        let mut asked = vec![None];
+        while let Some(seq) = asked.pop() {
+            let (id, page) = (pointer.value_id, server.page_size);
+            match self.attempt(|| chunk_rows::pieces(client, &relation, id, seq, page)).await? {
+                Ok(found) => {
+                    pieces.extend(found.into_iter().map(|(seq, data)| Piece { seq, data }));
+                }
+                Err(_) if seq.is_none() => {
+                    asked.extend((0..all).filter_map(|n| i32::try_from(n).ok()).map(Some));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(pieces)
     }
 }

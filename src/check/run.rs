@@ -4,21 +4,18 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::finding::Finding;
-use super::judged::Checked;
-use super::live::{CheckError, LiveOptions, Table};
+use super::finding::{CheckError, Checked, Finding};
+use super::live::{LiveOptions, Table};
 use super::look::About;
-use super::salvage_dir::SalvageDir;
+use super::salvage::SalvageDir;
 use super::subject::Depth;
-use crate::disk::Oid;
+use crate::drive::{Flow, Order, Schedule, each_relation};
 use crate::inspect::inspector::Inspector;
-use crate::server::LiveError;
-use crate::server::catalog::{self, Relation};
+use crate::server::catalog::Relation;
 use crate::server::checking::Storage;
-use crate::server::locks;
 use crate::server::select::select;
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
-use crate::server::toasters;
+use crate::server::{LiveError, locks, toasters};
 
 /// What is asked of a server.
 pub(crate) struct CheckRequest {
@@ -58,11 +55,11 @@ pub(crate) async fn check(
     ended
 }
 
-async fn all(
+async fn all<O: CheckSink + ?Sized>(
     inspector: &Inspector,
     request: &CheckRequest,
     mut salvage: Option<&mut SalvageDir>,
-    output: &mut dyn CheckSink,
+    output: &mut O,
 ) -> Result<(), RunError> {
     let leader = inspector.leader()?;
     let incomplete = |error: LiveError| Failed::new(Kind::Incomplete, error.to_string());
@@ -89,51 +86,52 @@ async fn all(
         flavor: inspector.options.flavor,
         depth,
     });
-    for oid in found.oids() {
-        let describe = async || catalog::describe(leader.client(), oid).await;
-        let checked = match leader.reading(describe).await {
-            Ok(None) => continue,
-            Ok(Some(relation)) => {
-                let name = relation.display_name();
-                if let Some(why) = inspector.why_no_pages(&relation) {
-                    let message = format!("{name}: --check needs pages: {why}");
-                    let failed = Failed::new(Kind::Incomplete, message);
-                    if relation.is_heap {
-                        return Err(failed.into());
-                    }
-                    output.failed(failed);
-                    continue;
-                }
-                let salvage = salvage.as_deref_mut();
-                one(inspector, request, &about, relation, salvage, output).await
+    let schedule = Schedule {
+        connections: &inspector.connections,
+        found: &found.found,
+        names: &names,
+        order: Order::Found,
+        tells_dropped: false,
+    };
+    let visit = async |relation: Relation, _, output: &mut O| {
+        let (name, oid) = (relation.display_name(), relation.oid);
+        if let Some(why) = inspector.why_no_pages(&relation) {
+            let message = format!("{name}: --check needs pages: {why}");
+            let failed = Failed::new(Kind::Incomplete, message);
+            if relation.is_heap {
+                return Err(failed.into());
             }
-            Err(error) => Err(CheckError::Live(error)),
-        };
-        match checked {
+            return failed.told(output).map(|()| Flow::GoOn);
+        }
+        let salvage = salvage.as_deref_mut();
+        match one(inspector, request, &about, relation, salvage, output).await {
             Ok(None) => {}
             Ok(Some(checked)) => {
                 let is_found = checked.findings() > 0;
                 output.found(checked).map_err(RunError::Output)?;
                 if request.fail_fast && is_found {
-                    return Ok(());
+                    return Ok(Flow::Enough);
                 }
             }
-            Err(CheckError::Output(error)) => return Err(RunError::Output(error)),
             Err(CheckError::Live(error)) => {
-                failed(inspector, &names.of(oid), oid, &error, output).await?;
+                let connections = &inspector.connections;
+                Failed::at(&names.of(oid), oid, &error, connections).await.told(output)?;
             }
+            Err(CheckError::Output(error)) => return Err(RunError::Output(error)),
+            Err(error) => Failed::new(Kind::Incomplete, error.to_string()).told(output)?,
         }
-    }
-    Ok(())
+        Ok(Flow::GoOn)
+    };
+    each_relation(&schedule, output, visit).await.map(drop)
 }
 
-async fn one(
+async fn one<O: CheckSink + ?Sized>(
     inspector: &Inspector,
     request: &CheckRequest,
     about: &Arc<About>,
     relation: Relation,
     salvage: Option<&mut SalvageDir>,
-    output: &mut dyn CheckSink,
+    output: &mut O,
 ) -> Result<Option<Checked>, CheckError> {
     let toast = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
     let options =
@@ -142,22 +140,4 @@ async fn one(
     let table = Table::new(connections, Arc::clone(about), Arc::new(relation), options);
     let tell = &mut |finding| output.finding(finding);
     table.check(&*inspector.progress, &inspector.stop, salvage, tell).await
-}
-
-/// One relation that cannot be checked keeps nobody from checking the others.
-async fn failed(
-    inspector: &Inspector,
-    name: &str,
-    oid: Oid,
-    error: &LiveError,
-    output: &mut dyn CheckSink,
-) -> Result<(), RunError> {
-    let failed = Failed::at(name, oid, error, &inspector.connections).await;
-    match failed.kind {
-        Kind::Incomplete => {
-            output.failed(failed);
-            Ok(())
-        }
-        Kind::Usage | Kind::Lost | Kind::Stopped => Err(failed.into()),
-    }
 }

@@ -117,26 +117,20 @@ pub struct External {
     pub order: ByteOrder,
 }
 
-/// Takes what a check meets on pages.
+/// Takes what a check meets on pages; of what it does not ask for it is told in vain.
 pub trait Found {
     /// Something is damaged.
     fn finding(&mut self, finding: Finding);
     /// A row is live, or (`false`) nothing says whether it is.
-    fn row(&mut self, is_live: bool);
+    fn row(&mut self, _is_live: bool) {}
     /// A value out of line, of a row that is not known to be dead.
-    fn external(&mut self, value: External);
+    fn external(&mut self, _value: External) {}
     /// A value of a pluggable toaster, likewise.
-    fn custom(
-        &mut self,
-        place: Place,
-        column: &Attribute,
-        pointer: &CustomPointer<'_>,
-        is_live: bool,
-    );
+    fn custom(&mut self, _: Place, _: &Attribute, _: &CustomPointer<'_>, _is_live: bool) {}
     /// A row, dead ones included, refers to this value of the TOAST relation.
-    fn refers_to(&mut self, value_id: Oid);
+    fn refers_to(&mut self, _value_id: Oid) {}
     /// Not everything that rows refer to could be learned.
-    fn is_incomplete(&mut self);
+    fn is_incomplete(&mut self) {}
     /// A value in the row was decompressed to so many bytes.
-    fn decompressed(&mut self, bytes: usize);
+    fn decompressed(&mut self, _bytes: usize) {}
 }

@@ -4,12 +4,12 @@ use clap::{Args, ValueEnum};
 
 use super::connect::{ConnectionArgs, HelpFlag};
 use crate::advise::extract::keys::Extract;
-use crate::advise::workload::Optimize;
+use crate::advise::recommend::Optimize;
 use crate::disk::desc::Storage;
 use crate::heap::sample::SampleSize;
 use crate::model::policy::{MethodChoice, Policy};
 use crate::model::settings::TupleTarget;
-use crate::report::format::Format;
+use crate::report::document::Format;
 
 /// Arguments of `advise-threshold`.
 #[derive(Debug, Args)]
@@ -120,11 +120,11 @@ fn reads_per_write(text: &str) -> Result<f64, String> {
 mod tests {
     use clap::Parser;
 
-    use crate::advise::commands::{CommandTarget, command};
     use crate::cli::Cli;
     use crate::codec::Method;
     use crate::disk::desc::Storage;
     use crate::disk::layout::PageSize;
+    use crate::judge::command::{CommandTarget, command};
     use crate::model::policy::MethodChoice;
     use crate::model::settings::{Settings, TupleTarget};
 

@@ -97,7 +97,7 @@ impl Sink<Report> for AdviseOutput {
             tell(&format!("error: {}", printable(problem)));
         }
         match &mut self.lines {
-            Lines::Reports(writer) => writer.report(report),
+            Lines::Reports(writer) => writer.report(&report),
             Lines::Emitted(emit, out) => match &report.extraction {
                 // partitions have one script
                 Some(extraction) if self.script.as_ref() == Some(&extraction.script) => Ok(()),

@@ -6,11 +6,10 @@ use super::advise::{AdviseArgs, Emit};
 use super::advise_output::AdviseOutput;
 use super::exit::{Exit, Failure};
 use super::terminal::{self, ReadingProgress};
-use crate::advise::advisor::Advisor;
+use crate::advise::advisor::{Advisor, Options};
 use crate::advise::candidate::Narrowing;
-use crate::advise::request::Options;
 use crate::advise::run;
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::server::connect::SessionOptions;
 
 /// Does what the arguments say.

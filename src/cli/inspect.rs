@@ -11,7 +11,7 @@ use crate::disk::custom::CustomFlavor;
 use crate::heap::sample::{SampleSize, Sampling};
 use crate::inspect::inspector::ScanToast;
 use crate::model::policy::{MethodChoice, Policy};
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::server::about::Access;
 
 /// Arguments of `inspect`.

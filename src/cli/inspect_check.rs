@@ -8,14 +8,11 @@ use super::inspect::{InspectArgs, ScanToastArg};
 use super::inspect_request::{File, SavedText};
 use super::terminal::{self, ReadingProgress, tell};
 use crate::check::files::{self, FileOptions};
-use crate::check::finding::Finding;
-use crate::check::judged::Checked;
+use crate::check::finding::{CheckError, Checked, Finding};
 use crate::check::run::{self, CheckRequest, CheckSink};
-use crate::check::salvage_dir::SalvageDir;
-use crate::check::saved::{self, SavedCheckError};
+use crate::check::salvage::SalvageDir;
 use crate::disk::desc::TupleDesc;
-use crate::inspect::inspector::{InspectError, Inspector};
-use crate::inspect::offline::OfflineError;
+use crate::inspect::inspector::Inspector;
 use crate::report::check::CheckWriter;
 use crate::server::about::ServerReport;
 use crate::server::sink::{Failed, RunError, Sink};
@@ -145,7 +142,7 @@ pub(super) fn relation_file(args: &InspectArgs, file: &File) -> Result<Exit, Fai
             let told = output.relation(&checked).and_then(|()| output.salvaged(salvage));
             written(told, output)
         }
-        Err(OfflineError::Inspect(InspectError::Output(error))) => terminal::unwritable(&error),
+        Err(CheckError::Output(error)) => terminal::unwritable(&error),
         Err(error) => Err(Failure::usage(error.to_string())),
     }
 }
@@ -161,10 +158,11 @@ pub(super) fn saved_pages(
     let depth = args.checking.depth(&args.checking.encoding);
     let fail_fast = args.checking.fail_fast;
     let tell = &mut |finding: Finding| output.print(&finding);
-    match saved::saved_pages(&name, source, desc, depth, fail_fast, tell) {
+    match files::saved_pages(&name, source, desc, depth, fail_fast, tell) {
         Ok(checked) => written(output.relation(&checked), output),
-        Err(SavedCheckError::Untold(error)) => terminal::unwritable(&error),
-        Err(SavedCheckError::Unreadable(error)) => Err(SavedText::unreadable(&name, &error)),
+        Err(CheckError::Output(error)) => terminal::unwritable(&error),
+        Err(CheckError::Text(error)) => Err(SavedText::unreadable(&name, &error)),
+        Err(error) => Err(Failure::usage(error.to_string())),
     }
 }
 

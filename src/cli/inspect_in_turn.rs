@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Stdout};
 use super::exit::{Exit, Failure};
 use super::inspect::InspectArgs;
 use super::terminal::{self, Plain, tell};
-use crate::report::in_turn::{Printed, Writer};
+use crate::report::document::{Printed, Writer};
 use crate::report::table::printable;
 use crate::server::sink::{Failed, RunError, Sink};
 
@@ -13,17 +13,17 @@ use crate::server::sink::{Failed, RunError, Sink};
 const PROBLEMS_SHOWN: usize = 10;
 
 /// The output of `--explain` and of `--jsonb-keys`.
-pub(super) struct Output<R: Printed> {
-    writer: Writer<Plain<BufWriter<Stdout>>, R>,
+pub(super) struct Output {
+    writer: Writer<Plain<BufWriter<Stdout>>>,
     found: bool,
     /// The exit code if nothing is found, once something could not be done.
     failed: Option<Exit>,
 }
 
-impl<R: Printed> Output<R> {
-    pub(super) fn new(args: &InspectArgs) -> Output<R> {
+impl Output {
+    pub(super) fn new<R: Printed>(args: &InspectArgs) -> Output {
         let out = terminal::stdout_for_people(args.format);
-        let writer = Writer::new(out, args.format, terminal::output_width());
+        let writer = Writer::new::<R>(out, args.format, terminal::output_width());
         Output { writer, found: false, failed: None }
     }
 
@@ -38,7 +38,7 @@ impl<R: Printed> Output<R> {
     }
 }
 
-impl<R: Printed> Sink<R> for Output<R> {
+impl<R: Printed> Sink<R> for Output {
     fn found(&mut self, report: R) -> io::Result<()> {
         self.found = true;
         let (problems, count) = report.problems();
@@ -48,7 +48,7 @@ impl<R: Printed> Sink<R> for Output<R> {
         for problem in problems.iter().take(PROBLEMS_SHOWN) {
             tell(&format!("error: {}", printable(problem)));
         }
-        self.writer.report(report)
+        self.writer.report(&report)
     }
 
     fn failed(&mut self, failed: Failed) {

@@ -7,12 +7,11 @@ use super::inspect::InspectArgs;
 use super::inspect_in_turn::Output;
 use super::inspect_request::File;
 use super::terminal::{self, ReadingProgress};
-use crate::advise::advisor::Advisor;
-use crate::advise::keys::files;
-use crate::advise::keys::gather::KeyRequest;
-use crate::advise::request::Options;
-use crate::advise::run;
-use crate::report::format::Format;
+use crate::advise::advisor::{Advisor, Options};
+use crate::keys::gather::KeyRequest;
+use crate::keys::result::KeysReport;
+use crate::keys::{files, live};
+use crate::report::document::Format;
 use crate::server::connect::SessionOptions;
 use crate::server::sink::{RunError, Sink};
 
@@ -30,10 +29,10 @@ pub(super) async fn run(args: &InspectArgs) -> Result<Exit, Failure> {
         ..Options::default()
     };
     let advisor = Advisor::open(connection, options, Arc::new(ReadingProgress::default())).await?;
-    let mut output = Output::new(args);
+    let mut output = Output::new::<KeysReport>(args);
     let interrupt = terminal::interrupted();
     let asked = (request(args), args.source.into());
-    let ended = run::keys(&advisor, &args.tables, asked, &mut output, interrupt).await;
+    let ended = live::tables(&advisor, &args.tables, asked, &mut output, interrupt).await;
     output.end(ended)
 }
 
@@ -44,7 +43,7 @@ pub(super) fn relation_file(args: &InspectArgs, file: &File) -> Result<Exit, Fai
     let target = file.target(args);
     let reports = files::relation_file(&target, &columns(args), request(args), sample, &progress)
         .map_err(|error| Failure::usage(error.to_string()))?;
-    let mut output = Output::new(args);
+    let mut output = Output::new::<KeysReport>(args);
     let found = reports.into_iter().try_for_each(|report| output.found(report));
     output.end(found.map_err(RunError::Output))
 }

@@ -15,7 +15,7 @@ use crate::inspect::run::{Compare, Request};
 use crate::offline::columns;
 use crate::offline::target::FileTarget;
 use crate::offline::xact::PgXact;
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::retoast::share::PolicyRequest;
 use crate::server::pattern::NamePattern;
 

@@ -19,7 +19,7 @@ use crate::inspect::result::RelationReport;
 use crate::inspect::run::{self, Output};
 use crate::inspect::saved::saved_text;
 use crate::offline::target::FileTarget;
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::server::connect::SessionOptions;
 use crate::server::sink::{RunError, Sink};
 use crate::value::anatomy::Anatomy;

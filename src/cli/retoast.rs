@@ -12,10 +12,10 @@ use super::retoast_manners::MannersArgs;
 use super::retoast_progress::ProgressArg;
 use crate::judge::toaster::Toaster;
 use crate::model::policy::{MethodChoice, Policy};
-use crate::report::format::Format;
-use crate::retoast::compact::wish::Compaction;
-use crate::retoast::reindex::wish::Reindex;
-use crate::retoast::sweep::options::Verify;
+use crate::report::document::Format;
+use crate::retoast::compact::CompactRequest;
+use crate::retoast::reindex::Reindex;
+use crate::retoast::task::session::Verify;
 
 /// Arguments of `retoast`.
 #[derive(Debug, Args)]
@@ -321,12 +321,12 @@ pub enum CompactArg {
     All,
 }
 
-impl From<CompactArg> for Compaction {
-    fn from(arg: CompactArg) -> Compaction {
+impl From<CompactArg> for CompactRequest {
+    fn from(arg: CompactArg) -> CompactRequest {
         match arg {
-            CompactArg::Toast => Compaction::Toast,
-            CompactArg::Heap => Compaction::Heap,
-            CompactArg::All => Compaction::All,
+            CompactArg::Toast => CompactRequest::Toast,
+            CompactArg::Heap => CompactRequest::Heap,
+            CompactArg::All => CompactRequest::All,
         }
     }
 }

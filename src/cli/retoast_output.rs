@@ -5,10 +5,8 @@ use std::io;
 use super::exit::{Exit, Failure};
 use super::retoast::RetoastArgs;
 use super::terminal::{self, tell};
-use crate::report::format::Format;
-use crate::retoast::departure::result::DepartureReport;
-use crate::retoast::result::{Outcome, Report, SCHEMA};
-use crate::retoast::sink::Swept;
+use crate::report::document::Format;
+use crate::retoast::result::{DepartureReport, Outcome, Report, SCHEMA, Swept};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// The output of one run.
@@ -87,7 +85,9 @@ impl Sink<Swept> for RetoastOutput {
 /// The exit code that says how the worst of it ended.
 fn worst(report: &Report) -> Exit {
     let tables = report.tables.iter().map(|table| match table.outcome {
-        Outcome::Complete | Outcome::Planned | Outcome::Held if !table.slots_lost.is_empty() => {
+        Outcome::Complete | Outcome::Planned | Outcome::Held
+            if !table.common.effort.slots_lost.is_empty() =>
+        {
             Exit::Incomplete
         }
         Outcome::Complete | Outcome::Planned => Exit::Ok,

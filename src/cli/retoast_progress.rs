@@ -10,9 +10,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::refused_file::RefusedFile;
 use super::terminal::{is_utf8, tell};
 use crate::report::retoast_progress::{Moment, note};
+use crate::retoast::listener::{Figures, Listener};
 use crate::retoast::pace::manners::Pause;
 use crate::retoast::result::SkippedRow;
-use crate::retoast::watch::{Figures, Watch};
 
 /// How often a plain line is printed.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -119,7 +119,7 @@ impl Progress {
     }
 }
 
-impl Watch for Progress {
+impl Listener for Progress {
     fn progress(&self, relation: &str, scan: u32, read: u32, blocks: u32, rows: u64) {
         self.update(|state| {
             let now = Instant::now();

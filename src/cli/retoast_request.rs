@@ -8,8 +8,7 @@ use super::retoast::{NewValues, ReindexArg, RetoastArgs, ToasterArg};
 use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::run::request::{DepartureRequest, Request, Source, Work};
-use crate::retoast::sweep::machine::Tuning;
-use crate::retoast::sweep::options::Options;
+use crate::retoast::task::session::{Options, Tuning};
 
 /// What the arguments say.
 ///

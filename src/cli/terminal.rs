@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::connect::ConnectionArgs;
 use super::exit::{Exit, Failure};
 use crate::heap::progress::Progress;
-use crate::report::format::Format;
+use crate::report::document::Format;
 use crate::server::connect::{Connection, SessionOptions};
 use crate::server::sink::RunError;
 

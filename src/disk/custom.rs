@@ -14,7 +14,7 @@
 //!
 //! One server writes the 16-bit layout without its payload, although the length field counts it.
 
-use super::varlena_error::VarlenaError;
+use super::error::VarlenaError;
 use super::{ByteOrder, Oid};
 
 /// Tag of a custom pointer (`VARTAG_CUSTOM`).

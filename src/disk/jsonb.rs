@@ -11,7 +11,7 @@
 //! ```
 
 use super::ByteOrder;
-pub use super::jsonb_error::{ContainerClass, JsonbError, JsonbErrorKind, MAX_DEPTH, MAX_TEXT};
+pub use super::error::{ContainerClass, JsonbError, JsonbErrorKind, MAX_DEPTH, MAX_TEXT};
 use super::numeric::Numeric;
 use super::varlena::Varlena;
 

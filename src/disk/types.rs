@@ -4,6 +4,9 @@
 use super::Oid;
 use super::desc::{Align, Length, Storage};
 
+/// The OID of `jsonb`.
+pub const JSONB: Oid = Oid(3802);
+
 /// How a type's values are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TypeLayout {

@@ -2,8 +2,8 @@
 
 use super::ByteOrder;
 use super::custom::{CustomFlavor, CustomPointer, VARTAG_CUSTOM};
+pub use super::error::VarlenaError;
 use super::pointer::ToastPointer;
-pub use super::varlena_error::VarlenaError;
 use crate::codec::Method;
 
 /// Bytes of a compressed datum's header, length word and `va_tcinfo` (`VARHDRSZ_COMPRESSED`).

@@ -1,6 +1,6 @@
 //! How full a file is: what a look at a sample of its blocks shows, or a scan of all (pure).
 
-use super::growth::Growth;
+use super::lengths::Growth;
 use super::moves::{Expected, Moved, RelatedFiles, wal};
 use super::packing::Sample;
 use super::room::{Front, Room, taken};
@@ -9,9 +9,9 @@ use crate::disk::BlockNumber;
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
 use crate::heap::scan::{Judge, Visitor, judged};
+use crate::model::estimate::Tally;
 use crate::model::estimate::{Drawn, Estimate};
 use crate::model::pages::CHUNK_OVERHEAD;
-use crate::model::tally::Tally;
 use crate::model::visibility::Visibility;
 
 /// What is known of a file once a sample of its blocks was read.

@@ -3,13 +3,10 @@
 //! * [`room`]: how full blocks are, and where a file's end would be; [`packing`]: what finds room there.
 //! * [`survey`]: what stands in each block that a scan goes over; [`look`]: the same of a sample of blocks, and what
 //!   follows from either.
-//! * [`moves`]: what compaction moves and writes; [`growth`]: how much longer rows get when they are moved;
-//!   [`lengths`]: how long rows are, by what functions tell of their values.
+//! * [`moves`]: what compaction moves and writes;
+//!   [`lengths`]: how long rows are, by what functions tell of their values, and how much longer once they are moved.
 //! * [`rewritten`]: what commands that write a table anew would leave of its files.
-//! * [`btree`]: how large a fresh index is.
 
-pub(crate) mod btree;
-pub(crate) mod growth;
 pub(crate) mod lengths;
 pub(crate) mod look;
 pub(crate) mod moves;

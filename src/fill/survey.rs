@@ -1,7 +1,7 @@
 //! What stands in each block of a file, taken down as a scan goes over all of them: where its end would be, and what
 //! would have to be moved (pure). Parts of a file that are read side by side are merged, in any order.
 
-use super::growth::Growth;
+use super::lengths::Growth;
 use super::moves::{Expected, Moved, RelatedFiles, wal};
 use super::packing::{Sample, chunks_of};
 use super::room::{Room, taken};

@@ -1,15 +1,15 @@
 //! What is known of a table before rules are asked (pure).
 
-use super::commands::TableName;
 use super::finding::LookedAt;
 use super::look::{Counted, RowFacts};
-use super::usage::{Counters, Told};
-use crate::advise::keys::hot::UsedKeys;
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::fill::look::FileFacts;
+use crate::judge::command::TableName;
 use crate::model::estimate::Estimate;
+use crate::usage::hot::UsedKeys;
+use crate::usage::workload::{Counters, StatementCounts};
 
 /// All that rules go by.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,7 +67,7 @@ pub(crate) struct ColumnFacts {
     /// What is in values that are out of line as they came.
     pub(crate) contents: Contents,
     /// What statements have read and written of it, if they tell.
-    pub(crate) told: Option<Told>,
+    pub(crate) statements: Option<StatementCounts>,
     /// Which keys of its documents are used, if that is known.
     pub(crate) keys: Option<UsedKeys>,
 }

@@ -10,15 +10,15 @@ use crate::disk::desc::{Storage, TupleDesc};
 use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
-use crate::fill::growth::Growth;
+use crate::fill::lengths::Growth;
 use crate::fill::look::{FileFacts, FileLook};
 use crate::fill::moves::RelatedFiles;
 use crate::heap::scan::{Judge, Visitor};
 use crate::judge::stock::{Verdict, by_model};
+use crate::model::estimate::Tally;
 use crate::model::estimate::{Drawn, Estimate};
 use crate::model::policy::MethodChoice;
 use crate::model::stored::{Form, StoredValue};
-use crate::model::tally::Tally;
 use crate::model::toast::Table;
 use crate::model::visibility::Visibility;
 

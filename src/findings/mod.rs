@@ -5,13 +5,10 @@
 //!
 //! * [`code`]: the kinds of findings, with what is said of each; [`finding`]: one of them.
 //! * [`facts`]: what is known of a table; [`rules`]: what follows from that.
-//! * [`usage`]: how values are used, by a server's statistics.
 //! * [`look`]: what rows on pages show, [`targets`]: what longer values of `toast_tuple_target` would make of them;
 //!   [`content`]: what is in values; [`ends`]: their last chunks.
-//! * [`commands`]: the commands, with names quoted.
 
 pub mod code;
-pub(crate) mod commands;
 pub(crate) mod content;
 pub(crate) mod ends;
 pub(crate) mod facts;
@@ -19,4 +16,3 @@ pub mod finding;
 pub(crate) mod look;
 pub(crate) mod rules;
 pub(crate) mod targets;
-pub(crate) mod usage;

@@ -4,11 +4,11 @@ use super::ends;
 use crate::disk::desc::Storage;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::judge::stock::{already, forced, kept, small};
+use crate::model::estimate::Tally;
 use crate::model::estimate::{Drawn, Estimate};
 use crate::model::policy::VARLENA_HEADER_SIZE;
 use crate::model::settings::TupleTarget;
 use crate::model::stored::{Form, StoredValue};
-use crate::model::tally::Tally;
 use crate::model::toast::{Incoming, Operation, Placed, Table};
 
 /// The part of the threshold that rows near to it are within.

@@ -12,12 +12,12 @@ use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
 use crate::fill::look::FileFacts;
-use crate::findings::commands::TableName;
 use crate::findings::facts::{ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{Count, HeapLook, RowFacts};
 use crate::findings::rules;
 use crate::heap::scan::{Judge, Visitor};
+use crate::judge::command::TableName;
 use crate::model::cost::Prices;
 use crate::model::estimate::Estimate;
 use crate::model::settings::TupleTarget;
@@ -136,7 +136,7 @@ impl<'a> HeapPages<'a> {
                 method: if most_by_pglz { Method::Pglz } else { Method::Lz4 },
                 other_method: None,
                 contents: Contents::default(),
-                told: None,
+                statements: None,
                 keys: None,
             }
         };

@@ -2,30 +2,28 @@
 //! its counters, and what `pg_stat_statements` says of its columns and of the keys of their documents.
 
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 
 use super::finding_look::{Looked, is_wanted, noted};
 use super::inspector::{Inspector, no_client};
 use super::result::{ColumnReport, RelationReport, Source};
-use crate::advise::facts::statements;
-use crate::advise::keys::{hot, used};
-use crate::advise::statements::{Named, Statements, Verdict, verdict};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
-use crate::findings::commands::TableName;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::rules::usage::is_worth;
 use crate::findings::rules::{self, keys as hot_keys};
-use crate::findings::usage::{Chunks, Counters, Told};
+use crate::judge::command::TableName;
 use crate::model::estimate::Estimate;
 use crate::model::interval::WholeEstimate;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::Relation;
-use crate::server::connect::Client;
 use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
+use crate::usage::hot;
+use crate::usage::keys::KnownUses;
+use crate::usage::statements::{Statements, Verdict};
+use crate::usage::workload::{Counters, StatementCounts};
 
 impl Inspector {
     /// A look at a relation's indexes that is to begin; at none of what is no table.
@@ -201,7 +199,7 @@ fn columns(
                 .filter(|_| matches!(attribute.storage, Storage::Extended | Storage::Main))
                 .map(|report| other_method(report, method)),
             contents: contents.get(index).copied().unwrap_or_default(),
-            told: None,
+            statements: None,
             keys: None,
         })
     };
@@ -240,85 +238,25 @@ impl Inspector {
         let leader = self.connections.first().ok_or_else(no_client)?;
         let ask = async || {
             let client = leader.client();
-            let counters = counters(client, relation).await?;
+            let counters = Counters::ask(client, relation).await?;
             // nobody's texts are read for a table that nobody uses
             let statements = match counters.is_busy() {
-                true => statements(client, relation).await?,
+                true => Statements::ask(client, relation, &[]).await?,
                 false => Statements::NotInstalled,
             };
             Ok::<_, LiveError>((counters, statements))
         };
         let (counters, statements) = leader.reading(ask).await?;
-        let unique_name = matches!(statements, Statements::Read { unique_name: true, .. });
         for column in columns {
-            let named = Named {
-                schema: &relation.schema,
-                table: &relation.name,
-                column: &column.name,
-                unique_name,
-            };
-            if let Verdict::Told { reads, writes, .. } = verdict(&statements, named, counters.live)
+            if let Verdict::Told { reads, writes, .. } =
+                statements.verdict(relation, &column.name, counters.live)
             {
-                column.told = Some(Told { reads, writes });
+                column.statements = Some(StatementCounts { reads, writes });
             }
         }
         Ok(counters)
     }
-}
 
-/// The counters of a table and of its TOAST relation.
-async fn counters(client: &Client, relation: &Relation) -> Result<Counters, LiveError> {
-    let row = client
-        .query_typed(
-            "SELECT (coalesce(t.idx_tup_fetch, 0))::pg_catalog.float8, \
-                    (coalesce(t.seq_tup_read, 0))::pg_catalog.float8, \
-                    (coalesce(t.n_tup_ins, 0))::pg_catalog.float8, \
-                    (coalesce(t.n_tup_upd, 0))::pg_catalog.float8, \
-                    (coalesce(t.n_tup_del, 0))::pg_catalog.float8, \
-                    (coalesce(t.n_live_tup, 0))::pg_catalog.float8, \
-                    c.relid IS NOT NULL, \
-                    (coalesce(c.idx_tup_fetch, 0))::pg_catalog.float8, \
-                    (coalesce(c.n_tup_ins, 0))::pg_catalog.float8, \
-                    (coalesce(c.n_tup_del, 0))::pg_catalog.float8, \
-                    (coalesce(c.n_live_tup, 0))::pg_catalog.float8, \
-                    (SELECT extract(epoch FROM pg_catalog.now() - d.stats_reset) \
-                                ::pg_catalog.float8 \
-                     FROM pg_catalog.pg_stat_database AS d \
-                     WHERE d.datname = pg_catalog.current_database()) \
-             FROM (SELECT 1) AS one \
-             LEFT JOIN pg_catalog.pg_stat_all_tables AS t ON t.relid = $1 \
-             LEFT JOIN pg_catalog.pg_stat_all_tables AS c ON c.relid = $2",
-            &[
-                (&relation.oid.0, Type::OID),
-                (&relation.toast.as_ref().map(|toast| toast.oid.0), Type::OID),
-            ],
-        )
-        .await?
-        .pop()
-        .ok_or_else(|| LiveError::Unexpected("no row about the table".into()))?;
-    let number = |at: usize| row.try_get::<_, f64>(at);
-    let chunks = match row.try_get(6)? {
-        true => Some(Chunks {
-            fetched: number(7)?,
-            inserted: number(8)?,
-            deleted: number(9)?,
-            live: number(10)?,
-        }),
-        false => None,
-    };
-    Ok(Counters {
-        by_index: number(0)?,
-        scanned: number(1)?,
-        inserted: number(2)?,
-        updated: number(3)?,
-        deleted: number(4)?,
-        live: number(5)?,
-        chunks,
-        age: row.try_get(11)?,
-    })
-}
-
-impl Inspector {
     /// Which keys of these columns' documents are used goes to them.
     ///
     /// # Errors
@@ -329,7 +267,7 @@ impl Inspector {
         columns: &mut [&mut ColumnFacts],
     ) -> Result<(), LiveError> {
         let leader = self.connections.first().ok_or_else(no_client)?;
-        let known = used::ask(leader, relation).await?;
+        let known = KnownUses::ask(leader, relation).await?;
         for column in columns {
             column.keys =
                 hot::used_keys(leader, &self.server, relation, column.index, &known).await?;

@@ -1,12 +1,10 @@
 //! `inspect` over the relations of a server: which are read and in which order, and what becomes of errors.
 
 use std::cell::Cell;
-use std::cmp::Reverse;
-use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join, join_all};
 use tokio::time::timeout;
@@ -14,19 +12,17 @@ use tokio::time::timeout;
 use super::inspector::{InspectError, Inspector, Options};
 use super::result::RelationReport;
 use crate::disk::{ItemPointer, Oid};
+use crate::drive::{Flow, Order, Schedule, each_relation};
 use crate::heap::progress::Progress;
-use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
-use crate::server::locks::{self, Names};
 use crate::server::select::{Found, How, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
+use crate::server::{LiveError, locks};
 use crate::value::anatomy::Anatomy;
 use crate::value::rows::RowWriter;
 
-/// What is known of a relation for so long is asked again before it is read.
-const FRESH: Duration = Duration::from_secs(1);
 /// How long it may take to open a connection beside the first one. A pool may have no session for it.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -125,7 +121,6 @@ pub(crate) async fn relations(
     interrupt: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let run = Run { inspector, request, explained: Cell::new(false) };
-    let found = found.iter().map(|found| found.oid).collect();
     let ended = until(interrupt, &inspector.connections, run.all(found, output)).await;
     // tasks of their own read on otherwise
     inspector.stop.store(true, Ordering::Relaxed);
@@ -172,12 +167,6 @@ pub(crate) async fn value(
     }
 }
 
-/// A relation that is still to be read.
-enum Next {
-    Described(Box<Relation>, Instant),
-    Named(Oid),
-}
-
 struct Run<'a> {
     inspector: &'a Inspector,
     request: &'a Request,
@@ -186,82 +175,42 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn all(&self, found: Vec<Oid>, output: &mut dyn Output) -> Result<(), RunError> {
-        let in_order = output.rows().is_some();
+    async fn all<O: Output + ?Sized>(
+        &self,
+        found: &[Found],
+        output: &mut O,
+    ) -> Result<(), RunError> {
+        let oids: Vec<Oid> = found.iter().map(|found| found.oid).collect();
         let leader = self.inspector.leader()?;
         let ask = async || {
-            let names = locks::names(leader.client(), &found).await?;
+            let names = locks::names(leader.client(), &oids).await?;
             let locked = locks::exclusive(leader.client()).await?;
             Ok::<_, LiveError>((names, locked))
         };
         let asked = leader.reading(ask).await;
         let (names, locked) =
             asked.map_err(|error| Failed::new(Kind::Incomplete, error.to_string()))?;
-        let plan = if in_order {
-            found.into_iter().map(Next::Named).collect()
-        } else {
-            self.plan(found, &names, &locked, output).await?
+        let schedule = Schedule {
+            connections: &self.inspector.connections,
+            found,
+            names: &names,
+            order: match output.rows() {
+                Some(_) => Order::Found,
+                None => Order::LargestFirst { locked: &locked },
+            },
+            tells_dropped: false,
         };
-        for next in plan {
-            let relation = match next {
-                Next::Described(relation, at) if at.elapsed() < FRESH => *relation,
-                Next::Described(relation, _) => {
-                    match self.describe(relation.oid, &names, output).await? {
-                        Some(relation) => relation,
-                        None => continue,
-                    }
-                }
-                Next::Named(oid) => match self.describe(oid, &names, output).await? {
-                    Some(relation) => relation,
-                    None => continue,
-                },
-            };
-            self.one(Arc::new(relation), output).await?;
-        }
-        Ok(())
+        let visit = async |relation: Relation, _, output: &mut O| {
+            self.one(Arc::new(relation), output).await.map(|()| Flow::GoOn)
+        };
+        each_relation(&schedule, output, visit).await.map(drop)
     }
 
-    /// What is to be read, in order: the biggest first, so that the report can be written as it comes, and what
-    /// somebody has locked last, so that the others need not wait for it.
-    async fn plan(
+    async fn one<O: Output + ?Sized>(
         &self,
-        found: Vec<Oid>,
-        names: &Names,
-        locked: &HashSet<Oid>,
-        output: &mut dyn Output,
-    ) -> Result<Vec<Next>, RunError> {
-        let (later, now): (Vec<Oid>, Vec<Oid>) = found.iter().partition(|oid| locked.contains(oid));
-        let mut described = Vec::with_capacity(now.len());
-        for oid in now {
-            if let Some(relation) = self.describe(oid, names, output).await? {
-                described.push((Box::new(relation), Instant::now()));
-            }
-        }
-        described.sort_by_key(|(relation, _)| Reverse(bytes_of(relation)));
-        let described = described.into_iter().map(|(relation, at)| Next::Described(relation, at));
-        Ok(described.chain(later.into_iter().map(Next::Named)).collect())
-    }
-
-    /// `None` if the relation was dropped since it was found, or cannot be described, which `output` is told.
-    async fn describe(
-        &self,
-        oid: Oid,
-        names: &Names,
-        output: &mut dyn Output,
-    ) -> Result<Option<Relation>, RunError> {
-        let leader = self.inspector.leader()?;
-        let describe = async || catalog::describe(leader.client(), oid).await;
-        match leader.reading(describe).await {
-            Ok(relation) => Ok(relation),
-            Err(error) => {
-                let connections = &self.inspector.connections;
-                let failed = Failed::at(&names.of(oid), oid, &error, connections).await;
-                self.go_on(failed, output).map(|()| None)
-            }
-        }
-    }
-
-    async fn one(&self, relation: Arc<Relation>, output: &mut dyn Output) -> Result<(), RunError> {
+        relation: Arc<Relation>,
+        output: &mut O,
+    ) -> Result<(), RunError> {
         if let (Some(option), Some(why)) =
             (self.request.needs_pages, self.inspector.why_no_pages(&relation))
         {
@@ -282,7 +231,7 @@ impl Run<'_> {
                 return if without_pages {
                     self.without_pages(&relation, failed, output)
                 } else {
-                    self.go_on(failed, output)
+                    failed.told(output)
                 };
             }
         };
@@ -294,7 +243,7 @@ impl Run<'_> {
             Err(failed) if failed.kind == Kind::Usage => Err(failed.into()),
             Err(failed) => {
                 output.found(report).map_err(RunError::Output)?;
-                self.go_on(failed, output)
+                failed.told(output)
             }
             Ok(()) => output.found(report).map_err(RunError::Output),
         }
@@ -302,31 +251,20 @@ impl Run<'_> {
 
     /// What keeps pages of this relation from being read keeps all of them, unless it is the relation's own
     /// access method.
-    fn without_pages(
+    fn without_pages<O: Output + ?Sized>(
         &self,
         relation: &Relation,
         failed: Failed,
-        output: &mut dyn Output,
+        output: &mut O,
     ) -> Result<(), RunError> {
         if relation.is_heap {
             return Err(failed.into());
         }
-        self.go_on(failed, output)
-    }
-
-    /// One relation that cannot be read keeps nobody from reading the others.
-    fn go_on(&self, failed: Failed, output: &mut dyn Output) -> Result<(), RunError> {
-        match failed.kind {
-            Kind::Incomplete => {
-                output.failed(failed);
-                Ok(())
-            }
-            Kind::Usage | Kind::Lost | Kind::Stopped => Err(failed.into()),
-        }
+        failed.told(output)
     }
 
     /// Says why figures will be missing, and what would bring them.
-    fn explain_functions(&self, relation: &Relation, output: &mut dyn Output) -> bool {
+    fn explain_functions<O: Output + ?Sized>(&self, relation: &Relation, output: &mut O) -> bool {
         let Some(why) = self.inspector.why_no_pages(relation) else { return false };
         functions_notices(self.inspector, &why).iter().for_each(|notice| output.notice(notice));
         true
@@ -342,12 +280,6 @@ pub(super) fn functions_notices(inspector: &Inspector, why: &str) -> Vec<String>
         notices.push(hint.into());
     }
     notices
-}
-
-/// As the report counts: without other indexes than the TOAST relation's.
-fn bytes_of(relation: &Relation) -> u64 {
-    let toast = relation.toast.as_ref().map_or(0, |t| t.bytes.saturating_add(t.index_bytes));
-    relation.bytes.saturating_add(toast)
 }
 
 pub(super) async fn failed(

@@ -6,7 +6,7 @@ use super::inspector::{InspectError, Inspector, no_client};
 use super::kept::Kept;
 use super::orphans::References;
 use crate::disk::desc::TupleDesc;
-use crate::fill::growth::Growth;
+use crate::fill::lengths::Growth;
 use crate::fill::survey::{Kind, Survey};
 use crate::heap::sample::{Sample, Sampling};
 use crate::heap::scan::{Merge, Relation as Scanned, Scan, Visitor};

@@ -5,8 +5,9 @@
 //! * [`policy`]: value by value.
 //!
 //! [`Judge`] is the one of them that a table has. [`goal`] is what is wanted, [`toaster`] the settings that make a
-//! toaster a column's choice.
+//! toaster a column's choice, [`command`] what brings a column to it.
 
+pub mod command;
 pub mod goal;
 pub mod pluggable;
 pub mod policy;

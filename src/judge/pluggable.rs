@@ -12,7 +12,7 @@ use crate::disk::varlena::Varlena;
 use crate::disk::walk::Datum;
 use crate::judge::goal::{Goal, Pluggable};
 use crate::judge::toaster::{Changes, ToasterChange};
-use crate::model::forcing::Shape;
+use crate::model::sql::Shape;
 use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::Table as Model;
 use crate::model::toaster::catalog::ToasterColumn;

@@ -7,6 +7,9 @@ use crate::codec::Method;
 use crate::disk::layout::PageSize;
 use crate::disk::varlena::VARLENA_HEADER_SIZE;
 
+/// Chunks that a page of a TOAST relation holds (`EXTERN_TUPLES_PER_PAGE`).
+pub(crate) const CHUNKS_PER_PAGE: u32 = 4;
+
 /// Nanoseconds that the parts of a read take, and what a stored byte is worth beside them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prices {

@@ -7,16 +7,16 @@
 //! * [`toast`]: the toaster's algorithm, from values to stored forms.
 //! * [`trial`]: rows in which the toaster is called whatever the value.
 //! * [`pages`]: how tuples and chunks fill relations.
+//! * [`btree`]: how large a fresh index is.
 //! * [`cost`]: what storing and reading a value costs; [`pluggable`]: the same for other toasters.
-//! * [`estimate`]: from a sample of blocks to the relation; [`interval`]: the same as reports carry it;
-//!   [`tally`]: sums over the blocks of a sample.
-//! * [`sql`]: how identifiers and literals are quoted; [`forcing`]: expressions that make a new datum.
+//! * [`estimate`]: from a sample of blocks to the relation; [`interval`]: the same as reports carry it.
+//! * [`sql`]: how identifiers and literals are quoted, and expressions that make a new datum.
 
 #![deny(missing_docs)]
 
+pub(crate) mod btree;
 pub mod cost;
 pub mod estimate;
-pub mod forcing;
 pub mod interval;
 pub mod pages;
 pub mod pluggable;
@@ -24,7 +24,6 @@ pub mod policy;
 pub mod settings;
 pub mod sql;
 pub mod stored;
-pub(crate) mod tally;
 pub mod toast;
 pub mod toaster;
 pub mod trial;

@@ -1,4 +1,9 @@
-//! SQL text: identifiers and literals, always quoted.
+//! SQL text: identifiers and literals, always quoted, and expressions that make a new datum of a stored value.
+//!
+//! `SET c = c` keeps the TOAST pointer and the compressed datum. What is built here ([`Shape::force`]) detoasts the
+//! value in full and leaves its content as it is.
+
+use crate::codec::Method;
 
 /// An identifier in double quotes.
 pub fn quote_identifier(name: &str) -> String {
@@ -25,6 +30,123 @@ pub(crate) fn in_blocks(blocks: &std::ops::Range<u32>) -> String {
     format!("t.ctid >= '({},0)' AND t.ctid < '({},0)'", blocks.start, blocks.end)
 }
 
+/// A new datum of the value of an SQL expression. `SET c = c` would keep the TOAST pointer, or the
+/// compressed datum.
+pub(crate) fn fresh(value: &str) -> String {
+    format!("(ARRAY[{value}])[1]")
+}
+
+/// As [`fresh`], of an array.
+pub(crate) fn fresh_array(value: &str) -> String {
+    // array_cat makes an empty array of NULL
+    format!("CASE WHEN {value} IS NOT NULL THEN pg_catalog.array_cat({value}, '{{}}') END")
+}
+
+/// A column's type as far as forcing depends on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shape {
+    /// Of fixed length or a C string: never toasted.
+    Fixed,
+    /// A varlena whose type has an array type.
+    Scalar,
+    /// An array.
+    Array,
+    /// An array of composite values, which may hold compressed fields, or a domain over one.
+    Rows {
+        /// The array type's quoted, schema-qualified name.
+        type_name: String,
+        /// The shape of its elements.
+        element: Box<Shape>,
+    },
+    /// `bytea`, where a pluggable toaster may have stored it.
+    Bytea,
+    /// `jsonb`, where a pluggable toaster may have stored it.
+    Jsonb,
+    /// A composite type, or a domain over one.
+    Composite {
+        /// The composite type's quoted, schema-qualified name.
+        type_name: String,
+        /// Its fields in order, dropped ones left out.
+        fields: Vec<Field>,
+    },
+}
+
+/// A field of a composite type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub shape: Shape,
+}
+
+impl Shape {
+    /// The expression for `value`, an SQL expression of this type.
+    pub fn force(&self, value: &str) -> String {
+        match self {
+            Shape::Fixed => value.to_owned(),
+            Shape::Scalar => fresh(value),
+            // such toasters keep their pointer through less than this
+            Shape::Bytea => format!("pg_catalog.substr({value}, 1)"),
+            Shape::Jsonb => format!("({value}::pg_catalog.text)::pg_catalog.jsonb"),
+            Shape::Array => fresh_array(value),
+            // unnest takes arrays of one dimension as they are numbered from 1; others are rare
+            Shape::Rows { type_name, element } => format!(
+                "CASE WHEN pg_catalog.array_ndims({value}) = 1 AND \
+                 pg_catalog.array_lower({value}, 1) = 1 THEN ARRAY(SELECT {} FROM (SELECT \
+                 pg_catalog.unnest({value}) AS e) AS r)::{type_name} ELSE \
+                 ({value}::pg_catalog.text)::{type_name} END",
+                element.force("r.e")
+            ),
+            Shape::Composite { type_name, fields } => {
+                let fields: Vec<String> =
+                    fields.iter().map(|f| f.shape.force(&f.of(value))).collect();
+                // IS NULL would hold of a row of NULLs too, which is not NULL
+                format!(
+                    "CASE WHEN {value} IS NOT DISTINCT FROM NULL THEN NULL ELSE \
+                     ROW({})::{type_name} END",
+                    fields.join(", ")
+                )
+            }
+        }
+    }
+
+    /// A condition that holds where a compressed field inside the composite `value`, or inside an
+    /// element of the array, is not compressed with `method` (`None`: where any is compressed). `None`
+    /// if there can be no such field.
+    pub fn hidden(&self, value: &str, method: Option<Method>) -> Option<String> {
+        let fields = match self {
+            Shape::Composite { fields, .. } => fields,
+            Shape::Rows { element, .. } => {
+                let inner = element.hidden("r.e", method)?;
+                return Some(format!(
+                    "EXISTS (SELECT FROM (SELECT pg_catalog.unnest({value}) AS e) AS r WHERE {inner})"
+                ));
+            }
+            _ => return None,
+        };
+        let mut parts = Vec::new();
+        for field in fields {
+            let inner = field.of(value);
+            if field.shape != Shape::Fixed {
+                let stored = format!("pg_catalog.pg_column_compression({inner})");
+                parts.push(match method {
+                    Some(method) => format!("{stored} <> {}", quote_literal(method.name())),
+                    None => format!("{stored} IS NOT NULL"),
+                });
+            }
+            parts.extend(field.shape.hidden(&inner, method));
+        }
+        (!parts.is_empty()).then(|| format!("({})", parts.join(" OR ")))
+    }
+}
+
+impl Field {
+    fn of(&self, value: &str) -> String {
+        format!("({value}).{}", quote_identifier(&self.name))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +156,38 @@ mod tests {
         assert_eq!(quote_qualified("a", "b\"; drop"), r#""a"."b""; drop""#);
         assert_eq!(quote_literal("it's"), "'it''s'");
         assert_eq!(quote_literal(r"a\'b"), r"E'a\\''b'");
+    }
+
+    #[test]
+    fn each_shape_has_its_expression() {
+        let field = |name: &str, shape| Field { name: name.into(), shape };
+        let inner = Shape::Composite {
+            type_name: r#""s"."in""#.into(),
+            fields: vec![field("t", Shape::Scalar)],
+        };
+        let outer = Shape::Composite {
+            type_name: r#""s"."out""#.into(),
+            fields: vec![
+                field("n", Shape::Fixed),
+                field("a", Shape::Array),
+                field("in ner", inner),
+            ],
+        };
+        insta::assert_snapshot!(Shape::Scalar.force(r#"t."c""#), @r#"(ARRAY[t."c"])[1]"#);
+        insta::assert_snapshot!(Shape::Array.force("c"), @r##"CASE WHEN c IS NOT NULL THEN pg_catalog.array_cat(c, '{}') END"##);
+        insta::assert_snapshot!(outer.force("c"), @r##"CASE WHEN c IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((c)."n", CASE WHEN (c)."a" IS NOT NULL THEN pg_catalog.array_cat((c)."a", '{}') END, CASE WHEN (c)."in ner" IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((ARRAY[((c)."in ner")."t"])[1])::"s"."in" END)::"s"."out" END"##);
+        let rows = Shape::Rows {
+            type_name: r#""s"."_in""#.into(),
+            element: Box::new(Shape::Composite {
+                type_name: r#""s"."in""#.into(),
+                fields: vec![field("t", Shape::Scalar)],
+            }),
+        };
+        insta::assert_snapshot!(rows.force("c"), @r##"CASE WHEN pg_catalog.array_ndims(c) = 1 AND pg_catalog.array_lower(c, 1) = 1 THEN ARRAY(SELECT CASE WHEN r.e IS NOT DISTINCT FROM NULL THEN NULL ELSE ROW((ARRAY[(r.e)."t"])[1])::"s"."in" END FROM (SELECT pg_catalog.unnest(c) AS e) AS r)::"s"."_in" ELSE (c::pg_catalog.text)::"s"."_in" END"##);
+        insta::assert_snapshot!(rows.hidden("c", None).unwrap(), @r##"EXISTS (SELECT FROM (SELECT pg_catalog.unnest(c) AS e) AS r WHERE (pg_catalog.pg_column_compression((r.e)."t") IS NOT NULL))"##);
+        insta::assert_snapshot!(Shape::Bytea.force(r#"t."c""#), @r#"pg_catalog.substr(t."c", 1)"#);
+        insta::assert_snapshot!(Shape::Jsonb.force(r#"t."c""#), @r#"(t."c"::pg_catalog.text)::pg_catalog.jsonb"#);
+        assert_eq!(Shape::Scalar.hidden("c", None), None);
+        insta::assert_snapshot!(outer.hidden("c", Some(Method::Lz4)).unwrap(), @r#"(pg_catalog.pg_column_compression((c)."a") <> 'lz4' OR pg_catalog.pg_column_compression((c)."in ner") <> 'lz4' OR (pg_catalog.pg_column_compression(((c)."in ner")."t") <> 'lz4'))"#);
     }
 }

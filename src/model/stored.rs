@@ -1,8 +1,8 @@
 //! The form a value is stored in, with its sizes: the terms that every verb counts in.
 
 use super::toaster::catalog::{Handler, Toasters};
+pub use super::toaster::chunks::Location;
 use super::toaster::describe::{Description, PointerKind, describe};
-pub use super::toaster::location::Location;
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::custom::CustomPointer;

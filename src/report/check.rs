@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use super::format::{Format, json_line};
-use super::table::{printable, wrapped};
-use super::units::size;
+use serde_json::json;
+
+use super::document::{Document, Envelope, Format, Output};
+use super::table::{Style, printable};
+use super::units::{counted, size};
 use crate::check::code::Code;
-use crate::check::finding::Finding;
-use crate::check::judged::Checked;
-use crate::check::result::{CheckedReport, Document, FindingReport, SCHEMA};
+use crate::check::finding::{Checked, Finding, FindingReport, Rest, SCHEMA};
 use crate::server::about::ServerReport;
 
 /// Fields of `csv`, and columns of the Markdown table.
@@ -19,20 +19,15 @@ const CSV_HEAD: [&str; 10] = [
 
 /// Writes findings, then what was looked at.
 pub struct CheckWriter<W: Write> {
-    out: W,
-    format: Format,
-    /// The terminal's, for text only.
-    width: Option<usize>,
+    output: Output<W>,
     server: Option<ServerReport>,
     /// Whether the server has pluggable TOAST.
     has_toasters: bool,
-    findings: u64,
     /// Of which hints are printed at the end.
     codes: BTreeSet<Code>,
     /// Statements that repair findings and lose nothing, likewise.
     repairs: BTreeSet<String>,
-    relations: Vec<CheckedReport>,
-    begun: bool,
+    relations: Vec<Checked>,
 }
 
 impl<W: Write> CheckWriter<W> {
@@ -44,215 +39,144 @@ impl<W: Write> CheckWriter<W> {
         server: Option<ServerReport>,
         has_toasters: bool,
     ) -> CheckWriter<W> {
+        let envelope = Envelope::list(&json!({ "schema": SCHEMA, "findings": [] }));
+        let output = Output::new(out, (format, width), SCHEMA, &CSV_HEAD, envelope);
         CheckWriter {
-            out,
-            format,
-            width,
+            output,
             server,
             has_toasters,
-            findings: 0,
             codes: BTreeSet::new(),
             repairs: BTreeSet::new(),
             relations: Vec::new(),
-            begun: false,
         }
-    }
-
-    fn begin(&mut self) -> io::Result<()> {
-        if std::mem::replace(&mut self.begun, true) {
-            return Ok(());
-        }
-        match self.format {
-            Format::Csv => self.record(&CSV_HEAD.map(str::to_owned)),
-            Format::Json => {
-                write!(self.out, "{{\n  \"schema\": \"{SCHEMA}\",\n  \"findings\": [")
-            }
-            Format::Table | Format::Markdown | Format::Jsonl => Ok(()),
-        }
-    }
-
-    fn record(&mut self, fields: &[String]) -> io::Result<()> {
-        let mut csv =
-            csv::WriterBuilder::new().terminator(csv::Terminator::Any(b'\n')).from_writer(vec![]);
-        csv.write_record(fields)?;
-        let line = csv.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
-        self.out.write_all(&line)
     }
 
     /// Writes a finding, so that whoever reads has it at once.
     pub fn finding(&mut self, finding: &Finding) -> io::Result<()> {
-        self.begin()?;
         let report = FindingReport::of(finding, self.has_toasters);
-        match self.format {
-            Format::Table => {
-                let width = self.width;
-                let line = |text: &str| wrapped(&printable(text), width, 7);
-                let FindingReport { code, title, expected, found, .. } = &report;
-                writeln!(self.out, "{}", line(&format!("{code}  {}: {title}", finding.place)))?;
+        let FindingReport { code, title, expected, found, .. } = &report;
+        let is_first = self.output.written == 0;
+        let text = |document: &mut Document| {
+            if !document.is_markdown() {
+                document.line(&printable(&format!("{code}  {}: {title}", finding.place)), 7);
                 let told = format!("       expected {expected}; found {found}");
-                writeln!(self.out, "{}", line(&told))?;
+                document.line(&printable(&told), 7);
+                return;
             }
-            Format::Markdown => {
-                if self.findings == 0 {
-                    writeln!(self.out, "| Code | Place | Damage | Expected | Found |")?;
-                    writeln!(self.out, "|---|---|---|---|---|")?;
-                }
-                let cell = |text: &str| printable(text).replace('|', "\\|");
-                writeln!(
-                    self.out,
-                    "| {} | {} | {} | {} | {} |",
-                    report.code,
-                    cell(&finding.place.to_string()),
-                    report.title,
-                    cell(&report.expected),
-                    cell(&report.found),
-                )?;
+            if is_first {
+                document
+                    .lines("| Code | Place | Damage | Expected | Found |\n|---|---|---|---|---|\n");
             }
-            Format::Json => {
-                let comma = if self.findings > 0 { "," } else { "" };
-                let indented = serde_json::to_string_pretty(&report)?.replace('\n', "\n    ");
-                write!(self.out, "{comma}\n    {indented}")?;
-            }
-            Format::Jsonl => json_line(SCHEMA, &report, &mut self.out)?,
-            Format::Csv => {
-                let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
-                let FindingReport { code, severity, title, .. } = &report;
-                self.record(&[
-                    (*code).to_owned(),
-                    (*severity).to_owned(),
-                    (*title).to_owned(),
-                    report.relation,
-                    number(report.block.map(u64::from)),
-                    number(report.item.map(u64::from)),
-                    report.column.unwrap_or_default(),
-                    number(report.byte),
-                    report.expected,
-                    report.found,
-                ])?;
-            }
-        }
-        self.findings += 1;
+            let cell = |text: &str| printable(text).replace('|', "\\|");
+            let (place, expected, found) =
+                (cell(&finding.place.to_string()), cell(expected), cell(found));
+            document.lines(&format!("| {code} | {place} | {title} | {expected} | {found} |\n"));
+        };
+        let records = || {
+            let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
+            vec![vec![
+                report.code.to_owned(),
+                report.severity.to_owned(),
+                report.title.to_owned(),
+                report.relation.clone(),
+                number(report.block.map(u64::from)),
+                number(report.item.map(u64::from)),
+                report.column.clone().unwrap_or_default(),
+                number(report.byte),
+                report.expected.clone(),
+                report.found.clone(),
+            ]]
+        };
+        self.output.entry(&report, text, records)?;
         self.codes.insert(finding.code);
         self.repairs.extend(finding.sql.clone());
-        self.out.flush()
+        Ok(())
     }
 
     /// Writes what was looked at in a relation.
     pub fn relation(&mut self, checked: &Checked) -> io::Result<()> {
-        self.begin()?;
-        let report = CheckedReport::from(checked);
-        if self.format == Format::Table {
-            let text = printable(&summary(&report));
-            writeln!(self.out, "{}", wrapped(&text, self.width, 2))?;
-            for note in &report.notes {
-                let text = format!("  note: {}", printable(note));
-                writeln!(self.out, "{}", wrapped(&text, self.width, 4))?;
+        if !matches!(self.output.style(), Some(Style::Terminal(_))) {
+            self.relations.push(checked.clone());
+            return Ok(());
+        }
+        self.output.text(|document| {
+            document.line(&printable(&summary(checked)), 2);
+            for note in &checked.notes {
+                document.line(&format!("  note: {}", printable(note)), 4);
             }
-            self.out.flush()?;
-        }
-        if matches!(self.format, Format::Json | Format::Markdown) {
-            self.relations.push(report);
-        }
-        Ok(())
+        })
     }
 
     /// Writes SQL for people, as it is.
     pub fn statements(&mut self, statements: &[String]) -> io::Result<()> {
-        let fence = match self.format {
-            Format::Table => ("", ""),
-            Format::Markdown => ("\n```sql\n", "```\n"),
-            Format::Json | Format::Jsonl | Format::Csv => return Ok(()),
-        };
-        if statements.is_empty() {
-            return Ok(());
-        }
-        write!(self.out, "{}", fence.0)?;
-        for statement in statements {
-            // line ends are our own
-            for line in statement.lines() {
-                writeln!(self.out, "{}", printable(line))?;
-            }
-        }
-        write!(self.out, "{}", fence.1)
+        // line ends are our own
+        let lines = statements.iter().flat_map(|statement| statement.lines());
+        let lines: String = lines.map(|line| format!("{}\n", printable(line))).collect();
+        self.output.text(|document| match document.is_markdown() {
+            _ if lines.is_empty() => {}
+            true => document.lines(&format!("\n```sql\n{lines}```\n")),
+            false => document.lines(&lines),
+        })
     }
 
     /// Ends the document; must be called once.
-    pub fn finish(mut self) -> io::Result<()> {
-        self.begin()?;
-        match self.format {
-            Format::Table => {
-                for code in &self.codes {
-                    let hint = code.hint(self.has_toasters);
-                    let text = format!("HINT ({}):  {hint}", code.name());
-                    writeln!(self.out, "{}", wrapped(&text, self.width, 2))?;
+    pub fn finish(self) -> io::Result<()> {
+        let CheckWriter { output, server, has_toasters, codes, repairs, relations } = self;
+        let has_findings = output.written > 0;
+        let rest = Rest { server, relations };
+        let text = |document: &mut Document| {
+            if !document.is_markdown() {
+                for code in &codes {
+                    let hint = code.hint(has_toasters);
+                    document.line(&format!("HINT ({}):  {hint}", code.name()), 2);
                 }
-                for sql in &self.repairs {
-                    writeln!(self.out, "  {}", printable(sql))?;
+                for sql in &repairs {
+                    document.lines(&format!("  {}\n", printable(sql)));
+                }
+                return;
+            }
+            if has_findings {
+                document.gap();
+            }
+            if !repairs.is_empty() {
+                let repairs = repairs.iter().map(|sql| format!("{}\n", printable(sql)));
+                document.lines(&format!("```sql\n{}```\n\n", repairs.collect::<String>()));
+            }
+            for checked in &rest.relations {
+                document.lines(&format!("* {}\n", printable(&summary(checked))));
+                for note in &checked.notes {
+                    document.lines(&format!("  * {}\n", printable(note)));
                 }
             }
-            Format::Markdown => {
-                if self.findings > 0 {
-                    writeln!(self.out)?;
-                }
-                if !self.repairs.is_empty() {
-                    writeln!(self.out, "```sql")?;
-                    for sql in &self.repairs {
-                        writeln!(self.out, "{}", printable(sql))?;
-                    }
-                    writeln!(self.out, "```\n")?;
-                }
-                for report in &self.relations {
-                    writeln!(self.out, "* {}", printable(&summary(report)))?;
-                    for note in &report.notes {
-                        writeln!(self.out, "  * {}", printable(note))?;
-                    }
-                }
-            }
-            Format::Json => {
-                let document = Document {
-                    schema: SCHEMA,
-                    server: self.server.take(),
-                    relations: std::mem::take(&mut self.relations),
-                };
-                // the document without its first line and its schema, which were written
-                let whole = serde_json::to_string_pretty(&document)?;
-                let rest = whole.splitn(3, '\n').nth(2).unwrap_or("}");
-                let end = if self.findings > 0 { "\n  ]" } else { "]" };
-                writeln!(self.out, "{end},\n{rest}")?;
-            }
-            Format::Jsonl | Format::Csv => {}
-        }
-        self.out.flush()
+        };
+        output.finish(Some(&rest), text, Vec::new)
     }
 }
 
-fn summary(report: &CheckedReport) -> String {
-    let count = |n: u64, word: &str| {
-        let s = if n == 1 { "" } else { "s" };
-        format!("{n} {word}{s}")
-    };
-    let mut verdict = match (report.errors, report.warnings, report.complete) {
+fn summary(checked: &Checked) -> String {
+    let looked = &checked.looked;
+    let mut verdict = match (checked.errors, checked.warnings, !checked.is_incomplete) {
         (0, 0, true) => "sound".to_owned(),
         (0, 0, false) => "nothing found, but not everything was looked at".to_owned(),
-        (errors, 0, _) => count(errors, "error"),
-        (0, warnings, _) => count(warnings, "warning"),
+        (errors, 0, _) => counted(errors, "error"),
+        (0, warnings, _) => counted(warnings, "warning"),
         (errors, warnings, _) => {
-            format!("{}, {}", count(errors, "error"), count(warnings, "warning"))
+            format!("{}, {}", counted(errors, "error"), counted(warnings, "warning"))
         }
     };
-    if report.notices > 0 {
-        verdict.push_str(&format!(", {}", count(report.notices, "notice")));
+    if checked.notices > 0 {
+        verdict.push_str(&format!(", {}", counted(checked.notices, "notice")));
     }
     let mut text = format!(
         "{}: {verdict} ({}, {} out of line in {}",
-        report.relation,
-        count(report.rows + report.undecided_rows, "row"),
-        count(report.values, "value"),
-        count(report.chunks, "chunk"),
+        checked.relation,
+        counted(looked.rows + looked.undecided, "row"),
+        counted(looked.values, "value"),
+        counted(looked.chunks, "chunk"),
     );
-    if report.decompressed > 0 {
-        let values = count(report.decompressed, "value");
-        text.push_str(&format!("; {values} decompressed to {}", size(report.raw_bytes)));
+    if looked.decompressed > 0 {
+        let values = counted(looked.decompressed, "value");
+        text.push_str(&format!("; {values} decompressed to {}", size(looked.raw_bytes)));
     }
     text + ")"
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::table::{printable, statement, statement_lines};
-use crate::retoast::departure::result::DepartureReport;
+use crate::retoast::result::DepartureReport;
 
 /// Writes it as text. `dry_run`: nothing was done.
 pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io::Result<()> {
@@ -67,7 +67,7 @@ pub fn text(report: &DepartureReport, dry_run: bool, out: &mut impl Write) -> io
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::retoast::departure::result::UnfitTable;
+    use crate::retoast::result::UnfitTable;
 
     fn shown(report: &DepartureReport, dry_run: bool) -> String {
         let mut out = Vec::new();

@@ -1,20 +1,20 @@
 //! The report of `inspect --explain`: words and figures for each column, rows by width as a small histogram.
 
-use std::io::{self, Write};
-
-use super::in_turn::Printed;
-use super::table::{Style, printable, wrapped};
+use super::document::{Document, Printed};
+use super::table::printable;
 use super::units::{counted, nanoseconds, size};
 use crate::advise::explain::result::{
-    ColumnExplanation, Explanation, Figure, ValueRead, WidthRange,
+    ColumnExplanation, Explanation, Figure, SCHEMA, ValueRead, WidthRange,
 };
 
 /// The longest bar of the histogram.
 const BAR: usize = 30;
 
 impl Printed for Explanation {
-    fn print(&self, style: Style, out: &mut impl Write) -> io::Result<()> {
-        one(self, style, out)
+    const SCHEMA: &'static str = SCHEMA;
+
+    fn print(&self, document: &mut Document) {
+        one(self, document);
     }
 
     fn problems(&self) -> (&[String], u64) {
@@ -22,10 +22,7 @@ impl Printed for Explanation {
     }
 }
 
-fn one(explanation: &Explanation, style: Style, out: &mut impl Write) -> io::Result<()> {
-    let markdown = style == Style::Markdown;
-    let (title, fence) = if markdown { ("## ", "```\n") } else { ("", "") };
-    let width = if markdown { None } else { style.width() };
+fn one(explanation: &Explanation, document: &mut Document) {
     let sample = &explanation.sample;
     let looked = if sample.complete {
         counted(sample.total_blocks, "block")
@@ -36,100 +33,72 @@ fn one(explanation: &Explanation, style: Style, out: &mut impl Write) -> io::Res
         Some(levels) => format!("; TOAST index of {}", counted(levels, "level")),
         None => "; no TOAST relation".to_owned(),
     };
+    let title = if document.is_markdown() { "## " } else { "" };
     let head = format!(
         "{title}{}: {}, {looked}{levels}",
         printable(&explanation.relation),
         several(&explanation.rows, "row")
     );
-    writeln!(out, "{}", wrapped(&head, width, 2))?;
+    document.line(&head, 2);
     for column in &explanation.columns {
-        writeln!(out)?;
-        paragraphs(explanation, column, markdown, width, out)?;
+        document.gap();
+        paragraphs(explanation, column, document);
     }
-    if sample.rows == 0 {
-        return problems(explanation, out);
-    }
-    if explanation.columns.is_empty() {
-        writeln!(out, "\nNo column that can be toasted has a value.")?;
-    }
-    writeln!(out)?;
-    let other = &explanation.update_other;
-    let line = format!(
-        "An UPDATE that changes no value out of line writes a row of {}, {} of WAL.",
-        bytes(&other.heap_bytes),
-        bytes(&other.wal_bytes)
-    );
-    writeln!(out, "{}", wrapped(&line, width, 0))?;
-    let line = format!(
-        "Rows by width before toasting; above {} bytes they are toasted, down to {} if possible:",
-        explanation.threshold, explanation.target
-    );
-    writeln!(out, "{}\n", wrapped(&line, width, 0))?;
-    write!(out, "{fence}{}{fence}", histogram(&explanation.widths))?;
-    let note = "Buffers are pages visited; CPU time is that which storage adds, with a warm cache. WAL is \
-                counted without full-page images and the table's own indexes, for a new row version on \
-                another page.";
-    writeln!(out, "\n{}", wrapped(note, width, 0))?;
-    if explanation.columns.iter().any(|column| column.custom_values.0.estimate > 0.0) {
-        let note = "Values of pluggable toasters are counted as if they were read and written whole, chunk after \
-                    chunk; their width before toasting is about what they take now.";
-        writeln!(out, "{}", wrapped(note, width, 0))?;
-    }
-    problems(explanation, out)
-}
-
-fn problems(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
-    if explanation.problem_count > 0 {
-        writeln!(out, "\n{}:", counted(explanation.problem_count, "problem"))?;
-        for problem in explanation.problems.iter().take(10) {
-            writeln!(out, "  {}", printable(problem))?;
+    if sample.rows > 0 {
+        if explanation.columns.is_empty() {
+            document.lines("\nNo column that can be toasted has a value.\n");
+        }
+        document.gap();
+        let other = &explanation.update_other;
+        let line = format!(
+            "An UPDATE that changes no value out of line writes a row of {}, {} of WAL.",
+            bytes(&other.heap_bytes),
+            bytes(&other.wal_bytes)
+        );
+        document.line(&line, 0);
+        let line = format!(
+            "Rows by width before toasting; above {} bytes they are toasted, down to {} if possible:",
+            explanation.threshold, explanation.target
+        );
+        document.line(&line, 0);
+        document.gap();
+        document.figure(&histogram(&explanation.widths));
+        document.gap();
+        document.line(COSTS, 0);
+        if explanation.columns.iter().any(|column| column.custom_values.0.estimate > 0.0) {
+            document.line(CUSTOM, 0);
         }
     }
-    Ok(())
+    document.problems(&explanation.problems, explanation.problem_count, "  ");
 }
 
+const COSTS: &str = "Buffers are pages visited; CPU time is that which storage adds, with a warm cache. WAL is counted \
+                     without full-page images and the table's own indexes, for a new row version on another page.";
+const CUSTOM: &str = "Values of pluggable toasters are counted as if they were read and written whole, chunk after \
+                      chunk; their width before toasting is about what they take now.";
+
 /// What is said of one column.
-fn paragraphs(
-    explanation: &Explanation,
-    column: &ColumnExplanation,
-    markdown: bool,
-    width: Option<usize>,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let title = if markdown { "### " } else { "" };
-    let head =
-        format!("{title}column {} ({}, {})", column.column, column.type_name, column.storage);
-    writeln!(out, "{}", printable(&head))?;
-    if markdown {
-        writeln!(out)?;
-    }
-    let item = |name: &str| if markdown { format!("* {name}: ") } else { format!("  {name:<8}") };
+fn paragraphs(explanation: &Explanation, column: &ColumnExplanation, document: &mut Document) {
+    let head = format!("column {} ({}, {})", column.column, column.type_name, column.storage);
+    document.heading(&printable(&head), 3);
     let mut say = |name: &str, text: String| {
-        writeln!(out, "{}", wrapped(&format!("{}{text}", item(name)), width, 10))
+        let name = match document.is_markdown() {
+            true => format!("* {name}: "),
+            false => format!("  {name:<8}"),
+        };
+        document.line(&format!("{name}{text}"), 10);
     };
-    say("values", values(column))?;
-    say("read", read(column))?;
-    say(
-        "scan",
-        format!(
-            "{} with the column, {} without",
-            several(&column.scan_buffers, "buffer"),
-            explanation.heap_blocks
-        ),
-    )?;
+    say("values", values(column));
+    say("read", read(column));
+    let scan = several(&column.scan_buffers, "buffer");
+    say("scan", format!("{scan} with the column, {} without", explanation.heap_blocks));
     let update = &column.update;
     let toast = match update.toast_bytes.0.estimate {
         0.0 => String::new(),
         _ => format!(" and {} of the TOAST relation", bytes(&update.toast_bytes)),
     };
-    say(
-        "update",
-        format!(
-            "{} of the heap{toast}, {} of WAL",
-            bytes(&update.heap_bytes),
-            bytes(&update.wal_bytes)
-        ),
-    )
+    let (heap, wal) = (bytes(&update.heap_bytes), bytes(&update.wal_bytes));
+    say("update", format!("{heap} of the heap{toast}, {wal} of WAL"));
 }
 
 fn values(column: &ColumnExplanation) -> String {

@@ -2,15 +2,15 @@
 
 use std::io::{self, Write};
 
+use serde_json::json;
+
+use super::document::{Document, Envelope, Format, Output};
 use super::findings;
-use super::format::{Format, json_line};
-use super::inspect_grids::{column_grid, form_grid, policy_grid, toaster_grid};
-use super::inspect_largest::Largest;
-use super::inspect_sample;
-use super::table::{Drawn, Style, printable, wrapped};
-use super::units::{counted, size};
+use super::inspect_sample::{self, shown_forms};
+use super::table::{Grid, Head, number, printable, text};
+use super::units::{counted, optional_size, percent, ratio, size};
 use crate::inspect::result::{
-    ColumnReport, HeapReport, RelationReport, Report, SCHEMA, ToastReport,
+    ColumnReport, FormReport, HeapReport, RelationReport, Report, SCHEMA, ToastReport,
 };
 use crate::server::about::ServerReport;
 
@@ -22,12 +22,7 @@ const NO_ROOM: usize = 4;
 
 /// Writes the report relation by relation, as they come.
 pub struct Writer<W: Write> {
-    out: W,
-    format: Format,
-    /// The terminal's, for tables only.
-    width: Option<usize>,
-    server: Option<ServerReport>,
-    written: u64,
+    output: Output<W>,
     largest: Largest,
     /// Kinds of pointers whose costs are told.
     costs_told: Vec<&'static str>,
@@ -41,113 +36,65 @@ impl<W: Write> Writer<W> {
         width: Option<usize>,
         server: Option<ServerReport>,
     ) -> Writer<W> {
-        let largest = Largest::default();
-        Writer { out, format, width, server, written: 0, largest, costs_told: Vec::new() }
+        let head = Report { schema: SCHEMA, server, relations: Vec::new() };
+        let envelope = Envelope::list(&json!(head));
+        let output = Output::new(out, (format, width), SCHEMA, &CSV_HEAD, envelope);
+        Writer { output, largest: Largest::default(), costs_told: Vec::new() }
     }
 
     /// Writes one relation, so that whoever reads has it at once.
     pub fn relation(&mut self, relation: &RelationReport) -> io::Result<()> {
-        if self.written == 0 {
-            self.head()?;
-        }
-        let style = match self.format {
-            Format::Markdown => Style::Markdown,
-            _ => Style::Terminal(self.width),
+        self.largest.add(relation);
+        let (is_first, costs_told) = (self.output.written == 0, &mut self.costs_told);
+        let text = |document: &mut Document| {
+            if !is_first {
+                document.gap();
+            }
+            one_relation(relation, costs_told, document);
         };
-        match self.format {
-            Format::Table | Format::Markdown => {
-                self.largest.add(relation);
-                if self.written > 0 {
-                    writeln!(self.out)?;
-                }
-                one_relation(relation, style, &mut self.costs_told, &mut self.out)?;
-            }
-            Format::Json => {
-                let comma = if self.written > 0 { "," } else { "" };
-                let indented = serde_json::to_string_pretty(relation)?.replace('\n', "\n    ");
-                write!(self.out, "{comma}\n    {indented}")?;
-            }
-            Format::Jsonl => json_line(SCHEMA, relation, &mut self.out)?,
-            Format::Csv => csv_rows(relation, &mut csv_writer(&mut self.out))?,
-        }
-        self.written += 1;
-        self.out.flush()
+        self.output.entry(relation, text, || csv_rows(relation))
     }
 
     /// Ends the document; must be called once.
-    pub fn finish(mut self) -> io::Result<()> {
-        if self.written == 0 {
-            self.head()?;
-        }
-        if self.largest.are_several() {
-            let style = match self.format {
-                Format::Markdown => Style::Markdown,
-                _ => Style::Terminal(self.width),
-            };
-            writeln!(self.out)?;
-            writeln!(self.out, "{}\n", wrapped(&self.largest.title(), style.width(), 0))?;
-            write!(self.out, "{}", self.largest.grid().draw(style).text)?;
-            if let Some(rest) = self.largest.rest() {
-                writeln!(self.out, "{}", wrapped(&rest, style.width(), 0))?;
+    pub fn finish(self) -> io::Result<()> {
+        let largest = self.largest;
+        let text = |document: &mut Document| {
+            if largest.are_several() {
+                document.gap();
+                document.line(&largest.title(), 0);
+                document.gap();
+                document.grid(&largest.grid());
+                if let Some(rest) = largest.rest() {
+                    document.line(&rest, 0);
+                }
             }
-        }
-        match (self.format, self.written) {
-            (Format::Json, 0) => writeln!(self.out, "]\n}}")?,
-            (Format::Json, _) => writeln!(self.out, "\n  ]\n}}")?,
-            _ => {}
-        }
-        self.out.flush()
-    }
-
-    fn head(&mut self) -> io::Result<()> {
-        match self.format {
-            Format::Json => {
-                // the document without its relations, up to where they stand
-                let report =
-                    Report { schema: SCHEMA, server: self.server.clone(), relations: Vec::new() };
-                let whole = serde_json::to_string_pretty(&report)?;
-                let head = whole.strip_suffix("]\n}").unwrap_or(&whole);
-                self.out.write_all(head.as_bytes())
-            }
-            Format::Csv => Ok(csv_writer(&mut self.out).write_record(CSV_HEAD)?),
-            Format::Table | Format::Markdown | Format::Jsonl => Ok(()),
-        }
+        };
+        self.output.finish(None::<&()>, text, Vec::new)
     }
 }
 
 fn one_relation(
     relation: &RelationReport,
-    style: Style,
     costs_told: &mut Vec<&'static str>,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let markdown = style == Style::Markdown;
-    let (title, item) = if markdown { ("## ", "* ") } else { ("", "  ") };
+    document: &mut Document,
+) {
     let kind = relation.kind.map(|kind| format!(" ({kind})")).unwrap_or_default();
-    writeln!(out, "{title}{}{kind}", printable(&relation.relation))?;
-    if markdown {
-        writeln!(out)?;
-    }
-    let width = match style {
-        Style::Terminal(width) => width,
-        Style::Markdown => None,
-    };
-    let mut line = |text: String| writeln!(out, "{}", wrapped(&format!("{item}{text}"), width, 4));
+    document.heading(&format!("{}{kind}", printable(&relation.relation)), 2);
     if let Some(sample) = &relation.sample {
-        line(inspect_sample::sample_line(sample))?;
+        document.item(&inspect_sample::sample_line(sample));
     }
     if relation.heap.bytes.is_some() || relation.heap.blocks_read > 0 {
-        line(heap_line(&relation.heap))?;
+        document.item(&heap_line(&relation.heap));
     }
-    line(match relation.sample {
+    document.item(&match relation.sample {
         Some(_) => inspect_sample::tuples_line(&relation.tuples),
         None => tuples_line(relation),
-    })?;
+    });
     if let Some(toast) = &relation.toast {
-        line(toast_line(toast))?;
+        document.item(&toast_line(toast));
     }
     if !relation.options.is_empty() {
-        line(format!("options: {}", printable(&relation.options.join(", "))))?;
+        document.item(&format!("options: {}", printable(&relation.options.join(", "))));
     }
     let mut columns: Vec<&ColumnReport> = relation.columns.iter().collect();
     columns.sort_by_key(|column| std::cmp::Reverse(cost(column)));
@@ -157,49 +104,50 @@ fn one_relation(
     };
     for grid in [column_grid, form_grid, toaster_grid(&columns), policy_grid(&columns)] {
         if !grid.is_empty() {
-            writeln!(out)?;
-            grid_lines(&grid.draw(style), width, out)?;
+            document.gap();
+            let left_out = document.grid(&grid);
+            no_room(&left_out, document);
         }
     }
-    pointer_costs(relation, item, costs_told, out)?;
+    pointer_costs(relation, costs_told, document);
     if let Some((first, others)) = relation.not_available.split_first() {
-        let mut text = format!("{item}not available: {} ({})", first.figure, first.reason);
+        let mut text = format!("not available: {} ({})", first.figure, first.reason);
         for missing in others {
             text.push_str("; ");
             text.push_str(&missing.figure);
         }
-        writeln!(out, "{}", wrapped(&text, width, 4))?;
+        document.item(&text);
     }
     if let Some(found) = &relation.findings {
         // a list follows a list as its next item
-        let gap = if relation.not_available.is_empty() { "\n" } else { "" };
-        writeln!(out, "{gap}{}", findings::text(found, style))?;
+        if relation.not_available.is_empty() {
+            document.gap();
+        }
+        document.lines(&findings::text(found, document.style));
+        document.gap();
     }
     if relation.problem_count > 0 {
-        writeln!(out)?;
+        document.gap();
         for problem in relation.problems.iter().take(PROBLEMS_SHOWN) {
-            let text = format!("{item}problem: {}", printable(&problem.text));
-            writeln!(out, "{}", wrapped(&text, width, 4))?;
+            document.item(&format!("problem: {}", printable(&problem.text)));
         }
         let more = relation.problem_count.saturating_sub(PROBLEMS_SHOWN as u64);
         if more > 0 {
-            writeln!(out, "{item}and {more} more")?;
+            document.lines(&format!("{}and {more} more\n", document.bullet()));
         }
     }
-    Ok(())
 }
 
-fn grid_lines(drawn: &Drawn, width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
-    write!(out, "{}", drawn.text)?;
-    if !drawn.left_out.is_empty() {
-        let named = drawn.left_out.get(..NO_ROOM).unwrap_or(&drawn.left_out).join(", ");
-        let note = match drawn.left_out.len().saturating_sub(NO_ROOM) {
-            0 => format!("(no room for: {named})"),
-            more => format!("(no room for: {named} and {more} more)"),
+/// Names the first columns that a grid had no room for.
+fn no_room(left_out: &[&'static str], document: &mut Document) {
+    if !left_out.is_empty() {
+        let named = left_out.get(..NO_ROOM).unwrap_or(left_out).join(", ");
+        let more = match left_out.len().saturating_sub(NO_ROOM) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
         };
-        writeln!(out, "{}", wrapped(&note, width, 1))?;
+        document.line(&format!("(no room for: {named}{more})"), 1);
     }
-    Ok(())
 }
 
 /// Bytes that a column takes, as far as known.
@@ -293,26 +241,22 @@ fn values_there(toast: &ToastReport) -> String {
 }
 
 /// What each kind of custom pointer costs, unless that is told already.
-fn pointer_costs(
-    relation: &RelationReport,
-    item: &str,
-    told: &mut Vec<&'static str>,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let mut first = true;
+fn pointer_costs(relation: &RelationReport, told: &mut Vec<&'static str>, document: &mut Document) {
+    let item = document.bullet();
+    let mut is_first = true;
     for report in relation.columns.iter().flat_map(|column| &column.toasters) {
         if told.contains(&report.pointer_kind) {
             continue;
         }
-        if std::mem::take(&mut first) {
-            writeln!(out)?;
+        if std::mem::take(&mut is_first) {
+            document.gap();
         }
         told.push(report.pointer_kind);
-        writeln!(out, "{item}pointer \"{}\":", report.pointer_kind)?;
-        writeln!(out, "{item}  to read a key: {}", report.cost_to_read)?;
-        writeln!(out, "{item}  to append: {}", report.cost_to_append)?;
+        document.lines(&format!(
+            "{item}pointer \"{}\":\n{item}  to read a key: {}\n{item}  to append: {}\n",
+            report.pointer_kind, report.cost_to_read, report.cost_to_append
+        ));
     }
-    Ok(())
 }
 
 const CSV_HEAD: [&str; 13] = [
@@ -331,31 +275,226 @@ const CSV_HEAD: [&str; 13] = [
     "ratio",
 ];
 
-fn csv_writer<W: Write>(out: W) -> csv::Writer<W> {
-    csv::Writer::from_writer(out)
+/// One row for each column and form; sizes are bytes.
+fn csv_rows(relation: &RelationReport) -> Vec<Vec<String>> {
+    let forms = |column: &ColumnReport| {
+        let row = |form: &FormReport| {
+            vec![
+                relation.relation.clone(),
+                column.column.clone(),
+                column.type_name.clone(),
+                column.storage.to_owned(),
+                column.compression.unwrap_or_default().to_owned(),
+                form.form.to_owned(),
+                form.method.unwrap_or_default().to_owned(),
+                form.values.to_string(),
+                number_of(form.raw_bytes),
+                number_of(form.stored_bytes),
+                form.pointer_bytes.to_string(),
+                form.chunks.to_string(),
+                form.ratio.map(|r| r.to_string()).unwrap_or_default(),
+            ]
+        };
+        column.forms.iter().map(row).collect::<Vec<_>>()
+    };
+    relation.columns.iter().flat_map(forms).collect()
 }
 
-/// One row for each column and form; sizes are bytes.
-fn csv_rows(relation: &RelationReport, writer: &mut csv::Writer<impl Write>) -> io::Result<()> {
-    let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
-    for column in &relation.columns {
-        for form in &column.forms {
-            writer.write_record([
-                relation.relation.as_str(),
-                &column.column,
-                &column.type_name,
-                column.storage,
-                column.compression.unwrap_or_default(),
-                form.form,
-                form.method.unwrap_or_default(),
-                &form.values.to_string(),
-                &number(form.raw_bytes),
-                &number(form.stored_bytes),
-                &form.pointer_bytes.to_string(),
-                &form.chunks.to_string(),
-                &form.ratio.map(|r| r.to_string()).unwrap_or_default(),
-            ])?;
-        }
+/// What the columns hold.
+fn column_grid(columns: &[&ColumnReport]) -> Grid {
+    Grid::of(
+        columns,
+        &[
+            text("Column", 0, |c| c.column.clone()),
+            text("Type", 2, |c| c.type_name.clone()),
+            text("Storage", 3, |c| c.storage.into()),
+            text("Compression", 12, |c| c.compression.unwrap_or_default().into()),
+            number("Values", 0, |c| c.values.to_string()),
+            number("Nulls", 4, |c| nonzero(c.nulls)),
+            number("Missing", 5, |c| nonzero(c.missing)),
+            number("Raw", 1, |c| optional_size(c.raw_bytes)),
+            number("Stored", 0, |c| optional_size(c.stored_bytes)),
+            number("Ratio", 0, |c| c.ratio.map(ratio).unwrap_or_default()),
+            number("Chunks", 4, |c| nonzero(c.chunks)),
+            number("Share", 0, |c| c.share.map(percent).unwrap_or_default()),
+            number("Raw min", 11, |c| number_of(c.raw_size.min)),
+            number("Raw median", 7, |c| number_of(c.raw_size.median)),
+            number("Raw p95", 10, |c| number_of(c.raw_size.p95)),
+            number("Raw p99", 11, |c| number_of(c.raw_size.p99)),
+            number("Raw max", 9, |c| number_of(c.raw_size.max)),
+            number("Stored min", 10, |c| number_of(c.stored_size.min)),
+            number("Stored median", 6, |c| number_of(c.stored_size.median)),
+            number("Stored p95", 7, |c| number_of(c.stored_size.p95)),
+            number("Stored p99", 9, |c| number_of(c.stored_size.p99)),
+            number("Stored max", 8, |c| number_of(c.stored_size.max)),
+        ],
+    )
+}
+
+/// Forms of the columns where there is more to say than "plain".
+fn form_grid(columns: &[&ColumnReport]) -> Grid {
+    let forms = columns.iter().flat_map(|c| shown_forms(c).into_iter().map(move |f| (*c, f)));
+    Grid::of(
+        &forms.collect::<Vec<_>>(),
+        &[
+            text("Column", 0, |(c, _)| c.column.clone()),
+            text("Form", 0, |(_, f)| f.form.into()),
+            text("Method", 0, |(_, f)| f.method.unwrap_or_default().into()),
+            number("Values", 0, |(_, f)| f.values.to_string()),
+            number("Raw", 1, |(_, f)| optional_size(f.raw_bytes)),
+            number("Stored", 0, |(_, f)| optional_size(f.stored_bytes)),
+            number("Pointers", 3, |(_, f)| {
+                if f.pointer_bytes > 0 { size(f.pointer_bytes) } else { String::new() }
+            }),
+            number("Ratio", 0, |(_, f)| f.ratio.map(ratio).unwrap_or_default()),
+            number("Chunks", 2, |(_, f)| nonzero(f.chunks)),
+        ],
+    )
+}
+
+/// How far the columns are from a policy.
+fn policy_grid(columns: &[&ColumnReport]) -> Grid {
+    fn share(part: u64, whole: u64) -> String {
+        if whole > 0 { percent(part as f64 / whole as f64) } else { String::new() }
     }
-    writer.flush()
+    let policies = columns.iter().filter_map(|c| Some((*c, c.policy.as_ref()?)));
+    Grid::of(
+        &policies.collect::<Vec<_>>(),
+        &[
+            text("Column", 0, |(c, _)| c.column.clone()),
+            text("Policy", 0, |(_, p)| p.policy.clone()),
+            text("Method", 0, |(_, p)| p.method.clone()),
+            number("Values", 2, |(_, p)| p.values.to_string()),
+            number("Comply", 0, |(_, p)| p.complying_values.to_string()),
+            number("Share", 0, |(_, p)| share(p.complying_values, p.values)),
+            number("Stored", 2, |(_, p)| size(p.bytes)),
+            number("Comply stored", 1, |(_, p)| size(p.complying_bytes)),
+            number("Share of stored", 0, |(_, p)| share(p.complying_bytes, p.bytes)),
+        ],
+    )
+}
+
+fn number_of(n: Option<u64>) -> String {
+    n.map(|n| n.to_string()).unwrap_or_default()
+}
+
+fn nonzero(n: u64) -> String {
+    if n > 0 { n.to_string() } else { String::new() }
+}
+
+/// Values of pluggable toasters.
+fn toaster_grid(columns: &[&ColumnReport]) -> Grid {
+    let toasters = columns.iter().flat_map(|c| c.toasters.iter().map(move |t| (*c, t)));
+    Grid::of(
+        &toasters.collect::<Vec<_>>(),
+        &[
+            text("Column", 0, |(c, _)| c.column.clone()),
+            text("Toaster", 0, |(_, t)| {
+                t.toaster.clone().unwrap_or_else(|| format!("OID {}", t.toaster_oid))
+            }),
+            text("Pointer", 0, |(_, t)| t.pointer_kind.into()),
+            number("Values", 0, |(_, t)| t.values.to_string()),
+            number("Raw", 3, |(_, t)| optional_size(t.raw_bytes)),
+            number("In row", 1, |(_, t)| size(t.inline_bytes)),
+            number("In chunks", 2, |(_, t)| optional_size(t.chunk_bytes)),
+            number("Chunks", 4, |(_, t)| t.chunks.to_string()),
+        ],
+    )
+}
+
+/// Columns that are named.
+const NAMED: usize = 15;
+
+/// Gathers them.
+#[derive(Debug, Default)]
+struct Largest {
+    columns: Vec<(u64, Vec<String>)>,
+    /// Bytes of all columns.
+    held: u64,
+    /// Bytes of heaps, TOAST relations and their indexes.
+    files: u64,
+    relations: u64,
+}
+
+impl Largest {
+    /// Adds a relation.
+    fn add(&mut self, relation: &RelationReport) {
+        self.relations += 1;
+        let toast = relation.toast.as_ref();
+        for bytes in [
+            relation.heap.bytes,
+            toast.and_then(|toast| toast.bytes),
+            toast.and_then(|toast| toast.index_bytes),
+        ] {
+            self.files = self.files.saturating_add(bytes.unwrap_or(0));
+        }
+        for column in &relation.columns {
+            let bytes = bytes_of(relation, column);
+            let cells = vec![
+                // narrow terminals have no room for what says nothing
+                relation.relation.trim_start_matches("public.").to_owned(),
+                column.column.clone(),
+                column.type_name.clone(),
+                column.storage.into(),
+                size(bytes),
+            ];
+            self.held = self.held.saturating_add(bytes);
+            self.columns.push((bytes, cells));
+        }
+        self.columns.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        self.columns.truncate(NAMED);
+    }
+
+    /// Whether there is anything to compare.
+    fn are_several(&self) -> bool {
+        self.relations > 1
+    }
+
+    /// What the grid shows, in a line.
+    fn title(&self) -> String {
+        let of = if self.relations == 1 {
+            "1 table".to_owned()
+        } else {
+            format!("{} tables", self.relations)
+        };
+        format!("largest columns of {of}, {} without other indexes:", size(self.files))
+    }
+
+    /// What is no column's.
+    fn rest(&self) -> Option<String> {
+        let rest = self.files.saturating_sub(self.held);
+        (rest > 0)
+            .then(|| format!("The rest, {}, is headers, free space and dead rows.", size(rest)))
+    }
+
+    /// A row for each column.
+    fn grid(&self) -> Grid {
+        let mut grid = Grid::new(&[
+            Head::text("Table", 0),
+            Head::text("Column", 0),
+            Head::text("Type", 2),
+            Head::text("Storage", 1),
+            Head::number("Disk", 0),
+            Head::number("Share", 0),
+        ]);
+        for (bytes, cells) in &self.columns {
+            let share = if self.files > 0 { *bytes as f64 / self.files as f64 } else { 0.0 };
+            grid.row([&cells[..], &[percent(share.min(1.0))]].concat());
+        }
+        grid
+    }
+}
+
+/// What a column takes of its relation's files, as far as known: its share where that was computed, for it has
+/// headers and free space in it.
+fn bytes_of(relation: &RelationReport, column: &ColumnReport) -> u64 {
+    let toast = relation.toast.as_ref();
+    let files = relation.heap.bytes.map(|heap| {
+        let toast = toast.map_or(0, |t| t.bytes.unwrap_or(0) + t.index_bytes.unwrap_or(0));
+        heap.saturating_add(toast)
+    });
+    match (files, column.share) {
+        (Some(files), Some(share)) => (files as f64 * share) as u64,
+        _ => column.stored_bytes.unwrap_or(0).saturating_add(column.pointer_bytes),
+    }
 }

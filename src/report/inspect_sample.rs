@@ -1,10 +1,9 @@
 //! The parts of `inspect`'s report that a sample changes: estimates with their intervals.
 
-use super::inspect_grids::shown_forms;
-use super::table::{Grid, Head};
+use super::table::{Grid, number, text};
 use super::units::{percent, ratio, size};
 use crate::inspect::intervals::{QuantileEstimate, SampleReport};
-use crate::inspect::result::{ColumnReport, TuplesReport};
+use crate::inspect::result::{ColumnReport, FormReport, TuplesReport};
 use crate::model::interval::{RatioEstimate, WholeEstimate};
 
 /// What was read of what.
@@ -103,91 +102,79 @@ fn nonzero(estimate: Option<WholeEstimate>) -> Option<WholeEstimate> {
 }
 
 pub(super) fn column_grid(columns: &[&ColumnReport]) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Column", 0),
-        Head::text("Type", 5),
-        Head::text("Storage", 6),
-        Head::text("Compression", 12),
-        Head::number("Values", 0),
-        Head::number("Values from–to", 2),
-        Head::number("Nulls", 7),
-        Head::number("Raw", 4),
-        Head::number("Raw from–to", 4),
-        Head::number("Stored", 0),
-        Head::number("Stored from–to", 0),
-        Head::number("Ratio", 1),
-        Head::number("Ratio from–to", 3),
-        Head::number("Chunks", 7),
-        Head::number("Share", 1),
-        Head::number("Raw median", 9),
-        Head::number("Raw p95", 10),
-        Head::number("Raw p99", 11),
-        Head::number("Stored median", 8),
-        Head::number("Stored p95", 10),
-        Head::number("Stored p99", 11),
-    ]);
-    for column in columns {
-        let Some(e) = &column.estimates else { continue };
-        let (raw, stored) = (&column.raw_size.estimates, &column.stored_size.estimates);
-        grid.row(vec![
-            column.column.clone(),
-            column.type_name.clone(),
-            column.storage.into(),
-            column.compression.unwrap_or_default().into(),
-            cell(e.values.as_ref(), guess),
-            cell(e.values.as_ref(), range),
-            cell(nonzero(e.nulls).as_ref(), count),
-            cell(e.raw_bytes.as_ref(), guessed_size),
-            cell(e.raw_bytes.as_ref(), size_range),
-            cell(e.stored_bytes.as_ref(), guessed_size),
-            cell(e.stored_bytes.as_ref(), size_range),
-            cell(e.ratio.as_ref(), ratio_cell),
-            cell(e.ratio.as_ref(), ratio_range),
-            cell(nonzero(e.chunks).as_ref(), count),
-            cell(e.share.as_ref(), share_cell),
-            cell(raw.as_ref(), |s| quantile(&s.median)),
-            cell(raw.as_ref(), |s| quantile(&s.p95)),
-            cell(raw.as_ref(), |s| quantile(&s.p99)),
-            cell(stored.as_ref(), |s| quantile(&s.median)),
-            cell(stored.as_ref(), |s| quantile(&s.p95)),
-            cell(stored.as_ref(), |s| quantile(&s.p99)),
-        ]);
+    let estimated = columns.iter().filter_map(|c| Some((*c, c.estimates.as_ref()?)));
+    Grid::of(
+        &estimated.collect::<Vec<_>>(),
+        &[
+            text("Column", 0, |(c, _)| c.column.clone()),
+            text("Type", 5, |(c, _)| c.type_name.clone()),
+            text("Storage", 6, |(c, _)| c.storage.into()),
+            text("Compression", 12, |(c, _)| c.compression.unwrap_or_default().into()),
+            number("Values", 0, |(_, e)| cell(e.values.as_ref(), guess)),
+            number("Values from–to", 2, |(_, e)| cell(e.values.as_ref(), range)),
+            number("Nulls", 7, |(_, e)| cell(nonzero(e.nulls).as_ref(), count)),
+            number("Raw", 4, |(_, e)| cell(e.raw_bytes.as_ref(), guessed_size)),
+            number("Raw from–to", 4, |(_, e)| cell(e.raw_bytes.as_ref(), size_range)),
+            number("Stored", 0, |(_, e)| cell(e.stored_bytes.as_ref(), guessed_size)),
+            number("Stored from–to", 0, |(_, e)| cell(e.stored_bytes.as_ref(), size_range)),
+            number("Ratio", 1, |(_, e)| cell(e.ratio.as_ref(), ratio_cell)),
+            number("Ratio from–to", 3, |(_, e)| cell(e.ratio.as_ref(), ratio_range)),
+            number("Chunks", 7, |(_, e)| cell(nonzero(e.chunks).as_ref(), count)),
+            number("Share", 1, |(_, e)| cell(e.share.as_ref(), share_cell)),
+            number("Raw median", 9, |(c, _)| {
+                cell(c.raw_size.estimates.as_ref(), |s| quantile(&s.median))
+            }),
+            number("Raw p95", 10, |(c, _)| {
+                cell(c.raw_size.estimates.as_ref(), |s| quantile(&s.p95))
+            }),
+            number("Raw p99", 11, |(c, _)| {
+                cell(c.raw_size.estimates.as_ref(), |s| quantile(&s.p99))
+            }),
+            number("Stored median", 8, |(c, _)| {
+                cell(c.stored_size.estimates.as_ref(), |s| quantile(&s.median))
+            }),
+            number("Stored p95", 10, |(c, _)| {
+                cell(c.stored_size.estimates.as_ref(), |s| quantile(&s.p95))
+            }),
+            number("Stored p99", 11, |(c, _)| {
+                cell(c.stored_size.estimates.as_ref(), |s| quantile(&s.p99))
+            }),
+        ],
+    )
+}
+
+/// The forms of a column, biggest first; none if there is no more to say than "plain".
+pub(super) fn shown_forms(column: &ColumnReport) -> Vec<&FormReport> {
+    let dull = |form: &&FormReport| matches!(form.form, "plain" | "null");
+    let mut forms: Vec<&FormReport> = column.forms.iter().collect();
+    if forms.iter().all(dull) {
+        return Vec::new();
     }
-    grid
+    forms.sort_by_key(|form| std::cmp::Reverse(form.stored_bytes.unwrap_or(0)));
+    forms
 }
 
 /// Forms of the columns where there is more to say than "plain".
 pub(super) fn form_grid(columns: &[&ColumnReport]) -> Grid {
-    let mut grid = Grid::new(&[
-        Head::text("Column", 0),
-        Head::text("Form", 0),
-        Head::text("Method", 0),
-        Head::number("Values", 0),
-        Head::number("Values from–to", 1),
-        Head::number("Raw", 4),
-        Head::number("Stored", 0),
-        Head::number("Stored from–to", 1),
-        Head::number("Pointers", 5),
-        Head::number("Chunks", 3),
-    ]);
-    for column in columns {
-        for form in shown_forms(column) {
-            let Some(e) = &form.estimates else { continue };
-            grid.row(vec![
-                column.column.clone(),
-                form.form.into(),
-                form.method.unwrap_or_default().into(),
-                cell(e.values.as_ref(), guess),
-                cell(e.values.as_ref(), range),
-                cell(e.raw_bytes.as_ref(), bytes),
-                cell(e.stored_bytes.as_ref(), guessed_size),
-                cell(e.stored_bytes.as_ref(), size_range),
-                cell(nonzero(e.pointer_bytes).as_ref(), guessed_size),
-                cell(nonzero(e.chunks).as_ref(), count),
-            ]);
-        }
-    }
-    grid
+    let forms = columns.iter().flat_map(|c| shown_forms(c).into_iter().map(move |f| (*c, f)));
+    let estimated = forms.filter_map(|(c, f)| Some((c, f, f.estimates.as_ref()?)));
+    Grid::of(
+        &estimated.collect::<Vec<_>>(),
+        &[
+            text("Column", 0, |(c, _, _)| c.column.clone()),
+            text("Form", 0, |(_, f, _)| f.form.into()),
+            text("Method", 0, |(_, f, _)| f.method.unwrap_or_default().into()),
+            number("Values", 0, |(_, _, e)| cell(e.values.as_ref(), guess)),
+            number("Values from–to", 1, |(_, _, e)| cell(e.values.as_ref(), range)),
+            number("Raw", 4, |(_, _, e)| cell(e.raw_bytes.as_ref(), bytes)),
+            number("Stored", 0, |(_, _, e)| cell(e.stored_bytes.as_ref(), guessed_size)),
+            number("Stored from–to", 1, |(_, _, e)| cell(e.stored_bytes.as_ref(), size_range)),
+            number("Pointers", 5, |(_, _, e)| {
+                cell(nonzero(e.pointer_bytes).as_ref(), guessed_size)
+            }),
+            number("Chunks", 3, |(_, _, e)| cell(nonzero(e.chunks).as_ref(), count)),
+        ],
+    )
 }
 
 #[cfg(test)]

@@ -1,53 +1,50 @@
 //! The report of `inspect --jsonb-keys`: what keys are, their parts of the documents as bars, and what they cost.
 
-use std::io::{self, Write};
-
 use unicode_width::UnicodeWidthStr;
 
-use super::in_turn::Printed;
-use super::table::{Grid, Head, Style, printable, wrapped};
+use super::document::{Document, Printed};
+use super::table::{Grid, number, printable, text};
 use super::units::{counted, nanoseconds, percent, size};
-use crate::advise::keys::result::{Key, KeysReport, Usage};
+use crate::keys::result::{Key, KeysReport, SCHEMA};
 use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::usage::keys::Usage;
 
 /// The longest bar, and the longest path before one.
 const BAR: usize = 40;
 const NAME: usize = 24;
 
 impl Printed for KeysReport {
-    fn print(&self, style: Style, out: &mut impl Write) -> io::Result<()> {
-        one(self, style, out)
+    const SCHEMA: &'static str = SCHEMA;
+
+    fn print(&self, document: &mut Document) {
+        let title = if document.is_markdown() { "## " } else { "" };
+        document.line(&format!("{title}{}", head(self)), 2);
+        if self.sample.documents > 0 {
+            if self.map {
+                document.line(&map(self), 2);
+            }
+            document.gap();
+            document.grid(&contents(self));
+            document.gap();
+            document.figure(&bars(self));
+            document.gap();
+            let costs = costs(self);
+            if !costs.is_empty() {
+                document.grid(&costs);
+            }
+            document.gap();
+            if let Some(usage) = &self.usage {
+                document.line(&used(self, usage), 0);
+                document.gap();
+            }
+            document.line(NOTE, 0);
+        }
+        document.problems(&self.problems, self.problem_count, "  ");
     }
 
     fn problems(&self) -> (&[String], u64) {
         (&self.problems, self.problem_count)
     }
-}
-
-fn one(report: &KeysReport, style: Style, out: &mut impl Write) -> io::Result<()> {
-    let markdown = style == Style::Markdown;
-    let (title, fence) = if markdown { ("## ", "```\n") } else { ("", "") };
-    let width = style.width();
-    writeln!(out, "{}", wrapped(&format!("{title}{}", head(report)), width, 2))?;
-    if report.sample.documents > 0 {
-        if report.map {
-            writeln!(out, "{}", wrapped(&map(report), width, 2))?;
-        }
-        writeln!(out, "\n{}", contents(report, style))?;
-        write!(out, "{fence}{}{fence}", bars(report))?;
-        writeln!(out, "\n{}", costs(report, style))?;
-        if let Some(usage) = &report.usage {
-            writeln!(out, "{}\n", wrapped(&used(report, usage), width, 0))?;
-        }
-        writeln!(out, "{}", wrapped(NOTE, width, 0))?;
-    }
-    if report.problem_count > 0 {
-        writeln!(out, "\n{}:", counted(report.problem_count, "problem"))?;
-        for problem in report.problems.iter().take(10) {
-            writeln!(out, "  {}", printable(problem))?;
-        }
-    }
-    Ok(())
 }
 
 const NOTE: &str = "Bytes are those of the raw documents, with all that belongs to a key; stored bytes are in \
@@ -94,30 +91,20 @@ fn map(report: &KeysReport) -> String {
 }
 
 /// What the keys are, one a line.
-fn contents(report: &KeysReport, style: Style) -> String {
-    let mut grid = Grid::new(&[
-        Head::text("Key", 0),
-        Head::text("Type", 0),
-        Head::number("Present", 0),
-        Head::number("Mean", 0),
-        Head::number("P95", 2),
-        Head::number("Stored", 1),
-        Head::number("Offset", 4),
-        Head::number("Distinct", 3),
-    ]);
-    for key in &report.keys {
-        let about = if key.distinct.exact { "" } else { "~" };
-        grid.row(vec![
-            indented(key),
-            types(key),
-            present(key),
-            plain(key.bytes.mean.estimate),
-            key.bytes.p95.to_string(),
-            size(key.stored_bytes.estimate),
-            format!("{:.0}", key.offset.mean.estimate),
-            format!("{about}{}", key.distinct.estimate),
-        ]);
-    }
+fn contents(report: &KeysReport) -> Grid {
+    let mut grid = Grid::of(
+        &report.keys,
+        &[
+            text("Key", 0, indented),
+            text("Type", 0, types),
+            number("Present", 0, present),
+            number("Mean", 0, |key| plain(key.bytes.mean.estimate)),
+            number("P95", 2, |key| key.bytes.p95.to_string()),
+            number("Stored", 1, |key| size(key.stored_bytes.estimate)),
+            number("Offset", 4, |key| format!("{:.0}", key.offset.mean.estimate)),
+            number("Distinct", 3, distinct),
+        ],
+    );
     let empty = String::new;
     if let Some(others) = &report.others {
         let stored = size(others.stored_bytes);
@@ -129,48 +116,46 @@ fn contents(report: &KeysReport, style: Style) -> String {
     let stored = size(report.container.stored_bytes.estimate);
     let (name, all) = ("(container)".into(), percent(1.0));
     grid.row(vec![name, empty(), all, mean, empty(), stored, empty(), empty()]);
-    grid.draw(style).text
+    grid
 }
 
 /// What reading and changing them costs.
-fn costs(report: &KeysReport, style: Style) -> String {
-    let mut grid = Grid::new(&[
-        Head::text("Key", 0),
-        Head::number("Chunk", 1),
-        Head::number("Buffers", 0),
-        Head::number("apart", 0),
-        Head::number("CPU", 2),
-        Head::number("apart", 3),
-        Head::number("WAL", 0),
-        Head::number("apart", 0),
-        Head::number("Calls", 1),
-    ]);
-    for key in &report.keys {
-        let chunk = key.first_chunk.map_or(String::new(), |chunks| match chunks.min {
-            min if min == chunks.max => min.to_string(),
-            min => format!("{min}-{}", chunks.max),
-        });
-        let optional = |ratio: &Option<RatioEstimate>, show: fn(f64) -> String| {
-            ratio.as_ref().map_or(String::new(), |ratio| show(ratio.estimate))
-        };
-        grid.row(vec![
-            indented(key),
-            chunk,
-            plain(key.buffers_now.estimate),
-            optional(&key.buffers_extracted, plain),
-            nanoseconds(key.cpu_now_ns.estimate),
-            optional(&key.cpu_extracted_ns, nanoseconds),
-            size(key.wal_now.estimate.round() as u64),
-            optional(&key.wal_extracted, |wal| size(wal.round() as u64)),
-            calls(key),
-        ]);
-    }
-    if grid.is_empty() { String::new() } else { grid.draw(style).text }
+fn costs(report: &KeysReport) -> Grid {
+    Grid::of(
+        &report.keys,
+        &[
+            text("Key", 0, indented),
+            number("Chunk", 1, first_chunk),
+            number("Buffers", 0, |key| plain(key.buffers_now.estimate)),
+            number("apart", 0, |key| optional(&key.buffers_extracted, plain)),
+            number("CPU", 2, |key| nanoseconds(key.cpu_now_ns.estimate)),
+            number("apart", 3, |key| optional(&key.cpu_extracted_ns, nanoseconds)),
+            number("WAL", 0, |key| size(key.wal_now.estimate.round() as u64)),
+            number("apart", 0, |key| optional(&key.wal_extracted, |wal| size(wal.round() as u64))),
+            number("Calls", 1, calls),
+        ],
+    )
 }
 
 /// Calls where a key is known to be used, or none is.
 fn calls(key: &Key) -> String {
     key.calls.filter(|&calls| calls > 0).map_or(String::new(), |calls| calls.to_string())
+}
+
+fn distinct(key: &Key) -> String {
+    let about = if key.distinct.exact { "" } else { "~" };
+    format!("{about}{}", key.distinct.estimate)
+}
+
+fn first_chunk(key: &Key) -> String {
+    key.first_chunk.map_or(String::new(), |chunks| match chunks.min {
+        min if min == chunks.max => min.to_string(),
+        min => format!("{min}-{}", chunks.max),
+    })
+}
+
+fn optional(ratio: &Option<RatioEstimate>, show: fn(f64) -> String) -> String {
+    ratio.as_ref().map_or(String::new(), |ratio| show(ratio.estimate))
 }
 
 /// What is known of the keys' use.

@@ -1,33 +1,25 @@
 //! Results as text and data.
 //!
-//! * [`format`]: the formats, and the output that they share; `in_turn`: reports printed as they come.
+//! * [`document`]: one output document, for people; the formats, and the output that takes results as they come.
 //! * [`schema`]: the JSON schemas of all results.
 //! * [`table`]: tables fitted to the terminal; [`units`]: sizes for people.
-//! * [`inspect`]: the report of `inspect` in every format; [`values`]: its lines of values;
-//!   `inspect_largest`: the largest columns of several tables; `overview`: columns of many tables in one
-//!   ranking; [`anatomy`]: one value in every detail.
-//! * [`advise`]: the report of `advise-threshold`; `advise_csv`: its CSV; `advise_extract`: keys in
-//!   columns of their own; `advise_parts`: what these share; [`advise_plot`]: its charts.
+//! * [`inspect`]: the report of `inspect`; [`inspect_sample`]: what a sample changes in it; `findings`: what costs without
+//!   need; [`values`]: lines of values; `overview`: columns of many tables in one ranking; [`anatomy`]: one value in every
+//!   detail; [`check`], [`explain`], [`keys`]: the reports of these options.
+//! * [`advise`]: the report of `advise-threshold`; [`advise_plot`]: its chart.
 //! * [`retoast`]: the report of `retoast`; [`retoast_plan`]: what is expected;
-//!   `retoast_compact`, `retoast_indexes`: what became of files and indexes;
+//!   `retoast_compact`, `retoast_indexes`: what became of files and indexes; [`departure`]: of a toaster;
 //!   [`retoast_progress`]: how far it is.
 
 pub mod advise;
-mod advise_csv;
-mod advise_extract;
-mod advise_parts;
 pub mod advise_plot;
-mod advise_pluggable;
 pub mod anatomy;
 pub mod check;
 pub mod departure;
+pub mod document;
 pub mod explain;
 mod findings;
-pub mod format;
-pub(crate) mod in_turn;
 pub mod inspect;
-mod inspect_grids;
-mod inspect_largest;
 pub mod inspect_sample;
 pub mod keys;
 pub(crate) mod overview;

@@ -3,14 +3,16 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
+use serde_json::json;
 
+use super::document::{Document, Envelope, Format, Output};
 use super::findings;
-use super::format::{Format, json_line};
-use super::table::{Grid, Head, Style, printable, wrapped};
+use super::table::{Grid, Head, printable};
 use super::units::{counted, percent, ratio, size};
 use crate::findings::finding::{Finding, rank};
 use crate::inspect::overview::rank::{Ranked, Ranking, SortBy, Totals};
 use crate::inspect::overview::{ColumnLine, Extent, LeftOut, RelationLine, SCHEMA};
+use crate::inspect::result::Report;
 use crate::model::interval::{RatioEstimate, WholeEstimate};
 use crate::server::about::ServerReport;
 
@@ -29,14 +31,9 @@ pub(crate) struct View {
 
 /// Writes relations as they come, where the format has a place for them, and in the end the ranking.
 pub(crate) struct Writer<W: Write> {
-    out: W,
-    format: Format,
-    /// The terminal's, for tables only.
-    width: Option<usize>,
-    server: Option<ServerReport>,
+    output: Output<W>,
     view: View,
     ranking: Ranking,
-    written: u64,
 }
 
 /// What comes behind the relations.
@@ -61,8 +58,10 @@ impl<W: Write> Writer<W> {
         server: Option<ServerReport>,
         view: View,
     ) -> Writer<W> {
-        let ranking = Ranking::new(Extent::default());
-        Writer { out, format, width, server, view, ranking, written: 0 }
+        let head = Report { schema: SCHEMA, server, relations: Vec::new() };
+        let envelope = Envelope::list(&json!(head));
+        let output = Output::new(out, (format, width), SCHEMA, &csv_fields(), envelope);
+        Writer { output, view, ranking: Ranking::new(Extent::default()) }
     }
 
     /// Takes note of what is about to be read.
@@ -77,69 +76,36 @@ impl<W: Write> Writer<W> {
 
     /// Adds one relation, and writes it if the format has a place for it.
     pub(crate) fn relation(&mut self, relation: &RelationLine) -> io::Result<()> {
-        match self.format {
-            Format::Json => {
-                if self.written == 0 {
-                    self.head()?;
-                }
-                let comma = if self.written > 0 { "," } else { "" };
-                let indented = serde_json::to_string_pretty(relation)?.replace('\n', "\n    ");
-                write!(self.out, "{comma}\n    {indented}")?;
-            }
-            Format::Jsonl => json_line(SCHEMA, relation, &mut self.out)?,
-            Format::Table | Format::Markdown | Format::Csv => {}
-        }
         self.ranking.add(relation);
-        self.written += 1;
-        self.out.flush()
+        self.output.entry(relation, |_| {}, Vec::new)
     }
 
     /// Ends the document with the ranking; must be called once.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
-        if self.format == Format::Json && self.written == 0 {
-            self.head()?;
-        }
-        let Writer { mut out, format, width, view, ranking, written, .. } = self;
+    pub(crate) fn finish(self) -> io::Result<()> {
+        let Writer { output, view, ranking } = self;
         let totals = ranking.totals();
         let left_out = ranking.left_out.clone();
         let mut findings = ranking.findings.clone();
         rank(&mut findings);
-        let people = matches!(format, Format::Table | Format::Markdown);
-        let limit = view.limit.unwrap_or(if people { SHOWN } else { usize::MAX });
+        let for_people = output.style().is_some();
+        let limit = view.limit.unwrap_or(if for_people { SHOWN } else { usize::MAX });
         let ranked = ranking.ranked(view.sort, limit);
-        let columns = &ranked.columns;
-        let summary =
-            Summary { columns, findings: &findings, left_out: &left_out, totals: &totals };
-        match format {
-            Format::Json => {
-                let text = serde_json::to_string_pretty(&summary)?;
-                let body = text.strip_prefix('{').unwrap_or(&text);
-                let end = if written > 0 { "\n  ]" } else { "]" };
-                writeln!(out, "{end},{body}")?;
+        let summary = Summary {
+            columns: &ranked.columns,
+            findings: &findings,
+            left_out: &left_out,
+            totals: &totals,
+        };
+        let is_empty = output.written == 0 && left_out.is_empty();
+        let text = |document: &mut Document| {
+            if !is_empty {
+                text(&ranked, &totals, &left_out, view.sort, document);
+                let told =
+                    findings::ranked(&findings, totals.looked_at, view.limit, document.style);
+                document.lines(&format!("{told}\n"));
             }
-            Format::Jsonl => json_line(SCHEMA, &summary, &mut out)?,
-            Format::Csv => csv_rows(&ranked.columns, &mut out)?,
-            Format::Table | Format::Markdown if written == 0 && left_out.is_empty() => {}
-            Format::Table | Format::Markdown => {
-                let style = match format {
-                    Format::Markdown => Style::Markdown,
-                    _ => Style::Terminal(width),
-                };
-                text(&ranked, &totals, &left_out, view.sort, style, &mut out)?;
-                let told = findings::ranked(&findings, totals.looked_at, view.limit, style);
-                writeln!(out, "{told}")?;
-            }
-        }
-        out.flush()
-    }
-
-    /// The JSON document up to where its relations stand.
-    fn head(&mut self) -> io::Result<()> {
-        let server = serde_json::to_string_pretty(&self.server)?.replace('\n', "\n  ");
-        write!(
-            self.out,
-            "{{\n  \"schema\": \"{SCHEMA}\",\n  \"server\": {server},\n  \"relations\": ["
-        )
+        };
+        output.finish(Some(&summary), text, || csv_rows(&ranked.columns))
     }
 }
 
@@ -148,24 +114,20 @@ fn text(
     totals: &Totals,
     left_out: &[LeftOut],
     sort: SortBy,
-    style: Style,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let width = style.width();
-    let mut line = |text: &str| writeln!(out, "{}", wrapped(text, width, 0));
-    line(&title(totals, sort))?;
-    line("")?;
+    document: &mut Document,
+) {
+    document.line(&title(totals, sort), 0);
+    document.gap();
     let grid = grid(ranked, sort);
     if !grid.is_empty() {
-        write!(out, "{}", grid.draw(style).text)?;
-        if style == Style::Markdown {
-            writeln!(out)?;
+        document.grid(&grid);
+        if document.is_markdown() {
+            document.gap();
         }
     }
     for note in notes(totals, left_out) {
-        writeln!(out, "{}", wrapped(&note, width, 0))?;
+        document.line(&note, 0);
     }
-    Ok(())
 }
 
 fn tables(number: u64) -> String {
@@ -333,15 +295,17 @@ fn error_of(e: &WholeEstimate) -> String {
     }
 }
 
-/// One row for each column; sizes are bytes, each with the ends of its interval.
-fn csv_rows(columns: &[ColumnLine], out: &mut impl Write) -> io::Result<()> {
-    let mut writer = csv::Writer::from_writer(out);
-    let mut head: Vec<String> =
+fn csv_fields() -> Vec<String> {
+    let mut fields: Vec<String> =
         ["relation", "column", "type", "storage", "compression", "parts"].map(str::to_owned).into();
     for figure in ["values", "stored_bytes", "raw_bytes", "ratio", "out_of_line_bytes", "share"] {
-        head.extend([figure.to_owned(), format!("{figure}_low"), format!("{figure}_high")]);
+        fields.extend([figure.to_owned(), format!("{figure}_low"), format!("{figure}_high")]);
     }
-    writer.write_record(&head)?;
+    fields
+}
+
+/// One row for each column; sizes are bytes, each with the ends of its interval.
+fn csv_rows(columns: &[ColumnLine]) -> Vec<Vec<String>> {
     let whole = |e: Option<WholeEstimate>| match e {
         Some(e) => [e.estimate, e.low, e.high].map(|n| n.to_string()),
         None => Default::default(),
@@ -350,7 +314,7 @@ fn csv_rows(columns: &[ColumnLine], out: &mut impl Write) -> io::Result<()> {
         Some(e) => [e.estimate, e.low, e.high].map(|n| n.to_string()),
         None => Default::default(),
     };
-    for line in columns {
+    let row = |line: &ColumnLine| {
         let mut row = vec![
             line.relation.clone(),
             line.column.clone(),
@@ -365,9 +329,9 @@ fn csv_rows(columns: &[ColumnLine], out: &mut impl Write) -> io::Result<()> {
         row.extend(part(line.ratio));
         row.extend(whole(line.out_of_line_bytes));
         row.extend(part(line.share));
-        writer.write_record(&row)?;
-    }
-    writer.flush()
+        row
+    };
+    columns.iter().map(row).collect()
 }
 
 #[cfg(test)]

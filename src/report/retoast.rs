@@ -2,14 +2,14 @@
 
 use std::io::{self, Write};
 
-use super::format::{Format, json, json_lines};
+use super::document::{Format, json, json_line};
 use super::retoast_compact;
 use super::retoast_indexes;
 use super::retoast_plan::lines as plan_lines;
 use super::table::{Grid, Head, Style, printable, wrapped, wrapped_statement};
 use super::units::{counted, size};
 use crate::model::sql::quote_identifier;
-use crate::retoast::result::{FormReport, Gives, Outcome, Report, TableReport};
+use crate::retoast::result::{FormReport, Gives, Headed, Outcome, Report, TableReport};
 
 /// Skipped rows shown in a table; the rest is counted.
 const SKIPPED_SHOWN: usize = 10;
@@ -29,8 +29,12 @@ pub fn write(
         Format::Markdown => tables(report, Style::Markdown, out)?,
         Format::Json => json(report, out)?,
         Format::Jsonl => {
-            json_lines(report.schema, &report.tables, out)?;
-            json_lines(report.schema, report.departure.as_slice(), out)?;
+            for table in &report.tables {
+                json_line(report.schema, table, out)?;
+            }
+            if let Some(departure) = &report.departure {
+                json_line(report.schema, departure, out)?;
+            }
         }
         Format::Csv => csv(report, out)?,
     }
@@ -40,7 +44,7 @@ pub fn write(
 /// How it ended, by what the last scan found.
 fn headline(table: &TableReport) -> String {
     match table.outcome {
-        Outcome::Complete if table.places_seen => {
+        Outcome::Complete if table.subject.places_seen => {
             "complete: all values are stored as chosen".to_owned()
         }
         Outcome::Complete => {
@@ -57,20 +61,20 @@ fn headline(table: &TableReport) -> String {
             "all values are stored as chosen; others hold {} that --compact could give back",
             size(retoast_compact::left(table))
         ),
-        Outcome::Incomplete if table.rows_left > 0 => {
+        Outcome::Incomplete if table.common.rows.left > 0 => {
             format!(
                 "incomplete: {} left that {} not stored as chosen",
-                rows(table.rows_left),
-                if table.rows_left == 1 { "is" } else { "are" }
+                rows(table.common.rows.left),
+                if table.common.rows.left == 1 { "is" } else { "are" }
             )
         }
-        Outcome::Incomplete if table.hides_rows => {
+        Outcome::Incomplete if table.common.rows.are_hidden => {
             "incomplete: rows that row security hides were not looked at".to_owned()
         }
         Outcome::Incomplete if retoast_indexes::left(table) > 0 => {
             retoast_indexes::incomplete(table)
         }
-        Outcome::Incomplete if !table.keeps && retoast_compact::left(table) > 0 => format!(
+        Outcome::Incomplete if table.headed == Headed::Convert && retoast_compact::left(table) > 0 => format!(
             "all values are stored as chosen; compaction incomplete: {} could still be given back",
             size(retoast_compact::left(table))
         ),
@@ -83,7 +87,7 @@ fn headline(table: &TableReport) -> String {
 
 /// The headline, with what it does not answer for.
 fn first_line(table: &TableReport) -> String {
-    let newer = match table.rows_written_since {
+    let newer = match table.converted.rows_written_since {
         0 => String::new(),
         1 => ", and 1 row written since is not looked at".to_owned(),
         rows => format!(", and {rows} rows written since are not looked at"),
@@ -120,18 +124,18 @@ fn tables(report: &Report, style: Style, out: &mut impl Write) -> io::Result<()>
 
 fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()> {
     let width = style.width();
-    let relation = printable(&table.relation);
-    let first = if table.only_indexes {
+    let relation = printable(&table.subject.relation);
+    let first = if table.headed == Headed::Reindex {
         let ended = retoast_indexes::headline(table).unwrap_or_else(|| headline(table));
         format!("{relation}, reindex: {ended}")
-    } else if table.keeps {
+    } else if table.headed != Headed::Convert {
         let ended = retoast_compact::headline(table).unwrap_or_else(|| headline(table));
         format!("{relation}, compact: {ended}")
     } else {
         format!(
             "{relation}, {} to {}: {}",
-            printable(&table.columns.join(", ")),
-            table.toaster,
+            printable(&table.subject.columns.join(", ")),
+            table.subject.toaster,
             first_line(table)
         )
     };
@@ -139,30 +143,35 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     let mut line = |what: &str, sql: &str| {
         writeln!(out, "{}", wrapped_statement(&format!("{what}: "), sql, width, 5))
     };
-    match &table.alter {
-        Some(alter) if table.altered => line("set", alter)?,
+    match &table.converted.alter {
+        Some(alter) if table.converted.altered => line("set", alter)?,
         Some(alter) if table.outcome == Outcome::Planned => line("would set", alter)?,
         _ => {}
     }
-    match &table.undo {
-        Some(undo) if table.undone => line("set back", undo)?,
+    match &table.converted.undo {
+        Some(undo) if table.converted.undone => line("set back", undo)?,
         Some(undo) => line("to set back", undo)?,
         None => {}
     }
-    if let Some(alter) = &table.alter_after {
+    if let Some(alter) = &table.converted.alter_after {
         line("set at the end", alter)?;
     }
-    if table.only_indexes {
+    if table.headed == Headed::Reindex {
         if was_swept(table) {
             writeln!(out, "{}", wrapped(&retoast_indexes::work(table), width, 6))?;
         }
     } else if was_swept(table) {
         work_lines(table, width, out)?;
     } else {
-        let what = if table.keeps { "move" } else { "re-toast" };
-        writeln!(out, "rows to {what}: {} ({})", table.rows_found, size(table.bytes_found))?;
+        let what = if table.headed != Headed::Convert { "move" } else { "re-toast" };
+        writeln!(
+            out,
+            "rows to {what}: {} ({})",
+            table.common.rows.found,
+            size(table.common.rows.bytes)
+        )?;
     }
-    for pause in &table.pauses {
+    for pause in &table.common.effort.pauses {
         writeln!(
             out,
             "waited: {} for {}, {:.1} s",
@@ -173,13 +182,13 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
     }
     retoast_compact::lines(table, width, out)?;
     retoast_indexes::lines(table, width, out)?;
-    if let Some(plan) = &table.plan {
+    if let Some(plan) = &table.converted.plan {
         plan_lines(plan, width, out)?;
     }
     if was_swept(table) {
         write!(out, "\n{}", size_grid(table).draw(style).text)?;
     } else {
-        let now = table.before;
+        let now = table.common.before;
         let files = format!(
             "files: heap {}, TOAST {}, indexes {}, {} in all",
             size(now.heap),
@@ -189,35 +198,35 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         );
         writeln!(out, "{}", wrapped(&files, width, 5))?;
     }
-    if !table.keeps {
+    if table.headed == Headed::Convert {
         write!(out, "\n{}", forms_grid(table).draw(style).text)?;
     }
-    for row in table.skipped.iter().take(SKIPPED_SHOWN) {
+    for row in table.common.skipped.iter().take(SKIPPED_SHOWN) {
         let place = if row.ctid.is_empty() { "" } else { " " };
         writeln!(out, "skipped{place}{}: {}", row.ctid, printable(&row.reason))?;
     }
-    let all = table.rows_refused.max(table.skipped.len() as u64);
+    let all = table.common.rows.refused.max(table.common.skipped.len() as u64);
     if let Some(more) = all.checked_sub(SKIPPED_SHOWN as u64).filter(|&more| more > 0) {
         writeln!(out, "skipped: and {more} more")?;
     }
-    if table.rows_disagreeing > 0 {
+    if table.common.rows.disagreeing > 0 {
         writeln!(
             out,
             "left: {} re-toasted again and again, and stored otherwise than foreseen each time",
-            rows(table.rows_disagreeing)
+            rows(table.common.rows.disagreeing)
         )?;
     }
-    if table.rows_spared > 0 {
+    if table.common.rows.spared > 0 {
         writeln!(
             out,
             "kept: {} with values that stay with ordinary pointers, because the toaster stores them so",
-            rows(table.rows_spared)
+            rows(table.common.rows.spared)
         )?;
     }
-    if table.hides_rows {
+    if table.common.rows.are_hidden {
         writeln!(out, "left: rows that row security hides from this user were not looked at")?;
     }
-    for slot in &table.slots_lost {
+    for slot in &table.common.effort.slots_lost {
         let lost = format!(
             "lost: replication slot {}: the server has removed WAL that it needs (max_slot_wal_keep_size); its \
              consumer has to be made anew",
@@ -225,11 +234,11 @@ fn one(table: &TableReport, style: Style, out: &mut impl Write) -> io::Result<()
         );
         writeln!(out, "{}", wrapped(&lost, width, 6))?;
     }
-    for note in &table.notes {
+    for note in &table.common.notes {
         writeln!(out, "{}", wrapped(&format!("note: {}", printable(note)), width, 6))?;
     }
     if was_swept(table) {
-        let net = net(&printable(&table.relation), &[table]);
+        let net = net(&printable(&table.subject.relation), &[table]);
         writeln!(out, "{}", wrapped(&net, width, 0))?;
     }
     Ok(())
@@ -241,7 +250,7 @@ fn was_swept(table: &TableReport) -> bool {
 
 /// What was done to rows.
 fn done_to(tables: &[&TableReport]) -> &'static str {
-    if tables.iter().all(|table| table.keeps) { "moved" } else { "re-toasted" }
+    if tables.iter().all(|table| table.headed != Headed::Convert) { "moved" } else { "re-toasted" }
 }
 
 /// What came of it all, in a sentence. Times of several tables are added up.
@@ -251,16 +260,17 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
     };
     let mut net = format!(
         "{name}: {} before, {} now (heap, TOAST, indexes); {}in {:.1} s; ",
-        size(sum(|table| table.before.sum())),
-        size(sum(|table| table.after.sum())),
-        match tables.iter().all(|table| table.only_indexes) {
+        size(sum(|table| table.common.before.sum())),
+        size(sum(|table| table.common.after.sum())),
+        match tables.iter().all(|table| table.headed == Headed::Reindex) {
             true => String::new(),
-            false => format!("{} {} ", rows(sum(|table| table.rows_stored)), done_to(tables)),
+            false =>
+                format!("{} {} ", rows(sum(|table| table.common.rows.stored)), done_to(tables)),
         },
-        sum(|table| table.elapsed_ms) as f64 / 1000.0
+        sum(|table| table.common.effort.elapsed_ms) as f64 / 1000.0
     );
     let of_indexes = sum(retoast_indexes::spare);
-    if tables.iter().any(|table| table.has_toasters) {
+    if tables.iter().any(|table| table.subject.has_toasters) {
         net.push_str("what the files hold besides is not known");
     } else {
         let of_what = if of_indexes > 0 { " of heap and TOAST" } else { "" };
@@ -278,7 +288,7 @@ fn net(name: &str, tables: &[&TableReport]) -> String {
 fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
     let at_end = tables
         .iter()
-        .map(|table| table.vacuum_gives_bytes)
+        .map(|table| table.gains.vacuum_gives_bytes)
         .try_fold(0u64, |all, one| Some(all.saturating_add(one?)));
     let Some(at_end) = at_end else {
         return "what VACUUM would give back is not known without pages".to_owned();
@@ -287,13 +297,14 @@ fn gives_back(tables: &[&TableReport], of_what: &str) -> String {
         0 => format!("VACUUM would give nothing back{of_what}"),
         bytes => format!("VACUUM (INDEX_CLEANUP ON) would give back {}", size(bytes)),
     };
-    let mut names = tables.iter().map(|table| table.rewriters);
+    let mut names = tables.iter().map(|table| table.gains.rewriters);
     let first = names.next().flatten();
-    let Some(first) = first.filter(|_| tables.iter().all(|table| table.rewriters.is_some())) else {
+    let Some(first) = first.filter(|_| tables.iter().all(|table| table.gains.rewriters.is_some()))
+    else {
         return vacuum;
     };
     let rewriters = if names.all(|name| name == Some(first)) { first } else { "VACUUM FULL" };
-    let gives = tables.iter().map(|table| table.rewrite_gives).reduce(|all, one| {
+    let gives = tables.iter().map(|table| table.gains.rewrite_gives).reduce(|all, one| {
         let (all, one) = (all?, one?);
         Some(Gives {
             low: all.low.saturating_add(one.low),
@@ -337,9 +348,14 @@ fn amount(gives: Gives) -> Option<String> {
 /// The table's parts before, at their largest, and after.
 fn size_grid(table: &TableReport) -> Grid {
     let parts = [
-        ("heap", table.before.heap, table.peak.heap, table.after.heap),
-        ("TOAST", table.before.toast, table.peak.toast, table.after.toast),
-        ("indexes", table.before.indexes, table.peak.indexes, table.after.indexes),
+        ("heap", table.common.before.heap, table.common.peak.heap, table.common.after.heap),
+        ("TOAST", table.common.before.toast, table.common.peak.toast, table.common.after.toast),
+        (
+            "indexes",
+            table.common.before.indexes,
+            table.common.peak.indexes,
+            table.common.after.indexes,
+        ),
     ];
     let mut sizes = Grid::new(&[
         Head::text("part", 0),
@@ -358,30 +374,30 @@ fn work_lines(table: &TableReport, width: Option<usize>, out: &mut impl Write) -
     writeln!(
         out,
         "rows: {} found ({}), {} {}, {} verified",
-        table.rows_found,
-        size(table.bytes_found),
-        table.rows_stored,
+        table.common.rows.found,
+        size(table.common.rows.bytes),
+        table.common.rows.stored,
         done_to(&[table]),
-        table.rows_verified
+        table.common.rows.verified
     )?;
-    let retries = match table.retries {
+    let retries = match table.common.effort.retries {
         0 => String::new(),
         retries => format!(", {}", counted(retries, "retry")),
     };
-    let waited = match table.longest_lock_wait_ms {
+    let waited = match table.common.effort.longest_lock_wait_ms {
         WORTH_TELLING_MS.. => {
-            format!(", longest wait for a lock {} ms", table.longest_lock_wait_ms)
+            format!(", longest wait for a lock {} ms", table.common.effort.longest_lock_wait_ms)
         }
         _ => String::new(),
     };
     let work = format!(
         "work: {} (longest {} ms{waited}), {}, {}{retries}, {} of WAL, {:.1} s",
-        counted(table.batches, "transaction"),
-        table.longest_batch_ms,
-        counted(table.scans, "scan"),
-        counted(table.vacuums, "vacuum"),
-        size(table.wal_bytes),
-        table.elapsed_ms as f64 / 1000.0
+        counted(table.common.effort.batches, "transaction"),
+        table.common.effort.longest_batch_ms,
+        counted(table.common.effort.scans, "scan"),
+        counted(table.common.effort.vacuums, "vacuum"),
+        size(table.common.effort.wal_bytes),
+        table.common.effort.elapsed_ms as f64 / 1000.0
     );
     writeln!(out, "{}", wrapped(&work, width, 6))
 }
@@ -407,9 +423,12 @@ fn forms_grid(table: &TableReport) -> Grid {
 /// What values are or will be stored as, by when.
 fn scans(table: &TableReport) -> [(&'static str, &[FormReport]); 3] {
     [
-        ("first", &table.forms_before),
-        ("planned", &table.forms_planned),
-        ("last", if table.outcome == Outcome::Planned { &[] } else { &table.forms_after }),
+        ("first", &table.converted.forms_before),
+        ("planned", &table.converted.forms_planned),
+        (
+            "last",
+            if table.outcome == Outcome::Planned { &[] } else { &table.converted.forms_after },
+        ),
     ]
 }
 
@@ -431,7 +450,7 @@ fn csv(report: &Report, out: &mut impl Write) -> io::Result<()> {
         for (scan, list) in scans(table) {
             for form in list {
                 writer.write_record([
-                    &table.relation,
+                    &table.subject.relation,
                     scan,
                     &form.column,
                     form.form,

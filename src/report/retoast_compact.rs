@@ -5,8 +5,7 @@ use std::io::{self, Write};
 use super::retoast_indexes;
 use super::table::wrapped;
 use super::units::{counted, size};
-use crate::retoast::compact::result::{FileEnd, FileReport};
-use crate::retoast::result::{Outcome, TableReport};
+use crate::retoast::result::{FileEnd, FileReport, Outcome, TableReport};
 
 /// How a compaction alone ended, by the last looks at its files; `None` if it did not come to its end.
 pub(super) fn headline(table: &TableReport) -> Option<String> {
@@ -23,7 +22,7 @@ pub(super) fn headline(table: &TableReport) -> Option<String> {
         Outcome::Held => {
             Some(format!("done, but others hold {} that could be given back", size(left(table))))
         }
-        Outcome::Incomplete if table.hides_rows => {
+        Outcome::Incomplete if table.common.rows.are_hidden => {
             Some("incomplete: rows that row security hides were not moved".to_owned())
         }
         Outcome::Incomplete

@@ -4,8 +4,7 @@ use std::io::{self, Write};
 
 use super::table::{printable, wrapped};
 use super::units::{counted, size};
-use crate::retoast::reindex::result::{IndexEnd, IndexReport};
-use crate::retoast::result::{Outcome, TableReport};
+use crate::retoast::result::{IndexEnd, IndexReport, Outcome, TableReport};
 
 /// Indexes that were to be rebuilt or dropped and were not.
 pub(super) fn left(table: &TableReport) -> usize {
@@ -106,9 +105,9 @@ fn line(index: &IndexReport) -> Option<String> {
 pub(super) fn work(table: &TableReport) -> String {
     format!(
         "work: {}, {} of WAL, {:.1} s",
-        counted(table.vacuums, "vacuum"),
-        size(table.wal_bytes),
-        table.elapsed_ms as f64 / 1000.0
+        counted(table.common.effort.vacuums, "vacuum"),
+        size(table.common.effort.wal_bytes),
+        table.common.effort.elapsed_ms as f64 / 1000.0
     )
 }
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::table::printable;
 use super::units::{counted, percent, size};
+use crate::retoast::listener::Figures;
 use crate::retoast::pace::manners::Pause;
-use crate::retoast::watch::Figures;
 
 /// The name and version of the JSON lines.
 pub const SCHEMA: &str = "toastctl.retoast-progress/1";
@@ -125,7 +125,7 @@ pub fn note(text: &str) -> Value {
 mod tests {
     use super::*;
     use crate::retoast::pace::manners::Cause;
-    use crate::retoast::sizes::Sizes;
+    use crate::retoast::plan::Sizes;
 
     fn moment() -> Moment {
         Moment {

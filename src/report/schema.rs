@@ -27,10 +27,10 @@ mod derived {
     use schemars::{JsonSchema, Schema};
     use serde_json::Value;
 
-    use crate::check::result::{CheckedReport, FindingReport};
+    use crate::check::finding::{Checked, FindingReport};
     use crate::report::overview::Summary;
     use crate::server::about::ServerReport;
-    use crate::{advise, check, inspect, retoast};
+    use crate::{advise, check, inspect, keys, retoast};
 
     /// The schemas as the types have them, by name.
     pub fn derived() -> [(&'static str, Schema); 7] {
@@ -38,9 +38,9 @@ mod derived {
             ("inspect", of::<inspect::result::Report>("toastctl.inspect/1")),
             ("overview", of::<Overview>("toastctl.inspect/2")),
             ("advise-threshold", of::<advise::result::Report>("toastctl.advise/1")),
-            ("check", of::<Check>("toastctl.check/1")),
+            ("check", of::<CheckOutput>("toastctl.check/1")),
             ("explain", of::<advise::explain::result::Explanation>("toastctl.explain/1")),
-            ("keys", of::<advise::keys::result::KeysReport>("toastctl.keys/1")),
+            ("keys", of::<keys::result::KeysReport>("toastctl.keys/1")),
             ("retoast", of::<retoast::result::Report>("toastctl.retoast/1")),
         ]
     }
@@ -106,18 +106,18 @@ mod derived {
     #[derive(JsonSchema)]
     #[schemars(untagged)]
     #[allow(dead_code, reason = "it is written piece by piece")]
-    enum Check {
+    enum CheckOutput {
         Document {
-            #[schemars(extend("const" = check::result::SCHEMA))]
+            #[schemars(extend("const" = check::finding::SCHEMA))]
             schema: &'static str,
             findings: Vec<FindingReport>,
-            relations: Vec<CheckedReport>,
+            relations: Vec<Checked>,
             /// The server, for live sources.
             #[serde(skip_serializing_if = "Option::is_none")]
             server: Option<ServerReport>,
         },
         Line {
-            #[schemars(extend("const" = check::result::SCHEMA))]
+            #[schemars(extend("const" = check::finding::SCHEMA))]
             schema: &'static str,
             #[schemars(flatten)]
             finding: FindingReport,

@@ -35,6 +35,22 @@ impl Head {
     }
 }
 
+/// A column of a [`Grid`] and its cell for each row.
+pub struct Column<T> {
+    head: Head,
+    cell: fn(&T) -> String,
+}
+
+/// A column of text.
+pub const fn text<T>(title: &'static str, rank: u8, cell: fn(&T) -> String) -> Column<T> {
+    Column { head: Head::text(title, rank), cell }
+}
+
+/// A column of numbers.
+pub const fn number<T>(title: &'static str, rank: u8, cell: fn(&T) -> String) -> Column<T> {
+    Column { head: Head::number(title, rank), cell }
+}
+
 /// How a [`Grid`] is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
@@ -74,6 +90,16 @@ impl Grid {
     /// No rows yet.
     pub fn new(heads: &[Head]) -> Grid {
         Grid { heads: heads.to_vec(), rows: Vec::new() }
+    }
+
+    /// A row for each of `rows`.
+    pub fn of<T>(rows: &[T], columns: &[Column<T>]) -> Grid {
+        let heads: Vec<Head> = columns.iter().map(|column| column.head).collect();
+        let mut grid = Grid::new(&heads);
+        for row in rows {
+            grid.row(columns.iter().map(|column| (column.cell)(row)).collect());
+        }
+        grid
     }
 
     /// Adds a row, one cell for each head.

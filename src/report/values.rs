@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::format::Format;
+use super::document::Format;
 use super::table::printable;
 use crate::value::rows::{RowWriter, ValueRow};
 

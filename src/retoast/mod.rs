@@ -4,17 +4,19 @@
 //! * [`check`]: what is looked at before the first row is touched, and why a table is refused.
 //! * [`pace`]: when the sweep waits for others, and what is measured for that.
 //! * [`memory`]: what outlives a run, in files.
-//! * [`sweep`]: scans, batches and vacuums, as a machine without IO says.
+//! * [`sweep`]: the conversion of values: scans, batches and vacuums, as a machine without IO says.
 //! * [`compact`]: giving back to the file system what is empty inside the files.
 //! * [`reindex`]: rebuilding indexes that are much larger than fresh ones.
 //! * [`plan`]: what is expected of a sweep (pure); [`share`]: how much of a table complies with a policy.
 //! * [`departure`]: taking everything from a pluggable toaster, and the proof.
-//! * [`run`]: a run over the tables of a server: request, sessions, workers; [`sink`]: where their results go.
-//! * [`result`]: what is reported; [`sizes`], [`tally`]: what is measured and counted for it; [`watch`]: to whom, meanwhile.
+//! * [`run`]: a run over the tables of a server: request, sessions, workers.
+//! * [`task`]: the session, the guard and what else all tasks on a table go by.
+//! * [`result`]: what is reported, and where it goes; [`listener`]: who hears of it meanwhile.
 
 pub mod check;
 pub mod compact;
 pub mod departure;
+pub mod listener;
 pub mod memory;
 pub mod pace;
 pub mod plan;
@@ -22,9 +24,6 @@ pub mod reindex;
 pub mod result;
 pub mod run;
 pub mod share;
-pub(crate) mod sink;
-pub mod sizes;
 pub mod sql;
 pub mod sweep;
-pub mod tally;
-pub mod watch;
+pub mod task;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::sizes::Sizes;
 use crate::disk::desc::Storage;
 use crate::judge::toaster::Toaster;
 use crate::model::interval::Range;
@@ -16,6 +15,34 @@ const WAL_SPEED: (f64, f64) = (200e6, 20e6);
 const ROW_TIME: (f64, f64) = (10e-6, 200e-6);
 /// WAL of a row besides its values, in bytes: heap record, index entries, chunk headers.
 const ROW_WAL: (f64, f64) = (60.0, 300.0);
+
+/// Sizes of a table's parts in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Sizes {
+    /// The table's main fork.
+    pub heap: u64,
+    /// The TOAST relation.
+    pub toast: u64,
+    /// The table's indexes and the TOAST relation's.
+    pub indexes: u64,
+}
+
+impl Sizes {
+    /// All together.
+    pub fn sum(self) -> u64 {
+        self.heap.saturating_add(self.toast).saturating_add(self.indexes)
+    }
+
+    /// The larger of each.
+    pub fn max(self, other: Sizes) -> Sizes {
+        Sizes {
+            heap: self.heap.max(other.heap),
+            toast: self.toast.max(other.toast),
+            indexes: self.indexes.max(other.indexes),
+        }
+    }
+}
 
 /// What is expected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -1,13 +1,15 @@
 //! What a run of `retoast` has to report.
 
+use std::cell::RefCell;
+use std::io;
+
 use serde::Serialize;
 
-use super::compact::result::FileReport;
-use super::departure::result::DepartureReport;
-use super::memory::since::Standing;
-use super::plan::Plan;
-use super::reindex::result::{IndexEnd, IndexReport};
-use super::sizes::Sizes;
+use crate::model::interval::Range;
+use crate::retoast::check::definition::Files;
+use crate::retoast::memory::since::ProvenState;
+use crate::retoast::plan::{Plan, Sizes};
+use crate::server::sink::{Failed, Kind, RunError, Sink};
 
 /// The name and version of the JSON form.
 pub const SCHEMA: &str = "toastctl.retoast/1";
@@ -54,54 +56,76 @@ pub enum Outcome {
 pub(in crate::retoast) const REWRITTEN: &str =
     "the table was rewritten by another session (by VACUUM FULL, CLUSTER, REPACK or the like)";
 
-impl TableReport {
-    /// Counts in what an earlier part of the same work has done, before its session ended.
-    pub fn go_on_from(&mut self, earlier: TableReport) {
-        self.rows_found = earlier.rows_found;
-        self.bytes_found = earlier.bytes_found;
-        self.rows_stored += earlier.rows_stored;
-        self.rows_verified += earlier.rows_verified;
-        self.batches += earlier.batches;
-        self.scans += earlier.scans;
-        self.vacuums += earlier.vacuums;
-        self.retries += earlier.retries;
-        self.longest_batch_ms = self.longest_batch_ms.max(earlier.longest_batch_ms);
-        self.longest_lock_wait_ms = self.longest_lock_wait_ms.max(earlier.longest_lock_wait_ms);
-        self.wal_bytes += earlier.wal_bytes;
-        self.elapsed_ms += earlier.elapsed_ms;
-        self.before = earlier.before;
-        self.peak = self.peak.max(earlier.peak);
-        self.forms_before = earlier.forms_before;
-        self.compaction_goes_on_from(earlier.compaction);
-        for index in earlier.indexes.into_iter().filter(|index| index.after.is_some()) {
-            match self.indexes.iter_mut().find(|now| now.index == index.index) {
-                Some(now) if now.ended == IndexEnd::Kept => *now = index,
-                Some(_) => {}
-                None => self.indexes.push(index),
-            }
-        }
-        self.add_pauses(earlier.pauses);
-        self.slots_lost.splice(0..0, earlier.slots_lost);
-    }
+/// What was done to rows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Rows {
+    /// Rows in the first scan that were stored otherwise than chosen.
+    #[serde(rename = "rows_found")]
+    pub found: u64,
+    /// Stored bytes of their values.
+    #[serde(rename = "bytes_found")]
+    pub bytes: u64,
+    /// Rows re-toasted.
+    #[serde(rename = "rows_stored")]
+    pub stored: u64,
+    /// Rows that the last scan found stored otherwise than chosen.
+    #[serde(rename = "rows_left")]
+    pub left: u64,
+    /// Rows that the server refused; skipped has the first hundred.
+    #[serde(rename = "rows_refused")]
+    pub refused: u64,
+    /// Rows of `rows_left` that were re-toasted, and stored otherwise than foreseen each time.
+    #[serde(rename = "rows_disagreeing")]
+    pub disagreeing: u64,
+    /// Rows re-toasted of which the toaster has stored values with ordinary pointers all the same: they are stored as
+    /// chosen, and none of `rows_left`.
+    #[serde(rename = "rows_spared")]
+    pub spared: u64,
+    /// Whether row security hides rows from this user, which were not looked at; the outcome is incomplete then.
+    #[serde(rename = "hides_rows")]
+    pub are_hidden: bool,
+    /// Rows whose content was compared before and after.
+    #[serde(rename = "rows_verified")]
+    pub verified: u64,
+}
 
-    /// Counts in what was done to files before, which others may have put new ones in place of since.
-    pub(in crate::retoast) fn compaction_goes_on_from(&mut self, earlier: Vec<FileReport>) {
-        for file in earlier {
-            match self.compaction.iter_mut().find(|one| one.file == file.file) {
-                Some(one) => {
-                    let note = format!("{REWRITTEN}: what is said of its files is of the new ones");
-                    if one.files != file.files && !self.notes.contains(&note) {
-                        self.notes.push(note);
-                    }
-                    one.go_on_from(&file);
-                }
-                None => self.compaction.push(file),
-            }
-        }
-    }
+/// What the work has taken.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Effort {
+    /// Transactions that stored rows.
+    pub batches: u64,
+    /// Whole scans.
+    pub scans: u32,
+    /// Vacuums done, of the table or of its TOAST relation alone.
+    pub vacuums: u64,
+    /// Lock timeouts and deadlocks, each tried again.
+    pub retries: u64,
+    /// The longest batch in milliseconds.
+    pub longest_batch_ms: u64,
+    /// The longest wait for a lock on the table, in milliseconds; no row's lock is waited for.
+    pub longest_lock_wait_ms: u64,
+    /// Waits for others, by reason.
+    pub pauses: Vec<PauseReport>,
+    /// Replication slots that were lost meanwhile, since the server has removed WAL that they need.
+    pub slots_lost: Vec<String>,
+    /// WAL written by everybody meanwhile, in bytes.
+    pub wal_bytes: u64,
+    /// How long it took, in milliseconds.
+    pub elapsed_ms: u64,
+}
 
-    fn add_pauses(&mut self, pauses: Vec<PauseReport>) {
-        for pause in pauses {
+impl Effort {
+    /// Adds that of work which came later.
+    fn add(&mut self, later: Effort) {
+        self.batches += later.batches;
+        self.scans += later.scans;
+        self.vacuums += later.vacuums;
+        self.retries += later.retries;
+        self.longest_batch_ms = self.longest_batch_ms.max(later.longest_batch_ms);
+        self.longest_lock_wait_ms = self.longest_lock_wait_ms.max(later.longest_lock_wait_ms);
+        for pause in later.pauses {
             match self.pauses.iter_mut().find(|one| one.reason == pause.reason) {
                 Some(one) => {
                     one.times += pause.times;
@@ -110,47 +134,172 @@ impl TableReport {
                 None => self.pauses.push(pause),
             }
         }
-    }
-
-    /// Adds what a compaction has done after the sweep that this is the report of.
-    pub(crate) fn then_compacted(&mut self, mut later: TableReport) {
-        if self.outcome == Outcome::Complete {
-            self.outcome = later.outcome;
-        }
-        self.compaction = std::mem::take(&mut later.compaction);
-        self.then(later);
-    }
-
-    /// Adds what was done to indexes after what this is the report of.
-    pub(crate) fn then_reindexed(&mut self, mut later: TableReport) {
-        match (self.outcome, later.outcome) {
-            (_, Outcome::Complete | Outcome::Planned | Outcome::Unverified | Outcome::Held) => {}
-            (Outcome::Incomplete, Outcome::Incomplete) => {}
-            (_, worse) => self.outcome = worse,
-        }
-        self.indexes = std::mem::take(&mut later.indexes);
-        self.then(later);
-    }
-
-    fn then(&mut self, later: TableReport) {
-        self.rows_verified += later.rows_verified;
-        self.batches += later.batches;
-        self.scans += later.scans;
-        self.vacuums += later.vacuums;
-        self.retries += later.retries;
-        self.longest_batch_ms = self.longest_batch_ms.max(later.longest_batch_ms);
-        self.longest_lock_wait_ms = self.longest_lock_wait_ms.max(later.longest_lock_wait_ms);
+        self.slots_lost.extend(later.slots_lost);
         self.wal_bytes += later.wal_bytes;
         self.elapsed_ms += later.elapsed_ms;
-        self.peak = self.peak.max(later.peak);
-        self.after = later.after;
-        self.rows_refused += later.rows_refused;
-        self.skipped.extend(later.skipped);
-        self.add_pauses(later.pauses);
-        self.slots_lost.extend(later.slots_lost);
-        let new = later.notes.into_iter().filter(|note| !self.notes.contains(note));
-        let new: Vec<String> = new.collect();
-        self.notes.extend(new);
+    }
+}
+
+/// What all work on a table has in common.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Common {
+    #[serde(flatten)]
+    pub rows: Rows,
+    #[serde(flatten)]
+    pub effort: Effort,
+    /// Sizes before.
+    pub before: Sizes,
+    /// The largest sizes met.
+    pub peak: Sizes,
+    /// Sizes after.
+    pub after: Sizes,
+    /// Rows that could not be re-toasted.
+    pub skipped: Vec<SkippedRow>,
+    /// What should be known besides.
+    pub notes: Vec<String>,
+}
+
+impl Common {
+    /// Of work that begins with files of these sizes.
+    pub(crate) fn new(before: Sizes, notes: Vec<String>) -> Common {
+        Common { before, peak: before, after: before, notes, ..Common::default() }
+    }
+
+    pub(crate) fn is_larger(&mut self, now: Sizes) {
+        self.peak = self.peak.max(now);
+    }
+
+    pub(crate) fn note_once(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn measure(&mut self, later: Common) -> (Rows, Vec<SkippedRow>, Vec<String>) {
+        let Common { rows, effort, peak, after, skipped, notes, .. } = later;
+        self.effort.add(effort);
+        (self.peak, self.after) = (self.peak.max(peak), after);
+        (rows, skipped, notes)
+    }
+
+    /// Counts in what an earlier part of the same task has done, before its session ended.
+    fn go_on_from(&mut self, mut earlier: Common) {
+        let rows = earlier.rows.clone();
+        let now = std::mem::take(self);
+        let (now_rows, skipped, notes) = earlier.measure(now);
+        earlier.rows = Rows {
+            found: rows.found,
+            bytes: rows.bytes,
+            stored: rows.stored + now_rows.stored,
+            verified: rows.verified + now_rows.verified,
+            ..now_rows
+        };
+        *self = Common { skipped, notes, ..earlier };
+    }
+
+    /// Counts in what the task that followed has done.
+    fn then(&mut self, later: Common) {
+        let (rows, skipped, notes) = self.measure(later);
+        self.rows.verified += rows.verified;
+        self.rows.refused += rows.refused;
+        self.skipped.extend(skipped);
+        notes.into_iter().for_each(|note| self.note_once(note));
+    }
+}
+
+/// What a conversion has to report besides.
+#[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Converted {
+    /// The statement that sets the choice, if one is needed.
+    pub alter: Option<String>,
+    /// Whether that statement was run.
+    pub altered: bool,
+    /// The statement that sets everything back as the run found it, if it has set anything.
+    pub undo: Option<String>,
+    /// Whether the statement in undo was run.
+    pub undone: bool,
+    /// The statement that sets at the end what new values get, if that differs.
+    pub alter_after: Option<String>,
+    /// Rows inserted by transactions before this one are among those that the outcome answers for; with a
+    /// policy only.
+    pub horizon: Option<u64>,
+    /// With a policy, rows that were written after the second scan had begun and were not looked at.
+    pub rows_written_since: u64,
+    /// What the table was when the proof of the outcome began; with a policy only.
+    #[serde(skip)]
+    pub proof: Option<ProvenState>,
+    /// Values by form in the first scan.
+    pub forms_before: Vec<FormReport>,
+    /// Values by form in the last scan.
+    pub forms_after: Vec<FormReport>,
+    /// With a policy and a dry run, values by the form that the policy wants; those of toasters of
+    /// `pg_toaster` are left out.
+    pub forms_planned: Vec<FormReport>,
+    /// What is expected, if only a plan was asked for.
+    pub plan: Option<Plan>,
+}
+
+/// What a task has to report besides.
+#[derive(Debug)]
+pub enum Work {
+    Convert(Box<Converted>),
+    Compact(Vec<FileReport>),
+    Reindex(Vec<IndexReport>),
+}
+
+/// What one task has done to a table.
+#[derive(Debug)]
+pub struct TaskReport {
+    pub(crate) outcome: Outcome,
+    pub(crate) common: Common,
+    pub(crate) work: Work,
+}
+
+impl TaskReport {
+    /// Counts in what an earlier part of the same task has done, before its session ended.
+    pub(crate) fn go_on_from(&mut self, earlier: TaskReport) {
+        self.common.go_on_from(earlier.common);
+        match (&mut self.work, earlier.work) {
+            (Work::Convert(now), Work::Convert(earlier)) => {
+                now.forms_before = earlier.forms_before;
+            }
+            (Work::Compact(now), Work::Compact(earlier)) => {
+                go_on_from(now, earlier, &mut self.common);
+            }
+            (Work::Reindex(now), Work::Reindex(earlier)) => {
+                for index in earlier.into_iter().filter(|index| index.after.is_some()) {
+                    match now.iter_mut().find(|now| now.index == index.index) {
+                        Some(now) if now.ended == IndexEnd::Kept => *now = index,
+                        Some(_) => {}
+                        None => now.push(index),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Counts in what was done to files before, which others may have put new ones in place of since.
+pub(crate) fn go_on_from(
+    files: &mut Vec<FileReport>,
+    earlier: Vec<FileReport>,
+    common: &mut Common,
+) {
+    for file in earlier {
+        match files.iter_mut().find(|one| one.file == file.file) {
+            Some(one) => {
+                if one.files != file.files {
+                    common.note_once(format!(
+                        "{REWRITTEN}: what is said of its files is of the new ones"
+                    ));
+                }
+                one.go_on_from(&file);
+            }
+            None => files.push(file),
+        }
     }
 }
 
@@ -222,10 +371,10 @@ pub struct PauseReport {
     pub ms: u64,
 }
 
-/// What was done to one table.
-#[derive(Debug, Serialize)]
+/// The table, and what was asked of it.
+#[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub struct TableReport {
+pub struct Subject {
     /// `schema.name`.
     pub relation: String,
     /// The chosen columns.
@@ -235,107 +384,20 @@ pub struct TableReport {
     pub toaster: String,
     /// The policy, if values are stored by one.
     pub policy: Option<String>,
-    /// Whether values were to stay as they are, and files to get shorter.
-    #[serde(skip)]
-    pub keeps: bool,
-    /// Whether indexes alone were to be rebuilt.
-    #[serde(skip)]
-    pub only_indexes: bool,
-    /// How it ended. Unverified: the last scan has found nothing left to do, but could not see which values are out of
-    /// line, which is part of the choice. Held: all values are as chosen, and others hold space that a compaction was
-    /// to give back.
-    pub outcome: Outcome,
     /// What the scan went by: `pageinspect` or `functions`.
     #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pageinspect", "functions"])))]
     pub source: &'static str,
-    /// The statement that sets the choice, if one is needed.
-    pub alter: Option<String>,
-    /// Whether that statement was run.
-    pub altered: bool,
-    /// The statement that sets everything back as the run found it, if it has set anything.
-    pub undo: Option<String>,
-    /// Whether the statement in undo was run.
-    pub undone: bool,
-    /// The statement that sets at the end what new values get, if that differs.
-    pub alter_after: Option<String>,
-    /// Rows in the first scan that were stored otherwise than chosen.
-    pub rows_found: u64,
-    /// Stored bytes of their values.
-    pub bytes_found: u64,
-    /// Rows re-toasted.
-    pub rows_stored: u64,
-    /// Rows that the last scan found stored otherwise than chosen.
-    pub rows_left: u64,
-    /// Rows that the server refused; skipped has the first hundred.
-    pub rows_refused: u64,
-    /// Rows of `rows_left` that were re-toasted, and stored otherwise than foreseen each time.
-    pub rows_disagreeing: u64,
-    /// Rows re-toasted of which the toaster has stored values with ordinary pointers all the same: they are stored as
-    /// chosen, and none of `rows_left`.
-    pub rows_spared: u64,
-    /// Whether row security hides rows from this user, which were not looked at; the outcome is incomplete then.
-    pub hides_rows: bool,
-    /// Whether the server refused a row because it does not fit a page as chosen.
-    #[serde(skip)]
-    pub is_unfit: bool,
-    /// Rows whose content was compared before and after.
-    pub rows_verified: u64,
-    /// Transactions that stored rows.
-    pub batches: u64,
-    /// Whole scans.
-    pub scans: u32,
-    /// Vacuums done, of the table or of its TOAST relation alone.
-    pub vacuums: u64,
-    /// Lock timeouts and deadlocks, each tried again.
-    pub retries: u64,
-    /// The longest batch in milliseconds.
-    pub longest_batch_ms: u64,
-    /// The longest wait for a lock on the table, in milliseconds; no row's lock is waited for.
-    pub longest_lock_wait_ms: u64,
-    /// Waits for others, by reason.
-    pub pauses: Vec<PauseReport>,
-    /// Replication slots that were lost meanwhile, since the server has removed WAL that they need.
-    pub slots_lost: Vec<String>,
-    /// WAL written by everybody meanwhile, in bytes.
-    pub wal_bytes: u64,
-    /// How long it took, in milliseconds.
-    pub elapsed_ms: u64,
-    /// Sizes before.
-    pub before: Sizes,
-    /// The largest sizes met.
-    pub peak: Sizes,
-    /// Sizes after.
-    pub after: Sizes,
-    /// Rows inserted by transactions before this one are among those that the outcome answers for; with a
-    /// policy only.
-    pub horizon: Option<u64>,
-    /// With a policy, rows that were written after the second scan had begun and were not looked at.
-    pub rows_written_since: u64,
-    /// What the table was when the proof of the outcome began; with a policy only.
-    #[serde(skip)]
-    pub proof: Option<Standing>,
-    /// Values by form in the first scan.
-    pub forms_before: Vec<FormReport>,
-    /// Values by form in the last scan.
-    pub forms_after: Vec<FormReport>,
-    /// With a policy and a dry run, values by the form that the policy wants; those of toasters of
-    /// `pg_toaster` are left out.
-    pub forms_planned: Vec<FormReport>,
-    /// Rows that could not be re-toasted.
-    pub skipped: Vec<SkippedRow>,
-    /// With --compact, what was done to each file; a sweep that is not complete, or a dry run of one, is not followed
-    /// by it.
-    pub compaction: Vec<FileReport>,
-    /// With --reindex, the indexes of the table and of its TOAST relation, in the order in which they were looked at;
-    /// without it, those that are more than 1.3 times what fresh ones would take.
-    pub indexes: Vec<IndexReport>,
-    /// What is expected, if only a plan was asked for.
-    pub plan: Option<Plan>,
     /// Whether the scans saw which values are out of line.
     pub places_seen: bool,
     /// Whether the server has pluggable TOAST: chunks of replaced values stay, and nothing makes files smaller.
     #[serde(skip)]
     pub has_toasters: bool,
+}
+
+/// What could still be given back, as far as that was looked at.
+#[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Gains {
     /// Bytes that heap and TOAST relation would be smaller by if they were written anew (VACUUM FULL), where that is
     /// known within a tenth; null where it is not, where pages were not read, and with --dry-run.
     pub rewrite_gives_bytes: Option<u64>,
@@ -348,6 +410,398 @@ pub struct TableReport {
     pub rewriters: Option<&'static str>,
     /// Bytes that VACUUM gives back, which cuts off empty pages at the ends of heap and TOAST relation.
     pub vacuum_gives_bytes: Option<u64>,
-    /// What should be known besides.
-    pub notes: Vec<String>,
+}
+
+/// What was asked for first, as the report is headed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Headed {
+    Convert,
+    Compact,
+    Reindex,
+}
+
+/// What was done to one table.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct TableReport {
+    #[serde(flatten)]
+    pub subject: Subject,
+    #[serde(skip)]
+    pub headed: Headed,
+    /// How it ended. Unverified: the last scan has found nothing left to do, but could not see which values are out of
+    /// line, which is part of the choice. Held: all values are as chosen, and others hold space that a compaction was
+    /// to give back.
+    pub outcome: Outcome,
+    #[serde(flatten)]
+    pub common: Common,
+    #[serde(flatten)]
+    pub converted: Converted,
+    /// With --compact, what was done to each file; a sweep that is not complete, or a dry run of one, is not followed
+    /// by it.
+    pub compaction: Vec<FileReport>,
+    /// With --reindex, the indexes of the table and of its TOAST relation, in the order in which they were looked at;
+    /// without it, those that are more than 1.3 times what fresh ones would take.
+    pub indexes: Vec<IndexReport>,
+    #[serde(flatten)]
+    pub gains: Gains,
+}
+
+impl TableReport {
+    /// What the first task has done.
+    pub(crate) fn new(subject: Subject, done: TaskReport) -> TableReport {
+        let TaskReport { outcome, common, work } = done;
+        let headed = match work {
+            Work::Convert(_) => Headed::Convert,
+            Work::Compact(_) => Headed::Compact,
+            Work::Reindex(_) => Headed::Reindex,
+        };
+        let mut report = TableReport {
+            subject,
+            headed,
+            outcome,
+            common,
+            converted: Converted::default(),
+            compaction: Vec::new(),
+            indexes: Vec::new(),
+            gains: Gains::default(),
+        };
+        report.take(work);
+        report
+    }
+
+    /// Adds what a task has done that followed.
+    pub(crate) fn then(&mut self, later: TaskReport) {
+        let fine = matches!(
+            later.outcome,
+            Outcome::Complete | Outcome::Planned | Outcome::Unverified | Outcome::Held
+        );
+        self.outcome = match (&later.work, self.outcome) {
+            (Work::Reindex(_), outcome) if fine => outcome,
+            (Work::Compact(_), outcome) if outcome != Outcome::Complete => outcome,
+            _ => later.outcome,
+        };
+        self.common.then(later.common);
+        self.take(later.work);
+    }
+
+    fn take(&mut self, work: Work) {
+        match work {
+            Work::Convert(converted) => self.converted = *converted,
+            Work::Compact(files) => self.compaction = files,
+            Work::Reindex(indexes) => self.indexes = indexes,
+        }
+    }
+}
+
+/// How the work on one file ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FileEnd {
+    /// Less is to spare than a round has to give back.
+    Compact,
+    /// More is free, but what stands at its end found no room there, though nobody was in the way.
+    NoRoom,
+    /// More is to spare, and nothing but others stands in the way: their locks, snapshots, or rows.
+    Held,
+    /// More is to spare, but the last round gave back too little.
+    GainedTooLittle,
+    /// Stopped on request.
+    Stopped,
+    /// Only planned.
+    Planned,
+    /// An error ended it.
+    Failed,
+}
+
+/// What was done to one file. Sizes are those of the main fork, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct FileReport {
+    /// The files of the table that this is about.
+    #[serde(skip)]
+    pub(crate) files: Option<Files>,
+    /// The TOAST relation's or the table's own.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["toast", "heap"])))]
+    pub file: &'static str,
+    /// compact: less is to spare than a round has to give back; no_room: more is free, but what stands at its end found
+    /// no room there, though nobody was in the way; held: more is to spare, and nothing but others stands in the way:
+    /// their locks, snapshots, or rows; gained_too_little: more is, but the last round gave back less.
+    pub ended: FileEnd,
+    /// Its size at the beginning.
+    pub before: u64,
+    /// What was live in it then.
+    pub live: u64,
+    /// The size that would do, by the first look; with a dry run what is expected.
+    pub expected: u64,
+    /// Its size by the last look.
+    pub after: u64,
+    /// What the last look found to spare in it.
+    pub spare: u64,
+    /// What is to spare at the most, if rows are as short as they can be: more than `spare` only without pages, where
+    /// their lengths are not always known.
+    pub spare_at_most: u64,
+    /// Of that, what is empty at the end and was not truncated.
+    pub untruncated: u64,
+    /// Rounds begun.
+    pub rounds: u32,
+    /// Rows that stood behind the end, by the first look.
+    pub rows_found: u64,
+    /// Bytes that moving them writes: of rows whole pages, of values as they are stored.
+    pub bytes_found: u64,
+    /// WAL that moving them is expected to write, without full-page images and with all; null but with a dry run.
+    pub wal_expected: Option<Range>,
+    /// Rows moved, some more than once.
+    pub rows_moved: u64,
+    /// Rows behind the end that were still there when the last round's passes were over; those that the server refused
+    /// are not counted.
+    pub rows_left: u64,
+    /// Rows behind the end that the server refused to move; skipped has its reasons.
+    pub rows_refused: u64,
+    /// Those of `rows_left` that others had locked, or have changed meanwhile.
+    pub rows_locked: u64,
+    /// Rows behind the end that others have written since the first round began.
+    pub rows_of_others: u64,
+    /// Whether the last vacuum had to leave old row versions that others still see.
+    pub held_back: bool,
+    /// Values behind the end that no row refers to, so that nothing moves them: see inspect --check.
+    pub values_without_row: u64,
+    /// Values behind the end that their columns would not store out of line again.
+    pub values_fixed: u64,
+    /// Values found there that are not compressed, in columns that are set to compress: moved they are compressed if
+    /// they can be.
+    pub values_by_setting: u64,
+}
+
+impl FileReport {
+    /// Of a file that was not looked at yet.
+    pub(crate) fn new(file: &'static str) -> FileReport {
+        FileReport {
+            files: None,
+            file,
+            ended: FileEnd::Failed,
+            before: 0,
+            live: 0,
+            expected: 0,
+            after: 0,
+            spare: 0,
+            spare_at_most: 0,
+            untruncated: 0,
+            rounds: 0,
+            rows_found: 0,
+            bytes_found: 0,
+            wal_expected: None,
+            rows_moved: 0,
+            rows_left: 0,
+            rows_refused: 0,
+            rows_locked: 0,
+            rows_of_others: 0,
+            held_back: false,
+            values_without_row: 0,
+            values_fixed: 0,
+            values_by_setting: 0,
+        }
+    }
+
+    /// Whether others stand in the way of what is left to spare, and nothing else does.
+    pub(crate) fn is_held(&self) -> bool {
+        let by_others = self.rows_locked > 0
+            || self.rows_of_others > 0
+            || self.untruncated > 0
+            || self.held_back;
+        let by_itself = self.rows_refused + self.values_without_row + self.values_fixed;
+        by_others && by_itself == 0
+    }
+
+    /// Of a table's file that is empty.
+    pub(crate) fn of_nothing(dry_run: bool) -> FileReport {
+        let (ended, wal_expected) = match dry_run {
+            true => (FileEnd::Planned, Some(Range::default())),
+            false => (FileEnd::Compact, None),
+        };
+        FileReport { ended, wal_expected, ..FileReport::new("heap") }
+    }
+
+    /// Counts in what an earlier part of the same work has done. Of a file that was replaced since, what was done
+    /// to it counts, and nothing that it was.
+    pub(crate) fn go_on_from(&mut self, earlier: &FileReport) {
+        if self.files == earlier.files {
+            self.before = earlier.before;
+            self.live = earlier.live;
+            self.expected = earlier.expected;
+            self.rows_found = earlier.rows_found;
+            self.bytes_found = earlier.bytes_found;
+        }
+        self.rounds += earlier.rounds;
+        self.rows_moved += earlier.rows_moved;
+        self.values_by_setting = self.values_by_setting.max(earlier.values_by_setting);
+    }
+}
+
+/// What became of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum IndexEnd {
+    /// It is not much larger than a fresh one.
+    Kept,
+    /// It is, and was not to be rebuilt.
+    Bloated,
+    /// It would be rebuilt.
+    Planned,
+    /// It was rebuilt.
+    Rebuilt,
+    /// What a fresh one would take is not known.
+    NotKnown,
+    /// The server cannot rebuild it beside others.
+    Refused,
+    /// It was to be rebuilt and was not.
+    Left,
+    /// It was left behind, invalid, by an earlier rebuild, and was dropped.
+    Dropped,
+    /// It was left behind, invalid, by a rebuild, and is still there.
+    Invalid,
+}
+
+/// What stands between the reason why an index was not rebuilt and the index that is left of trying.
+pub(crate) const LEFT_OF_IT: &str = "; the invalid index ";
+
+/// What was found and done about one index. Sizes are those of the main fork, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct IndexReport {
+    /// Its name with the schema, quoted.
+    pub index: String,
+    /// kept: not more than 1.3 times a fresh one; bloated: more, and not to be rebuilt; planned: with --dry-run, it
+    /// would be rebuilt; rebuilt; not_known: what a fresh one would take is not known; refused: it cannot be rebuilt
+    /// beside others; left: it was to be rebuilt and was not; dropped: an interrupted rebuild of an earlier run had
+    /// left it behind; invalid: an interrupted rebuild has left it behind, and it is still there.
+    pub ended: IndexEnd,
+    /// Its size at the beginning.
+    pub before: u64,
+    /// What a fresh one would take; null if that is not known.
+    pub expected: Option<u64>,
+    /// WAL that the rebuild which it needs would write; null if it needs none, or is done.
+    pub wal_expected: Option<u64>,
+    /// Its size once rebuilt; null if it was not.
+    pub after: Option<u64>,
+    /// Why it was not rebuilt or dropped, or why its fresh size is not known.
+    pub reason: Option<String>,
+    /// The statement that is left to do, if there is one.
+    pub command: Option<String>,
+}
+
+impl IndexReport {
+    /// An invalid index is left of the rebuild, which this statement drops.
+    pub(crate) fn is_left_with(&mut self, index: &str, drop: String) {
+        let reason = self.reason.take().unwrap_or_default();
+        self.reason = Some(format!(
+            "{reason}{LEFT_OF_IT}{index} is left of it, since it could not be dropped in time"
+        ));
+        self.command = Some(drop);
+    }
+}
+
+/// What is left of a toaster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct DepartureReport {
+    /// Its name.
+    pub toaster: String,
+    /// Its OID, as pointers have it.
+    pub toaster_oid: u32,
+    /// Whether all tables of the database were looked at, not only some.
+    pub whole_database: bool,
+    /// Tables whose pages were all read, each time.
+    pub tables_read: u64,
+    /// Values that it stored, before anything was done; those of dropped columns too.
+    pub values_before: u64,
+    /// Values that it stores now; those before if nothing was to be done.
+    pub values_left: u64,
+    /// Columns that are still set to it.
+    pub columns_left: Vec<String>,
+    /// Dropped columns that are still set to it: without the toaster no long value could be written to
+    /// their tables any more.
+    pub dropped_columns_left: Vec<String>,
+    /// Statements besides those of the tables below.
+    pub alter: Vec<String>,
+    /// Tables of which something is left, or not known, and why.
+    pub unfit: Vec<UnfitTable>,
+    /// Transactions that were older than the proof and had not ended: tables that they have created were not seen.
+    pub older_transactions: Vec<String>,
+    /// Whether a scan of all tables and of the catalog has shown that nothing refers to it any more.
+    pub gone: bool,
+    /// Once no value and no column is left to it in the whole database: what a superuser runs, in this
+    /// order and in one transaction, to remove it. That is left to the user. They look once more, and fail if a table
+    /// was created, altered or dropped since.
+    pub steps: Vec<String>,
+}
+
+/// A table that could not be dealt with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct UnfitTable {
+    /// `schema.name`.
+    pub relation: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A table's result.
+pub(crate) struct Swept {
+    /// Its place among the tables that were asked for.
+    pub(crate) position: usize,
+    pub(crate) report: TableReport,
+}
+
+/// The sink of a run, which its workers share.
+pub(crate) struct Results<'a> {
+    sink: RefCell<&'a mut dyn Sink<Swept>>,
+    unwritable: RefCell<Option<io::Error>>,
+    failed: RefCell<Vec<(usize, Failed)>>,
+}
+
+impl<'a> Results<'a> {
+    pub(crate) fn new(sink: &'a mut dyn Sink<Swept>) -> Results<'a> {
+        Results {
+            sink: RefCell::new(sink),
+            unwritable: RefCell::default(),
+            failed: RefCell::default(),
+        }
+    }
+
+    /// Whether further results are taken.
+    pub(crate) fn found(&self, position: usize, report: TableReport) -> bool {
+        let taken = self.sink.borrow_mut().found(Swept { position, report });
+        if let Err(error) = taken {
+            self.unwritable.borrow_mut().get_or_insert(error);
+        }
+        self.unwritable.borrow().is_none()
+    }
+
+    /// A table could not be done.
+    pub(crate) fn failed(&self, position: usize, failed: Failed) {
+        self.failed.borrow_mut().push((position, failed));
+    }
+
+    /// Whether a session was lost for good.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.failed.borrow().iter().any(|(_, failed)| failed.kind == Kind::Lost)
+    }
+
+    pub(crate) fn notice(&self, text: &str) {
+        self.sink.borrow_mut().notice(text);
+    }
+
+    /// Hands over what could not be done, in the order of the tables.
+    pub(crate) fn end(self) -> Result<(), RunError> {
+        let mut failed = self.failed.into_inner();
+        failed.sort_by_key(|(position, _)| *position);
+        let sink = self.sink.into_inner();
+        failed.into_iter().for_each(|(_, failed)| sink.failed(failed));
+        match self.unwritable.into_inner() {
+            Some(error) => Err(RunError::Output(error)),
+            None => Ok(()),
+        }
+    }
 }

@@ -2,9 +2,12 @@
 
 use serde::Serialize;
 
+use tokio_postgres::types::Type;
+
 use super::LiveError;
 use super::connect::Client;
 use crate::codec::Method;
+use crate::disk::Oid;
 use crate::disk::layout::PageSize;
 use crate::model::sql::quote_identifier;
 
@@ -115,6 +118,27 @@ impl Pageinspect {
     pub fn takes_bigint(&self) -> bool {
         let mut parts = self.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
         (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (1, 9)
+    }
+
+    /// Pages of the index of a TOAST relation from the root to a leaf, both included: what each search visits
+    /// (`_bt_getroot` goes by the fast root).
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn index_levels(&self, client: &Client, toast: Oid) -> Result<u32, LiveError> {
+        let sql = format!(
+            "SELECT m.fastlevel::pg_catalog.int8, m.fastroot::pg_catalog.int8 \
+             FROM pg_catalog.pg_index AS i, \
+                  {}(i.indexrelid::pg_catalog.regclass::pg_catalog.text) AS m \
+             WHERE i.indrelid = $1 AND i.indisvalid LIMIT 1",
+            self.function("bt_metap")
+        );
+        let row = client.query_typed(&sql, &[(&toast.0, Type::OID)]).await?.pop();
+        let row =
+            row.ok_or_else(|| LiveError::Unexpected("no index of a TOAST relation".into()))?;
+        let (level, root): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+        // an index of nothing has no root
+        Ok(if root == 0 { 0 } else { u32::try_from(level).unwrap_or_default().saturating_add(1) })
     }
 }
 

@@ -18,7 +18,7 @@ use crate::disk::Oid;
 use crate::disk::btree;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{Page, PageState};
-use crate::fill::btree::{Entries, build_wal, is_bloated, room};
+use crate::model::btree::{Entries, build_wal, is_bloated, room};
 use crate::model::sql::quote_literal;
 
 /// Pages of an index that are looked at.

@@ -7,7 +7,7 @@ use super::LiveError;
 use super::connect::Connection;
 use crate::disk::Oid;
 use crate::disk::desc::Align;
-use crate::fill::btree::{DEFAULT_FILLFACTOR, TOAST_KEYS, entry_bytes};
+use crate::model::btree::{DEFAULT_FILLFACTOR, TOAST_KEYS, entry_bytes};
 
 /// Nobody waits long for a look.
 pub(crate) const LIMITS: &str =

@@ -127,6 +127,18 @@ impl Failed {
         failed
     }
 
+    /// Tells `output` of what concerns one relation alone: it keeps nobody from the others. What concerns the whole run
+    /// is the error.
+    pub(crate) fn told<R>(self, output: &mut (impl Sink<R> + ?Sized)) -> Result<(), RunError> {
+        match self.kind {
+            Kind::Incomplete => {
+                output.failed(self);
+                Ok(())
+            }
+            Kind::Usage | Kind::Lost | Kind::Stopped => Err(self.into()),
+        }
+    }
+
     /// With the place in front, once.
     pub(crate) fn placed(self, place: &str) -> Failed {
         let place = format!("{place}: ");

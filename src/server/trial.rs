@@ -15,9 +15,9 @@ use super::connect::Client;
 use crate::codec::Method;
 use crate::disk::ItemPointer;
 use crate::disk::layout::PageSize;
-use crate::model::forcing::{fresh, fresh_array};
 use crate::model::policy::CompressedSizes;
 use crate::model::sql::quote_identifier;
+use crate::model::sql::{fresh, fresh_array};
 use crate::model::trial::{NEVER_MOVED, NOT_COUNTED, TARGET, padding};
 
 /// The column of the padding.

@@ -2,21 +2,20 @@
 
 use std::path::Path;
 
+use toastctl::check::files::{FileOptions, relation_file};
+use toastctl::check::finding::{Checked, Finding};
+use toastctl::check::subject::Depth;
+use toastctl::disk::checksum::page_checksum;
+use toastctl::disk::custom::CustomFlavor;
+use toastctl::disk::desc::TupleDesc;
+use toastctl::disk::{BlockNumber, ByteOrder};
+use toastctl::offline::columns::parse_list;
+use toastctl::offline::target::FileTarget;
+
 use crate::check_cases::{COLUMNS, Files, On, apply, cases, create, paths};
 use crate::command::{run, toastctl};
 use crate::server;
 use crate::table_files::PAGE;
-use toastctl::check::files::{FileOptions, relation_file};
-use toastctl::check::finding::Finding;
-use toastctl::check::judged::Checked;
-use toastctl::check::subject::Depth;
-use toastctl::disk::BlockNumber;
-use toastctl::disk::ByteOrder;
-use toastctl::disk::checksum::page_checksum;
-use toastctl::disk::custom::CustomFlavor;
-use toastctl::disk::desc::TupleDesc;
-use toastctl::offline::columns::parse_list;
-use toastctl::offline::target::FileTarget;
 
 const DEEP: Depth = Depth { decompress: true, content: true, utf8: true };
 

@@ -525,7 +525,7 @@ async fn fetch_all(
         for row in rows.iter_mut() {
             if let Some(pointer) = row.must_fetch(column, &both, false) {
                 let bytes = &values[&pointer.value_id.0];
-                row.fetched(column, bytes, &both, compressor, &mut |_| {}).unwrap();
+                row.fetched(column, bytes, &both, compressor, |_, _| Ok(())).unwrap();
             }
         }
     }

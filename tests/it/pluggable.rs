@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use toastctl::codec::Method;
-use toastctl::model::forcing::Shape;
+use toastctl::model::sql::Shape;
 use toastctl::retoast::sql::Target;
 use toastctl::server::toasters::TOAST_RELATIONS;
 

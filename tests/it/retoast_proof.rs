@@ -7,9 +7,9 @@ use serde_json::json;
 use toastctl::codec::Method;
 use toastctl::disk::Oid;
 use toastctl::judge::goal::Goal;
-use toastctl::model::forcing::Shape;
+use toastctl::model::sql::Shape;
 use toastctl::retoast::check::preflight;
-use toastctl::retoast::check::ready::{Ready, TableRequest};
+use toastctl::retoast::check::ready::{PreparedTable, TableRequest};
 use toastctl::retoast::sql::{self, BatchSettings, Target};
 use toastctl::retoast::sweep::policy_state::{RuleScan, SeenRows};
 use toastctl::retoast::sweep::scan_source::ScanSource;
@@ -24,7 +24,7 @@ use crate::retoast::{COLUMNS, TYPES, command, contents, done, forms, refused, re
 use crate::server::{self, Database};
 
 /// Looks at table `t`, whose column `v` is to be stored by lz4.
-async fn ready(client: &Client, server: &Server, oid: u32) -> Ready {
+async fn ready(client: &Client, server: &Server, oid: u32) -> PreparedTable {
     let request = TableRequest {
         columns: vec!["v".into()],
         goal: Goal::Stock("lz4".parse().unwrap()),

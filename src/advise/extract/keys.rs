@@ -1,9 +1,23 @@
-//! The keys that `--extract` names.
+//! The keys that `--extract` names, or from which it chooses: how often each is used, as far as anybody knows, and what a
+//! few documents tell of them (pure).
 
+use std::collections::HashMap;
 use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::disk::ByteOrder;
+use crate::disk::jsonb::split::root_keys;
+use crate::usage::keys::KnownUses;
+
+/// Pages of live servers are read by machines of their byte order.
+pub(super) const ORDER: ByteOrder = ByteOrder::Little;
 
 /// More columns than this are not added at once.
 const MOST: usize = 100;
+
+const EMPTY: &str = "expected keys, separated by commas; one with a comma in it in double quotes";
+const QUOTES: &str = "a double quote is open, or stands inside a key that is not quoted";
 
 /// `--extract`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,9 +28,9 @@ pub enum Extract {
 }
 
 impl FromStr for Extract {
-    type Err = KeysError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Extract, KeysError> {
+    fn from_str(text: &str) -> Result<Extract, String> {
         match text {
             "auto" => Ok(Extract::Auto),
             keys => keys.parse().map(Extract::Keys),
@@ -28,30 +42,20 @@ impl FromStr for Extract {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys(pub(in crate::advise) Vec<String>);
 
-/// Why a list of keys cannot be taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum KeysError {
-    #[error("expected keys, separated by commas; one with a comma in it in double quotes")]
-    Empty,
-    #[error("key \"{0}\" is named twice")]
-    Twice(String),
-    #[error("{0} keys are too many: at most {MOST} can be extracted at once")]
-    TooMany(usize),
-    #[error("a double quote is open, or stands inside a key that is not quoted")]
-    Quotes,
-}
-
 impl FromStr for Keys {
-    type Err = KeysError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Keys, KeysError> {
+    fn from_str(text: &str) -> Result<Keys, String> {
         let keys = parts(text)?;
         if keys.len() > MOST {
-            return Err(KeysError::TooMany(keys.len()));
+            return Err(format!(
+                "{} keys are too many: at most {MOST} can be extracted at once",
+                keys.len()
+            ));
         }
         for (index, key) in keys.iter().enumerate() {
             if keys.iter().take(index).any(|other| other == key) {
-                return Err(KeysError::Twice(key.clone()));
+                return Err(format!("key \"{key}\" is named twice"));
             }
         }
         Ok(Keys(keys))
@@ -65,7 +69,7 @@ pub(crate) fn key_word(key: &str) -> String {
 }
 
 /// What stands between commas; in double quotes a comma is one of a key, and two double quotes are one.
-fn parts(text: &str) -> Result<Vec<String>, KeysError> {
+fn parts(text: &str) -> Result<Vec<String>, String> {
     let mut keys = Vec::new();
     let mut rest = text;
     loop {
@@ -75,10 +79,10 @@ fn parts(text: &str) -> Result<Vec<String>, KeysError> {
                 let end = rest.find(',').unwrap_or(rest.len());
                 let (key, behind) = rest.split_at(end);
                 if key.is_empty() {
-                    return Err(KeysError::Empty);
+                    return Err(EMPTY.to_owned());
                 }
                 if key.contains('"') {
-                    return Err(KeysError::Quotes);
+                    return Err(QUOTES.to_owned());
                 }
                 (key.to_owned(), behind)
             }
@@ -87,17 +91,17 @@ fn parts(text: &str) -> Result<Vec<String>, KeysError> {
         match behind.strip_prefix(',') {
             Some(more) => rest = more,
             None if behind.is_empty() => return Ok(keys),
-            None => return Err(KeysError::Quotes),
+            None => return Err(QUOTES.to_owned()),
         }
     }
 }
 
 /// A key up to its closing quote, and what is behind it.
-fn in_quotes(quoted: &str) -> Result<(String, &str), KeysError> {
+fn in_quotes(quoted: &str) -> Result<(String, &str), String> {
     let mut key = String::new();
     let mut rest = quoted;
     loop {
-        let (before, behind) = rest.split_once('"').ok_or(KeysError::Quotes)?;
+        let (before, behind) = rest.split_once('"').ok_or(QUOTES)?;
         key.push_str(before);
         match behind.strip_prefix('"') {
             Some(more) => {
@@ -106,6 +110,146 @@ fn in_quotes(quoted: &str) -> Result<(String, &str), KeysError> {
             }
             None => return Ok((key, behind)),
         }
+    }
+}
+
+/// The part of all uses that is dealt out by what is known, where something is; the rest is spread evenly.
+const KNOWN: f64 = 0.5;
+
+/// What is known of the use of a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct KnownUse {
+    /// A key, at the root of documents.
+    pub key: String,
+    /// Calls of statements that name it, by `pg_stat_statements`.
+    pub calls: u64,
+    /// What names it in the catalog, such as "`index by_state`".
+    pub named_in: Vec<String>,
+}
+
+/// How often keys are used, as parts of all uses.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Weights {
+    /// Keys that most documents have.
+    common: usize,
+    pub(crate) known: Vec<KnownUse>,
+}
+
+impl Weights {
+    /// Of these keys of a column.
+    pub(crate) fn of(common: &[String], column: &str, known: &KnownUses) -> Weights {
+        let (_, by_path) = known.of_column(column);
+        let known = common.iter().filter_map(|key| {
+            let used = by_path.get(&vec![Some(key.clone())])?;
+            let named_in: Vec<String> = used.named.iter().map(ToString::to_string).collect();
+            (used.calls > 0 || !named_in.is_empty()).then(|| KnownUse {
+                key: key.clone(),
+                calls: used.calls,
+                named_in,
+            })
+        });
+        Weights { common: common.len(), known: known.collect() }
+    }
+
+    /// The part of all uses that is of this key. Calls and what the catalog has count alike, where there are both.
+    pub(crate) fn part(&self, key: &str) -> f64 {
+        let even = 1.0 / self.common.max(1) as f64;
+        let own = self.known.iter().find(|one| one.key == key);
+        let share = |of: fn(&KnownUse) -> f64| {
+            let all: f64 = self.known.iter().map(of).sum();
+            (all > 0.0).then(|| own.map_or(0.0, of) / all)
+        };
+        let shares: Vec<f64> =
+            [share(|one| one.calls as f64), share(|one| one.named_in.len() as f64)]
+                .into_iter()
+                .flatten()
+                .collect();
+        if shares.is_empty() {
+            return even;
+        }
+        let known = shares.iter().sum::<f64>() / shares.len() as f64;
+        (1.0 - KNOWN) * even + KNOWN * known
+    }
+}
+
+/// Different keys that are counted; documents with more are maps, and no key of theirs is a column.
+const MOST_COUNTED: usize = 4096;
+/// A column is for what at least this part of the documents has.
+const LEAST_PRESENCE: f64 = 0.5;
+/// Values of a column are at most this part of the document, and at most so many bytes, on average.
+const MOST_SHARE: f64 = 0.1;
+const MOST_BYTES: f64 = 500.0;
+/// Sets of so many of the first keys are compared.
+pub(super) const SETS: [usize; 5] = [1, 2, 4, 8, 16];
+
+/// What a few documents tell of their keys.
+#[derive(Debug, Default)]
+pub(crate) struct Scout {
+    documents: f64,
+    bytes: f64,
+    keys: HashMap<Vec<u8>, Seen>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    documents: f64,
+    bytes: f64,
+}
+
+impl Seen {
+    fn mean(&self) -> f64 {
+        self.bytes / self.documents.max(1.0)
+    }
+}
+
+impl Scout {
+    /// Counts the keys of a document.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn document(&mut self, content: &[u8]) -> Result<(), String> {
+        self.documents += 1.0;
+        self.bytes += content.len() as f64;
+        for (key, value) in root_keys(content, ORDER).map_err(|error| error.to_string())? {
+            if self.keys.len() >= MOST_COUNTED && !self.keys.contains_key(key) {
+                continue;
+            }
+            let seen = self.keys.entry(key.to_vec()).or_default();
+            seen.documents += 1.0;
+            seen.bytes += value.jsonb_size() as f64;
+        }
+        Ok(())
+    }
+
+    /// The keys that most documents have.
+    fn common(&self) -> impl Iterator<Item = (&Vec<u8>, &Seen)> {
+        let least = (self.documents * LEAST_PRESENCE).max(1.0);
+        self.keys.iter().filter(move |(_, seen)| seen.documents >= least)
+    }
+
+    /// The same as text.
+    pub(crate) fn common_keys(&self) -> Vec<String> {
+        self.common().filter_map(|(key, _)| String::from_utf8(key.clone()).ok()).collect()
+    }
+
+    /// The keys that may be columns, the most used and of these the smallest first; `None` if there are none.
+    pub(crate) fn candidates(&self, weights: &Weights) -> Option<Keys> {
+        let most = (self.bytes / self.documents.max(1.0) * MOST_SHARE).min(MOST_BYTES);
+        let mut small: Vec<(f64, f64, String)> = self
+            .common()
+            .filter(|(_, seen)| seen.mean() <= most)
+            .filter_map(|(key, seen)| {
+                let key = String::from_utf8(key.clone()).ok()?;
+                Some((weights.part(&key), seen.mean(), key))
+            })
+            .collect();
+        small.sort_by(|(used_a, mean_a, a), (used_b, mean_b, b)| {
+            used_b.total_cmp(used_a).then(mean_a.total_cmp(mean_b)).then_with(|| a.cmp(b))
+        });
+        let keys: Vec<String> =
+            small.into_iter().map(|(_, _, key)| key).take(*SETS.last()?).collect();
+        (!keys.is_empty()).then_some(Keys(keys))
     }
 }
 
@@ -121,18 +265,35 @@ mod tests {
         assert_eq!(keys(r#""a,b",c,"say ""x""""#).unwrap(), ["a,b", "c", "say \"x\""]);
         assert_eq!(keys(r#""""#).unwrap(), [""]);
         for empty in ["", ",", "a,", ",a", "a,,b"] {
-            assert_eq!(keys(empty), Err(KeysError::Empty), "{empty}");
+            assert_eq!(keys(empty), Err(EMPTY.to_owned()), "{empty}");
         }
         for odd in ["\"", "\"a", "a\"b", "\"a\"b", "\"a\"\""] {
-            assert_eq!(keys(odd), Err(KeysError::Quotes), "{odd}");
+            assert_eq!(keys(odd), Err(QUOTES.to_owned()), "{odd}");
         }
-        assert_eq!(keys("a,b,a"), Err(KeysError::Twice("a".into())));
+        assert_eq!(keys("a,b,a"), Err("key \"a\" is named twice".to_owned()));
         for key in ["a,b", "c", "say \"x\"", "", "auto"] {
             assert_eq!(key_word(key).parse(), Ok(Extract::Keys(Keys(vec![key.into()]))));
         }
         assert_eq!("auto".parse(), Ok(Extract::Auto));
         assert_eq!("\"auto\"".parse(), Ok(Extract::Keys(Keys(vec!["auto".into()]))));
         let many: Vec<String> = (0..101).map(|n| n.to_string()).collect();
-        assert_eq!(keys(&many.join(",")), Err(KeysError::TooMany(101)));
+        let too_many = "101 keys are too many: at most 100 can be extracted at once";
+        assert_eq!(keys(&many.join(",")), Err(too_many.to_owned()));
+    }
+    #[test]
+    fn half_of_all_uses_are_as_known() {
+        let one = |key: &str, calls, named: &[&str]| KnownUse {
+            key: key.into(),
+            calls,
+            named_in: named.iter().map(|&name| name.to_owned()).collect(),
+        };
+        let mut weights = Weights { common: 4, known: Vec::new() };
+        assert_eq!(weights.part("a"), 0.25);
+        weights.known = vec![one("a", 30, &[]), one("b", 10, &[])];
+        assert_eq!([weights.part("a"), weights.part("b"), weights.part("c")], [0.5, 0.25, 0.125]);
+        weights.known = vec![one("a", 30, &["index x"]), one("b", 10, &[])];
+        assert_eq!(weights.part("a"), 0.125 + 0.4375);
+        let all: f64 = ["a", "b", "c", "d"].iter().map(|key| weights.part(key)).sum();
+        assert!((all - 1.0).abs() < 1e-9);
     }
 }

@@ -2,9 +2,14 @@
 
 use serde::Serialize;
 
-use super::super::rounded::{Fraction, Whole};
-use super::kind::KeyType;
-use super::weights::KnownUse;
+use super::keys::KnownUse;
+use super::rows::{Extraction, KEYS, KeyType, REST, TODAY, WHOLE};
+use super::script::Migration;
+use crate::advise::estimate::{Figure, Figures, Scope, figures};
+use crate::advise::rounded::{Fraction, Whole};
+use crate::advise::tally::VariantTally;
+use crate::model::cost::Prices;
+use crate::model::stored::Form;
 
 /// The table with some keys of its documents in columns of their own.
 #[derive(Debug, Clone, Serialize)]
@@ -85,4 +90,74 @@ pub struct AccessReport {
     pub update_bytes: Whole,
     /// Bytes of WAL of one change, without full-page images.
     pub update_wal_bytes: Whole,
+}
+
+/// The report; `command` is what re-toasts the column afterwards.
+pub(crate) fn report(
+    extraction: &Extraction,
+    scope: &Scope,
+    command: &str,
+    has_toasters: bool,
+) -> Option<ExtractionReport> {
+    let all = figures(&extraction.tally, scope, &Prices::default());
+    let (tallies, types) = (extraction.tally.tallies(), extraction.types.as_ref()?);
+    let blocks: f64 = extraction.tally.blocks().iter().sum();
+    let scale = if blocks > 0.0 { f64::from(scope.total_blocks) / blocks } else { 0.0 };
+    let whole = |count: f64| (count * scale).round() as u64;
+    let external = |tally: &VariantTally| {
+        whole(tally.forms.get(Form::External) + tally.forms.get(Form::ExternalCompressed))
+    };
+    let forms = &tallies.get(TODAY)?.forms;
+    let documents: f64 =
+        Form::ALL.iter().filter(|form| **form != Form::Null).map(|form| forms.get(*form)).sum();
+    let access = |figures: &Figures| access(figures, documents * scale);
+    let keys = || extraction.target.keys.iter().zip(types);
+    let rows_per_page = extraction.tally.rows() / blocks.max(1.0);
+    let (today, rest) = (all.get(TODAY)?, all.get(REST)?);
+    let made = tallies.get(REST)?;
+    Some(ExtractionReport {
+        auto: extraction.auto,
+        known_uses: extraction.known.clone(),
+        keys: keys()
+            .zip(&extraction.counts.values)
+            .zip(all.get(KEYS..)?)
+            .map(|(((key, kind), values), figures)| KeyReport {
+                key: key.key.clone(),
+                column: key.name.clone(),
+                kind: *kind,
+                values: whole(*values),
+                access: access(figures),
+            })
+            .collect(),
+        documents: whole(extraction.counts.documents),
+        heap_bytes_today: Whole(today.heap_bytes),
+        toast_bytes_today: Whole(today.toast_bytes),
+        toast_index_bytes_today: Whole(today.toast_index_bytes),
+        total_bytes_today: Whole(today.total_bytes),
+        heap_bytes: Whole(rest.heap_bytes),
+        toast_bytes: Whole(rest.toast_bytes),
+        toast_index_bytes: Whole(rest.toast_index_bytes),
+        total_bytes: Whole(rest.total_bytes),
+        wide_rows_today: whole(extraction.counts.wide_today),
+        wide_rows: whole(extraction.counts.wide),
+        external_today: external(tallies.get(TODAY)?),
+        external: external(made),
+        today: access(today),
+        rest: access(rest),
+        whole: access(all.get(WHOLE)?),
+        refused_rows: whole(made.refused),
+        script: Migration::new(&extraction.target, types, rows_per_page)
+            .script(command, has_toasters),
+    })
+}
+
+fn access(figures: &Figures, documents: f64) -> AccessReport {
+    let Figure { value, change } = figures.read_buffers;
+    AccessReport {
+        scan_buffers: Whole(Figure { value: value.scaled(documents), change }),
+        read_buffers: Fraction(figures.read_buffers),
+        read_cpu_ns: Whole(figures.read_cpu_ns),
+        update_bytes: Whole(figures.update_bytes),
+        update_wal_bytes: Whole(figures.update_wal_bytes),
+    }
 }

@@ -1,21 +1,168 @@
-//! Rows of the sample with keys in columns of their own, as the server would store them, added up.
+//! Rows of the sample with keys in columns of their own, as the server would store them, added up; the types of these
+//! columns.
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::super::content::compressed_size;
-use super::super::tally::{SampleRow, Tally, Variant, fresh};
-use super::filled::{fill, wider, with_document};
-use super::kind::{KeyType, KeyValue, own};
-use super::target::Target;
-use super::weights::KnownUse;
+use serde::Serialize;
+
+use super::keys::{KnownUse, ORDER};
+use super::target::{Migrated, Target};
+use crate::advise::content::compressed_size;
+use crate::advise::error::AdviseError;
+use crate::advise::tally::{SampleRow, Tally, Variant, fresh};
 use crate::codec::{Method, datum};
-use crate::disk::desc::Storage;
-use crate::disk::jsonb::split::{Value, root_keys, without};
+use crate::disk::desc::{Align, Length, Storage};
+use crate::disk::jsonb::split::{Value, ValueKind, root_keys, without};
+use crate::disk::numeric::Numeric;
+use crate::disk::varlena::VARLENA_HEADER_SIZE;
 use crate::disk::{ByteOrder, ItemPointer};
 use crate::model::pages::Fill;
-use crate::model::policy::{CompressedSizes, MethodChoice};
+use crate::model::policy::{CompressedSizes, MethodChoice, Policy};
 use crate::model::settings::Settings;
-use crate::model::toast::{Incoming, Table};
+use crate::model::stored::Form;
+use crate::model::toast::{Column, Incoming, Operation, Placed, Table};
+
+/// Digits that every `integer`, and every `bigint`, has room for.
+const INTEGER_DIGITS: usize = 9;
+const BIGINT_DIGITS: usize = 18;
+
+/// A type that values of a key can have outside of their documents without being changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum KeyType {
+    Boolean,
+    /// Whole numbers of at most 9 digits.
+    Integer,
+    /// Whole numbers of at most 18 digits.
+    Bigint,
+    Numeric,
+    Text,
+    /// Whatever a document can hold, `null` included.
+    Jsonb,
+}
+
+impl KeyType {
+    /// The narrowest that holds this value.
+    fn of(value: &Value<'_>, order: ByteOrder) -> KeyType {
+        match value.kind {
+            ValueKind::Bool => KeyType::Boolean,
+            ValueKind::String => KeyType::Text,
+            ValueKind::Number => of_number(value.bytes, order),
+            ValueKind::Null | ValueKind::Container => KeyType::Jsonb,
+        }
+    }
+
+    /// The narrowest that holds the values of both.
+    pub(super) fn or(self, other: KeyType) -> KeyType {
+        use KeyType::{Bigint, Integer, Jsonb, Numeric};
+        match (self, other) {
+            _ if self == other => self,
+            (Integer, Bigint) | (Bigint, Integer) => Bigint,
+            (Integer | Bigint | Numeric, Integer | Bigint | Numeric) => Numeric,
+            _ => Jsonb,
+        }
+    }
+
+    /// As SQL names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            KeyType::Boolean => "boolean",
+            KeyType::Integer => "integer",
+            KeyType::Bigint => "bigint",
+            KeyType::Numeric => "numeric",
+            KeyType::Text => "text",
+            KeyType::Jsonb => "jsonb",
+        }
+    }
+
+    /// The column that is added.
+    fn column(self, default_method: Method) -> Column {
+        let (length, align, storage) = match self {
+            KeyType::Boolean => (Length::Fixed(1), Align::Char, Storage::Plain),
+            KeyType::Integer => (Length::Fixed(4), Align::Int, Storage::Plain),
+            KeyType::Bigint => (Length::Fixed(8), Align::Double, Storage::Plain),
+            KeyType::Numeric => (Length::Varlena, Align::Int, Storage::Main),
+            KeyType::Text | KeyType::Jsonb => (Length::Varlena, Align::Int, Storage::Extended),
+        };
+        let method = MethodChoice::One(default_method);
+        Column { length, align, storage, type_storage: storage, method, policy: Policy::Always }
+    }
+
+    /// A value as a new one of the column.
+    fn incoming(self, value: &KeyValue) -> Incoming {
+        match self {
+            KeyType::Boolean => Incoming::Fixed { size: 1 },
+            KeyType::Integer => Incoming::Fixed { size: 4 },
+            KeyType::Bigint => Incoming::Fixed { size: 8 },
+            KeyType::Numeric | KeyType::Text => Incoming::Plain { raw: value.own_size },
+            KeyType::Jsonb => Incoming::Plain { raw: value.jsonb_size },
+        }
+    }
+
+    /// Whether its values may be compressed as they are in a column of their own, not as documents.
+    fn is_own(self) -> bool {
+        matches!(self, KeyType::Numeric | KeyType::Text)
+    }
+}
+
+fn of_number(bytes: &[u8], order: ByteOrder) -> KeyType {
+    // the header, a weight and digits; numbers of many digits are not looked at
+    const LONGEST: usize = 16;
+    let content = bytes.get(VARLENA_HEADER_SIZE as usize..).unwrap_or(&[]);
+    if bytes.len() > LONGEST {
+        return KeyType::Numeric;
+    }
+    let Ok(number) = Numeric::parse(content, order) else { return KeyType::Numeric };
+    if let Numeric::Number { display_scale, .. } = number
+        && display_scale > 0
+    {
+        return KeyType::Numeric;
+    }
+    let mut text = Vec::new();
+    number.write_text(&mut text);
+    let digits = text.strip_prefix(b"-").unwrap_or(&text);
+    match digits.len() {
+        _ if !digits.iter().all(u8::is_ascii_digit) => KeyType::Numeric,
+        digits if digits <= INTEGER_DIGITS => KeyType::Integer,
+        digits if digits <= BIGINT_DIGITS => KeyType::Bigint,
+        _ => KeyType::Numeric,
+    }
+}
+
+/// What is kept of a key's value: its sizes in a column of either kind, headers left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct KeyValue {
+    /// A string's bytes, or a number's as `numeric`.
+    own_size: u32,
+    /// As `doc -> key` gives it.
+    jsonb_size: u32,
+    /// What the server would compress it to, its 8 bytes of headers included, if it was tried.
+    own_compressed: Option<u32>,
+    jsonb_compressed: Option<u32>,
+}
+
+impl KeyValue {
+    /// Not compressed.
+    fn of(value: &Value<'_>) -> KeyValue {
+        let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        KeyValue {
+            own_size: size(own(value).len()),
+            jsonb_size: size(value.jsonb_size()),
+            own_compressed: None,
+            jsonb_compressed: None,
+        }
+    }
+}
+
+/// A string's or number's content in a column of its own type.
+fn own<'a>(value: &Value<'a>) -> &'a [u8] {
+    match value.kind {
+        ValueKind::String => value.bytes,
+        ValueKind::Number => value.bytes.get(VARLENA_HEADER_SIZE as usize..).unwrap_or(&[]),
+        ValueKind::Bool | ValueKind::Null | ValueKind::Container => &[],
+    }
+}
 
 /// Variants of the tally: as stored now, the rest of the document, it and all keys; then one for each key.
 pub(super) const TODAY: usize = 0;
@@ -26,8 +173,6 @@ pub(super) const KEYS: usize = 3;
 /// Keys that are named where those asked for are not found, and documents that are looked at for them.
 const NAMED: usize = 8;
 const LOOKED_AT: u32 = 100;
-/// Pages of live servers are read by machines of their byte order.
-pub(super) const ORDER: ByteOrder = ByteOrder::Little;
 
 /// A document of the sample taken apart.
 #[derive(Debug)]
@@ -131,13 +276,27 @@ impl Extraction {
         Extraction { known, ..self }
     }
 
-    pub(crate) fn is_for(&self, column: usize) -> bool {
-        self.target.column == column
+    /// The table that is migrated.
+    pub(crate) fn table(&self) -> &Migrated {
+        &self.target.table
     }
 
-    /// The document column's index from 0.
-    pub(crate) fn column(&self) -> usize {
-        self.target.column
+    /// Whether the sample has every key.
+    ///
+    /// # Errors
+    /// The first that it does not have; `complete`: the sample is the table.
+    pub(crate) fn check(&self, complete: bool) -> Result<(), AdviseError> {
+        let values = self.counts.values.iter();
+        let Some((key, _)) = self.target.keys.iter().zip(values).find(|(_, count)| **count == 0.0)
+        else {
+            return Ok(());
+        };
+        let others: Vec<String> = self.others.iter().map(|key| format!("\"{key}\"")).collect();
+        let hint = match others.len() {
+            0 => String::new(),
+            _ => format!("\nHINT:  There are, among others: {}.", others.join(", ")),
+        };
+        Err(no_such_key(&self.target.column_name, &key.key, complete, &hint))
     }
 
     /// The same from the beginning.
@@ -382,5 +541,103 @@ impl Extraction {
     /// The rows of these blocks are added.
     pub(crate) fn end_rows(&mut self) {
         self.apart.clear();
+    }
+}
+
+/// No document of a column has a key; `complete`: of the table, not of a sample.
+pub(super) fn no_such_key(column: &str, key: &str, complete: bool, hint: &str) -> AdviseError {
+    let sampled = if complete { "" } else { " in the sample" };
+    AdviseError::Unfit(format!(
+        "no document of column \"{column}\"{sampled} has the key \"{key}\" at its root{hint}"
+    ))
+}
+
+/// What the values beside the document, its column's index given, become when the columns for keys are filled, while
+/// the document still has them: `made`'s are those behind `stored`. What is compressed or moved out of the row then
+/// stays so when the keys leave the document.
+fn fill(
+    table: &Table,
+    column: usize,
+    stored: &[Incoming],
+    made: &mut [Incoming],
+    compressor: &mut impl FnMut(usize, Method) -> Option<u32>,
+) {
+    let filled = with_document(made, column, stored);
+    let Ok(toasted) = table.toast(&filled, Operation::Update, compressor) else { return };
+    for (index, (value, placed)) in made.iter_mut().zip(&toasted.values).enumerate() {
+        if index == column || index >= stored.len() {
+            continue;
+        }
+        let Placed { method, raw_size: raw, stored_size, .. } = *placed;
+        let kept = |compressed| Incoming::Kept { stored: stored_size, raw, method, compressed };
+        match placed.form {
+            Form::Compressed => *value = Incoming::Compressed { size: stored_size, raw, method },
+            Form::External => *value = kept(false),
+            Form::ExternalCompressed => *value = kept(true),
+            _ => {}
+        }
+    }
+}
+
+/// The values with the document that stood in the row.
+fn with_document(made: &[Incoming], column: usize, stored: &[Incoming]) -> Vec<Incoming> {
+    let mut filled = made.to_vec();
+    if let (Some(document), Some(whole)) = (filled.get_mut(column), stored.get(column)) {
+        *document = *whole;
+    }
+    filled
+}
+
+/// The table with columns of these types added.
+fn wider(table: &Table, method: Method, types: &[KeyType]) -> Table {
+    let mut table = table.clone();
+    table.columns.extend(types.iter().map(|kind| kind.column(method)));
+    // text and jsonb may need one; it is made with the column
+    table.has_toast_relation |= types.iter().any(|kind| kind.is_own() || *kind == KeyType::Jsonb);
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numeric of `weight` and base-10000 digits, with `scale` decimals, as it stands in a document.
+    fn numeric(negative: bool, weight: u16, scale: u16, digits: &[u16]) -> Vec<u8> {
+        let sign = u16::from(negative) << 13;
+        let mut bytes = vec![0; 4];
+        let header = 0x8000 | sign | scale << 7 | (weight & 0x7F);
+        bytes.extend_from_slice(&header.to_le_bytes());
+        digits.iter().for_each(|digit| bytes.extend_from_slice(&digit.to_le_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn numbers_take_the_narrowest_type_that_surely_holds_them() {
+        let of = |bytes: &[u8]| of_number(bytes, ByteOrder::Little);
+        assert_eq!(of(&numeric(false, 0, 0, &[])), KeyType::Integer);
+        assert_eq!(of(&numeric(true, 2, 0, &[9, 9999, 9999])), KeyType::Integer);
+        assert_eq!(of(&numeric(false, 2, 0, &[10])), KeyType::Bigint);
+        assert_eq!(of(&numeric(true, 4, 0, &[99, 9999, 9999, 9999, 9999])), KeyType::Bigint);
+        assert_eq!(of(&numeric(false, 4, 0, &[100])), KeyType::Numeric);
+        // 1.0 is not written as 1
+        assert_eq!(of(&numeric(false, 0, 1, &[1])), KeyType::Numeric);
+        assert_eq!(of(&[0; 40]), KeyType::Numeric);
+        assert_eq!(of(&[]), KeyType::Numeric);
+    }
+
+    #[test]
+    fn types_widen_to_what_holds_all_values() {
+        use KeyType::{Bigint, Boolean, Integer, Jsonb, Numeric, Text};
+        for (a, b, both) in [
+            (Integer, Integer, Integer),
+            (Integer, Bigint, Bigint),
+            (Bigint, Numeric, Numeric),
+            (Integer, Text, Jsonb),
+            (Boolean, Integer, Jsonb),
+            (Text, Text, Text),
+            (Text, Jsonb, Jsonb),
+        ] {
+            assert_eq!((a.or(b), b.or(a)), (both, both));
+        }
     }
 }

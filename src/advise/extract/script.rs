@@ -1,47 +1,45 @@
-//! The migration to columns for keys, as a script for psql.
+//! The migration to columns for keys, as a script for psql: the comments before it, its steps, and the way back.
 //!
 //! Whatever a document held can be put together again: a value leaves it only if the column gives the same value
 //! back, and a key that is missing, or is `null` where the column has another type than `jsonb`, is told apart.
 
-use super::around::{Around, OWN};
-use super::batches::dollar_quoted;
-use super::head::head;
-use super::kind::KeyType;
-use super::migration::{Migration, Moving};
+use super::rows::KeyType;
+use super::target::{Grant, OWN, Target, TargetKey, dependents};
 use crate::model::sql::{quote_identifier, quote_literal, quote_qualified};
 
 /// Rows that one transaction changes, about.
-pub(super) const BATCH_ROWS: f64 = 1000.0;
+const BATCH_ROWS: f64 = 1000.0;
 /// Bytes of the longest name.
 const LONGEST_NAME: usize = 63;
 
 /// What tells the function that moves keys from the one that only copies them.
-pub(super) const MOVES: &str = "keys leave the document";
+const MOVES: &str = "keys leave the document";
 
 /// A key with its SQL.
-pub(super) struct Key {
+struct Key<'a> {
+    target: &'a TargetKey,
     /// As a literal.
-    pub(super) literal: String,
+    literal: String,
     /// The column, quoted.
-    pub(super) name: String,
+    name: String,
     /// Its name as a literal.
-    pub(super) name_literal: String,
-    pub(super) kind: KeyType,
+    name_literal: String,
+    kind: KeyType,
 }
 
-impl Key {
+impl Key<'_> {
     /// The key of a document, as `jsonb`.
-    pub(super) fn held(&self, document: &str) -> String {
+    fn held(&self, document: &str) -> String {
         format!("{document} -> {}", self.literal)
     }
 
     /// The condition that the document has the key.
-    pub(super) fn is_held(&self, document: &str) -> String {
+    fn is_held(&self, document: &str) -> String {
         format!("({}) IS NOT NULL", self.held(document))
     }
 
     /// The condition that the document has the key, with a value that the column can hold.
-    pub(super) fn fits(&self, document: &str) -> String {
+    fn fits(&self, document: &str) -> String {
         let held = self.held(document);
         let is = |kind: &str| format!("jsonb_typeof({held}) = '{kind}'");
         let digits = |more: u32| {
@@ -59,7 +57,7 @@ impl Key {
     }
 
     /// What of it the column can hold, else NULL.
-    pub(super) fn value(&self, document: &str) -> String {
+    fn value(&self, document: &str) -> String {
         let text = format!("({document} ->> {})", self.literal);
         let value = match self.kind {
             KeyType::Jsonb => return self.held(document),
@@ -70,46 +68,27 @@ impl Key {
     }
 }
 
-impl Migration<'_> {
-    /// The script.
-    pub fn script(&self) -> String {
-        let parts = Parts::of(self);
-        format!(
-            "{head}\n\\set ON_ERROR_STOP on\n\\encoding UTF8\nSET search_path = pg_catalog, pg_temp;\n\
-             SET lock_timeout = '5s';\nSET statement_timeout = 0;\n\
-             -- Fails if row security would hide rows here.\nSET row_security = off;\n\
-             SELECT EXISTS (SELECT FROM {table}) AS has_rows \\gset\n\n\
-             \\if :{{?undo}}\n\n{undo}\n\\elif :{{?stay}}\n\n{stay}\n\\else\n\n{add}\n\\if :{{?remove}}\n\n{remove}\n\\endif\n\\endif\n",
-            head = head(self, &parts.together()),
-            table = parts.table,
-            undo = parts.undo(),
-            stay = parts.stay(),
-            add = parts.add(),
-            remove = parts.remove(self.command, self.has_toasters),
-        )
-    }
-}
-
-/// The pieces of the statements.
-pub(super) struct Parts<'a> {
-    pub(super) table: String,
-    pub(super) partitioned: bool,
-    pub(super) function: String,
+/// A migration to columns for keys, with the pieces of its statements.
+pub(super) struct Migration<'a> {
+    target: &'a Target,
+    keys: Vec<Key<'a>>,
+    /// The table and the documents' column, quoted.
+    table: String,
+    column: String,
     /// Of the trigger and its function.
-    pub(super) name: String,
-    pub(super) trigger: String,
-    pub(super) column: String,
-    pub(super) column_name: String,
-    pub(super) keys: Vec<Key>,
-    pub(super) pages: u32,
-    pub(super) around: &'a Around,
+    name: String,
+    trigger: String,
+    function: String,
+    /// Pages of a batch.
+    pages: u32,
 }
 
-impl<'a> Parts<'a> {
-    fn of(migration: &Migration<'a>) -> Parts<'a> {
-        let Migration { table, column, keys, rows_per_page, around, .. } = *migration;
+impl<'a> Migration<'a> {
+    /// To columns of these types; `rows_per_page`: live rows of a page.
+    pub(super) fn new(target: &'a Target, types: &[KeyType], rows_per_page: f64) -> Migration<'a> {
+        let table = &target.table;
         // the new columns are this migration's alone, and so is a name with the first of them
-        let first = keys.first().map_or("", |key| key.name);
+        let first = target.keys.first().map_or("", |key| key.name.as_str());
         let mut name = format!("{OWN}{}.{first}", table.name);
         if name.len() > LONGEST_NAME {
             let digest = name.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
@@ -117,45 +96,119 @@ impl<'a> Parts<'a> {
             });
             name = format!("{OWN}{}.{digest:x}", table.oid.0);
         }
-        let key = |key: &Moving<'_>| Key {
-            literal: quote_literal(key.key),
-            name: quote_identifier(key.name),
-            name_literal: quote_literal(key.name),
-            kind: key.kind,
+        let key = |(target, &kind): (&'a TargetKey, &KeyType)| Key {
+            target,
+            literal: quote_literal(&target.key),
+            name: quote_identifier(&target.name),
+            name_literal: quote_literal(&target.name),
+            kind,
         };
-        Parts {
+        Migration {
+            target,
+            keys: target.keys.iter().zip(types).map(key).collect(),
             table: table.quoted(),
-            partitioned: table.partitions > 0,
-            function: quote_qualified(&table.schema, &name),
+            column: quote_identifier(&target.column_name),
             trigger: quote_identifier(&name),
+            function: quote_qualified(&table.schema, &name),
             name,
-            column: quote_identifier(column),
-            column_name: column.to_owned(),
-            keys: keys.iter().map(key).collect(),
             pages: (BATCH_ROWS / rows_per_page.max(1.0) / f64::from(table.partitions.max(1)))
                 .ceil()
                 .clamp(1.0, 1e6) as u32,
-            around,
         }
     }
 
+    /// The script. `command` re-toasts the column and gives back what is free; on a server with pluggable TOAST
+    /// nothing may be written anew.
+    pub(super) fn script(&self, command: &str, has_toasters: bool) -> String {
+        format!(
+            "{head}\n\\set ON_ERROR_STOP on\n\\encoding UTF8\nSET search_path = pg_catalog, pg_temp;\n\
+             SET lock_timeout = '5s';\nSET statement_timeout = 0;\n\
+             -- Fails if row security would hide rows here.\nSET row_security = off;\n\
+             SELECT EXISTS (SELECT FROM {table}) AS has_rows \\gset\n\n\
+             \\if :{{?undo}}\n\n{undo}\n\\elif :{{?stay}}\n\n{stay}\n\\else\n\n{add}\n\\if :{{?remove}}\n\n{remove}\n\\endif\n\\endif\n",
+            head = self.head(),
+            table = self.table,
+            undo = self.undo(),
+            stay = self.stay(),
+            add = self.add(),
+            remove = self.remove(command, has_toasters),
+        )
+    }
+    /// The comments before it: what it is, what it does not look at, and what is to be looked at.
+    fn head(&self) -> String {
+        let Target { table, column_name: column, around, .. } = self.target;
+        let mut out = format!(
+            "-- Moves keys of {} in table {} to columns of their own.\n\
+             -- Read it first; toastctl runs none of it. It is for psql, which must not wrap it in a transaction:\n\
+             --   psql -X -f FILE              adds the columns, keeps them in step, fills and verifies them;\n\
+             --                                documents stay as they are. Then have the application read the columns.\n\
+             --   psql -X -v remove=1 -f FILE  then also removes the keys from the documents, which cannot be read there\n\
+             --                                any more. From here on the columns are to be written.\n\
+             --   psql -X -v undo=1 -f FILE    the way back, at any time: the keys return, the columns go.\n\
+             --   psql -X -v stay=1 -f FILE    instead of all that: generated columns; the keys stay in the documents.\n\
+             -- After an interruption run the same again: what is done is not done twice.\n\
+             -- Types are those that all values of a sample have. A value that does not fit its column stays in the\n\
+             -- document, and the column is NULL:\n",
+            comment(column),
+            comment(&table.display_name()),
+        );
+        for key in &self.keys {
+            let null = match key.kind {
+                KeyType::Jsonb => "null in the document is 'null', a missing key is NULL",
+                _ => "null stays in the document, a missing key is NULL",
+            };
+            out.push_str(&format!(
+                "--   {} -> {} {}: {null}\n",
+                comment(&key.target.key),
+                comment(&key.target.name),
+                key.kind.name()
+            ));
+        }
+        out.push_str("-- The document put together again, once the keys have left it:\n");
+        for line in self.together().lines() {
+            out.push_str(&format!("--   {}\n", comment(line)));
+        }
+        let mut list = |what: &str, names: &[String]| {
+            if !names.is_empty() {
+                out.push_str(&format!("-- {what}\n"));
+                names.iter().for_each(|name| out.push_str(&format!("--   {}\n", comment(name))));
+            }
+        };
+        list(
+            "These depend on the column, and find no keys in it once they have left: change those that read them. Step 4\n\
+             -- stops for what there is then, unless psql is given -v seen=1 too:",
+            &around.dependents,
+        );
+        list(
+            "These triggers fire for every row that is changed here. One that comes after the script's own by its name must\n\
+             -- not change the document, nor one that is for updates of other columns:",
+            &around.triggers,
+        );
+        list("Published by these: subscribers need the columns first:", &around.publications);
+        out.push_str(
+            "-- Functions and statements that read the keys in the document are not looked at here. SELECT * gives the new\n\
+             -- columns too.\n",
+        );
+        out
+    }
+
     /// The document of table `t`.
-    pub(super) fn document(&self) -> String {
+    fn document(&self) -> String {
         format!("t.{}", self.column)
     }
 
-    pub(super) fn each(&self, between: &str, one: impl Fn(&Key) -> String) -> String {
+    fn each(&self, between: &str, one: impl Fn(&Key) -> String) -> String {
         self.keys.iter().map(one).collect::<Vec<_>>().join(between)
     }
 
     /// Documents of table `t` that hold a key which its column can take.
-    pub(super) fn holding(&self) -> String {
+    fn holding(&self) -> String {
         let document = self.document();
         self.each("\n       OR ", |key| key.fits(&document))
     }
 
     /// The columns of table `t` as its document has them; what it does not have stays.
-    pub(super) fn filled(&self) -> String {
+    fn filled(&self) -> String {
         let document = self.document();
         self.each(",\n        ", |key| {
             format!("{0} = coalesce({1}, t.{0})", key.name, key.value(&document))
@@ -163,7 +216,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Columns of table `t` that do not give the value in the document back.
-    pub(super) fn differing(&self) -> String {
+    fn differing(&self) -> String {
         let document = self.document();
         self.each("\n       OR ", |key| {
             format!(
@@ -176,7 +229,7 @@ impl<'a> Parts<'a> {
     }
 
     /// The document of a row with its columns' values; it is fetched once.
-    pub(super) fn together(&self) -> String {
+    fn together(&self) -> String {
         let parts = self.each("\n  || ", |key| {
             format!(
                 "CASE WHEN {0} IS NULL THEN '{{}}' ELSE jsonb_build_object({1}, {0}) END",
@@ -186,7 +239,7 @@ impl<'a> Parts<'a> {
         format!("coalesce({0} || nullif('{{}}'::jsonb\n  || {parts}, '{{}}'), {0})", self.column)
     }
 
-    pub(super) fn function(&self, body: &str) -> String {
+    fn function(&self, body: &str) -> String {
         format!(
             "CREATE OR REPLACE FUNCTION {}() RETURNS trigger\nLANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS {};\n",
             self.function,
@@ -195,7 +248,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Columns follow their documents.
-    pub(super) fn follow(&self) -> String {
+    fn follow(&self) -> String {
         let (new, old) = (format!("NEW.{}", self.column), format!("OLD.{}", self.column));
         let body = self.each("", |key| {
             format!(
@@ -211,7 +264,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Keys that arrive in a document move to their columns; a column that is set counts more.
-    pub(super) fn moving(&self) -> String {
+    fn moving(&self) -> String {
         let new = format!("NEW.{}", self.column);
         let body = self.each("", |key| {
             format!(
@@ -227,5 +280,300 @@ impl<'a> Parts<'a> {
             )
         });
         self.function(&format!("  -- {MOVES}\n{body}"))
+    }
+    /// Steps 1 to 3.
+    fn add(&self) -> String {
+        let Migration { table, function, trigger, column, .. } = self;
+        let names = self.each(", ", |key| key.name.clone());
+        let taken = self.each(", ", |key| key.name_literal.clone());
+        let own = block(&format!(
+            "BEGIN\n  IF to_regprocedure({function_name}) IS NULL AND EXISTS (\n    SELECT FROM pg_attribute\n    \
+             WHERE attrelid = {relation}::regclass AND attname IN ({taken}) AND NOT attisdropped) THEN\n    \
+             RAISE EXCEPTION 'a column of this name was added by somebody else';\n  END IF;\nEND",
+            function_name = quote_literal(&format!("{function}()")),
+            relation = quote_literal(table),
+        ));
+        let columns = self.each(",\n  ", |key| {
+            format!("ADD COLUMN IF NOT EXISTS {} {}", key.name, key.kind.name())
+        });
+        let differing = self.differing();
+        let fill = Batches {
+            table,
+            partitioned: self.target.table.partitions > 0,
+            set: &self.filled(),
+            undone: &differing,
+            pages: self.pages,
+            done: "rows filled",
+        };
+        format!(
+            "-- 1. Columns, and a trigger that keeps them in step with what the application writes into documents:\n\
+             --    as long as a document has a key, what is written to the column alone is overwritten.\n\
+             --    No row is rewritten; the locks are held for a moment.\n\
+             SELECT EXISTS (\n  SELECT FROM pg_trigger AS g JOIN pg_proc AS p ON p.oid = g.tgfoid\n  \
+             WHERE g.tgrelid = {relation}::regclass AND g.tgname = {trigger_name}\n    \
+             AND p.prosrc LIKE '%{MOVES}%') AS keys_leave \\gset\n\
+             \\if :keys_leave\n\\else\n\
+             BEGIN;\n{own}\
+             ALTER TABLE {table}\n  {columns};\n{grants}{follow}\
+             CREATE OR REPLACE TRIGGER {trigger} BEFORE INSERT OR UPDATE OF {column}, {names} ON {table}\n  \
+             FOR EACH ROW EXECUTE FUNCTION {function}();\n{always}COMMIT;\n\\endif\n\n\
+             -- 2. Rows that were there before, about {rows:.0} in a transaction.\n{fill}\n\
+             VACUUM {table};\n\n\
+             -- 3. Every column gives back what its document holds.\n{verify}",
+            relation = quote_literal(table),
+            trigger_name = quote_literal(&self.name),
+            grants = self.grants(),
+            follow = self.follow(),
+            always = self.always(),
+            rows = BATCH_ROWS,
+            fill = fill.sql(),
+            verify = verification(
+                table,
+                &differing,
+                "documents hold a key that their column does not give back"
+            ),
+        )
+    }
+
+    /// The privileges on the document's column, for the new ones.
+    fn grants(&self) -> String {
+        let names = self.each(", ", |key| key.name.clone());
+        let one = |grant: &Grant| {
+            format!(
+                "GRANT {} ({names}) ON TABLE {} TO {};\n",
+                grant.privilege, self.table, grant.to
+            )
+        };
+        self.target.around.grants.iter().map(one).collect()
+    }
+
+    /// What a subscription writes fires no ordinary trigger.
+    fn always(&self) -> String {
+        if !self.target.around.subscribed {
+            return String::new();
+        }
+        format!("ALTER TABLE {} ENABLE ALWAYS TRIGGER {};\n", self.table, self.trigger)
+    }
+
+    /// Stops where something depends on the documents' column.
+    fn look(&self) -> String {
+        let relation = format!("{}::regclass", quote_literal(&self.table));
+        let number = format!(
+            "(SELECT attnum FROM pg_attribute WHERE attrelid = {relation} AND attname = {})",
+            quote_literal(&self.target.column_name)
+        );
+        let stop = block(&format!(
+            "DECLARE\n  objects text;\nBEGIN\n  SELECT string_agg(object, E'\\n' ORDER BY object) INTO objects FROM (\n  {}) AS d;\n  \
+             IF objects IS NOT NULL THEN\n    RAISE EXCEPTION 'there are objects that depend on the documents'\n      \
+             USING DETAIL = objects, HINT = 'Change those that read the keys, then run this with -v seen=1 too.';\n  \
+             END IF;\nEND",
+            dependents(&relation, &number)
+        ));
+        format!("\\if :{{?seen}}\n\\elif :keys_leave\n\\else\n{stop}\\endif\n")
+    }
+
+    /// Steps 4 to 7.
+    fn remove(&self, command: &str, has_toasters: bool) -> String {
+        let Migration { table, column, .. } = self;
+        let document = self.document();
+        let leaving = self.each(", ", |key| {
+            format!("CASE WHEN {} THEN {} END", key.fits(&document), key.literal)
+        });
+        let set =
+            format!("{},\n        {column} = {document} - ARRAY[{leaving}]::text[]", self.filled());
+        let holding = self.holding();
+        let remove = Batches {
+            table,
+            partitioned: self.target.table.partitions > 0,
+            set: &set,
+            undone: &holding,
+            pages: self.pages,
+            done: "documents freed of their keys",
+        };
+        let (command, whole) = (comment(command), comment(table));
+        let rewriting = match has_toasters {
+            true => format!(", online:\n--   {command}"),
+            false => format!(
+                ", and free space given back, online:\n--   {command}\n--    Or in psql, which locks the table \
+                 meanwhile:\n--   VACUUM FULL {whole};"
+            ),
+        };
+        format!(
+            "-- 4. From now on the columns count; keys that still arrive in a document are moved to them.\n\
+             --    A document without a key leaves the column as it is: set it to NULL to remove the key.\n\
+             --    INSERT ... ON CONFLICT DO UPDATE SET {bare} = excluded.{bare} finds the keys in the columns of excluded.\n\
+             {look}BEGIN;\n{moving}COMMIT;\n\n\
+             -- 5. The keys leave the documents that have them.\n{remove}\n\
+             VACUUM (ANALYZE) {table};\n\n\
+             -- 6. None is left that its column could hold.\n{verify}\n\
+             -- 7. In the shell: what is stored as if it were written anew{rewriting}\n\n\
+             -- 8. As long as there is the trigger every update of one of the columns reads its document. Once no key is\n\
+             --    written into documents any more it can go:\n\
+             --   DROP TRIGGER {gone} ON {whole};\n",
+            bare = comment(&self.column),
+            look = self.look(),
+            moving = self.moving(),
+            remove = remove.sql(),
+            verify =
+                verification(table, &holding, "documents hold a key that its column could hold"),
+            gone = comment(&self.trigger),
+        )
+    }
+
+    /// The way back.
+    fn undo(&self) -> String {
+        let Migration { table, function, trigger, column, .. } = self;
+        let document = self.document();
+        let missing = self.each("\n       OR ", |key| {
+            format!("(t.{} IS NOT NULL AND ({}) IS NULL)", key.name, key.held(&document))
+        });
+        let parts = self.each("\n          ", |key| {
+            format!(
+                "|| CASE WHEN t.{0} IS NOT NULL AND ({2}) IS NULL THEN jsonb_build_object({1}, t.{0}) ELSE '{{}}' END",
+                key.name,
+                key.literal,
+                key.held(&document)
+            )
+        });
+        let undone = format!("jsonb_typeof({document}) = 'object' AND ({missing})");
+        let back = Batches {
+            table,
+            partitioned: self.target.table.partitions > 0,
+            set: &format!("{column} = {document}\n          {parts}"),
+            undone: &undone,
+            pages: self.pages,
+            done: "documents with their keys again",
+        };
+        let drops = self.each(",\n  ", |key| format!("DROP COLUMN IF EXISTS {}", key.name));
+        format!(
+            "-- The way back. First have the application write the keys into the documents again.\n\
+             DROP TRIGGER IF EXISTS {trigger} ON {table};\n{back}\n\
+             BEGIN;\n-- No column holds what its document does not: else nothing is dropped.\n\
+             LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE;\n{verify}\
+             ALTER TABLE {table}\n  {drops};\nDROP FUNCTION IF EXISTS {function}();\nCOMMIT;\n\
+             VACUUM (ANALYZE) {table};\n",
+            back = back.sql(),
+            verify = verification(
+                table,
+                &missing,
+                "rows hold a value in a column that their document does not have"
+            ),
+        )
+    }
+
+    /// Generated columns instead.
+    fn stay(&self) -> String {
+        let columns = self.each(",\n  ", |key| {
+            format!(
+                "ADD COLUMN {} {} GENERATED ALWAYS AS ({}) STORED",
+                key.name,
+                key.kind.name(),
+                key.value(&self.column)
+            )
+        });
+        format!(
+            "-- Generated columns: always in step, and the documents keep their size. The table is rewritten under an\n\
+             -- ACCESS EXCLUSIVE lock.\nALTER TABLE {}\n  {columns};\n",
+            self.table
+        )
+    }
+}
+
+/// Text that cannot end the comment that it stands in.
+fn comment(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// What is done to the rows of a batch.
+struct Batches<'a> {
+    /// Schema and name, quoted.
+    table: &'a str,
+    /// `SET` list.
+    set: &'a str,
+    /// Which rows of the table `t` are not done.
+    undone: &'a str,
+    /// Whether its rows are in partitions: pages of the same number are one batch.
+    partitioned: bool,
+    /// Pages of a batch.
+    pages: u32,
+    /// What is told of it.
+    done: &'a str,
+}
+
+impl Batches<'_> {
+    /// A `DO` statement that commits after each batch. What was done before an interruption is not done again.
+    fn sql(&self) -> String {
+        let Batches { table, set, undone, pages, done, .. } = self;
+        let relation = quote_literal(table);
+        let size = if self.partitioned {
+            format!(
+                "(SELECT max(pg_relation_size(relid)) FROM pg_partition_tree({relation}::regclass) WHERE isleaf)"
+            )
+        } else {
+            format!("pg_relation_size({relation}::regclass)")
+        };
+        block(&format!(
+            "DECLARE
+  first bigint := 0;
+  pages constant bigint := {size} / current_setting('block_size')::bigint;
+  rows bigint;
+  total bigint := 0;
+BEGIN
+  WHILE first < pages LOOP
+    UPDATE {table} AS t
+    SET {set}
+    WHERE t.ctid >= format('(%s,0)', first)::tid AND t.ctid < format('(%s,0)', first + {pages})::tid
+      AND ({undone});
+    GET DIAGNOSTICS rows = ROW_COUNT;
+    total := total + rows;
+    first := first + {pages};
+    COMMIT;
+  END LOOP;
+  RAISE NOTICE '% {done}', total;
+END"
+        ))
+    }
+}
+
+/// A `DO` statement that fails if there are such rows in the table.
+fn verification(table: &str, wrong: &str, message: &str) -> String {
+    block(&format!(
+        "DECLARE
+  wrong bigint;
+BEGIN
+  SELECT count(*) INTO wrong FROM {table} AS t
+  WHERE {wrong};
+  IF wrong > 0 THEN
+    RAISE EXCEPTION '% {message}', wrong;
+  END IF;
+END"
+    ))
+}
+
+/// A `DO` statement.
+fn block(body: &str) -> String {
+    format!("DO {};\n", dollar_quoted(body))
+}
+
+/// Text between dollar signs, with a tag that is not in it.
+fn dollar_quoted(body: &str) -> String {
+    let mut tag = "$toastctl$".to_owned();
+    let mut number = 0;
+    while body.contains(&tag) {
+        number += 1;
+        tag = format!("$toastctl{number}$");
+    }
+    format!("{tag}\n{body}\n{tag}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_cannot_end_its_quotes() {
+        assert_eq!(dollar_quoted("x"), "$toastctl$\nx\n$toastctl$");
+        let quoted = dollar_quoted("$toastctl$ $toastctl1$");
+        assert!(quoted.starts_with("$toastctl2$\n") && quoted.ends_with("\n$toastctl2$"));
     }
 }

@@ -1,11 +1,13 @@
-//! The column whose keys are extracted, the columns that they get, and what speaks against it.
+//! The column whose keys are extracted, the columns that they get, what speaks against it, and what is around the column:
+//! what depends on it, who may use it, what fires and what is replicated.
 
 use tokio_postgres::types::Type;
 
-use super::around::{self, Around};
 use super::keys::Keys;
-use super::parent::{self, Migrated};
+use crate::advise::error::AdviseError;
+use crate::disk::Oid;
 use crate::disk::desc::Attribute;
+use crate::model::sql::{quote_literal, quote_qualified};
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
@@ -16,44 +18,6 @@ const LONGEST_NAME: usize = 63;
 const MOST_COLUMNS: usize = 1600;
 /// Names that no column can have (`heap.c`).
 const SYSTEM: [&str; 6] = ["tableoid", "cmax", "xmax", "cmin", "xmin", "ctid"];
-
-/// Why keys cannot be extracted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ExtractError {
-    #[error("--extract takes keys of one column\nHINT:  Name one column with --column.")]
-    ManyColumns,
-    #[error(
-        "relation \"{relation}\" has several jsonb columns: {columns}\nHINT:  Name one of them with --column."
-    )]
-    Ambiguous { relation: String, columns: String },
-    #[error("relation \"{relation}\" has no jsonb column, whose keys could be extracted")]
-    NoJsonb { relation: String },
-    #[error(
-        "column \"{column}\" of relation \"{relation}\" has type {type_name}; keys are extracted from jsonb"
-    )]
-    NotJsonb { relation: String, column: String, type_name: String },
-    #[error(
-        "column \"{column}\" of relation \"{relation}\" is generated: its documents cannot be changed"
-    )]
-    Generated { relation: String, column: String },
-    #[error(
-        "relation \"{relation}\" is partitioned by column \"{column}\": its documents decide where rows stand"
-    )]
-    PartitionKey { relation: String, column: String },
-    #[error("\"{relation}\" is {what}, to which no column can be added by itself")]
-    NoTable { relation: String, what: &'static str },
-    #[error(
-        "key \"{key}\" has no name for a column: relation \"{relation}\" has \"{name}\" and \"{other}\" already\n\
-         HINT:  Rename one of these columns, or extract other keys."
-    )]
-    Collision { relation: String, key: String, name: String, other: String },
-    #[error(
-        "relation \"{relation}\" would have more than {MOST_COLUMNS} columns, dropped ones included"
-    )]
-    TooManyColumns { relation: String },
-    #[error("no document of column \"{column}\"{sampled} has the key \"{key}\" at its root{hint}")]
-    NoSuchKey { column: String, key: String, sampled: &'static str, hint: String },
-}
 
 /// A key and its column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +45,7 @@ pub(crate) struct Target {
 ///
 /// # Errors
 /// Where there is not exactly one.
-pub(crate) fn column(relation: &Relation, named: &[usize]) -> Result<usize, ExtractError> {
+pub(crate) fn column(relation: &Relation, named: &[usize]) -> Result<usize, AdviseError> {
     let name = relation.display_name();
     let attribute = |index: usize| relation.desc.attributes.get(index);
     match named {
@@ -89,23 +53,30 @@ pub(crate) fn column(relation: &Relation, named: &[usize]) -> Result<usize, Extr
             let all = relation.desc.attributes.iter().enumerate();
             let found: Vec<(usize, &Attribute)> = all.filter(|(_, a)| is_jsonb(a)).collect();
             match found[..] {
-                [] => Err(ExtractError::NoJsonb { relation: name }),
+                [] => Err(AdviseError::Unfit(format!(
+                    "relation \"{name}\" has no jsonb column, whose keys could be extracted"
+                ))),
                 [(column, _)] => Ok(column),
                 _ => {
                     let columns: Vec<&str> = found.iter().map(|(_, a)| a.name.as_str()).collect();
-                    Err(ExtractError::Ambiguous { relation: name, columns: columns.join(", ") })
+                    Err(AdviseError::Unfit(format!(
+                        "relation \"{name}\" has several jsonb columns: {}\n\
+                         HINT:  Name one of them with --column.",
+                        columns.join(", ")
+                    )))
                 }
             }
         }
         &[column] => match attribute(column) {
-            Some(own) if !is_jsonb(own) => Err(ExtractError::NotJsonb {
-                relation: name,
-                column: own.name.clone(),
-                type_name: own.type_name.clone(),
-            }),
+            Some(own) if !is_jsonb(own) => Err(AdviseError::Unfit(format!(
+                "column \"{}\" of relation \"{name}\" has type {}; keys are extracted from jsonb",
+                own.name, own.type_name
+            ))),
             _ => Ok(column),
         },
-        _ => Err(ExtractError::ManyColumns),
+        _ => Err(AdviseError::Unfit(
+            "--extract takes keys of one column\nHINT:  Name one column with --column.".into(),
+        )),
     }
 }
 
@@ -197,7 +168,7 @@ pub(crate) async fn ask(
     if let Some(parent) = parent {
         let attribute = relation.desc.attributes.get(column);
         let name = attribute.map_or("", |attribute| attribute.name.as_str());
-        let said = parent::column(client, parent, name).await?;
+        let said = parent_column(client, parent, name).await?;
         (number, in_key, table) = (said.number, said.in_key, parent.clone());
         refused = refused.or(said.is_partition.then_some("a partition"));
     }
@@ -205,7 +176,7 @@ pub(crate) async fn ask(
         refused,
         generated: row.try_get(1)?,
         keys: row.try_get(2)?,
-        around: around::ask(client, &table, number).await?,
+        around: around(client, &table, number).await?,
         table,
         in_key,
     })
@@ -220,24 +191,32 @@ pub(crate) fn target(
     column: usize,
     keys: &Keys,
     asked: &Asked,
-) -> Result<Target, ExtractError> {
+) -> Result<Target, AdviseError> {
     let attributes = &relation.desc.attributes;
     let name = match asked.table.partitions {
         0 => relation.display_name(),
         _ => asked.table.display_name(),
     };
     let column_name = attributes.get(column).map_or_else(String::new, |a| a.name.clone());
-    if let Some(what) = asked.refused {
-        return Err(ExtractError::NoTable { relation: name, what });
-    }
-    if asked.generated {
-        return Err(ExtractError::Generated { relation: name, column: column_name });
-    }
-    if asked.in_key {
-        return Err(ExtractError::PartitionKey { relation: name, column: column_name });
-    }
-    if attributes.len() + keys.0.len() > MOST_COLUMNS {
-        return Err(ExtractError::TooManyColumns { relation: name });
+    let why = if let Some(what) = asked.refused {
+        Some(format!("\"{name}\" is {what}, to which no column can be added by itself"))
+    } else if asked.generated {
+        Some(format!(
+            "column \"{column_name}\" of relation \"{name}\" is generated: its documents cannot be changed"
+        ))
+    } else if asked.in_key {
+        Some(format!(
+            "relation \"{name}\" is partitioned by column \"{column_name}\": its documents decide where rows stand"
+        ))
+    } else if attributes.len() + keys.0.len() > MOST_COLUMNS {
+        Some(format!(
+            "relation \"{name}\" would have more than {MOST_COLUMNS} columns, dropped ones included"
+        ))
+    } else {
+        None
+    };
+    if let Some(why) = why {
+        return Err(AdviseError::Unfit(why));
     }
     let mut taken: Vec<String> =
         attributes.iter().filter(|a| !a.dropped).map(|a| a.name.clone()).collect();
@@ -249,8 +228,10 @@ pub(crate) fn target(
         let free =
             [&own, &other].into_iter().find(|name| !name.is_empty() && !taken.contains(*name));
         let Some(free) = free.cloned() else {
-            let key = key.clone();
-            return Err(ExtractError::Collision { relation: name, key, name: own, other });
+            return Err(AdviseError::Unfit(format!(
+                "key \"{key}\" has no name for a column: relation \"{name}\" has \"{own}\" and \"{other}\" already\n\
+                 HINT:  Rename one of these columns, or extract other keys."
+            )));
         };
         taken.push(free.clone());
         named.push(TargetKey { key: key.clone(), bytes: bytes.clone(), name: free });
@@ -266,4 +247,168 @@ fn cut(name: &str) -> String {
         end -= 1;
     }
     name.get(..end).unwrap_or_default().to_owned()
+}
+
+/// The table that a migration is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Migrated {
+    pub schema: String,
+    pub name: String,
+    pub oid: Oid,
+    /// Its partitions; 0 if it has none.
+    pub partitions: u32,
+}
+
+impl Migrated {
+    /// As messages name it.
+    pub(crate) fn display_name(&self) -> String {
+        format!("{}.{}", self.schema, self.name)
+    }
+
+    /// As SQL names it.
+    pub(crate) fn quoted(&self) -> String {
+        quote_qualified(&self.schema, &self.name)
+    }
+}
+
+/// A partitioned table that has so many partitions with rows.
+pub(crate) async fn parent(
+    client: &Client,
+    oid: Oid,
+    partitions: usize,
+) -> Result<Option<Migrated>, LiveError> {
+    let sql = "SELECT n.nspname::pg_catalog.text, c.relname::pg_catalog.text \
+               FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+               WHERE c.oid = $1";
+    let rows = client.query_typed(sql, &[(&oid.0, Type::OID)]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let partitions = u32::try_from(partitions).unwrap_or(u32::MAX);
+    Ok(Some(Migrated { schema: row.try_get(0)?, name: row.try_get(1)?, oid, partitions }))
+}
+
+/// What a parent says of the column of a name.
+#[derive(Debug)]
+struct ParentColumn {
+    number: i16,
+    /// Whether the parent is itself a partition.
+    is_partition: bool,
+    /// Whether rows are dealt out by it.
+    in_key: bool,
+}
+
+/// Asks for the column of this name.
+async fn parent_column(
+    client: &Client,
+    parent: &Migrated,
+    name: &str,
+) -> Result<ParentColumn, LiveError> {
+    // what a partition key names depends on the table (StorePartitionKey)
+    let sql = "SELECT a.attnum, c.relispartition, EXISTS (\
+                   SELECT FROM pg_catalog.pg_partition_tree($1) AS t \
+                   JOIN pg_catalog.pg_attribute AS k ON k.attrelid = t.relid AND k.attname = a.attname \
+                   JOIN pg_catalog.pg_depend AS d ON d.objid = t.relid AND d.objsubid = k.attnum \
+                       AND d.refobjid = t.relid AND d.refobjsubid = 0 AND d.deptype = 'i' \
+                       AND d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass \
+                       AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass \
+                   WHERE NOT t.isleaf) \
+               FROM pg_catalog.pg_attribute AS a \
+               JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid \
+               WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped";
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&parent.oid.0, Type::OID), (&name, Type::TEXT)];
+    let rows = client.query_typed(sql, &parameters).await?;
+    let row =
+        rows.first().ok_or_else(|| LiveError::Unexpected("no row about the column".into()))?;
+    Ok(ParentColumn {
+        number: row.try_get(0)?,
+        is_partition: row.try_get(1)?,
+        in_key: row.try_get(2)?,
+    })
+}
+
+/// What the names of triggers and functions of a migration begin with.
+pub(super) const OWN: &str = "toastctl_extract.";
+
+/// What the catalog says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Around {
+    /// Descriptions of what depends on the column: indexes, constraints, views, policies.
+    pub dependents: Vec<String>,
+    /// Names of row triggers that fire when rows are updated.
+    pub triggers: Vec<String>,
+    /// Publications that the table is in.
+    pub publications: Vec<String>,
+    /// Whether a subscription writes to the table, for which ordinary triggers do not fire.
+    pub subscribed: bool,
+    /// Privileges on the column alone.
+    pub grants: Vec<Grant>,
+}
+
+/// A privilege on the column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    pub privilege: String,
+    /// A role, quoted, or PUBLIC; with the option to grant it, where it has that.
+    pub to: String,
+}
+
+/// A query for descriptions of what depends on column `number` of `table`, both SQL expressions, the migration's own
+/// trigger and the column's default left out.
+pub(super) fn dependents(table: &str, number: &str) -> String {
+    format!(
+        "SELECT DISTINCT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid) AS object
+  FROM pg_catalog.pg_depend AS d
+  LEFT JOIN pg_catalog.pg_trigger AS g ON d.classid = 'pg_catalog.pg_trigger'::pg_catalog.regclass AND g.oid = d.objid
+  LEFT JOIN pg_catalog.pg_attrdef AS v ON d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND v.oid = d.objid
+  WHERE d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass
+    AND d.refobjid = {table} AND d.refobjsubid = {number}
+    AND NOT pg_catalog.starts_with(coalesce(g.tgname, ''), {own})
+    AND (v.oid IS NULL OR v.adrelid <> d.refobjid OR v.adnum <> d.refobjsubid)",
+        own = quote_literal(OWN)
+    )
+}
+
+/// Asks the server about the column of this number.
+async fn around(client: &Client, table: &Migrated, number: i16) -> Result<Around, LiveError> {
+    let dependents = dependents("$1", "$2::pg_catalog.int4");
+    // row triggers (1) on UPDATE (16)
+    let sql = format!(
+        "SELECT ARRAY({dependents} ORDER BY 1), \
+                ARRAY(SELECT g.tgname::pg_catalog.text FROM pg_catalog.pg_trigger AS g \
+                      WHERE g.tgrelid = $1 AND NOT g.tgisinternal AND g.tgenabled <> 'D' AND g.tgtype & 17 = 17 \
+                      AND NOT pg_catalog.starts_with(g.tgname, {own}) ORDER BY 1), \
+                ARRAY(SELECT p.pubname::pg_catalog.text FROM pg_catalog.pg_publication_tables AS p \
+                      WHERE p.schemaname = $3 AND p.tablename = $4 ORDER BY 1), \
+                EXISTS (SELECT FROM pg_catalog.pg_subscription_rel AS s WHERE s.srrelid = $1), \
+                ARRAY(SELECT x.privilege_type FROM pg_catalog.aclexplode(a.attacl) AS x \
+                      ORDER BY x.grantee, x.privilege_type), \
+                ARRAY(SELECT pg_catalog.concat(CASE WHEN x.grantee = 0 THEN 'PUBLIC' ELSE \
+                          pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(x.grantee)) END, \
+                          CASE WHEN x.is_grantable THEN ' WITH GRANT OPTION' END) \
+                      FROM pg_catalog.aclexplode(a.attacl) AS x ORDER BY x.grantee, x.privilege_type) \
+         FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = $1 AND a.attnum = $2",
+        own = quote_literal(OWN)
+    );
+    let rows = client
+        .query_typed(
+            &sql,
+            &[
+                (&table.oid.0, Type::OID),
+                (&number, Type::INT2),
+                (&table.schema, Type::TEXT),
+                (&table.name, Type::TEXT),
+            ],
+        )
+        .await?;
+    let row =
+        rows.first().ok_or_else(|| LiveError::Unexpected("no row about the column".into()))?;
+    let (privileges, roles): (Vec<String>, Vec<String>) = (row.try_get(4)?, row.try_get(5)?);
+    let grants = privileges.into_iter().zip(roles);
+    Ok(Around {
+        dependents: row.try_get(0)?,
+        triggers: row.try_get(1)?,
+        publications: row.try_get(2)?,
+        subscribed: row.try_get(3)?,
+        grants: grants.map(|(privilege, to)| Grant { privilege, to }).collect(),
+    })
 }

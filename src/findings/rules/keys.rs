@@ -1,11 +1,12 @@
 //! Small keys that are used and stand in large documents.
 
 use super::values::LEAST;
-use crate::advise::keys::hot::{UsedKey, UsedKeys};
+use crate::advise::extract::keys::key_word;
 use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
+use crate::usage::hot::{UsedKey, UsedKeys};
 
 /// Calls from which on statements alone make a key worth a word.
 const OFTEN: u64 = 100;
@@ -41,11 +42,11 @@ fn hot(facts: &Facts, column: &ColumnFacts) -> Option<Finding> {
         return None;
     }
     let what = said(&hot, *buffers);
-    let names: Vec<&str> = hot.iter().map(|key| key.key.as_str()).collect();
+    let names: Vec<String> = hot.iter().map(|key| key_word(&key.key)).collect();
     Some(Finding {
         column: Some(column.name.clone()),
         what,
-        command: facts.table.extract(&column.name, &names),
+        command: facts.table.extract(&column.name, &names.join(",")),
         ..Finding::new(Code::HotKeys, &facts.table.shown(), documents, Unit::Values)
     })
 }

@@ -4,12 +4,12 @@
 use super::values::{LEAST, NEARLY_ALL, finding};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
-use crate::fill::btree::ToastIndex;
 use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
 use crate::findings::targets::TargetFacts;
+use crate::model::btree::ToastIndex;
 use crate::model::estimate::Estimate;
 
 /// The part of rows near the threshold from which on they are told.

@@ -3,10 +3,10 @@ use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::fill::look::FileFacts;
-use crate::findings::commands::TableName;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Finding, LookedAt};
 use crate::findings::look::RowFacts;
+use crate::judge::command::TableName;
 use crate::model::estimate::{Drawn, Estimate};
 
 fn facts() -> Facts {
@@ -26,7 +26,7 @@ fn facts() -> Facts {
             method: Method::Pglz,
             other_method: None,
             contents: Contents::default(),
-            told: None,
+            statements: None,
             keys: None,
         }],
         look: None,

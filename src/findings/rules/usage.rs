@@ -6,7 +6,7 @@ use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, RowFacts};
-use crate::findings::usage::Usage;
+use crate::usage::workload::Mostly;
 
 /// Tells where lz4 would take less time for about the same size. What storage external would gain has a price in
 /// bytes, which `advise-threshold` weighs.
@@ -28,9 +28,9 @@ pub(crate) fn is_worth(look: &RowFacts, column: &ColumnFacts) -> bool {
 }
 
 /// What statements tell of the column, or the counters of the TOAST relation, if most of what is there is its.
-fn usage(facts: &Facts, look: &RowFacts, column: &ColumnFacts) -> Option<Usage> {
-    if let Some(told) = column.told {
-        return told.usage(facts.rows);
+fn usage(facts: &Facts, look: &RowFacts, column: &ColumnFacts) -> Option<Mostly> {
+    if let Some(counts) = column.statements {
+        return counts.usage(facts.rows);
     }
     let of = |index: usize| look.columns.get(index).map(|one| one.of(Count::OutOfLineValues));
     let values = |index| of(index).map_or(0.0, |values| values.estimate);
@@ -41,15 +41,15 @@ fn usage(facts: &Facts, look: &RowFacts, column: &ColumnFacts) -> Option<Usage> 
     facts.counters?.usage(facts.rows, facts.out_of_line)
 }
 
-fn finding(facts: &Facts, column: &ColumnFacts, usage: Usage) -> Finding {
+fn finding(facts: &Facts, column: &ColumnFacts, usage: Mostly) -> Finding {
     let (code, ratio, unit, what) = match usage {
-        Usage::Read(ratio) => (
+        Mostly::Read(ratio) => (
             Code::ReadMostly,
             ratio,
             Unit::ReadsPerWrite,
             "compressed with pglz, which takes longer to decompress than lz4",
         ),
-        Usage::Written(ratio) => (
+        Mostly::Written(ratio) => (
             Code::WriteMostly,
             ratio,
             Unit::WritesPerRead,

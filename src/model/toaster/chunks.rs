@@ -3,6 +3,17 @@
 use crate::disk::varlena::{Varlena, tc_raw_size};
 use crate::disk::{ItemPointer, Oid};
 
+/// Where an external value's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Location {
+    /// `va_valueid`, the chunks' `chunk_id`.
+    pub value_id: Oid,
+    /// OID of the TOAST relation.
+    pub toast_relation: Oid,
+    /// Chunks that hold the stored bytes.
+    pub chunks: u32,
+}
+
 /// What became of the transaction that inserted a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fate {

@@ -3,9 +3,9 @@
 
 use super::bytea::{self, ByteaPointer};
 use super::catalog::{Handler, PluggableToaster, Toasters};
+use super::chunks::Location;
 use super::error::{ToastError, ValueRef};
 use super::jsonx::{Access, ArrayChunk, Jsonx, JsonxBody, kind_name};
-use super::location::Location;
 use crate::disk::ItemPointer;
 use crate::disk::Oid;
 use crate::disk::custom::{CustomLayout, CustomPointer};

@@ -3,8 +3,8 @@
 use super::chunks::{Chunk, ChunkData, ChunkStore};
 use super::error::{ToastError, ValueRef};
 use super::jsonx::{Access, ArrayChunk, ArrayDirectory, Patch};
+use super::stock;
 use super::stock::{checked, chunk_size, decompressed, join, one_of_each};
-use super::{inflate, stock};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::{Varlena, tc_raw_size};
@@ -96,7 +96,7 @@ fn by_compressed_chunks(
             ChunkData::Plain(data) => joined.extend_from_slice(&data),
             ChunkData::Compressed { tc_info, stream } => {
                 let what = || format!("chunk {seq} at {tid} for {value}");
-                let data = inflate::inflate(tc_info, &stream)
+                let data = stock::inflate(tc_info, &stream)
                     .map_err(|problem| ToastError::Decompress { what: what(), problem })?;
                 joined.extend_from_slice(&data);
             }
@@ -157,7 +157,7 @@ pub fn array_chunk(
 
 /// A container compressed in the pointer that leads to it.
 pub fn inline_compressed(tc_info: u32, stream: &[u8]) -> Result<Vec<u8>, ToastError> {
-    inflate::inflate(tc_info, stream).map_err(|problem| ToastError::Decompress {
+    stock::inflate(tc_info, stream).map_err(|problem| ToastError::Decompress {
         what: format!("jsonb container of {} bytes", tc_raw_size(tc_info)),
         problem,
     })

@@ -3,10 +3,9 @@
 //!
 //! * [`catalog`]: which toasters there are, and which one wrote a pointer.
 //! * [`describe`]: what a pointer stands for, and what it costs to read or append.
-//! * [`location`]: where a value's chunks are.
-//! * [`chunks`]: where chunks come from; [`error`]: why a value cannot be put together.
+//! * [`chunks`]: where a value's chunks are, and where they come from; [`error`]: why a value cannot be put together.
 //! * [`reassemble`]: the value behind any pointer; [`stock`], [`bytea`], [`jsonx`] and [`fetch`]
-//!   do so for each kind, [`tids`] reads lists of chunk addresses, [`inflate`] decompresses.
+//!   do so for each kind, [`tids`] reads lists of chunk addresses.
 
 pub mod bytea;
 pub mod catalog;
@@ -16,9 +15,7 @@ mod damage;
 pub mod describe;
 pub mod error;
 pub mod fetch;
-pub mod inflate;
 pub mod jsonx;
-pub mod location;
 pub mod reassemble;
 pub mod stock;
 pub mod tids;

@@ -7,7 +7,7 @@ use super::catalog::{Handler, Toasters};
 use super::chunks::ChunkStore;
 use super::error::ToastError;
 use super::jsonx::{Jsonx, JsonxBody, kind_name};
-use super::{fetch, inflate, stock};
+use super::{fetch, stock};
 use crate::disk::ByteOrder;
 use crate::disk::custom::{CustomLayout, CustomPointer};
 use crate::disk::jsonb::{Container, MAX_TEXT, PointerEntry};
@@ -54,7 +54,7 @@ impl<S: ChunkStore> Reassembler<'_, S> {
             Varlena::Short { content } | Varlena::Plain { content } => {
                 Ok(Logical::Content(Cow::Borrowed(content)))
             }
-            Varlena::Compressed { tc_info, stream } => inflate::inflate(*tc_info, stream)
+            Varlena::Compressed { tc_info, stream } => stock::inflate(*tc_info, stream)
                 .map(|content| Logical::Content(Cow::Owned(content)))
                 .map_err(|problem| ToastError::Decompress {
                     what: "compressed value".into(),

@@ -2,10 +2,11 @@
 
 use super::chunks::{Chunk, ChunkData, ChunkStore, Fate};
 use super::error::{ToastError, ValueRef};
-use super::inflate;
+use crate::codec::datum;
 use crate::disk::ByteOrder;
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
+use crate::disk::varlena::{tc_method, tc_raw_size};
 
 /// The content of the value, decompressed, without varlena header.
 ///
@@ -140,5 +141,16 @@ pub(super) fn decompressed(
             pointer.raw_size()
         )));
     }
-    inflate::inflate(tc_info, stored.get(4..).unwrap_or(&[])).map_err(damaged)
+    inflate(tc_info, stored.get(4..).unwrap_or(&[])).map_err(damaged)
+}
+
+/// Decompresses `stream` as `tc_info` says: to exactly that size, by that method. Allocates nothing
+/// if the stream cannot hold so much.
+///
+/// The error says what is wrong with the data.
+pub fn inflate(tc_info: u32, stream: &[u8]) -> Result<Vec<u8>, String> {
+    let method = tc_method(tc_info)
+        .ok_or_else(|| format!("unknown compression method {}", tc_info >> 30))?;
+    datum::decompress(method, tc_raw_size(tc_info) as usize, stream)
+        .map_err(|error| error.to_string())
 }

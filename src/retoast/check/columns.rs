@@ -1,13 +1,21 @@
 //! The columns that a sweep has to do with: those chosen, those computed with them, those stored.
 
-use super::generated::Generated;
+use tokio_postgres::types::Type;
+
 use super::ready::TableRequest;
 use super::refusal::{Refusal, refused};
-use super::{shapes, touch};
+use super::shapes;
+use super::shapes::Generated;
 use crate::codec::Method;
 use crate::disk::desc::{Length, Storage};
 use crate::judge::goal::Goal;
+use crate::judge::toaster::Toaster;
+use crate::model::policy::MethodChoice;
+use crate::model::settings::TupleTarget;
+use crate::model::sql::Shape;
+use crate::model::toast::Table as Model;
 use crate::retoast::sql::Target;
+use crate::server::about::Server;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
 
@@ -25,7 +33,7 @@ pub(crate) async fn targets(
         return kept(client, relation, generated, default_method).await;
     }
     if request.columns.is_empty() {
-        targets.push(touch::touched(client, relation, generated).await?);
+        targets.push(touched(client, relation, generated).await?);
     }
     for wanted in &request.columns {
         let found = relation
@@ -176,4 +184,69 @@ pub(crate) fn stored_columns(relation: &Relation, generated: &[Generated]) -> Ve
     let is_virtual = |index| generated.iter().any(|g| g.index == index && !g.stored);
     let columns = relation.desc.attributes.iter().enumerate();
     columns.filter(|(i, c)| !c.dropped && !is_virtual(*i)).map(|(_, c)| c.name.clone()).collect()
+}
+
+pub(crate) fn model(
+    relation: &Relation,
+    server: &Server,
+    toaster: Toaster,
+    targets: &[Target],
+    default_method: Method,
+    target: Option<TupleTarget>,
+) -> Model {
+    let mut table = relation.table(default_method, server.page_size);
+    for target in targets {
+        if let Some(column) = table.columns.get_mut(target.index) {
+            column.storage = toaster.storage();
+            column.method = MethodChoice::One(target.method);
+        }
+    }
+    Model {
+        target: target.unwrap_or(TupleTarget::default_for(server.page_size)),
+        // setting a storage that needs one makes one
+        has_toast_relation: table.has_toast_relation || toaster != Toaster::Plain,
+        ..table
+    }
+}
+
+/// The first column that may be set, from which no stored column is generated and that no index has; else the first that
+/// may be set and from which none is generated; else the first that may be set.
+pub(crate) async fn touched(
+    client: &Client,
+    relation: &Relation,
+    generated: &[Generated],
+) -> Result<Target, Refusal> {
+    let bases: Vec<i16> = generated
+        .iter()
+        .filter(|column| column.stored)
+        .flat_map(|column| &column.bases)
+        .filter_map(|base| i16::try_from(base + 1).ok())
+        .collect();
+    let rows = client
+        .query_typed(
+            "SELECT a.attnum, a.attname::pg_catalog.text FROM pg_catalog.pg_attribute AS a \
+             WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped \
+             AND a.attgenerated = '' AND a.attidentity <> 'a' \
+             ORDER BY a.attnum = ANY ($2), EXISTS (SELECT FROM pg_catalog.pg_index AS i \
+                              WHERE i.indrelid = a.attrelid AND a.attnum = ANY (i.indkey)), a.attnum \
+             LIMIT 1",
+            &[(&relation.oid.0, Type::OID), (&bases, Type::INT2_ARRAY)],
+        )
+        .await?;
+    let Some(row) = rows.first() else {
+        return Err(Refusal::Refused(format!(
+            "{}: there is no column that an UPDATE may set, which alone moves rows and clears dropped columns",
+            relation.display_name()
+        )));
+    };
+    let number: i16 = row.try_get(0)?;
+    Ok(Target {
+        name: row.try_get(1)?,
+        index: usize::try_from(number - 1).unwrap_or(0),
+        // set to itself, it keeps its datum
+        shape: Shape::Fixed,
+        method: Method::Pglz,
+        base: None,
+        domain: None,
+    })
 }

@@ -1,18 +1,20 @@
 //! A table's settings and definition: read again while the sweep runs, compared with what was set, and set
 //! right or back.
 
+use std::fmt;
+
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::difference::{Difference, Differences};
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::desc::{Attribute, Storage, TupleDesc};
 use crate::judge::toaster::{Changes, ToasterChange};
 use crate::model::sql::{quote_identifier, quote_literal};
 use crate::server::LiveError;
-use crate::server::connect::Client;
+use crate::server::connect::{Client, Connection};
+use crate::server::toasters::TOAST_RELATIONS;
 
 /// What decides how values of a column are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -444,6 +446,129 @@ fn method_of(text: &str) -> Option<Method> {
     match (letters.next(), letters.next()) {
         (Some(letter), None) => Method::from_char(letter),
         _ => Method::from_name(text),
+    }
+}
+
+/// One way in which a definition is no longer what it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Difference {
+    /// The column's storage.
+    Storage(String, Storage),
+    /// The column's compression method; `None`: it was unset.
+    Method(String, Option<Method>),
+    /// The server's default method, which the column takes.
+    Default(Option<Method>),
+    /// The column's toaster.
+    Toaster(String),
+    /// The table's `toast_tuple_target`; `None`: it was reset.
+    Target(Option<String>),
+    /// The column's type.
+    Type(String),
+    /// The column was dropped.
+    Dropped(String),
+    /// A column was added.
+    Added(String),
+    /// The column was renamed.
+    Renamed(String, String),
+    /// The table's owner.
+    Owner,
+    /// Whether row security is enabled or forced.
+    RowSecurity,
+    /// The table was dropped.
+    Gone,
+}
+
+impl Difference {
+    /// Whether a statement can set it right without reading the table.
+    fn is_a_setting(&self) -> bool {
+        matches!(self, Difference::Storage(..) | Difference::Method(..) | Difference::Target(_))
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Difference::Storage(column, storage) => {
+                write!(f, "column \"{column}\" was set to storage {}", storage.name())
+            }
+            Difference::Method(column, method) => {
+                let method = method.map_or("default", Method::name);
+                write!(f, "column \"{column}\" was set to compression {method}")
+            }
+            Difference::Default(method) => {
+                let method = method.map_or("another method", Method::name);
+                write!(f, "default_toast_compression was set to {method}")
+            }
+            Difference::Toaster(column) => {
+                write!(f, "column \"{column}\" was set to another toaster")
+            }
+            Difference::Target(Some(target)) => {
+                write!(f, "toast_tuple_target was set to {target}")
+            }
+            Difference::Target(None) => write!(f, "toast_tuple_target was reset"),
+            Difference::Type(column) => write!(f, "the type of column \"{column}\" was changed"),
+            Difference::Dropped(column) => write!(f, "column \"{column}\" was dropped"),
+            Difference::Added(column) => write!(f, "column \"{column}\" was added"),
+            Difference::Renamed(old, new) => {
+                write!(f, "column \"{old}\" was renamed to \"{new}\"")
+            }
+            Difference::Owner => write!(f, "the owner of the table was changed"),
+            Difference::RowSecurity => write!(f, "row security was enabled, disabled or forced"),
+            Difference::Gone => write!(f, "the table was dropped"),
+        }
+    }
+}
+
+/// The differences as a message has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Differences(pub(super) Vec<Difference>);
+
+impl Differences {
+    /// Whether all of them can be set right.
+    pub(crate) fn are_settings(&self) -> bool {
+        self.0.iter().all(Difference::is_a_setting)
+    }
+}
+
+impl fmt::Display for Differences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, one) in self.0.iter().enumerate() {
+            write!(f, "{}{one}", if at > 0 { ", " } else { "" })?;
+        }
+        write!(f, " by somebody else")
+    }
+}
+
+/// The files of a table. What was read between two looks that find the same was read from these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Files {
+    /// The OID and `relfilenode` of the table, then those of its TOAST relations.
+    relations: Vec<(u32, u32)>,
+}
+
+impl Files {
+    /// Those that there are now; `None` once the table is gone. In a transaction that has the table's lock they stay.
+    pub(in crate::retoast) async fn of(
+        connection: &Connection,
+        table: Oid,
+    ) -> Result<Option<Files>, LiveError> {
+        let sql = format!(
+            "SELECT r.oid, coalesce(pg_catalog.pg_relation_filenode(r.oid), 0) \
+             FROM pg_catalog.pg_class AS c, \
+             LATERAL pg_catalog.unnest(c.oid || {TOAST_RELATIONS}) WITH ORDINALITY AS r (oid, n) \
+             WHERE c.oid = $1 ORDER BY r.n"
+        );
+        let rows = connection.query_again(&sql, &[(&table.0, Type::OID)]).await?;
+        let relations = rows
+            .iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .collect::<Result<Vec<(u32, u32)>, LiveError>>()?;
+        Ok((!relations.is_empty()).then_some(Files { relations }))
+    }
+
+    /// The TOAST relation.
+    pub(in crate::retoast) fn toast(&self) -> Option<Oid> {
+        self.relations.get(1).map(|&(oid, _)| Oid(oid))
     }
 }
 

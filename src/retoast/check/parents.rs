@@ -12,10 +12,9 @@ use crate::judge::pluggable::{self, Plan};
 use crate::judge::toaster::{Changes, Current};
 use crate::model::sql::quote_qualified;
 use crate::retoast::sql;
-use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::connect::Client;
-use crate::server::toasters;
+use crate::server::{LiveError, toasters};
 
 /// What has to be set on a partitioned table.
 #[derive(Debug, Clone, PartialEq, Eq)]

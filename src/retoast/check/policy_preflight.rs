@@ -1,10 +1,9 @@
 //! What a policy needs of server and table before the start.
 
-use super::owner;
-use super::ready::{FinalSettings, Ready};
+use super::columns::model;
+use super::ready::{FinalSettings, PreparedTable};
 use super::refusal::Refusal;
-use super::seen::model;
-use super::shapes;
+use super::{owner, shapes};
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::judge::Judge;
@@ -50,7 +49,7 @@ pub(crate) async fn to_look_at(
     server: &Server,
     relation: Relation,
     goal: PolicyGoal,
-) -> Result<Ready, Refusal> {
+) -> Result<PreparedTable, Refusal> {
     check(client, goal, &[]).await?;
     owner::check_reading(client, &relation).await?;
     let default_method = Compression::ask(client).await?.default;
@@ -74,7 +73,7 @@ pub(crate) async fn to_look_at(
     let target = relation.tuple_target(server.page_size);
     let model = model(&relation, server, Toaster::External, &targets, default_method, target);
     let judge = Judge::Policy(rule_of(goal, &model, &targets));
-    Ok(Ready {
+    Ok(PreparedTable {
         relation,
         targets,
         follow: Vec::new(),

@@ -3,27 +3,26 @@
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::columns::{follow, stored_columns, targets};
-use super::generated::{computes_all, generated};
+use super::columns::{follow, model, stored_columns, targets};
 use super::kind::{kind, published};
-use super::owner::{Code, coerced};
-use super::ready::{Ready, TableRequest};
+use super::owner::{Code, can_be_replica, coerced};
+use super::policy_preflight;
+use super::ready::{PreparedTable, TableRequest};
 use super::refusal::{Refusal, refused};
-use super::seen::model;
-use super::triggers::can_be_replica;
-use super::{longest, policy_preflight, privileges};
+use super::shapes::{computes_all, generated};
 use crate::disk::Oid;
 use crate::judge::goal::Goal;
 use crate::judge::pluggable::{self, Plan};
 use crate::judge::toaster::{Changes, Current};
 use crate::judge::{FormJudge, Judge};
 use crate::model::settings::TupleTarget;
-use crate::retoast::sql::Target;
-use crate::server::LiveError;
+use crate::model::sql::{quote_identifier, quote_literal};
+use crate::retoast::sql::{self, Target};
 use crate::server::about::{Compression, Server};
-use crate::server::catalog;
+use crate::server::catalog::Relation;
 use crate::server::connect::{Client, Connection, are_lent};
 use crate::server::toasters::{self, TOAST_RELATIONS};
+use crate::server::{LiveError, catalog};
 
 /// Refuses a standby, and a server or role that is set to write nothing: some providers do so when the disk is full.
 pub(crate) async fn server(client: &Client, server: &Server) -> Result<(), Refusal> {
@@ -78,7 +77,7 @@ pub async fn table(
     server: &Server,
     oid: Oid,
     request: &TableRequest,
-) -> Result<Option<Ready>, Refusal> {
+) -> Result<Option<PreparedTable>, Refusal> {
     match look(client, server, oid, request).await {
         Err(Refusal::Live(LiveError::Server(error)))
             if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) =>
@@ -123,7 +122,7 @@ async fn look(
     server: &Server,
     oid: Oid,
     request: &TableRequest,
-) -> Result<Option<Ready>, Refusal> {
+) -> Result<Option<PreparedTable>, Refusal> {
     let Some(relation) = catalog::describe(client, oid).await? else { return Ok(None) };
     let name = relation.display_name();
     kind(&relation)?;
@@ -152,7 +151,7 @@ async fn look(
         false => Code::of_reader(client, &relation).await?,
     };
     if let Some((plan, longest)) = plan.as_ref().and_then(|plan| Some((plan, plan.longest?))) {
-        longest::check(client, &relation, &targets, &plan.toaster, longest).await?;
+        refuse_longer(client, &relation, &targets, &plan.toaster, longest).await?;
     }
     let follow = follow(client, &relation, &targets, &generated, default_method).await?;
     let mut notes = notes(&follow);
@@ -217,7 +216,7 @@ async fn look(
     };
     let alters = !changes.is_empty() || final_settings.as_ref().is_some_and(|last| !last.are_set);
     let note = match request.updates {
-        true => privileges::check(client, &relation, alters).await?,
+        true => privileges(client, &relation, alters).await?,
         false => None,
     };
     match note {
@@ -232,7 +231,7 @@ async fn look(
         (_, Some(plan)) => Judge::Forms(FormJudge::Pluggable(plan)),
         (_, None) => Judge::Forms(FormJudge::Stock(toaster)),
     };
-    Ok(Some(Ready {
+    Ok(Some(PreparedTable {
         stored_columns: stored_columns(&relation, &generated),
         relation,
         targets,
@@ -288,4 +287,95 @@ async fn plan(
         }
     }
     Ok(plan)
+}
+
+/// Refuses the table if any value of the columns has more bytes than the toaster `name` takes. All values
+/// are read.
+pub(crate) async fn refuse_longer(
+    client: &Client,
+    relation: &Relation,
+    targets: &[Target],
+    name: &str,
+    longest: u32,
+) -> Result<(), Refusal> {
+    let sql = sql::longer_than(&relation.quoted(), targets, longest);
+    let rows = client.query_typed(&sql, &[]).await?;
+    let Some(row) = rows.first() else { return Ok(()) };
+    let (count, first): (i64, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
+    match first {
+        None => Ok(()),
+        Some(first) => Err(Refusal::Refused(format!(
+            "{}: rows with values of more than {longest} bytes: {count}, the first at {first}; toaster \
+             \"{name}\" refuses such values where they do not fit the row\n\
+             HINT:  With this toaster the application could not write such values either. Nothing was \
+             changed.",
+            relation.display_name()
+        ))),
+    }
+}
+
+/// Refuses where a right is missing that the sweep needs; gives what else should be known. `alters`: settings
+/// have to be set.
+pub(crate) async fn privileges(
+    client: &Client,
+    relation: &Relation,
+    alters: bool,
+) -> Result<Option<String>, Refusal> {
+    // before 17 nobody could be given the right to vacuum
+    let rows = client
+        .query_typed(
+            "SELECT pg_catalog.pg_has_role(c.relowner, 'USAGE'), \
+                    pg_catalog.pg_get_userbyid(c.relowner)::pg_catalog.text, \
+                    pg_catalog.has_table_privilege(c.oid, 'SELECT'), \
+                    pg_catalog.has_table_privilege(c.oid, 'UPDATE'), \
+                    CASE WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 \
+                         >= 170000 \
+                    THEN pg_catalog.has_table_privilege(c.oid, 'MAINTAIN') ELSE false END, \
+                    current_user::pg_catalog.text \
+             FROM pg_catalog.pg_class AS c WHERE c.oid = $1",
+            &[(&relation.oid.0, Type::OID)],
+        )
+        .await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let name = relation.display_name();
+    let (owns, owner, user): (bool, String, String) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(5)?);
+    for (at, right) in [(2, "SELECT"), (3, "UPDATE")] {
+        if !row.try_get::<_, bool>(at)? {
+            return Err(Refusal::Refused(format!(
+                "{name}: role \"{user}\" has no {right} privilege on it\n\
+                 HINT:  Run as its owner, \"{owner}\", or grant the privilege."
+            )));
+        }
+    }
+    if alters && !owns {
+        return Err(Refusal::Refused(format!(
+            "{name}: role \"{user}\" is not its owner and may not alter it\n\
+             HINT:  Run as its owner, \"{owner}\", or have the owner set the columns and use --no-alter."
+        )));
+    }
+    let vacuums = owns || row.try_get::<_, bool>(4)?;
+    let note = "this user may not vacuum it: what is re-toasted leaves its old space to autovacuum";
+    Ok((!vacuums).then(|| note.to_owned()))
+}
+
+/// Marks everything that this session writes from now on. The origin must be there: one made here would
+/// be left behind by a sweep that is killed. The session's end gives it back.
+///
+/// # Errors
+/// There is none of that name, another session uses it, or this user may not.
+pub(crate) async fn set_up_origin(client: &Client, name: &str) -> Result<(), Refusal> {
+    let sql = "SELECT 1 FROM pg_catalog.pg_replication_origin WHERE roname = $1";
+    if client.query_typed(sql, &[(&name, Type::TEXT)]).await?.is_empty() {
+        return Err(Refusal::Refused(format!(
+            "replication origin {} does not exist\n\
+             HINT:  Make it with SELECT pg_replication_origin_create({name}), and when all is done \
+             drop it with pg_replication_origin_drop({name}).",
+            quote_identifier(name),
+            name = quote_literal(name)
+        )));
+    }
+    let sql = "SELECT pg_catalog.pg_replication_origin_session_setup($1)";
+    client.query_typed(sql, &[(&name, Type::TEXT)]).await?;
+    Ok(())
 }

@@ -1,13 +1,15 @@
 //! What is to be done to a table, and a table that is ready to be swept.
 
-use super::generated::Generated;
 use super::owner::Code;
+use super::shapes::Generated;
+use crate::disk::desc::Storage;
 use crate::judge::Judge;
 use crate::judge::goal::Goal;
 use crate::judge::toaster::{Changes, Toaster};
 use crate::model::sql::quote_identifier;
 use crate::model::toast::Table as Model;
 use crate::retoast::sql::Target;
+use crate::server::about::Server;
 use crate::server::catalog::Relation;
 
 /// What is to be done to each table.
@@ -56,7 +58,7 @@ pub struct FinalSettings {
 
 /// A table ready to be swept.
 #[derive(Debug, Clone)]
-pub struct Ready {
+pub struct PreparedTable {
     /// The table.
     pub relation: Relation,
     /// The chosen columns.
@@ -91,7 +93,7 @@ pub struct Ready {
     pub final_settings: Option<FinalSettings>,
 }
 
-impl Ready {
+impl PreparedTable {
     /// The stored generated columns that an UPDATE computes anew which sets these columns.
     pub(crate) fn computed_by(&self, set: &[&str]) -> Vec<String> {
         if self.computes_all { self.generated_from(None) } else { self.generated_from(Some(set)) }
@@ -130,4 +132,32 @@ impl Ready {
             .collect();
         Some(format!("{} of {}, target {}", rule.policy, columns.join(", "), self.model.target))
     }
+}
+
+/// What is said where they do not.
+pub(crate) const PLACES_NOT_SEEN: &str = "without pages the place of values, in the row or out of line, is not compared \
+     with the choice, and nothing is moved for its place alone; a superuser with the extension \
+     pageinspect sees it";
+
+/// Whether scans see it: on pages always; `pg_column_toast_chunk_id`, from PostgreSQL 17 on, tells it to a policy
+/// and to storage `plain`, whose verdicts need no more than that.
+pub(crate) fn places_are_seen(ready: &PreparedTable, pages: bool, server: &Server) -> bool {
+    pages || server.has_toast_chunk_id() && answers(ready)
+}
+
+fn answers(ready: &PreparedTable) -> bool {
+    matches!(ready.judge, Judge::Policy(_)) || ready.toaster.storage() == Storage::Plain
+}
+
+/// Whether the place is part of the choice: with a `toast_tuple_target` of the table's own, a policy, or where a
+/// column's storage is or was one that keeps values in the row. Else the server moves out of line what it always
+/// has, and a choice is about compression alone.
+pub(crate) fn places_are_chosen(ready: &PreparedTable, server: &Server) -> bool {
+    let in_row = |storage| matches!(storage, Storage::Main | Storage::Plain);
+    let was = |index: usize| ready.relation.desc.attributes.get(index).map(|column| column.storage);
+    matches!(ready.judge, Judge::Policy(_))
+        || ready.changes.target.is_some()
+        || ready.relation.tuple_target(server.page_size).is_some()
+        || in_row(ready.toaster.storage())
+        || ready.targets.iter().any(|target| was(target.index).is_some_and(in_row))
 }

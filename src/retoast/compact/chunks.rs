@@ -9,13 +9,10 @@ use crate::disk::varlena::VARLENA_HEADER_SIZE;
 use crate::fill::packing::{Sample, chunks_of};
 use crate::fill::room::{Room, taken};
 use crate::model::pages::CHUNK_OVERHEAD;
-use crate::retoast::pace::manners::Work;
 use crate::retoast::sql::compact;
-use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::scanner::transaction;
-use crate::retoast::sweep::table::Sweep;
-use crate::server::LiveError;
-use crate::server::snapshot::{self, Moment};
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::Guard;
 
 /// Blocks that one statement looks at.
 const SOME: u32 = 4096;
@@ -78,153 +75,97 @@ fn unsigned(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-impl Sweep<'_> {
-    /// How full the TOAST relation is. `None` once a stop is asked for.
-    pub(super) async fn toast_room(
-        &self,
-        toast: Oid,
-        name: &str,
-    ) -> Result<Option<Room>, RunError> {
-        let Some(blocks) = self.blocks(toast).await? else { return Ok(None) };
-        let page = self.server.page_size;
-        let mut room = Room::new(page, blocks, 100);
-        for some in ranges(0..blocks, SOME) {
-            let sql = compact::chunks(name, &some);
-            let Some(rows) = self.look(&sql).await? else { return Ok(None) };
-            let mut found: HashMap<u32, u32> = HashMap::new();
-            for row in &rows {
-                let (block, size, count): (i64, i32, i64) =
-                    (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-                // pg_column_size counts the header of chunk_data
-                let header = VARLENA_HEADER_SIZE as usize;
-                let tuple = CHUNK_OVERHEAD - header + usize::try_from(size).unwrap_or(0);
-                let block = found.entry(unsigned(block)).or_default();
-                *block = block.saturating_add(taken(tuple).saturating_mul(unsigned(count)));
-            }
-            for (number, taken) in found {
-                room.set(number, taken);
-            }
+/// How full the TOAST relation is. `None` once a stop is asked for.
+pub(super) async fn toast_room(
+    guard: &Guard<'_>,
+    toast: Oid,
+    name: &str,
+) -> Result<Option<Room>, TaskError> {
+    let Some(blocks) = guard.blocks(toast).await? else { return Ok(None) };
+    let page = guard.session.server.page_size;
+    let mut room = Room::new(page, blocks, 100);
+    for some in ranges(0..blocks, SOME) {
+        let sql = compact::chunks(name, &some);
+        let Some(rows) = guard.read(&sql).await? else { return Ok(None) };
+        let mut found: HashMap<u32, u32> = HashMap::new();
+        for row in &rows {
+            let (block, size, count): (i64, i32, i64) =
+                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            // pg_column_size counts the header of chunk_data
+            let header = VARLENA_HEADER_SIZE as usize;
+            let tuple = CHUNK_OVERHEAD - header + usize::try_from(size).unwrap_or(0);
+            let block = found.entry(unsigned(block)).or_default();
+            *block = block.saturating_add(taken(tuple).saturating_mul(unsigned(count)));
         }
-        let mut sizes = Vec::new();
-        for some in around(&room.spread(SAMPLES), blocks) {
-            let Some(rows) = self.look(&compact::values(name, &some, None)).await? else {
-                return Ok(None);
-            };
-            for row in &rows {
-                let (value, block, bytes): (u32, i64, i64) =
-                    (row.try_get(0)?, row.try_get(1)?, row.try_get(3)?);
-                sizes.push((value, unsigned(block), u64::try_from(bytes).unwrap_or(0)));
-            }
+        for (number, taken) in found {
+            room.set(number, taken);
         }
-        sizes.sort_unstable();
-        let mut sample = Sample::default();
-        for (_, block, bytes) in sizes {
-            sample.add(block, chunks_of(page, bytes));
-        }
-        room.holds(sample);
-        Ok(Some(room))
     }
-
-    /// The values with chunks in this block or behind it, the last ones first if they are too many. Those that
-    /// these transactions have stored are left out.
-    pub(super) async fn values_behind(
-        &self,
-        toast: Oid,
-        name: &str,
-        end: u32,
-        all: Own<'_>,
-    ) -> Result<Option<Behind>, RunError> {
-        let Some(blocks) = self.blocks(toast).await? else { return Ok(None) };
-        let mut behind = Behind { last: end, all: true, ..Behind::default() };
-        for some in ranges(end..blocks, SOME).into_iter().rev() {
-            if behind.values.len() >= MOST_VALUES {
-                behind.all = false;
-                break;
-            }
-            let sql = compact::values(name, &some, Some(all.since));
-            let Some(rows) = self.look(&sql).await? else { return Ok(None) };
-            for row in &rows {
-                let (value, block, xmin): (u32, i64, &str) =
-                    (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-                let (block, xid, is_recent) =
-                    (unsigned(block), transaction(xmin)?, row.try_get::<_, bool>(4)?);
-                behind.last = behind.last.max(block.saturating_add(1));
-                behind.of_others += u64::from(is_recent && !all.ever.contains(&xid));
-                if !all.own.contains(&xid) {
-                    behind.values.entry(value).or_insert(block);
-                }
-            }
-        }
-        Ok(Some(behind))
-    }
-
-    /// The next transaction when this was asked first. `None` once a stop is asked for.
-    pub(super) async fn first_look(
-        &self,
-        since: &RefCell<Option<String>>,
-    ) -> Result<Option<String>, RunError> {
-        if let Some(since) = since.borrow().clone() {
-            return Ok(Some(since));
-        }
-        let Some(rows) = self.look(compact::NEXT_TRANSACTION).await? else { return Ok(None) };
-        let next: Option<String> = rows.first().map(|row| row.try_get(0)).transpose()?;
-        since.borrow_mut().clone_from(&next);
-        Ok(next)
-    }
-
-    /// Blocks of a relation's main fork. `None` once a stop is asked for.
-    pub(super) async fn blocks(&self, relation: Oid) -> Result<Option<u32>, RunError> {
-        let page = self.server.page_size.bytes() as i64;
-        let ask = async || -> Result<u32, LiveError> {
-            let rows = self
-                .writer
-                .client()
-                .query_typed(
-                    "SELECT coalesce(pg_catalog.pg_relation_size($1::pg_catalog.oid), 0)",
-                    &[(&relation.0, tokio_postgres::types::Type::OID)],
-                )
-                .await?;
-            let bytes: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
-            Ok(unsigned(bytes / page))
-        };
-        self.tried("its size", ask).await
-    }
-
-    /// The rows of one statement on the reading connection, in a transaction of its own, once nothing stands
-    /// against it. `None` once a stop is asked for.
-    pub(super) async fn look(
-        &self,
-        sql: &str,
-    ) -> Result<Option<Vec<tokio_postgres::Row>>, RunError> {
-        self.look_by(async |_| Ok(self.reader.client().query_typed(sql, &[]).await?)).await
-    }
-
-    /// As [`look`](Self::look), by what is done on the reading connection in its transaction's snapshot.
-    pub(super) async fn look_by<T>(
-        &self,
-        work: impl AsyncFn(Moment) -> Result<T, LiveError>,
-    ) -> Result<Option<T>, RunError> {
-        self.keeper.pass(Work::Scan, &self.writer, self.watch).await?;
-        if self.stopped() {
+    let mut sizes = Vec::new();
+    for some in around(&room.spread(SAMPLES), blocks) {
+        let Some(rows) = guard.read(&compact::values(name, &some, None)).await? else {
             return Ok(None);
-        }
-        let ask = async || -> Result<T, LiveError> {
-            let moment = self.begin_reading().await?;
-            let client = self.reader.client();
-            match work(moment).await {
-                Ok(found) => {
-                    snapshot::end(client).await?;
-                    Ok(found)
-                }
-                Err(error) => {
-                    // if that fails too the connection is gone, as the next query will say
-                    let _ = snapshot::abandon(client).await;
-                    Err(error)
-                }
-            }
         };
-        self.unless_changed(0, async || self.tried("reading", &ask).await).await
+        for row in &rows {
+            let (value, block, bytes): (u32, i64, i64) =
+                (row.try_get(0)?, row.try_get(1)?, row.try_get(3)?);
+            sizes.push((value, unsigned(block), u64::try_from(bytes).unwrap_or(0)));
+        }
     }
+    sizes.sort_unstable();
+    let mut sample = Sample::default();
+    for (_, block, bytes) in sizes {
+        sample.add(block, chunks_of(page, bytes));
+    }
+    room.holds(sample);
+    Ok(Some(room))
+}
+
+/// The values with chunks in this block or behind it, the last ones first if they are too many. Those that
+/// these transactions have stored are left out.
+pub(super) async fn values_behind(
+    guard: &Guard<'_>,
+    toast: Oid,
+    name: &str,
+    end: u32,
+    all: Own<'_>,
+) -> Result<Option<Behind>, TaskError> {
+    let Some(blocks) = guard.blocks(toast).await? else { return Ok(None) };
+    let mut behind = Behind { last: end, all: true, ..Behind::default() };
+    for some in ranges(end..blocks, SOME).into_iter().rev() {
+        if behind.values.len() >= MOST_VALUES {
+            behind.all = false;
+            break;
+        }
+        let sql = compact::values(name, &some, Some(all.since));
+        let Some(rows) = guard.read(&sql).await? else { return Ok(None) };
+        for row in &rows {
+            let (value, block, xmin): (u32, i64, &str) =
+                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            let (block, xid, is_recent) =
+                (unsigned(block), transaction(xmin)?, row.try_get::<_, bool>(4)?);
+            behind.last = behind.last.max(block.saturating_add(1));
+            behind.of_others += u64::from(is_recent && !all.ever.contains(&xid));
+            if !all.own.contains(&xid) {
+                behind.values.entry(value).or_insert(block);
+            }
+        }
+    }
+    Ok(Some(behind))
+}
+
+/// The next transaction when this was asked first. `None` once a stop is asked for.
+pub(super) async fn first_look(
+    guard: &Guard<'_>,
+    since: &RefCell<Option<String>>,
+) -> Result<Option<String>, TaskError> {
+    if let Some(since) = since.borrow().clone() {
+        return Ok(Some(since));
+    }
+    let Some(rows) = guard.read(compact::NEXT_TRANSACTION).await? else { return Ok(None) };
+    let next: Option<String> = rows.first().map(|row| row.try_get(0)).transpose()?;
+    since.borrow_mut().clone_from(&next);
+    Ok(next)
 }
 
 #[cfg(test)]

@@ -5,22 +5,39 @@
 //! moved nothing may be vacuumed that would hand out room at the end again. VACUUM also has the server search
 //! for room from the front on (`fsm_vacuum_page`, freespace.c), so that one always comes before.
 //!
-//! * [`wish`]: what is wanted.
 //! * [`rounds`]: what to do next (pure); [`pace`]: how much one transaction moves (pure).
 //! * [`chunks`]: what a look at the TOAST relation finds; [`rows`]: what one at the table finds.
 //! * [`values`]: one transaction that moves values; [`pages`]: one that moves rows off pages.
-//! * [`run`]: doing it to one table; [`part`]: to one of its files; [`shrink`]: the vacuums.
-//! * [`result`]: what is reported; [`verdict`]: how it ended (pure).
+//! * [`run`]: doing it to one table, and how it ended; [`part`]: to one of its files.
 
 mod chunks;
 mod pace;
 mod pages;
 mod part;
-pub mod result;
 mod rounds;
 mod rows;
-mod run;
-mod shrink;
+pub(crate) mod run;
 mod values;
-mod verdict;
-pub mod wish;
+
+/// Which files are to get shorter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompactRequest {
+    /// The TOAST relation's.
+    Toast,
+    /// The table's own.
+    Heap,
+    /// Both.
+    All,
+}
+
+impl CompactRequest {
+    /// Whether the TOAST relation is among them.
+    pub fn toast(self) -> bool {
+        self != CompactRequest::Heap
+    }
+
+    /// Whether the table itself is among them.
+    pub fn heap(self) -> bool {
+        self != CompactRequest::Toast
+    }
+}

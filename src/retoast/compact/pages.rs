@@ -9,18 +9,19 @@ use std::collections::{BTreeMap, HashSet};
 use futures_util::future::join_all;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::chunks::ranges;
+use super::chunks::{first_look, ranges};
 use super::pace::Piece;
 use super::part::{File, Found};
+use super::rows::TableRows;
 use crate::disk::Oid;
 use crate::fill::room::Room;
-use crate::retoast::check::files::Files;
+use crate::retoast::check::definition::Files;
 use crate::retoast::sql::compact;
-use crate::retoast::sweep::batch::Done;
-use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::scanner::{address, transaction};
-use crate::retoast::sweep::table::Sweep;
-use crate::retoast::sweep::verify::Stored;
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::{Done, Guard, Opening};
+use crate::retoast::task::proof::Stored;
+use crate::server::LiveError;
 
 /// Blocks that one statement looks at.
 const SOME: u32 = 4096;
@@ -68,12 +69,12 @@ impl Piece for FullPage {
 }
 
 /// The table's file.
-pub(super) struct HeapFile<'a, 'b> {
-    pub(super) sweep: &'a Sweep<'b>,
+pub(super) struct HeapFile<'a> {
+    guard: Guard<'a>,
     /// The files of the table.
-    pub(super) files: Files,
+    files: Files,
     /// A column that an update may set to itself.
-    pub(super) touch: String,
+    touch: String,
     /// The transaction that others began no later with whatever stood behind the end at first, and the transactions that
     /// have moved rows.
     since: RefCell<Option<String>>,
@@ -85,42 +86,42 @@ pub(super) struct HeapFile<'a, 'b> {
     gave_up: Cell<bool>,
 }
 
-impl<'a, 'b> HeapFile<'a, 'b> {
-    pub(super) fn new(sweep: &'a Sweep<'b>, files: Files, touch: String) -> HeapFile<'a, 'b> {
+impl<'a> HeapFile<'a> {
+    pub(super) fn new(guard: Guard<'a>, files: Files, touch: String) -> HeapFile<'a> {
         let (since, own) = (RefCell::default(), RefCell::default());
         let (stayed, trial, gave_up) = (Cell::new(0), Cell::new(None), Cell::new(false));
-        HeapFile { sweep, files, touch, since, own, stayed, trial, gave_up }
+        HeapFile { guard, files, touch, since, own, stayed, trial, gave_up }
     }
 }
 
-impl File for HeapFile<'_, '_> {
+impl File for HeapFile<'_> {
     type Piece = FullPage;
 
     fn relation(&self) -> Oid {
-        self.sweep.ready.relation.oid
+        self.guard.ready.relation.oid
     }
 
     fn computed(&self) -> Vec<String> {
-        self.sweep.ready.computed_by(&[&self.touch])
+        self.guard.ready.computed_by(&[&self.touch])
     }
 
     fn files(&self) -> &Files {
         &self.files
     }
 
-    async fn room(&self) -> Result<Option<Room>, RunError> {
-        self.sweep.heap_room().await
+    async fn room(&self) -> Result<Option<Room>, TaskError> {
+        TableRows(self.guard).room().await
     }
 
-    async fn find(&self, end: u32) -> Result<Option<Found<FullPage>>, RunError> {
-        let sweep = self.sweep;
-        let Some(blocks) = sweep.blocks(sweep.ready.relation.oid).await? else { return Ok(None) };
-        let bytes = sweep.server.page_size.bytes() as u64;
-        let Some(since) = sweep.first_look(&self.since).await? else { return Ok(None) };
+    async fn find(&self, end: u32) -> Result<Option<Found<FullPage>>, TaskError> {
+        let guard = self.guard;
+        let Some(blocks) = guard.blocks(guard.ready.relation.oid).await? else { return Ok(None) };
+        let bytes = guard.session.server.page_size.bytes() as u64;
+        let Some(since) = first_look(&guard, &self.since).await? else { return Ok(None) };
         let mut found = Found { last: end, all: true, ..Found::default() };
         for some in ranges(end..blocks, SOME) {
-            let sql = compact::rows_by_block(&sweep.ready.relation.quoted(), &some, &since);
-            let Some(rows) = sweep.look(&sql).await? else { return Ok(None) };
+            let sql = compact::rows_by_block(&guard.ready.relation.quoted(), &some, &since);
+            let Some(rows) = guard.read(&sql).await? else { return Ok(None) };
             let mut blocks: BTreeMap<u32, u32> = BTreeMap::new();
             for row in &rows {
                 let (block, count): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
@@ -143,12 +144,11 @@ impl File for HeapFile<'_, '_> {
         Ok(Some(found))
     }
 
-    async fn move_pieces(&self, pieces: &[FullPage], verify: bool) -> Result<Done, RunError> {
-        let batch = async || self.try_batch(pieces, verify).await;
+    async fn move_pieces(&self, pieces: &[FullPage], verify: bool) -> Result<Done, TaskError> {
         self.stayed.set(0);
         self.gave_up.set(false);
-        let tried = self.sweep.unless_changed(0, batch).await;
-        let done = self.sweep.settled(0, tried, true).await?;
+        let batch = async |opening: &Opening<'_>| self.try_batch(opening, pieces, verify).await;
+        let done = self.guard.batch(0, batch).await?;
         if let Done::Stored { xid, .. } = done {
             self.own.borrow_mut().insert(xid);
         }
@@ -168,21 +168,25 @@ impl File for HeapFile<'_, '_> {
     }
 }
 
-impl HeapFile<'_, '_> {
-    async fn try_batch(&self, pieces: &[FullPage], verify: bool) -> Result<Done, RunError> {
-        let (sweep, client) = (self.sweep, self.sweep.connection(0).client());
-        let table = sweep.ready.relation.quoted();
+impl HeapFile<'_> {
+    async fn try_batch(
+        &self,
+        opening: &Opening<'_>,
+        pieces: &[FullPage],
+        verify: bool,
+    ) -> Result<Done, TaskError> {
+        let (guard, client) = (&self.guard, opening.client());
+        let table = guard.ready.relation.quoted();
         let blocks = || pieces.iter().map(|piece| piece.block);
         let first = blocks().min().unwrap_or(0);
         let end = blocks().max().unwrap_or(0).saturating_add(1);
         let (from, to) = (format!("({first},0)"), format!("({end},0)"));
-        let types = [Type::TEXT, Type::TEXT];
+        let types: &[Type] = &[Type::TEXT, Type::TEXT];
         let shift = compact::shift(&table, &self.touch);
-        let shift = sweep.prepared_in_batch(&shift, &types).await?;
         let again = compact::shift_again(&table, &self.touch);
-        let again = sweep.prepared_in_batch(&again, &types).await?;
-        sweep.begin_batch(sweep.connection(0)).await?;
-        sweep.still_has(&self.files).await?;
+        let statements = guard.statements(0, &[(&shift, types), (&again, types)]).await?;
+        opening.send().await?;
+        guard.still_has(&self.files).await?;
         let before = match verify {
             true => {
                 let rows = client
@@ -192,7 +196,7 @@ impl HeapFile<'_, '_> {
                     )
                     .await?;
                 let locked = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-                Some(sweep.lock_and_hash(client, &locked).await?)
+                Some(guard.lock_and_hash(client, &locked).await?)
             }
             false => None,
         };
@@ -201,7 +205,9 @@ impl HeapFile<'_, '_> {
         let mut staying: Vec<String>;
         loop {
             // a row that has left is found by none of those that follow
-            let statement = if turns == 0 { &shift } else { &again };
+            let statement = statements.get(turns.min(1));
+            let statement =
+                statement.ok_or_else(|| LiveError::Unexpected("no statement".into()))?;
             let sent = join_all((0..together).map(|_| client.query(statement, &range))).await;
             turns += together;
             staying = Vec::new();
@@ -215,7 +221,7 @@ impl HeapFile<'_, '_> {
                     if stays { staying.push(ctid) } else { gone.push(ctid) }
                 }
             }
-            if staying.is_empty() || turns >= MOST_TURNS || sweep.ready.code.triggers_fire() {
+            if staying.is_empty() || turns >= MOST_TURNS || guard.ready.code.triggers_fire() {
                 break;
             }
             together = (together * 2).min(TOGETHER);
@@ -226,7 +232,7 @@ impl HeapFile<'_, '_> {
                 is_behind |= address(ctid)?.block.0 >= end;
             }
             if is_behind {
-                client.batch_execute("ROLLBACK").await?;
+                opening.rollback().await?;
                 self.gave_up.set(true);
                 self.stayed.set((gone.len() + staying.len()) as u64);
                 return Ok(Done::Stored { rows: 0, verified: 0, xid });
@@ -238,14 +244,14 @@ impl HeapFile<'_, '_> {
             let all: Vec<String> = gone.into_iter().chain(staying).collect();
             if all.len() > ctids.len() {
                 // others have written rows there, or unlocked some, since these were hashed
-                sweep.rollback(0).await?;
+                opening.rollback().await?;
                 return Ok(Done::Busy);
             }
             let stored = Stored { rows: all.len() as u64, xid, ctids: all };
-            sweep.compare(client, &stored, &ctids, hashes, &self.computed()).await?;
+            guard.compare(client, &stored, &ctids, hashes, &self.computed()).await?;
             verified = stored.rows;
         }
-        client.batch_execute("COMMIT").await?;
+        opening.commit().await?;
         self.stayed.set(stayed);
         Ok(Done::Stored { rows: moved, verified, xid })
     }

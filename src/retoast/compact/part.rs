@@ -5,21 +5,19 @@ use std::time::Instant;
 use rand::RngExt;
 
 use super::pace::{Pace, Piece};
-use super::result::{FileEnd, FileReport};
 use super::rounds::{Action, End, Event, Rounds, Tuning};
 use crate::disk::Oid;
 use crate::fill::moves::{Moved, RelatedFiles, wal};
 use crate::fill::room::{Layout, Room};
 use crate::model::interval::Range;
 use crate::model::pages::{CHUNK_OVERHEAD, truncated_for, tuple_bytes};
-use crate::retoast::check::files::Files;
+use crate::retoast::check::definition::Files;
 use crate::retoast::pace::manners::Work;
-use crate::retoast::result::{SkippedRow, TableReport};
+use crate::retoast::result::{Common, FileEnd, FileReport};
 use crate::retoast::sql::compact::Vacuum;
-use crate::retoast::sweep::batch::Done;
-use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::refused::MOST_SHOWN;
-use crate::retoast::sweep::table::{Sweep, millis};
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::{Done, Guard};
+use crate::retoast::task::session::millis;
 
 /// The part of a file that it may get longer by while a round moves what stands at its end, and the fewest blocks.
 const GROWTH: u32 = 100;
@@ -62,11 +60,11 @@ pub(super) trait File {
     /// The files of the table, of which this is one.
     fn files(&self) -> &Files;
     /// How full it is.
-    async fn room(&self) -> Result<Option<Room>, RunError>;
+    async fn room(&self) -> Result<Option<Room>, TaskError>;
     /// What stands in this block and behind it.
-    async fn find(&self, end: u32) -> Result<Option<Found<Self::Piece>>, RunError>;
+    async fn find(&self, end: u32) -> Result<Option<Found<Self::Piece>>, TaskError>;
     /// Moves this in one transaction.
-    async fn move_pieces(&self, pieces: &[Self::Piece], verify: bool) -> Result<Done, RunError>;
+    async fn move_pieces(&self, pieces: &[Self::Piece], verify: bool) -> Result<Done, TaskError>;
     /// Rows that the last transaction has updated, and that found no room elsewhere.
     fn stayed(&self) -> u64 {
         0
@@ -79,261 +77,265 @@ pub(super) trait File {
     }
 }
 
-impl Sweep<'_> {
-    /// Compacts a file, or says what that would come to.
-    pub(super) async fn compact_file<F: File>(
-        &self,
-        file: &F,
-        versions: Option<u64>,
-        report: &mut TableReport,
-        told: &mut FileReport,
-    ) -> Result<(), RunError> {
-        let tuning = self.options.tuning;
-        let pace = Pace::new(tuning.batch, tuning.batch_bytes);
-        let mut rounds = Rounds::new(Tuning { pace, versions });
-        told.files = Some(file.files().clone());
-        let done = match self.options.dry_run {
-            true => self.foresee(file, report, told).await,
-            false => self.file_steps(file, &mut rounds, report, told).await,
-        };
-        told.rounds += rounds.rounds;
-        told.rows_left = rounds.rows_left();
-        told.rows_locked = rounds.rows_locked();
-        told.rows_of_others = rounds.rows_of_others();
-        told.held_back = rounds.is_held_back();
-        report.retries += rounds.retries;
-        report.longest_batch_ms = report.longest_batch_ms.max(millis(rounds.longest));
-        told.ended = done?;
-        // what stands there was not tried
-        if told.ended == FileEnd::NoRoom && told.values_without_row + told.values_fixed > 0 {
-            told.ended = FileEnd::GainedTooLittle;
-        }
-        if told.ended == FileEnd::GainedTooLittle && told.is_held() {
-            told.ended = FileEnd::Held;
-        }
-        Ok(())
+/// Compacts a file, or says what that would come to.
+pub(super) async fn compact_file<F: File>(
+    guard: &Guard<'_>,
+    file: &F,
+    versions: Option<u64>,
+    report: &mut Common,
+    told: &mut FileReport,
+) -> Result<(), TaskError> {
+    let tuning = guard.session.options.tuning;
+    let pace = Pace::new(tuning.batch, tuning.batch_bytes);
+    let mut rounds = Rounds::new(Tuning { pace, versions });
+    told.files = Some(file.files().clone());
+    let done = match guard.session.options.dry_run {
+        true => foresee(guard, file, report, told).await,
+        false => file_steps(guard, file, &mut rounds, report, told).await,
+    };
+    told.rounds += rounds.counts.rounds;
+    told.rows_left = rounds.rows_left();
+    told.rows_locked = rounds.rows_locked();
+    told.rows_of_others = rounds.rows_of_others();
+    told.held_back = rounds.is_held_back();
+    report.effort.retries += rounds.counts.retries;
+    report.effort.longest_batch_ms =
+        report.effort.longest_batch_ms.max(millis(rounds.counts.longest));
+    told.ended = done?;
+    // what stands there was not tried
+    if told.ended == FileEnd::NoRoom && told.values_without_row + told.values_fixed > 0 {
+        told.ended = FileEnd::GainedTooLittle;
     }
-
-    /// Looks, and takes down what was found. `None` once a stop is asked for.
-    async fn look_at_file<F: File>(
-        &self,
-        file: &F,
-        report: &mut TableReport,
-        told: &mut FileReport,
-    ) -> Result<Option<(Layout, Room)>, RunError> {
-        let Some(room) = file.room().await? else { return Ok(None) };
-        let layout = room.layout();
-        let page = self.server.page_size.bytes() as u64;
-        let bytes = |blocks: u32| u64::from(blocks) * page;
-        if told.before == 0 && told.live == 0 {
-            (told.before, told.live) = (bytes(layout.blocks), room.live());
-            told.expected = bytes(layout.end);
-        }
-        told.after = bytes(layout.blocks);
-        told.spare = bytes(layout.spare());
-        told.spare_at_most = bytes(layout.spare_at_most());
-        let empty = layout.blocks - layout.last.min(layout.blocks);
-        told.untruncated = if empty >= truncated_for(layout.blocks) { bytes(empty) } else { 0 };
-        report.scans += 1;
-        tracing::debug!("{}: {}: {layout:?}, {} bytes live", self.name(), told.file, room.live());
-        Ok(Some((layout, room)))
+    if told.ended == FileEnd::GainedTooLittle && told.is_held() {
+        told.ended = FileEnd::Held;
     }
+    Ok(())
+}
 
-    async fn foresee<F: File>(
-        &self,
-        file: &F,
-        report: &mut TableReport,
-        told: &mut FileReport,
-    ) -> Result<FileEnd, RunError> {
-        let Some((layout, room)) = self.look_at_file(file, report, told).await? else {
-            return Ok(FileEnd::Stopped);
-        };
-        if !layout.pays() {
-            told.expected = told.before;
-            told.wal_expected = Some(Range::default());
-            self.still_has(file.files()).await?;
-            return Ok(FileEnd::Planned);
-        }
-        let Some(found) = file.find(layout.end).await? else { return Ok(FileEnd::Stopped) };
-        self.still_has(file.files()).await?;
-        take_down(&found, report, told);
-        told.wal_expected = Some(self.wal_of(file, &room, layout.end, &found.pieces));
-        Ok(FileEnd::Planned)
+/// Looks, and takes down what was found. `None` once a stop is asked for.
+async fn look_at_file<F: File>(
+    guard: &Guard<'_>,
+    file: &F,
+    report: &mut Common,
+    told: &mut FileReport,
+) -> Result<Option<(Layout, Room)>, TaskError> {
+    let Some(room) = file.room().await? else { return Ok(None) };
+    let layout = room.layout();
+    let page = guard.session.server.page_size.bytes() as u64;
+    let bytes = |blocks: u32| u64::from(blocks) * page;
+    if told.before == 0 && told.live == 0 {
+        (told.before, told.live) = (bytes(layout.blocks), room.live());
+        told.expected = bytes(layout.end);
     }
+    told.after = bytes(layout.blocks);
+    told.spare = bytes(layout.spare());
+    told.spare_at_most = bytes(layout.spare_at_most());
+    let empty = layout.blocks - layout.last.min(layout.blocks);
+    told.untruncated = if empty >= truncated_for(layout.blocks) { bytes(empty) } else { 0 };
+    report.effort.scans += 1;
+    tracing::debug!("{}: {}: {layout:?}, {} bytes live", guard.name(), told.file, room.live());
+    Ok(Some((layout, room)))
+}
 
-    /// The WAL that moving these pieces writes, from behind an end of a file.
-    fn wal_of<F: File>(&self, file: &F, room: &Room, end: u32, pieces: &[impl Piece]) -> Range {
-        let page = self.server.page_size;
-        let sum = |of: fn(&_) -> u64| pieces.iter().map(of).sum::<u64>();
-        let (rows, tuples, stored) = (sum(Piece::rows), sum(Piece::tuples), sum(Piece::stored));
-        let relation = &self.ready.relation;
-        let is_toast = file.files().toast() == Some(file.relation());
-        let toast = relation.toast.as_ref().filter(|_| is_toast);
-        let (taken, index_bytes) = match toast {
-            Some(toast) => {
-                (stored + tuples * tuple_bytes(CHUNK_OVERHEAD as u32), toast.index_bytes)
+async fn foresee<F: File>(
+    guard: &Guard<'_>,
+    file: &F,
+    report: &mut Common,
+    told: &mut FileReport,
+) -> Result<FileEnd, TaskError> {
+    let Some((layout, room)) = look_at_file(guard, file, report, told).await? else {
+        return Ok(FileEnd::Stopped);
+    };
+    if !layout.pays() {
+        told.expected = told.before;
+        told.wal_expected = Some(Range::default());
+        guard.still_has(file.files()).await?;
+        return Ok(FileEnd::Planned);
+    }
+    let Some(found) = file.find(layout.end).await? else { return Ok(FileEnd::Stopped) };
+    guard.still_has(file.files()).await?;
+    record(&found, report, told);
+    told.wal_expected = Some(wal_of(guard, file, &room, layout.end, &found.pieces));
+    Ok(FileEnd::Planned)
+}
+
+/// The WAL that moving these pieces writes, from behind an end of a file.
+fn wal_of<F: File>(
+    guard: &Guard<'_>,
+    file: &F,
+    room: &Room,
+    end: u32,
+    pieces: &[impl Piece],
+) -> Range {
+    let page = guard.session.server.page_size;
+    let sum = |of: fn(&_) -> u64| pieces.iter().map(of).sum::<u64>();
+    let (rows, tuples, stored) = (sum(Piece::rows), sum(Piece::tuples), sum(Piece::stored));
+    let relation = &guard.ready.relation;
+    let is_toast = file.files().toast() == Some(file.relation());
+    let toast = relation.toast.as_ref().filter(|_| is_toast);
+    let (taken, index_bytes) = match toast {
+        Some(toast) => (stored + tuples * tuple_bytes(CHUNK_OVERHEAD as u32), toast.index_bytes),
+        None => (room.behind(end), relation.index_bytes),
+    };
+    let moved = Moved {
+        end,
+        moved: rows,
+        tuples,
+        bytes: stored,
+        taken,
+        blocks: room.blocks_behind(end),
+        front: room.front(end, u32::try_from(taken / tuples.max(1)).unwrap_or(u32::MAX)),
+    };
+    let live = (room.live() as f64 / taken.max(1) as f64 * tuples as f64) as u64;
+    let table = toast.map(|_| (relation.bytes, relation.index_bytes));
+    wal(page, &moved, live, &RelatedFiles { index_bytes, table })
+}
+
+async fn file_steps<F: File>(
+    guard: &Guard<'_>,
+    file: &F,
+    rounds: &mut Rounds<F::Piece>,
+    report: &mut Common,
+    told: &mut FileReport,
+) -> Result<FileEnd, TaskError> {
+    let session = guard.session;
+    let mut limit = u32::MAX;
+    loop {
+        if session.stopped() {
+            rounds.note(Event::Stop, 0.0);
+        }
+        let event = match rounds.next_action() {
+            Action::Finish(end) => {
+                return Ok(match end {
+                    End::Compact => FileEnd::Compact,
+                    End::NoRoom => FileEnd::NoRoom,
+                    End::GainedTooLittle => FileEnd::GainedTooLittle,
+                    End::Stopped => FileEnd::Stopped,
+                });
             }
-            None => (room.behind(end), relation.index_bytes),
-        };
-        let moved = Moved {
-            end,
-            moved: rows,
-            tuples,
-            bytes: stored,
-            taken,
-            blocks: room.blocks_behind(end),
-            front: room.front(end, u32::try_from(taken / tuples.max(1)).unwrap_or(u32::MAX)),
-        };
-        let live = (room.live() as f64 / taken.max(1) as f64 * tuples as f64) as u64;
-        let table = toast.map(|_| (relation.bytes, relation.index_bytes));
-        wal(page, &moved, live, &RelatedFiles { index_bytes, table })
-    }
-
-    async fn file_steps<F: File>(
-        &self,
-        file: &F,
-        rounds: &mut Rounds<F::Piece>,
-        report: &mut TableReport,
-        told: &mut FileReport,
-    ) -> Result<FileEnd, RunError> {
-        let mut limit = u32::MAX;
-        loop {
-            if self.stopped() {
-                rounds.note(Event::Stop, 0.0);
-            }
-            let event = match rounds.next_action() {
-                Action::Finish(end) => {
-                    return Ok(match end {
-                        End::Compact => FileEnd::Compact,
-                        End::NoRoom => FileEnd::NoRoom,
-                        End::GainedTooLittle => FileEnd::GainedTooLittle,
-                        End::Stopped => FileEnd::Stopped,
-                    });
+            Action::Sleep(time, why) => {
+                tracing::debug!("{}: {} ms: {why}", guard.name(), time.as_millis());
+                if time.as_secs() >= 1 {
+                    guard.note(&why.note());
                 }
-                Action::Sleep(time, why) => {
-                    tracing::debug!("{}: {} ms: {}", self.name(), time.as_millis(), why.text());
-                    if time.as_secs() >= 1 {
-                        self.watch.note(&format!("{}: waiting: {}", self.name(), why.text()));
-                    }
-                    self.wait(time, why.text()).await;
+                guard.wait(time, &why).await;
+                continue;
+            }
+            Action::Look => match look_at_file(guard, file, report, told).await? {
+                Some((layout, _)) => {
+                    guard.still_has(file.files()).await?;
+                    limit = most_blocks(layout.blocks);
+                    Event::Looked(layout)
+                }
+                None => continue,
+            },
+            Action::Find(end) => match file.find(end).await? {
+                Some(found) => {
+                    guard.still_has(file.files()).await?;
+                    record(&found, report, told);
+                    rounds.written_by_others(found.of_others);
+                    let Found { pieces, last, all, .. } = found;
+                    Event::Found { pieces, last, all }
+                }
+                None => continue,
+            },
+            Action::Move(pieces) => {
+                session.pass(Work::Batch, 0).await?;
+                if session.stopped() {
                     continue;
                 }
-                Action::Look => match self.look_at_file(file, report, told).await? {
-                    Some((layout, _)) => {
-                        self.still_has(file.files()).await?;
-                        limit = most_blocks(layout.blocks);
-                        Event::Looked(layout)
-                    }
-                    None => continue,
-                },
-                Action::Find(end) => match file.find(end).await? {
-                    Some(found) => {
-                        self.still_has(file.files()).await?;
-                        take_down(&found, report, told);
-                        rounds.written_by_others(found.of_others);
-                        let Found { pieces, last, all, .. } = found;
-                        Event::Found { pieces, last, all }
-                    }
-                    None => continue,
-                },
-                Action::Move(pieces) => {
-                    self.keeper.pass(Work::Batch, self.connection(0), self.watch).await?;
-                    if self.stopped() {
-                        continue;
-                    }
-                    file.tries(rounds.trial());
-                    let moved = self.move_one(file, &pieces, report, told).await?;
-                    rounds.stayed(file.stayed());
-                    // what was moved and found no room in front makes the file longer
-                    let now = self.blocks(file.relation()).await?;
-                    self.still_has(file.files()).await?;
-                    if file.gave_up() || now.is_some_and(|now| now > limit) {
-                        rounds.note(moved, 0.0);
-                        Event::NoRoom
-                    } else {
-                        moved
-                    }
+                file.tries(rounds.trial());
+                let moved = move_one(guard, file, &pieces, report, told).await?;
+                rounds.stayed(file.stayed());
+                // what was moved and found no room in front makes the file longer
+                let now = guard.blocks(file.relation()).await?;
+                guard.still_has(file.files()).await?;
+                if file.gave_up() || now.is_some_and(|now| now > limit) {
+                    rounds.note(moved, 0.0);
+                    Event::NoRoom
+                } else {
+                    moved
                 }
-                Action::VacuumRows => {
-                    self.vacuum_now(Vacuum::Rows, report).await?;
-                    self.vacuumed(file, report).await?
-                }
-                Action::Shrink => {
-                    self.vacuum_now(Vacuum::Shrink, report).await?;
-                    rounds.held_back(!self.keeper.vacuum_pays());
-                    let vacuumed = self.vacuumed(file, report).await?;
-                    if let Event::Vacuumed(blocks) = vacuumed {
-                        limit = most_blocks(blocks);
-                    }
-                    vacuumed
-                }
-            };
-            rounds.note(event, rand::rng().random());
-            rounds.beside_others(self.keeper.beside_others());
-            let (done, all) = rounds.position();
-            self.keeper.at(done, all);
-            self.watch.progress(&report.relation, rounds.rounds, done, all, report.rows_stored);
-        }
-    }
-
-    async fn vacuumed<F: File>(
-        &self,
-        file: &F,
-        report: &mut TableReport,
-    ) -> Result<Event<F::Piece>, RunError> {
-        if let Some(sizes) = self.sizes_now().await? {
-            report.peak = report.peak.max(sizes);
-        }
-        let blocks = self.blocks(file.relation()).await?;
-        self.still_has(file.files()).await?;
-        Ok(blocks.map_or(Event::Stop, Event::Vacuumed))
-    }
-
-    async fn move_one<F: File>(
-        &self,
-        file: &F,
-        pieces: &[F::Piece],
-        report: &mut TableReport,
-        told: &mut FileReport,
-    ) -> Result<Event<F::Piece>, RunError> {
-        let verify = self.verifies(report.batches, &file.computed());
-        let started = Instant::now();
-        Ok(match file.move_pieces(pieces, verify).await? {
-            Done::Stored { rows, verified, xid } => {
-                let took = started.elapsed();
-                let bytes = pieces.iter().map(Piece::bytes).sum();
-                self.keeper.batch_done(took, bytes, xid);
-                if rows > 0 {
-                    self.keeper.goes_on();
-                }
-                report.rows_stored += rows;
-                report.rows_verified += verified;
-                report.batches += u64::from(rows > 0);
-                told.rows_moved += rows;
-                Event::Moved { rows, took }
             }
-            Done::Busy => Event::Busy,
-            Done::Refused(reason) => {
-                if let [piece] = pieces {
-                    report.rows_refused += piece.rows();
-                    told.rows_refused += piece.rows();
-                    let (block, item) = piece.key();
-                    let place = if item > 0 { format!("({block},{item})") } else { String::new() };
-                    let mut text = reason.text;
-                    if item == 0 {
-                        text = format!("a row of block {block}: {text}");
-                    }
-                    let sqlstate = Some(reason.sqlstate).filter(|state| !state.is_empty());
-                    let row = SkippedRow { ctid: place, reason: text, sqlstate };
-                    self.watch.refused(&report.relation, &row);
-                    if report.skipped.len() < MOST_SHOWN {
-                        report.skipped.push(row);
-                    }
-                }
-                Event::Refused
+            Action::VacuumRows => {
+                guard.vacuum_now(Vacuum::Rows, report).await?;
+                vacuumed(guard, file, report).await?
             }
-        })
+            Action::Shrink => {
+                guard.vacuum_now(Vacuum::Shrink, report).await?;
+                rounds.held_back(!session.throttle.vacuum_pays());
+                let vacuumed = vacuumed(guard, file, report).await?;
+                if let Event::Vacuumed(blocks) = vacuumed {
+                    limit = most_blocks(blocks);
+                }
+                vacuumed
+            }
+        };
+        rounds.note(event, rand::rng().random());
+        rounds.beside_others(session.throttle.beside_others());
+        let (done, all) = rounds.position();
+        session.throttle.at(done, all);
+        session.listener.progress(
+            &guard.name(),
+            rounds.counts.rounds,
+            done,
+            all,
+            report.rows.stored,
+        );
     }
+}
+
+async fn vacuumed<F: File>(
+    guard: &Guard<'_>,
+    file: &F,
+    report: &mut Common,
+) -> Result<Event<F::Piece>, TaskError> {
+    if let Some(sizes) = guard.sizes_now().await? {
+        report.is_larger(sizes);
+    }
+    let blocks = guard.blocks(file.relation()).await?;
+    guard.still_has(file.files()).await?;
+    Ok(blocks.map_or(Event::Stop, Event::Vacuumed))
+}
+
+async fn move_one<F: File>(
+    guard: &Guard<'_>,
+    file: &F,
+    pieces: &[F::Piece],
+    report: &mut Common,
+    told: &mut FileReport,
+) -> Result<Event<F::Piece>, TaskError> {
+    let verify = guard.verifies(report.effort.batches, &file.computed());
+    let started = Instant::now();
+    Ok(match file.move_pieces(pieces, verify).await? {
+        Done::Stored { rows, verified, xid } => {
+            let took = started.elapsed();
+            let bytes = pieces.iter().map(Piece::bytes).sum();
+            guard.session.throttle.batch_done(took, bytes, xid);
+            if rows > 0 {
+                guard.session.throttle.goes_on();
+            }
+            report.rows.stored += rows;
+            report.rows.verified += verified;
+            report.effort.batches += u64::from(rows > 0);
+            told.rows_moved += rows;
+            Event::Moved { rows, took }
+        }
+        Done::Busy => Event::Busy,
+        Done::Refused(reason) => {
+            if let [piece] = pieces {
+                told.rows_refused += piece.rows();
+                let (block, item) = piece.key();
+                let mut row = reason.row(format!("({block},{item})"));
+                if item == 0 {
+                    row.ctid.clear();
+                    row.reason = format!("a row of block {block}: {}", row.reason);
+                }
+                guard.set_aside(piece.rows(), row, report);
+            }
+            Event::Refused
+        }
+    })
 }
 
 /// Blocks that a file of so many may have while a round moves what stands at its end.
@@ -342,13 +344,13 @@ fn most_blocks(blocks: u32) -> u32 {
 }
 
 /// What was found behind the end.
-fn take_down<P: Piece>(found: &Found<P>, report: &mut TableReport, told: &mut FileReport) {
+fn record<P: Piece>(found: &Found<P>, report: &mut Common, told: &mut FileReport) {
     let rows = found.pieces.iter().map(Piece::rows).sum::<u64>();
     if told.rows_found == 0 && told.rows_moved == 0 {
         told.rows_found = rows;
         told.bytes_found = found.pieces.iter().map(Piece::stored).sum();
-        report.rows_found += told.rows_found;
-        report.bytes_found += told.bytes_found;
+        report.rows.found += told.rows_found;
+        report.rows.bytes += told.bytes_found;
     }
     told.values_without_row = found.without_row;
     told.values_fixed = found.fixed;

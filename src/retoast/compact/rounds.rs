@@ -15,6 +15,7 @@ use std::time::Duration;
 use super::pace::{Pace, Piece};
 use crate::fill::room::Layout;
 use crate::model::pages::{least_gain, truncated_for};
+use crate::retoast::listener::Wait;
 use crate::retoast::pace::speed::after_timeouts;
 
 /// Passes of a round at the most: others may put rows behind the end as fast as they are moved.
@@ -84,27 +85,6 @@ pub(crate) enum Action<P> {
     Finish(End),
 }
 
-/// What is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    Lock,
-    Rows,
-    Truncation,
-}
-
-impl Wait {
-    /// For people.
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Wait::Lock => "a lock could not be had in time",
-            Wait::Rows => "the rows left to move are locked by other transactions",
-            Wait::Truncation => {
-                "VACUUM could not truncate: others use the table, or see old row versions at its end"
-            }
-        }
-    }
-}
-
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
@@ -141,6 +121,61 @@ struct Round {
     wanted: u32,
 }
 
+/// What the rounds before say of the next one.
+#[derive(Debug, Clone)]
+struct Trend {
+    /// Whether the last round gave back too little, and the rows that it found at first.
+    gained_too_little: bool,
+    found: Option<u64>,
+    /// Whether the round has found no room in front, and how many rounds one after the other gave back too little for
+    /// that reason.
+    lacks_room: bool,
+    in_vain: u32,
+    /// The part of what is to spare that the next round is to give back.
+    part: f64,
+    /// Whether nothing is to spare unless tuples are shorter than they seem.
+    guesses: bool,
+}
+
+/// The pass under way.
+#[derive(Debug, Clone)]
+struct Pass<P> {
+    queue: VecDeque<P>,
+    under_way: Vec<P>,
+    /// How many of the pieces that come next belong to one half of a batch that was refused, the last number
+    /// first.
+    halves: Vec<usize>,
+    moved: u64,
+    found: u64,
+    /// Rows that were updated and are still where they were, as they found no room elsewhere, and those that others had
+    /// locked or changed.
+    stayed: u64,
+    locked: u64,
+}
+
+/// What stands in the way.
+#[derive(Debug, Clone, Default)]
+struct Obstacles {
+    /// Rows that others had locked or changed in the last whole pass.
+    locked: u64,
+    /// Rows of the pieces that were refused.
+    refused: u64,
+    /// Rows behind the end that others have written since the work began.
+    of_others: u64,
+    /// Whether the last vacuum had to leave old row versions that others still see.
+    held_back: bool,
+}
+
+/// How often something was tried one after the other.
+#[derive(Debug, Clone, Default)]
+struct Tries {
+    passes: u32,
+    /// Passes that moved nothing.
+    idle: u32,
+    busy: u32,
+    shrinks: u32,
+}
+
 /// The state of one file's compaction.
 #[derive(Debug, Clone)]
 pub(crate) struct Rounds<P> {
@@ -151,44 +186,21 @@ pub(crate) struct Rounds<P> {
     aim: u32,
     tidied: bool,
     round: Option<Round>,
-    /// Whether the last round gave back too little, and the rows that it found at first.
-    gained_too_little: bool,
-    round_found: Option<u64>,
-    /// Whether the round has found no room in front, and how many rounds one after the other gave back too little for
-    /// that reason.
-    lacks_room: bool,
-    in_vain: u32,
-    /// The part of what is to spare that the next round is to give back.
-    part: f64,
-    /// Whether nothing is to spare unless tuples are shorter than they seem.
-    guesses: bool,
-    queue: VecDeque<P>,
-    under_way: Vec<P>,
+    trend: Trend,
+    pass: Pass<P>,
     refused: HashSet<(u32, u16)>,
-    /// How many of the pieces that come next belong to one half of a batch that was refused, the last number
-    /// first.
-    halves: Vec<usize>,
-    passes: u32,
-    idle: u32,
-    moved_in_pass: u64,
-    found_in_pass: u64,
-    /// Rows of the pass that were updated and are still where they were, as they found no room elsewhere, and those that
-    /// others had locked or changed; of those of the last whole pass the latter.
-    stayed: u64,
-    locked_in_pass: u64,
-    locked: u64,
-    /// Rows of the pieces that were refused.
-    rows_refused: u64,
-    /// Rows behind the end that others have written since the work began.
-    of_others: u64,
-    /// Whether the last vacuum had to leave old row versions that others still see.
-    held_back: bool,
+    obstacles: Obstacles,
+    tries: Tries,
     /// The blocks up to the last one with something live, as found last.
     last: u32,
-    busy: u32,
-    shrinks: u32,
     versions: u64,
     sleep: Option<(Duration, Wait)>,
+    pub(crate) counts: Counts,
+}
+
+/// What is reported.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counts {
     /// Rounds begun.
     pub(crate) rounds: u32,
     /// Lock timeouts met.
@@ -206,34 +218,30 @@ impl<P: Piece + Clone> Rounds<P> {
             aim: 0,
             tidied: false,
             round: None,
-            gained_too_little: false,
-            round_found: None,
-            lacks_room: false,
-            in_vain: 0,
-            part: 1.0,
-            guesses: false,
-            queue: VecDeque::new(),
-            under_way: Vec::new(),
+            trend: Trend {
+                gained_too_little: false,
+                found: None,
+                lacks_room: false,
+                in_vain: 0,
+                part: 1.0,
+                guesses: false,
+            },
+            pass: Pass {
+                queue: VecDeque::new(),
+                under_way: Vec::new(),
+                halves: Vec::new(),
+                moved: 0,
+                found: 0,
+                stayed: 0,
+                locked: 0,
+            },
             refused: HashSet::new(),
-            halves: Vec::new(),
-            passes: 0,
-            idle: 0,
-            moved_in_pass: 0,
-            found_in_pass: 0,
-            stayed: 0,
-            locked_in_pass: 0,
-            locked: 0,
-            rows_refused: 0,
-            of_others: 0,
-            held_back: false,
+            obstacles: Obstacles::default(),
+            tries: Tries::default(),
             last: 0,
-            busy: 0,
-            shrinks: 0,
             versions: 0,
             sleep: None,
-            rounds: 0,
-            retries: 0,
-            longest: Duration::ZERO,
+            counts: Counts::default(),
         }
     }
 
@@ -244,53 +252,56 @@ impl<P: Piece + Clone> Rounds<P> {
 
     /// Rows behind the end that were found last and not moved.
     pub(crate) fn rows_left(&self) -> u64 {
-        self.found_in_pass.saturating_sub(self.moved_in_pass)
+        self.pass.found.saturating_sub(self.pass.moved)
     }
 
     /// Those of them that others had locked, or have changed meanwhile.
     pub(crate) fn rows_locked(&self) -> u64 {
-        self.locked.max(self.locked_in_pass).min(self.rows_left())
+        self.obstacles.locked.max(self.pass.locked).min(self.rows_left())
     }
 
     /// Rows behind the end that others have written since the work began.
     pub(crate) fn rows_of_others(&self) -> u64 {
-        self.of_others
+        self.obstacles.of_others
     }
 
     /// Whether the last vacuum had to leave old row versions that others still see.
     pub(crate) fn is_held_back(&self) -> bool {
-        self.held_back
+        self.obstacles.held_back
     }
 
     /// Of the rows that were moved last, so many found no room elsewhere. To be told before that they were.
     pub(crate) fn stayed(&mut self, rows: u64) {
-        self.stayed = rows;
+        self.pass.stayed = rows;
     }
 
     /// Others have written so many of the rows that were found last. To be told before that they were found.
     pub(crate) fn written_by_others(&mut self, rows: u64) {
-        self.of_others = rows;
+        self.obstacles.of_others = rows;
     }
 
     /// Whether the vacuum just done had to leave old row versions that others still see.
     pub(crate) fn held_back(&mut self, is: bool) {
-        self.held_back = is;
+        self.obstacles.held_back = is;
     }
 
     /// The end that rows must not go behind, where it is only tried whether there is room in front of it.
     pub(crate) fn trial(&self) -> Option<u32> {
-        self.guesses.then_some(self.aim)
+        self.trend.guesses.then_some(self.aim)
     }
 
     /// Whether anything but a lack of room may have kept the last round from giving back what it was to.
     fn hindered(&self) -> bool {
-        self.locked > 0 || self.of_others > 0 || self.held_back || self.rows_refused > 0
+        self.obstacles.locked > 0
+            || self.obstacles.of_others > 0
+            || self.obstacles.held_back
+            || self.obstacles.refused > 0
     }
 
     /// How far the pass under way is: pieces moved, and in all.
     pub(crate) fn position(&self) -> (u32, u32) {
-        let left = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
-        let all = u32::try_from(self.found_in_pass).unwrap_or(u32::MAX).max(left);
+        let left = u32::try_from(self.pass.queue.len()).unwrap_or(u32::MAX);
+        let all = u32::try_from(self.pass.found).unwrap_or(u32::MAX).max(left);
         (all - left, all)
     }
 
@@ -310,16 +321,16 @@ impl<P: Piece + Clone> Rounds<P> {
                 if self.tuning.versions.is_some_and(|limit| self.versions > limit) {
                     return Action::VacuumRows;
                 }
-                let pieces = self.queue.make_contiguous();
-                let share = match self.halves.pop() {
+                let pieces = self.pass.queue.make_contiguous();
+                let share = match self.pass.halves.pop() {
                     Some(half) => half.min(pieces.len()),
                     None => self.tuning.pace.share(pieces),
                 };
                 let least = least_gain(self.layout.blocks);
                 let is_least = self.round.is_some_and(|round| round.wanted <= least);
-                let share = if self.guesses && is_least { share.min(TRIED) } else { share };
-                self.under_way = self.queue.drain(..share).collect();
-                Action::Move(self.under_way.clone())
+                let share = if self.trend.guesses && is_least { share.min(TRIED) } else { share };
+                self.pass.under_way = self.pass.queue.drain(..share).collect();
+                Action::Move(self.pass.under_way.clone())
             }
             Phase::Ended(end) => Action::Finish(end),
         }
@@ -335,50 +346,50 @@ impl<P: Piece + Clone> Rounds<P> {
             Event::Looked(layout) => self.looked(layout),
             Event::Found { pieces, last, all } => self.found(pieces, last, all),
             Event::Moved { rows, took } => {
-                self.busy = 0;
-                self.longest = self.longest.max(took);
-                let pieces = std::mem::take(&mut self.under_way);
+                self.tries.busy = 0;
+                self.counts.longest = self.counts.longest.max(took);
+                let pieces = std::mem::take(&mut self.pass.under_way);
                 self.tuning.pace.took(&pieces, took);
                 self.versions += pieces.iter().map(Piece::versions).sum::<u64>();
-                self.moved_in_pass += rows;
+                self.pass.moved += rows;
                 let all = pieces.iter().map(Piece::rows).sum::<u64>();
-                let updated = rows + std::mem::take(&mut self.stayed);
-                self.locked_in_pass += all.saturating_sub(updated);
+                let updated = rows + std::mem::take(&mut self.pass.stayed);
+                self.pass.locked += all.saturating_sub(updated);
                 self.go_on();
             }
             Event::Busy => {
-                self.retries += 1;
-                self.busy += 1;
-                self.sleep = Some((after_timeouts(self.busy, jitter), Wait::Lock));
-                let pieces = std::mem::take(&mut self.under_way);
+                self.counts.retries += 1;
+                self.tries.busy += 1;
+                self.sleep = Some((after_timeouts(self.tries.busy, jitter), Wait::LockTimeout));
+                let pieces = std::mem::take(&mut self.pass.under_way);
                 // what never gets its locks is left to the next pass
-                if self.busy < BUSY {
-                    self.halves.push(pieces.len());
+                if self.tries.busy < BUSY {
+                    self.pass.halves.push(pieces.len());
                     self.first_again(pieces);
                 } else {
-                    self.locked_in_pass += pieces.iter().map(Piece::rows).sum::<u64>();
+                    self.pass.locked += pieces.iter().map(Piece::rows).sum::<u64>();
                 }
                 self.go_on();
             }
             Event::Refused => {
-                let pieces = std::mem::take(&mut self.under_way);
+                let pieces = std::mem::take(&mut self.pass.under_way);
                 if let [piece] = pieces.as_slice() {
                     self.refused.insert(piece.key());
-                    self.rows_refused += piece.rows();
+                    self.obstacles.refused += piece.rows();
                 } else {
                     let first = pieces.len() / 2;
-                    self.halves.extend([pieces.len() - first, first]);
+                    self.pass.halves.extend([pieces.len() - first, first]);
                     self.first_again(pieces);
                 }
                 self.go_on();
             }
             Event::NoRoom => {
-                self.queue.clear();
-                self.halves.clear();
+                self.pass.queue.clear();
+                self.pass.halves.clear();
                 // something live is at the very end: there is nothing to wait for
                 self.last = u32::MAX;
-                self.lacks_room = true;
-                self.locked = self.locked_in_pass;
+                self.trend.lacks_room = true;
+                self.obstacles.locked = self.pass.locked;
                 self.phase = Phase::Shrinking;
             }
             Event::Vacuumed(blocks) => self.vacuumed(blocks),
@@ -387,7 +398,7 @@ impl<P: Piece + Clone> Rounds<P> {
 
     fn first_again(&mut self, pieces: Vec<P>) {
         for piece in pieces.into_iter().rev() {
-            self.queue.push_front(piece);
+            self.pass.queue.push_front(piece);
         }
     }
 
@@ -406,19 +417,23 @@ impl<P: Piece + Clone> Rounds<P> {
         if let Some(Round { blocks, partial, .. }) = before {
             let gained = blocks.saturating_sub(layout.blocks);
             let enough = gained >= least_gain(blocks);
-            self.gained_too_little = !(enough || partial && gained > 0);
-            if !self.gained_too_little {
-                self.in_vain = 0;
-                self.part = if self.lacks_room { self.part } else { (2.0 * self.part).min(1.0) };
+            self.trend.gained_too_little = !(enough || partial && gained > 0);
+            if !self.trend.gained_too_little {
+                self.trend.in_vain = 0;
+                self.trend.part = if self.trend.lacks_room {
+                    self.trend.part
+                } else {
+                    (2.0 * self.trend.part).min(1.0)
+                };
             }
         }
-        if !layout.pays() && !self.guesses {
-            self.guesses = true;
-            self.part = 0.0;
+        if !layout.pays() && !self.trend.guesses {
+            self.trend.guesses = true;
+            self.trend.part = 0.0;
         }
-        self.rounds += 1;
-        (self.passes, self.idle) = (0, 0);
-        self.begin_round(before.filter(|_| self.gained_too_little));
+        self.counts.rounds += 1;
+        (self.tries.passes, self.tries.idle) = (0, 0);
+        self.begin_round(before.filter(|_| self.trend.gained_too_little));
         self.phase = Phase::Finding;
     }
 
@@ -431,10 +446,10 @@ impl<P: Piece + Clone> Rounds<P> {
     /// little, which decides this once it is known what stands behind the end now.
     fn begin_round(&mut self, in_vain: Option<Round>) {
         let layout = self.layout;
-        let spare = if self.guesses { layout.spare_at_most() } else { layout.spare() };
-        let wanted = (f64::from(spare) * self.part).ceil() as u32;
+        let spare = if self.trend.guesses { layout.spare_at_most() } else { layout.spare() };
+        let wanted = (f64::from(spare) * self.trend.part).ceil() as u32;
         let wanted = wanted.max(self.least()).min(spare);
-        self.part = f64::from(wanted) / f64::from(spare.max(1));
+        self.trend.part = f64::from(wanted) / f64::from(spare.max(1));
         self.aim = layout.blocks.saturating_sub(wanted).min(layout.last);
         let wanted = in_vain.map_or(wanted, |round| round.wanted);
         self.round = Some(Round { blocks: layout.blocks, partial: false, wanted });
@@ -443,13 +458,13 @@ impl<P: Piece + Clone> Rounds<P> {
     /// After a round that gave back too little for want of room: whether there is less to be tried.
     fn wants_less(&mut self) -> bool {
         let tried = self.round.map_or(0, |round| round.wanted);
-        self.in_vain += 1;
-        if !self.lacks_room || tried <= self.least() || self.in_vain >= MOST_IN_VAIN {
+        self.trend.in_vain += 1;
+        if !self.trend.lacks_room || tried <= self.least() || self.trend.in_vain >= MOST_IN_VAIN {
             return false;
         }
-        self.part *= LESS;
-        if self.in_vain + 1 >= MOST_IN_VAIN {
-            self.part = 0.0;
+        self.trend.part *= LESS;
+        if self.trend.in_vain + 1 >= MOST_IN_VAIN {
+            self.trend.part = 0.0;
         }
         self.begin_round(None);
         true
@@ -461,61 +476,61 @@ impl<P: Piece + Clone> Rounds<P> {
         if let Some(round) = &mut self.round {
             round.partial |= !all;
         }
-        let moved = std::mem::take(&mut self.moved_in_pass);
-        let locked = std::mem::take(&mut self.locked_in_pass);
+        let moved = std::mem::take(&mut self.pass.moved);
+        let locked = std::mem::take(&mut self.pass.locked);
         let rows = pieces.iter().map(Piece::rows).sum();
-        let found_before = std::mem::replace(&mut self.found_in_pass, rows);
-        if self.passes == 0 {
-            let before = self.round_found.replace(self.found_in_pass);
+        let found_before = std::mem::replace(&mut self.pass.found, rows);
+        if self.tries.passes == 0 {
+            let before = self.trend.found.replace(self.pass.found);
             // at the end there may be little left that stands in the way of a lot
-            let less = before.is_some_and(|n| n > 0 && self.found_in_pass <= n / 2);
-            if self.gained_too_little && !less {
-                self.gained_too_little = false;
+            let less = before.is_some_and(|n| n > 0 && self.pass.found <= n / 2);
+            if self.trend.gained_too_little && !less {
+                self.trend.gained_too_little = false;
                 if self.wants_less() {
-                    self.round_found = None;
+                    self.trend.found = None;
                 } else {
-                    let room = self.lacks_room && !self.hindered();
+                    let room = self.trend.lacks_room && !self.hindered();
                     self.phase =
                         Phase::Ended(if room { End::NoRoom } else { End::GainedTooLittle });
                 }
                 return;
             }
-            self.lacks_room = false;
+            self.trend.lacks_room = false;
         }
         // what goes from one place at the end to another finds no room in front, unless much of it has; the server
         // looks for room from where it has found some last, so that a few rows find it later
-        let few = self.round_found.is_some_and(|all| rows <= all / 10);
-        let in_vain = self.passes > 0
+        let few = self.trend.found.is_some_and(|all| rows <= all / 10);
+        let in_vain = self.tries.passes > 0
             && moved > 0
             && last >= before
             && rows > found_before / 2
-            && !(few && self.passes <= FEW_PASSES);
-        if self.passes > 0 && moved == 0 {
-            self.idle += 1;
+            && !(few && self.tries.passes <= FEW_PASSES);
+        if self.tries.passes > 0 && moved == 0 {
+            self.tries.idle += 1;
         }
-        let no_more = self.passes >= MOST_PASSES || self.idle >= IDLE_PASSES || in_vain;
+        let no_more = self.tries.passes >= MOST_PASSES || self.tries.idle >= IDLE_PASSES || in_vain;
         // a round takes a part once: after its vacuum there is more room
-        let part_done = self.passes > 0 && !all;
+        let part_done = self.tries.passes > 0 && !all;
         if pieces.is_empty() || no_more || part_done {
-            self.locked = locked.min(rows);
+            self.obstacles.locked = locked.min(rows);
             // what was moved and is still, or again, behind the end
-            self.lacks_room |= all && if rows > 0 { rows > locked } else { last > self.aim };
+            self.trend.lacks_room |= all && if rows > 0 { rows > locked } else { last > self.aim };
             self.phase = Phase::Shrinking;
             return;
         }
-        if self.passes > 0 && moved == 0 && locked > 0 {
-            let wait = Duration::from_millis(100u64 << self.idle.min(6));
-            self.sleep = Some((wait, Wait::Rows));
+        if self.tries.passes > 0 && moved == 0 && locked > 0 {
+            let wait = Duration::from_millis(100u64 << self.tries.idle.min(6));
+            self.sleep = Some((wait, Wait::RowsToMoveLocked));
         }
-        self.queue = pieces.into();
-        self.halves.clear();
+        self.pass.queue = pieces.into();
+        self.pass.halves.clear();
         self.phase = Phase::Moving;
     }
 
     /// After a batch.
     fn go_on(&mut self) {
-        if self.queue.is_empty() && self.phase == Phase::Moving {
-            self.passes += 1;
+        if self.pass.queue.is_empty() && self.phase == Phase::Moving {
+            self.tries.passes += 1;
             self.phase = Phase::Finding;
         }
     }
@@ -539,13 +554,13 @@ impl<P: Piece + Clone> Rounds<P> {
             Phase::Shrinking => {
                 self.versions = 0;
                 let wanted = self.aim.max(self.last);
-                self.shrinks += 1;
+                self.tries.shrinks += 1;
                 let tail_left = blocks.saturating_sub(wanted) >= truncated_for(blocks);
-                if tail_left && self.shrinks < SHRINKS {
-                    let wait = Duration::from_millis(200u64 << self.shrinks.min(5));
+                if tail_left && self.tries.shrinks < SHRINKS {
+                    let wait = Duration::from_millis(200u64 << self.tries.shrinks.min(5));
                     self.sleep = Some((wait, Wait::Truncation));
                 } else {
-                    self.shrinks = 0;
+                    self.tries.shrinks = 0;
                     self.phase = Phase::Looking;
                 }
             }

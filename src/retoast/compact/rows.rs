@@ -13,7 +13,7 @@ use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, Oid};
-use crate::fill::growth::Growth;
+use crate::fill::lengths::Growth;
 use crate::fill::lengths::{Limits, RowLength, length};
 use crate::fill::packing::Sample;
 use crate::fill::room::{Room, taken};
@@ -21,18 +21,18 @@ use crate::heap::scan::{Item, items};
 use crate::model::settings::TupleTarget;
 use crate::model::visibility::Visibility;
 use crate::retoast::sql::{Target, compact};
-use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::machine::CHUNK;
 use crate::retoast::sweep::scan_source::ScanSource;
 use crate::retoast::sweep::scanner::address;
-use crate::retoast::sweep::table::Sweep;
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::Guard;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
 use crate::server::{LiveError, functions};
 
 /// A row with values that are to be moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mover {
+pub(super) struct RowToMove {
     pub(super) ctid: ItemPointer,
     /// The last block of its chunks.
     pub(super) block: u32,
@@ -49,7 +49,7 @@ pub(super) struct Mover {
     width: u16,
 }
 
-impl Piece for Mover {
+impl Piece for RowToMove {
     fn key(&self) -> (u32, u16) {
         (self.ctid.block.0, self.ctid.item)
     }
@@ -73,7 +73,7 @@ impl Piece for Mover {
 /// The rows that some values belong to.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Owners {
-    pub(super) movers: Vec<Mover>,
+    pub(super) rows: Vec<RowToMove>,
     /// Values that were found, those that cannot be moved counted.
     pub(super) values: u64,
     /// Values of columns that no update moves out of line again.
@@ -128,7 +128,7 @@ impl Owners {
         targets: &[Target],
         columns: &[Attribute],
     ) {
-        let mut mover = Mover {
+        let mut row = RowToMove {
             ctid,
             block: 0,
             columns: Vec::new(),
@@ -152,40 +152,44 @@ impl Owners {
                     Kept::ByCopy if target.is_some_and(|target| target.base.is_some()) => {
                         self.by_setting += 1;
                     }
-                    Kept::ByCopy => mover.by_copy = true,
+                    Kept::ByCopy => row.by_copy = true,
                     Kept::TriedAgain => self.by_setting += 1,
                 }
-                mover.columns.extend(u16::try_from(place));
+                row.columns.extend(u16::try_from(place));
             } else if !value.dropped {
                 self.fixed += 1;
                 continue;
             }
             moves = true;
-            mover.block = mover.block.max(block);
-            mover.bytes += value.bytes;
-            mover.stored += value.stored;
-            mover.chunks += value.chunks;
+            row.block = row.block.max(block);
+            row.bytes += value.bytes;
+            row.stored += value.stored;
+            row.chunks += value.chunks;
         }
         if moves {
-            self.movers.push(mover);
+            self.rows.push(row);
         }
     }
 }
 
-impl Sweep<'_> {
+/// Looks at the rows of a table.
+#[derive(Clone, Copy)]
+pub(super) struct TableRows<'a>(pub(super) Guard<'a>);
+
+impl TableRows<'_> {
     /// The rows that these values belong to. `None` once a stop is asked for.
     pub(super) async fn owners(
         &self,
         toast: Oid,
         behind: &Behind,
-    ) -> Result<Option<Owners>, RunError> {
+    ) -> Result<Option<Owners>, TaskError> {
         let mut owners = Owners::default();
         if behind.values.is_empty() {
             return Ok(Some(owners));
         }
-        let Some(blocks) = self.blocks(self.ready.relation.oid).await? else { return Ok(None) };
+        let Some(blocks) = self.0.blocks(self.0.ready.relation.oid).await? else { return Ok(None) };
         for some in ranges(0..blocks, CHUNK) {
-            match &self.source {
+            match &self.0.session.source {
                 ScanSource::Pages(_) => {
                     let Some(pages) = self.heap_pages(&some).await? else { return Ok(None) };
                     each_tuple(&pages, |ctid, tuple, length| {
@@ -197,9 +201,12 @@ impl Sweep<'_> {
                     });
                 }
                 ScanSource::Functions => {
-                    let sql =
-                        compact::owners(&self.ready.relation.quoted(), &self.ready.targets, &some);
-                    let Some(rows) = self.look(&sql).await? else { return Ok(None) };
+                    let sql = compact::owners(
+                        &self.0.ready.relation.quoted(),
+                        &self.0.ready.targets,
+                        &some,
+                    );
+                    let Some(rows) = self.0.read(&sql).await? else { return Ok(None) };
                     for row in &rows {
                         let (ctid, values) = self.told_values(row)?;
                         let (targets, columns) = self.columns();
@@ -212,20 +219,20 @@ impl Sweep<'_> {
     }
 
     fn columns(&self) -> (&[Target], &[Attribute]) {
-        (&self.ready.targets, &self.ready.relation.desc.attributes)
+        (&self.0.ready.targets, &self.0.ready.relation.desc.attributes)
     }
 
     /// How full the table is. `None` once a stop is asked for.
-    pub(super) async fn heap_room(&self) -> Result<Option<Room>, RunError> {
-        let Some(blocks) = self.blocks(self.ready.relation.oid).await? else { return Ok(None) };
-        let (page, relation) = (self.server.page_size, &self.ready.relation);
+    pub(super) async fn room(&self) -> Result<Option<Room>, TaskError> {
+        let Some(blocks) = self.0.blocks(self.0.ready.relation.oid).await? else { return Ok(None) };
+        let (page, relation) = (self.0.session.server.page_size, &self.0.ready.relation);
         let fillfactor = u32::from(relation.fillfactor());
         let mut rows = Rows::new(Room::new(page, blocks, fillfactor));
         let mut at_least = Rows::new(Room::new(page, blocks, fillfactor));
         let growth = Growth::of(&relation.desc, page, relation.tuple_target(page));
         let mut is_exact = true;
         for some in ranges(0..blocks, CHUNK) {
-            match &self.source {
+            match &self.0.session.source {
                 ScanSource::Pages(_) => {
                     let Some(pages) = self.heap_pages(&some).await? else { return Ok(None) };
                     each_tuple(&pages, |ctid, tuple, length| {
@@ -251,29 +258,30 @@ impl Sweep<'_> {
         Ok(Some(room))
     }
 
-    async fn heap_pages(&self, blocks: &Range<u32>) -> Result<Option<Pages>, RunError> {
-        let ScanSource::Pages(pageinspect) = &self.source else { return Ok(None) };
-        self.look_by(async |moment| {
-            let mut reader = PageReader::new(
-                Arc::clone(&self.reader),
-                pageinspect,
-                self.server.page_size,
-                self.ready.relation.quoted(),
-                moment.snapshot,
-            )
-            .await?;
-            // the table may have been truncated since
-            let end = blocks.end.min(reader.block_count().await?);
-            let list: Vec<BlockNumber> = (blocks.start..end).map(BlockNumber).collect();
-            reader.read(&list).await
-        })
-        .await
+    async fn heap_pages(&self, blocks: &Range<u32>) -> Result<Option<Pages>, TaskError> {
+        let ScanSource::Pages(pageinspect) = &self.0.session.source else { return Ok(None) };
+        self.0
+            .read_by(async |moment| {
+                let mut reader = PageReader::new(
+                    Arc::clone(&self.0.session.connections.reader),
+                    pageinspect,
+                    self.0.session.server.page_size,
+                    self.0.ready.relation.quoted(),
+                    moment.snapshot,
+                )
+                .await?;
+                // the table may have been truncated since
+                let end = blocks.end.min(reader.block_count().await?);
+                let list: Vec<BlockNumber> = (blocks.start..end).map(BlockNumber).collect();
+                reader.read(&list).await
+            })
+            .await
     }
 
     /// A tuple's values in the TOAST relation.
     fn values_of(&self, tuple: &HeapTuple<'_>, toast: Oid) -> Vec<Value> {
         let mut values = Vec::new();
-        let walk = Walk::new(tuple, &self.ready.relation.desc);
+        let walk = Walk::new(tuple, &self.0.ready.relation.desc);
         for (column, walked) in walk.enumerate() {
             // what cannot be read is inspect --check's to tell; its chunks are found to have no row
             let Ok((attribute, Datum::Varlena(Varlena::External(pointer)))) = walked else {
@@ -287,8 +295,9 @@ impl Sweep<'_> {
                     number: pointer.value_id.0,
                     method: pointer.method(),
                     stored,
-                    chunks: stored
-                        .div_ceil(u64::from(self.server.page_size.toast_max_chunk_size())),
+                    chunks: stored.div_ceil(u64::from(
+                        self.0.session.server.page_size.toast_max_chunk_size(),
+                    )),
                     bytes: stored.max(u64::from(pointer.raw_size())),
                 });
             }
@@ -302,8 +311,8 @@ impl Sweep<'_> {
     ) -> Result<(ItemPointer, Vec<Value>), LiveError> {
         let numbers: Vec<Option<u32>> = row.try_get(1)?;
         let methods: Vec<Option<&str>> = row.try_get(2)?;
-        let told = self.ready.targets.iter().zip(numbers.into_iter().zip(methods));
-        let chunk = u64::from(self.server.page_size.toast_max_chunk_size());
+        let told = self.0.ready.targets.iter().zip(numbers.into_iter().zip(methods));
+        let chunk = u64::from(self.0.session.server.page_size.toast_max_chunk_size());
         let value = |(target, (number, method)): (&Target, (Option<u32>, Option<&str>))| {
             Some(Value {
                 column: target.index,
@@ -322,21 +331,24 @@ impl Sweep<'_> {
     async fn told_rows(
         &self,
         blocks: &Range<u32>,
-    ) -> Result<Option<Vec<(ItemPointer, RowLength)>>, RunError> {
-        let relation = &self.ready.relation;
-        let page = self.server.page_size;
+    ) -> Result<Option<Vec<(ItemPointer, RowLength)>>, TaskError> {
+        let relation = &self.0.ready.relation;
+        let page = self.0.session.server.page_size;
         let has_chunks = match &relation.toast {
-            Some(toast) => match self.blocks(toast.oid).await? {
+            Some(toast) => match self.0.blocks(toast.oid).await? {
                 Some(blocks) => blocks > 0,
                 None => return Ok(None),
             },
             None => false,
         };
-        let probe = Probe::new(self.server, relation);
+        let probe = Probe::new(self.0.session.server, relation);
         let probe = if has_chunks { probe } else { probe.in_rows() };
         let asked = probe.columns();
         let told = self
-            .look_by(async |_| functions::rows(self.reader.client(), &probe, &asked, blocks).await)
+            .0
+            .read_by(async |_| {
+                functions::rows(self.0.session.reader().client(), &probe, &asked, blocks).await
+            })
             .await?;
         let Some(rows) = told else { return Ok(None) };
         let limits = Limits {
@@ -417,9 +429,9 @@ fn each_tuple(pages: &Pages, mut take: impl FnMut(ItemPointer, &HeapTuple<'_>, u
 
 /// A row that stands at `row` with chunks up to this block.
 #[cfg(test)]
-pub(super) fn mover(block: u32, row: (u32, u16)) -> Mover {
+pub(super) fn row_to_move(block: u32, row: (u32, u16)) -> RowToMove {
     let ctid = ItemPointer { block: BlockNumber(row.0), item: row.1 };
-    Mover {
+    RowToMove {
         ctid,
         block,
         columns: vec![0],

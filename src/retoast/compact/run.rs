@@ -1,25 +1,27 @@
 //! The compaction of one table: its TOAST relation first, since values that are written again leave new row versions in the
 //! table.
 
-use std::cell::{Cell, RefCell};
 use std::time::Instant;
 
 use tokio_postgres::types::Type;
 
+use super::CompactRequest;
 use super::pages::HeapFile;
-use super::result::{FileEnd, FileReport};
+use super::part::compact_file;
 use super::values::ToastFile;
-use super::verdict::outcome;
-use super::wish::Compaction;
 use crate::disk::Oid;
 use crate::model::sql::quote_qualified;
-use crate::retoast::check::files::Files;
+use crate::retoast::check::columns::touched;
+use crate::retoast::check::definition::Files;
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::check::touch;
-use crate::retoast::result::{Outcome, REWRITTEN, TableReport};
+use crate::retoast::result::{
+    Common, FileEnd, FileReport, Outcome, REWRITTEN, TaskReport, Work, go_on_from,
+};
 use crate::retoast::sql;
-use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::table::{Sweep, millis};
+use crate::retoast::task::ends::Ended;
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::Guard;
+use crate::retoast::task::session::millis;
 use crate::server::LiveError;
 
 /// The part of all files that may be old row versions of the table while values of the TOAST relation are moved.
@@ -29,90 +31,96 @@ const LEAST_VERSIONS: u64 = 128 << 10;
 /// How often it begins again with other files.
 const MOST_REWRITTEN: u32 = 5;
 
-impl Sweep<'_> {
+/// The compaction of one table.
+pub(crate) struct Compaction<'a> {
+    pub(crate) guard: Guard<'a>,
+    pub(crate) request: CompactRequest,
+}
+
+impl Compaction<'_> {
     /// Compacts the table. What was done until an error is reported too.
-    pub(crate) async fn compact(
-        &self,
-        wish: Compaction,
-    ) -> (Option<TableReport>, Result<(), RunError>) {
+    pub(crate) async fn run(&self) -> Ended {
         let began = Instant::now();
-        let (mut report, wal) = match self.begin().await {
+        let (mut report, wal) = match self.guard.begin().await {
             Ok(begun) => begun,
             Err(error) => return (None, Err(error)),
         };
-        let mut done = self.compact_files(wish, &mut report).await;
-        if let Err(RunError::Changing) = done {
+        let mut files = Vec::new();
+        let mut done = self.compact_files(&mut report, &mut files).await;
+        if let Err(TaskError::Changing) = done {
             // what it is that others have changed
-            done = self.set_right(u32::MAX).await;
+            done = self.guard.set_right(u32::MAX).await;
         }
-        report.elapsed_ms = millis(began.elapsed());
-        report.outcome = match done {
-            Ok(()) => outcome(&report.compaction, report.hides_rows),
+        report.effort.elapsed_ms = millis(began.elapsed());
+        let outcome = match done {
+            Ok(()) => outcome(&files, report.rows.are_hidden),
             Err(_) => Outcome::Failed,
         };
         if done.is_err() {
             // the connection may be gone, or not in a transaction
-            let _ = self.rollback(0).await;
+            let _ = self.guard.session.rollback(0).await;
         }
-        let ended = self.end(&mut report, wal).await;
-        let began = done.is_ok() || report.scans > 0;
+        let ended = self.guard.end(&mut report, wal).await;
+        let began = done.is_ok() || report.effort.scans > 0;
+        let report = TaskReport { outcome, common: report, work: Work::Compact(files) };
         (began.then_some(report), done.and(ended))
     }
 
     /// Compacts the files that the table has; those that it has then, where somebody else has written it anew.
     async fn compact_files(
         &self,
-        wish: Compaction,
-        report: &mut TableReport,
-    ) -> Result<(), RunError> {
-        let (client, relation) = (self.writer.client(), &self.ready.relation);
+        report: &mut Common,
+        reports: &mut Vec<FileReport>,
+    ) -> Result<(), TaskError> {
+        let Guard { session, ready, .. } = self.guard;
+        let (client, relation) = (session.writer(), &ready.relation);
         // first, since a table without columns has no definition to be watched
-        let touch = match touch::touched(client, relation, &self.ready.generated).await {
+        let touch = match touched(client, relation, &ready.generated).await {
             Ok(target) => target.name,
             Err(refusal @ Refusal::Live(_)) => return Err(refusal.into()),
             Err(_) if report.before.heap == 0 && report.before.toast == 0 => {
-                report.compaction.push(FileReport::of_nothing(self.options.dry_run));
+                reports.push(FileReport::of_nothing(session.options.dry_run));
                 return Ok(());
             }
             Err(refusal) => return Err(refusal.into()),
         };
-        if self.ready.code.holds_off_statistics() || !self.options.dry_run {
-            self.begin_watching().await?;
+        if ready.code.holds_off_statistics() || !session.options.dry_run {
+            self.guard.begin_watching().await?;
         }
         let mut earlier = Vec::new();
         for _ in 0..MOST_REWRITTEN {
-            let files = self.files().await?;
-            let done = self.compact_these(&files, &touch, wish, report).await;
-            report.compaction_goes_on_from(std::mem::take(&mut earlier));
+            let files = self.guard.files().await?;
+            let done = self.compact_these(&files, &touch, report, reports).await;
+            go_on_from(reports, std::mem::take(&mut earlier), report);
             match self.unless_rewritten(done, &files).await {
-                Err(RunError::Rewritten) => {}
+                Err(TaskError::Rewritten) => {}
                 done => return done,
             }
-            if !self.options.dry_run && !self.is_unchanged().await? {
-                return Err(RunError::Changing);
+            if !session.options.dry_run && !self.guard.is_unchanged().await? {
+                return Err(TaskError::Changing);
             }
-            self.watch.note(&format!("{}: {REWRITTEN}: compaction begins again", self.name()));
-            earlier = std::mem::take(&mut report.compaction);
-            (report.rows_found, report.bytes_found) = (0, 0);
+            self.guard.note(&format!("{REWRITTEN}: compaction begins again"));
+            earlier = std::mem::take(reports);
+            (report.rows.found, report.rows.bytes) = (0, 0);
         }
-        report.compaction = earlier;
-        Err(RunError::Rewritten)
+        *reports = earlier;
+        Err(TaskError::Rewritten)
     }
 
-    /// As [`RunError::Rewritten`] an error of the server's that is due to it: what was looked for is gone.
+    /// As [`TaskError::Rewritten`] an error of the server's that is due to it: what was looked for is gone.
     async fn unless_rewritten(
         &self,
-        done: Result<(), RunError>,
+        done: Result<(), TaskError>,
         files: &Files,
-    ) -> Result<(), RunError> {
-        let Err(RunError::Live(LiveError::Server(error))) = &done else { return done };
+    ) -> Result<(), TaskError> {
+        let Err(TaskError::Live(LiveError::Server(error))) = &done else { return done };
         if error.as_db_error().is_none() {
             return done;
         }
         // the transaction may still be open
-        let _ = self.rollback(0).await;
-        match self.still_has(files).await {
-            Err(RunError::Rewritten) => Err(RunError::Rewritten),
+        let _ = self.guard.session.rollback(0).await;
+        match self.guard.still_has(files).await {
+            Err(TaskError::Rewritten) => Err(TaskError::Rewritten),
             _ => done,
         }
     }
@@ -122,59 +130,95 @@ impl Sweep<'_> {
         &self,
         files: &Files,
         touch: &str,
-        wish: Compaction,
-        report: &mut TableReport,
-    ) -> Result<(), RunError> {
+        report: &mut Common,
+        reports: &mut Vec<FileReport>,
+    ) -> Result<(), TaskError> {
+        let (session, wish) = (self.guard.session, self.request);
+        let (files, touch) = (files.clone(), touch.to_owned());
         if let Some(toast) = files.toast().filter(|_| wish.toast()) {
-            let file = ToastFile {
-                sweep: self,
-                toast,
-                name: self.name_of_toast(toast).await?,
-                files: files.clone(),
-                touch: touch.to_owned(),
-                used: RefCell::default(),
-                copied: Cell::new(0),
-                own: RefCell::default(),
-                ever_own: RefCell::default(),
-                since: RefCell::default(),
-            };
+            let name = self.name_of_toast(toast).await?;
+            let file = ToastFile::new(self.guard, toast, name, files.clone(), touch.clone());
             let versions = ((report.before.sum() as f64 * VERSIONS) as u64).max(LEAST_VERSIONS);
             let mut told = FileReport::new("toast");
-            let done = self.compact_file(&file, Some(versions), report, &mut told).await;
-            report.compaction.push(told);
-            if matches!(done, Ok(()) | Err(RunError::Rewritten)) {
+            let done = compact_file(&self.guard, &file, Some(versions), report, &mut told).await;
+            reports.push(told);
+            if matches!(done, Ok(()) | Err(TaskError::Rewritten)) {
                 file.end().await?;
             }
             done?;
         }
-        let stopped = report.compaction.iter().any(|file| file.ended == FileEnd::Stopped);
+        let stopped = reports.iter().any(|file| file.ended == FileEnd::Stopped);
         if wish.heap() && !stopped {
-            let file = HeapFile::new(self, files.clone(), touch.to_owned());
+            let file = HeapFile::new(self.guard, files.clone(), touch);
             let mut told = FileReport::new("heap");
-            let done = self.compact_file(&file, None, report, &mut told).await;
-            report.compaction.push(told);
+            let done = compact_file(&self.guard, &file, None, report, &mut told).await;
+            reports.push(told);
             done?;
         }
-        if self.options.dry_run {
-            let expected = report.compaction.iter().filter_map(|file| file.wal_expected);
+        if session.options.dry_run {
+            let expected = reports.iter().filter_map(|file| file.wal_expected);
             let expected = expected.map(|wal| wal.high).sum();
-            report.notes.extend(self.keeper.slot_warnings(expected).await?);
-        } else if !self.is_unchanged().await? {
-            return Err(RunError::Changing);
+            report.notes.extend(session.throttle.slot_warnings(expected).await?);
+        } else if !self.guard.is_unchanged().await? {
+            return Err(TaskError::Changing);
         }
-        if report.rows_stored > 0 {
+        if report.rows.stored > 0 {
             // what the report calls done must survive a crash of the server
-            self.writer.client().batch_execute(sql::FLUSH).await.map_err(LiveError::from)?;
+            session.writer().batch_execute(sql::FLUSH).await?;
         }
         // what was said of one file may be old by the time that the other is done
-        self.still_has(files).await
+        self.guard.still_has(&files).await
     }
 
-    async fn name_of_toast(&self, toast: Oid) -> Result<String, RunError> {
+    async fn name_of_toast(&self, toast: Oid) -> Result<String, TaskError> {
         let sql =
             "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class AS c WHERE c.oid = $1";
-        let rows = self.writer.client().query_typed(sql, &[(&toast.0, Type::OID)]).await?;
-        let row = rows.first().ok_or(RunError::Rewritten)?;
+        let rows = self.guard.session.writer().query_typed(sql, &[(&toast.0, Type::OID)]).await?;
+        let row = rows.first().ok_or(TaskError::Rewritten)?;
         Ok(quote_qualified("pg_toast", row.try_get(0)?))
+    }
+}
+
+/// Of all files together.
+pub(crate) fn outcome(files: &[FileReport], left_out: bool) -> Outcome {
+    let any = |end| files.iter().any(|file| file.ended == end);
+    if any(FileEnd::Failed) {
+        Outcome::Failed
+    } else if any(FileEnd::Stopped) {
+        Outcome::Stopped
+    } else if any(FileEnd::Planned) {
+        Outcome::Planned
+    } else if any(FileEnd::GainedTooLittle) || left_out {
+        Outcome::Incomplete
+    } else if any(FileEnd::Held) {
+        Outcome::Held
+    } else {
+        Outcome::Complete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(ends: &[FileEnd]) -> Vec<FileReport> {
+        ends.iter().map(|&ended| FileReport { ended, ..FileReport::new("heap") }).collect()
+    }
+
+    #[test]
+    fn the_worst_file_decides() {
+        use FileEnd::{Compact, Failed, GainedTooLittle, Held, NoRoom, Planned, Stopped};
+        assert_eq!(outcome(&files(&[Compact, Compact]), false), Outcome::Complete);
+        assert_eq!(outcome(&files(&[Compact]), true), Outcome::Incomplete);
+        assert_eq!(outcome(&files(&[GainedTooLittle, Compact]), false), Outcome::Incomplete);
+        assert_eq!(outcome(&files(&[NoRoom, Compact]), false), Outcome::Complete);
+        assert_eq!(outcome(&files(&[NoRoom, Held]), false), Outcome::Held);
+        assert_eq!(outcome(&files(&[Held]), true), Outcome::Incomplete);
+        assert_eq!(outcome(&files(&[GainedTooLittle, Held]), false), Outcome::Incomplete);
+        assert_eq!(outcome(&files(&[Held, Stopped]), false), Outcome::Stopped);
+        assert_eq!(outcome(&files(&[Compact, Stopped]), false), Outcome::Stopped);
+        assert_eq!(outcome(&files(&[Planned, Planned]), false), Outcome::Planned);
+        assert_eq!(outcome(&files(&[Compact, Failed]), false), Outcome::Failed);
+        assert_eq!(outcome(&[], false), Outcome::Complete);
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::result::UnfitTable;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::page::{Page, PageState};
@@ -16,10 +15,10 @@ use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::scan::{self, Item};
-use crate::model::toaster::catalog::ToasterColumn;
-use crate::model::toaster::catalog::Toasters;
+use crate::model::toaster::catalog::{ToasterColumn, Toasters};
 use crate::model::toaster::describe::describe;
 use crate::model::visibility::Visibility;
+use crate::retoast::result::UnfitTable;
 use crate::server::about::{Pageinspect, Server};
 use crate::server::connect::Connection;
 use crate::server::pages::{PageReader, Pages};

@@ -1,71 +1,46 @@
 //! Takes everything from a toaster: census, sweeps, proof.
 
 use std::cell::Cell;
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
 
-use tokio_util::sync::CancellationToken;
-
-use super::actions::{Departure, TableAction, departures};
 use super::census::{Census, Counter};
-use super::proof;
-use super::result::{DepartureReport, UnfitTable};
+use super::steps::{columns, prove};
 use crate::disk::Oid;
 use crate::judge::goal::{Goal, Pluggable};
-use crate::model::toaster::catalog::Toasters;
+use crate::judge::pluggable::{default_name, leaves};
+use crate::model::sql::quote_qualified;
+use crate::model::toaster::catalog::{ToasterColumn, Toasters};
 use crate::retoast::check::preflight;
 use crate::retoast::check::ready::TableRequest;
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::pace::keeper::Keeper;
+use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::{LOCK_TRIES, LockTries, Tried};
-use crate::retoast::reindex::rebuilds::Rebuilds;
-use crate::retoast::sink::Results;
-use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::old_entries::OldEntries;
-use crate::retoast::sweep::options::Options;
+use crate::retoast::result::{DepartureReport, Results, TableReport, TaskReport, UnfitTable};
+use crate::retoast::run::request::DepartureRequest;
+use crate::retoast::sql;
+use crate::retoast::sweep::conversion::Conversion;
+use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::policy_state::SeenRows;
-use crate::retoast::sweep::scan_source::ScanSource;
-use crate::retoast::sweep::table::Sweep;
-use crate::retoast::sweep::unvacuumed::Unvacuumed;
-use crate::retoast::sweep::watched::Watched;
-use crate::retoast::watch::Watch;
+use crate::retoast::task::ends::subject;
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::{Guard, KnownDefinition};
+use crate::retoast::task::session::Session;
+use crate::retoast::task::vacuum::Unvacuumed;
 use crate::server::LiveError;
-use crate::server::about::{Pageinspect, Server};
+use crate::server::about::Pageinspect;
 use crate::server::connect::Connection;
 
 /// A run.
 pub(crate) struct DepartureRun<'a, 'r> {
-    /// For batches, one for each job.
-    pub(crate) writers: &'a [Arc<Connection>],
-    /// For scans.
-    pub(crate) reader: &'a Arc<Connection>,
-    /// Keeps its manners.
-    pub(crate) keeper: &'a Keeper,
-    /// The server.
-    pub(crate) server: &'a Server,
+    pub(crate) session: Session<'a>,
     /// How pages are had.
     pub(crate) pageinspect: &'a Pageinspect,
-    /// How tables are swept.
-    pub(crate) options: &'a Options,
-    /// What the scans go by.
-    pub(crate) source: &'a ScanSource,
-    /// How long a batch may wait for this program before the server gives its locks back.
-    pub(crate) idle_limit: Duration,
-    /// Go on although triggers will fire.
-    pub(crate) allow_triggers: bool,
-    /// Run code of the owners of tables with the rights of the user.
-    pub(crate) trust_owner_code: bool,
-    /// Whom to tell.
-    pub(crate) watch: &'a dyn Watch,
-    /// Cancelled from outside to stop.
-    pub(crate) stop: &'a CancellationToken,
+    pub(crate) request: &'a DepartureRequest,
     /// The toasters that there are.
     pub(crate) toasters: &'a Toasters,
     /// The one that is left.
     pub(crate) toaster: Oid,
-    /// Its name.
-    pub(crate) name: &'a str,
     /// The tables that are looked at; `None` for all.
     pub(crate) wanted: Option<HashSet<Oid>>,
     /// Where the results of tables go that are swept.
@@ -81,31 +56,31 @@ impl DepartureRun<'_, '_> {
     /// Does it, and says what is left of the toaster.
     ///
     /// # Errors
-    /// The server's, or [`RunError::Lost`]: what nothing can go on after.
-    pub(crate) async fn run(&self) -> Result<DepartureReport, RunError> {
+    /// The server's, or [`TaskError::Lost`]: what nothing can go on after.
+    pub(crate) async fn run(&self) -> Result<DepartureReport, TaskError> {
         let counter = Counter {
-            reader: self.reader,
-            server: self.server,
+            reader: &self.session.connections.reader,
+            server: self.session.server,
             pageinspect: self.pageinspect,
             toaster: self.toaster,
-            stop: self.stop,
+            stop: self.session.stop,
         };
-        let columns = proof::columns(&counter, self.wanted.as_ref()).await?;
+        let columns = columns(&counter, self.wanted.as_ref()).await?;
         let before = counter.count(&columns).await?;
         let list =
             departures(self.toasters, &columns, self.toaster, &|column| before.holds(column));
         let mut report = self.report(&before);
         for departure in list {
-            if self.stopped() {
+            if self.session.stopped() {
                 break;
             }
             if let Err(reason) = self.depart(&departure, &mut report).await? {
                 report.unfit.push(UnfitTable { relation: departure.name, reason });
             }
         }
-        if self.options.dry_run {
+        if self.session.options.dry_run {
             report.unfit.extend(before.unread);
-        } else if !self.stopped() {
+        } else if !self.session.stopped() {
             self.prove(&counter, &mut report).await?;
         }
         Ok(report)
@@ -117,30 +92,26 @@ impl DepartureRun<'_, '_> {
         &self,
         counter: &Counter<'_>,
         report: &mut DepartureReport,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         // where something is left anyway nobody is waited for in vain
         if self.wanted.is_none() && report.unfit.is_empty() {
             report.older_transactions = self.wait_for_older().await?;
         }
-        if self.stopped() {
+        if self.session.stopped() {
             report.older_transactions.clear();
             return Ok(());
         }
-        proof::prove(counter, self.wanted.as_ref(), report).await?;
+        prove(counter, self.wanted.as_ref(), report).await?;
         if !report.older_transactions.is_empty() {
             // as after any wait that --max-wait has ended
-            self.stop.cancel();
+            self.session.stop.cancel();
         }
         Ok(())
     }
 
-    fn stopped(&self) -> bool {
-        self.stop.is_cancelled()
-    }
-
     fn report(&self, before: &Census) -> DepartureReport {
         DepartureReport {
-            toaster: self.name.to_owned(),
+            toaster: self.request.toaster.clone(),
             toaster_oid: self.toaster.0,
             whole_database: self.wanted.is_none(),
             tables_read: before.tables,
@@ -160,11 +131,11 @@ impl DepartureRun<'_, '_> {
         &self,
         departure: &Departure,
         report: &mut DepartureReport,
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<Outcome, TaskError> {
         match &departure.action {
             TableAction::Unfit(reason) => Ok(Err(reason.clone())),
             TableAction::Alter(sql) => {
-                let done = match self.options.dry_run {
+                let done = match self.session.options.dry_run {
                     true => Ok(()),
                     false => self.alter(&departure.name, sql).await?,
                 };
@@ -176,12 +147,10 @@ impl DepartureRun<'_, '_> {
     }
 
     /// Sets the columns of a table without rows of its own.
-    async fn alter(&self, name: &str, sql: &str) -> Result<Outcome, RunError> {
-        let Some(writer) = self.writers.first() else { return Ok(Err("no connection".to_owned())) };
-        let lock_timeout = self.options.lock_timeout;
-        let may_wait = self.keeper.limits().wait;
-        let tries = LockTries { name, watch: self.watch, stop: self.stop, lock_timeout, may_wait };
-        match tries.alter(writer.client(), sql).await {
+    async fn alter(&self, name: &str, sql: &str) -> Result<Outcome, TaskError> {
+        let may_wait = self.session.throttle.limits().wait;
+        let tries = LockTries { may_wait, ..self.session.tries(name) };
+        match tries.alter(self.session.writer(), sql).await {
             Ok((Tried::Done(()), _)) => Ok(Ok(())),
             Ok((Tried::Stopped, _)) => Ok(Err("stopped on request".to_owned())),
             Ok((Tried::NoLock, _)) => Ok(Err(format!("no lock in {LOCK_TRIES} tries"))),
@@ -193,54 +162,44 @@ impl DepartureRun<'_, '_> {
     }
 
     /// Re-toasts the values of one table.
-    async fn sweep(&self, table: Oid, columns: Vec<String>) -> Result<Outcome, RunError> {
+    async fn sweep(&self, table: Oid, columns: Vec<String>) -> Result<Outcome, TaskError> {
+        let mut session = self.session.clone();
         let request = TableRequest {
             columns,
-            goal: Goal::Pluggable(Pluggable::Leaves(self.name.to_owned())),
+            goal: Goal::Pluggable(Pluggable::Leaves(self.request.toaster.clone())),
             target: None,
             no_alter: false,
-            allow_triggers: self.allow_triggers,
-            allow_row_security: !self.options.row_security_off,
-            trust_owner_code: self.trust_owner_code,
+            allow_triggers: self.request.allow_triggers,
+            allow_row_security: !session.options.row_security_off,
+            trust_owner_code: self.request.trust_owner_code,
             updates: true,
         };
-        let Some((writer, others)) = self.writers.split_first() else {
-            return Ok(Err("no connection".to_owned()));
-        };
-        let ready = match preflight::table(writer.client(), self.server, table, &request).await {
+        let ready = match preflight::table(session.writer(), session.server, table, &request).await
+        {
             Ok(Some(ready)) => ready,
             Ok(None) => return Ok(Ok(())),
             Err(Refusal::Live(error)) => return self.unless_lost(error).await,
-            Err(Refusal::Lost(reason)) => return Err(RunError::Lost(reason)),
+            Err(Refusal::Lost(reason)) => return Err(TaskError::Lost(reason)),
             Err(other) => return Ok(Err(other.to_string())),
         };
         // others would wait for its locks
-        let others = if ready.code.holds_off_statistics() { &[] } else { others };
-        let sweep = Sweep {
-            writer: Arc::clone(writer),
-            others: others.to_vec(),
-            reader: Arc::clone(self.reader),
-            server: self.server,
-            ready: &ready,
-            options: self.options,
-            source: self.source,
-            idle_limit: self.idle_limit,
-            watch: self.watch,
-            stop: self.stop,
-            keeper: self.keeper,
+        if ready.code.holds_off_statistics() {
+            session.connections.others.clear();
+        }
+        let known = KnownDefinition::default();
+        let conversion = Conversion {
+            guard: Guard { session: &session, ready: &ready, known: &known },
             checkpoint: None,
             seen_rows: &SeenRows::default(),
             since: None,
             doubt: None,
-            watched: Watched::default(),
-            old_entries: OldEntries::default(),
-            rebuilds: &Rebuilds::default(),
+            dead_entries: DeadIndexEntries::default(),
             unvacuumed: Unvacuumed::default(),
         };
-        let (report, ended) = sweep.run().await;
-        let skipped = report.as_ref().and_then(|report| {
-            let row = report.skipped.first()?;
-            let count = report.rows_refused.max(report.skipped.len() as u64);
+        let (report, ended) = conversion.run().await;
+        let skipped = report.as_ref().and_then(|TaskReport { common, .. }| {
+            let row = common.skipped.first()?;
+            let count = common.rows.refused.max(common.skipped.len() as u64);
             Some(format!(
                 "{count} rows could not be re-toasted, the first {}: {}",
                 row.ctid, row.reason
@@ -250,23 +209,215 @@ impl DepartureRun<'_, '_> {
             let position = self.swept.get();
             self.swept.set(position + 1);
             // nobody takes the report: the run ends with that after the proof
-            self.results.found(position, report);
+            let subject = subject(&ready, session.source, session.server);
+            self.results.found(position, TableReport::new(subject, report));
         }
         match ended {
             Ok(()) => Ok(skipped.map_or(Ok(()), Err)),
-            Err(RunError::Live(error)) => self.unless_lost(error).await,
-            Err(RunError::Lost(reason)) => Err(RunError::Lost(reason)),
+            Err(TaskError::Live(error)) => self.unless_lost(error).await,
+            Err(TaskError::Lost(reason)) => Err(TaskError::Lost(reason)),
             Err(other) => Ok(Err(other.to_string())),
         }
     }
 
     /// An error of one table is no reason to leave out the others, unless a connection is lost.
-    async fn unless_lost(&self, error: LiveError) -> Result<Outcome, RunError> {
-        for connection in self.writers.iter().chain([self.reader]) {
+    async fn unless_lost(&self, error: LiveError) -> Result<Outcome, TaskError> {
+        for connection in self.session.connections.iter() {
             if connection.is_lost() || error.lost(connection).await.is_some() {
                 return Err(error.into());
             }
         }
         Ok(Err(error.to_string()))
+    }
+}
+
+/// What is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TableAction {
+    /// The table is swept; of these columns values are stored by the default toaster. Without any only
+    /// dropped columns hold values, which every update of the row clears.
+    Sweep(Vec<String>),
+    /// There are no rows of its own: this statement sets its columns.
+    Alter(String),
+    /// Nothing can be done, for this reason.
+    Unfit(String),
+}
+
+/// A table that has to do with a toaster that is to be left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Departure {
+    /// The table.
+    pub(crate) table: Oid,
+    /// `schema.name`.
+    pub(crate) name: String,
+    /// What is done.
+    pub(crate) action: TableAction,
+}
+
+/// The tables of `columns` that are set to `toaster`, or of whose columns `holds` says that they hold
+/// its pointers. A dropped column that is only set to it gives no work.
+pub(crate) fn departures(
+    toasters: &Toasters,
+    columns: &[ToasterColumn],
+    toaster: Oid,
+    holds: &dyn Fn(&ToasterColumn) -> bool,
+) -> Vec<Departure> {
+    let concerned =
+        |column: &&ToasterColumn| holds(column) || (column.toaster == toaster && !column.dropped);
+    let mut found = Vec::new();
+    for table in columns.chunk_by(|a, b| a.table == b.table) {
+        let concerned: Vec<&ToasterColumn> = table.iter().filter(concerned).collect();
+        let Some(first) = concerned.first() else { continue };
+        let living: Vec<&ToasterColumn> =
+            concerned.iter().copied().filter(|column| !column.dropped).collect();
+        let action = match first.relkind {
+            _ if first.temporary => {
+                TableAction::Unfit("it is a temporary table of another session".to_owned())
+            }
+            'm' => TableAction::Unfit(
+                "the rows of a materialized view cannot be updated: REFRESH it".to_owned(),
+            ),
+            'p' => {
+                let plan = leaves(toaster, &default_name(toasters), &living);
+                let table = quote_qualified(&first.schema, &first.relation);
+                match sql::alter(&table, &plan.changes) {
+                    Some(alter) => TableAction::Alter(alter),
+                    None => continue,
+                }
+            }
+            _ => TableAction::Sweep(living.iter().map(|column| column.name.clone()).collect()),
+        };
+        found.push(Departure { table: first.table, name: first.table_name(), action });
+    }
+    found
+}
+
+/// How often it is looked.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// A wait so long is said, and again after as long.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+/// The first wait is said earlier.
+const TELL_FIRST: Duration = Duration::from_secs(1);
+
+/// Transactions of this database by their virtual numbers, as CREATE INDEX CONCURRENTLY waits for them, and prepared
+/// ones, which have none; with who runs them. Vacuums create no tables and read no values.
+const UNDER_WAY: &str = "SELECT v.virtualtransaction, pg_catalog.format('process %s%s, begun %s', a.pid, \
+        coalesce(' (' || nullif(a.application_name, '') || ')', ''), \
+        a.xact_start::pg_catalog.timestamptz(0)) \
+    FROM pg_catalog.pg_stat_activity AS a \
+    JOIN pg_catalog.pg_locks AS v ON v.pid = a.pid AND v.locktype = 'virtualxid' AND v.granted \
+        AND v.mode = 'ExclusiveLock' \
+    WHERE a.datname = pg_catalog.current_database() AND a.pid <> pg_catalog.pg_backend_pid() \
+    AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum AS p WHERE p.pid = a.pid) \
+    UNION ALL SELECT 'prepared ' || p.transaction::pg_catalog.text, \
+        pg_catalog.format('prepared transaction %L, of %s', p.gid, p.prepared::pg_catalog.timestamptz(0)) \
+    FROM pg_catalog.pg_prepared_xacts AS p WHERE p.database = pg_catalog.current_database()";
+
+async fn under_way(connection: &Connection) -> Result<BTreeMap<String, String>, LiveError> {
+    connection
+        .reading(async || {
+            let rows = connection.client().query_typed(UNDER_WAY, &[]).await?;
+            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+        })
+        .await
+}
+
+impl DepartureRun<'_, '_> {
+    /// Waits until all transactions have ended that are under way now, or a stop is asked for; gives those that had not
+    /// ended when `--max-wait` was over.
+    pub(super) async fn wait_for_older(&self) -> Result<Vec<String>, TaskError> {
+        let began = Instant::now();
+        let limit = self.session.throttle.limits().wait;
+        let mut waited_for = under_way(self.session.reader()).await?;
+        let mut tell_after = TELL_FIRST;
+        while let Some(who) = waited_for.values().next() {
+            let waited = began.elapsed();
+            if self.session.stopped() || limit.is_some_and(|limit| waited >= limit) {
+                break;
+            }
+            if waited >= tell_after {
+                tell_after = waited + TELL_EVERY;
+                let wait = Wait::OlderThanProof(who.clone(), waited_for.len() - 1);
+                self.session.listener.note(&wait.note());
+            }
+            let left = limit.map_or(LOOK_EVERY, |limit| limit.saturating_sub(waited));
+            self.session.sleep(left.min(LOOK_EVERY)).await;
+            let now = under_way(self.session.reader()).await?;
+            waited_for.retain(|transaction, _| now.contains_key(transaction));
+        }
+        Ok(waited_for.into_values().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::custom::DEFAULT_TOASTER;
+    use crate::disk::desc::Storage;
+    use crate::model::toaster::catalog::{Handler, PluggableToaster};
+
+    const OURS: Oid = Oid(147_811);
+
+    fn column(table: u32, index: usize, name: &str) -> ToasterColumn {
+        ToasterColumn {
+            table: Oid(table),
+            schema: "s".into(),
+            relation: format!("t{table}"),
+            relkind: 'r',
+            temporary: false,
+            index,
+            name: name.into(),
+            type_name: "bytea".into(),
+            base_type: Oid(17),
+            storage: Storage::External,
+            compression: None,
+            toaster: DEFAULT_TOASTER,
+            dropped: false,
+        }
+    }
+
+    #[test]
+    fn tables_of_a_toaster_that_is_left_each_have_their_way() {
+        let default = PluggableToaster {
+            oid: DEFAULT_TOASTER,
+            name: "deftoaster".into(),
+            handler: Handler::Default,
+        };
+        let ours = PluggableToaster { oid: OURS, name: "ours".into(), handler: Handler::Bytea };
+        let toasters = Toasters::new(vec![default, ours]);
+        let set = |column| ToasterColumn { toaster: OURS, ..column };
+        let dropped = |column| ToasterColumn { dropped: true, ..set(column) };
+        let columns = [
+            set(column(1, 0, "a")),
+            column(1, 1, "j"),
+            column(2, 0, "nothing"),
+            column(3, 0, "old"),
+            set(column(3, 1, "new")),
+            ToasterColumn { relkind: 'p', ..set(column(4, 0, "part")) },
+            ToasterColumn { relkind: 'm', ..set(column(5, 0, "view")) },
+            ToasterColumn { temporary: true, ..set(column(6, 0, "temp")) },
+            ToasterColumn { relkind: 'p', ..column(7, 0, "other") },
+            // one with values, one without
+            dropped(column(8, 0, "........pg.dropped.1........")),
+            column(8, 1, "b"),
+            dropped(column(9, 0, "........pg.dropped.1........")),
+        ];
+        let holds = |column: &ToasterColumn| {
+            column.name == "old" || column.table == Oid(8) && column.dropped
+        };
+        let found = departures(&toasters, &columns, OURS, &holds);
+        let shown: Vec<String> = found
+            .iter()
+            .map(|departure| format!("{}: {:?}", departure.name, departure.action))
+            .collect();
+        insta::assert_snapshot!(shown.join("\n"), @r#"
+        s.t1: Sweep(["a"])
+        s.t3: Sweep(["old", "new"])
+        s.t4: Alter("ALTER TABLE ONLY \"s\".\"t4\" ALTER COLUMN \"part\" SET TOASTER \"deftoaster\"")
+        s.t5: Unfit("the rows of a materialized view cannot be updated: REFRESH it")
+        s.t6: Unfit("it is a temporary table of another session")
+        s.t8: Sweep([])
+        "#);
+        assert_eq!(departures(&toasters, &columns, Oid(1), &|_| false), []);
     }
 }

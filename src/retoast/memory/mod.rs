@@ -1,7 +1,7 @@
 //! What outlives a run: in files, and in comments.
 //!
 //! * [`checkpoint`]: where scanning is; [`since`]: what earlier runs have proven, [`remembered`] its
-//!   file; [`standing`]: what a table is known by; `file`: how files are written.
+//!   file, and what a table is known by; `file`: how files are written.
 //! * [`settings`]: what columns were set to before.
 
 pub mod checkpoint;
@@ -9,4 +9,3 @@ pub(crate) mod file;
 pub mod remembered;
 pub mod settings;
 pub mod since;
-pub mod standing;

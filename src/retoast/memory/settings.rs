@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use crate::codec::Method;
 use crate::disk::desc::Storage;
 use crate::model::sql::{quote_identifier, quote_literal};
-use crate::retoast::check::ready::Ready;
+use crate::retoast::check::ready::PreparedTable;
 use crate::server::LiveError;
 use crate::server::connect::Client;
 
@@ -103,7 +103,7 @@ fn joined(statements: &[String]) -> Option<String> {
 }
 
 /// The chosen columns as they are now.
-pub async fn ask(client: &Client, ready: &Ready) -> Result<Vec<Column>, LiveError> {
+pub async fn ask(client: &Client, ready: &PreparedTable) -> Result<Vec<Column>, LiveError> {
     let names: Vec<&str> = ready.targets.iter().map(|target| target.name.as_str()).collect();
     let rows = client
         .query_typed(

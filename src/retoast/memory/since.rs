@@ -40,7 +40,7 @@ pub struct Identity {
 
 /// A table as it is now, or was when a proof began.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct ProvenState {
     /// Database and table by name.
     pub name: String,
     /// What else it is known by.
@@ -150,7 +150,7 @@ impl Memory {
     ///
     /// # Errors
     /// Why what is remembered is not believed.
-    pub fn since(&self, now: &Standing, choice: &str) -> Result<Option<Since>, Doubt> {
+    pub fn since(&self, now: &ProvenState, choice: &str) -> Result<Option<Since>, Doubt> {
         if self.earlier {
             return Err(Doubt::Earlier);
         }
@@ -191,7 +191,7 @@ impl Memory {
     }
 
     /// Remembers a complete run, whose proof began at `then`.
-    pub fn remember(&mut self, then: &Standing, choice: String) {
+    pub fn remember(&mut self, then: &ProvenState, choice: String) {
         let proven =
             Proven { identity: then.identity.clone(), choice, xid: then.xmin, wal: then.wal };
         self.tables.insert(key(then), proven);
@@ -200,7 +200,7 @@ impl Memory {
 }
 
 /// Copies of a cluster may share a file.
-fn key(table: &Standing) -> String {
+fn key(table: &ProvenState) -> String {
     format!("{}/{}", table.identity.system, table.name)
 }
 
@@ -227,7 +227,7 @@ pub struct CutOff {
 
 impl CutOff {
     /// All that is visible now.
-    pub fn at(now: &Standing) -> CutOff {
+    pub fn at(now: &ProvenState) -> CutOff {
         CutOff {
             xmax: now.xmax,
             in_progress: now.in_progress.iter().map(|&xid| xid as u32).collect(),
@@ -247,7 +247,7 @@ impl CutOff {
 mod tests {
     use super::*;
 
-    fn table() -> Standing {
+    fn table() -> ProvenState {
         let identity = Identity {
             system: "1".into(),
             timeline: 1,
@@ -257,7 +257,7 @@ mod tests {
             columns: vec![(2, 25)],
         };
         let xmin = (5 << 32) + 10;
-        Standing {
+        ProvenState {
             name: "d/public.t".into(),
             identity,
             wal: 1000,
@@ -272,7 +272,7 @@ mod tests {
         let mut memory = Memory::default();
         memory.remember(&table(), "best lz4".into());
         let memory = Memory::parse(&memory.print()).unwrap();
-        let since = |change: &dyn Fn(&mut Standing)| {
+        let since = |change: &dyn Fn(&mut ProvenState)| {
             let mut now = table();
             change(&mut now);
             memory.since(&now, "best lz4")

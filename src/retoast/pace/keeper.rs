@@ -1,15 +1,8 @@
 //! Keeps the sweep's manners: measures on a connection of its own before each piece of work, waits
 //! while something stands against it, and counts the waits.
 
-mod free_space;
-mod measure;
-mod rewrite;
-mod slots;
-mod wait;
-
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::Mutex as Plain;
+use std::sync::{Arc, Mutex as Plain};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
@@ -24,12 +17,18 @@ use super::slots::{Losses, Slots};
 use super::space::Place;
 use super::stuck::{self, Wait};
 use crate::model::sql::quote_literal;
-use crate::retoast::check::ready::Ready;
+use crate::retoast::check::ready::PreparedTable;
 use crate::retoast::check::refusal::Refusal;
+use crate::retoast::listener::Figures;
+use crate::retoast::plan::Sizes;
 use crate::retoast::result::PauseReport;
-use crate::retoast::sizes::Sizes;
-use crate::retoast::watch::Figures;
 use crate::server::connect::Connection;
+
+mod free_space;
+mod measure;
+mod rewrite;
+mod slots;
+mod wait;
 
 /// How long others are remembered that were seen active: most sessions are not at any one instant.
 const OTHERS_FOR: Duration = Duration::from_secs(10);
@@ -188,7 +187,7 @@ impl Keeper {
     ///
     /// # Errors
     /// The server's.
-    pub async fn begin(&self, ready: &Ready, before: Sizes) -> Result<(), PaceError> {
+    pub async fn begin(&self, ready: &PreparedTable, before: Sizes) -> Result<(), PaceError> {
         let mut state = self.state.lock().await;
         state.places = self.places(ready).await?;
         state.measured = None;

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use rand::RngExt;
 use tokio_util::sync::CancellationToken;
 
-use crate::retoast::watch::Watch;
+use crate::retoast::listener::Listener;
+use crate::retoast::listener::Wait;
 use crate::server::LiveError;
 use crate::server::connect::Client;
 use crate::server::sqlstate::ErrorKind;
@@ -32,7 +33,7 @@ pub struct LockTries<'a> {
     /// What needs the lock, as notes name it.
     pub name: &'a str,
     /// Whom to tell.
-    pub watch: &'a dyn Watch,
+    pub watch: &'a dyn Listener,
     /// Cancelled from outside to stop.
     pub stop: &'a CancellationToken,
     /// The longest wait for a lock.
@@ -71,7 +72,8 @@ impl LockTries<'_> {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Tried::TooLong(began.elapsed()));
             }
-            self.watch.note(&format!("{}: waiting: no lock for {what}", self.name));
+            let why = Wait::NoLock(what.to_owned());
+            self.watch.note(&format!("{}: {}", self.name, why.note()));
             self.sleep(backoff(number).min(left.unwrap_or(Duration::MAX))).await;
         }
         Ok(Tried::NoLock)

@@ -8,13 +8,6 @@ use tokio_postgres::types::Type;
 use crate::server::LiveError;
 use crate::server::connect::Client;
 
-/// How often a statement under way is looked at.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A wait so long is said.
-const TELL: Duration = Duration::from_secs(10);
-/// What can be left out waits no longer.
-const GIVE_UP: Duration = Duration::from_secs(20);
-
 /// What a server process waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wait {
@@ -96,8 +89,8 @@ pub(crate) enum Advice {
     Wait,
     /// Say it.
     Tell,
-    /// Leave out what waits.
-    GiveUp,
+    /// Leave out what waits: it has for so long.
+    GiveUp(Duration),
 }
 
 /// How long a statement has waited without a pause, as far as was seen (pure).
@@ -109,16 +102,22 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
-    /// After a look `now` since the statement began. `most`: the longest wait for others, if the user says.
-    pub(crate) fn seen(&mut self, waits: bool, now: Duration, most: Option<Duration>) -> Advice {
+    /// After a look `now` since the statement began. A wait as long as `tell` is said, and none is longer than `limit`.
+    pub(crate) fn seen(
+        &mut self,
+        waits: bool,
+        now: Duration,
+        tell: Duration,
+        limit: Duration,
+    ) -> Advice {
         if !waits {
             *self = Stuck::default();
             return Advice::Wait;
         }
         let waited = now.saturating_sub(*self.since.get_or_insert(now));
-        if waited >= most.map_or(GIVE_UP, |most| most.min(GIVE_UP)) {
-            Advice::GiveUp
-        } else if waited >= TELL && !self.told {
+        if waited >= limit {
+            Advice::GiveUp(waited)
+        } else if waited >= tell && !self.told {
             self.told = true;
             Advice::Tell
         } else {
@@ -134,7 +133,8 @@ mod tests {
     #[test]
     fn a_wait_is_said_once_and_then_given_up() {
         let mut stuck = Stuck::default();
-        let mut look = |waits, second| stuck.seen(waits, Duration::from_secs(second), None);
+        let seconds = Duration::from_secs;
+        let mut look = |waits, at| stuck.seen(waits, seconds(at), seconds(10), seconds(20));
         assert_eq!(look(true, 5), Advice::Wait);
         // it went on meanwhile
         assert_eq!(look(false, 9), Advice::Wait);
@@ -142,11 +142,11 @@ mod tests {
         assert_eq!(look(true, 19), Advice::Wait);
         assert_eq!(look(true, 20), Advice::Tell);
         assert_eq!(look(true, 25), Advice::Wait);
-        assert_eq!(look(true, 30), Advice::GiveUp);
-        let most = Some(Duration::from_secs(5));
+        assert_eq!(look(true, 30), Advice::GiveUp(seconds(20)));
         let mut stuck = Stuck::default();
-        assert_eq!(stuck.seen(true, Duration::from_secs(1), most), Advice::Wait);
-        assert_eq!(stuck.seen(true, Duration::from_secs(6), most), Advice::GiveUp);
+        let mut look = |at| stuck.seen(true, seconds(at), seconds(10), seconds(5));
+        assert_eq!(look(1), Advice::Wait);
+        assert_eq!(look(6), Advice::GiveUp(seconds(5)));
     }
 
     #[test]

@@ -6,15 +6,19 @@
 //! is watched: it is cancelled where it waits too long, or keeps others waiting. What a cancelled one leaves
 //! behind, an invalid index, is dropped at once, or by the next run with the same checkpoint file.
 //!
-//! * [`wish`]: what is wanted; [`verdict`]: what that means for an index (pure).
-//! * [`quiet`]: waiting for transactions that are under way; [`watched`]: statements that may take long.
-//! * [`rebuild`]: one index; [`rebuilds`]: those that were begun; [`run`]: those of a table; [`result`]: what is reported.
+//! * [`run`]: the indexes of a table, and what is to become of each; [`rebuild`]: one of them, and the wait before it.
 
-mod quiet;
 mod rebuild;
-pub mod rebuilds;
-pub mod result;
 pub(crate) mod run;
-mod verdict;
-mod watched;
-pub mod wish;
+
+/// Which indexes are rebuilt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reindex {
+    /// None; those that are too large are reported.
+    #[default]
+    Never,
+    /// Those that are much larger than a fresh one.
+    Bloated,
+    /// All that can be.
+    All,
+}

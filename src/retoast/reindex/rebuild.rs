@@ -1,5 +1,6 @@
 //! The rebuild of one index, and what an interrupted one leaves behind.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -7,18 +8,23 @@ use rand::RngExt;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::result::{IndexEnd, IndexReport};
-use super::watched::{Ran, Watching};
+use super::run::Reindexing;
 use crate::disk::Oid;
+use crate::retoast::listener::Wait;
 use crate::retoast::pace::lock_tries::Tried;
 use crate::retoast::pace::manners::Work;
-use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::table::{Sweep, millis};
+use crate::retoast::result::{IndexEnd, IndexReport};
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::Guard;
+use crate::retoast::task::session::millis;
+use crate::retoast::task::watched::{Patience, is_of_statement, with_lock_timeout};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::indexes::{self, Index};
 use crate::server::sqlstate::{ErrorKind, is_of_server};
 
+/// The longest wait for one set of transactions, unless --max-wait is less.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How often it is tried.
 const TRIES: u32 = 3;
 /// How long to wait before it is tried again, for each time that it was.
@@ -34,61 +40,68 @@ const LOCKED_FOR: Duration = Duration::from_secs(2);
 /// How long what is left behind may wait for others while it is dropped, once a stop is asked for.
 const AFTER_STOP: Duration = Duration::from_secs(3);
 
-impl Sweep<'_> {
+/// How a statement about an index ended.
+enum Ran {
+    Done,
+    /// It was not done, for this reason.
+    Not(String),
+}
+
+impl Reindexing<'_> {
     /// Rebuilds an index of which a fresh one takes about so many bytes.
     pub(super) async fn rebuild(
         &self,
         index: &Index,
         bytes: u64,
         told: &mut IndexReport,
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
+        let session = self.guard.session;
         told.ended = IndexEnd::Left;
         told.command = Some(index.rebuild());
         for number in 1..=TRIES {
             let wal = told.wal_expected.unwrap_or(bytes);
-            self.keeper.pass(Work::Rebuild(wal), &self.writer, self.watch).await?;
-            let mut reason = self.keeper.no_room_for(bytes).await?;
+            session.pass(Work::Rebuild(wal), 0).await?;
+            let mut reason = self.guard.session.throttle.no_room_for(bytes).await?;
             if reason.is_none() && !index.of_toast {
-                reason = self.quiet(index.table).await?;
+                reason = quiet(&self.guard, index.table, self.patience()).await?;
             }
-            if self.stopped() {
+            if self.guard.session.stopped() {
                 reason = Some("stopped on request".to_owned());
             }
             if reason.is_some() {
                 told.reason = reason;
                 return Ok(());
             }
-            let name = self.name();
-            self.watch.note(&format!("{name}: rebuilding index {}", index.quoted()));
+            self.guard.note(&format!("rebuilding index {}", index.quoted()));
             if index.of_toast {
                 return self.rebuild_locked(index, told).await;
             }
-            let table = self.ready.relation.oid.0;
+            let table = self.guard.ready.relation.oid.0;
             if let Some(checkpoint) = self.checkpoint {
                 checkpoint.rebuild_begins(table, &index.quoted())?;
             }
             self.rebuilds.begin(&index.quoted());
-            let watching = Watching::rebuild(self.patience());
-            let ran = self.watched(&self.writer, &index.rebuild(), watching).await;
+            let patience = Patience::Rebuild(self.patience());
+            let ran = self.run_watched(session.connection(0), &index.rebuild(), patience).await;
             let rest = match &ran {
                 Ok(Ran::Done) => Ok(Vec::new()),
-                Ok(_) => self.clean(&self.writer, index, self.may_clean()).await,
+                Ok(_) => self.clean(session.connection(0), index, self.may_clean()).await,
                 // its session may have ended
-                Err(_) => self.clean(&self.reader, index, self.may_clean()).await,
+                Err(_) => self.clean(session.reader(), index, self.may_clean()).await,
             };
             if let Ok(true) = rest.as_ref().map(Vec::is_empty) {
                 self.rebuild_ended(index)?;
             }
             let reason = match ran {
                 Ok(Ran::Done) => {
-                    self.keeper.goes_on();
+                    self.guard.session.throttle.goes_on();
                     told.after = self.bytes_of(index).await?;
                     told.ended = IndexEnd::Rebuilt;
                     told.reason = None;
                     told.command = None;
                     return Ok(());
                 }
-                Ok(Ran::GaveUp(reason) | Ran::Refused(reason)) => reason,
+                Ok(Ran::Not(reason)) => reason,
                 Err(error) => {
                     told.reason = Some("an error ended it".to_owned());
                     if let Some(left) = rest.iter().flatten().next() {
@@ -102,28 +115,29 @@ impl Sweep<'_> {
                 told.is_left_with(&left.quoted(), left.drop());
                 return Ok(());
             }
-            self.watch.note(&format!("{name}: index {} was not rebuilt: {reason}", index.quoted()));
+            let index = index.quoted();
+            self.guard.note(&format!("index {index} was not rebuilt: {reason}"));
             if number < TRIES {
-                self.sleep(AGAIN * number).await;
+                self.guard.session.sleep(AGAIN * number).await;
             }
         }
         Ok(())
     }
 
     /// Rebuilds the index of a TOAST relation while readers and writers of values out of line wait.
-    async fn rebuild_locked(&self, index: &Index, told: &mut IndexReport) -> Result<(), RunError> {
+    async fn rebuild_locked(&self, index: &Index, told: &mut IndexReport) -> Result<(), TaskError> {
         let seconds = LOCKED_FOR.as_secs();
         let limit = format!("SET LOCAL statement_timeout = {}", millis(LOCKED_FOR));
         let sql = format!("{limit}; {}", index.rebuild());
-        let name = self.name();
-        let tries = self.tries(&name);
+        let name = self.guard.name();
+        let tries = self.guard.session.tries(&name);
         let reason = match tries
-            .in_transaction(self.writer.client(), "rebuilding an index", &sql)
+            .in_transaction(self.guard.session.writer(), "rebuilding an index", &sql)
             .await
         {
             Ok((Tried::Done(()), wait)) => {
-                self.keeper.lock_waited(wait);
-                self.keeper.goes_on();
+                self.guard.session.throttle.lock_waited(wait);
+                self.guard.session.throttle.goes_on();
                 told.after = self.bytes_of(index).await?;
                 (told.ended, told.reason, told.command) = (IndexEnd::Rebuilt, None, None);
                 return Ok(());
@@ -146,9 +160,9 @@ impl Sweep<'_> {
     }
 
     /// Nothing is left of the rebuilds of this index.
-    pub(super) fn rebuild_ended(&self, index: &Index) -> Result<(), RunError> {
+    pub(super) fn rebuild_ended(&self, index: &Index) -> Result<(), TaskError> {
         if let Some(checkpoint) = self.checkpoint {
-            checkpoint.rebuild_ended(self.ready.relation.oid.0, &index.quoted())?;
+            checkpoint.rebuild_ended(self.guard.ready.relation.oid.0, &index.quoted())?;
         }
         self.rebuilds.end(&index.quoted());
         Ok(())
@@ -161,19 +175,19 @@ impl Sweep<'_> {
         connection: &Connection,
         index: &Index,
         most: Duration,
-    ) -> Result<Vec<Index>, RunError> {
+    ) -> Result<Vec<Index>, TaskError> {
         let began = Instant::now();
         let mut told = false;
         loop {
             for one in self.left_of(connection, index).await? {
                 let Some(reason) = self.drop_left(connection, &one).await? else { continue };
                 if !std::mem::replace(&mut told, true) {
-                    let (name, index) = (self.name(), one.quoted());
-                    self.watch.note(&format!("{name}: index {index} was not dropped: {reason}"));
+                    let index = one.quoted();
+                    self.guard.note(&format!("index {index} was not dropped: {reason}"));
                 }
             }
             let rest = self.left_of(connection, index).await?;
-            let most = if self.stopped() { most.min(AFTER_STOP) } else { most };
+            let most = if self.guard.session.stopped() { most.min(AFTER_STOP) } else { most };
             if rest.is_empty() || began.elapsed() >= most {
                 return Ok(rest);
             }
@@ -184,7 +198,7 @@ impl Sweep<'_> {
 
     /// How long what is left behind may be tried to be dropped.
     pub(super) fn may_clean(&self) -> Duration {
-        self.keeper.limits().wait.unwrap_or(CLEAN_FOR)
+        self.guard.session.throttle.limits().wait.unwrap_or(CLEAN_FOR)
     }
 
     /// What a rebuild of this index has left behind.
@@ -192,8 +206,8 @@ impl Sweep<'_> {
         &self,
         connection: &Connection,
         index: &Index,
-    ) -> Result<Vec<Index>, RunError> {
-        let all = indexes::all(connection, self.ready.relation.oid).await?;
+    ) -> Result<Vec<Index>, TaskError> {
+        let all = indexes::all(connection, self.guard.ready.relation.oid).await?;
         Ok(all.into_iter().filter(|one| one.is_left_of(index)).collect())
     }
 
@@ -203,16 +217,16 @@ impl Sweep<'_> {
         &self,
         connection: &Connection,
         left: &Index,
-    ) -> Result<Option<String>, RunError> {
+    ) -> Result<Option<String>, TaskError> {
         let patience = self.before_deadlocks(connection).await?;
         let ran = if self.builder(left.table).await?.is_some() {
             self.drop_behind(connection, left, patience).await?
         } else {
-            self.watched(connection, &left.drop(), Watching::drop(patience)).await?
+            self.run_watched(connection, &left.drop(), Patience::Drop(patience)).await?
         };
         Ok(match ran {
             Ran::Done => None,
-            Ran::GaveUp(reason) | Ran::Refused(reason) => Some(reason),
+            Ran::Not(reason) => Some(reason),
         })
     }
 
@@ -227,15 +241,26 @@ impl Sweep<'_> {
         connection: &Connection,
         left: &Index,
         patience: Duration,
-    ) -> Result<Ran, RunError> {
-        let is_writer = std::ptr::eq(connection, &*self.writer);
-        let other: &Connection = if is_writer { &self.reader } else { &self.writer };
+    ) -> Result<Ran, TaskError> {
+        let session = self.guard.session;
+        let is_writer = std::ptr::eq(connection, session.connection(0));
+        let other = if is_writer { session.reader() } else { session.connection(0) };
         if other.is_lost() {
-            return self.watched(connection, &left.drop(), Watching::drop(patience)).await;
+            return self.run_watched(connection, &left.drop(), Patience::Drop(patience)).await;
         }
-        let set = |time| format!("SET lock_timeout = {}", millis(time));
-        connection.client().batch_execute(&set(patience)).await?;
-        other.client().batch_execute(&set(patience)).await?;
+        let both = async || {
+            let drop = async || self.drop_by_two(connection, other, left).await;
+            with_lock_timeout(other, patience, drop).await
+        };
+        with_lock_timeout(connection, patience, both).await
+    }
+
+    async fn drop_by_two(
+        &self,
+        connection: &Connection,
+        other: &Connection,
+        left: &Index,
+    ) -> Result<Ran, TaskError> {
         let (pid, other_pid) = (connection.process().await?, other.process().await?);
         let sql = left.drop();
         let mut first = pin!(connection.client().batch_execute(&sql));
@@ -243,7 +268,7 @@ impl Sweep<'_> {
             tokio::select! {
                 done = &mut first => break Some(done),
                 () = tokio::time::sleep(LOOK_EVERY) => {
-                    if self.keeper.is_waited_for(pid).await? {
+                    if self.guard.session.throttle.is_waited_for(pid).await? {
                         break None;
                     }
                 }
@@ -255,7 +280,7 @@ impl Sweep<'_> {
                 tokio::select! {
                     done = &mut second => break Some(done),
                     () = tokio::time::sleep(LOOK_EVERY / 5) => {
-                        if self.keeper.wait_of(other_pid).await?.is_some() {
+                        if self.guard.session.throttle.wait_of(other_pid).await?.is_some() {
                             break None;
                         }
                     }
@@ -270,23 +295,49 @@ impl Sweep<'_> {
             };
             ended = Some(done.or(last));
         }
-        let ran = match ended {
+        Ok(match ended {
             None | Some(Ok(())) => Ran::Done,
             Some(Err(error)) => match error.as_db_error().map(|said| said.message().to_owned()) {
                 Some(_) if ErrorKind::of(&error) == ErrorKind::Busy => {
-                    Ran::GaveUp("a lock could not be had in time".to_owned())
+                    Ran::Not("a lock could not be had in time".to_owned())
                 }
-                Some(message) => Ran::Refused(message),
+                Some(message) => Ran::Not(message),
                 None => return Err(error.into()),
             },
-        };
-        connection.client().batch_execute(&set(self.options.lock_timeout)).await?;
-        other.client().batch_execute(&set(self.options.lock_timeout)).await?;
-        Ok(ran)
+        })
+    }
+
+    /// Runs a statement that a session of its own watches.
+    async fn run_watched(
+        &self,
+        connection: &Connection,
+        sql: &str,
+        patience: Patience,
+    ) -> Result<Ran, TaskError> {
+        match self.guard.run_watched(connection, sql, patience).await {
+            Ok(Ok(())) => Ok(Ran::Done),
+            Ok(Err(why)) => Ok(Ran::Not(why.text())),
+            Err(TaskError::Live(LiveError::Server(error))) if is_of_statement(&error) => {
+                let message = error.as_db_error().map(|said| said.message().to_owned());
+                Ok(Ran::Not(match error.code() {
+                    Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                        "a lock could not be had in time".to_owned()
+                    }
+                    _ => message.unwrap_or_default(),
+                }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The longest wait for transactions of others.
+    fn patience(&self) -> Duration {
+        let most = self.guard.session.throttle.may_wait();
+        most.map_or(PATIENCE, |most| most.min(PATIENCE))
     }
 
     /// Half the time after which the server looks for deadlocks.
-    async fn before_deadlocks(&self, connection: &Connection) -> Result<Duration, RunError> {
+    async fn before_deadlocks(&self, connection: &Connection) -> Result<Duration, TaskError> {
         let sql = "SELECT s.setting::pg_catalog.int8 FROM pg_catalog.pg_settings AS s \
                    WHERE s.name = 'deadlock_timeout'";
         let rows = connection.client().query_typed(sql, &[]).await?;
@@ -295,20 +346,90 @@ impl Sweep<'_> {
     }
 
     /// A process that may be building an index of a relation: whoever does holds this lock from beginning to end.
-    pub(super) async fn builder(&self, relation: Oid) -> Result<Option<i32>, RunError> {
+    pub(super) async fn builder(&self, relation: Oid) -> Result<Option<i32>, TaskError> {
         let sql = "SELECT l.pid FROM pg_catalog.pg_locks AS l WHERE l.locktype = 'relation' AND l.relation = $1 \
              AND l.mode = 'ShareUpdateExclusiveLock' AND l.granted AND l.pid IS NOT NULL AND l.database = \
              (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
              ORDER BY l.pid LIMIT 1";
-        let rows = self.reader.client().query_typed(sql, &[(&relation.0, Type::OID)]).await?;
+        let rows = self
+            .guard
+            .session
+            .reader()
+            .client()
+            .query_typed(sql, &[(&relation.0, Type::OID)])
+            .await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 
     /// Its size now: the rebuilt one has another OID.
-    async fn bytes_of(&self, index: &Index) -> Result<Option<u64>, RunError> {
-        let look = async || indexes::all(&self.reader, self.ready.relation.oid).await;
-        let all = self.tried("looking at its indexes", look).await?.unwrap_or_default();
+    async fn bytes_of(&self, index: &Index) -> Result<Option<u64>, TaskError> {
+        let reader = self.guard.session.reader();
+        let look = async || indexes::all(reader, self.guard.ready.relation.oid).await;
+        let all = self.guard.tried("looking at its indexes", look).await?.unwrap_or_default();
         let same = |one: &&Index| one.valid && one.quoted() == index.quoted();
         Ok(all.iter().find(same).map(|one| one.bytes))
     }
+}
+
+/// How often it is looked.
+const LOOK_FOR_QUIET: Duration = Duration::from_millis(200);
+/// A wait so long is said.
+const TELL: Duration = Duration::from_secs(2);
+
+/// Transactions that use a relation, and such as have a snapshot in this database, but those of vacuums, which
+/// nothing waits for.
+const UNDER_WAY: &str = "SELECT l.virtualtransaction, coalesce(l.pid, 0) FROM pg_catalog.pg_locks AS l \
+    WHERE l.locktype = 'relation' AND l.granted AND l.relation = $1 \
+      AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND l.database = \
+        (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
+    UNION SELECT v.virtualtransaction, v.pid FROM pg_catalog.pg_stat_get_activity(NULL) AS a \
+    JOIN pg_catalog.pg_locks AS v ON v.pid = a.pid AND v.locktype = 'virtualxid' AND v.granted \
+    WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_catalog.pg_backend_pid() \
+      AND a.backend_type <> 'autovacuum worker' AND a.datid = \
+        (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
+      AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_vacuum AS p WHERE p.pid = a.pid)";
+
+/// Transactions by their virtual numbers, with the processes.
+async fn under_way(connection: &Connection, table: Oid) -> Result<HashMap<String, i32>, LiveError> {
+    connection
+        .reading(async || {
+            let rows = connection.client().query_typed(UNDER_WAY, &[(&table.0, Type::OID)]).await?;
+            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+        })
+        .await
+}
+
+/// Waits until all transactions have ended that are under way now, or a stop is asked for; gives who has kept
+/// on for too long.
+pub(super) async fn quiet(
+    guard: &Guard<'_>,
+    table: Oid,
+    patience: Duration,
+) -> Result<Option<String>, TaskError> {
+    let (session, began) = (guard.session, Instant::now());
+    let mut waited_for = under_way(session.reader(), table).await?;
+    let mut told = false;
+    while !waited_for.is_empty() && !session.stopped() {
+        let pid = waited_for.values().min().copied().unwrap_or(0);
+        let who = match pid {
+            0 => "a prepared transaction".to_owned(),
+            pid => format!("the transaction of process {pid}"),
+        };
+        if began.elapsed() >= patience {
+            // the next index does not wait as long again
+            session.throttle.has_waited(began.elapsed());
+            return Ok(Some(format!(
+                "{who} has not ended in {:.0} s, and a rebuild would wait for it",
+                began.elapsed().as_secs_f64()
+            )));
+        }
+        if began.elapsed() >= TELL && !told {
+            told = true;
+            guard.note(&Wait::BeforeRebuild(who).note());
+        }
+        session.sleep(LOOK_FOR_QUIET).await;
+        let now = under_way(session.reader(), table).await?;
+        waited_for.retain(|transaction, _| now.contains_key(transaction));
+    }
+    Ok(None)
 }

@@ -1,20 +1,25 @@
 //! The indexes of one table, one after the other.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
-use super::result::{IndexEnd, IndexReport, LEFT_OF_IT};
-use super::verdict::{outcome, verdict};
-use super::wish::Reindex;
+use super::Reindex;
 use crate::disk::Oid;
 use crate::disk::layout::PageSize;
-use crate::fill::btree::build_wal;
-use crate::retoast::result::{Outcome, REWRITTEN, TableReport};
+use crate::model::btree::{build_wal, is_bloated};
+use crate::retoast::memory::checkpoint::Checkpoint;
+use crate::retoast::result::{
+    Common, IndexEnd, IndexReport, LEFT_OF_IT, Outcome, REWRITTEN, TaskReport, Work,
+};
 use crate::retoast::sql::compact::Vacuum;
-use crate::retoast::sweep::error::RunError;
 use crate::retoast::sweep::scan_source::ScanSource;
-use crate::retoast::sweep::table::{Sweep, millis};
+use crate::retoast::task::ends::Ended;
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::Guard;
+use crate::retoast::task::session::millis;
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::index_scan::{self, Fresh, IndexFill, IndexScan};
@@ -27,93 +32,113 @@ const LOCKED_BYTES: u64 = 16 << 20;
 /// How often they are looked at again with other files.
 const MOST_REWRITTEN: u32 = 5;
 
-impl Sweep<'_> {
+/// The rebuilding of one table's indexes.
+pub(crate) struct Reindexing<'a> {
+    pub(crate) guard: Guard<'a>,
+    pub(crate) request: Reindex,
+    /// The rebuilds that were begun, in earlier sessions too.
+    pub(crate) rebuilds: &'a Rebuilds,
+    /// What says which rebuilds earlier runs have begun.
+    pub(crate) checkpoint: Option<&'a Checkpoint>,
+}
+
+impl Reindexing<'_> {
     /// Rebuilds the table's indexes. What was done until an error is reported too.
-    pub(crate) async fn reindex(
-        &self,
-        wish: Reindex,
-    ) -> (Option<TableReport>, Result<(), RunError>) {
+    pub(crate) async fn run(&self) -> Ended {
         let began = Instant::now();
-        let (mut report, wal) = match self.begin().await {
+        let (mut report, wal) = match self.guard.begin().await {
             Ok(begun) => begun,
             Err(error) => return (None, Err(error)),
         };
-        report.only_indexes = true;
-        let done = self.reindex_what_there_is(wish, &mut report).await;
-        report.elapsed_ms = millis(began.elapsed());
-        report.outcome = match done {
-            Ok(()) => outcome(&report.indexes, self.options.dry_run, self.stopped()),
+        let mut indexes = Vec::new();
+        let done = self.reindex_what_there_is(&mut report, &mut indexes).await;
+        report.effort.elapsed_ms = millis(began.elapsed());
+        let session = self.guard.session;
+        let outcome = match done {
+            Ok(()) => outcome(&indexes, session.options.dry_run, session.stopped()),
             Err(_) => Outcome::Failed,
         };
-        let ended = self.end(&mut report, wal).await;
+        let ended = self.guard.end(&mut report, wal).await;
+        let report = TaskReport { outcome, common: report, work: Work::Reindex(indexes) };
         (Some(report), done.and(ended))
     }
 
     /// The indexes of the table as it is, again where somebody else has written it anew meanwhile.
     async fn reindex_what_there_is(
         &self,
-        wish: Reindex,
-        report: &mut TableReport,
-    ) -> Result<(), RunError> {
+        report: &mut Common,
+        indexes: &mut Vec<IndexReport>,
+    ) -> Result<(), TaskError> {
         for _ in 0..MOST_REWRITTEN {
-            let files = self.files().await?;
-            self.reindex_all(wish, report).await?;
-            match self.still_has(&files).await {
-                Err(RunError::Rewritten) if self.stopped() => return Ok(()),
-                Err(RunError::Rewritten) => {}
+            let files = self.guard.files().await?;
+            self.reindex_all(report, indexes).await?;
+            match self.guard.still_has(&files).await {
+                Err(TaskError::Rewritten) if self.guard.session.stopped() => return Ok(()),
+                Err(TaskError::Rewritten) => {}
                 other => return other,
             }
             let note = format!("{REWRITTEN}: what is said of its indexes is of the new ones");
-            self.watch.note(&format!("{}: {note}", self.name()));
-            if !report.notes.contains(&note) {
-                report.notes.push(note);
-            }
-            report.indexes.clear();
+            self.guard.note(&note);
+            report.note_once(note);
+            indexes.clear();
         }
-        Err(RunError::Rewritten)
+        Err(TaskError::Rewritten)
     }
 
-    async fn reindex_all(&self, wish: Reindex, report: &mut TableReport) -> Result<(), RunError> {
-        let table = self.ready.relation.oid;
-        if !self.options.dry_run && self.has_dead_rows().await? {
-            self.vacuum_now(Vacuum::Tidy, report).await?;
+    async fn reindex_all(
+        &self,
+        report: &mut Common,
+        indexes: &mut Vec<IndexReport>,
+    ) -> Result<(), TaskError> {
+        let (session, table) = (self.guard.session, self.guard.ready.relation.oid);
+        if !self.guard.session.options.dry_run && self.has_dead_rows().await? {
+            self.guard.vacuum_now(Vacuum::Tidy, report).await?;
         }
-        let look = async || indexes::all(&self.reader, table).await;
-        let Some(all) = self.tried("looking at its indexes", look).await? else { return Ok(()) };
+        let look = async || indexes::all(session.reader(), table).await;
+        let Some(all) = self.guard.tried("looking at its indexes", look).await? else {
+            return Ok(());
+        };
         let (valid, invalid): (Vec<Index>, Vec<Index>) =
             all.into_iter().partition(|index| index.valid);
         for index in &invalid {
             let told = self.invalid(index, &valid).await?;
-            report.indexes.push(told);
+            indexes.push(told);
         }
-        let done = self.reindex_each(wish, &valid, &invalid, report).await;
+        let done = self.reindex_each(&valid, &invalid, report, indexes).await;
         // once more at the end: what was in the way may have gone
         let cleaned = match done {
-            Ok(()) => self.clean_at_end(&valid, report).await,
+            Ok(()) => self.clean_at_end(&valid, indexes).await,
             Err(_) => Ok(()),
         };
-        if self.options.dry_run {
-            let planned = report.indexes.iter().filter(|one| one.ended == IndexEnd::Planned);
+        if self.guard.session.options.dry_run {
+            let planned = indexes.iter().filter(|one| one.ended == IndexEnd::Planned);
             let wal = planned.filter_map(|one| one.wal_expected).sum();
-            report.notes.extend(self.keeper.slot_warnings(wal).await?);
+            report.notes.extend(self.guard.session.throttle.slot_warnings(wal).await?);
         }
         done.and(cleaned)
     }
 
     async fn reindex_each(
         &self,
-        wish: Reindex,
         valid: &[Index],
         invalid: &[Index],
-        report: &mut TableReport,
-    ) -> Result<(), RunError> {
+        report: &mut Common,
+        indexes: &mut Vec<IndexReport>,
+    ) -> Result<(), TaskError> {
+        let session = self.guard.session;
         for index in valid {
-            if self.stopped() {
+            if self.guard.session.stopped() {
                 return Ok(());
             }
-            let mut told =
-                look_at(&self.reader, self.source, self.server.page_size, wish, index).await?;
-            let left = report.indexes.iter().find(|one| {
+            let mut told = look_at(
+                session.reader(),
+                session.source,
+                session.server.page_size,
+                self.request,
+                index,
+            )
+            .await?;
+            let left = indexes.iter().find(|one| {
                 one.ended == IndexEnd::Invalid
                     && invalid.iter().any(|i| i.quoted() == one.index && i.is_left_of(index))
             });
@@ -122,14 +147,14 @@ impl Sweep<'_> {
                 told.reason = Some(format!("there is an invalid index of it, {}", left.index));
             }
             let mut done = Ok(());
-            if told.ended == IndexEnd::Planned && !self.options.dry_run {
+            if told.ended == IndexEnd::Planned && !self.guard.session.options.dry_run {
                 let bytes = told.expected.unwrap_or(index.bytes);
                 done = self.rebuild(index, bytes, &mut told).await;
             }
-            report.indexes.push(told);
+            indexes.push(told);
             done?;
-            if let Some(sizes) = self.sizes_now().await? {
-                report.peak = report.peak.max(sizes);
+            if let Some(sizes) = self.guard.sizes_now().await? {
+                report.is_larger(sizes);
             }
         }
         Ok(())
@@ -139,14 +164,17 @@ impl Sweep<'_> {
     async fn clean_at_end(
         &self,
         valid: &[Index],
-        report: &mut TableReport,
-    ) -> Result<(), RunError> {
-        for told in report.indexes.iter_mut().filter(|told| told.ended == IndexEnd::Left) {
+        indexes: &mut [IndexReport],
+    ) -> Result<(), TaskError> {
+        for told in indexes.iter_mut().filter(|told| told.ended == IndexEnd::Left) {
             let Some(base) = valid.iter().find(|base| base.quoted() == told.index) else {
                 continue;
             };
             if !self.rebuilds.has(&told.index)
-                || !self.clean(&self.writer, base, Duration::ZERO).await?.is_empty()
+                || !self
+                    .clean(self.guard.session.connection(0), base, Duration::ZERO)
+                    .await?
+                    .is_empty()
             {
                 continue;
             }
@@ -163,7 +191,7 @@ impl Sweep<'_> {
 
     /// Drops an invalid index if a rebuild of this program's has left it behind, and tells what is to be known of
     /// others.
-    async fn invalid(&self, index: &Index, valid: &[Index]) -> Result<IndexReport, RunError> {
+    async fn invalid(&self, index: &Index, valid: &[Index]) -> Result<IndexReport, TaskError> {
         let mut told = IndexReport {
             index: index.quoted(),
             ended: IndexEnd::Refused,
@@ -185,7 +213,7 @@ impl Sweep<'_> {
             return Ok(told);
         }
         told.command = Some(index.drop());
-        let (table, name) = (self.ready.relation.oid.0, base.quoted());
+        let (table, name) = (self.guard.ready.relation.oid.0, base.quoted());
         let is_ours = self.rebuilds.has(&name)
             || self.checkpoint.is_some_and(|one| one.was_rebuilding(table, &name));
         if !is_ours {
@@ -196,12 +224,12 @@ impl Sweep<'_> {
             );
             return Ok(told);
         }
-        if self.options.dry_run {
+        if self.guard.session.options.dry_run {
             told.reason =
                 Some("the interrupted rebuild of an earlier run has left it behind".to_owned());
             return Ok(told);
         }
-        let rest = self.clean(&self.writer, base, self.may_clean()).await?;
+        let rest = self.clean(self.guard.session.connection(0), base, self.may_clean()).await?;
         if rest.iter().any(|one| one.oid == index.oid) {
             told.reason = Some("it could not be dropped in time".to_owned());
             return Ok(told);
@@ -214,16 +242,17 @@ impl Sweep<'_> {
     }
 
     /// Whether the table or its TOAST relation has dead rows, by the server's statistics.
-    async fn has_dead_rows(&self) -> Result<bool, RunError> {
+    async fn has_dead_rows(&self) -> Result<bool, TaskError> {
         let rows = self
-            .writer
-            .client()
+            .guard
+            .session
+            .writer()
             .query_typed(
                 "SELECT pg_catalog.pg_stat_get_dead_tuples(o)::pg_catalog.float8, \
                         pg_catalog.pg_stat_get_live_tuples(o)::pg_catalog.float8 \
                  FROM pg_catalog.pg_class AS c, \
                  LATERAL pg_catalog.unnest(ARRAY[c.oid, c.reltoastrelid]) AS o WHERE c.oid = $1",
-                &[(&self.ready.relation.oid.0, Type::OID)],
+                &[(&self.guard.ready.relation.oid.0, Type::OID)],
             )
             .await?;
         let mut any = false;
@@ -313,4 +342,91 @@ fn report(wish: Reindex, page: PageSize, index: &Index, fresh: &Fresh) -> IndexR
         );
     }
     told
+}
+
+/// The indexes, quoted, of which a rebuild was begun that may have left something behind.
+#[derive(Debug, Default)]
+pub struct Rebuilds(Mutex<BTreeSet<String>>);
+
+impl Rebuilds {
+    fn names(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        // names are inserted and removed whole
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn begin(&self, index: &str) {
+        self.names().insert(index.to_owned());
+    }
+
+    pub(super) fn end(&self, index: &str) {
+        self.names().remove(index);
+    }
+
+    pub(super) fn has(&self, index: &str) -> bool {
+        self.names().contains(index)
+    }
+}
+
+/// What is to be done about an index of so many bytes, of which a fresh one takes so many.
+pub(crate) fn verdict(wish: Reindex, bytes: u64, fresh: Option<u64>) -> IndexEnd {
+    match (wish, fresh) {
+        (Reindex::All, _) => IndexEnd::Planned,
+        (_, None) => IndexEnd::NotKnown,
+        (_, Some(fresh)) if !is_bloated(bytes, fresh) => IndexEnd::Kept,
+        (Reindex::Never, _) => IndexEnd::Bloated,
+        (Reindex::Bloated, _) => IndexEnd::Planned,
+    }
+}
+
+/// Of all indexes together; what is refused cannot be had by trying again.
+pub(crate) fn outcome(indexes: &[IndexReport], dry_run: bool, stopped: bool) -> Outcome {
+    if dry_run {
+        return Outcome::Planned;
+    }
+    let is_left = |index: &IndexReport| matches!(index.ended, IndexEnd::Left | IndexEnd::Invalid);
+    match (stopped, indexes.iter().any(is_left)) {
+        (true, _) => Outcome::Stopped,
+        (false, true) => Outcome::Incomplete,
+        (false, false) => Outcome::Complete,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_rebuilt_for_a_third_and_some_pages() {
+        let mb = 1 << 20;
+        assert!(is_bloated(14 * mb, 10 * mb) && !is_bloated(13 * mb, 10 * mb));
+        assert!(!is_bloated(32 << 10, 16 << 10));
+        assert_eq!(verdict(Reindex::Never, 3 * mb, Some(mb)), IndexEnd::Bloated);
+        assert_eq!(verdict(Reindex::Bloated, 3 * mb, Some(mb)), IndexEnd::Planned);
+        assert_eq!(verdict(Reindex::Bloated, mb, Some(mb)), IndexEnd::Kept);
+        assert_eq!(verdict(Reindex::Bloated, mb, None), IndexEnd::NotKnown);
+        assert_eq!(verdict(Reindex::All, mb, None), IndexEnd::Planned);
+    }
+
+    #[test]
+    fn what_is_left_decides() {
+        let of = |ended| IndexReport {
+            index: "s.i".into(),
+            ended,
+            before: 1,
+            expected: None,
+            wal_expected: None,
+            after: None,
+            reason: None,
+            command: None,
+        };
+        let ended = |ends: &[IndexEnd]| {
+            outcome(&ends.iter().map(|&end| of(end)).collect::<Vec<_>>(), false, false)
+        };
+        use IndexEnd::{Dropped, Invalid, Kept, Left, NotKnown, Rebuilt, Refused};
+        assert_eq!(ended(&[Kept, Rebuilt, NotKnown, Refused, Dropped]), Outcome::Complete);
+        assert_eq!(ended(&[Rebuilt, Left]), Outcome::Incomplete);
+        assert_eq!(ended(&[Invalid]), Outcome::Incomplete);
+        assert_eq!(outcome(&[of(Rebuilt)], false, true), Outcome::Stopped);
+        assert_eq!(outcome(&[], true, false), Outcome::Planned);
+    }
 }

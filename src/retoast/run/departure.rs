@@ -3,16 +3,15 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::request::{DepartureRequest, Request};
+use super::request::{DepartureRequest, Request, need_pages, source};
 use super::sessions::Sessions;
-use super::source::{need_pages, source};
 use crate::judge::pluggable;
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::departure::result::DepartureReport;
 use crate::retoast::departure::run::DepartureRun;
+use crate::retoast::listener::Listener;
 use crate::retoast::pace::keeper::Keeper;
-use crate::retoast::sink::Results;
-use crate::retoast::watch::Watch;
+use crate::retoast::result::{DepartureReport, Results};
+use crate::retoast::task::session::Session;
 use crate::server::select::select;
 use crate::server::sink::{Failed, Kind};
 use crate::server::toasters;
@@ -26,7 +25,7 @@ pub(crate) async fn run(
     request: &Request,
     from: &DepartureRequest,
     keeper: Keeper,
-    watch: &dyn Watch,
+    watch: &dyn Listener,
     results: &Results<'_>,
 ) -> Result<DepartureReport, Failed> {
     let (first, server) = (&sessions.first, &sessions.server);
@@ -52,22 +51,22 @@ pub(crate) async fn run(
     let Some(worker) = sessions.workers(1, jobs, keeper, &request.wants).await?.pop() else {
         return Err(Failed::new(Kind::Lost, "no connection"));
     };
-    let work = DepartureRun {
-        writers: &worker.writers,
-        reader: &worker.reader,
-        keeper: &worker.keeper,
+    let session = Session {
+        connections: worker.connections.clone(),
         server,
-        pageinspect,
         options: &request.options,
         source: &source,
         idle_limit: sessions.idle_limit,
-        allow_triggers: from.allow_triggers,
-        trust_owner_code: from.trust_owner_code,
-        watch,
+        throttle: &worker.keeper,
+        listener: watch,
         stop: sessions.control.stopping(),
+    };
+    let work = DepartureRun {
+        session,
+        pageinspect,
+        request: from,
         toasters: &toasters,
         toaster,
-        name: &from.toaster,
         wanted,
         results,
         swept: Cell::new(0),
@@ -75,7 +74,7 @@ pub(crate) async fn run(
     match work.run().await {
         Ok(report) => Ok(report),
         Err(error) => {
-            let used = [&worker.all()[..], &[Arc::clone(first)]].concat();
+            let used = [&worker.connections.all()[..], &[Arc::clone(first)]].concat();
             Err(error.failed(&used).await)
         }
     }

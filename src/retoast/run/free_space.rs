@@ -16,17 +16,14 @@ use crate::heap::scan::{Item, items};
 use crate::model::pages::truncated_for;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
-use crate::retoast::check::owner::Code;
-use crate::retoast::check::refusal::Refusal;
 use crate::retoast::pace::gauges;
-use crate::retoast::sql;
-use crate::server::LiveError;
+use crate::retoast::task::guard::{Reading, Reads};
 use crate::server::about::{Compression, Pageinspect, Server};
-use crate::server::catalog::{self, Relation};
 use crate::server::connect::Connection;
 use crate::server::pages::PageReader;
 use crate::server::snapshot::{self, BY_KEY, Moment};
 use crate::server::toasters::TOAST_RELATIONS;
+use crate::server::{LiveError, catalog};
 
 /// Blocks of the table that are looked at: all of it if it has no more, else so many runs of blocks, which stand in
 /// parts of the same length.
@@ -55,9 +52,7 @@ pub(crate) struct Look<'a> {
     pub(crate) connection: &'a Arc<Connection>,
     pub(crate) pageinspect: &'a Pageinspect,
     pub(crate) server: &'a Server,
-    pub(crate) relation: &'a Relation,
-    /// What is approved of what reading it may run.
-    pub(crate) code: &'a Code,
+    pub(crate) reading: Reading<'a>,
     /// Columns of which values that are out of line uncompressed are known to be incompressible.
     pub(crate) settled: &'a [usize],
 }
@@ -69,7 +64,10 @@ impl Look<'_> {
     /// The server's, a lock that is not had in time among them.
     pub(crate) async fn free_space(&self) -> Result<FreeSpace, LiveError> {
         let client = self.connection.client();
-        let looked = async { self.look(self.begin().await?).await };
+        let looked = async {
+            let moment = self.reading.begin(self.connection, Reads::Only).await?;
+            self.look(moment).await
+        };
         match looked.await {
             Ok(free) => {
                 snapshot::end(client).await?;
@@ -80,21 +78,6 @@ impl Look<'_> {
                 let _ = snapshot::abandon(client).await;
                 Err(error)
             }
-        }
-    }
-
-    /// Begins the transaction: what others have added to the table since may not run when statements on it are planned.
-    async fn begin(&self) -> Result<Moment, LiveError> {
-        if !self.code.holds_off_statistics() {
-            return snapshot::begin(self.connection).await;
-        }
-        let client = self.connection.client();
-        let lock = sql::lock(&self.relation.quoted(), true);
-        let moment = snapshot::begin_with_lock(client, &lock).await?;
-        match self.code.approve_again(client, self.relation).await {
-            Ok(()) => Ok(moment),
-            Err(Refusal::Live(error)) => Err(error),
-            Err(_) => Err(LiveError::Changed),
         }
     }
 
@@ -113,7 +96,7 @@ impl Look<'_> {
         );
         let bytes = page.bytes() as i64;
         let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-            [(&self.relation.oid.0, Type::OID), (&bytes, Type::INT8)];
+            [(&self.reading.ready.relation.oid.0, Type::OID), (&bytes, Type::INT8)];
         let mut free = FreeSpace::default();
         let mut all: Vec<i64> = Vec::new();
         for row in client.query_typed(&sql, &parameters).await? {
@@ -141,7 +124,8 @@ impl Look<'_> {
     ) -> Result<Option<Gain>, LiveError> {
         let client = self.connection.client();
         // as it is set by now
-        let Some(relation) = catalog::describe(client, self.relation.oid).await? else {
+        let Some(relation) = catalog::describe(client, self.reading.ready.relation.oid).await?
+        else {
             return Ok(None);
         };
         let page = self.server.page_size;

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::retoast::check::origin;
 use crate::retoast::check::preflight;
+use crate::retoast::check::preflight::set_up_origin;
 use crate::retoast::check::refusal::Refusal;
 use crate::retoast::pace::control::Control;
 use crate::retoast::pace::gauges;
 use crate::retoast::pace::keeper::{Keeper, Wants};
 use crate::retoast::pace::measuring::OwnProcesses;
+use crate::retoast::task::session::Connections;
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::connect::{Connection, SessionOptions};
@@ -36,10 +37,7 @@ pub(crate) struct Sessions {
 
 /// The sessions that sweep one table at a time.
 pub(crate) struct WorkerSessions {
-    /// For batches, one for each job.
-    pub(crate) writers: Vec<Arc<Connection>>,
-    /// For scans.
-    pub(crate) reader: Arc<Connection>,
+    pub(crate) connections: Connections,
     /// Measures in one of its own.
     pub(crate) keeper: Keeper,
     /// When the server of these sessions was started.
@@ -117,10 +115,10 @@ impl Sessions {
     /// Has the first session write under the replication origin, if one is wanted.
     ///
     /// # Errors
-    /// As [`origin::set_up`].
+    /// As [`set_up_origin`].
     pub(crate) async fn set_origin(&self) -> Result<(), Failed> {
         match &self.origin {
-            Some(name) => match origin::set_up(self.first.client(), name).await {
+            Some(name) => match set_up_origin(self.first.client(), name).await {
                 Ok(()) => Ok(()),
                 Err(refusal) => Err(self.failed(&refusal).await),
             },
@@ -141,13 +139,13 @@ impl Sessions {
     ) -> Result<Vec<WorkerSessions>, Failed> {
         let (mut all, mut first) = (Vec::new(), Some(keeper));
         for sweep in 0..sweeps {
-            let mut writers = Vec::new();
-            for job in 0..jobs {
-                writers.push(if (sweep, job) == (0, 0) {
-                    Arc::clone(&self.first)
-                } else {
-                    self.another(&self.first).await?
-                });
+            let writer = match sweep {
+                0 => Arc::clone(&self.first),
+                _ => self.another(&self.first).await?,
+            };
+            let mut others = Vec::new();
+            for _ in 1..jobs {
+                others.push(self.another(&self.first).await?);
             }
             let keeper = match first.take() {
                 Some(keeper) => keeper,
@@ -158,7 +156,8 @@ impl Sessions {
                 }
             };
             let reader = self.another(&self.first).await?;
-            all.push(WorkerSessions { writers, reader, keeper, started: self.started.clone() });
+            let connections = Connections { writer, others, reader };
+            all.push(WorkerSessions { connections, keeper, started: self.started.clone() });
         }
         Ok(all)
     }
@@ -193,7 +192,7 @@ impl Sessions {
         let began = Instant::now();
         while !self.control.stopped() && began.elapsed() <= AGAIN_FOR {
             let found = async {
-                let opened = worker.reader.open_another().await.ok()?;
+                let opened = worker.connections.reader.open_another().await.ok()?;
                 gauges::started(opened.client()).await.ok()
             };
             if let Some(started) = found.await {
@@ -211,10 +210,7 @@ impl Sessions {
     /// The last one, after some time.
     pub(crate) async fn renew(&self, worker: &mut WorkerSessions) -> Result<(), Failed> {
         let began = Instant::now();
-        for at in 0..=worker.writers.len() {
-            let Some(old) = worker.writers.get_mut(at).or(Some(&mut worker.reader)) else {
-                continue;
-            };
+        for (at, old) in worker.connections.iter_mut().enumerate() {
             let origin = self.origin.as_deref().filter(|_| at == 0);
             while old.is_lost() {
                 match self.in_place_of(old, origin).await {
@@ -230,7 +226,7 @@ impl Sessions {
             }
         }
         // a server that has crashed may be another one by now
-        if let Ok(started) = gauges::started(worker.reader.client()).await {
+        if let Ok(started) = gauges::started(worker.connections.reader.client()).await {
             worker.started = started;
         }
         Ok(())
@@ -243,7 +239,7 @@ impl Sessions {
     ) -> Result<Arc<Connection>, Failed> {
         let new = self.another(old).await?;
         if let Some(name) = origin
-            && let Err(refusal) = origin::set_up(new.client(), name).await
+            && let Err(refusal) = set_up_origin(new.client(), name).await
         {
             return Err(self.failed(&refusal).await);
         }
@@ -261,19 +257,14 @@ impl Sessions {
 }
 
 impl WorkerSessions {
-    /// All but the one for measuring.
-    pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
-        [&self.writers[..], std::slice::from_ref(&self.reader)].concat()
-    }
-
     /// How the session has ended that gave this error, if it has.
     pub(crate) async fn end(&self, error: &LiveError) -> Option<End> {
         let LiveError::Server(statement) = error else { return None };
-        for connection in self.all() {
+        for connection in self.connections.iter() {
             if !connection.is_lost() && statement.as_db_error().is_some() {
                 continue;
             }
-            let Some(reason) = error.lost(&connection).await else { continue };
+            let Some(reason) = error.lost(connection).await else { continue };
             let code = statement.code().map(|code| code.code().to_owned());
             let by_administrator = code
                 .or_else(|| connection.end_code())

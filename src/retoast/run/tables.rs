@@ -7,34 +7,29 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::departure;
-use super::partitioned;
-use super::request::{Request, Work};
+use super::request::{Request, Tasks, Work, need_pages, source};
 use super::sessions::Sessions;
-use super::source::{need_pages, source};
 use super::worker::Tables;
 use crate::judge::goal::{Goal, Pluggable, PolicyGoal};
 use crate::judge::pluggable;
-use crate::retoast::check;
 use crate::retoast::check::kind::unfit;
-use crate::retoast::check::preflight;
-use crate::retoast::check::ready::{Ready, TableRequest};
+use crate::retoast::check::ready::{PreparedTable, TableRequest};
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::check::toast;
-use crate::retoast::departure::result::DepartureReport;
+use crate::retoast::check::reindex::{may_compact, may_reindex};
+use crate::retoast::check::{parents, preflight};
+use crate::retoast::listener::Listener;
 use crate::retoast::memory::checkpoint::{self, Checkpoint};
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::pace::control::Control;
 use crate::retoast::pace::keeper::Keeper;
-use crate::retoast::reindex::wish::Reindex;
-use crate::retoast::sink::{Results, Swept};
+use crate::retoast::pace::lock_tries::{LockTries, Tried};
+use crate::retoast::reindex::Reindex;
+use crate::retoast::result::{DepartureReport, Results, Swept};
 use crate::retoast::sweep::scan_source::ScanSource;
-use crate::retoast::watch::Watch;
-use crate::server::LiveError;
-use crate::server::catalog;
 use crate::server::connect::Connection;
 use crate::server::select::{Found, How, Selection, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink};
-use crate::server::toasters;
+use crate::server::{LiveError, catalog, select, toasters};
 
 /// Does what is asked for, over this connection and others like it, until all is done or `control` says stop.
 /// Each table's result goes to `sink`; gives what became of a toaster that everything was to be taken from.
@@ -45,7 +40,7 @@ pub(crate) async fn run(
     first: Connection,
     request: &Request,
     control: Arc<Control>,
-    watch: &dyn Watch,
+    watch: &dyn Listener,
     sink: &mut dyn Sink<Swept>,
 ) -> Result<Option<DepartureReport>, RunError> {
     let results = Results::new(sink);
@@ -59,7 +54,7 @@ pub(crate) async fn run(
     let keeper = sessions.keeper(measuring, request.wants.clone(), note).await?;
     let run = Run { sessions: &sessions, request, watch, results: &results };
     let departure = match &request.work {
-        Work::Columns(of_each) => run.columns(of_each, keeper).await.map(|()| None)?,
+        Work::Columns(per_table) => run.columns(per_table, keeper).await.map(|()| None)?,
         Work::Departure(from) => {
             Some(departure::run(&sessions, request, from, keeper, watch, &results).await?)
         }
@@ -68,7 +63,7 @@ pub(crate) async fn run(
 }
 
 /// Tells what was decided of a table.
-fn decided(ready: &Ready) {
+fn decided(ready: &PreparedTable) {
     let name = ready.relation.display_name();
     tracing::debug!(
         "{name}: {} of {:?}; to be set: {:?}; batches as {}; {}",
@@ -83,18 +78,18 @@ fn decided(ready: &Ready) {
 struct Run<'a, 'r> {
     sessions: &'a Sessions,
     request: &'a Request,
-    watch: &'a dyn Watch,
+    watch: &'a dyn Listener,
     results: &'a Results<'r>,
 }
 
 impl Run<'_, '_> {
-    async fn columns(&self, of_each: &TableRequest, keeper: Keeper) -> Result<(), Failed> {
+    async fn columns(&self, per_table: &TableRequest, keeper: Keeper) -> Result<(), Failed> {
         if let (Some(_), Err(refusal)) =
             (self.request.compact, preflight::compaction(&self.sessions.server))
         {
             return Err(self.sessions.failed(&refusal).await);
         }
-        let (selection, looked, mut refused) = match self.look(of_each, &keeper).await {
+        let (selection, looked, mut refused) = match self.look(per_table, &keeper).await {
             Ok(looked) => looked,
             Err(refusal) => return Err(self.sessions.failed(&refusal).await),
         };
@@ -120,14 +115,14 @@ impl Run<'_, '_> {
         if !options.dry_run {
             self.sessions.set_origin().await?;
         }
-        let checkpoint = self.checkpoint(of_each)?;
+        let checkpoint = self.checkpoint(per_table)?;
         let memory = match &self.request.since {
             Some(path) => Some(Remembered::open(path, options.dry_run)?),
             None => None,
         };
         let (sessions, request) = (self.sessions, self.request);
         if let Err(refusal) =
-            partitioned::set(sessions, request, of_each, self.watch, self.results).await
+            set_partitioned(sessions, request, per_table, self.watch, self.results).await
         {
             return Err(sessions.failed(&refusal).await);
         }
@@ -136,7 +131,7 @@ impl Run<'_, '_> {
         let jobs = options.tuning.jobs;
         let workers = sessions.workers(side_by_side, jobs, keeper, &request.wants).await?;
         for ready in &tables {
-            self.announce(of_each, ready);
+            self.announce(per_table, ready);
         }
         let all = Tables {
             sessions,
@@ -146,21 +141,24 @@ impl Run<'_, '_> {
             watch: self.watch,
             checkpoint: checkpoint.as_ref(),
             memory: memory.as_ref().filter(|_| !options.dry_run),
-            compact: request.compact,
-            reindex: request.reindex,
-            of_each,
+            tasks: Tasks {
+                converts: per_table.goal != Goal::Keep,
+                compact: request.compact,
+                reindex: request.reindex,
+            },
+            per_table,
             results: self.results,
             next: Cell::new(0),
         };
         join_all(workers.into_iter().map(|worker| all.work(worker))).await;
         if !options.dry_run && !sessions.stopped() {
-            self.tell_of_others(of_each, &selection, selection.found.len()).await;
+            self.tell_of_others(per_table, &selection, selection.found.len()).await;
         }
         Ok(())
     }
 
     /// Tells of relations that have become part of what was named since it was looked up: they are not done.
-    async fn tell_of_others(&self, of_each: &TableRequest, then: &Selection, place: usize) {
+    async fn tell_of_others(&self, per_table: &TableRequest, then: &Selection, place: usize) {
         if self.results.has_lost() {
             return;
         }
@@ -180,7 +178,7 @@ impl Run<'_, '_> {
             };
             for found in now.found {
                 if !then.found.iter().any(|then| then.oid == found.oid) {
-                    self.tell_of_other(&connection, of_each, &found, place).await;
+                    self.tell_of_other(&connection, per_table, &found, place).await;
                 }
             }
         }
@@ -189,13 +187,13 @@ impl Run<'_, '_> {
     async fn tell_of_other(
         &self,
         connection: &Connection,
-        of_each: &TableRequest,
+        per_table: &TableRequest,
         found: &Found,
         place: usize,
     ) {
         let name = match catalog::describe(connection.client(), found.oid).await {
             Ok(Some(relation)) => match found.how {
-                How::Matched if unfit(&relation, &of_each.columns).is_some() => return,
+                How::Matched if unfit(&relation, &per_table.columns).is_some() => return,
                 _ => relation.display_name(),
             },
             Ok(None) => return,
@@ -210,17 +208,17 @@ impl Run<'_, '_> {
     /// Looks at everything before anything is touched. Gives what can be worked on, and why the rest cannot be.
     async fn look(
         &self,
-        of_each: &TableRequest,
+        per_table: &TableRequest,
         keeper: &Keeper,
-    ) -> Result<(Selection, Vec<Ready>, Vec<String>), Refusal> {
+    ) -> Result<(Selection, Vec<PreparedTable>, Vec<String>), Refusal> {
         let Sessions { first, server, .. } = self.sessions;
         let selection = select(first, &server.database, &self.request.tables).await?;
-        if let Goal::Pluggable(Pluggable::Becomes(name)) = &of_each.goal {
+        if let Goal::Pluggable(Pluggable::Becomes(name)) = &per_table.goal {
             // before any table is looked at
             let toasters = toasters::ask(first.client(), server).await?;
             pluggable::named(toasters.as_ref(), name)?;
         }
-        let (tables, refused) = self.look_at(&selection, of_each, keeper).await?;
+        let (tables, refused) = self.look_at(&selection, per_table, keeper).await?;
         for ready in &tables {
             if let Some(told) = keeper.check_space(ready).await? {
                 self.watch.note(&format!("{}: {told}", ready.relation.display_name()));
@@ -231,7 +229,7 @@ impl Run<'_, '_> {
             let mut expected = 0u64;
             for ready in &tables {
                 expected =
-                    expected.saturating_add(keeper.expected_wal(ready, of_each.updates).await?);
+                    expected.saturating_add(keeper.expected_wal(ready, per_table.updates).await?);
             }
             for text in keeper.slot_warnings(expected).await? {
                 self.watch.note(&text);
@@ -245,9 +243,9 @@ impl Run<'_, '_> {
     async fn look_at(
         &self,
         selection: &Selection,
-        of_each: &TableRequest,
+        per_table: &TableRequest,
         keeper: &Keeper,
-    ) -> Result<(Vec<Ready>, Vec<String>), Refusal> {
+    ) -> Result<(Vec<PreparedTable>, Vec<String>), Refusal> {
         let client = self.sessions.first.client();
         for text in selection.notices() {
             self.results.notice(&format!("notice: {text}"));
@@ -261,13 +259,13 @@ impl Run<'_, '_> {
             }
             if found.how == How::Matched
                 && let Some(relation) = catalog::describe(client, found.oid).await?
-                && let Some(why) = unfit(&relation, &of_each.columns)
+                && let Some(why) = unfit(&relation, &per_table.columns)
             {
                 self.results.notice(&format!("notice: left out: {why}"));
                 continue;
             }
             let server = &self.sessions.server;
-            match preflight::table(client, server, found.oid, of_each).await {
+            match preflight::table(client, server, found.oid, per_table).await {
                 Ok(ready) => tables.extend(ready.inspect(decided)),
                 Err(Refusal::Refused(text)) => refused.push(text),
                 Err(other) => return Err(other),
@@ -281,33 +279,33 @@ impl Run<'_, '_> {
     }
 
     /// Refuses a table whose files or indexes this user cannot have made smaller, where that is asked for.
-    async fn check(&self, ready: &Ready, source: &ScanSource) -> Result<(), Refusal> {
+    async fn check(&self, ready: &PreparedTable, source: &ScanSource) -> Result<(), Refusal> {
         let (client, server) = (self.sessions.first.client(), &self.sessions.server);
         if let Some(compact) = self.request.compact {
             let pages = matches!(source, ScanSource::Pages(_));
-            toast::check(client, server, ready, compact, pages).await?;
+            may_compact(client, server, ready, compact, pages).await?;
         }
         match self.request.reindex {
             Reindex::Never => Ok(()),
-            _ => check::reindex::check(client, server, ready).await,
+            _ => may_reindex(client, server, ready).await,
         }
     }
 
-    fn checkpoint(&self, of_each: &TableRequest) -> Result<Option<Checkpoint>, Failed> {
+    fn checkpoint(&self, per_table: &TableRequest) -> Result<Option<Checkpoint>, Failed> {
         let Some(path) = &self.request.checkpoint else { return Ok(None) };
         let sweep = checkpoint::Sweep {
             database: self.sessions.server.database.clone(),
-            choice: match of_each.columns.as_slice() {
-                [] => of_each.goal.choice(),
-                columns => format!("{} to {}", columns.join(", "), of_each.goal.choice()),
+            choice: match per_table.columns.as_slice() {
+                [] => per_table.goal.choice(),
+                columns => format!("{} to {}", columns.join(", "), per_table.goal.choice()),
             },
         };
         Ok(Some(Checkpoint::open(path, sweep)?))
     }
 
     /// Says what values get that are written from now on.
-    fn announce(&self, of_each: &TableRequest, ready: &Ready) {
-        let Goal::Policy(PolicyGoal { new_extended, .. }) = of_each.goal else { return };
+    fn announce(&self, per_table: &TableRequest, ready: &PreparedTable) {
+        let Goal::Policy(PolicyGoal { new_extended, .. }) = per_table.goal else { return };
         let what = match new_extended {
             false => "not be compressed, and be stored out of line where a row is too long",
             true => "be compressed whenever they can be (not while rows are re-toasted)",
@@ -318,4 +316,49 @@ impl Run<'_, '_> {
             ready.relation.display_name()
         ));
     }
+}
+
+/// Sets what is to be set on the partitioned tables, or says what would be.
+///
+/// # Errors
+/// The server's.
+pub(crate) async fn set_partitioned(
+    sessions: &Sessions,
+    request: &Request,
+    per_table: &TableRequest,
+    watch: &dyn Listener,
+    results: &Results<'_>,
+) -> Result<(), Refusal> {
+    // what new values get under a policy is set when all is done, and only on tables
+    let is_set_last = matches!(per_table.goal, Goal::Policy(PolicyGoal { new_extended: true, .. }));
+    if per_table.no_alter || is_set_last || per_table.goal == Goal::Keep {
+        return Ok(());
+    }
+    let (first, server) = (&sessions.first, &sessions.server);
+    let mut parents = Vec::new();
+    for oid in select::partitioned(first, &server.database, &request.tables).await? {
+        parents.extend(parents::parent(first.client(), server, oid, per_table).await?);
+    }
+    for parent in &parents {
+        if request.options.dry_run {
+            results.notice(&format!("{}: would set: {}", parent.name, parent.alter));
+            continue;
+        }
+        let tries = LockTries {
+            name: &parent.name,
+            watch,
+            stop: sessions.control.stopping(),
+            lock_timeout: request.options.lock_timeout,
+            may_wait: request.wants.limits.wait,
+        };
+        match tries.alter(first.client(), &parent.alter).await?.0 {
+            Tried::Done(()) => results.notice(&format!("{}: set: {}", parent.name, parent.alter)),
+            Tried::Stopped => break,
+            Tried::NoLock | Tried::TooLong(_) => results.notice(&format!(
+                "warning: {}: no lock to set the choice: new partitions will not have it",
+                parent.name
+            )),
+        }
+    }
+    Ok(())
 }

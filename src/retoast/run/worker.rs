@@ -2,36 +2,34 @@
 //! server gives up a session that keeps a transaction waiting, and networks fail.
 
 use std::cell::Cell;
-use std::sync::Arc;
 
 use futures_util::future::join;
 
 use super::free_space;
+use super::request::{Task, Tasks};
 use super::sessions::{Sessions, WorkerSessions};
-use crate::judge::goal::Goal;
 use crate::judge::{FormJudge, Judge};
 use crate::retoast::check::preflight;
-use crate::retoast::check::ready::{Ready, TableRequest};
+use crate::retoast::check::ready::{PreparedTable, TableRequest, places_are_chosen};
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::check::seen_places;
-use crate::retoast::compact::wish::Compaction;
+use crate::retoast::compact::run::Compaction;
+use crate::retoast::listener::Listener;
 use crate::retoast::memory::checkpoint::Checkpoint;
 use crate::retoast::memory::remembered::Remembered;
 use crate::retoast::memory::since::{Doubt, Since};
 use crate::retoast::reindex;
-use crate::retoast::reindex::rebuilds::Rebuilds;
-use crate::retoast::reindex::wish::Reindex;
-use crate::retoast::result::{Gives, Outcome, TableReport};
-use crate::retoast::sink::Results;
-use crate::retoast::sweep::error::RunError;
-use crate::retoast::sweep::old_entries::OldEntries;
-use crate::retoast::sweep::options::Options;
+use crate::retoast::reindex::Reindex;
+use crate::retoast::reindex::run::{Rebuilds, Reindexing};
+use crate::retoast::result::{Gives, Headed, Outcome, Results, TableReport, TaskReport};
+use crate::retoast::sweep::conversion::Conversion;
+use crate::retoast::sweep::dead_entries::DeadIndexEntries;
 use crate::retoast::sweep::policy_state::SeenRows;
 use crate::retoast::sweep::scan_source::ScanSource;
-use crate::retoast::sweep::table::Sweep;
-use crate::retoast::sweep::unvacuumed::Unvacuumed;
-use crate::retoast::sweep::watched::Watched;
-use crate::retoast::watch::Watch;
+use crate::retoast::task::ends::{Ended, subject};
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::{Guard, KnownDefinition, Reading};
+use crate::retoast::task::session::{Options, Session};
+use crate::retoast::task::vacuum::Unvacuumed;
 use crate::server::LiveError;
 use crate::server::sink::{Failed, Kind};
 
@@ -39,49 +37,28 @@ use crate::server::sink::{Failed, Kind};
 const REPACK: i32 = 190_000;
 /// How many sessions in a row may end before any row is re-toasted.
 const ENDS: u32 = 5;
+/// What is said where compaction would follow a conversion that was only planned.
+const COMPACTED_LATER: &str = "what --compact would give back is known once values are stored as chosen: --dry-run \
+    --compact says what it would be now";
 
 /// The tables that workers take from, and what all sweeps of them have in common.
 pub(crate) struct Tables<'a, 'r> {
     pub(crate) sessions: &'a Sessions,
-    pub(crate) tables: &'a [Ready],
+    pub(crate) tables: &'a [PreparedTable],
     pub(crate) options: &'a Options,
     pub(crate) source: &'a ScanSource,
-    pub(crate) watch: &'a dyn Watch,
+    pub(crate) watch: &'a dyn Listener,
     pub(crate) checkpoint: Option<&'a Checkpoint>,
     pub(crate) memory: Option<&'a Remembered>,
-    /// Whether files are to get shorter.
-    pub(crate) compact: Option<Compaction>,
-    /// Which indexes are rebuilt, after that.
-    pub(crate) reindex: Reindex,
-    /// What is asked of each table.
-    pub(crate) of_each: &'a TableRequest,
+    pub(crate) tasks: Tasks,
+    pub(crate) per_table: &'a TableRequest,
     pub(crate) results: &'a Results<'r>,
     /// The first table that nobody has begun.
     pub(crate) next: Cell<usize>,
 }
 
-/// What is done to a table at a time.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Task {
-    /// Values are re-toasted.
-    Sweep,
-    /// Files get shorter.
-    Compact(Compaction),
-    /// Indexes are rebuilt.
-    Reindex(Reindex),
-}
-
 impl Tables<'_, '_> {
-    /// What is done to a table first.
-    fn first_task(&self) -> Task {
-        match (&self.of_each.goal, self.compact) {
-            (Goal::Keep, Some(wish)) => Task::Compact(wish),
-            (Goal::Keep, None) => Task::Reindex(self.reindex),
-            _ => Task::Sweep,
-        }
-    }
-
-    fn take(&self) -> Option<(usize, &Ready)> {
+    fn take(&self) -> Option<(usize, &PreparedTable)> {
         if self.sessions.stopped() {
             return None;
         }
@@ -91,7 +68,7 @@ impl Tables<'_, '_> {
     }
 
     /// After this no table is begun.
-    fn begin_no_more(&self) {
+    fn stop_taking_tables(&self) {
         self.next.set(self.tables.len());
     }
 
@@ -106,42 +83,16 @@ impl Tables<'_, '_> {
                     (None, Some(doubt))
                 }
                 Err(error) => {
-                    let error = RunError::from(error);
-                    let failed = error.failed(&worker.all()).await.placed(&name);
+                    let error = TaskError::from(error);
+                    let failed = error.failed(&worker.connections.all()).await.placed(&name);
                     self.results.failed(position, failed);
                     if error.is_of_all() {
-                        return self.begin_no_more();
+                        return self.stop_taking_tables();
                     }
                     continue;
                 }
             };
-            let task = self.first_task();
-            let (mut report, mut ended) = self.sweep(&mut worker, ready, since, doubt, task).await;
-            let mut failed = None;
-            // at once: what follows may be stopped or killed
-            if let (Some(memory), Some(report)) = (self.memory, &report)
-                && let Err(error) = memory.remember(ready, report)
-            {
-                failed = Some(Failed::new(Kind::Incomplete, error.to_string()));
-            }
-            if let (Task::Sweep, Some(wish), Some(swept), Ok(())) =
-                (task, self.compact, &mut report, &ended)
-            {
-                ended = self.then_compact(&mut worker, ready, wish, swept).await;
-            }
-            if let (Task::Sweep | Task::Compact(_), Some(done), Ok(())) =
-                (task, &mut report, &ended)
-            {
-                ended = self.then_reindex(&mut worker, ready, done).await;
-            }
-            if let Err(error) = ended {
-                if error.is_of_all() {
-                    self.begin_no_more();
-                }
-                let all = error.failed(&worker.all()).await;
-                let hides = matches!(error, RunError::Live(_));
-                failed = Some(if hides { all.without_detail() } else { all }.placed(&name));
-            }
+            let (mut report, failed) = self.work_on(&mut worker, ready, since, doubt).await;
             if let Some(report) = &mut report {
                 self.look_after(&worker, ready, report).await;
             }
@@ -149,19 +100,81 @@ impl Tables<'_, '_> {
                 self.results.failed(position, failed);
             }
             if report.is_some_and(|report| !self.results.found(position, report)) {
-                self.begin_no_more();
+                self.stop_taking_tables();
             }
         }
     }
 
+    /// Does one task after the other to a table.
+    async fn work_on(
+        &self,
+        worker: &mut WorkerSessions,
+        ready: &PreparedTable,
+        since: Option<Since>,
+        mut doubt: Option<Doubt>,
+    ) -> (Option<TableReport>, Option<Failed>) {
+        let mut task = self.tasks.first();
+        let (mut report, mut failed): (Option<TableReport>, Option<Failed>) = (None, None);
+        let mut looked_again: Option<PreparedTable> = None;
+        let error = loop {
+            let table = looked_again.as_ref().unwrap_or(ready);
+            let (done, ended) = self.run_task(worker, table, task, since, doubt.take()).await;
+            match (&mut report, done) {
+                (None, done) => {
+                    let subject = subject(ready, self.source, &self.sessions.server);
+                    report = done.map(|done| TableReport::new(subject, done));
+                    // at once: what follows may be stopped or killed
+                    if let (Some(memory), Some(report)) = (self.memory, &report)
+                        && let Err(error) = memory.remember(ready, report)
+                    {
+                        failed = Some(Failed::new(Kind::Incomplete, error.to_string()));
+                    }
+                }
+                (Some(report), Some(done)) => report.then(done),
+                (Some(report), None) if ended.is_err() => report.outcome = Outcome::Failed,
+                (Some(_), None) => {}
+            }
+            if let Err(error) = ended {
+                break Some(error);
+            }
+            let Some(report) = &mut report else { break None };
+            let planned = task == Task::Convert && report.outcome == Outcome::Planned;
+            if planned && self.tasks.compact.is_some() {
+                report.common.notes.push(COMPACTED_LATER.to_owned());
+            }
+            let Some(next) = self.tasks.next(task, report.outcome) else {
+                break None;
+            };
+            task = next;
+            // the task before may have set columns otherwise than they were
+            match self.look_again(worker, ready, task).await {
+                Ok(now) => looked_again = Some(now),
+                Err(error) => break Some(error),
+            }
+        };
+        let Some(error) = error else { return (report, failed) };
+        if error.is_of_all() {
+            self.stop_taking_tables();
+        }
+        let all = error.failed(&worker.connections.all()).await;
+        let hides = matches!(error, TaskError::Live(_));
+        let name = ready.relation.display_name();
+        (report, Some(if hides { all.without_detail() } else { all }.placed(&name)))
+    }
+
     /// What is to be said of a table once it is swept: what nobody has seen is not called complete, and what is
     /// free in its files.
-    async fn look_after(&self, worker: &WorkerSessions, ready: &Ready, report: &mut TableReport) {
+    async fn look_after(
+        &self,
+        worker: &WorkerSessions,
+        ready: &PreparedTable,
+        report: &mut TableReport,
+    ) {
         let server = &self.sessions.server;
         if matches!(report.outcome, Outcome::Complete | Outcome::Held)
-            && !report.keeps
-            && !report.places_seen
-            && seen_places::are_chosen(ready, server)
+            && report.headed == Headed::Convert
+            && !report.subject.places_seen
+            && places_are_chosen(ready, server)
         {
             report.outcome = Outcome::Unverified;
         }
@@ -176,13 +189,13 @@ impl Tables<'_, '_> {
             }
             _ => Vec::new(),
         };
-        let indexes = async || match self.reindex {
-            Reindex::Never => {
-                Some(reindex::run::bloated(&worker.reader, self.source, page, table).await)
-            }
+        let indexes = async || match self.tasks.reindex {
+            Reindex::Never => Some(
+                reindex::run::bloated(&worker.connections.reader, self.source, page, table).await,
+            ),
             _ => None,
         };
-        let free = async |connection| match self.source {
+        let free = async |connection: &_| match self.source {
             // what no row refers to any more fills pages there as well as anything
             ScanSource::Pages(_) if server.has_toasters => None,
             ScanSource::Pages(pageinspect) => {
@@ -190,34 +203,31 @@ impl Tables<'_, '_> {
                     connection,
                     pageinspect,
                     server,
-                    relation: &ready.relation,
-                    code: &ready.code,
+                    reading: Reading { ready, known: None },
                     settled: &settled,
                 };
                 Some(look.free_space().await)
             }
             ScanSource::Functions => None,
         };
-        // side by side where there are two sessions
-        let (bloated, free) = match worker.writers.first() {
-            Some(writer) => join(indexes(), free(writer)).await,
-            None => (indexes().await, free(&worker.reader).await),
-        };
+        // side by side
+        let (bloated, free) = join(indexes(), free(&worker.connections.writer)).await;
         match bloated {
             Some(Ok(bloated)) => report.indexes = bloated,
-            Some(Err(error)) => tracing::debug!("{}: indexes: {error}", report.relation),
+            Some(Err(error)) => tracing::debug!("{}: indexes: {error}", report.subject.relation),
             None => {}
         }
         match free {
             Some(Ok(free)) => {
-                report.rewrite_gives = free.rewrite.map(|gain| Gives {
+                report.gains.rewrite_gives = free.rewrite.map(|gain| Gives {
                     low: gain.low,
                     high: gain.high,
                     compresses: gain.open,
                 });
-                report.rewrite_gives_bytes = report.rewrite_gives.and_then(Gives::about);
-                report.vacuum_gives_bytes = Some(free.at_end);
-                report.rewriters = match (server.version_num >= REPACK, free.repacks) {
+                report.gains.rewrite_gives_bytes =
+                    report.gains.rewrite_gives.and_then(Gives::about);
+                report.gains.vacuum_gives_bytes = Some(free.at_end);
+                report.gains.rewriters = match (server.version_num >= REPACK, free.repacks) {
                     _ if server.has_toasters => None,
                     (true, true) => Some("REPACK (CONCURRENTLY) or VACUUM FULL"),
                     (true, false) => Some("REPACK or VACUUM FULL"),
@@ -225,92 +235,27 @@ impl Tables<'_, '_> {
                 };
             }
             // the work is done, and only its sum is short of a figure
-            Some(Err(error)) => tracing::debug!("{}: free space: {error}", report.relation),
+            Some(Err(error)) => tracing::debug!("{}: free space: {error}", report.subject.relation),
             None => {}
         }
-    }
-
-    /// Compacts a table that was swept, if all of it was done.
-    async fn then_compact(
-        &self,
-        worker: &mut WorkerSessions,
-        ready: &Ready,
-        wish: Compaction,
-        swept: &mut TableReport,
-    ) -> Result<(), RunError> {
-        match swept.outcome {
-            Outcome::Complete => {}
-            Outcome::Planned => {
-                swept.notes.push(
-                    "what --compact would give back is known once values are stored as chosen: \
-                     --dry-run --compact says what it would be now"
-                        .to_owned(),
-                );
-                return Ok(());
-            }
-            Outcome::Unverified
-            | Outcome::Held
-            | Outcome::Incomplete
-            | Outcome::Stopped
-            | Outcome::Failed => {
-                return Ok(());
-            }
-        }
-        // the sweep may have set columns otherwise than they were
-        let Some(now) = self.as_now(worker, ready, &self.of_each.keeping()).await? else {
-            return Ok(());
-        };
-        let (report, ended) = self.sweep(worker, &now, None, None, Task::Compact(wish)).await;
-        match report {
-            Some(report) => swept.then_compacted(report),
-            None if ended.is_err() => swept.outcome = Outcome::Failed,
-            None => {}
-        }
-        ended
-    }
-
-    /// Rebuilds the indexes of a table that was worked on, unless that was stopped.
-    async fn then_reindex(
-        &self,
-        worker: &mut WorkerSessions,
-        ready: &Ready,
-        done: &mut TableReport,
-    ) -> Result<(), RunError> {
-        // a sweep that is not complete has more to add to them
-        let swept = !done.keeps && done.compaction.is_empty();
-        match done.outcome {
-            Outcome::Complete | Outcome::Held | Outcome::Unverified | Outcome::Planned => {}
-            Outcome::Incomplete if !swept => {}
-            Outcome::Incomplete | Outcome::Stopped | Outcome::Failed => return Ok(()),
-        }
-        if self.reindex == Reindex::Never {
-            return Ok(());
-        }
-        let Some(now) = self.as_now(worker, ready, &self.of_each.leaving_rows()).await? else {
-            return Ok(());
-        };
-        let (report, ended) =
-            self.sweep(worker, &now, None, None, Task::Reindex(self.reindex)).await;
-        match report {
-            Some(report) => done.then_reindexed(report),
-            None if ended.is_err() => done.outcome = Outcome::Failed,
-            None => {}
-        }
-        ended
     }
 
     /// Looks at a table again that was worked on.
-    async fn as_now(
+    async fn look_again(
         &self,
         worker: &mut WorkerSessions,
-        ready: &Ready,
-        request: &TableRequest,
-    ) -> Result<Option<Ready>, RunError> {
+        ready: &PreparedTable,
+        task: Task,
+    ) -> Result<PreparedTable, TaskError> {
         let (server, oid) = (&self.sessions.server, ready.relation.oid);
+        let request = &match task {
+            Task::Reindex(_) => self.per_table.leaving_rows(),
+            _ => self.per_table.keeping(),
+        };
         let mut ends = 0;
         let looked = loop {
-            let Some(writer) = worker.writers.first() else { return Ok(None) };
-            let looked = preflight::table(writer.client(), server, oid, request).await;
+            let writer = worker.connections.writer.client();
+            let looked = preflight::table(writer, server, oid, request).await;
             let Err(Refusal::Live(error)) = &looked else { break looked };
             ends += 1;
             if ends >= ENDS || !self.goes_on(worker, &ready.relation.display_name(), error).await {
@@ -320,68 +265,74 @@ impl Tables<'_, '_> {
         match looked {
             Ok(Some(mut now)) => {
                 now.code.trust_as(&ready.code, &now.relation.display_name())?;
-                Ok(Some(now))
+                Ok(now)
             }
-            Ok(None) => Err(RunError::Altered("the table was dropped by somebody else".to_owned())),
+            Ok(None) => {
+                Err(TaskError::Altered("the table was dropped by somebody else".to_owned()))
+            }
             Err(refusal) => Err(refusal.into()),
         }
     }
 
-    /// Sweeps one table, or does another task to it, in as many sessions as it takes.
-    async fn sweep(
+    /// Does one task to a table, in as many sessions as it takes.
+    async fn run_task(
         &self,
         worker: &mut WorkerSessions,
-        ready: &Ready,
+        ready: &PreparedTable,
+        task: Task,
         since: Option<Since>,
         doubt: Option<Doubt>,
-        task: Task,
-    ) -> (Option<TableReport>, Result<(), RunError>) {
+    ) -> Ended {
         let name = ready.relation.display_name();
         let (seen_rows, rebuilds) = (SeenRows::default(), Rebuilds::default());
-        let (mut earlier, mut ends): (Option<TableReport>, u32) = (None, 0);
-        let mut watched = Watched::default();
+        let (mut earlier, mut ends): (Option<TaskReport>, u32) = (None, 0);
+        let known = KnownDefinition::default();
         loop {
-            let Some((writer, others)) = worker.writers.split_first() else {
-                return (None, Ok(()));
-            };
+            let mut connections = worker.connections.clone();
             // others would wait for its locks
-            let others = if ready.code.holds_off_statistics() { &[] } else { others };
-            let sweep = Sweep {
-                writer: Arc::clone(writer),
-                others: others.to_vec(),
-                reader: Arc::clone(&worker.reader),
+            if ready.code.holds_off_statistics() {
+                connections.others.clear();
+            }
+            let session = Session {
+                connections,
                 server: &self.sessions.server,
-                ready,
                 options: self.options,
                 source: self.source,
                 idle_limit: self.sessions.idle_limit,
-                watch: self.watch,
+                throttle: &worker.keeper,
+                listener: self.watch,
                 stop: self.sessions.control.stopping(),
-                keeper: &worker.keeper,
-                checkpoint: self.checkpoint,
-                seen_rows: &seen_rows,
-                since,
-                doubt: doubt.clone(),
-                watched,
-                old_entries: OldEntries::default(),
-                rebuilds: &rebuilds,
-                unvacuumed: Unvacuumed::default(),
             };
+            let guard = Guard { session: &session, ready, known: &known };
+            let (checkpoint, doubt) = (self.checkpoint, doubt.clone());
             let (mut report, ended) = match task {
-                Task::Sweep => sweep.run().await,
-                Task::Compact(wish) => sweep.compact(wish).await,
-                Task::Reindex(wish) => sweep.reindex(wish).await,
+                Task::Convert => {
+                    Conversion {
+                        guard,
+                        checkpoint,
+                        seen_rows: &seen_rows,
+                        since,
+                        doubt,
+                        dead_entries: DeadIndexEntries::default(),
+                        unvacuumed: Unvacuumed::default(),
+                    }
+                    .run()
+                    .await
+                }
+                Task::Compact(request) => Compaction { guard, request }.run().await,
+                Task::Reindex(request) => {
+                    Reindexing { guard, request, rebuilds: &rebuilds, checkpoint }.run().await
+                }
             };
-            watched = sweep.watched;
             ends = match &report {
-                Some(report) if report.rows_stored > 0 => 0,
+                Some(report) if report.common.rows.stored > 0 => 0,
                 _ => ends + 1,
             };
             if let (Some(report), Some(earlier)) = (&mut report, earlier.take()) {
                 report.go_on_from(earlier);
             }
             match &ended {
-                Err(RunError::Live(error)) if ends < ENDS => {
+                Err(TaskError::Live(error)) if ends < ENDS => {
                     if !self.goes_on(worker, &name, error).await {
                         return (report, ended);
                     }
@@ -415,11 +366,11 @@ impl Tables<'_, '_> {
     async fn since(
         &self,
         worker: &WorkerSessions,
-        ready: &Ready,
+        ready: &PreparedTable,
     ) -> Result<Result<Option<Since>, Doubt>, LiveError> {
-        match (self.memory, worker.writers.first()) {
-            (Some(memory), Some(writer)) => memory.since(writer.client(), ready).await,
-            _ => Ok(Ok(None)),
+        match self.memory {
+            Some(memory) => memory.since(worker.connections.writer.client(), ready).await,
+            None => Ok(Ok(None)),
         }
     }
 }

@@ -8,7 +8,7 @@ pub(crate) mod vacuum;
 
 use crate::codec::Method;
 use crate::judge::toaster::{Changes, Toaster, ToasterChange};
-use crate::model::forcing::Shape;
+use crate::model::sql::Shape;
 use crate::model::sql::{in_blocks, quote_identifier};
 use crate::server::snapshot;
 

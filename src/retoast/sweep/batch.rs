@@ -1,37 +1,33 @@
 //! One transaction that re-toasts rows.
+//!
+//! By a policy the rows are locked in the very version that the scan saw, the server compresses copies of their values in
+//! the temporary table, and one UPDATE takes from there what the policy wants compressed. Rows that others hold nearly all
+//! the time are waited for.
 
-use std::time::Instant;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{join, join3, join4};
 use tokio_postgres::types::{ToSql, Type};
 
-use super::error::RunError;
+use super::conversion::Conversion;
 use super::keys::Condition;
 use super::machine::Row;
-use super::refused::Reason;
-use super::table::Sweep;
-use super::verify::Stored;
+use super::policy_copies::fill_and_measure;
+use super::scanner::address;
+use crate::disk::ItemPointer;
 use crate::judge::Judge;
-use crate::retoast::check::definition::has_changed;
+use crate::judge::policy::{Decision, Handover, Rule, Seen, Wanted};
 use crate::retoast::sql::{self, by_policy};
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::{Done, Guard, Opening};
+use crate::retoast::task::proof::Stored;
 use crate::server::LiveError;
-use crate::server::connect::{Client, Connection, Statement};
-use crate::server::sqlstate::ErrorKind;
+use crate::server::connect::{Client, Statement};
 
-/// What became of a batch.
-pub(in crate::retoast) enum Done {
-    Stored { rows: u64, verified: u64, xid: u32 },
-    Busy,
-    Refused(Reason),
-}
-
-/// How a batch begins.
-struct Beginning {
-    /// Begins the transaction and takes the lock.
-    sql: String,
-    /// Says whether the table is what it was.
-    check: Statement,
-}
+/// How often the longest wait for one lock a statement takes at the longest that waits for rows: it may wait for many, one
+/// after the other.
+const WAITS: u32 = 4;
 
 /// The statements of a batch.
 struct Statements {
@@ -43,7 +39,24 @@ struct Statements {
     look: Option<Statement>,
 }
 
-impl Sweep<'_> {
+/// A locked row.
+struct Locked {
+    address: String,
+    seen: Seen,
+    /// What the policy makes of it; `None` as long as that depends on contents.
+    wanted: Option<Vec<Wanted>>,
+}
+
+impl Locked {
+    /// Whether the value of the `at`-th chosen column has to pass the temporary table.
+    fn needs_copy(&self, at: usize) -> bool {
+        self.wanted.as_ref().is_none_or(|wanted| {
+            wanted.get(at).is_some_and(|one| matches!(one.handover, Handover::Compressed(_)))
+        })
+    }
+}
+
+impl Conversion<'_> {
     /// One transaction that re-toasts rows: those that nobody else has locked, or all that a condition finds.
     pub(super) async fn batch(
         &self,
@@ -51,118 +64,91 @@ impl Sweep<'_> {
         rows: &[Row],
         verify: bool,
         insist_on: Option<&Condition>,
-    ) -> Result<Done, RunError> {
-        let batch = async || match insist_on {
-            Some(condition) => self.insist(job, rows, verify, condition).await,
-            None => self.try_marking(job, async || self.try_batch(job, rows, verify).await).await,
+    ) -> Result<Done, TaskError> {
+        let batch = async |opening: &Opening<'_>| match insist_on {
+            Some(condition) => self.insist(opening, rows, verify, condition).await,
+            None => self.try_marking(opening, job, rows, verify).await,
         };
-        let tried = self.unless_changed(job, batch).await;
-        // a commit that was sent already has rolled it back
-        let open = insist_on.is_some() || !self.goes_at_once(verify);
-        self.settled(job, tried, open).await
+        self.guard.batch(job, batch).await
     }
 
-    /// What became of a transaction that was tried, which is rolled back after an error. `open`: whether one of
-    /// the server leaves it open.
-    pub(in crate::retoast) async fn settled(
+    /// Tries a batch, and once more if it was marking dead index entries that has failed.
+    async fn try_marking(
         &self,
-        job: usize,
-        tried: Result<Done, RunError>,
-        open: bool,
-    ) -> Result<Done, RunError> {
-        match tried {
-            Err(RunError::Live(LiveError::Server(error))) => {
-                let kind = ErrorKind::of(&error);
-                if kind == ErrorKind::Fatal {
-                    return Err(error.into());
-                }
-                if open {
-                    self.rollback(job).await?;
-                }
-                Ok(match kind {
-                    ErrorKind::Busy => Done::Busy,
-                    _ => Done::Refused(Reason::of(&error)),
-                })
-            }
-            Err(error) => {
-                // if that fails too the connection is gone, as the next statement will say
-                let _ = self.rollback(job).await;
-                Err(error)
-            }
-            stored => stored,
-        }
-    }
-
-    pub(in crate::retoast) async fn rollback(&self, job: usize) -> Result<(), RunError> {
-        Ok(self.connection(job).client().batch_execute("ROLLBACK").await?)
-    }
-
-    pub(super) async fn try_batch(
-        &self,
+        opening: &Opening<'_>,
         job: usize,
         rows: &[Row],
         verify: bool,
-    ) -> Result<Done, RunError> {
-        let connection = self.connection(job);
-        let client = connection.client();
-        let statements = self.statements(connection).await?;
-        let beginning = self.beginning(connection).await?;
+    ) -> Result<Done, TaskError> {
+        let began = Instant::now();
+        let tried = self.try_batch(opening, job, rows, verify).await;
+        if tried.is_err() && self.dead_entries.has_failed() {
+            opening.rollback().await?;
+            return self.try_batch(opening, job, rows, verify).await;
+        }
+        self.dead_entries.judge_batch(began.elapsed(), &self.guard.name());
+        tried
+    }
+
+    async fn try_batch(
+        &self,
+        opening: &Opening<'_>,
+        job: usize,
+        rows: &[Row],
+        verify: bool,
+    ) -> Result<Done, TaskError> {
+        let (client, guard) = (opening.client(), &self.guard);
+        let statements = self.statements(job).await?;
         let blocks = rows.iter().map(|row| row.ctid.block.0);
         let first = format!("({},0)", blocks.clone().min().unwrap_or(0));
         let end = format!("({},0)", blocks.max().unwrap_or(0).saturating_add(1));
         let addresses: Vec<String> = rows.iter().map(|row| row.ctid.to_string()).collect();
         // What is joined is sent together, without waiting for answers: after an error in the transaction
-        // the server skips the rest, the commit too, and an update without its beginning finds no row.
+        // the server skips the rest, the commit too, and an update without its opening finds no row.
         let range: [&(dyn ToSql + Sync); 2] = [&first, &end];
         let prune = self.make_room(client, &statements, &range);
         let all: [&(dyn ToSql + Sync); 1] = [&addresses];
-        let (stored, before) = match (&self.ready.judge, &statements.lock) {
+        let (stored, before) = match (&guard.ready.judge, &statements.lock) {
             (Judge::Policy(rule), Some(lock)) => {
                 let plan = client.batch_execute(by_policy::PLAN_BY_ADDRESS);
-                let (locked, pruned, planned, seen) =
-                    join4(self.begin_as(client, &beginning), prune, plan, client.query(lock, &all))
-                        .await;
-                locked?;
+                let (opened, pruned, planned, seen) =
+                    join4(opening.send(), prune, plan, client.query(lock, &all)).await;
+                opened?;
                 pruned?;
                 planned?;
                 let seen = self.seen(&seen?)?;
                 let before = match verify {
-                    true => Some(self.lock_and_hash(client, &seen).await?),
+                    true => Some(guard.lock_and_hash(client, &seen).await?),
                     false => None,
                 };
                 let ctids = before.as_ref().map_or(&seen, |(ctids, _)| ctids);
-                (Stored::read(&self.store_by_rule(rule, ctids, &statements.update).await?)?, before)
+                let stored = self.store_by_rule(client, rule, ctids, &statements.update).await?;
+                (Stored::read(&stored)?, before)
             }
-            _ if self.goes_at_once(verify) => {
+            // nothing in it is looked at on the way to its commit
+            _ if !verify && !guard.ready.judge.needs_copies() => {
                 let update = client.query(&statements.update, &all);
-                let commit = client.batch_execute("COMMIT");
-                let (locked, pruned, stored, committed) =
-                    join4(self.begin_as(client, &beginning), prune, update, commit).await;
-                locked?;
+                let (opened, pruned, stored, committed) =
+                    join4(opening.send(), prune, update, opening.commit()).await;
+                opened?;
                 pruned?;
                 let stored = Stored::read(&stored?)?;
                 committed?;
                 return Ok(self.moved(rows, &stored, 0));
             }
             _ => {
-                let store = self.store_and_compare(client, &addresses);
-                let (locked, pruned, stored) =
-                    join3(self.begin_as(client, &beginning), prune, store).await;
-                locked?;
+                let store = guard.store_and_compare(client, &addresses);
+                let (opened, pruned, stored) = join3(opening.send(), prune, store).await;
+                opened?;
                 pruned?;
                 (stored?, None)
             }
         };
         if let Some((ctids, hashes)) = before {
-            self.compare(client, &stored, &ctids, hashes, &self.ready.computed()).await?;
+            guard.compare(client, &stored, &ctids, hashes, &guard.ready.computed()).await?;
         }
-        client.batch_execute("COMMIT").await?;
+        opening.commit().await?;
         Ok(self.moved(rows, &stored, if verify { stored.rows } else { 0 }))
-    }
-
-    /// Whether a batch is sent whole, to its commit, since nothing in it is looked at on the way.
-    pub(super) fn goes_at_once(&self, verify: bool) -> bool {
-        !verify && !self.ready.judge.needs_copies()
     }
 
     /// What a batch does before it takes rows: makes room on their pages, and in indexes for what batches before
@@ -172,85 +158,34 @@ impl Sweep<'_> {
         client: &Client,
         statements: &Statements,
         range: &[&(dyn ToSql + Sync); 2],
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TaskError> {
         let prune = async { (client.query(&statements.prune, range).await, Instant::now()) };
-        let mark = self.mark_old_entries(client, statements.look.as_ref());
+        let mark = self.dead_entries.mark(client, statements.look.as_ref(), &self.guard);
         let mark = async { (mark.await, Instant::now()) };
         // the answers come one after the other
         let ((pruned, then), (marked, now)) = join(prune, mark).await;
         pruned?;
         if marked? {
-            self.old_entries.looked(now.saturating_duration_since(then));
+            self.dead_entries.looked(now.saturating_duration_since(then));
         }
         Ok(())
     }
 
-    /// As [`Sweep::done`], with the rows' old index entries to be marked later.
+    /// As [`Conversion::done`], with the rows' old index entries to be marked later.
     fn moved(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
-        self.old_entries.note(rows.iter().map(|row| row.ctid.block.0), &stored.ctids);
+        self.dead_entries.note(rows.iter().map(|row| row.ctid.block.0), &stored.ctids);
         self.done(rows, stored, verified)
     }
 
-    /// Tries a batch, and once more if it was marking old entries that has failed.
-    async fn try_marking(
-        &self,
-        job: usize,
-        batch: impl AsyncFn() -> Result<Done, RunError>,
-    ) -> Result<Done, RunError> {
-        let began = Instant::now();
-        let tried = batch().await;
-        if tried.is_err() && self.old_entries.has_failed() {
-            self.rollback(job).await?;
-            return batch().await;
-        }
-        self.judge_marking(began.elapsed());
-        tried
-    }
-
-    pub(super) fn done(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
+    fn done(&self, rows: &[Row], stored: &Stored, verified: u64) -> Done {
         self.seen_rows.forget(rows);
         Done::Stored { rows: stored.rows, verified, xid: stored.xid }
     }
 
-    /// Begins a batch's transaction, takes the table's lock, and looks whether anybody has written the
-    /// table's definition: if so, the transaction fails.
-    pub(in crate::retoast) async fn begin_batch(
-        &self,
-        connection: &Connection,
-    ) -> Result<(), RunError> {
-        let beginning = self.beginning(connection).await?;
-        self.begin_as(connection.client(), &beginning).await
-    }
-
-    /// How it is begun. Before anything is sent together with it, since the server may have to be asked.
-    async fn beginning(&self, connection: &Connection) -> Result<Beginning, RunError> {
-        let (sql, check) = self.how_to_begin();
-        // it looks into the catalogs alone, whose locks nobody holds
-        let check = connection.prepared(&check, &[]).await?;
-        Ok(Beginning { sql, check })
-    }
-
-    async fn begin_as(&self, client: &Client, beginning: &Beginning) -> Result<(), RunError> {
-        let locked = async {
-            let began = Instant::now();
-            let locked = client.batch_execute(&beginning.sql).await;
-            self.keeper.lock_waited(began.elapsed());
-            locked
-        };
-        let (locked, checked) = join(locked, client.query(&beginning.check, &[])).await;
-        locked?;
-        match checked {
-            Err(error) if has_changed(&error) => Err(RunError::Changing),
-            checked => Ok(checked.map(drop)?),
-        }
-    }
-
-    /// The statements of all batches, prepared once on each connection: where the table's lock is held,
-    /// since the server takes one to parse them and here waits no longer than it should.
-    async fn statements(&self, connection: &Connection) -> Result<Statements, RunError> {
-        let (table, targets) = (self.ready.relation.quoted(), &self.ready.targets);
+    async fn statements(&self, job: usize) -> Result<Statements, TaskError> {
+        let (table, targets) = (self.guard.ready.relation.quoted(), &self.guard.ready.targets);
         let prune = sql::prune(&table);
-        let (lock, update, parameters) = match &self.ready.judge {
+        let (lock, update, parameters) = match &self.guard.ready.judge {
             Judge::Forms(_) | Judge::Keep => {
                 (None, sql::update(&table, targets), vec![Type::TEXT_ARRAY])
             }
@@ -260,34 +195,226 @@ impl Sweep<'_> {
                 vec![Type::INT2_ARRAY; targets.len()],
             ),
         };
-        let look = self.old_entries.look();
-        let parse = async || -> Result<Statements, RunError> {
-            Ok(Statements {
-                prune: connection.prepared(&prune, &[Type::TEXT, Type::TEXT]).await?,
-                lock: match &lock {
-                    Some(lock) => Some(connection.prepared(lock, &[Type::TEXT_ARRAY]).await?),
-                    None => None,
-                },
-                update: connection.prepared(&update, &parameters).await?,
-                look: match &look {
-                    Some(look) => Some(connection.prepared(look, &[Type::TEXT_ARRAY]).await?),
-                    None => None,
-                },
-            })
+        let look = self.dead_entries.look();
+        let mut texts: Vec<(&str, &[Type])> =
+            vec![(&prune, &[Type::TEXT, Type::TEXT]), (&update, &parameters)];
+        texts.extend(
+            [&lock, &look].into_iter().flatten().map(|sql| (&**sql, &[Type::TEXT_ARRAY][..])),
+        );
+        let mut parsed = self.guard.statements(job, &texts).await?.into_iter();
+        let mut next = || {
+            let none = || LiveError::Unexpected("a batch without its statements".to_owned());
+            parsed.next().ok_or_else(none)
         };
-        let mut texts =
-            [Some(&prune), lock.as_ref(), Some(&update), look.as_ref()].into_iter().flatten();
-        if texts.all(|sql| connection.knows(sql)) {
-            return parse().await;
-        }
-        let parsed = async {
-            self.begin_batch(connection).await?;
-            parse().await
-        };
-        let parsed = parsed.await;
-        let ended = connection.client().batch_execute("ROLLBACK").await;
-        let statements = parsed?;
-        ended?;
-        Ok(statements)
+        Ok(Statements {
+            prune: next()?,
+            update: next()?,
+            lock: lock.is_some().then(&mut next).transpose()?,
+            look: look.is_some().then(&mut next).transpose()?,
+        })
     }
+
+    /// As a batch, for the rows that a condition finds. What others hold is waited for, no longer than
+    /// any lock, and taken in the version that it has by then.
+    async fn insist(
+        &self,
+        opening: &Opening<'_>,
+        rows: &[Row],
+        verify: bool,
+        condition: &Condition,
+    ) -> Result<Done, TaskError> {
+        let (client, Guard { session, ready, .. }) = (opening.client(), self.guard);
+        let table = ready.relation.quoted();
+        let hashed = self.guard.hashed_columns();
+        let lock = sql::lock_held(&table, hashed.as_deref(), &condition.sql);
+        opening.send().await?;
+        let limit =
+            session.options.lock_timeout.saturating_mul(WAITS).max(Duration::from_millis(1));
+        let set =
+            format!("SET LOCAL statement_timeout = {}", limit.as_millis().min(i32::MAX as u128));
+        client.batch_execute(&set).await?;
+        let began = Instant::now();
+        let (mut ctids, mut hashes): (Vec<String>, Vec<i64>) = (Vec::new(), Vec::new());
+        let parameters: Vec<(&(dyn ToSql + Sync), Type)> = condition
+            .parameters
+            .iter()
+            .map(|text| (text as &(dyn ToSql + Sync), Type::TEXT))
+            .collect();
+        match client.query_typed(&lock, &parameters).await {
+            Ok(found) => {
+                for row in found {
+                    ctids.push(row.try_get(0)?);
+                    hashes.push(row.try_get(1)?);
+                }
+            }
+            Err(error) if began.elapsed() >= limit && is_canceled(&error) => {
+                opening.rollback().await?;
+                return Ok(Done::Busy);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        client.batch_execute("SET LOCAL statement_timeout = 0").await?;
+        let update = sql::update(&table, &ready.targets);
+        let stored = client.query_typed(&update, &[(&ctids, Type::TEXT_ARRAY)]).await?;
+        let stored = Stored::read(&stored)?;
+        if verify {
+            self.guard.compare(client, &stored, &ctids, hashes, &ready.computed()).await?;
+        }
+        opening.commit().await?;
+        Ok(self.done(rows, &stored, if verify { stored.rows } else { 0 }))
+    }
+
+    /// What has to be there before the first batch: the temporary table and, where new values are to
+    /// follow another setting than the sweep's, the sweep's.
+    pub(crate) async fn prepare_batches(&self) -> Result<(), TaskError> {
+        let Judge::Policy(rule) = &self.guard.ready.judge else { return Ok(()) };
+        if self.guard.ready.final_settings.is_some() {
+            if !self.guard.ready.changes.is_empty() {
+                self.guard.mark().await?;
+            }
+            self.guard.set_choice().await?;
+        }
+        self.guard.alter(&self.copies_table(rule)).await?;
+        Ok(())
+    }
+
+    /// The statements that make the temporary table.
+    fn copies_table(&self, rule: &Rule) -> String {
+        let table = self.guard.ready.relation.quoted();
+        let make = by_policy::make(&table, &self.guard.ready.targets, &rule.methods);
+        match self.guard.ready.code.role() {
+            Some(role) => format!("{make}; {}", by_policy::grant(role)),
+            None => make,
+        }
+    }
+
+    /// Sets what new values are to get, if the sweep may have set another or found another.
+    pub(crate) async fn set_finally(&self, worked: bool) -> Result<(), TaskError> {
+        match &self.guard.ready.final_settings {
+            Some(last) if worked || !last.are_set => {
+                if self.guard.alter(&last.sql).await? {
+                    self.guard.more_is_set();
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The addresses of those locked rows that are still the versions the scan saw. `locked` is what
+    /// [`by_policy::lock`] gave.
+    ///
+    /// An address alone would not do: the row may have been deleted, vacuumed and its place taken by
+    /// another, whose values the decision does not fit.
+    fn seen(&self, locked: &[tokio_postgres::Row]) -> Result<Vec<String>, TaskError> {
+        let mut addresses = Vec::with_capacity(locked.len());
+        for row in locked {
+            let (ctid, xmin): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+            let known = match xmin.parse() {
+                Ok(xmin) => self.seen_rows.has(address(&ctid)?, xmin),
+                Err(_) => false,
+            };
+            if known {
+                addresses.push(ctid);
+            }
+        }
+        Ok(addresses)
+    }
+
+    /// Stores locked rows that [`Conversion::seen`] gave as the policy wants them, by the prepared
+    /// [`by_policy::update`]. Gives what the sweep's ordinary update gives.
+    async fn store_by_rule(
+        &self,
+        client: &Client,
+        rule: &Rule,
+        addresses: &[String],
+        update: &Statement,
+    ) -> Result<Vec<tokio_postgres::Row>, TaskError> {
+        let targets = &self.guard.ready.targets;
+        let table = self.guard.ready.relation.quoted();
+        let mut locked = self.locked(rule, addresses)?;
+        let mut lists: Vec<Vec<String>> = vec![addresses.to_vec()];
+        for at in 0..targets.len() {
+            let copied = locked.values().filter(|row| row.needs_copy(at));
+            lists.push(copied.map(|row| row.address.clone()).collect());
+        }
+        let page = self.guard.ready.model.page;
+        let copies = fill_and_measure(client, &table, targets, rule, page, &lists).await?;
+        let mut codes: Vec<Vec<i16>> =
+            vec![vec![by_policy::PLAIN; copies.rows.len()]; targets.len()];
+        for copy in copies.rows {
+            let Some(row) = locked.get_mut(&copy.ctid) else { continue };
+            for (old, new) in row.seen.contents.iter_mut().zip(copy.contents) {
+                if old.is_none() {
+                    *old = new;
+                }
+            }
+            let wanted = match row.wanted.take() {
+                Some(wanted) => wanted,
+                None => self.wanted(rule, &row.seen).unwrap_or_default(),
+            };
+            let number = usize::try_from(copy.number).unwrap_or(0);
+            for ((at, one), codes) in wanted.iter().enumerate().zip(&mut codes) {
+                if let Some(code) = number.checked_sub(1).and_then(|n| codes.get_mut(n)) {
+                    *code = code_of(rule, at, one.handover);
+                }
+            }
+        }
+        let parameters: Vec<&(dyn ToSql + Sync)> =
+            codes.iter().map(|codes| codes as &(dyn ToSql + Sync)).collect();
+        let stored = client.query(update, &parameters).await?;
+        if copies.is_full {
+            client.batch_execute(by_policy::EMPTY).await?;
+        }
+        Ok(stored)
+    }
+
+    fn locked(
+        &self,
+        rule: &Rule,
+        addresses: &[String],
+    ) -> Result<HashMap<ItemPointer, Locked>, LiveError> {
+        let mut locked = HashMap::new();
+        for text in addresses {
+            let ctid = address(text)?;
+            // it was there when the row was locked, and one sweep alone removes it
+            let Some(seen) = self.seen_rows.at(ctid) else { continue };
+            let wanted = self.wanted(rule, &seen);
+            locked.insert(ctid, Locked { address: text.clone(), seen, wanted });
+        }
+        Ok(locked)
+    }
+
+    /// `None` if it depends on contents. A row that no server would take is left as it is wanted
+    /// least: the server's own error tells why.
+    fn wanted(&self, rule: &Rule, seen: &Seen) -> Option<Vec<Wanted>> {
+        let targets: Vec<usize> =
+            self.guard.ready.targets.iter().map(|target| target.index).collect();
+        if rule.lacks_content(&targets, seen) {
+            return None;
+        }
+        match rule.decide(&self.guard.ready.model, &targets, seen) {
+            Decision::Forms(wanted) => Some(wanted),
+            Decision::TooBig => Some(Vec::new()),
+            Decision::Depends(_) => None,
+        }
+    }
+}
+
+/// What the UPDATE is told of one value.
+fn code_of(rule: &Rule, at: usize, handover: Handover) -> i16 {
+    match handover {
+        Handover::Keep => by_policy::KEEP,
+        Handover::Plain => by_policy::PLAIN,
+        Handover::Compressed(method) => {
+            let methods = rule.methods.get(at).map_or(&[][..], |choice| choice.methods());
+            let of = methods.iter().position(|&one| one == method);
+            of.and_then(|of| i16::try_from(of + 1).ok()).unwrap_or(by_policy::PLAIN)
+        }
+    }
+}
+
+/// Whether the server canceled the statement.
+fn is_canceled(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&tokio_postgres::error::SqlState::QUERY_CANCELED)
 }

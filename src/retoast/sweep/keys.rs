@@ -10,16 +10,16 @@ use tokio_postgres::types::Type;
 
 use super::machine::Row;
 use super::scanner::{Scanner, address};
-use super::table::Sweep;
 use crate::disk::ItemPointer;
 use crate::model::sql::{in_blocks, quote_identifier};
 use crate::retoast::sql;
+use crate::retoast::task::guard::Guard;
 use crate::server::LiveError;
 use crate::server::connect::Client;
-use crate::server::snapshot;
 
 /// As many rows' keys are noted in a scan; the others are looked for in the block where they were.
 const MOST_KEYS: usize = 1000;
+
 /// The keys of rows that a scan has found.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
@@ -49,7 +49,7 @@ impl Keys {
     /// Those of the server.
     pub(super) async fn note(
         &mut self,
-        sweep: &Sweep<'_>,
+        guard: &Guard<'_>,
         scanner: &Scanner<'_>,
         rows: &[Row],
     ) -> Result<(), LiveError> {
@@ -58,29 +58,20 @@ impl Keys {
             return Ok(());
         }
         if scanner.held.is_some() {
-            return self.ask(sweep, scanner.connection.client(), rows, room).await;
+            return self.ask(guard, scanner.connection.client(), rows, room).await;
         }
-        sweep.begin_reading().await?;
-        let client = sweep.reader.client();
-        let asked = self.ask(sweep, client, rows, room).await;
-        match asked {
-            Ok(()) => snapshot::end(client).await,
-            Err(_) => {
-                // if that fails too the connection is gone, as the next query will say
-                let _ = snapshot::abandon(client).await;
-                asked
-            }
-        }
+        let client = guard.session.reader().client();
+        guard.in_reading(async |_| self.ask(guard, client, rows, room).await).await
     }
 
     async fn ask(
         &mut self,
-        sweep: &Sweep<'_>,
+        guard: &Guard<'_>,
         client: &Client,
         rows: &[Row],
         room: usize,
     ) -> Result<(), LiveError> {
-        let relation = &sweep.ready.relation;
+        let relation = &guard.ready.relation;
         if self.columns.is_none() {
             let rows =
                 client.query_typed(sql::PRIMARY_KEY, &[(&relation.oid.0, Type::OID)]).await?;

@@ -15,12 +15,14 @@ mod work;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-pub use self::terms::{Action, End, Event, Extent, Left, Reason, Row, Tuning};
+pub use self::terms::{Action, End, Event, Extent, Left, Row};
 pub(super) use self::vacuums::EARLY;
 use self::vacuums::Vacuums;
 use self::work::{Batch, Work};
 use crate::disk::ItemPointer;
+use crate::retoast::listener::Wait;
 use crate::retoast::pace::speed::{after_timeouts, smoothed};
+use crate::retoast::task::session::Tuning;
 
 /// Blocks that a scan reads at a time.
 pub const CHUNK: u32 = 256;
@@ -33,42 +35,32 @@ enum Phase {
     Ended(End),
 }
 
-/// The state of a sweep over one table.
+/// The scan under way.
 #[derive(Debug, Clone)]
-pub struct Machine {
-    tuning: Tuning,
-    phase: Phase,
+struct Scan {
     blocks: u32,
     next_block: u32,
-    queue: VecDeque<Batch>,
-    /// What each job does.
-    work: Vec<Work>,
-    /// Batches begun so far, and the last one of each window of the chunk.
-    begun: u64,
-    last: HashMap<u32, u64>,
-    /// Rows a millisecond, smoothed.
-    speed: Option<f64>,
-    /// Whether other sessions are active.
-    others: bool,
-    vacuums: Vacuums,
-    sleep: Option<(Duration, Reason)>,
-    busy: u32,
-    idle_scans: u32,
-    /// Where the first scan begins.
-    start: u32,
-    /// Whether the scan under way leaves a part out, so that it proves nothing.
+    /// Whether it leaves a part out, so that it proves nothing.
     partial: bool,
-    /// What the scan under way has found, and how many rows were re-toasted meanwhile.
+    /// What it has found, and how many rows were re-toasted meanwhile.
     left: Left,
     stored: u64,
-    /// Whether the scan under way is all in one snapshot so far.
+    /// Whether it is all in one snapshot so far.
     one_snapshot: bool,
-    /// Whether scans after the first answer only for rows that were there when the second began.
-    cut_off: bool,
-    /// Row versions that the server refused.
-    refused: HashSet<(ItemPointer, u32)>,
-    /// The sweep's own transactions, with how often the rows that they wrote have been re-toasted.
-    own: HashMap<u32, u8>,
+}
+
+/// Batches of the chunk under way.
+#[derive(Debug, Clone, Default)]
+struct Batches {
+    queue: VecDeque<Batch>,
+    /// Begun so far, and the last one of each window of the chunk.
+    begun: u64,
+    last: HashMap<u32, u64>,
+}
+
+/// What is reported.
+#[derive(Debug, Clone, Default)]
+pub struct Counts {
     /// Scans that were begun.
     pub scans: u32,
     /// Lock timeouts and deadlocks met.
@@ -77,18 +69,50 @@ pub struct Machine {
     pub longest_batch: Duration,
 }
 
+/// The state of the conversion of one table.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    tuning: Tuning,
+    phase: Phase,
+    scan: Scan,
+    batches: Batches,
+    /// What each job does.
+    work: Vec<Work>,
+    /// Rows a millisecond, smoothed.
+    speed: Option<f64>,
+    /// Whether other sessions are active.
+    others: bool,
+    vacuums: Vacuums,
+    sleep: Option<(Duration, Wait)>,
+    busy: u32,
+    idle_scans: u32,
+    /// Where the first scan begins.
+    start: u32,
+    /// Whether scans after the first answer only for rows that were there when the second began.
+    cut_off: bool,
+    /// Row versions that the server refused.
+    refused: HashSet<(ItemPointer, u32)>,
+    /// The machine's own transactions, with how often the rows that they wrote have been re-toasted.
+    own: HashMap<u32, u8>,
+    pub counts: Counts,
+}
+
 impl Machine {
-    /// A sweep that has not begun.
+    /// A conversion that has not begun.
     pub fn new(tuning: Tuning) -> Machine {
         Machine {
             tuning,
             phase: Phase::Begin,
-            blocks: 0,
-            next_block: 0,
-            queue: VecDeque::new(),
+            scan: Scan {
+                blocks: 0,
+                next_block: 0,
+                partial: false,
+                left: Left::default(),
+                stored: 0,
+                one_snapshot: true,
+            },
+            batches: Batches::default(),
             work: vec![Work::Nothing; tuning.jobs.max(1)],
-            begun: 0,
-            last: HashMap::new(),
             speed: None,
             others: false,
             vacuums: Vacuums::new(&tuning),
@@ -96,16 +120,10 @@ impl Machine {
             busy: 0,
             idle_scans: 0,
             start: 0,
-            partial: false,
-            left: Left::default(),
-            stored: 0,
-            one_snapshot: true,
             cut_off: false,
             refused: HashSet::new(),
             own: HashMap::new(),
-            scans: 0,
-            retries: 0,
-            longest_batch: Duration::ZERO,
+            counts: Counts::default(),
         }
     }
 
@@ -123,7 +141,7 @@ impl Machine {
     /// Whether the scan under way answers only for rows that were there when the second scan began.
     /// It needs no single snapshot: who moves such a row makes it one that was not there.
     pub fn is_cut_off(&self) -> bool {
-        self.cut_off && self.scans > 1
+        self.cut_off && self.counts.scans > 1
     }
 
     /// What the last vacuum could not remove, in bytes: the next one comes earlier for that, but not at once.
@@ -138,23 +156,25 @@ impl Machine {
 
     /// What the scan under way, or the last one, has found stored otherwise than chosen.
     pub fn left(&self) -> Left {
-        self.left
+        self.scan.left
     }
 
     /// Blocks of the scan under way: read, and in all.
     pub fn position(&self) -> (u32, u32) {
-        (self.next_block.min(self.blocks), self.blocks)
+        (self.scan.next_block.min(self.scan.blocks), self.scan.blocks)
     }
 
     /// Whether the scan under way may still prove that nothing is left: then it must go on in the
     /// snapshot that it began with.
     pub fn may_prove(&self) -> bool {
-        self.left.found == 0 && (self.one_snapshot || self.is_cut_off()) && !self.partial
+        self.scan.left.found == 0
+            && (self.scan.one_snapshot || self.is_cut_off())
+            && !self.scan.partial
     }
 
     /// Whether the scan under way is the first.
     pub fn is_first_scan(&self) -> bool {
-        self.scans <= 1
+        self.counts.scans <= 1
     }
 
     /// What to do next.
@@ -173,10 +193,10 @@ impl Machine {
             return self.vacuum();
         }
         if self.phase == Phase::Begin {
-            self.scans += 1;
+            self.counts.scans += 1;
             return Action::BeginScan;
         }
-        if !self.queue.is_empty()
+        if !self.batches.queue.is_empty()
             && let Some(action) = self.batch()
         {
             return action;
@@ -184,9 +204,9 @@ impl Machine {
         if !at_rest {
             return Action::Wait;
         }
-        if self.next_block < self.blocks {
-            let end = self.next_block.saturating_add(CHUNK).min(self.blocks);
-            return Action::Scan(self.next_block..end);
+        if self.scan.next_block < self.scan.blocks {
+            let end = self.scan.next_block.saturating_add(CHUNK).min(self.scan.blocks);
+            return Action::Scan(self.scan.next_block..end);
         }
         self.end_scan();
         self.next_action()
@@ -214,17 +234,18 @@ impl Machine {
                 under_way.push(batch.number);
             }
         }
-        let free = |batch: &Batch| self.last.get(&batch.window).is_none_or(|&last| last < pinned);
-        let at = self.queue.iter().position(free)?;
-        let mut batch = self.queue.remove(at)?;
+        let free =
+            |batch: &Batch| self.batches.last.get(&batch.window).is_none_or(|&last| last < pinned);
+        let at = self.batches.queue.iter().position(free)?;
+        let mut batch = self.batches.queue.remove(at)?;
         let share = if batch.insists { batch.rows.len() } else { self.share(&batch.rows) };
         let rest = batch.rows.split_off(share);
         if !rest.is_empty() {
-            self.queue.insert(at, Batch::new(batch.window, rest));
+            self.batches.queue.insert(at, Batch::new(batch.window, rest));
         }
-        self.begun += 1;
-        batch.number = self.begun;
-        self.last.insert(batch.window, batch.number);
+        self.batches.begun += 1;
+        batch.number = self.batches.begun;
+        self.batches.last.insert(batch.window, batch.number);
         let rows = batch.rows.clone();
         let pins = under_way.into_iter().min().unwrap_or(batch.number);
         let insists = batch.insists;
@@ -248,14 +269,15 @@ impl Machine {
 
     fn end_scan(&mut self) {
         let proved = self.may_prove();
-        let partial = std::mem::take(&mut self.partial);
+        let partial = std::mem::take(&mut self.scan.partial);
         if proved {
-            self.phase = Phase::Ended(if self.left.sum() == 0 { End::Complete } else { End::Left });
+            self.phase =
+                Phase::Ended(if self.scan.left.sum() == 0 { End::Complete } else { End::Left });
             return;
         }
         self.phase = Phase::Begin;
         self.vacuums.scan_ended();
-        if self.stored > 0 || partial {
+        if self.scan.stored > 0 || partial {
             self.idle_scans = 0;
             return;
         }
@@ -265,7 +287,7 @@ impl Machine {
             return;
         }
         let wait = Duration::from_millis(100u64 << self.idle_scans.min(6));
-        self.sleep = Some((wait, Reason::RowsLocked));
+        self.sleep = Some((wait, Wait::RowsLocked));
     }
 
     /// Takes note of what happened. `jitter` is from 0 to 1.
@@ -285,41 +307,43 @@ impl Machine {
         match event {
             Event::Stop => self.phase = Phase::Ended(End::Stopped),
             Event::Begun { blocks, bytes } => {
-                self.blocks = blocks;
+                self.scan.blocks = blocks;
                 self.vacuums.scan_begins(bytes);
-                self.next_block = std::mem::take(&mut self.start).min(blocks);
-                self.partial = self.next_block > 0;
-                (self.left, self.stored, self.one_snapshot) = (Left::default(), 0, true);
+                self.scan.next_block = std::mem::take(&mut self.start).min(blocks);
+                self.scan.partial = self.scan.next_block > 0;
+                (self.scan.left, self.scan.stored, self.scan.one_snapshot) =
+                    (Left::default(), 0, true);
                 self.phase = Phase::Scanning;
             }
             Event::Scanned(rows) => {
-                self.next_block = self.next_block.saturating_add(CHUNK).min(self.blocks);
+                self.scan.next_block =
+                    self.scan.next_block.saturating_add(CHUNK).min(self.scan.blocks);
                 self.plan(rows);
             }
             Event::BatchDone { job, rows, xid, took } => self.batch_done(job, rows, xid, took),
             Event::BatchBusy(job) => {
                 let batch = self.ended(job);
-                self.retries += 1;
+                self.counts.retries += 1;
                 self.busy += 1;
-                self.sleep = Some((after_timeouts(self.busy, jitter), Reason::LockTimeout));
+                self.sleep = Some((after_timeouts(self.busy, jitter), Wait::LockTimeout));
                 // a batch that never gets its locks is left to the next scan
                 if self.busy < 5 {
-                    self.queue.push_front(batch);
+                    self.batches.queue.push_front(batch);
                 }
             }
             Event::BatchRefused(job) => {
                 let Batch { window, mut rows, insists, .. } = self.ended(job);
                 if insists {
                     // it may have been for another row of the block
-                    self.queue.push_front(Batch::new(window, rows));
+                    self.batches.queue.push_front(Batch::new(window, rows));
                 } else if let [row] = rows.as_slice() {
                     self.refused.insert((row.ctid, row.xmin));
-                    self.left.found = self.left.found.saturating_sub(1);
-                    self.left.refused += 1;
+                    self.scan.left.found = self.scan.left.found.saturating_sub(1);
+                    self.scan.left.refused += 1;
                 } else {
                     let second = rows.split_off(rows.len() / 2);
-                    self.queue.push_front(Batch::new(window, second));
-                    self.queue.push_front(Batch::new(window, rows));
+                    self.batches.queue.push_front(Batch::new(window, second));
+                    self.batches.queue.push_front(Batch::new(window, rows));
                 }
             }
             Event::Vacuumed { job, done } => {
@@ -332,16 +356,16 @@ impl Machine {
                 drop(self.ended(job));
                 self.phase = Phase::Ended(End::Stopped);
             }
-            Event::SnapshotLost => self.one_snapshot = false,
+            Event::SnapshotLost => self.scan.one_snapshot = false,
         }
     }
 
     fn batch_done(&mut self, job: usize, rows: u64, xid: u32, took: Duration) {
         self.busy = 0;
-        self.longest_batch = self.longest_batch.max(took);
+        self.counts.longest_batch = self.counts.longest_batch.max(took);
         let Batch { rows: done, insists, .. } = self.ended(job);
         // an insisting batch may write all rows of a block: whether it got at those it is for, a scan says
-        self.stored += if insists { 0 } else { rows };
+        self.scan.stored += if insists { 0 } else { rows };
         let before = done.iter().filter_map(|row| self.own.get(&row.xmin)).max();
         self.own.insert(xid, before.map_or(1, |tries| tries.saturating_add(1)));
         let bytes: u64 = done.iter().map(|row| row.stored).sum();

@@ -10,15 +10,13 @@ use super::scan_source::ScanSource;
 use super::scanner::{JUDGED_BYTES, Scanner, address};
 use crate::disk::ItemPointer;
 use crate::judge::policy::{Content, Decision, Rule, Seen, Wanted, is_foreign};
-use crate::model::stored::Placement;
-use crate::model::stored::{Form, StoredValue};
+use crate::model::stored::{Form, Placement, StoredValue};
 use crate::retoast::memory::since::CutOff;
 use crate::retoast::sql;
 use crate::retoast::sql::by_policy;
-use crate::server::LiveError;
-use crate::server::functions;
 use crate::server::probe::Probe;
 use crate::server::snapshot::Moment;
+use crate::server::{LiveError, functions};
 
 impl Scanner<'_> {
     /// As [`Scanner::chunk_at_once`], by the policy.

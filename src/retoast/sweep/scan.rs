@@ -1,11 +1,17 @@
-//! Finds the rows that are stored otherwise than chosen, chunk by chunk.
+//! Finds the rows that are stored otherwise than chosen, chunk by chunk. What is damaged is looked for by halves when it
+//! is met, so that it costs nothing but itself.
+//! First of all, where storage is `plain`, they look for rows that do not fit a page: the server would refuse every later
+//! change of them.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::machine::Row;
+use super::machine::{CHUNK, Row};
+use super::policy_state::{Share, Tally};
 use super::scan_source::ScanSource;
-use super::scanner::{Candidate, Scanner};
+use super::scanner::{Asks, Candidate, Scanner, Unfit};
+use crate::disk::desc::Storage;
+use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
@@ -16,13 +22,167 @@ use crate::judge::{Judge, Row as Judged};
 use crate::model::sql::quote_identifier;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
+use crate::retoast::pace::manners::Work;
+use crate::retoast::sql;
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::{Guard, Reads};
 use crate::server::about::Pageinspect;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Probe;
 use crate::server::snapshot::{self, Moment};
+use crate::server::sqlstate::is_damage;
 use crate::server::{LiveError, functions};
 
+/// What a look has counted, to be taken back where it failed.
+struct Counts {
+    tally: Tally,
+    problems: usize,
+    hints: usize,
+    unfit: Option<Unfit>,
+    planned: Tally,
+    shares: Vec<Share>,
+    written_since: u64,
+}
+
 impl Scanner<'_> {
+    /// The rows of these blocks that are stored otherwise than chosen, tried again where others have the table
+    /// locked.
+    pub(super) async fn read(
+        &mut self,
+        guard: &Guard<'_>,
+        blocks: Range<u32>,
+    ) -> Result<Vec<Row>, TaskError> {
+        let tally = self.tally.clone();
+        let mut look = async || {
+            self.tally.clone_from(&tally);
+            self.chunk(blocks.clone()).await
+        };
+        let read = guard.unless_changed(0, async || guard.tried("reading", &mut look).await).await;
+        Ok(read?.unwrap_or_default())
+    }
+
+    /// As [`Scanner::chunk_at_once`]: what is damaged is told as a problem, and costs nothing else.
+    pub async fn chunk(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
+        for (block, message) in self.damage.blocks.range(blocks.clone()) {
+            self.problems.push(format!("block {block}: {message}"));
+        }
+        let mut rows = Vec::new();
+        for part in self.damage.parts(&blocks) {
+            match self.counted(part.clone()).await {
+                Err(LiveError::Server(error)) if is_damage(&error) => {
+                    rows.extend(self.by_halves(part).await?);
+                }
+                read => rows.extend(read?),
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Reads these blocks; what was counted is taken back after an error.
+    async fn counted(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
+        let counts = self.counts();
+        let read = self.chunk_at_once(blocks).await;
+        if read.is_err() {
+            self.take_back(counts);
+        }
+        read
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            tally: self.tally.clone(),
+            problems: self.problems.len(),
+            hints: self.hints.len(),
+            unfit: self.unfit.clone(),
+            planned: self.by_rule.planned.clone(),
+            shares: self.by_rule.shares.clone(),
+            written_since: self.by_rule.written_since,
+        }
+    }
+
+    fn take_back(&mut self, counts: Counts) {
+        self.tally = counts.tally;
+        self.problems.truncate(counts.problems);
+        self.hints.truncate(counts.hints);
+        self.unfit = counts.unfit;
+        self.by_rule.planned = counts.planned;
+        self.by_rule.shares = counts.shares;
+        self.by_rule.written_since = counts.written_since;
+    }
+
+    /// Reads blocks of which at least one is damaged, or a value of one of its rows.
+    async fn by_halves(&mut self, blocks: Range<u32>) -> Result<Vec<Row>, LiveError> {
+        let (mut rows, mut rest) = (Vec::new(), vec![blocks]);
+        while let Some(part) = rest.pop() {
+            match self.counted(part.clone()).await {
+                Err(LiveError::Server(error)) if is_damage(&error) => match part.len() {
+                    0 | 1 => rows.extend(self.by_rows(part).await?),
+                    blocks => {
+                        let middle = part.start + (blocks / 2) as u32;
+                        rest.extend([middle..part.end, part.start..middle]);
+                    }
+                },
+                read => rows.extend(read?),
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Reads a block that is damaged, or a value of one of its rows: first without the values, then one by one.
+    async fn by_rows(&mut self, block: Range<u32>) -> Result<Vec<Row>, LiveError> {
+        let read = self.asking(Asks::Nothing, block.clone()).await;
+        let mut rows = match read {
+            Err(LiveError::Server(error)) if is_damage(&error) => {
+                let message = message(&error);
+                self.problems.push(format!("block {}: {message}", block.start));
+                self.damage.blocks.insert(block.start, message);
+                return Ok(Vec::new());
+            }
+            read => read?,
+        };
+        for ctid in std::mem::take(&mut self.damage.spared) {
+            // its row was counted without its values
+            let counts = self.counts();
+            let read = self.asking(Asks::Only(ctid), block.clone()).await;
+            self.take_back(counts);
+            match read {
+                Err(LiveError::Server(error)) if is_damage(&error) => {
+                    let message = message(&error);
+                    self.problems.push(format!("row {ctid}: {message}"));
+                    self.damage.rows.insert(ctid, message);
+                }
+                read => rows.extend(read?.into_iter().filter(|row| row.ctid == ctid)),
+            }
+        }
+        Ok(rows)
+    }
+
+    async fn asking(&mut self, asks: Asks, block: Range<u32>) -> Result<Vec<Row>, LiveError> {
+        self.damage.asks = asks;
+        self.damage.spared.clear();
+        let read = self.counted(block).await;
+        self.damage.asks = Asks::All;
+        read
+    }
+
+    /// Whether the server may be asked to read this row's values.
+    pub(super) fn may_ask(&mut self, ctid: ItemPointer) -> bool {
+        match self.damage.asks {
+            Asks::All => match self.damage.rows.get(&ctid) {
+                Some(message) => {
+                    self.problems.push(format!("row {ctid}: {message}"));
+                    false
+                }
+                None => true,
+            },
+            Asks::Nothing => {
+                self.damage.spared.push(ctid);
+                false
+            }
+            Asks::Only(one) => one == ctid,
+        }
+    }
+
     /// The rows of these blocks that are stored otherwise than chosen, all in one snapshot. After an
     /// error none is kept.
     pub(super) async fn chunk_at_once(
@@ -31,7 +191,7 @@ impl Scanner<'_> {
     ) -> Result<Vec<Row>, LiveError> {
         let (held, keep) = match self.held.take() {
             Some(held) => (held, true),
-            None => (self.begin().await?, false),
+            None => (self.begin(Reads::WithTemporary).await?, false),
         };
         match self.look(&held.moment, blocks).await {
             Ok(rows) => {
@@ -276,4 +436,53 @@ fn mend_misread(column: &str) -> String {
         whole(&name),
         whole(&format!("{name} -> 'a' -> 'b'"))
     )
+}
+
+/// The server's message alone: what it adds may show contents.
+fn message(error: &tokio_postgres::Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), |db| db.message().to_owned())
+}
+
+impl Scanner<'_> {
+    /// Looks through the whole table for rows that the choice cannot store, before anything is changed.
+    pub(crate) async fn look_for_unfit(&mut self, guard: &Guard<'_>) -> Result<(), TaskError> {
+        if self.ready.toaster.storage() != Storage::Plain {
+            return Ok(());
+        }
+        let unfit = match self.source {
+            ScanSource::Pages(_) => self.unfit_by_pages(guard).await?,
+            ScanSource::Functions => self.unfit_by_functions(guard).await?,
+        };
+        match unfit.first {
+            Some(first) => Err(TaskError::Unfit { rows: unfit.rows, first }),
+            None => Ok(()),
+        }
+    }
+
+    async fn unfit_by_pages(&mut self, guard: &Guard<'_>) -> Result<Unfit, TaskError> {
+        self.unfit = Some(Unfit::default());
+        let page = self.server.page_size.bytes() as u64;
+        let blocks = guard.sizes_now().await?.unwrap_or_default().heap / page;
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let mut from = 0;
+        while from < blocks && !guard.session.stopped() {
+            guard.session.pass(Work::Scan, 0).await?;
+            let end = from.saturating_add(CHUNK).min(blocks);
+            self.read(guard, from..end).await?;
+            from = end;
+        }
+        Ok(self.unfit.take().unwrap_or_default())
+    }
+
+    /// Counts rows whose chosen values alone are too long.
+    async fn unfit_by_functions(&self, guard: &Guard<'_>) -> Result<Unfit, TaskError> {
+        let limit = self.server.page_size.toast_tuple_target_main() - TUPLE_HEADER_SIZE;
+        let sql = sql::unfit(&self.ready.relation.quoted(), &self.ready.targets, limit);
+        let client = &self.connection;
+        let ask = async |_| Ok(client.client().query_typed(&sql, &[]).await?);
+        let rows = guard.in_reading(ask).await?;
+        let Some(row) = rows.first() else { return Ok(Unfit::default()) };
+        let count: i64 = row.try_get(0)?;
+        Ok(Unfit { rows: u64::try_from(count).unwrap_or(0), first: row.try_get(1)? })
+    }
 }

@@ -1,19 +1,17 @@
 //! Reads one table: what a scan works with, and its snapshot.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::damage::Damage;
 use super::machine::Row;
-use super::policy_state::RuleScan;
+use super::policy_state::{RuleScan, Tally};
 use super::scan_source::ScanSource;
-use super::unfit::Unfit;
-use super::watched::{Reading, Watched};
 use crate::disk::ItemPointer;
 use crate::model::stored::StoredValue;
-use crate::retoast::check::ready::Ready;
+use crate::retoast::check::ready::PreparedTable;
 use crate::retoast::sql::Target;
-use crate::retoast::tally::Tally;
+use crate::retoast::task::guard::{Reading, Reads};
 use crate::server::LiveError;
 use crate::server::about::Server;
 use crate::server::chunks::parse_tid;
@@ -32,11 +30,11 @@ pub struct Scanner<'a> {
     /// The server.
     pub server: &'a Server,
     /// The table.
-    pub ready: &'a Ready,
+    pub ready: &'a PreparedTable,
+    /// How transactions on it begin.
+    pub(super) reading: Reading<'a>,
     /// What it goes by.
     pub source: ScanSource,
-    /// What the table is known to be set to, where that is watched.
-    pub watched: Option<&'a Watched>,
     /// Which judges there are.
     pub(super) judges: HashSet<usize>,
     /// Whether there is a judge of rows.
@@ -87,7 +85,7 @@ impl<'a> Scanner<'a> {
         connection: &Arc<Connection>,
         asker: &Arc<Connection>,
         server: &'a Server,
-        ready: &'a Ready,
+        ready: &'a PreparedTable,
         source: ScanSource,
         by_rule: RuleScan<'a>,
     ) -> Scanner<'a> {
@@ -96,8 +94,8 @@ impl<'a> Scanner<'a> {
             asker: Arc::clone(asker),
             server,
             ready,
+            reading: Reading { ready, known: None },
             source,
-            watched: None,
             judges: HashSet::new(),
             row_judge: false,
             tally: Tally::default(),
@@ -119,31 +117,8 @@ impl Scanner<'_> {
     /// snapshot it keeps dead rows from being removed; end it with [`Scanner::release`] before rows are re-toasted, and before long waits.
     pub async fn hold(&mut self) -> Result<(), LiveError> {
         self.release().await?;
-        let client = self.connection.client();
-        let begun = match self.reading() {
-            Some(reading) => reading.begin(client).await,
-            None => {
-                let table = self.ready.relation.quoted();
-                let lock = format!("LOCK TABLE ONLY {table} IN ACCESS SHARE MODE");
-                snapshot::begin_with_lock(client, &lock).await
-            }
-        };
-        match begun {
-            Ok(moment) => {
-                let (judges, row_judge) = (self.judges.clone(), self.row_judge);
-                self.held = Some(Held { moment, judges, row_judge });
-                Ok(())
-            }
-            Err(error) => {
-                // if that fails too the connection is gone, as the next query will say
-                let _ = snapshot::abandon(self.connection.client()).await;
-                Err(error)
-            }
-        }
-    }
-
-    fn reading(&self) -> Option<Reading> {
-        self.watched.and_then(|watched| watched.reading(self.ready))
+        self.held = Some(self.begin(Reads::WholeScan).await?);
+        Ok(())
     }
 
     /// Lets the snapshot go, if one is kept.
@@ -154,11 +129,8 @@ impl Scanner<'_> {
         }
     }
 
-    pub(super) async fn begin(&self) -> Result<Held, LiveError> {
-        let moment = match self.reading() {
-            Some(reading) => reading.begin(self.connection.client()).await?,
-            None => snapshot::begin_writable(&self.connection).await?,
-        };
+    pub(super) async fn begin(&self, reads: Reads) -> Result<Held, LiveError> {
+        let moment = self.reading.begin(&self.connection, reads).await?;
         Ok(Held { moment, judges: self.judges.clone(), row_judge: self.row_judge })
     }
 
@@ -166,6 +138,58 @@ impl Scanner<'_> {
     pub(crate) fn indexes(&self) -> (Vec<usize>, Vec<usize>) {
         let of = |columns: &[Target]| columns.iter().map(|column| column.index).collect();
         (of(&self.ready.targets), of(&self.ready.follow))
+    }
+}
+
+/// Rows that cannot be stored as chosen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unfit {
+    /// How many.
+    pub rows: u64,
+    /// The first one's address.
+    pub first: Option<String>,
+}
+
+impl Unfit {
+    /// Adds a row.
+    pub fn add(&mut self, ctid: String) {
+        self.rows += 1;
+        self.first.get_or_insert(ctid);
+    }
+}
+
+/// What cannot be read, with what the server says of it.
+#[derive(Debug, Default)]
+pub(super) struct Damage {
+    pub(super) blocks: BTreeMap<u32, String>,
+    pub(super) rows: HashMap<ItemPointer, String>,
+    pub(super) asks: Asks,
+    /// The rows whose values were not asked for.
+    pub(super) spared: Vec<ItemPointer>,
+}
+
+/// Of which rows the server may be asked to read values.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// Those of which it is not known that it cannot.
+    #[default]
+    All,
+    Nothing,
+    Only(ItemPointer),
+}
+
+impl Damage {
+    /// The parts of these blocks between those that cannot be read.
+    pub(super) fn parts(&self, blocks: &Range<u32>) -> Vec<Range<u32>> {
+        let mut parts = Vec::new();
+        let mut start = blocks.start;
+        for &block in self.blocks.range(blocks.clone()).map(|(block, _)| block) {
+            parts.push(start..block);
+            start = block.saturating_add(1);
+        }
+        parts.push(start..blocks.end);
+        parts.retain(|part| !part.is_empty());
+        parts
     }
 }
 
@@ -177,4 +201,21 @@ pub(crate) fn transaction(text: &str) -> Result<u32, LiveError> {
 /// A row's address as the server prints it.
 pub(crate) fn address(text: &str) -> Result<ItemPointer, LiveError> {
     parse_tid(text).ok_or_else(|| LiveError::Unexpected(format!("row address \"{text}\"")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_to_be_damaged_is_left_out() {
+        let mut damage = Damage::default();
+        assert_eq!(damage.parts(&(0..256)).first(), Some(&(0..256)));
+        for block in [0, 7, 8, 255, 300] {
+            damage.blocks.insert(block, String::new());
+        }
+        assert_eq!(damage.parts(&(0..256)), [1..7, 9..255]);
+        assert_eq!(damage.parts(&(256..512)), [256..300, 301..512]);
+        assert!(damage.parts(&(7..9)).is_empty());
+    }
 }

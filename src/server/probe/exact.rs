@@ -5,8 +5,8 @@ use super::{AskedColumn, LONGEST_SHORT, Probe, Questions};
 use crate::disk::desc::Length;
 use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::disk::max_align;
-use crate::model::forcing::{fresh, fresh_array};
 use crate::model::sql::quote_identifier;
+use crate::model::sql::{fresh, fresh_array};
 
 /// Stored bytes of the longest row whose values are fetched to learn what dropped columns take.
 const MOST_WHOLE: u32 = 100_000;

@@ -56,7 +56,7 @@ fn where_nothing_is_to_spare_it_only_looks() {
     let mut machine = machine(None);
     assert_eq!(machine.next_action(), Action::Look);
     let end = note(&mut machine, Event::Looked(layout(1000, 985)));
-    assert_eq!((end, machine.rounds), (Action::Finish(End::Compact), 0));
+    assert_eq!((end, machine.counts.rounds), (Action::Finish(End::Compact), 0));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn where_the_first_vacuum_has_truncated_enough_it_looks_again() {
     assert_eq!(note(&mut machine, Event::Looked(layout(1000, 500))), Action::Shrink);
     assert_eq!(note(&mut machine, Event::Vacuumed(505)), Action::Look);
     let end = note(&mut machine, Event::Looked(layout(505, 500)));
-    assert_eq!((end, machine.rounds), (Action::Finish(End::Compact), 0));
+    assert_eq!((end, machine.counts.rounds), (Action::Finish(End::Compact), 0));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_round_moves_what_stands_behind_the_end_then_vacuums_and_looks() {
     assert_eq!(note(&mut machine, found(&[], 500)), Action::Shrink);
     assert_eq!(note(&mut machine, Event::Vacuumed(505)), Action::Look);
     let end = note(&mut machine, Event::Looked(layout(505, 500)));
-    assert_eq!((end, machine.rounds), (Action::Finish(End::Compact), 1));
+    assert_eq!((end, machine.counts.rounds), (Action::Finish(End::Compact), 1));
     assert_eq!(machine.rows_left(), 0);
 }
 
@@ -90,7 +90,7 @@ fn locked_rows_are_tried_again_then_left_and_told() {
             Action::Move(_) => note(&mut machine, moved(0)),
             Action::Find(_) => note(&mut machine, found(&[9], 1000)),
             Action::Sleep(_, why) => {
-                assert_eq!(why, Wait::Rows);
+                assert_eq!(why, Wait::RowsToMoveLocked);
                 machine.next_action()
             }
             Action::Shrink => break,
@@ -145,7 +145,7 @@ fn little_at_the_very_end_that_stands_in_the_way_of_a_lot_is_moved_by_another_ro
     assert_eq!(note(&mut machine, Event::Vacuumed(1000)), Action::Look);
     assert_eq!(note(&mut machine, Event::Looked(layout(1000, 500))), Action::Find(500));
     assert_eq!(note(&mut machine, found(&[1], 1000)), Action::Move(vec![Row(1)]));
-    assert_eq!(machine.rounds, 2);
+    assert_eq!(machine.counts.rounds, 2);
 }
 
 #[test]
@@ -154,10 +154,10 @@ fn a_lock_timeout_is_waited_out() {
     note(&mut machine, found(&[1], 1000));
     assert_eq!(
         note(&mut machine, Event::Busy),
-        Action::Sleep(Duration::from_millis(100), Wait::Lock)
+        Action::Sleep(Duration::from_millis(100), Wait::LockTimeout)
     );
     assert_eq!(machine.next_action(), Action::Move(vec![Row(1)]));
-    assert_eq!(machine.retries, 1);
+    assert_eq!(machine.counts.retries, 1);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn of_too_much_a_part_is_moved_and_the_next_round_goes_on() {
         machine.note(Event::Vacuumed(990), 0.5);
     }
     assert_eq!(note(&mut machine, Event::Looked(layout(990, 500))), Action::Find(500));
-    assert_eq!(machine.rounds, 2);
+    assert_eq!(machine.counts.rounds, 2);
 }
 
 /// Goes on until it looks again; what it finds behind the end finds no room. Gives the ends that it was asked for.
@@ -270,7 +270,7 @@ fn rows_that_stay_are_not_called_locked() {
     machine.stayed(1);
     assert_eq!(note(&mut machine, moved(0)), Action::Find(500));
     let wait = note(&mut machine, found(&[9, 8], 1000));
-    assert!(matches!(wait, Action::Sleep(_, Wait::Rows)), "{wait:?}");
+    assert!(matches!(wait, Action::Sleep(_, Wait::RowsToMoveLocked)), "{wait:?}");
     assert_eq!(machine.next_action(), Action::Move(vec![Row(9), Row(8)]));
     machine.stayed(2);
     assert_eq!(note(&mut machine, moved(0)), Action::Find(500));

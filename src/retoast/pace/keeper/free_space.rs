@@ -4,9 +4,9 @@ use super::super::error::PaceError;
 use super::super::gauges;
 use super::super::space::{self, Place};
 use super::Keeper;
-use crate::retoast::check::ready::Ready;
+use crate::retoast::check::ready::PreparedTable;
 use crate::retoast::check::refusal::Refusal;
-use crate::retoast::sizes::Sizes;
+use crate::retoast::plan::Sizes;
 
 impl Keeper {
     /// Looks whether there is space for a table, before anything is done to it. Says how that was
@@ -14,7 +14,7 @@ impl Keeper {
     ///
     /// # Errors
     /// Too little space, or none can be told though the user has set a limit.
-    pub async fn check_space(&self, ready: &Ready) -> Result<Option<String>, Refusal> {
+    pub async fn check_space(&self, ready: &PreparedTable) -> Result<Option<String>, Refusal> {
         let Some(limit) = self.wants.limits.free_space else { return Ok(None) };
         let name = ready.relation.display_name();
         let (sizes, max_wal_size) = self
@@ -91,7 +91,7 @@ impl Keeper {
         }))
     }
 
-    pub(super) async fn places(&self, ready: &Ready) -> Result<Vec<Place>, PaceError> {
+    pub(super) async fn places(&self, ready: &PreparedTable) -> Result<Vec<Place>, PaceError> {
         if self.wants.limits.free_space.is_none() {
             return Ok(Vec::new());
         }

@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{join3, join4};
 
-use super::super::error::PaceError;
-use super::super::gauges;
-use super::super::manners::{Held, Readings};
-use super::super::space;
 use super::{Keeper, State, Table};
 use crate::model::sql::quote_literal;
-use crate::retoast::watch::Watch;
+use crate::retoast::listener::Listener;
+use crate::retoast::pace::error::PaceError;
+use crate::retoast::pace::manners::{Held, Readings};
+use crate::retoast::pace::{gauges, space};
 use crate::server::LiveError;
 use crate::server::connect::Connection;
 use crate::server::sqlstate::ErrorKind;
@@ -25,7 +24,7 @@ impl Keeper {
     pub(super) async fn measure(
         &self,
         state: &mut State,
-        watch: &dyn Watch,
+        watch: &dyn Listener,
     ) -> Result<(), PaceError> {
         let limits = &self.wants.limits;
         let ours = self.measuring.own_processes();

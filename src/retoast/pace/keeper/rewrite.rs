@@ -8,7 +8,7 @@ use super::super::gauges;
 use super::super::manners::{Cause, POLL, Pause};
 use super::Keeper;
 use crate::disk::Oid;
-use crate::retoast::watch::Watch;
+use crate::retoast::listener::Listener;
 
 impl Keeper {
     /// Waits until no such command runs on a table, before its lock or its size is asked for. If that takes longer
@@ -19,7 +19,7 @@ impl Keeper {
     pub(crate) async fn wait_for_rewrite(
         &self,
         table: Oid,
-        watch: &dyn Watch,
+        watch: &dyn Listener,
     ) -> Result<Option<String>, PaceError> {
         let began = Instant::now();
         let ask = async |connection: &_| gauges::rewrite(connection, table).await;

@@ -5,7 +5,7 @@ use super::super::gauges;
 use super::super::slots::Slots;
 use super::Keeper;
 use super::free_space::written_for;
-use crate::retoast::check::ready::Ready;
+use crate::retoast::check::ready::PreparedTable;
 
 impl Keeper {
     pub(super) fn note_slots(&self, slots: &Slots) {
@@ -26,7 +26,11 @@ impl Keeper {
     ///
     /// # Errors
     /// The server's.
-    pub(crate) async fn expected_wal(&self, ready: &Ready, values: bool) -> Result<u64, PaceError> {
+    pub(crate) async fn expected_wal(
+        &self,
+        ready: &PreparedTable,
+        values: bool,
+    ) -> Result<u64, PaceError> {
         let oid = ready.relation.oid;
         let sizes = self.measuring.read(async |c| gauges::sizes(c, oid).await).await?;
         let rows = if values { written_for(sizes) } else { 0 };

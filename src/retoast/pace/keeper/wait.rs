@@ -6,7 +6,8 @@ use super::super::error::PaceError;
 use super::super::gauges;
 use super::super::manners::{Cause, POLL, Pause, Work};
 use super::{Keeper, State};
-use crate::retoast::watch::Watch;
+use crate::retoast::listener::Listener;
+use crate::retoast::listener::Wait;
 use crate::server::connect::Connection;
 
 /// How often one and the same reason is told.
@@ -24,7 +25,7 @@ impl Keeper {
         &self,
         work: Work,
         worker: &Connection,
-        watch: &dyn Watch,
+        watch: &dyn Listener,
     ) -> Result<(), PaceError> {
         let mut state = self.state.lock().await;
         let mut pausing: Option<(Cause, Instant, bool)> = None;
@@ -96,7 +97,7 @@ impl Keeper {
 
     /// Waits for others for some time, or until a stop is asked for. Ends the run where that makes too long a wait
     /// together with those since something was done last.
-    pub(crate) async fn wait(&self, time: Duration, table: &str, why: &str, watch: &dyn Watch) {
+    pub(crate) async fn wait(&self, time: Duration, table: &str, why: &str, watch: &dyn Listener) {
         let left = self.may_wait();
         let slept = self.sleep(left.map_or(time, |left| time.min(left))).await;
         self.has_waited(slept);
@@ -106,7 +107,7 @@ impl Keeper {
     }
 
     /// Ends the run, as after a stop on request.
-    pub(crate) fn give_up(&self, table: &str, waited: Duration, why: &str, watch: &dyn Watch) {
+    pub(crate) fn give_up(&self, table: &str, waited: Duration, why: &str, watch: &dyn Listener) {
         let seconds = waited.as_secs_f64();
         let text = format!("stopped after waiting for {seconds:.1} s (--max-wait): {why}");
         watch.note(&format!("{table}: {text}"));
@@ -126,7 +127,7 @@ impl Keeper {
         state: &mut State,
         work: Work,
         worker: &Connection,
-        watch: &dyn Watch,
+        watch: &dyn Listener,
     ) -> Result<Option<Pause>, PaceError> {
         if let Some((cause, text)) = self.control.asked() {
             self.name_session(state, worker, true).await?;
@@ -158,19 +159,20 @@ impl Keeper {
 
 impl State {
     /// Says why it waits, unless that was just said; whether it was.
-    fn tell(&mut self, pause: &Pause, watch: &dyn Watch) -> bool {
+    fn tell(&mut self, pause: &Pause, watch: &dyn Listener) -> bool {
         let name = self.table_name().to_owned();
         self.tell_of(&name, pause, watch)
     }
 
-    pub(super) fn tell_of(&mut self, name: &str, pause: &Pause, watch: &dyn Watch) -> bool {
+    pub(super) fn tell_of(&mut self, name: &str, pause: &Pause, watch: &dyn Listener) -> bool {
         let just = self
             .told
             .is_some_and(|(cause, then)| cause == pause.cause && then.elapsed() < TELL_EVERY);
         if pause.cause == Cause::Nice || just {
             return false;
         }
-        watch.note(&format!("{name}: waiting: {}", pause.text));
+        let why = Wait::Throttle(pause.text.clone());
+        watch.note(&format!("{name}: {}", why.note()));
         self.told = Some((pause.cause, Instant::now()));
         true
     }

@@ -42,18 +42,18 @@ impl Machine {
                 return false;
             }
             if row.spared && tries > 0 {
-                self.left.spared += 1;
+                self.scan.left.spared += 1;
                 return false;
             }
             let disagrees = tries >= MOST_TRIES;
-            self.left.refused += u64::from(refused);
-            self.left.disagreeing += u64::from(disagrees && !refused);
+            self.scan.left.refused += u64::from(refused);
+            self.scan.left.disagreeing += u64::from(disagrees && !refused);
             !refused && !disagrees
         });
         rows.sort_unstable();
-        self.left.found += rows.len() as u64;
+        self.scan.left.found += rows.len() as u64;
         // the snapshot is given up, whatever becomes of the rows
-        self.one_snapshot &= rows.is_empty();
+        self.scan.one_snapshot &= rows.is_empty();
         if self.insists() {
             self.insist(&rows);
             return;
@@ -63,7 +63,7 @@ impl Machine {
         let window = (self.tuning.window / self.work.len() as u32).max(1);
         let windows: Vec<&[Row]> =
             rows.chunk_by(|a, b| a.ctid.block.0 / window == b.ctid.block.0 / window).collect();
-        self.last.clear();
+        self.batches.last.clear();
         // Windows take turns, pass by pass: what one transaction leaves behind can be pruned only once
         // those that were under way at its end have ended, and by its window's next turn most have.
         let turns = if self.work.len() > 1 { self.work.len() + 1 } else { 1 };
@@ -72,7 +72,7 @@ impl Machine {
                 for rows in some {
                     let rows: Vec<Row> = rows.iter().copied().skip(pass).step_by(passes).collect();
                     if let Some(row) = rows.first() {
-                        self.queue.push_back(Batch::new(row.ctid.block.0 / window, rows));
+                        self.batches.queue.push_back(Batch::new(row.ctid.block.0 / window, rows));
                     }
                 }
             }
@@ -86,11 +86,11 @@ impl Machine {
 
     /// Plans one batch for each block, which waits for rows that others hold.
     fn insist(&mut self, rows: &[Row]) {
-        self.last.clear();
+        self.batches.last.clear();
         for rows in rows.chunk_by(|a, b| a.ctid.block == b.ctid.block) {
             if let Some(row) = rows.first() {
                 let batch = Batch::new(row.ctid.block.0, rows.to_vec());
-                self.queue.push_back(Batch { insists: true, ..batch });
+                self.batches.queue.push_back(Batch { insists: true, ..batch });
             }
         }
     }

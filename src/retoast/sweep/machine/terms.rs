@@ -4,45 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::disk::ItemPointer;
-
-/// Pages of a window of one job.
-const WINDOW: u32 = 8;
-/// Passes over a window.
-const PASSES: u32 = 8;
-/// Bytes of values that a batch stores at the most.
-const BATCH_BYTES: u64 = 16 << 20;
-
-/// How the sweep goes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tuning {
-    /// Pages of a window, or with several jobs of as many windows as jobs.
-    pub window: u32,
-    /// Passes over a window.
-    pub passes: u32,
-    /// How long a batch is to take.
-    pub batch: Duration,
-    /// Bytes of values that a batch stores at the most, unless one row has more.
-    pub batch_bytes: u64,
-    /// Part of a relation's size that may be dead before it is vacuumed.
-    pub max_bloat: f64,
-    /// Transactions under way at a time, a vacuum counted.
-    pub jobs: usize,
-}
-
-impl Tuning {
-    pub(crate) fn new(batch: Duration, max_bloat: f64, jobs: usize) -> Tuning {
-        let (window, passes, batch_bytes) = (WINDOW, PASSES, BATCH_BYTES);
-        Tuning { window, passes, batch, batch_bytes, max_bloat, jobs }
-    }
-
-    /// The same with so many jobs.
-    pub(crate) fn with_jobs(self, jobs: usize) -> Tuning {
-        let windows = u32::try_from(self.jobs.max(1)).unwrap_or(u32::MAX);
-        let window =
-            (self.window / windows).saturating_mul(u32::try_from(jobs).unwrap_or(1)).max(1);
-        Tuning { window, jobs, ..self }
-    }
-}
+use crate::retoast::listener::Wait;
 
 /// A row to re-toast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,25 +77,6 @@ pub enum Event {
     Stop,
 }
 
-/// Why the sweep waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// A lock was not to be had.
-    LockTimeout,
-    /// All that is left to do is locked by others.
-    RowsLocked,
-}
-
-impl Reason {
-    /// For people.
-    pub fn text(self) -> &'static str {
-        match self {
-            Reason::LockTimeout => "a lock could not be had in time",
-            Reason::RowsLocked => "the rows left to do are locked by other transactions",
-        }
-    }
-}
-
 /// How the sweep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -182,7 +125,7 @@ pub enum Action {
     /// Wait until one of the jobs has done what it does.
     Wait,
     /// Wait, with no transaction open.
-    Sleep(Duration, Reason),
+    Sleep(Duration, Wait),
     /// Nothing more.
     Finish(End),
 }

@@ -1,9 +1,10 @@
 //! The machine in a world of its own.
 
+use std::collections::BTreeSet;
+
 use super::planning::MOST_TRIES;
 use super::*;
 use crate::disk::BlockNumber;
-use std::collections::BTreeSet;
 
 const TUNING: Tuning = Tuning {
     window: 8,
@@ -158,7 +159,7 @@ fn all_is_done_and_a_scan_proves_it() {
     let mut machine = Machine::new(TUNING);
     assert_eq!(world.run(&mut machine), End::Complete);
     assert!(world.left.is_empty());
-    assert_eq!(machine.scans, 2);
+    assert_eq!(machine.counts.scans, 2);
     // 600 * 20 * 364 bytes by 5 % of 600 pages, but at least 1 MB
     assert_eq!(world.vacuums, 5);
 }
@@ -193,7 +194,7 @@ fn an_empty_table_takes_one_scan_and_no_batch() {
     let mut world = World::new(600, 0, 0);
     let mut machine = Machine::new(TUNING);
     assert_eq!(world.run(&mut machine), End::Complete);
-    assert_eq!((machine.scans, world.batches.len(), world.vacuums), (1, 0, 0));
+    assert_eq!((machine.counts.scans, world.batches.len(), world.vacuums), (1, 0, 0));
 }
 
 #[test]
@@ -290,7 +291,7 @@ fn with_jobs_all_is_done_once_and_two_are_under_way() {
     assert_eq!(world.run(&mut machine), End::Complete);
     assert!(world.left.is_empty() && world.under_way.is_empty());
     assert_eq!(world.most_under_way, 2);
-    assert_eq!(machine.scans, 2);
+    assert_eq!(machine.counts.scans, 2);
 }
 
 #[test]
@@ -354,7 +355,7 @@ fn a_row_that_the_server_refuses_is_found_out_and_the_others_done() {
     assert_eq!(world.run(&mut machine), End::Left);
     assert_eq!(world.left.iter().copied().collect::<Vec<_>>(), [bad]);
     // the scan that met the refusal had given its snapshot up: another one proves what is left
-    assert_eq!((machine.left(), machine.scans), (Left { refused: 1, ..Left::default() }, 2));
+    assert_eq!((machine.left(), machine.counts.scans), (Left { refused: 1, ..Left::default() }, 2));
 }
 
 #[test]
@@ -395,12 +396,12 @@ fn a_lock_timeout_waits_longer_each_time_and_leaves_the_batch_to_the_next_scan()
     while let Action::Batch(job, _) = machine.next_action() {
         machine.note(Event::BatchBusy(job), 0.5);
         match machine.next_action() {
-            Action::Sleep(time, Reason::LockTimeout) => waits.push(time.as_millis()),
+            Action::Sleep(time, Wait::LockTimeout) => waits.push(time.as_millis()),
             other => panic!("{other:?}"),
         }
     }
     assert_eq!(waits, [100, 200, 400, 800, 1600]);
-    assert_eq!(machine.retries, 5);
+    assert_eq!(machine.counts.retries, 5);
 }
 
 #[test]
@@ -415,7 +416,7 @@ fn a_scan_that_begins_in_the_middle_proves_nothing() {
     machine.note(Event::Scanned(Vec::new()), 0.0);
     assert_eq!(world.run(&mut machine), End::Complete);
     assert!(world.left.is_empty());
-    assert_eq!((machine.scans, world.now < Duration::from_secs(1)), (3, true));
+    assert_eq!((machine.counts.scans, world.now < Duration::from_secs(1)), (3, true));
     // a table that became shorter
     let mut world = World::new(10, 2, 10);
     let mut machine = Machine::new(TUNING);

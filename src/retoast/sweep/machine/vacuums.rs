@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use super::terms::{Extent, Tuning};
+use super::terms::Extent;
+use crate::retoast::task::session::Tuning;
 
 /// The table is not vacuumed for fewer bytes than this.
 const LEAST: u64 = 1 << 20;

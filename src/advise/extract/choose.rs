@@ -1,0 +1,344 @@
+//! Which keys of a table's documents are extracted: those that are named, or the set that pays most; and those of a
+//! partitioned table, each of whose partitions is priced for itself, with columns of the same types.
+//!
+//! Nobody knows quite which keys are asked for. So each key that most documents have is taken to be read, and changed,
+//! as often as every other, or more often as far as that is known ([`Weights`]), and sets of the most used and smallest
+//! ones are compared as settings are.
+
+use std::slice;
+
+use super::keys::{Extract, Keys, SETS, Scout, Weights};
+use super::result::ExtractionReport;
+use super::rows::{Extraction, KEYS, KeyType, REST, Stored, TODAY as STORED, no_such_key};
+use super::target::{self, Asked, Migrated};
+use crate::advise::advisor::{Advisor, TableFacts};
+use crate::advise::candidate::{TODAY, Variants};
+use crate::advise::error::AdviseError;
+use crate::advise::estimate::{Figure, Figures, Scope, figures};
+use crate::advise::plan::SamplePlan;
+use crate::advise::reading::Reading;
+use crate::advise::recommend::{Entry, Optimize, recommend};
+use crate::advise::result::Report;
+use crate::model::cost::Prices;
+use crate::model::estimate::Estimate;
+use crate::server::catalog::Relation;
+use crate::usage::keys::KnownUses;
+use crate::usage::workload::{Workload, WorkloadSource};
+
+/// The sample is read again so often at most because values do not fit the types that others have: integer,
+/// bigint, numeric, jsonb.
+const WIDENED: usize = 4;
+
+/// What is to be extracted from one table.
+#[derive(Debug, Clone, Default)]
+pub(in crate::advise) struct Wanted {
+    pub(in crate::advise) what: Option<Extract>,
+    /// The table whose partition it is. Another one may have the keys that it does not.
+    pub(in crate::advise) parent: Option<Migrated>,
+    /// The types that others' values have.
+    pub(in crate::advise) types: Option<Vec<KeyType>>,
+}
+
+/// What `--extract auto` looks at beforehand.
+pub(in crate::advise) struct Beforehand<'a> {
+    pub(in crate::advise) facts: &'a TableFacts,
+    /// Blocks of the relation.
+    pub(in crate::advise) total: u32,
+    /// Bytes of documents in a block.
+    pub(in crate::advise) bytes_per_block: f64,
+    /// What is known of the use of keys.
+    pub(in crate::advise) known: Option<&'a KnownUses>,
+}
+
+impl Reading<'_> {
+    /// Begins to extract what is asked of a column. Where no key pays, nothing is extracted.
+    pub(in crate::advise) async fn extract(
+        &mut self,
+        what: &Extract,
+        wanted: &Wanted,
+        v: &Variants,
+        beforehand: &Beforehand<'_>,
+    ) -> Result<(), AdviseError> {
+        self.documents.column = v.column;
+        let method = beforehand.facts.compression.default;
+        let stored = Stored {
+            table: self.relation.table(method, self.advisor.server.page_size),
+            settings: v.present,
+            default_method: method,
+            fillfactor: self.relation.fillfactor(),
+        };
+        let parent = wanted.parent.as_ref();
+        self.documents.extractions = match what {
+            Extract::Keys(keys) => {
+                let asked = self.ask(parent, v.column, keys).await?;
+                let target = target::target(self.relation, v.column, keys, &asked)?;
+                let mut extraction = Extraction::new(target, stored, false);
+                if let Some(types) = &wanted.types {
+                    extraction.assume(types);
+                }
+                vec![extraction]
+            }
+            Extract::Auto => self.best(parent, v, &stored, beforehand).await?.into_iter().collect(),
+        };
+        self.begin_rests().await
+    }
+
+    async fn ask(
+        &self,
+        parent: Option<&Migrated>,
+        column: usize,
+        keys: &Keys,
+    ) -> Result<Asked, AdviseError> {
+        let asked = target::ask(self.advisor.client(), self.relation, parent, column, keys).await;
+        asked.map_err(|error| self.live(error))
+    }
+
+    /// The set of keys that pays most, by a few blocks.
+    async fn best(
+        &mut self,
+        parent: Option<&Migrated>,
+        v: &Variants,
+        stored: &Stored,
+        beforehand: &Beforehand<'_>,
+    ) -> Result<Option<Extraction>, AdviseError> {
+        let relation = self.relation;
+        let asked = self.ask(parent, v.column, &Keys(Vec::new())).await?;
+        target::target(relation, v.column, &Keys(Vec::new()), &asked)?;
+        let Beforehand { facts, total, bytes_per_block, .. } = *beforehand;
+        let options = &self.advisor.options;
+        let plan = SamplePlan::few(options.seed, total, bytes_per_block);
+        // no other candidate is compared here
+        let all = v.all.get(TODAY).cloned().into_iter().collect();
+        let bare = Variants { all, methods: Vec::new(), ..v.clone() };
+        self.documents.scout = Some(Scout::default());
+        let looked = self.all(&plan, slice::from_ref(&bare), stored.fillfactor).await;
+        let scout = self.documents.scout.take();
+        looked?;
+        let Some((weights, keys)) = scout.and_then(|scout| {
+            let common = scout.common_keys();
+            let nothing = KnownUses::default();
+            let weights = Weights::of(&common, &v.name, beforehand.known.unwrap_or(&nothing));
+            let keys = scout.candidates(&weights)?;
+            Some((weights, keys))
+        }) else {
+            self.forget();
+            return Ok(None);
+        };
+        let asked = self.ask(parent, v.column, &keys).await?;
+        let (keys, asked) = asked.usable(relation, v.column, keys);
+        for set in sets(&keys) {
+            let target = target::target(relation, v.column, &set, &asked)?;
+            self.documents.extractions.push(Extraction::new(target, stored.clone(), true));
+        }
+        self.forget();
+        self.all(&plan, slice::from_ref(&bare), stored.fillfactor).await?;
+        self.forget();
+        let scope =
+            Scope { total_blocks: total, complete: false, page: self.advisor.server.page_size };
+        let counted = facts.counters.reads_per_write();
+        let workload = Workload {
+            reads_per_write: options.reads_per_write.or(counted.map(|(ratio, _)| ratio)),
+            source: WorkloadSource::default(),
+            scanned: facts.counters.scanned_part(),
+        };
+        let sets = std::mem::take(&mut self.documents.extractions);
+        let best = choose(&sets, &weights, &scope, options.optimize, &workload);
+        let best = best.and_then(|best| sets.get(best)).map(Extraction::again);
+        Ok(best.map(|best| best.weighed(weights.known)))
+    }
+
+    /// Begins the sample again where a later block had what the types of the first ones do not hold; `passes`: how
+    /// often it was read.
+    pub(in crate::advise) fn widen(&mut self, passes: usize) -> bool {
+        let widened = self.documents.extractions.first().and_then(Extraction::widened);
+        match widened.filter(|_| passes <= WIDENED) {
+            Some(again) => {
+                self.documents.extractions = vec![again];
+                self.forget();
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// The sets of the first of these keys that are compared.
+fn sets(keys: &Keys) -> Vec<Keys> {
+    let mut sets: Vec<Keys> = Vec::new();
+    for size in SETS {
+        let set: Vec<String> = keys.0.iter().take(size).cloned().collect();
+        if sets.last().is_none_or(|last| last.0 != set) {
+            sets.push(Keys(set));
+        }
+    }
+    sets
+}
+
+/// The set that pays most, by its index; `None` if none is worth rewriting the table.
+fn choose(
+    sets: &[Extraction],
+    weights: &Weights,
+    scope: &Scope,
+    optimize: Optimize,
+    workload: &Workload,
+) -> Option<usize> {
+    let mut entries = Vec::with_capacity(sets.len() + 1);
+    for (rank, set) in sets.iter().enumerate() {
+        let all = figures(&set.tally, scope, &Prices::default());
+        let (today, rest) = (all.get(STORED)?, all.get(REST)?);
+        if entries.is_empty() {
+            entries.push(Entry { figures: *today, refused: false, rank: 0 });
+        }
+        let keys = set.target.keys.iter().map(|key| weights.part(&key.key));
+        let keys: Vec<(f64, &Figures)> = keys.zip(all.get(KEYS..)?).collect();
+        let figures = used(rest, &keys, today);
+        let refused = set.tally.tallies().get(REST)?.refused > 0.0;
+        entries.push(Entry { figures, refused, rank: u8::try_from(rank + 1).unwrap_or(u8::MAX) });
+    }
+    recommend(&entries, optimize, workload).choice.checked_sub(1)
+}
+
+/// What a table costs of which these parts of all uses are of keys in columns, and the others of the rest.
+fn used(rest: &Figures, keys: &[(f64, &Figures)], today: &Figures) -> Figures {
+    let others = 1.0 - keys.iter().map(|(part, _)| part).sum::<f64>().min(1.0);
+    let mean = |of: fn(&Figures) -> &Figure| {
+        let value = |figures: &Figures| of(figures).value.estimate;
+        let of_keys = keys.iter().map(|(part, figures)| part * value(figures)).sum::<f64>();
+        let mean = of_keys + others * value(rest);
+        let before = value(today);
+        let change = (before > 0.0).then(|| Estimate::exact(mean / before - 1.0));
+        Figure { value: Estimate::exact(mean), change }
+    };
+    Figures {
+        read_buffers: mean(|f| &f.read_buffers),
+        read_cpu_ns: mean(|f| &f.read_cpu_ns),
+        update_bytes: mean(|f| &f.update_bytes),
+        update_wal_bytes: mean(|f| &f.update_wal_bytes),
+        ..*rest
+    }
+}
+
+impl Advisor {
+    /// The reports on all partitions.
+    pub(in crate::advise) async fn partitions(
+        &self,
+        parent: &Migrated,
+        partitions: &[Relation],
+        columns: &[String],
+    ) -> Result<Vec<Report>, AdviseError> {
+        let mut wanted = Wanted {
+            what: self.options.extract.clone(),
+            parent: Some(parent.clone()),
+            types: None,
+        };
+        let bytes = |relation: &&Relation| {
+            relation.bytes.saturating_add(relation.toast.as_ref().map_or(0, |toast| toast.bytes))
+        };
+        let mut known_uses = Vec::new();
+        if let (Some(Extract::Auto), Some(largest)) =
+            (&wanted.what, partitions.iter().max_by_key(bytes))
+        {
+            let reports = self.wanting(largest, columns, &wanted).await?;
+            let chosen = reports.iter().find_map(|report| report.extraction.as_ref());
+            known_uses = chosen.map_or_else(Vec::new, |chosen| chosen.known_uses.clone());
+            let keys = |chosen: &ExtractionReport| {
+                chosen.keys.iter().map(|key| key.key.clone()).collect::<Vec<String>>()
+            };
+            wanted.what = chosen.map(|chosen| Extract::Keys(Keys(keys(chosen))));
+        }
+        let mut reports = self.each(partitions, columns, &wanted).await?;
+        if let Some(Extract::Keys(keys)) = &wanted.what {
+            let found = types(&reports, keys.0.len());
+            if let Some(at) = found.iter().position(Option::is_none) {
+                let column = reports.first().map_or("", |report| report.column.as_str());
+                let key = keys.0.get(at).map_or("", String::as_str);
+                let complete = reports.iter().all(|report| report.sample.complete);
+                return Err(no_such_key(column, key, complete, ""));
+            }
+            let all: Vec<KeyType> = found.into_iter().flatten().collect();
+            if extractions(&reports).any(|one| one.keys.iter().map(|key| key.kind).ne(all.clone()))
+            {
+                wanted.types = Some(all);
+                reports = self.each(partitions, columns, &wanted).await?;
+            }
+        }
+        let script = extractions(&reports).next().map(|one| one.script.clone());
+        let auto = self.options.extract == Some(Extract::Auto);
+        for extraction in reports.iter_mut().filter_map(|report| report.extraction.as_mut()) {
+            extraction.auto = auto;
+            extraction.known_uses.clone_from(&known_uses);
+            extraction.script = script.clone().unwrap_or_default();
+        }
+        Ok(reports)
+    }
+
+    async fn each(
+        &self,
+        partitions: &[Relation],
+        columns: &[String],
+        wanted: &Wanted,
+    ) -> Result<Vec<Report>, AdviseError> {
+        let mut reports = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            reports.extend(self.wanting(partition, columns, wanted).await?);
+        }
+        Ok(reports)
+    }
+}
+
+fn extractions(reports: &[Report]) -> impl Iterator<Item = &ExtractionReport> {
+    reports.iter().filter_map(|report| report.extraction.as_ref())
+}
+
+/// The types of the keys' values in all partitions; `None` where none has one.
+fn types(reports: &[Report], keys: usize) -> Vec<Option<KeyType>> {
+    let mut types: Vec<Option<KeyType>> = vec![None; keys];
+    for extraction in extractions(reports) {
+        for (all, key) in types.iter_mut().zip(&extraction.keys) {
+            if key.values > 0 {
+                *all = Some(all.map_or(key.kind, |all| all.or(key.kind)));
+            }
+        }
+    }
+    types
+}
+
+/// What all of them would take together, today and then.
+pub(in crate::advise) fn together(parent: &Migrated, reports: &[Report]) -> Option<String> {
+    let sum = |of: fn(&ExtractionReport) -> f64| extractions(reports).map(of).sum::<f64>();
+    let today = sum(|one| one.total_bytes_today.0.value.estimate);
+    let then = sum(|one| one.total_bytes.0.value.estimate);
+    extractions(reports).next().map(|_| {
+        format!(
+            "notice: {}: its partitions take {} kB, as VACUUM FULL would leave them, and {} kB with these keys in columns \
+             of their own; --emit sql prints one migration for all of them",
+            parent.display_name(),
+            (today / 1024.0).round(),
+            (then / 1024.0).round()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_grow_by_the_smallest_keys() {
+        let keys = |names: &[&str]| Keys(names.iter().map(|&name| name.to_owned()).collect());
+        let all = sets(&keys(&["a", "b", "c"]));
+        assert_eq!(all, [keys(&["a"]), keys(&["a", "b"]), keys(&["a", "b", "c"])]);
+        assert_eq!(sets(&keys(&["a"])), [keys(&["a"])]);
+    }
+
+    #[test]
+    fn a_table_is_used_as_its_keys_are() {
+        let of = |read: f64| Figures {
+            read_cpu_ns: Figure { value: Estimate::exact(read), change: None },
+            ..Figures::default()
+        };
+        let used = used(&of(90.0), &[(0.25, &of(10.0)), (0.25, &of(20.0))], &of(100.0));
+        assert_eq!(used.read_cpu_ns.value.estimate, 52.5);
+        assert!((used.read_cpu_ns.change.unwrap().estimate + 0.475).abs() < 1e-9);
+    }
+}

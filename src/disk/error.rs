@@ -1,0 +1,148 @@
+//! What can be wrong with a varlena or a `jsonb` container, and where.
+
+use super::numeric::NumericError;
+
+/// Why bytes are no varlena. Offsets count from the datum's first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum VarlenaError {
+    /// The bytes end inside the header.
+    #[error("varlena header needs {need} bytes, {got} are left")]
+    HeaderCut {
+        /// Bytes of this kind of header.
+        need: usize,
+        /// Bytes there are.
+        got: usize,
+    },
+    /// The length in the header is less than the header itself.
+    #[error("varlena length {length} is less than its header of {header} bytes")]
+    TooShort {
+        /// The length read, header included.
+        length: usize,
+        /// Bytes of the header.
+        header: usize,
+    },
+    /// The value reaches past the end of the bytes.
+    #[error("varlena of {length} bytes reaches past the end: {got} bytes are left")]
+    PastEnd {
+        /// The length read, header included.
+        length: usize,
+        /// Bytes there are.
+        got: usize,
+    },
+}
+
+/// What is wrong with a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum JsonbErrorKind {
+    /// A container header is cut off.
+    #[error("jsonb container header needs 4 bytes, {got} are left")]
+    HeaderCut {
+        /// Bytes there are.
+        got: usize,
+    },
+    /// Type bits that no server writes.
+    #[error("invalid jsonb container header 0x{0:08x}")]
+    ContainerType(u32),
+    /// More entries than bytes.
+    #[error("jsonb container of {count} needs {need} bytes of entries, {got} are left")]
+    TooManyEntries {
+        /// The count in the header.
+        count: u32,
+        /// Bytes that entries and value map need.
+        need: u64,
+        /// Bytes there are.
+        got: usize,
+    },
+    /// A scalar's container with more or less than one element.
+    #[error("jsonb scalar with {0} elements")]
+    ScalarCount(u32),
+    /// An entry's type bits that no server writes.
+    #[error("invalid jsonb entry 0x{0:08x}")]
+    EntryType(u32),
+    /// An entry's end is before its start or behind the data.
+    #[error("jsonb entry from byte {start} to {end} of {length} bytes of data")]
+    EntryBounds {
+        /// Where the entry before ends.
+        start: u64,
+        /// Where it ends.
+        end: u64,
+        /// Bytes of data.
+        length: usize,
+    },
+    /// An object's key is no string.
+    #[error("jsonb key is not a string: entry 0x{0:08x}")]
+    Key(u32),
+    /// A value map leads to no value, or twice to the same.
+    #[error("jsonb value map leads to value {position} of {count}, or a second time")]
+    ValueMap {
+        /// The position read.
+        position: u32,
+        /// The number of values.
+        count: u32,
+    },
+    /// A numeric's or pointer's varlena is damaged.
+    #[error(transparent)]
+    Varlena(VarlenaError),
+    /// A numeric's varlena is not what it must be.
+    #[error("jsonb numeric of {length} bytes is no uncompressed varlena of that length")]
+    NumericVarlena {
+        /// Bytes of the entry.
+        length: usize,
+    },
+    /// A numeric is damaged.
+    #[error(transparent)]
+    Numeric(NumericError),
+    /// Deeper than any server can have written.
+    #[error("jsonb is nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// The text is longer than a server could make it.
+    #[error("text of jsonb is longer than {MAX_TEXT} bytes")]
+    TextTooLong,
+    /// A pointer to a container where there can be none.
+    #[error("pointer to a jsonb container outside a value of jsonb_toaster")]
+    Pointer,
+    /// What a pointer led to is not what its entry says.
+    #[error("pointer says {expected}, found {found}")]
+    FetchedContainer {
+        /// By the pointer's entry.
+        expected: ContainerClass,
+        /// What was fetched.
+        found: ContainerClass,
+    },
+    /// An array was expected, as in each chunk of a chunked array.
+    #[error("jsonb container is no array")]
+    NoArray,
+}
+
+/// Whether a container is an object or an array, and of how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContainerClass {
+    /// Object or array.
+    pub object: bool,
+    /// Pairs or elements.
+    pub count: u32,
+}
+
+impl std::fmt::Display for ContainerClass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let class = if self.object { "object" } else { "array" };
+        write!(f, "jsonb {class} of {}", self.count)
+    }
+}
+
+/// A damaged container, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} (jsonb byte {byte})")]
+pub struct JsonbError {
+    /// Offset from the start of the outermost container.
+    pub byte: usize,
+    /// What is wrong.
+    pub kind: JsonbErrorKind,
+}
+
+/// Levels that are read. The server's parser recurses and ends at `max_stack_depth`, some ten
+/// thousand levels by default.
+pub const MAX_DEPTH: usize = 1 << 20;
+
+/// The longest text that a server can make of a value (`MaxAllocSize`).
+pub const MAX_TEXT: usize = 0x3FFF_FFFF;

@@ -1,0 +1,126 @@
+//! A run over relations of a server, one after the other: each is described and then visited, and one that cannot be
+//! costs the others nothing.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::disk::Oid;
+use crate::server::LiveError;
+use crate::server::catalog::{self, Relation};
+use crate::server::connect::Connection;
+use crate::server::locks::Names;
+use crate::server::select::{Found, How};
+use crate::server::sink::{Failed, Kind, RunError, Sink};
+
+/// What is known of a relation for so long is asked again before it is visited.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// In which order relations are visited.
+#[derive(Clone, Copy)]
+pub(crate) enum Order<'a> {
+    /// As they were found.
+    Found,
+    /// The largest first, so that a report can be written as it comes, and what somebody has locked last, so that the
+    /// others need not wait for it.
+    LargestFirst { locked: &'a HashSet<Oid> },
+}
+
+/// Which relations are visited, and how.
+pub(crate) struct Schedule<'a> {
+    /// The first describes them.
+    pub(crate) connections: &'a [Arc<Connection>],
+    pub(crate) found: &'a [Found],
+    pub(crate) names: &'a Names,
+    pub(crate) order: Order<'a>,
+    /// Whether the user hears of relations that were dropped since they were found.
+    pub(crate) tells_dropped: bool,
+}
+
+/// What becomes of the run after a visit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    GoOn,
+    /// Nothing more is wanted.
+    Enough,
+}
+
+/// Visits each relation. Returns how many were not visited, since they were dropped or could not be described.
+///
+/// # Errors
+/// What concerns all relations. What `output` was given stays.
+pub(crate) async fn each_relation<R, O: Sink<R> + ?Sized>(
+    schedule: &Schedule<'_>,
+    output: &mut O,
+    mut visit: impl AsyncFnMut(Relation, How, &mut O) -> Result<Flow, RunError>,
+) -> Result<usize, RunError> {
+    let mut missed = 0;
+    let mut plan: Vec<(Found, Option<(Relation, Instant)>)> = Vec::new();
+    match schedule.order {
+        Order::Found => plan.extend(schedule.found.iter().map(|&found| (found, None))),
+        Order::LargestFirst { locked } => {
+            for &found in schedule.found.iter().filter(|found| !locked.contains(&found.oid)) {
+                match described(schedule, found, output).await? {
+                    Some(relation) => plan.push((found, Some((relation, Instant::now())))),
+                    None => missed += 1,
+                }
+            }
+            plan.sort_by_key(|(_, known)| {
+                Reverse(known.as_ref().map(|(relation, _)| bytes_of(relation)))
+            });
+            let locked = schedule.found.iter().filter(|found| locked.contains(&found.oid));
+            plan.extend(locked.map(|&found| (found, None)));
+        }
+    }
+    for (found, known) in plan {
+        let relation = match known {
+            Some((relation, at)) if at.elapsed() < FRESH => relation,
+            _ => match described(schedule, found, output).await? {
+                Some(relation) => relation,
+                None => {
+                    missed += 1;
+                    continue;
+                }
+            },
+        };
+        if visit(relation, found.how, output).await? == Flow::Enough {
+            break;
+        }
+    }
+    Ok(missed)
+}
+
+/// `None` if the relation was dropped since it was found, or cannot be described, which `output` is told.
+async fn described<R, O: Sink<R> + ?Sized>(
+    schedule: &Schedule<'_>,
+    Found { oid, how }: Found,
+    output: &mut O,
+) -> Result<Option<Relation>, RunError> {
+    let no_connection = || Failed::new(Kind::Lost, "no connection");
+    let leader = schedule.connections.first().ok_or_else(no_connection)?;
+    let describe = async || catalog::describe(leader.client(), oid).await;
+    let described: Result<_, LiveError> = leader.reading(describe).await;
+    match described {
+        Ok(Some(relation)) => return Ok(Some(relation)),
+        Ok(None) if schedule.tells_dropped => {
+            let message = format!("{} was dropped meanwhile", schedule.names.of(oid));
+            match how {
+                How::Named => output.failed(Failed::new(Kind::Incomplete, message)),
+                How::Matched | How::Inherited => output.notice(&format!("notice: {message}")),
+            }
+        }
+        Ok(None) => {}
+        Err(error) => {
+            let name = schedule.names.of(oid);
+            Failed::at(&name, oid, &error, schedule.connections).await.told(output)?;
+        }
+    }
+    Ok(None)
+}
+
+/// Bytes of heap, TOAST relation and its index.
+pub(crate) fn bytes_of(relation: &Relation) -> u64 {
+    let toast = relation.toast.as_ref().map_or(0, |t| t.bytes.saturating_add(t.index_bytes));
+    relation.bytes.saturating_add(toast)
+}

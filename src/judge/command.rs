@@ -1,0 +1,288 @@
+//! SQL and commands of `toastctl` that make a choice come true or act on a finding, quoted for a shell (pure).
+
+use crate::disk::desc::Storage;
+use crate::disk::layout::PageSize;
+use crate::model::policy::MethodChoice;
+use crate::model::settings::{Settings, TupleTarget};
+use crate::model::sql::{quote_identifier, quote_qualified};
+
+/// A column of a table.
+#[derive(Debug, Clone, Copy)]
+pub struct CommandTarget<'a> {
+    pub schema: &'a str,
+    pub table: &'a str,
+    pub column: &'a str,
+}
+
+/// The statements that bring the column from `present` to `wanted`. A policy's column is `EXTERNAL`:
+/// what arrives compressed stays so, and nothing else is compressed.
+pub fn sql(
+    target: CommandTarget<'_>,
+    present: &Settings,
+    wanted: &Settings,
+    page: PageSize,
+) -> Vec<String> {
+    let table = quote_qualified(target.schema, target.table);
+    let column = quote_identifier(target.column);
+    let storage = if wanted.is_stock() { wanted.storage } else { Storage::External };
+    let mut out = Vec::new();
+    if storage != present.storage {
+        let name = storage.name().to_ascii_uppercase();
+        out.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE {name};"));
+    }
+    let compresses = matches!(storage, Storage::Extended | Storage::Main);
+    if let (true, MethodChoice::One(method)) = (compresses, wanted.method)
+        && wanted.method != present.method
+    {
+        let name = method.name();
+        out.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET COMPRESSION {name};"));
+    }
+    if wanted.target != present.target {
+        out.push(if wanted.target == TupleTarget::default_for(page) {
+            format!("ALTER TABLE {table} RESET (toast_tuple_target);")
+        } else {
+            format!("ALTER TABLE {table} SET (toast_tuple_target = {});", wanted.target)
+        });
+    }
+    out
+}
+
+/// The command that re-toasts the column's values as `wanted`; `compaction` is its option for what follows.
+pub fn command(
+    target: CommandTarget<'_>,
+    present: &Settings,
+    wanted: &Settings,
+    compaction: Option<&str>,
+) -> String {
+    let mut out = format!(
+        "toastctl retoast {} {}",
+        table_words(target.schema, target.table),
+        column_words(target.column)
+    );
+    if wanted.is_stock() {
+        let toaster = match (wanted.storage, wanted.method) {
+            (Storage::Extended, MethodChoice::One(method)) => method.name().to_owned(),
+            // where the column's own method is another, it would be left
+            (Storage::Main, MethodChoice::One(method)) if wanted.method != present.method => {
+                format!("main={}", method.name())
+            }
+            (storage, _) => storage.name().to_owned(),
+        };
+        out.push_str(&format!(" --toaster {toaster}"));
+    } else {
+        out.push_str(&format!(" --policy {} --method {}", wanted.policy, wanted.method));
+    }
+    if wanted.target != present.target {
+        out.push_str(&format!(" --target {}", wanted.target));
+    }
+    if let Some(option) = compaction {
+        out.push(' ');
+        out.push_str(option);
+    }
+    out
+}
+
+/// A table, as an argument.
+pub(crate) fn table_words(schema: &str, table: &str) -> String {
+    shell_quoted(&format!("{}.{}", pattern(schema), pattern(table)))
+}
+
+/// The option that names a column.
+pub(crate) fn column_words(column: &str) -> String {
+    // what begins with a hyphen would be taken for an option
+    let between = if column.starts_with('-') { '=' } else { ' ' };
+    format!("--column{between}{}", shell_quoted(column))
+}
+
+/// A name as psql's patterns take it: quoted unless plain.
+fn pattern(name: &str) -> String {
+    let plain = !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    if plain { name.to_owned() } else { quote_identifier(name) }
+}
+
+/// A word for a POSIX shell.
+pub(crate) fn shell_quoted(word: &str) -> String {
+    let plain = !word.is_empty()
+        && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./=".contains(&b));
+    if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// What stands in commands for a table of which only the file is known.
+const UNKNOWN: &str = "TABLE";
+
+/// A table as commands name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TableName {
+    Known {
+        schema: String,
+        name: String,
+    },
+    /// The file or text that its pages were read from.
+    File(String),
+}
+
+impl TableName {
+    /// `schema.name`, as reports show it.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            TableName::Known { schema, name } => format!("{schema}.{name}"),
+            TableName::File(file) => file.clone(),
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            TableName::Known { schema, name } => table_words(schema, name),
+            TableName::File(_) => UNKNOWN.to_owned(),
+        }
+    }
+
+    fn sql(&self) -> String {
+        match self {
+            TableName::Known { schema, name } => quote_qualified(schema, name),
+            TableName::File(_) => UNKNOWN.to_owned(),
+        }
+    }
+
+    /// Re-toasts a column as it is set.
+    pub(crate) fn retoast(&self, column: &str, storage: Storage) -> String {
+        self.retoast_to(column, storage.name())
+    }
+
+    /// Re-toasts a column with another toaster, as the option names it.
+    pub(crate) fn retoast_to(&self, column: &str, toaster: &str) -> String {
+        let (table, column) = (self.words(), column_words(column));
+        format!("toastctl retoast {table} {column} --toaster {toaster}")
+    }
+
+    /// Re-toasts a column as it is set, with another `toast_tuple_target`.
+    pub(crate) fn retoast_with_target(
+        &self,
+        column: &str,
+        storage: Storage,
+        target: usize,
+    ) -> String {
+        format!("{} --target {target}", self.retoast(column, storage))
+    }
+
+    /// Moves values out of a file, `heap` or `toast`, and gives the space back.
+    pub(crate) fn retoast_and_compact(&self, column: &str, storage: Storage, file: &str) -> String {
+        format!("{} --compact={file}", self.retoast(column, storage))
+    }
+
+    /// Leaves what compression hardly makes smaller uncompressed.
+    pub(crate) fn retoast_by_ratio(&self, column: &str, method: &str) -> String {
+        let (table, column) = (self.words(), column_words(column));
+        format!("toastctl retoast {table} {column} --policy ratio --method {method}")
+    }
+
+    /// Gives free space of a file back: `heap` or `toast`.
+    pub(crate) fn compact(&self, file: &str) -> String {
+        format!("toastctl retoast {} --compact={file}", self.words())
+    }
+
+    pub(crate) fn reindex(&self) -> String {
+        format!("toastctl retoast {} --reindex", self.words())
+    }
+
+    pub(crate) fn advise(&self, column: Option<&str>) -> String {
+        let column = column.map(|column| format!(" {}", column_words(column))).unwrap_or_default();
+        format!("toastctl advise-threshold {}{column}", self.words())
+    }
+
+    /// Prints the migration that gives keys of a column's documents columns of their own.
+    pub(crate) fn extract(&self, column: &str, keys: &str) -> String {
+        // what begins with a hyphen would be taken for an option
+        format!("{} --extract={} --emit sql", self.advise(Some(column)), shell_quoted(keys))
+    }
+
+    pub(crate) fn vacuum(&self) -> String {
+        format!("VACUUM {};", self.sql())
+    }
+
+    pub(crate) fn vacuum_full(&self) -> String {
+        format!("VACUUM FULL {};", self.sql())
+    }
+
+    pub(crate) fn alter(&self, action: &str) -> String {
+        format!("ALTER TABLE {} {action};", self.sql())
+    }
+
+    pub(crate) fn alter_column(&self, column: &str, action: &str) -> String {
+        self.alter(&format!("ALTER COLUMN {} {action}", quote_identifier(column)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Method;
+
+    fn settings(storage: Storage, method: MethodChoice, policy: &str, target: u32) -> Settings {
+        Settings {
+            storage,
+            method,
+            target: TupleTarget::new(target, PageSize::DEFAULT).unwrap(),
+            policy: policy.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn from_one_setting_to_another() {
+        let pglz = MethodChoice::One(Method::Pglz);
+        let lz4 = MethodChoice::One(Method::Lz4);
+        let present = settings(Storage::Extended, pglz, "always", 2032);
+        let plain = CommandTarget { schema: "public", table: "docs", column: "js" };
+        let odd = CommandTarget { schema: "My Schema", table: "it's", column: "a\"b" };
+        let page = PageSize::DEFAULT;
+        let mut all = String::new();
+        for (target, wanted) in [
+            (plain, settings(Storage::Extended, lz4, "always", 4080)),
+            (odd, settings(Storage::External, pglz, "always", 2032)),
+            (plain, settings(Storage::Main, lz4, "always", 2032)),
+            (plain, settings(Storage::Main, pglz, "always", 2032)),
+            (plain, settings(Storage::Extended, lz4, "chunk-saving", 2032)),
+            (plain, settings(Storage::Extended, pglz, "ratio=0.8", 4080)),
+            (plain, settings(Storage::Extended, MethodChoice::Either, "best", 2032)),
+            (plain, settings(Storage::Extended, MethodChoice::Either, "always", 2032)),
+        ] {
+            for statement in sql(target, &present, &wanted, page) {
+                all.push_str(&statement);
+                all.push('\n');
+            }
+            let compacts = (wanted.storage == Storage::External).then_some("--compact");
+            all.push_str(&command(target, &present, &wanted, compacts));
+            all.push_str("\n\n");
+        }
+        insta::assert_snapshot!(all, @r#"
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET COMPRESSION lz4;
+        ALTER TABLE "public"."docs" SET (toast_tuple_target = 4080);
+        toastctl retoast public.docs --column js --toaster lz4 --target 4080
+
+        ALTER TABLE "My Schema"."it's" ALTER COLUMN "a""b" SET STORAGE EXTERNAL;
+        toastctl retoast '"My Schema"."it'\''s"' --column 'a"b' --toaster external --compact
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE MAIN;
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET COMPRESSION lz4;
+        toastctl retoast public.docs --column js --toaster main=lz4
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE MAIN;
+        toastctl retoast public.docs --column js --toaster main
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
+        toastctl retoast public.docs --column js --policy chunk-saving --method lz4
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
+        ALTER TABLE "public"."docs" SET (toast_tuple_target = 4080);
+        toastctl retoast public.docs --column js --policy ratio=0.80 --method pglz --target 4080
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
+        toastctl retoast public.docs --column js --policy best --method either
+
+        ALTER TABLE "public"."docs" ALTER COLUMN "js" SET STORAGE EXTERNAL;
+        toastctl retoast public.docs --column js --policy always --method either
+        "#);
+        assert!(sql(plain, &present, &present, page).is_empty());
+    }
+}

@@ -1,0 +1,312 @@
+//! The figures of the whole table that follow from a sample's sums (pure).
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use super::result::{Chunks, Container, Different, Key, KeyBytes, Looked, Offset, Others};
+use super::tree::{Figures, Of, OwnStep, Range, Sums, THOUSAND, Tree};
+use crate::disk::jsonb_parts::Kind;
+use crate::model::estimate::{Drawn, Estimate, PowerSums};
+use crate::model::interval::{RatioEstimate, WholeEstimate};
+
+/// Objects with more different keys are maps, if a document has no more than
+const MAP_KEYS: u64 = 200;
+/// this part of them.
+const MAP_PRESENCE: f64 = 0.05;
+
+/// What was sampled of what.
+#[derive(Debug, Clone)]
+pub(super) struct Scope {
+    pub(super) looked: Looked,
+    /// All documents of the blocks that were read, block by block.
+    pub(super) in_blocks: PowerSums,
+}
+
+impl Scope {
+    /// As blocks that hold nothing but the documents that were taken apart.
+    fn drawn(&self) -> Drawn {
+        let Looked { blocks, total_blocks, documents_part, complete, .. } = self.looked;
+        let read = u64::from(blocks);
+        if complete {
+            return Drawn { read, total: read };
+        }
+        let total = (f64::from(total_blocks) / documents_part.clamp(1e-6, 1.0)).ceil() as u64;
+        Drawn { read, total: total.max(read + 1) }
+    }
+
+    fn documents(&self) -> Estimate {
+        let Looked { blocks, total_blocks, .. } = self.looked;
+        let drawn = Drawn { read: u64::from(blocks), total: u64::from(total_blocks) };
+        self.in_blocks.total(drawn).unwrap_or_default()
+    }
+}
+
+/// The figures of a column.
+pub(super) struct Table<'t> {
+    tree: &'t Tree,
+    drawn: Drawn,
+    all: Sums,
+    documents: Estimate,
+    /// Documents of the table for each of the sample.
+    factor: f64,
+    complete: bool,
+}
+
+fn times(a: Estimate, b: Estimate) -> Estimate {
+    Estimate { estimate: a.estimate * b.estimate, low: a.low * b.low, high: a.high * b.high }
+}
+
+impl<'t> Table<'t> {
+    pub(super) fn new(tree: &'t Tree, scope: &Scope) -> Table<'t> {
+        let documents = scope.documents();
+        let sampled = tree.whole().map_or(0, |whole| whole.total.get(Of::Documents));
+        let factor =
+            if scope.looked.complete { 1.0 } else { documents.estimate / sampled.max(1) as f64 };
+        let complete = scope.looked.complete;
+        Table { tree, drawn: scope.drawn(), all: tree.all(), documents, factor, complete }
+    }
+
+    pub(super) fn documents(&self) -> WholeEstimate {
+        self.documents.into()
+    }
+
+    /// Raw and stored bytes of the documents.
+    pub(super) fn bytes(&self) -> (WholeEstimate, WholeEstimate) {
+        let Some(whole) = self.tree.whole() else { return Default::default() };
+        (self.raw_bytes(whole).into(), self.stored(whole).into())
+    }
+
+    fn raw_bytes(&self, whole: &Figures) -> Estimate {
+        if self.complete {
+            return Estimate::exact(whole.total.get(Of::Bytes) as f64);
+        }
+        let each = whole.sums.get(Of::Bytes).ratio(
+            &whole.sums.get(Of::Values),
+            whole.sums.by_own(Of::Bytes),
+            self.drawn,
+        );
+        times(each.unwrap_or_default(), self.documents)
+    }
+
+    /// Something counted for each document, of all documents.
+    fn per_document(&self, figures: &Figures, of: Of) -> Estimate {
+        let sums = &figures.sums;
+        let each = sums.get(of).ratio(&self.all.get(Of::Documents), sums.by_all(of), self.drawn);
+        each.unwrap_or_default()
+    }
+
+    /// The average of an amount over the path's values, or over the documents that have it.
+    fn per_own(&self, figures: &Figures, of: Of) -> Estimate {
+        let sums = &figures.sums;
+        sums.get(of)
+            .ratio(&sums.get(Of::below(of as usize)), sums.by_own(of), self.drawn)
+            .unwrap_or_default()
+    }
+
+    fn share(&self, figures: &Figures) -> Estimate {
+        let sums = &figures.sums;
+        let raw = self.all.get(Of::Bytes);
+        let share = sums.get(Of::Bytes).ratio(&raw, sums.by_all(Of::Bytes), self.drawn);
+        let share = share.unwrap_or_default();
+        Estimate { high: share.high.min(1.0), ..share }
+    }
+
+    fn total_bytes(&self, figures: &Figures) -> Estimate {
+        if self.complete {
+            return Estimate::exact(figures.total.get(Of::Bytes) as f64);
+        }
+        let raw = self.tree.whole().map(|whole| self.raw_bytes(whole)).unwrap_or_default();
+        times(self.share(figures), raw)
+    }
+
+    fn stored(&self, figures: &Figures) -> Estimate {
+        times(self.per_document(figures, Of::Stored), self.documents).scaled(1.0 / THOUSAND)
+    }
+
+    pub(super) fn container(&self) -> Container {
+        let figures = self.tree.container();
+        Container {
+            bytes: self.total_bytes(figures).into(),
+            stored_bytes: self.stored(figures).into(),
+            share: self.share(figures).into(),
+        }
+    }
+
+    pub(super) fn different(&self) -> Different {
+        let (estimate, exact) = self.tree.different();
+        Different { estimate, exact }
+    }
+
+    /// Whether documents have few of very many different keys, or more than can be kept.
+    pub(super) fn is_map(&self) -> bool {
+        if self.missed() > 0 {
+            return true;
+        }
+        let (mut keys, mut had) = (0u64, 0u64);
+        for (id, figures) in self.tree.paths() {
+            if let [OwnStep::Key(_)] = self.tree.steps(id)[..] {
+                keys += 1;
+                had = had.saturating_add(figures.total.get(Of::Documents));
+            }
+        }
+        let documents = self.tree.whole().map_or(0, |whole| whole.total.get(Of::Documents));
+        keys > MAP_KEYS && (had as f64) < MAP_PRESENCE * keys as f64 * documents as f64
+    }
+
+    /// The paths with most bytes, each followed by what is below it, and what is left.
+    pub(super) fn keys(&self, limit: Option<usize>) -> (Vec<Key>, Option<Others>) {
+        let mut paths: Vec<(usize, &Figures, Vec<&OwnStep>)> = Vec::new();
+        for (id, figures) in self.tree.paths().filter(|(_, f)| f.total.get(Of::Values) > 0) {
+            paths.push((id, figures, self.tree.steps(id)));
+        }
+        let size = |figures: &Figures| figures.total.get(Of::Bytes);
+        paths.sort_by_cached_key(|(_, figures, steps)| {
+            (Reverse(size(figures)), steps.len(), path(steps))
+        });
+        let left = paths.split_off(paths.len().min(limit.unwrap_or(usize::MAX)));
+        let mut rank: HashMap<Vec<&OwnStep>, usize> = HashMap::new();
+        for (at, (_, _, steps)) in paths.iter().enumerate() {
+            rank.insert(steps.clone(), at);
+        }
+        // a path stands behind the one it goes on from
+        let place = |steps: &[&OwnStep]| -> Vec<usize> {
+            (1..=steps.len()).filter_map(|end| rank.get(steps.get(..end)?).copied()).collect()
+        };
+        paths.sort_by_cached_key(|(_, _, steps)| place(steps));
+        let keys = paths.iter().map(|(_, figures, steps)| self.key(figures, steps)).collect();
+        (keys, self.others(&left))
+    }
+
+    fn others(&self, left: &[(usize, &Figures, Vec<&OwnStep>)]) -> Option<Others> {
+        let (mut lost, _) = self.tree.lost();
+        for (_, figures, _) in left {
+            let bytes = figures.total.get(Of::Bytes);
+            let own = bytes.saturating_sub(figures.below);
+            let stored = figures.total.get(Of::Stored) as f64 * own as f64 / bytes.max(1) as f64;
+            lost.add(Of::Values, figures.total.get(Of::Values));
+            lost.add(Of::Bytes, own);
+            lost.add(Of::Stored, stored as u64);
+        }
+        if lost.get(Of::Values) == 0 {
+            return None;
+        }
+        let raw = self.all_bytes();
+        let kept = self.tree.paths().filter(|(_, f)| f.total.get(Of::Values) > 0).count();
+        let listed = (kept - left.len()) as u64;
+        let scaled = |amount: f64| (amount * self.factor).round() as u64;
+        Some(Others {
+            paths: self.different().estimate.saturating_sub(listed).max(left.len().max(1) as u64),
+            bytes: scaled(lost.get(Of::Bytes) as f64),
+            stored_bytes: scaled(lost.get(Of::Stored) as f64 / THOUSAND),
+            share: round(lost.get(Of::Bytes) as f64 / raw.max(1) as f64),
+        })
+    }
+
+    fn all_bytes(&self) -> u64 {
+        self.tree.whole().map_or(0, |whole| whole.total.get(Of::Bytes))
+    }
+
+    fn key(&self, figures: &Figures, steps: &[&OwnStep]) -> Key {
+        let total = &figures.total;
+        let own = |of: Of| -> RatioEstimate { self.per_own(figures, of).at_least_zero().into() };
+        let in_array = steps.iter().any(|step| matches!(step, OwnStep::Element));
+        let apart = |of: Of| (!in_array).then(|| own(of));
+        let buffers = |of: Of| -> RatioEstimate {
+            self.per_own(figures, of).scaled(1.0 / THOUSAND).at_least_zero().into()
+        };
+        let commonest = Kind::ALL.iter().rev().max_by_key(|&&kind| count(figures, kind));
+        let counted = Kind::ALL.iter().map(|&kind| (kind.name(), count(figures, kind)));
+        let presence = self.per_document(figures, Of::Documents);
+        let values = total.get(Of::Values);
+        let bytes = self.total_bytes(figures);
+        let own_part = 1.0 - figures.below as f64 / total.get(Of::Bytes).max(1) as f64;
+        let own_bytes = if self.complete {
+            Estimate::exact(total.get(Of::Bytes).saturating_sub(figures.below) as f64)
+        } else {
+            bytes.scaled(own_part)
+        };
+        let Range { least, most } = figures.offsets.unwrap_or(Range { least: 0, most: 0 });
+        Key {
+            path: path(steps),
+            depth: steps.len(),
+            kind: commonest.map_or("null", |kind| kind.name()),
+            types: counted.filter(|&(_, count)| count > 0).collect::<BTreeMap<_, _>>(),
+            values: if self.complete {
+                Estimate::exact(values as f64).into()
+            } else {
+                times(self.per_document(figures, Of::Values), self.documents).into()
+            },
+            presence: Estimate { high: presence.high.min(1.0), ..presence }.into(),
+            bytes: KeyBytes {
+                total: bytes.into(),
+                mean: own(Of::Bytes),
+                p95: figures.sizes.quantile(0.95).unwrap_or(0),
+            },
+            own_bytes: own_bytes.into(),
+            stored_bytes: self.stored(figures).into(),
+            share: self.share(figures).into(),
+            offset: Offset { min: least, mean: own(Of::Offset), max: most },
+            first_chunk: figures.chunks.map(|Range { least, most }| Chunks {
+                min: least,
+                mean: own(Of::Chunk),
+                max: most,
+            }),
+            distinct: Different {
+                estimate: figures.different.estimate().min(values),
+                exact: figures.different.is_exact(),
+            },
+            sampled_values: values,
+            extracted_bytes: own(Of::Extracted),
+            buffers_now: buffers(Of::BuffersNow),
+            buffers_extracted: (!in_array).then(|| buffers(Of::BuffersExtracted)),
+            cpu_now_ns: own(Of::CpuNow),
+            cpu_extracted_ns: apart(Of::CpuExtracted),
+            wal_now: own(Of::WalNow),
+            wal_extracted: apart(Of::WalExtracted),
+            calls: None,
+            sessions: None,
+            named_in: Vec::new(),
+            steps: steps.iter().map(|step| step.key()).collect(),
+        }
+    }
+
+    /// How many bytes of one key of the sample may be among the others.
+    pub(super) fn missed(&self) -> u64 {
+        self.tree.lost().1
+    }
+}
+
+fn count(figures: &Figures, kind: Kind) -> u64 {
+    figures.kinds.get(kind as usize).copied().unwrap_or(0)
+}
+
+fn round(part: f64) -> f64 {
+    (part * 1e4).round() / 1e4
+}
+
+/// A path as it is shown: keys parted by points, in quotes where they would be misread.
+pub(super) fn path(steps: &[&OwnStep]) -> String {
+    let mut text = String::new();
+    for step in steps {
+        match step {
+            OwnStep::Element => text.push_str("[]"),
+            OwnStep::Scalar => text.push('$'),
+            OwnStep::Key(key) => {
+                if !text.is_empty() {
+                    text.push('.');
+                }
+                let key = String::from_utf8_lossy(key);
+                let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+                if key.is_empty() || !key.chars().all(plain) {
+                    text.push_str(&serde_json::to_string(&key).unwrap_or_default());
+                } else {
+                    text.push_str(&key);
+                }
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

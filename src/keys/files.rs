@@ -1,0 +1,121 @@
+//! The keys of the documents in a relation file.
+
+use std::time::Instant;
+
+use super::cost::Terms;
+use super::gather::{Ahead, Gathering, KeyRequest, Layout, counted};
+use super::language::{chosen, languages};
+use super::result::KeysReport;
+use crate::advise::error::AdviseError;
+use crate::advise::plan::SamplePlan;
+use crate::disk::BlockNumber;
+use crate::disk::page::wrong_checksum;
+use crate::heap::problem::{Place, Problem};
+use crate::heap::progress::Progress;
+use crate::heap::sample::SampleSize;
+use crate::model::btree::ToastIndex;
+use crate::model::toaster::catalog::Toasters;
+use crate::model::visibility::visibility;
+use crate::offline::file::{FileError, RelationFile};
+use crate::offline::target::{FileTarget, check_page_size};
+use crate::offline::toastfile::ToastFile;
+
+/// Why there are no keys of a file's documents.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    #[error(transparent)]
+    Column(#[from] AdviseError),
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// What the keys of a file's documents cost, column by column. Documents out of line are put together from the TOAST
+/// relation's file.
+///
+/// # Errors
+/// Where a file cannot be opened, or a named column has no keys.
+pub fn relation_file(
+    target: &FileTarget<'_>,
+    columns: &[String],
+    request: KeyRequest,
+    (sample, seed): (Option<SampleSize>, u64),
+    progress: &dyn Progress,
+) -> Result<Vec<KeysReport>, KeysError> {
+    let name = target.heap.display().to_string();
+    let chosen = chosen(&name, target.desc, &languages(target.desc), columns)?;
+    let columns: Vec<usize> = chosen.iter().map(|&(at, _)| at).collect();
+    let page = target.page_size;
+    let mut heap = RelationFile::open(target.heap, page)?;
+    let (mut store, mut unread) = (None, None);
+    if let Some(path) = target.toast {
+        let file = RelationFile::open(path, page)?;
+        match ToastFile::open(file, page, None, target.xact) {
+            Ok(toast) => store = Some(toast),
+            Err(error) => {
+                let place = Place::of(path.display().to_string());
+                unread = Some(Problem { place, message: error.to_string() });
+            }
+        }
+    }
+    let chunks = store.as_ref().map_or(0, |toast| toast.values().map(|value| value.live).sum());
+    let levels = ToastIndex::of(page, chunks).levels;
+    let total = u32::try_from(heap.blocks()).unwrap_or(u32::MAX);
+    let plan = SamplePlan::new(sample, seed, total, page.bytes() as f64);
+    let named = chosen.into_iter();
+    let named =
+        named.filter_map(|(at, language)| Some((target.desc.attributes.get(at)?, language)));
+    let terms = Terms { page, levels };
+    let mut gathering = Gathering::new(name.clone(), named, request, terms, (&plan, seed));
+    gathering.problems.add_some(unread);
+    let mut store = Ahead::new(store);
+    let layout =
+        Layout { name: &name, desc: target.desc, columns: &columns, page, flavor: target.flavor };
+    let toasters = Toasters::by_bytes();
+    let checksums = target.verifies_checksums();
+    progress.begin(&name, u64::from(plan.sample.chosen()));
+    let started = Instant::now();
+    let mut bytes = vec![0; page.bytes()];
+    for block in plan.blocks() {
+        if plan.limit(&gathering.done).is_some() {
+            break;
+        }
+        let place = || Place { block: Some(block), ..Place::of(name.as_str()) };
+        match heap.read(block, &mut bytes) {
+            Ok(true) => {
+                if gathering.done.blocks == 0 {
+                    check_page_size(&bytes, &name)?;
+                }
+                let wrong = checksums.then(|| wrong_checksum(block, &bytes)).flatten();
+                let problem =
+                    wrong.map(|wrong| Problem { place: place(), message: wrong.to_string() });
+                gathering.problems.add_some(problem);
+                let on_page: (BlockNumber, &[u8]) = (block, &bytes);
+                let found = layout.documents(
+                    on_page,
+                    |_, tuple| visibility(tuple, &target.xact),
+                    &mut gathering.problems,
+                );
+                for document in &found {
+                    if gathering.takes(document.ctid) {
+                        gathering.stored(document, &mut store, &toasters);
+                    }
+                }
+                gathering.end_block(&counted(found.iter().map(|d| d.slot), columns.len()));
+            }
+            Ok(false) => break,
+            Err(error) => {
+                gathering.problems.add(Problem { place: place(), message: error.to_string() });
+                gathering.end_block(&vec![0; columns.len()]);
+            }
+        }
+        gathering.done.read += bytes.len() as u64;
+        gathering.done.time = started.elapsed();
+        progress.advance(1);
+    }
+    progress.end();
+    for error in heap.truncated() {
+        let place = Place::of(name.as_str());
+        gathering.problems.add(Problem { place, message: error.to_string() });
+    }
+    Ok(gathering.reports("relation_file"))
+}

@@ -1,0 +1,457 @@
+//! Documents of a sample: those on a page, put together from their chunks, and added up, whatever their source.
+
+use std::collections::HashMap;
+
+use tokio_postgres::types::{Oid as PgOid, Type};
+
+use super::cost::{Stored, Terms};
+use super::figures::{Scope, Table};
+use super::language::Language;
+use super::result::{KeysReport, Looked, SCHEMA};
+use super::tree::{Figures, Tree};
+use crate::advise::plan::{Done, SamplePlan};
+use crate::disk::custom::CustomFlavor;
+use crate::disk::desc::{Attribute, TupleDesc};
+use crate::disk::layout::PageSize;
+use crate::disk::page::{Page, PageState};
+use crate::disk::pointer::ToastPointer;
+use crate::disk::tuple::HeapTuple;
+use crate::disk::varlena::Varlena;
+use crate::disk::walk::{Datum, Walk};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
+use crate::heap::problem::{Place, Problem, Problems};
+use crate::heap::scan::{Item, items};
+use crate::model::estimate::PowerSums;
+use crate::model::sql::quote_qualified;
+use crate::model::stored::StoredValue;
+use crate::model::toaster::catalog::Toasters;
+use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
+use crate::model::toaster::reassemble::Reassembler;
+use crate::model::visibility::Visibility;
+use crate::server::LiveError;
+use crate::server::catalog::ToastRelation;
+use crate::server::chunks::parse_tid;
+use crate::server::connect::Client;
+
+/// What is asked of keys.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyRequest {
+    /// Steps of the longest paths that are told apart.
+    pub depth: u8,
+    /// Paths that are named; the others are added up.
+    pub limit: Option<usize>,
+    /// The layout of custom pointers.
+    pub flavor: CustomFlavor,
+}
+
+/// A column with documents.
+#[derive(Debug)]
+struct Column {
+    name: String,
+    type_name: String,
+    tree: Tree,
+    in_blocks: PowerSums,
+}
+
+/// What is being added up for a table.
+pub(super) struct Gathering {
+    relation: String,
+    columns: Vec<Column>,
+    pub(super) problems: Problems,
+    pub(super) done: Done,
+    request: KeyRequest,
+    terms: Terms,
+    /// Blocks of the relation.
+    total: u32,
+    documents_part: f64,
+    seed: u64,
+}
+
+impl Gathering {
+    /// For a relation and its columns with documents.
+    pub(super) fn new<'c>(
+        relation: String,
+        columns: impl Iterator<Item = (&'c Attribute, Language)>,
+        request: KeyRequest,
+        terms: Terms,
+        (plan, seed): (&SamplePlan, u64),
+    ) -> Gathering {
+        let column = |(column, language): (&Attribute, Language)| {
+            let tree = Tree::new(language, request.depth, terms);
+            let (name, type_name) = (column.name.clone(), column.type_name.clone());
+            Column { name, type_name, tree, in_blocks: PowerSums::default() }
+        };
+        Gathering {
+            relation,
+            columns: columns.map(column).collect(),
+            problems: Problems::default(),
+            done: Done::default(),
+            request,
+            terms,
+            total: plan.sample.total(),
+            documents_part: plan.fraction,
+            seed,
+        }
+    }
+
+    /// Whether the documents of this row are of the sample.
+    pub(super) fn takes(&self, ctid: ItemPointer) -> bool {
+        if self.documents_part >= 1.0 {
+            return true;
+        }
+        // splitmix64
+        let place = u64::from(ctid.block.0) << 16 | u64::from(ctid.item);
+        let mut x = self.seed ^ place.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64 <= self.documents_part
+    }
+
+    /// Adds a document of the present block, as far as it can be read.
+    pub(super) fn document(
+        &mut self,
+        slot: usize,
+        ctid: ItemPointer,
+        (content, order): (&[u8], ByteOrder),
+        stored: &Stored,
+    ) {
+        self.done.raw += content.len() as u64;
+        let Some(column) = self.columns.get_mut(slot) else { return };
+        if let Err(error) = column.tree.document(content, order, stored) {
+            self.problem(slot, ctid, error);
+        }
+    }
+
+    /// Adds a document of the present block, put together.
+    pub(super) fn stored<S: ChunkStore>(
+        &mut self,
+        document: &Document<'_>,
+        store: &mut Ahead<S>,
+        toasters: &Toasters,
+    ) {
+        let Document { ctid, slot, stored, tuple, order, .. } = *document;
+        let mut reassembler = Reassembler { store, toasters, page: self.terms.page, order };
+        let made = reassembler.value(&document.datum);
+        let visits = reassembler.store.visits();
+        let content = match &made {
+            Ok(logical) => {
+                logical.content().map_err(|error| format!("{error}; its keys are not counted"))
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        match content {
+            Ok(content) => {
+                self.done.read += stored.stored_size.unwrap_or(0);
+                let stored = Stored { value: stored, raw: content.len() as u64, tuple, visits };
+                self.document(slot, ctid, (content, order), &stored);
+            }
+            Err(message) => self.problem(slot, ctid, message),
+        }
+    }
+
+    /// Says that a document could not be read.
+    pub(super) fn problem(&mut self, slot: usize, ctid: ItemPointer, message: String) {
+        let place = Place {
+            block: Some(ctid.block),
+            item: Some(ctid.item),
+            column: self.columns.get(slot).map(|column| column.name.clone()),
+            ..Place::of(self.relation.as_str())
+        };
+        self.problems.add(Problem { place, message });
+    }
+
+    /// Ends a block, which has so many documents of each column in all.
+    pub(super) fn end_block(&mut self, documents: &[u64]) {
+        for (column, &documents) in self.columns.iter_mut().zip(documents) {
+            column.tree.end_block();
+            column.in_blocks.add(documents);
+        }
+        self.done.blocks += 1;
+    }
+
+    /// The reports, one for each column, of what was read from `source`.
+    pub(super) fn reports(&self, source: &'static str) -> Vec<KeysReport> {
+        self.columns.iter().map(|column| self.report(column, source)).collect()
+    }
+
+    fn report(&self, column: &Column, source: &'static str) -> KeysReport {
+        let tree = &column.tree;
+        let documents = tree.whole().map_or(0, Figures::documents);
+        let looked = Looked {
+            blocks: self.done.blocks,
+            total_blocks: self.total,
+            documents,
+            documents_part: (self.documents_part * 1e4).round() / 1e4,
+            seed: self.seed,
+            complete: self.documents_part >= 1.0 && self.done.blocks >= self.total,
+        };
+        let scope = Scope { looked: looked.clone(), in_blocks: column.in_blocks };
+        let table = Table::new(tree, &scope);
+        let (raw_bytes, stored_bytes) = table.bytes();
+        let (keys, others) = table.keys(self.request.limit);
+        KeysReport {
+            schema: SCHEMA,
+            server: None,
+            relation: self.relation.clone(),
+            schema_name: None,
+            name: None,
+            oid: None,
+            column: column.name.clone(),
+            type_name: column.type_name.clone(),
+            source,
+            depth: self.request.depth,
+            sample: looked,
+            documents: table.documents(),
+            raw_bytes,
+            stored_bytes,
+            index_levels: self.terms.levels,
+            map: table.is_map(),
+            different_paths: table.different(),
+            uncounted_bytes: table.missed(),
+            keys,
+            others,
+            container: table.container(),
+            usage: None,
+            problems: self.problems.kept().iter().map(ToString::to_string).collect(),
+            problem_count: self.problems.count(),
+        }
+    }
+}
+
+/// How many there are of each of so many slots.
+pub(super) fn counted(slots: impl Iterator<Item = usize>, columns: usize) -> Vec<u64> {
+    let mut counts = vec![0; columns];
+    for slot in slots {
+        if let Some(count) = counts.get_mut(slot) {
+            *count += 1;
+        }
+    }
+    counts
+}
+
+/// A document in a live row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Document<'p> {
+    pub(super) ctid: ItemPointer,
+    /// Which of the columns that were asked for it is of.
+    pub(super) slot: usize,
+    pub(super) datum: Varlena<'p>,
+    pub(super) stored: StoredValue,
+    /// Bytes of its row's tuple.
+    pub(super) tuple: u32,
+    pub(super) order: ByteOrder,
+}
+
+impl Document<'_> {
+    /// Where it is, if it is out of line.
+    pub(super) fn pointer(&self) -> Option<ToastPointer> {
+        match self.datum {
+            Varlena::External(pointer) => Some(pointer),
+            _ => None,
+        }
+    }
+}
+
+/// How a relation's pages are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout<'a> {
+    pub(super) name: &'a str,
+    pub(super) desc: &'a TupleDesc,
+    /// Indexes of the columns with documents.
+    pub(super) columns: &'a [usize],
+    pub(super) page: PageSize,
+    pub(super) flavor: CustomFlavor,
+}
+
+impl Layout<'_> {
+    /// The documents in the rows of a page that `judge` finds not dead. Defaults of columns that are younger than
+    /// their rows stand in no row.
+    pub(super) fn documents<'p>(
+        &self,
+        (block, bytes): (BlockNumber, &'p [u8]),
+        mut judge: impl FnMut(ItemPointer, &HeapTuple<'_>) -> Visibility,
+        problems: &mut Problems,
+    ) -> Vec<Document<'p>> {
+        let place = |item| Place { block: Some(block), item, ..Place::of(self.name) };
+        let page = match Page::parse(bytes) {
+            Ok(PageState::Used(page)) => page,
+            Ok(PageState::New) => return Vec::new(),
+            Err(error) => {
+                problems.add(Problem { place: place(None), message: error.to_string() });
+                return Vec::new();
+            }
+        };
+        let mut found = Vec::new();
+        for (ctid, item) in items(block, &page) {
+            match item {
+                Item::Unused | Item::Redirect | Item::Dead => {}
+                Item::Damaged(message) => {
+                    problems.add(Problem { place: place(Some(ctid.item)), message });
+                }
+                Item::Tuple(tuple, length) => {
+                    if judge(ctid, &tuple) == Visibility::Dead {
+                        continue;
+                    }
+                    let row = (ctid, &tuple, u32::from(length));
+                    if let Err((column, byte, message)) = self.row(row, &mut found) {
+                        let at = Place { column, byte: Some(byte), ..place(Some(ctid.item)) };
+                        problems.add(Problem { place: at, message });
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Adds the documents of a row. What cannot be read: the column, the byte, and why.
+    fn row<'p>(
+        &self,
+        (ctid, tuple, length): (ItemPointer, &HeapTuple<'p>, u32),
+        found: &mut Vec<Document<'p>>,
+    ) -> Result<(), (Option<String>, usize, String)> {
+        let mut walk = Walk::with_flavor(tuple, self.desc, self.flavor);
+        loop {
+            let index = walk.index();
+            let Some(walked) = walk.next() else { return Ok(()) };
+            let (column, datum) = walked.map_err(|error| {
+                let column = self.desc.attributes.get(error.index);
+                (column.map(|column| column.name.clone()), error.byte, error.to_string())
+            })?;
+            let Some(slot) = self.columns.iter().position(|&wanted| wanted == index) else {
+                continue;
+            };
+            if let Datum::Varlena(varlena) = datum {
+                let stored = StoredValue::of(&datum, column, self.page);
+                let order = tuple.order;
+                found.push(Document { ctid, slot, datum: varlena, stored, tuple: length, order });
+            }
+        }
+    }
+}
+
+/// The chunks of some values, and a source for others.
+pub(super) struct Ahead<S> {
+    relation: Option<Oid>,
+    values: HashMap<u32, Vec<Chunk>>,
+    rest: S,
+    /// On how many pages, one after the other, the value read last stood.
+    visits: Option<u32>,
+}
+
+impl<S> Ahead<S> {
+    pub(super) fn new(rest: S) -> Ahead<S> {
+        Ahead { relation: None, values: HashMap::new(), rest, visits: None }
+    }
+
+    /// How often the next chunk of the value read last was on another page than the one before.
+    pub(super) fn visits(&mut self) -> Option<u32> {
+        self.visits.take()
+    }
+
+    #[cfg(test)]
+    fn holds(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Reads the chunks of these values of a TOAST relation, and forgets others.
+    pub(super) async fn read(
+        &mut self,
+        client: &Client,
+        toast: &ToastRelation,
+        pointers: impl Iterator<Item = ToastPointer>,
+    ) -> Result<(), LiveError> {
+        self.values.clear();
+        self.relation = Some(toast.oid);
+        let mut ids: Vec<PgOid> = pointers
+            .filter(|pointer| pointer.toast_relation == toast.oid)
+            .map(|pointer| pointer.value_id.0)
+            .collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        let sql = format!(
+            "SELECT c.chunk_id, c.chunk_seq, c.ctid::pg_catalog.text, c.chunk_data \
+             FROM {} AS c WHERE c.chunk_id = ANY ($1)",
+            quote_qualified("pg_toast", &toast.name)
+        );
+        for row in client.query_typed(&sql, &[(&ids, Type::OID_ARRAY)]).await? {
+            let id: PgOid = row.try_get(0)?;
+            let text: &str = row.try_get(2)?;
+            let tid = parse_tid(text)
+                .ok_or_else(|| LiveError::Unexpected(format!("chunk address \"{text}\"")))?;
+            let chunk = Chunk {
+                tid,
+                value_id: Oid(id),
+                seq: row.try_get(1)?,
+                inserted: Fate::Committed,
+                data: ChunkData::Plain(row.try_get(3)?),
+            };
+            self.values.entry(id).or_default().push(chunk);
+        }
+        Ok(())
+    }
+}
+
+/// Changes of the page from chunk to chunk, the first page being one.
+fn visits(chunks: &[Chunk]) -> Option<u32> {
+    let mut places: Vec<(i32, u32)> =
+        chunks.iter().map(|chunk| (chunk.seq, chunk.tid.block.0)).collect();
+    places.sort_unstable();
+    places.dedup_by_key(|&mut (_, block)| block);
+    u32::try_from(places.len()).ok().filter(|&visits| visits > 0)
+}
+
+impl<S: ChunkStore> ChunkStore for Ahead<S> {
+    fn chunks(&mut self, relation: Oid, value_id: Oid) -> Result<Vec<Chunk>, StoreError> {
+        let known = self.values.remove(&value_id.0).filter(|_| self.relation == Some(relation));
+        let chunks = match known {
+            Some(chunks) => chunks,
+            None => self.rest.chunks(relation, value_id)?,
+        };
+        self.visits = visits(&chunks);
+        Ok(chunks)
+    }
+
+    fn chunk_at(&mut self, relation: Oid, tid: ItemPointer) -> Result<Option<Chunk>, StoreError> {
+        self.rest.chunk_at(relation, tid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::BlockNumber;
+
+    #[test]
+    fn pages_are_counted_in_the_order_of_the_chunks() {
+        let chunk = |seq, block| Chunk {
+            tid: ItemPointer { block: BlockNumber(block), item: 1 },
+            value_id: Oid(7),
+            seq,
+            inserted: Fate::Committed,
+            data: ChunkData::Plain(Vec::new()),
+        };
+        assert_eq!(visits(&[]), None);
+        assert_eq!(visits(&[chunk(2, 5), chunk(0, 4), chunk(1, 4), chunk(3, 4)]), Some(3));
+        let mut ahead = Ahead::new(None::<Ahead<Option<NoStore>>>);
+        ahead.values.insert(7, vec![chunk(0, 1)]);
+        ahead.relation = Some(Oid(1));
+        assert_eq!(ahead.chunks(Oid(1), Oid(7)).map(|chunks| chunks.len()), Ok(1));
+        assert_eq!((ahead.visits(), ahead.visits(), ahead.holds()), (Some(1), None, 0));
+        assert!(ahead.chunks(Oid(1), Oid(7)).is_err());
+    }
+
+    struct NoStore;
+
+    impl ChunkStore for NoStore {
+        fn chunks(&mut self, _: Oid, _: Oid) -> Result<Vec<Chunk>, StoreError> {
+            Err(StoreError("nothing".into()))
+        }
+
+        fn chunk_at(&mut self, _: Oid, _: ItemPointer) -> Result<Option<Chunk>, StoreError> {
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The types whose values are taken apart: documents by key, arrays by element, composite values by attribute; and which
+//! columns are.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio_postgres::types::{Oid as PgOid, Type};
+
+use crate::advise::error::AdviseError;
+use crate::disk::desc::{Align, Attribute, Length, TupleDesc};
+use crate::disk::element_parts::{Field, Shape, walk_array, walk_row};
+use crate::disk::element_text;
+use crate::disk::hstore_parts::{self, hstore};
+use crate::disk::jsonb_of_text::jsonb;
+use crate::disk::jsonb_parts::Visit;
+use crate::disk::{ByteOrder, Oid, json_parts, jsonb_parts, types};
+use crate::server::LiveError;
+use crate::server::catalog::Relation;
+use crate::server::connect::Client;
+
+/// A type whose values have parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Language {
+    Jsonb,
+    /// Its text.
+    Json,
+    /// Of the extension `hstore`, whose OID differs from database to database.
+    Hstore,
+    /// An array, by the type of its elements.
+    Array(Shape),
+    /// A composite type.
+    Row(Arc<[Field]>),
+}
+
+/// The types whose columns are taken apart unless others are named.
+const TYPES: &str = "jsonb, json or hstore";
+
+impl Language {
+    /// That of a column, if its documents have keys that are known here.
+    fn of(column: &Attribute) -> Option<Language> {
+        let name = column.type_name.as_str();
+        let is_hstore = name == "hstore" || name.ends_with(".hstore");
+        Language::built_in(column.type_oid)
+            .or(is_hstore.then_some(Language::Hstore))
+            .or_else(|| array(name))
+    }
+
+    /// That of a type of documents that comes with the server.
+    fn built_in(type_oid: Oid) -> Option<Language> {
+        match type_oid {
+            types::JSONB => Some(Language::Jsonb),
+            Oid(114) => Some(Language::Json),
+            _ => None,
+        }
+    }
+
+    /// Whether its values are documents, whose keys are not fixed by the type.
+    fn is_document(&self) -> bool {
+        matches!(self, Language::Jsonb | Language::Json | Language::Hstore)
+    }
+
+    /// Gives the parts of a document down to `depth` levels; the bytes that are none's.
+    ///
+    /// # Errors
+    /// Where and how the document is damaged.
+    pub(super) fn walk<V: Visit>(
+        &self,
+        (content, order): (&[u8], ByteOrder),
+        depth: u8,
+        document: V::At,
+        visit: &mut V,
+    ) -> Result<u64, String> {
+        match self {
+            Language::Jsonb => jsonb_parts::walk(content, order, depth, document, visit)
+                .map_err(|error| error.to_string()),
+            Language::Json => {
+                json_parts::walk(content, depth, document, visit).map_err(|error| error.to_string())
+            }
+            Language::Hstore => hstore_parts::walk(content, order, document, visit)
+                .map_err(|error| error.to_string()),
+            Language::Array(shape) => walk_array(content, order, *shape, document, visit)
+                .map_err(|error| error.to_string()),
+            Language::Row(fields) => {
+                walk_row(content, order, fields, document, visit).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// What is stored, little-endian, of the document that the server prints so.
+    ///
+    /// # Errors
+    /// Where no server prints that.
+    pub(super) fn stored<'t>(&self, text: &'t [u8]) -> Result<Cow<'t, [u8]>, String> {
+        match self {
+            Language::Jsonb => jsonb(text).map(Cow::Owned).map_err(|error| error.to_string()),
+            Language::Json => Ok(Cow::Borrowed(text)),
+            Language::Hstore => hstore(text).map(Cow::Owned).map_err(|error| error.to_string()),
+            Language::Array(shape) => {
+                element_text::array(text, *shape).map(Cow::Owned).map_err(|error| error.to_string())
+            }
+            Language::Row(fields) => {
+                element_text::row(text, fields).map(Cow::Owned).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+/// Arrays of built-in types, as SQL or `pg_type` names them.
+fn array(type_name: &str) -> Option<Language> {
+    let name = type_name.strip_prefix("pg_catalog.").unwrap_or(type_name);
+    let element = match name.strip_suffix(']') {
+        Some(rest) => rest.trim_end_matches(|c: char| c.is_ascii_digit()).strip_suffix('[')?,
+        None => name.strip_prefix('_')?,
+    };
+    let types::TypeLayout { oid, length, align, .. } = types::by_name(element)?;
+    // of an array of arrays no more is said
+    (element.find('[').is_none()).then_some(Language::Array(Shape { type_oid: oid, length, align }))
+}
+
+/// OIDs of types that come with the server are below (`FirstNormalObjectId`).
+const FIRST_OF_USERS: u32 = 16_384;
+
+/// That of each column, as far as its own type says it.
+pub(super) fn languages(desc: &TupleDesc) -> Vec<Option<Language>> {
+    let of = |column| Language::of(column).filter(|_| !column.dropped);
+    desc.attributes.iter().map(of).collect()
+}
+
+/// The named columns, or all with documents.
+///
+/// # Errors
+/// Where a named one is of another type, or there is none.
+pub(super) fn chosen(
+    relation: &str,
+    desc: &TupleDesc,
+    languages: &[Option<Language>],
+    names: &[String],
+) -> Result<Vec<(usize, Language)>, AdviseError> {
+    let columns = || desc.attributes.iter().enumerate().filter(|(_, column)| !column.dropped);
+    let language = |index: usize| languages.get(index).cloned().flatten();
+    let with = |(index, _)| Some((index, language(index)?));
+    if names.is_empty() {
+        let all: Vec<_> =
+            columns().filter_map(with).filter(|(_, language)| language.is_document()).collect();
+        return match all[..] {
+            [] => Err(AdviseError::Unfit(format!(
+                "relation \"{relation}\" has no column of type {TYPES}"
+            ))),
+            _ => Ok(all),
+        };
+    }
+    let allowed = || {
+        let known = columns().filter(|&(index, _)| language(index).is_some());
+        let names: Vec<&str> = known.map(|(_, column)| column.name.as_str()).collect();
+        match names[..] {
+            [] => format!("It has no column of type {TYPES}, of an array or composite type."),
+            _ => format!("Columns that can be taken apart: {}.", names.join(", ")),
+        }
+    };
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        let unfit = |why: &str| AdviseError::column(name, relation, why, &allowed());
+        let Some((index, attribute)) = columns().find(|(_, column)| column.name == *name) else {
+            return Err(unfit("does not exist"));
+        };
+        let Some(language) = language(index) else {
+            return Err(unfit(&format!(
+                "has type {}: it has no keys, elements or attributes that are known",
+                attribute.type_name
+            )));
+        };
+        found.push((index, language));
+    }
+    Ok(found)
+}
+
+/// The named columns of a relation that only a pattern means, if they fit, as far as that can be said before the
+/// catalog is asked for composite types and domains; why they do not.
+pub(super) fn fitting_columns(
+    relation: &Relation,
+    names: &[String],
+) -> Result<Vec<String>, String> {
+    let desc = &relation.desc;
+    let mut languages = languages(desc);
+    for (column, language) in desc.attributes.iter().zip(&mut languages) {
+        if names.contains(&column.name) && column.type_oid.0 >= FIRST_OF_USERS {
+            language.get_or_insert(Language::Json);
+        }
+    }
+    chosen(&relation.display_name(), desc, &languages, names)
+        .map(|_| names.to_vec())
+        .map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())
+}
+
+/// That of each column of a relation.
+pub(super) async fn languages_of(
+    client: &Client,
+    relation: &Relation,
+) -> Result<Vec<Option<Language>>, LiveError> {
+    let mut languages = languages(&relation.desc);
+    // domains as what they are of; for an array its element, for a composite type its attributes
+    let rows = client
+        .query_typed(
+            "WITH RECURSIVE base (attnum, type, depth) AS (\
+                 SELECT a.attnum, a.atttypid, 0 FROM pg_catalog.pg_attribute AS a \
+                 WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped \
+               UNION ALL \
+                 SELECT b.attnum, t.typbasetype, b.depth + 1 FROM base AS b \
+                 JOIN pg_catalog.pg_type AS t ON t.oid = b.type WHERE t.typtype = 'd' AND b.depth < 100) \
+             SELECT b.attnum, t.oid, NULL::pg_catalog.text, e.oid, e.typlen, e.typalign::pg_catalog.text, false \
+             FROM base AS b JOIN pg_catalog.pg_type AS t ON t.oid = b.type AND t.typtype <> 'd' \
+             LEFT JOIN pg_catalog.pg_type AS e ON e.oid = t.typelem AND t.typlen = -1 AND e.typarray = t.oid \
+             WHERE t.typtype <> 'c' \
+             UNION ALL \
+             SELECT b.attnum, t.oid, f.attname::pg_catalog.text, f.atttypid, f.attlen, \
+                    f.attalign::pg_catalog.text, f.attisdropped \
+             FROM base AS b JOIN pg_catalog.pg_type AS t ON t.oid = b.type AND t.typtype = 'c' \
+             JOIN (SELECT * FROM pg_catalog.pg_attribute ORDER BY attrelid, attnum) AS f \
+               ON f.attrelid = t.typrelid AND f.attnum > 0",
+            &[(&relation.oid.0, Type::OID)],
+        )
+        .await?;
+    let mut fields: BTreeMap<usize, Vec<Field>> = BTreeMap::new();
+    for row in &rows {
+        let attnum: i16 = row.try_get(0)?;
+        let base: PgOid = row.try_get(1)?;
+        let name: Option<String> = row.try_get(2)?;
+        let shape = shape(row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
+        let Some(index) = usize::try_from(attnum).ok().and_then(|number| number.checked_sub(1))
+        else {
+            continue;
+        };
+        match (name, shape) {
+            (Some(name), Some(shape)) => {
+                let dropped = row.try_get(6)?;
+                fields.entry(index).or_default().push(Field { name, shape, dropped });
+            }
+            (None, shape) => {
+                let Some(place @ None) = languages.get_mut(index) else { continue };
+                *place = Language::built_in(Oid(base)).or(shape.map(Language::Array));
+            }
+            (Some(_), None) => {}
+        }
+    }
+    for (index, fields) in fields {
+        if let Some(place) = languages.get_mut(index) {
+            *place = Some(Language::Row(fields.into()));
+        }
+    }
+    Ok(languages)
+}
+
+fn shape(type_oid: Option<PgOid>, length: Option<i16>, align: Option<String>) -> Option<Shape> {
+    Some(Shape {
+        type_oid: Oid(type_oid?),
+        length: Length::from_attlen(i64::from(length?))?,
+        align: Align::from_char(align?.chars().next()?)?,
+    })
+}

@@ -1,0 +1,306 @@
+//! The keys of a table's documents on a server: by pages, or by SQL as any reader of the table may ask.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::slice;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::cost::{Stored, Terms};
+use super::gather::{Ahead, Document, Gathering, KeyRequest, Layout, counted};
+use super::language::{Language, chosen, fitting_columns, languages_of};
+use super::result::KeysReport;
+use crate::advise::advisor::Advisor;
+use crate::advise::content::asked_row;
+use crate::advise::error::AdviseError;
+use crate::advise::plan::SamplePlan;
+use crate::advise::run::{Meant, all};
+use crate::codec::Method;
+use crate::disk::{ByteOrder, ItemPointer};
+use crate::model::btree::ToastIndex;
+use crate::model::toaster::catalog::Toasters;
+use crate::server::about::{Access, Pageinspect, ServerReport};
+use crate::server::catalog::Relation;
+use crate::server::chunks::{self, LiveChunks};
+use crate::server::pages::PageReader;
+use crate::server::probe::Asked;
+use crate::server::sampled::{AskedRow, RowReader};
+use crate::server::sink::{RunError, Sink, until};
+use crate::server::{LiveError, snapshot, toasters};
+use crate::usage::keys::KnownUses;
+
+/// Compression is taken to save this part where the sample's size is foreseen.
+const FORESEEN_RATIO: f64 = 1.5;
+
+/// Says what the keys of documents cost of the tables that are named, at least one, until all is done or `interrupt`
+/// comes.
+///
+/// # Errors
+/// What keeps everything else from being looked at too. What `output` was given stays.
+pub(crate) async fn tables(
+    advisor: &Advisor,
+    tables: &[String],
+    (request, access): (KeyRequest, Access),
+    output: &mut dyn Sink<KeysReport>,
+    interrupt: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let connections = slice::from_ref(&advisor.connection);
+    if let (Access::Auto, Some((why, hint))) = (access, advisor.why_no_pages()) {
+        output.notice(&format!("notice: using SQL functions: {why}"));
+        if hint.is_some() {
+            output.notice("HINT:  CREATE EXTENSION pageinspect; lets toastctl read pages.");
+        }
+    }
+    let keys = async |relation: &Relation, columns: &[String]| {
+        advisor.keys(relation, columns, (request, access)).await
+    };
+    until(interrupt, connections, all(advisor, (tables, DOCUMENTS), keys, None, output)).await
+}
+
+const DOCUMENTS: Meant =
+    Meant { fitting: fitting_columns, what: "a column of type jsonb, json or hstore" };
+
+impl Advisor {
+    /// What the keys of a relation's documents cost, column by column.
+    ///
+    /// # Errors
+    /// Where rows cannot be read, or a named column has no keys.
+    async fn keys(
+        &self,
+        relation: &Relation,
+        columns: &[String],
+        (request, access): (KeyRequest, Access),
+    ) -> Result<Vec<KeysReport>, AdviseError> {
+        let name = relation.display_name();
+        let live = |error| AdviseError::Live { relation: name.clone(), error };
+        let ask = async || languages_of(self.client(), relation).await;
+        let languages = self.connection.reading(ask).await.map_err(live)?;
+        let chosen = chosen(&name, &relation.desc, &languages, columns)?;
+        let (columns, languages) = chosen.into_iter().unzip();
+        let pageinspect = match access {
+            Access::Functions => {
+                Advisor::heap(relation)?;
+                None
+            }
+            Access::Pageinspect => Some(self.pageinspect(relation)?),
+            Access::Auto if self.why_no_pages().is_none() => Some(self.pageinspect(relation)?),
+            Access::Auto => {
+                Advisor::heap(relation)?;
+                None
+            }
+        };
+        let known = KnownUses::ask(&self.connection, relation).await.map_err(live)?;
+        let reading = Reading { advisor: self, relation, columns, languages, request };
+        let reports = match pageinspect {
+            Some(pageinspect) => reading.by_pages(pageinspect).await,
+            None => reading.by_functions().await,
+        };
+        // If this fails the connection is gone, as the next query will say.
+        let _ = snapshot::abandon(self.client()).await;
+        let mut reports = reports.map_err(live)?;
+        reports.iter_mut().for_each(|report| report.add_uses(&known));
+        Ok(reports)
+    }
+}
+
+/// One table.
+struct Reading<'a> {
+    advisor: &'a Advisor,
+    relation: &'a Relation,
+    /// Indexes of the columns.
+    columns: Vec<usize>,
+    /// One for each.
+    languages: Vec<Language>,
+    request: KeyRequest,
+}
+
+impl Reading<'_> {
+    fn plan(&self, total: u32) -> SamplePlan {
+        let page = self.advisor.server.page_size.bytes() as f64;
+        let toast = self.relation.toast.as_ref().map_or(0, |toast| toast.bytes) as f64;
+        let each = page + toast / f64::from(total.max(1));
+        let options = &self.advisor.options;
+        SamplePlan::new(options.sample, options.seed, total, each * FORESEEN_RATIO)
+    }
+
+    fn gathering(&self, plan: &SamplePlan, levels: u32) -> Gathering {
+        let columns = self.columns.iter().zip(&self.languages).filter_map(|(&at, language)| {
+            Some((self.relation.desc.attributes.get(at)?, language.clone()))
+        });
+        let terms = Terms { page: self.advisor.server.page_size, levels };
+        let name = self.relation.display_name();
+        Gathering::new(name, columns, self.request, terms, (plan, self.advisor.options.seed))
+    }
+
+    fn reports(&self, gathering: &Gathering, source: &'static str) -> Vec<KeysReport> {
+        let report = |report| KeysReport {
+            server: Some(ServerReport::from(&self.advisor.server)),
+            schema_name: Some(self.relation.schema.clone()),
+            name: Some(self.relation.name.clone()),
+            oid: Some(self.relation.oid.0),
+            ..report
+        };
+        gathering.reports(source).into_iter().map(report).collect()
+    }
+
+    async fn by_pages(&self, pageinspect: &Pageinspect) -> Result<Vec<KeysReport>, LiveError> {
+        let Reading { advisor, relation, .. } = *self;
+        let (client, page) = (advisor.client(), advisor.server.page_size);
+        let toasters = toasters::toasters(client, &advisor.server).await?;
+        let moment = snapshot::begin(&advisor.connection).await?;
+        let connection = Arc::clone(&advisor.connection);
+        let mut reader = PageReader::new(
+            Arc::clone(&connection),
+            pageinspect,
+            page,
+            relation.quoted(),
+            moment.snapshot,
+        )
+        .await?;
+        let levels = match &relation.toast {
+            Some(toast) => pageinspect.index_levels(client, toast.oid).await?,
+            None => 0,
+        };
+        let total = reader.block_count().await?;
+        let plan = self.plan(total);
+        let mut gathering = self.gathering(&plan, levels);
+        let mut store = Ahead::new(LiveChunks::new(connection));
+        let name = relation.display_name();
+        let layout = Layout {
+            name: &name,
+            desc: &relation.desc,
+            columns: &self.columns,
+            page,
+            flavor: self.request.flavor,
+        };
+        let progress = Arc::clone(&advisor.progress);
+        progress.begin(&name, u64::from(plan.sample.chosen()));
+        let started = Instant::now();
+        let mut blocks = plan.blocks();
+        while let Some(batch) = plan.next_batch(&mut blocks, &gathering.done) {
+            let pages = reader.read(&batch).await?;
+            for problem in pages.problems(&name) {
+                gathering.problems.add(problem);
+                gathering.end_block(&vec![0; self.columns.len()]);
+            }
+            for page in pages.iter() {
+                let found = layout.documents(
+                    page,
+                    |ctid, tuple| pages.visibility(ctid, tuple),
+                    &mut gathering.problems,
+                );
+                self.block(&found, &mut store, &toasters, &mut gathering).await?;
+                gathering.done.read += page.1.len() as u64;
+                gathering.done.time = started.elapsed();
+            }
+            progress.advance(batch.len() as u64);
+        }
+        progress.end();
+        Ok(self.reports(&gathering, "pageinspect"))
+    }
+
+    /// Adds the documents of a block, as far as they are of the sample.
+    async fn block(
+        &self,
+        found: &[Document<'_>],
+        store: &mut Ahead<LiveChunks>,
+        toasters: &Toasters,
+        gathering: &mut Gathering,
+    ) -> Result<(), LiveError> {
+        let taken: Vec<&Document<'_>> =
+            found.iter().filter(|document| gathering.takes(document.ctid)).collect();
+        let mut taken = taken.as_slice();
+        while !taken.is_empty() {
+            let size = |document: &&Document<'_>| {
+                document.pointer().map_or(0, |pointer| u64::from(pointer.stored_size()))
+            };
+            let (now, later) = chunks::together(taken, chunks::BYTES, size);
+            taken = later;
+            if let Some(toast) = &self.relation.toast {
+                let pointers = now.iter().filter_map(|document| document.pointer());
+                store.read(self.advisor.client(), toast, pointers).await?;
+            }
+            for document in now {
+                gathering.stored(document, store, toasters);
+            }
+        }
+        gathering.end_block(&counted(found.iter().map(|d| d.slot), self.columns.len()));
+        Ok(())
+    }
+
+    async fn by_functions(&self) -> Result<Vec<KeysReport>, LiveError> {
+        let Reading { advisor, relation, .. } = *self;
+        let page = advisor.server.page_size;
+        snapshot::begin(&advisor.connection).await?;
+        let connection = Arc::clone(&advisor.connection);
+        let reader = RowReader::new(connection, &advisor.server, relation).await?;
+        let total = reader.block_count().await?;
+        let toast = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
+        // as many chunks as the pages hold
+        let chunks = toast / page.bytes() as u64 * 4;
+        let levels = ToastIndex::of(page, chunks).levels;
+        let plan = self.plan(total);
+        let mut gathering = self.gathering(&plan, levels);
+        let progress = Arc::clone(&advisor.progress);
+        progress.begin(&relation.display_name(), u64::from(plan.sample.chosen()));
+        let started = Instant::now();
+        let mut blocks = plan.blocks();
+        while let Some(batch) = plan.next_batch(&mut blocks, &gathering.done) {
+            for items in reader.addresses(&batch).await? {
+                self.rows(&items, &reader, &mut gathering).await?;
+                gathering.done.time = started.elapsed();
+            }
+            progress.advance(batch.len() as u64);
+        }
+        progress.end();
+        Ok(self.reports(&gathering, "functions"))
+    }
+
+    /// Adds the documents of a block's rows. Which rows have one is asked of all, so that all are counted.
+    async fn rows(
+        &self,
+        items: &[ItemPointer],
+        reader: &RowReader<'_>,
+        gathering: &mut Gathering,
+    ) -> Result<(), LiveError> {
+        let desc = &self.relation.desc;
+        let table = self.relation.table(Method::Pglz, self.advisor.server.page_size);
+        let rows = reader.rows(items, Asked::Sizes).await?;
+        let mut there = Vec::new();
+        for (slot, (&column, language)) in self.columns.iter().zip(&self.languages).enumerate() {
+            let size = |row: &AskedRow| row.values.get(column).and_then(|value| value.stored_size);
+            let found = rows.iter().filter_map(|row| Some((row.ctid, size(row)?)));
+            let found: Vec<(ItemPointer, u64)> = found.collect();
+            there.extend(found.iter().map(|_| slot));
+            let taken: Vec<_> =
+                found.into_iter().filter(|&(ctid, _)| gathering.takes(ctid)).collect();
+            let mut taken = taken.as_slice();
+            while !taken.is_empty() {
+                let (now, later) = chunks::together(taken, chunks::BYTES / 4, |&(_, size)| size);
+                taken = later;
+                let wanted: Vec<ItemPointer> = now.iter().map(|&(ctid, _)| ctid).collect();
+                // the documents are read in any case, so that their forms can be certain
+                let forms = Asked::Exactly { weighed: &[], whole: false };
+                let rows = reader.rows(&wanted, forms).await?;
+                let rows: HashMap<ItemPointer, &AskedRow> =
+                    rows.iter().map(|row| (row.ctid, row)).collect();
+                for (ctid, text) in reader.texts(column, &wanted).await? {
+                    gathering.done.read += text.len() as u64;
+                    let Some(&row) = rows.get(&ctid) else { continue };
+                    let Some(&value) = row.values.get(column) else { continue };
+                    match language.stored(&text) {
+                        Ok(content) => {
+                            let tuple = asked_row(row, desc, &table).facts.tuple_length;
+                            let raw = content.len() as u64;
+                            let stored = Stored { value, raw, tuple, visits: None };
+                            gathering.document(slot, ctid, (&content, ByteOrder::Little), &stored);
+                        }
+                        Err(error) => gathering.problem(slot, ctid, error),
+                    }
+                }
+            }
+        }
+        gathering.end_block(&counted(there.into_iter(), self.columns.len()));
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! What `inspect --jsonb-keys` reports: the one type that every output format is made from.
+//!
+//! The JSON form is the serialization of [`KeysReport`]; its shape is documented in
+//! `man/json/keys.schema.json`. Sizes are bytes; those of keys count the raw document: of `jsonb` with the key's text, its entries and
+//! alignment, of `json` its text up to the next key.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::server::about::ServerReport;
+use crate::usage::keys::{KnownUses, Named, Usage};
+
+/// Name and version of the JSON shape.
+pub const SCHEMA: &str = "toastctl.keys/1";
+
+/// What toastctl inspect --jsonb-keys --format json prints for one column; for several an array of these, with --format
+/// jsonl one a line. Sizes are bytes; buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them. Figures of
+/// the table are estimates with their 95 % confidence interval, which has no width where all documents were taken
+/// apart.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct KeysReport {
+    #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
+    pub schema: &'static str,
+    /// The server; `null` of a file.
+    pub server: Option<ServerReport>,
+    /// `schema.name`, or the file.
+    pub relation: String,
+    /// Schema; null of a file.
+    pub schema_name: Option<String>,
+    /// Name without schema; null of a file.
+    pub name: Option<String>,
+    /// OID of the relation; null of a file.
+    pub oid: Option<u32>,
+    pub column: String,
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// Where documents come from. By `functions`, chunks are taken to stand one after the other.
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["pageinspect", "functions", "relation_file"])))]
+    pub source: &'static str,
+    /// Steps of the longest paths that are told apart.
+    pub depth: u8,
+    /// What was looked at.
+    pub sample: Looked,
+    /// Documents of the table that stand in rows.
+    pub documents: WholeEstimate,
+    /// Their content, uncompressed, without varlena headers.
+    pub raw_bytes: WholeEstimate,
+    /// As `pg_column_size` counts.
+    pub stored_bytes: WholeEstimate,
+    /// Pages of the TOAST relation's index from the root to a leaf, as costs are counted; of a file and by functions as
+    /// a fresh index would have.
+    pub index_levels: u32,
+    /// Whether documents have few of very many different keys, or more than can be kept, as maps have.
+    pub map: bool,
+    /// Different paths in the sample.
+    pub different_paths: Different,
+    /// At most so many bytes of one key of the sample are among the others, where there are too many paths for all
+    /// to be kept.
+    pub uncounted_bytes: u64,
+    /// The paths, the largest first, what is below a path behind it.
+    pub keys: Vec<Key>,
+    /// Paths that are not among them; null if there is none.
+    pub others: Option<Others>,
+    /// What belongs to the documents themselves: the header of the container, no key's.
+    pub container: Container,
+    /// What `pg_stat_statements` tells of the column's keys; `null` of a file.
+    pub usage: Option<Usage>,
+    /// What could not be read, the first 1000.
+    pub problems: Vec<String>,
+    /// How many problems there are in all.
+    pub problem_count: u64,
+}
+
+impl KeysReport {
+    /// Says which keys are used.
+    pub(super) fn add_uses(&mut self, known: &KnownUses) {
+        let (usage, by_path) = known.of_column(&self.column);
+        let is_known = usage.why_not.is_none();
+        for key in &mut self.keys {
+            let used = by_path.get(&key.steps).cloned().unwrap_or_default();
+            key.calls = is_known.then_some(used.calls);
+            key.sessions = Some(used.sessions);
+            key.named_in = used.named.into_iter().collect();
+        }
+        self.usage = Some(usage);
+    }
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Looked {
+    pub blocks: u32,
+    /// Blocks of the heap.
+    pub total_blocks: u32,
+    /// Documents that were taken apart.
+    pub documents: u64,
+    /// The part of the documents of these blocks that was to be taken apart.
+    pub documents_part: f64,
+    /// The seed of the choice.
+    pub seed: u64,
+    /// Whether every document was taken apart.
+    pub complete: bool,
+}
+
+/// How many different ones there are in the sample.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Different {
+    pub estimate: u64,
+    /// Whether that is the number itself; else it is known to about 9 %.
+    pub exact: bool,
+}
+
+/// One path.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Key {
+    /// Keys parted by points, in quotes where they would be misread; `[]` for the elements of an array, `$` for a
+    /// document that is a scalar.
+    pub path: String,
+    /// Steps of the path.
+    pub depth: usize,
+    /// The commonest type, as `jsonb_typeof` names it; other of what JSON does not know.
+    #[serde(rename = "type")]
+    #[cfg_attr(feature = "internals", schemars(extend("enum" = ["null", "boolean", "number", "string", "array", "object", "other"])))]
+    pub kind: &'static str,
+    /// Values of each type in the sample.
+    pub types: BTreeMap<&'static str, u64>,
+    /// Values in the table.
+    pub values: WholeEstimate,
+    /// The part of the documents that has it.
+    pub presence: RatioEstimate,
+    /// Raw bytes: of jsonb with key text, entries and alignment, of json the text up to the next key.
+    pub bytes: KeyBytes,
+    /// Raw bytes that are in no longer path that is told apart. Those of all keys, of the others and of the container
+    /// sum to raw_bytes.
+    pub own_bytes: WholeEstimate,
+    /// Its part of the stored bytes, in proportion to the raw ones of each document.
+    pub stored_bytes: WholeEstimate,
+    /// Its part of the raw documents.
+    pub share: RatioEstimate,
+    /// Where its values begin in the raw documents.
+    pub offset: Offset,
+    /// The chunk, counted from 0, in which values begin, of documents out of line; of compressed ones in proportion.
+    /// null if none is out of line.
+    pub first_chunk: Option<Chunks>,
+    /// Different values in the sample.
+    pub distinct: Different,
+    /// Values in the sample.
+    pub sampled_values: u64,
+    /// `pg_column_size` of an average value taken out, in memory.
+    pub extracted_bytes: RatioEstimate,
+    /// Pages of the TOAST relation and its index that a read of the key visits, besides its row's, in documents that
+    /// have it.
+    pub buffers_now: RatioEstimate,
+    /// The same of a column of its own; `null` of what is in an array.
+    pub buffers_extracted: Option<RatioEstimate>,
+    /// CPU time that storage adds to the read, in nanoseconds, with a warm cache.
+    pub cpu_now_ns: RatioEstimate,
+    /// The same of a column of its own; null of what is in an array.
+    pub cpu_extracted_ns: Option<RatioEstimate>,
+    /// WAL of an UPDATE of one value, without full-page images and the table's own indexes.
+    pub wal_now: RatioEstimate,
+    /// The same of a column of its own; null of what is in an array.
+    pub wal_extracted: Option<RatioEstimate>,
+    /// Calls of the statements in `pg_stat_statements` whose text, or a view that they name, names the key: a guess.
+    /// `null` where statements are not known.
+    pub calls: Option<u64>,
+    /// Sessions whose present or last statement, by its text or by a view that it names, names the key: a guess. `null`
+    /// of a file.
+    pub sessions: Option<u64>,
+    /// What names the key in the catalog: expressions of indexes and generated columns, views, policies, check
+    /// constraints, and functions in SQL or PL/pgSQL that belong to the table's triggers or name the table.
+    pub named_in: Vec<Named>,
+    #[serde(skip)]
+    /// The keys that lead to it; an element of an array is `None`.
+    pub steps: Vec<Option<String>>,
+}
+
+/// Raw bytes of a path.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct KeyBytes {
+    /// In the table.
+    pub total: WholeEstimate,
+    /// Of one value.
+    pub mean: RatioEstimate,
+    /// 95 % of the values in the sample have no more; to some percent where there are many sizes.
+    pub p95: u64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Offset {
+    /// In the sample.
+    pub min: u64,
+    pub mean: RatioEstimate,
+    pub max: u64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Chunks {
+    /// The first of the sample.
+    pub min: u64,
+    pub mean: RatioEstimate,
+    /// The last of the sample.
+    pub max: u64,
+}
+
+/// What is not among the keys.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Others {
+    /// Different paths.
+    pub paths: u64,
+    /// Raw bytes in the table.
+    pub bytes: u64,
+    /// Stored bytes, in proportion.
+    pub stored_bytes: u64,
+    /// Part of the raw bytes.
+    pub share: f64,
+}
+
+/// What is no key's.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Container {
+    /// Raw bytes in the table.
+    pub bytes: WholeEstimate,
+    /// Stored bytes, in proportion.
+    pub stored_bytes: WholeEstimate,
+    /// Part of the raw bytes.
+    pub share: RatioEstimate,
+}

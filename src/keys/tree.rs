@@ -1,0 +1,557 @@
+//! The paths of a column's documents, in bounded memory (pure). Where there are more than can be kept, those with
+//! the least bytes give way (lossy counting): what they had is still counted, as that of others. Sums are whole numbers, so
+//! that they do not hang on the order of blocks.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::cost::{Cost, Stored, Terms};
+use super::language::Language;
+use super::sketch::{Different, Spread};
+use crate::disk::ByteOrder;
+use crate::disk::jsonb_parts::{Kind, Part, Step, Validate, Visit};
+use crate::model::estimate::PowerSums;
+
+/// What is counted. Buffers and stored bytes are counted in thousandths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    Values,
+    /// Documents that have it.
+    Documents,
+    /// Raw bytes, with key text, entries and padding.
+    Bytes,
+    /// Bytes of the values taken out.
+    Extracted,
+    /// Where values begin in the raw documents.
+    Offset,
+    /// Values in documents out of line, and the chunks in which they begin.
+    OutOfLine,
+    Chunk,
+    /// Its part of the stored bytes.
+    Stored,
+    /// Of each document that has it: what a read and an UPDATE cost now, and would in a column of its own.
+    BuffersNow,
+    CpuNow,
+    WalNow,
+    BuffersExtracted,
+    CpuExtracted,
+    WalExtracted,
+}
+
+impl Of {
+    /// What the average of an amount is the average of.
+    pub(super) fn below(index: usize) -> Of {
+        const OF_VALUES: [Of; 3] = [Of::Bytes, Of::Extracted, Of::Offset];
+        if OF_VALUES.iter().any(|of| *of as usize == index) {
+            return Of::Values;
+        }
+        if index == Of::Chunk as usize { Of::OutOfLine } else { Of::Documents }
+    }
+}
+
+/// How many are counted.
+const COUNTED: usize = 14;
+pub(super) const THOUSAND: f64 = 1000.0;
+
+/// Amounts of everything that is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Amounts([u64; COUNTED]);
+
+impl Amounts {
+    pub(super) fn get(&self, of: Of) -> u64 {
+        self.0.get(of as usize).copied().unwrap_or(0)
+    }
+
+    pub(super) fn add(&mut self, of: Of, amount: u64) {
+        if let Some(sum) = self.0.get_mut(of as usize) {
+            *sum = sum.saturating_add(amount);
+        }
+    }
+
+    fn merge(&mut self, other: &Amounts) {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
+    /// Adds what a document costs.
+    fn add_now(&mut self, cost: &Cost) {
+        self.add(Of::BuffersNow, whole(cost.buffers * THOUSAND));
+        self.add(Of::CpuNow, whole(cost.cpu_ns));
+        self.add(Of::WalNow, whole(cost.wal));
+    }
+
+    /// Adds what its value would cost in a column of its own.
+    fn add_extracted(&mut self, cost: &Cost) {
+        self.add(Of::BuffersExtracted, whole(cost.buffers * THOUSAND));
+        self.add(Of::CpuExtracted, whole(cost.cpu_ns));
+        self.add(Of::WalExtracted, whole(cost.wal));
+    }
+}
+
+fn whole(amount: f64) -> u64 {
+    amount.round().max(0.0) as u64
+}
+
+/// Sums over blocks, with what ratios of them need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Sums {
+    of: [PowerSums; COUNTED],
+    /// Of each amount times the documents of the block, of bytes times its raw bytes.
+    by_all: [u128; COUNTED],
+    /// Of each amount times what it is divided by ([`Of::below`]).
+    by_own: [u128; COUNTED],
+}
+
+impl Sums {
+    /// Adds a block in which this path has `own` of the `all` of whole documents.
+    fn block(&mut self, own: &Amounts, all: &Amounts) {
+        let times = |amount: u64, by: u64| u128::from(amount) * u128::from(by);
+        for (index, sums) in self.of.iter_mut().enumerate() {
+            let amount = own.0.get(index).copied().unwrap_or(0);
+            sums.add(amount);
+            let by_all =
+                all.get(if index == Of::Bytes as usize { Of::Bytes } else { Of::Documents });
+            let by_own = own.get(Of::below(index));
+            for (products, by) in [(&mut self.by_all, by_all), (&mut self.by_own, by_own)] {
+                if let Some(sum) = products.get_mut(index) {
+                    *sum = sum.saturating_add(times(amount, by));
+                }
+            }
+        }
+    }
+
+    pub(super) fn get(&self, of: Of) -> PowerSums {
+        self.of.get(of as usize).copied().unwrap_or_default()
+    }
+
+    pub(super) fn by_all(&self, of: Of) -> u128 {
+        self.by_all.get(of as usize).copied().unwrap_or(0)
+    }
+
+    pub(super) fn by_own(&self, of: Of) -> u128 {
+        self.by_own.get(of as usize).copied().unwrap_or(0)
+    }
+}
+
+/// The least and the greatest of what was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) least: u64,
+    pub(super) most: u64,
+}
+
+impl Range {
+    fn with(seen: Option<Range>, value: u64) -> Option<Range> {
+        let Range { least, most } = seen.unwrap_or(Range { least: value, most: value });
+        Some(Range { least: least.min(value), most: most.max(value) })
+    }
+}
+
+/// One path.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Figures {
+    /// Of the whole sample.
+    pub(super) total: Amounts,
+    /// Of the present block.
+    block: Amounts,
+    pub(super) sums: Sums,
+    /// How many values are of each type, in the order of [`Kind::ALL`].
+    pub(super) kinds: [u64; Kind::ALL.len()],
+    /// Bytes of the parts below that are paths of their own.
+    pub(super) below: u64,
+    pub(super) sizes: Spread,
+    pub(super) different: Different,
+    pub(super) offsets: Option<Range>,
+    pub(super) chunks: Option<Range>,
+}
+
+impl Figures {
+    /// Ends a block, of which whole documents have `all`.
+    fn end_block(&mut self, all: &Amounts) {
+        let block = std::mem::take(&mut self.block);
+        self.total.merge(&block);
+        self.sums.block(&block, all);
+    }
+
+    /// Documents of the sample that have it.
+    pub(super) fn documents(&self) -> u64 {
+        self.total.get(Of::Documents)
+    }
+}
+
+/// Paths that are kept; half of them give way at a time.
+pub(super) const MOST_PATHS: usize = 10_000;
+/// Of a longer key so many bytes are kept, and an ellipsis behind them.
+const LONGEST_KEY: usize = 1024;
+
+/// The document itself.
+pub(super) const DOCUMENT: usize = 0;
+
+/// How a path goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum OwnStep {
+    Key(Box<[u8]>),
+    Element,
+    Scalar,
+}
+
+impl OwnStep {
+    /// The key, as text.
+    pub(super) fn key(&self) -> Option<String> {
+        match self {
+            OwnStep::Key(key) => Some(String::from_utf8_lossy(key).into_owned()),
+            OwnStep::Element | OwnStep::Scalar => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: usize,
+    /// `None` of the document itself, and of a place that is free.
+    step: Option<OwnStep>,
+    keys: HashMap<Box<[u8]>, usize>,
+    /// Where elements are counted.
+    element: Option<usize>,
+    /// Where documents that are scalars are.
+    scalar: Option<usize>,
+    figures: Figures,
+    /// The last document that has it.
+    seen: u64,
+    /// The last block.
+    touched: u64,
+}
+
+impl Node {
+    fn new(parent: usize, step: Option<OwnStep>) -> Node {
+        Node {
+            parent,
+            step,
+            keys: HashMap::new(),
+            element: None,
+            scalar: None,
+            figures: Figures::default(),
+            seen: 0,
+            touched: 0,
+        }
+    }
+
+    fn is_leaf(&self) -> bool {
+        self.keys.is_empty() && self.element.is_none() && self.scalar.is_none()
+    }
+}
+
+/// What the documents of a sample add up to.
+#[derive(Debug)]
+pub(super) struct Tree {
+    language: Language,
+    depth: u8,
+    terms: Terms,
+    nodes: Vec<Node>,
+    free: Vec<usize>,
+    /// Nodes with something in the present block.
+    touched: Vec<usize>,
+    documents: u64,
+    blocks: u64,
+    /// What belongs to the documents' own containers.
+    container: Figures,
+    /// What is not kept of any path.
+    lost: Amounts,
+    /// At most so many bytes of a path that is kept are among the others.
+    missed: u64,
+    /// All paths that were ever kept.
+    different: Different<1024>,
+}
+
+impl Tree {
+    /// No documents yet; paths of up to `depth` steps.
+    pub(super) fn new(language: Language, depth: u8, terms: Terms) -> Tree {
+        Tree {
+            language,
+            depth,
+            terms,
+            nodes: vec![Node::new(DOCUMENT, None)],
+            free: Vec::new(),
+            touched: Vec::new(),
+            documents: 0,
+            blocks: 0,
+            container: Figures::default(),
+            lost: Amounts::default(),
+            missed: 0,
+            different: Different::default(),
+        }
+    }
+
+    /// Adds a document of the present block. A damaged one adds nothing.
+    ///
+    /// # Errors
+    /// Where it is damaged.
+    pub(super) fn document(
+        &mut self,
+        content: &[u8],
+        order: ByteOrder,
+        stored: &Stored,
+    ) -> Result<(), String> {
+        let (language, depth) = (self.language.clone(), self.depth);
+        let own = language.walk((content, order), depth, (), &mut Validate)?;
+        self.documents += 1;
+        let now = stored.now(&self.terms);
+        let in_stored = stored.bytes() as f64 * THOUSAND / content.len().max(1) as f64;
+        let mut adding = Adding { in_stored, stored, now: Amounts::default(), tree: self };
+        adding.now.add_now(&now);
+        let mut whole = adding.now;
+        language.walk((content, order), depth, DOCUMENT, &mut adding)?;
+        whole.add(Of::Documents, 1);
+        whole.add(Of::Values, 1);
+        whole.add(Of::Bytes, content.len() as u64);
+        whole.add(Of::Stored, (in_stored * content.len() as f64) as u64);
+        if let Some(document) = self.nodes.get_mut(DOCUMENT) {
+            document.figures.block.merge(&whole);
+        }
+        self.container.block.add(Of::Documents, 1);
+        self.container.block.add(Of::Bytes, own);
+        self.container.block.add(Of::Stored, (in_stored * own as f64) as u64);
+        Ok(())
+    }
+
+    /// Ends a block, also one without documents.
+    pub(super) fn end_block(&mut self) {
+        self.blocks += 1;
+        let all = self.nodes.get(DOCUMENT).map(|node| node.figures.block).unwrap_or_default();
+        self.container.end_block(&all);
+        for id in std::mem::take(&mut self.touched) {
+            if let Some(node) = self.nodes.get_mut(id) {
+                node.figures.end_block(&all);
+            }
+        }
+        if let Some(document) = self.nodes.get_mut(DOCUMENT) {
+            document.figures.end_block(&all);
+        }
+    }
+
+    /// The documents as a whole.
+    pub(super) fn whole(&self) -> Option<&Figures> {
+        self.nodes.get(DOCUMENT).map(|node| &node.figures)
+    }
+
+    /// The sums of whole documents.
+    pub(super) fn all(&self) -> Sums {
+        self.whole().map(|figures| figures.sums).unwrap_or_default()
+    }
+
+    /// What belongs to the documents' own containers.
+    pub(super) fn container(&self) -> &Figures {
+        &self.container
+    }
+
+    /// What is not kept of any path, and how many bytes of one that is kept can be among it.
+    pub(super) fn lost(&self) -> (Amounts, u64) {
+        (self.lost, self.missed)
+    }
+
+    /// How many different paths there are.
+    pub(super) fn different(&self) -> (u64, bool) {
+        (self.different.estimate(), self.different.is_exact())
+    }
+
+    /// The paths that are kept, with their nodes' numbers.
+    pub(super) fn paths(&self) -> impl Iterator<Item = (usize, &Figures)> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.filter(|(_, node)| node.step.is_some()).map(|(id, node)| (id, &node.figures))
+    }
+
+    /// The steps that lead to a node.
+    pub(super) fn steps(&self, mut id: usize) -> Vec<&OwnStep> {
+        let mut steps = Vec::new();
+        while let Some((node, step)) = self.nodes.get(id).and_then(|n| Some((n, n.step.as_ref()?)))
+        {
+            steps.push(step);
+            id = node.parent;
+        }
+        steps.reverse();
+        steps
+    }
+
+    /// The node of a step below another; `None` if it is not kept.
+    fn below(&mut self, inside: usize, step: Step<'_>) -> Option<usize> {
+        let node = self.nodes.get(inside)?;
+        let found = match step {
+            Step::Key(key) => node.keys.get(key).copied(),
+            Step::Element => node.element,
+            Step::Scalar => node.scalar,
+        };
+        if found.is_some() {
+            return found;
+        }
+        let own = match step {
+            Step::Key(key) => OwnStep::Key(key.into()),
+            Step::Element => OwnStep::Element,
+            Step::Scalar => OwnStep::Scalar,
+        };
+        let mut hasher = DefaultHasher::new();
+        self.steps(inside).hash(&mut hasher);
+        own.hash(&mut hasher);
+        self.different.add(hasher.finish());
+        if self.free.is_empty() && self.nodes.len() > MOST_PATHS {
+            self.make_room(inside);
+        }
+        let node = Node::new(inside, Some(own));
+        let id = match self.free.pop() {
+            Some(id) => {
+                *self.nodes.get_mut(id)? = node;
+                id
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() - 1
+            }
+        };
+        let parent = self.nodes.get_mut(inside)?;
+        match step {
+            Step::Key(key) => {
+                parent.keys.insert(key.into(), id);
+            }
+            Step::Element => parent.element = Some(id),
+            Step::Scalar => parent.scalar = Some(id),
+        }
+        Some(id)
+    }
+
+    /// Counts what a path has that is no longer kept; what went on below it was counted before.
+    fn lose(&mut self, figures: &Figures) {
+        let mut all = figures.total;
+        all.merge(&figures.block);
+        let bytes = all.get(Of::Bytes);
+        let own = bytes.saturating_sub(figures.below);
+        let stored = all.get(Of::Stored) as f64 * own as f64 / bytes.max(1) as f64;
+        self.lost.add(Of::Values, all.get(Of::Values));
+        self.lost.add(Of::Bytes, own);
+        self.lost.add(Of::Stored, stored as u64);
+    }
+
+    /// Takes the half with the least bytes away, of the paths that nothing goes on from; not the one that is being
+    /// walked.
+    fn make_room(&mut self, walked: usize) {
+        let bytes = |node: &Node| {
+            node.figures.total.get(Of::Bytes).saturating_add(node.figures.block.get(Of::Bytes))
+        };
+        let leaf = |(id, node): &(usize, &Node)| {
+            *id != DOCUMENT && *id != walked && node.step.is_some() && node.is_leaf()
+        };
+        let mut leaves: Vec<(u64, usize)> = self
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(leaf)
+            .map(|(id, node)| (bytes(node), id))
+            .collect();
+        leaves.sort_unstable();
+        leaves.truncate(leaves.len().div_ceil(2));
+        self.missed = self.missed.saturating_add(leaves.last().map_or(0, |&(bytes, _)| bytes));
+        for (_, id) in leaves {
+            let Some(node) = self.nodes.get_mut(id) else { continue };
+            let node = std::mem::replace(node, Node::new(DOCUMENT, None));
+            self.lose(&node.figures);
+            if let Some(parent) = self.nodes.get_mut(node.parent) {
+                match node.step {
+                    Some(OwnStep::Key(key)) => {
+                        parent.keys.remove(&key);
+                    }
+                    Some(OwnStep::Scalar) => parent.scalar = None,
+                    _ => parent.element = None,
+                }
+            }
+            self.free.push(id);
+        }
+        let nodes = &self.nodes;
+        self.touched.retain(|&id| nodes.get(id).is_some_and(|node| node.step.is_some()));
+    }
+}
+
+/// What is kept of a long key: whole characters, and an ellipsis.
+fn beginning(key: &[u8]) -> Vec<u8> {
+    // the first byte of a character of UTF-8 is none of those that follow
+    let follows = |at: &usize| key.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
+    let end = (0..=LONGEST_KEY).rev().find(|at| !follows(at)).unwrap_or(0);
+    let mut cut = key.get(..end).unwrap_or_default().to_vec();
+    cut.extend_from_slice("…".as_bytes());
+    cut
+}
+
+/// A document being added.
+struct Adding<'t, 'd> {
+    tree: &'t mut Tree,
+    stored: &'d Stored,
+    /// What the whole document costs.
+    now: Amounts,
+    /// Thousandths of a stored byte for each raw one.
+    in_stored: f64,
+}
+
+impl Visit for Adding<'_, '_> {
+    type At = usize;
+
+    fn part(&mut self, inside: usize, part: &Part<'_>) -> Option<usize> {
+        let Adding { tree, stored, now, in_stored } = self;
+        let (document, block, terms) = (tree.documents, tree.blocks + 1, tree.terms);
+        let in_stored = (*in_stored * part.bytes as f64) as u64;
+        let cut;
+        let step = match part.step {
+            Step::Key(key) if key.len() > LONGEST_KEY => {
+                cut = beginning(key);
+                Step::Key(&cut)
+            }
+            step => step,
+        };
+        let Some(id) = tree.below(inside, step) else {
+            // what is not kept below another path is that path's own
+            if inside == DOCUMENT {
+                tree.lost.add(Of::Values, 1);
+                tree.lost.add(Of::Bytes, part.bytes);
+                tree.lost.add(Of::Stored, in_stored);
+            }
+            return None;
+        };
+        if inside != DOCUMENT {
+            tree.nodes.get_mut(inside)?.figures.below += part.bytes;
+        }
+        let node = tree.nodes.get_mut(id)?;
+        if node.touched != block {
+            node.touched = block;
+            tree.touched.push(id);
+        }
+        let in_array = matches!(part.step, Step::Element);
+        let first = node.seen != document;
+        node.seen = document;
+        let figures = &mut node.figures;
+        let amounts = &mut figures.block;
+        amounts.add(Of::Values, 1);
+        amounts.add(Of::Bytes, part.bytes);
+        amounts.add(Of::Extracted, part.extracted.size());
+        amounts.add(Of::Offset, part.byte as u64);
+        amounts.add(Of::Stored, in_stored);
+        if first {
+            amounts.add(Of::Documents, 1);
+            amounts.merge(now);
+        }
+        if first && !in_array {
+            amounts.add_extracted(&stored.extracted(part, &terms));
+        }
+        if let Some(count) = figures.kinds.get_mut(part.kind as usize) {
+            *count += 1;
+        }
+        figures.sizes.add(part.bytes);
+        let mut hasher = DefaultHasher::new();
+        (part.kind, part.value).hash(&mut hasher);
+        figures.different.add(hasher.finish());
+        let byte = part.byte as u64;
+        figures.offsets = Range::with(figures.offsets, byte);
+        if let Some(chunk) = stored.chunk(byte, terms.page) {
+            figures.chunks = Range::with(figures.chunks, u64::from(chunk));
+            figures.block.add(Of::OutOfLine, 1);
+            figures.block.add(Of::Chunk, u64::from(chunk));
+        }
+        Some(id)
+    }
+}

@@ -1,0 +1,607 @@
+//! Does what the machine says to one table: scans, batches, vacuums, waits.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use rand::RngExt;
+
+use super::dead_entries::DeadIndexEntries;
+use super::keys::{Condition, Keys};
+use super::machine::{Action, EARLY, End, Event, Extent, Machine, Row};
+use super::policy_state::{RuleScan, SeenRows, Tally};
+use super::scanner::Scanner;
+use crate::disk::desc::Storage;
+use crate::retoast::check::ready::PreparedTable;
+use crate::retoast::memory::checkpoint::{Checkpoint, Place};
+use crate::retoast::memory::remembered::proven_now;
+use crate::retoast::memory::since::{CutOff, Doubt, Since};
+use crate::retoast::pace::gauges;
+use crate::retoast::pace::manners::Work as Paced;
+use crate::retoast::plan::{Found, Plan, Sizes};
+use crate::retoast::result::{Common, Converted, Outcome, REWRITTEN, SkippedRow, TaskReport, Work};
+use crate::retoast::sql;
+use crate::retoast::task::ends::Ended;
+use crate::retoast::task::error::TaskError;
+use crate::retoast::task::guard::{Done, Guard, LIMIT, Reason};
+use crate::retoast::task::session::{Session, millis};
+use crate::retoast::task::vacuum::Unvacuumed;
+
+/// How often a conversion by a policy begins again because others have written the table anew.
+const MOST_REWRITTEN: u32 = 5;
+/// After a pause so long a scan's snapshot is given up, which keeps vacuum from its work.
+const LONG_PAUSE: Duration = Duration::from_secs(5);
+/// How soon it is seen that somebody waits for the lock that goes with it.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// The conversion of one table.
+pub(crate) struct Conversion<'a> {
+    pub(crate) guard: Guard<'a>,
+    /// Where scanning is.
+    pub(crate) checkpoint: Option<&'a Checkpoint>,
+    /// What scans have seen that batches by a policy need to know.
+    pub(crate) seen_rows: &'a SeenRows,
+    /// With a policy, the rows that an earlier run has proven to comply.
+    pub(crate) since: Option<Since>,
+    /// Why nothing is taken from what `--since` remembers.
+    pub(crate) doubt: Option<Doubt>,
+    pub(crate) dead_entries: DeadIndexEntries,
+    pub(crate) unvacuumed: Unvacuumed,
+}
+
+/// What is known of the conversion so far.
+struct Progress {
+    relation: String,
+    columns: Vec<String>,
+    outcome: Outcome,
+    common: Common,
+    converted: Converted,
+    /// Whether the server refused a row because it does not fit a page as chosen.
+    is_unfit: bool,
+}
+
+impl Progress {
+    fn new(ready: &PreparedTable, common: Common) -> Progress {
+        let converted = Converted {
+            alter: sql::alter(&ready.relation.quoted(), &ready.changes),
+            alter_after: ready.final_settings.as_ref().map(|last| last.sql.clone()),
+            ..Converted::default()
+        };
+        Progress {
+            relation: ready.relation.display_name(),
+            columns: ready.targets.iter().map(|target| target.name.clone()).collect(),
+            outcome: Outcome::Planned,
+            common,
+            converted,
+            is_unfit: false,
+        }
+    }
+}
+
+/// What a job is to do.
+enum Task {
+    /// Rows to re-toast. Those that `insist_on`, a condition, finds are waited for.
+    Batch { rows: Vec<Row>, verify: bool, insist_on: Option<Condition> },
+    /// What to vacuum, and the part of the table that may be dead in it.
+    Vacuum(Extent, f64),
+}
+
+/// What a job has done.
+enum Finished {
+    Batch {
+        rows: Vec<Row>,
+        done: Done,
+        took: Duration,
+        insists: bool,
+    },
+    /// The sizes before it, what was vacuumed in which time, if anything, and how many times.
+    Vacuum(Sizes, Option<(Extent, Duration)>, u64),
+    /// A stop was asked for before it began.
+    Nothing,
+}
+
+impl Conversion<'_> {
+    /// Does it all. What was done until an error is reported too.
+    pub(crate) async fn run(&self) -> Ended {
+        let began = Instant::now();
+        let (common, wal) = match self.guard.begin().await {
+            Ok(begun) => begun,
+            Err(error) => return (None, Err(error)),
+        };
+        let mut report = Progress::new(self.guard.ready, common);
+        report.common.notes.extend(
+            self.doubt.iter().map(|doubt| format!("--since: all rows are judged: {doubt}")),
+        );
+        let done = self.work(&mut report).await;
+        report.common.effort.elapsed_ms = millis(began.elapsed());
+        if done.is_err() {
+            report.outcome = Outcome::Failed;
+            for job in 0..self.guard.session.jobs() {
+                // the connection may be gone, or not in a transaction
+                let _ = self.guard.session.rollback(job).await;
+            }
+        }
+        let Progress { outcome, is_unfit, .. } = report;
+        let stored = report.common.rows.stored;
+        self.guard.put_back(outcome, stored, is_unfit, &mut report.converted).await;
+        let ended = self.guard.end(&mut report.common, wal).await;
+        // of a run that could not start there is nothing to report
+        let began = done.is_ok() || report.common.effort.scans > 0 || report.converted.altered;
+        let Progress { outcome, common, converted, .. } = report;
+        let report = TaskReport { outcome, common, work: Work::Convert(Box::new(converted)) };
+        (began.then_some(report), done.and(ended))
+    }
+
+    async fn work(&self, report: &mut Progress) -> Result<(), TaskError> {
+        self.guard.say_marks(&mut report.common.notes).await?;
+        let Guard { session, ready, .. } = self.guard;
+        let Session { connections, server, source, options, .. } = session;
+        // the writer may be asked: nothing is re-toasted while a scan reads
+        let mut scanner = Scanner::new(
+            &connections.reader,
+            &connections.writer,
+            server,
+            ready,
+            (*source).clone(),
+            RuleScan::new(self.seen_rows, self.since, options.dry_run),
+        );
+        scanner.reading = self.guard.reading();
+        if ready.code.holds_off_statistics() || !options.dry_run {
+            self.guard.begin_watching().await?;
+        }
+        scanner.look_for_unfit(&self.guard).await?;
+        if options.dry_run {
+            return self.sweep(&mut scanner, report).await;
+        }
+        if self.guard.ready.final_settings.is_none() {
+            self.guard.set_choice().await?;
+        }
+        let (mut times, mut rewritten) = (0, 0);
+        let done = loop {
+            match self.sweep(&mut scanner, report).await {
+                Err(TaskError::Rewritten) if rewritten < MOST_REWRITTEN => {
+                    rewritten += 1;
+                    self.guard.note(&format!("{REWRITTEN}: all rows are looked at again"));
+                }
+                Err(TaskError::Changing) => {
+                    if let Err(error) = self.guard.set_right(times).await {
+                        break Err(error);
+                    }
+                    times += 1;
+                }
+                other => break other,
+            }
+        };
+        let left = self.set_finally(report.common.rows.found > 0).await;
+        if left.is_ok()
+            && (self.guard.ready.final_settings.is_some() || report.outcome == Outcome::Complete)
+        {
+            self.guard.unmark().await?;
+        }
+        done.and(left)
+    }
+
+    async fn sweep(
+        &self,
+        scanner: &mut Scanner<'_>,
+        report: &mut Progress,
+    ) -> Result<(), TaskError> {
+        let began = Instant::now();
+        let (options, jobs) = (self.guard.session.options, self.guard.session.jobs());
+        let mut machine = Machine::new(options.tuning.with_jobs(jobs));
+        if !self.guard.ready.judge.new_values_comply() {
+            machine.cut_off();
+            scanner.by_rule.cut_off = None;
+        }
+        let saved = self.saved().await?;
+        if let Some((checkpoint, place)) = saved {
+            machine.start_at(checkpoint.start(place));
+        }
+        // by a policy no snapshot holds off who moves rows from a block not yet read to one already read
+        let files = match self.guard.ready.judge.new_values_comply() || options.dry_run {
+            true => None,
+            false => Some(self.guard.files().await?),
+        };
+        let scans = report.common.effort.scans;
+        let mut end = self.steps(&mut machine, scanner, report, saved).await;
+        report.common.effort.scans = scans + machine.counts.scans;
+        report.common.effort.retries += machine.counts.retries;
+        report.common.effort.longest_batch_ms =
+            report.common.effort.longest_batch_ms.max(millis(machine.counts.longest_batch));
+        let released = scanner.release().await;
+        if !options.dry_run && matches!(end, Ok(End::Complete | End::Left)) {
+            // a setting that was changed during the last scan is not the choice
+            match self.guard.is_unchanged().await {
+                Ok(true) => {}
+                Ok(false) => end = Err(TaskError::Changing),
+                Err(error) => end = Err(error),
+            }
+            if let (Ok(_), Some(files)) = (&end, &files)
+                && let Err(error) = self.guard.still_has(files).await
+            {
+                end = Err(error);
+            }
+        }
+        let end = end?;
+        released?;
+        report.common.notes.append(&mut scanner.hints);
+        for reason in scanner.problems.iter().cloned().chain(self.unvacuumed.told()) {
+            report.common.skipped.push(SkippedRow { ctid: String::new(), reason, sqlstate: None });
+        }
+        if options.dry_run {
+            let plan = self.plan(report, &scanner.tally, began.elapsed()).await?;
+            report
+                .common
+                .notes
+                .extend(self.guard.session.throttle.slot_warnings(plan.wal_bytes.high).await?);
+            report.converted.plan = Some(plan);
+        } else if let Some((checkpoint, place)) = saved {
+            checkpoint.end(place, end == End::Complete)?;
+        }
+        let forms = scanner.tally.report(&report.columns);
+        if report.common.effort.scans <= 1 {
+            report.converted.forms_before.clone_from(&forms);
+        }
+        report.converted.forms_after = forms;
+        report.converted.forms_planned = scanner.by_rule.planned.report(&report.columns);
+        report.converted.rows_written_since = scanner.by_rule.written_since;
+        if !options.dry_run {
+            let left = machine.left();
+            (report.common.rows.left, report.common.rows.disagreeing) =
+                (left.sum(), left.disagreeing);
+            report.common.rows.spared = left.spared;
+        }
+        if report.common.rows.stored > 0 {
+            // What the report calls done must survive a crash of the server.
+            self.guard.session.writer().batch_execute(sql::FLUSH).await?;
+        }
+        report.outcome = match end {
+            End::Stopped => Outcome::Stopped,
+            _ if options.dry_run => Outcome::Planned,
+            End::Complete if report.common.skipped.is_empty() && !report.common.rows.are_hidden => {
+                Outcome::Complete
+            }
+            End::Complete | End::Left => Outcome::Incomplete,
+        };
+        Ok(())
+    }
+
+    /// Does what the machine says until it has no more to say.
+    async fn steps(
+        &self,
+        machine: &mut Machine,
+        scanner: &mut Scanner<'_>,
+        report: &mut Progress,
+        saved: Option<(&Checkpoint, Place)>,
+    ) -> Result<End, TaskError> {
+        let mut under_way = FuturesUnordered::new();
+        let mut failed: Option<TaskError> = None;
+        let mut prepared = false;
+        let mut keys = Keys::default();
+        let computed = self.guard.ready.computed();
+        let (guard, session) = (&self.guard, self.guard.session);
+        loop {
+            if self.guard.session.stopped() {
+                machine.note(Event::Stop, 0.0);
+            }
+            let action = machine.next_action();
+            self.tell_of(&action);
+            let event = match action {
+                Action::Finish(end) => return failed.map_or(Ok(end), Err),
+                Action::Sleep(time, reason) => {
+                    if time > Duration::from_secs(1) {
+                        self.guard.note(&reason.note());
+                    }
+                    self.guard.wait(time, &reason).await;
+                    continue;
+                }
+                Action::BeginScan => {
+                    if report.common.effort.scans == 0 && machine.counts.scans == 2 {
+                        report.converted.forms_before = scanner.tally.report(&report.columns);
+                    }
+                    (scanner.tally, scanner.problems) = (Tally::default(), Vec::new());
+                    scanner.hints.clear();
+                    scanner.own.clear();
+                    keys.clear();
+                    self.seen_rows.clear();
+                    self.begin_proof(machine, &mut scanner.by_rule, report).await?;
+                    // a dry run proves nothing
+                    if !session.options.dry_run && !machine.is_cut_off() {
+                        let hold =
+                            async || guard.tried("reading", async || scanner.hold().await).await;
+                        let held = guard.unless_changed(0, hold).await?;
+                        if held.is_none() {
+                            continue;
+                        }
+                    }
+                    if !session.options.dry_run && !guard.is_unchanged().await? {
+                        return Err(TaskError::Changing);
+                    }
+                    // every block that the snapshot sees is there by now
+                    let sizes = guard.tried("its size", async || guard.sizes().await).await?;
+                    let Some(sizes) = sizes else { continue };
+                    report.common.is_larger(sizes);
+                    let page = session.server.page_size.bytes() as u64;
+                    Event::Begun {
+                        blocks: u32::try_from(sizes.heap / page).unwrap_or(u32::MAX),
+                        bytes: sizes.heap + sizes.toast,
+                    }
+                }
+                Action::Scan(blocks) => {
+                    let pass = session.pass(Paced::Scan, 0);
+                    let mut pass = std::pin::pin!(pass);
+                    let asked = Instant::now();
+                    loop {
+                        if let Ok(passed) = tokio::time::timeout(GLANCE, &mut pass).await {
+                            passed?;
+                            break;
+                        }
+                        let gives_up =
+                            session.throttle.sees_rewrite() || asked.elapsed() >= LONG_PAUSE;
+                        if gives_up && scanner.held.is_some() {
+                            scanner.release().await?;
+                            machine.note(Event::SnapshotLost, 0.0);
+                        }
+                    }
+                    if scanner.held.is_some() && self.keeps_others_from_reading().await? {
+                        scanner.release().await?;
+                        machine.note(Event::SnapshotLost, 0.0);
+                    }
+                    if let Some((checkpoint, place)) = saved {
+                        checkpoint.at(place, blocks.start)?;
+                    }
+                    let held = scanner.held.is_some();
+                    let read = blocks.clone();
+                    let rows = scanner.read(guard, blocks).await?;
+                    tracing::debug!(
+                        "{}: blocks {read:?}: {} rows differ",
+                        self.guard.name(),
+                        rows.len()
+                    );
+                    if held && scanner.held.is_none() {
+                        machine.note(Event::SnapshotLost, 0.0);
+                    }
+                    if report.common.effort.scans == 0 && machine.is_first_scan() {
+                        report.common.rows.found += rows.len() as u64;
+                        report.common.rows.bytes += rows.iter().map(|row| row.bytes).sum::<u64>();
+                    }
+                    if machine.insists() {
+                        keys.note(guard, scanner, &rows).await?;
+                    }
+                    // a plan is read from one scan
+                    Event::Scanned(if session.options.dry_run { Vec::new() } else { rows })
+                }
+                action @ (Action::Batch(..) | Action::Insist(..)) => {
+                    let insists = matches!(action, Action::Insist(..))
+                        && !self.guard.ready.judge.needs_copies();
+                    let (Action::Batch(job, rows) | Action::Insist(job, rows)) = action else {
+                        continue;
+                    };
+                    // by a policy there is one job
+                    if !std::mem::replace(&mut prepared, true) {
+                        self.prepare_batches().await?;
+                        self.dead_entries.learn(guard).await?;
+                    }
+                    let verify = guard.verifies(report.common.effort.batches, &computed);
+                    let insist_on = insists.then(|| keys.condition(&rows));
+                    let task = Task::Batch { rows, verify, insist_on };
+                    under_way.push(self.run_job(job, task));
+                    continue;
+                }
+                Action::Vacuum(job, extent, part) => {
+                    under_way.push(self.run_job(job, Task::Vacuum(extent, part)));
+                    continue;
+                }
+                Action::Wait => {
+                    let Some((job, finished)) = under_way.next().await else { continue };
+                    if let Ok(Finished::Vacuum(..)) = &finished {
+                        machine.still_dead(session.throttle.still_dead());
+                    }
+                    let event = finished.map(|finished| self.account(job, finished, report));
+                    if let Ok(Event::BatchDone { xid, .. }) = &event {
+                        scanner.by_rule.ours.insert(*xid);
+                        scanner.own.insert(*xid);
+                    }
+                    event.unwrap_or_else(|error| {
+                        failed.get_or_insert(error);
+                        Event::Failed(job)
+                    })
+                }
+            };
+            machine.note(event, rand::rng().random());
+            if !machine.may_prove() {
+                scanner.release().await?;
+            }
+            machine.beside_others(session.throttle.beside_others());
+            let (read, blocks) = machine.position();
+            session.throttle.at(read, blocks);
+            session.listener.progress(
+                &report.relation,
+                machine.counts.scans,
+                read,
+                blocks,
+                report.common.rows.stored,
+            );
+        }
+    }
+
+    /// Whether the lock that holds off statistics keeps others waiting while a scan has it.
+    async fn keeps_others_from_reading(&self) -> Result<bool, TaskError> {
+        if !self.guard.ready.code.holds_off_statistics() {
+            return Ok(false);
+        }
+        let pid = self.guard.session.reader().process().await?;
+        Ok(self.guard.session.throttle.kept_waiting(pid).await?.is_some())
+    }
+
+    /// Tells what the machine has decided.
+    fn tell_of(&self, action: &Action) {
+        let name = self.guard.name();
+        match action {
+            Action::BeginScan => tracing::debug!("{name}: a scan begins"),
+            Action::Batch(job, rows) => {
+                tracing::debug!("{name}: job {job}: a batch of {} rows", rows.len());
+            }
+            Action::Insist(job, rows) => {
+                let row = rows.first().map_or_else(String::new, |row| row.ctid.to_string());
+                tracing::debug!("{name}: job {job}: row {row} and its like, waiting for locks");
+            }
+            Action::Vacuum(job, extent, part) => {
+                let percent = part * 100.0;
+                tracing::debug!(
+                    "{name}: job {job}: VACUUM: {extent:?}, {percent:.1} % may be dead"
+                );
+            }
+            Action::Sleep(time, reason) => {
+                tracing::debug!("{name}: {} ms of waiting: {reason}", time.as_millis());
+            }
+            Action::Finish(end) => tracing::debug!("{name}: the end: {end:?}"),
+            Action::Scan(_) | Action::Wait => {}
+        }
+    }
+
+    /// Where scanning is to be saved, if at all, and what the table is known by there.
+    async fn saved(&self) -> Result<Option<(&Checkpoint, Place)>, TaskError> {
+        let Some(checkpoint) = self.checkpoint.filter(|_| !self.guard.session.options.dry_run)
+        else {
+            return Ok(None);
+        };
+        let oid = self.guard.ready.relation.oid;
+        let filenode = gauges::filenode(self.guard.session.writer(), oid).await?;
+        Ok(Some((checkpoint, Place { oid: oid.0, filenode })))
+    }
+
+    /// What the conversion will do, after a scan that took this long and saw these values.
+    async fn plan(
+        &self,
+        report: &Progress,
+        seen: &Tally,
+        scan: Duration,
+    ) -> Result<Plan, TaskError> {
+        let Guard { session, ready, .. } = self.guard;
+        let options = session.options;
+        let around =
+            gauges::surroundings(session.writer(), &ready.relation, ready.replica_role).await?;
+        let limits = session.throttle.limits();
+        let bloat = options.tuning.max_bloat;
+        let mut statements = vec![
+            self.guard.planned_begin(),
+            sql::update(&ready.relation.quoted(), &ready.targets),
+            "COMMIT".to_owned(),
+        ];
+        for extent in [Extent::Toast, Extent::Table] {
+            let vacuum = self.vacuum_of(0, extent, EARLY * bloat).await?;
+            statements.extend(vacuum.map(|(_, sql)| sql).filter(|sql| !statements.contains(sql)));
+        }
+        let found = Found {
+            toaster: ready.toaster,
+            rows: report.common.rows.found,
+            bytes: report.common.rows.bytes,
+            stored: seen.bytes(),
+            // the chunks of values of pluggable toasters stay, so that new ones may find no room at all
+            external: if seen.has_custom() { 0 } else { seen.external_bytes() },
+            columns: ready.targets.len() as u64,
+            sizes: report.common.before,
+            scan,
+            max_bloat: bloat,
+            nice: limits.nice,
+            lock_timeout: options.lock_timeout,
+            alter: report.converted.alter.clone(),
+            statements,
+            origin: options.origin.clone(),
+        };
+        Ok(Plan::of(&found, &around))
+    }
+
+    /// Does what a job is to do, once nothing stands against it.
+    async fn run_job(&self, job: usize, task: Task) -> (usize, Result<Finished, TaskError>) {
+        (job, self.work_on(job, task).await)
+    }
+
+    async fn work_on(&self, job: usize, task: Task) -> Result<Finished, TaskError> {
+        let work = match task {
+            Task::Batch { .. } => Paced::Batch,
+            Task::Vacuum(..) => Paced::Vacuum,
+        };
+        self.guard.session.pass(work, job).await?;
+        if self.guard.session.stopped() {
+            return Ok(Finished::Nothing);
+        }
+        match task {
+            Task::Batch { rows, verify, insist_on } => {
+                let started = Instant::now();
+                let done = self.batch(job, &rows, verify, insist_on.as_ref()).await?;
+                let took = started.elapsed();
+                if let Done::Stored { xid, rows: stored, .. } = done {
+                    let bytes = rows.iter().map(|row| row.stored).sum();
+                    self.guard.session.throttle.batch_done(took, bytes, xid);
+                    if stored > 0 {
+                        self.guard.session.throttle.goes_on();
+                    }
+                }
+                Ok(Finished::Batch { rows, done, took, insists: insist_on.is_some() })
+            }
+            Task::Vacuum(extent, part) => {
+                let sizes = self.guard.session.throttle.sizes();
+                if !self.vacuum_pays_soon(job).await? {
+                    tracing::debug!("{}: no VACUUM: it would remove too little", self.guard.name());
+                    return Ok(Finished::Vacuum(sizes, None, 0));
+                }
+                let (done, times) = self.vacuum(job, extent, part).await?;
+                Ok(Finished::Vacuum(sizes, done, times))
+            }
+        }
+    }
+
+    /// Takes down what a job has done.
+    fn account(&self, job: usize, finished: Finished, report: &mut Progress) -> Event {
+        match finished {
+            Finished::Batch { done: Done::Stored { rows, verified, xid }, took, .. } => {
+                report.common.rows.stored += rows;
+                report.common.rows.verified += verified;
+                report.common.effort.batches += u64::from(rows > 0);
+                Event::BatchDone { job, rows, xid, took }
+            }
+            Finished::Batch { done: Done::Busy, .. } => Event::BatchBusy(job),
+            Finished::Batch { done: Done::Refused(reason), rows, insists, .. } => {
+                if let ([row], false) = (rows.as_slice(), insists) {
+                    self.set_aside(*row, reason, report);
+                }
+                Event::BatchRefused(job)
+            }
+            Finished::Vacuum(sizes, done, times) => {
+                report.common.is_larger(sizes);
+                report.common.effort.vacuums += times;
+                Event::Vacuumed { job, done }
+            }
+            Finished::Nothing => Event::Failed(job),
+        }
+    }
+
+    fn set_aside(&self, row: Row, reason: Reason, report: &mut Progress) {
+        report.is_unfit |=
+            reason.sqlstate == LIMIT && self.guard.ready.toaster.storage() == Storage::Plain;
+        self.guard.set_aside(1, reason.row(row.ctid.to_string()), &mut report.common);
+    }
+
+    /// With a policy, what the scan that begins now answers for. Those after the second answer for what
+    /// the second does: rows that came later are not looked at.
+    async fn begin_proof(
+        &self,
+        machine: &Machine,
+        by_rule: &mut RuleScan<'_>,
+        report: &mut Progress,
+    ) -> Result<(), TaskError> {
+        by_rule.written_since = 0;
+        if self.guard.ready.judge.new_values_comply() || by_rule.cut_off.is_some() {
+            return Ok(());
+        }
+        let now = proven_now(self.guard.session.writer(), self.guard.ready).await?;
+        if machine.is_cut_off() {
+            by_rule.cut_off = Some(CutOff::at(&now));
+        }
+        report.converted.horizon = Some(now.xmin);
+        report.converted.proof = Some(now);
+        Ok(())
+    }
+}

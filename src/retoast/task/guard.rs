@@ -1,0 +1,542 @@
+//! The table that a task works on, as it was approved, and the transactions on it.
+//!
+//! A transaction that writes takes the table's lock first. Then a query fails if the definition is not the approved one,
+//! before anything is planned that was sent behind it: planning evaluates constant parts of the expressions of indexes and
+//! statistics. Where that lends somebody rights, transactions that read do the same.
+
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join;
+use tokio_postgres::types::Type;
+
+use super::error::TaskError;
+use super::session::{Session, millis};
+use crate::disk::Oid;
+use crate::retoast::check::definition::{Definition, Files, Settings, check, has_changed};
+use crate::retoast::check::ready::PreparedTable;
+use crate::retoast::check::refusal::Refusal;
+use crate::retoast::check::shapes::computes_all;
+use crate::retoast::listener::Wait;
+use crate::retoast::pace::gauges;
+use crate::retoast::pace::lock_tries::Tried;
+use crate::retoast::pace::manners::Work;
+use crate::retoast::plan::Sizes;
+use crate::retoast::result::{Common, SkippedRow};
+use crate::retoast::sql::{self, BatchSettings};
+use crate::server::LiveError;
+use crate::server::connect::{Client, Connection, Statement};
+use crate::server::snapshot::{self, Moment};
+use crate::server::sqlstate::ErrorKind;
+
+/// How often a transaction is tried while others write the table's definition and change nothing.
+const MOST_WRITTEN: u32 = 20;
+
+/// Refused rows that a report has by themselves; the rest is counted.
+const MOST_SHOWN: usize = 100;
+
+/// What the table is known to be set to. It outlives the sessions of a task.
+#[derive(Debug, Default)]
+pub(crate) struct KnownDefinition(Mutex<Known>);
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    /// As the run found it, or as it was before an earlier run that was killed.
+    pub(super) before: Option<Settings>,
+    /// As the task needs it.
+    pub(super) now: Option<Definition>,
+    /// Whether the run has set anything.
+    pub(super) altered: bool,
+    /// Whether more than that is set: by an earlier run that was killed, or for new values at the end of this.
+    pub(super) more_set: bool,
+}
+
+impl KnownDefinition {
+    pub(super) fn get(&self) -> MutexGuard<'_, Known> {
+        // whole definitions are put there
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a transaction that reads is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reads {
+    Only,
+    /// It writes temporary tables too.
+    WithTemporary,
+    /// It goes on for a whole scan: the lock comes before the snapshot, so that what needs `ACCESS EXCLUSIVE`, as most
+    /// settings and every rewrite do, waits for the end.
+    WholeScan,
+}
+
+/// How transactions begin that read a table.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading<'a> {
+    pub(crate) ready: &'a PreparedTable,
+    /// What the definition is compared with. Without it what reading runs is approved once more.
+    pub(crate) known: Option<&'a KnownDefinition>,
+}
+
+impl Reading<'_> {
+    /// Begins a transaction with a snapshot.
+    ///
+    /// # Errors
+    /// [`LiveError::Changed`] where the definition is not the approved one and reading would lend somebody rights.
+    pub(crate) async fn begin(
+        &self,
+        connection: &Connection,
+        reads: Reads,
+    ) -> Result<Moment, LiveError> {
+        let client = connection.client();
+        let begun = match (self.ready.code.holds_off_statistics(), reads) {
+            (true, _) => self.begin_approved(client).await,
+            (false, Reads::Only) => snapshot::begin(connection).await,
+            (false, Reads::WithTemporary) => snapshot::begin_writable(connection).await,
+            (false, Reads::WholeScan) => {
+                let table = self.ready.relation.quoted();
+                let lock = format!("LOCK TABLE ONLY {table} IN ACCESS SHARE MODE");
+                snapshot::begin_with_lock(client, &lock).await
+            }
+        };
+        if begun.is_err() {
+            // if that fails too the connection is gone, as the next query will say
+            let _ = snapshot::abandon(client).await;
+        }
+        begun
+    }
+
+    async fn begin_approved(&self, client: &Client) -> Result<Moment, LiveError> {
+        let PreparedTable { relation, code, .. } = self.ready;
+        // whoever waits for it longer than the server looks for deadlocks cancels autovacuum
+        let lock =
+            format!("SET LOCAL lock_timeout = '100ms'; {}", sql::lock(&relation.quoted(), true));
+        let moment = snapshot::begin_with_lock(client, &lock).await?;
+        match self.known {
+            Some(known) => {
+                let check = check(relation.oid, known.get().now.as_ref());
+                match client.query_typed(&check, &[]).await {
+                    Err(error) if has_changed(&error) => Err(LiveError::Changed),
+                    checked => Ok(checked.map(|_| moment)?),
+                }
+            }
+            None => match code.approve_again(client, relation).await {
+                Ok(()) => Ok(moment),
+                Err(Refusal::Live(error)) => Err(error),
+                Err(_) => Err(LiveError::Changed),
+            },
+        }
+    }
+}
+
+/// What became of a batch.
+pub(crate) enum Done {
+    Stored { rows: u64, verified: u64, xid: u32 },
+    Busy,
+    Refused(Reason),
+}
+
+/// The beginning of a transaction that writes, which is sent together with what comes behind it.
+pub(crate) struct Opening<'a> {
+    session: &'a Session<'a>,
+    client: &'a Client,
+    /// Begins the transaction and takes the lock.
+    sql: String,
+    check: Statement,
+    /// Whether the transaction is open.
+    is_open: Cell<bool>,
+}
+
+impl<'a> Opening<'a> {
+    pub(crate) fn client(&self) -> &'a Client {
+        self.client
+    }
+
+    /// Begins the transaction, takes the table's lock, and fails if anybody has written the table's definition.
+    pub(crate) async fn send(&self) -> Result<(), TaskError> {
+        self.is_open.set(true);
+        let locked = async {
+            let began = Instant::now();
+            let locked = self.client.batch_execute(&self.sql).await;
+            self.session.throttle.lock_waited(began.elapsed());
+            locked
+        };
+        let (locked, checked) = join(locked, self.client.query(&self.check, &[])).await;
+        locked?;
+        match checked {
+            Err(error) if has_changed(&error) => Err(TaskError::Changing),
+            checked => Ok(checked.map(drop)?),
+        }
+    }
+
+    /// Ends it, after an error of what was sent before by taking it back.
+    pub(crate) async fn commit(&self) -> Result<(), tokio_postgres::Error> {
+        self.is_open.set(false);
+        self.client.batch_execute("COMMIT").await
+    }
+
+    pub(crate) async fn rollback(&self) -> Result<(), tokio_postgres::Error> {
+        self.is_open.set(false);
+        self.client.batch_execute("ROLLBACK").await
+    }
+}
+
+/// A table that is worked on. All transactions on it begin here.
+#[derive(Clone, Copy)]
+pub(crate) struct Guard<'a> {
+    pub(crate) session: &'a Session<'a>,
+    pub(crate) ready: &'a PreparedTable,
+    pub(crate) known: &'a KnownDefinition,
+}
+
+impl<'a> Guard<'a> {
+    pub(crate) fn name(&self) -> String {
+        self.ready.relation.display_name()
+    }
+
+    /// Tells the listener something about the table.
+    pub(crate) fn note(&self, text: &str) {
+        self.session.listener.note(&format!("{}: {text}", self.name()));
+    }
+
+    /// Reports a row that the server has refused, and counts it with others of the same page.
+    pub(crate) fn set_aside(&self, rows: u64, row: SkippedRow, report: &mut Common) {
+        report.rows.refused += rows;
+        self.session.listener.refused(&self.name(), &row);
+        if report.skipped.len() < MOST_SHOWN {
+            report.skipped.push(row);
+        }
+    }
+
+    /// Waits for others for some time, unless that makes it too long: then the run ends.
+    pub(crate) async fn wait(&self, time: Duration, why: &Wait) {
+        let (why, session) = (why.to_string(), self.session);
+        session.throttle.wait(time, &self.name(), &why, session.listener).await;
+    }
+
+    fn settings(&self) -> BatchSettings {
+        let Session { options, idle_limit, .. } = self.session;
+        BatchSettings {
+            lock_timeout_ms: millis(options.lock_timeout),
+            replica_role: self.ready.replica_role,
+            row_security_off: options.row_security_off,
+            idle_ms: millis(*idle_limit),
+            role: self.ready.code.role().map(str::to_owned),
+        }
+    }
+
+    /// The statements that begin a transaction, with the table's lock.
+    pub(crate) fn begin_sql(&self, settings: &BatchSettings) -> String {
+        let lock = sql::lock(&self.ready.relation.quoted(), self.ready.code.holds_off_statistics());
+        format!("{}; {lock}", sql::begin(settings))
+    }
+
+    /// Those of a plan.
+    pub(crate) fn planned_begin(&self) -> String {
+        self.begin_sql(&self.settings())
+    }
+
+    /// How a transaction begins that writes. Triggers are silenced where there are any: the server forgets the plans of
+    /// prepared statements each time.
+    pub(crate) async fn opening(&self, job: usize) -> Result<Opening<'a>, TaskError> {
+        let (sql, check) = {
+            let known = self.known.get();
+            let mut settings = self.settings();
+            settings.replica_role &= known.now.as_ref().is_none_or(Definition::sets_off);
+            (self.begin_sql(&settings), check(self.ready.relation.oid, known.now.as_ref()))
+        };
+        let connection = self.session.connection(job);
+        // it looks into the catalogs alone, whose locks nobody holds
+        let check = connection.prepared(&check, &[]).await?;
+        let (session, client) = (self.session, connection.client());
+        Ok(Opening { session, client, sql, check, is_open: Cell::new(false) })
+    }
+
+    /// One transaction that writes, which is rolled back after an error. `attempt` sends the opening.
+    pub(crate) async fn batch(
+        &self,
+        job: usize,
+        attempt: impl AsyncFn(&Opening<'a>) -> Result<Done, TaskError>,
+    ) -> Result<Done, TaskError> {
+        let is_open = Cell::new(true);
+        let tried = self
+            .unless_changed(job, async || {
+                let opening = self.opening(job).await?;
+                let done = attempt(&opening).await;
+                is_open.set(opening.is_open.get());
+                done
+            })
+            .await;
+        match tried {
+            Err(TaskError::Live(LiveError::Server(error))) => {
+                let kind = ErrorKind::of(&error);
+                if kind == ErrorKind::Fatal {
+                    return Err(error.into());
+                }
+                // a commit that was sent already has rolled it back
+                if is_open.get() {
+                    self.session.rollback(job).await?;
+                }
+                Ok(match kind {
+                    ErrorKind::Busy => Done::Busy,
+                    _ => Done::Refused(Reason::of(&error)),
+                })
+            }
+            Err(error) => {
+                // if that fails too the connection is gone, as the next statement will say
+                let _ = self.session.rollback(job).await;
+                Err(error)
+            }
+            stored => stored,
+        }
+    }
+
+    /// Does something in a transaction that is taken back.
+    pub(crate) async fn in_opening<T>(
+        &self,
+        job: usize,
+        work: impl AsyncFnOnce(&'a Client) -> Result<T, TaskError>,
+    ) -> Result<T, TaskError> {
+        let opening = self.opening(job).await?;
+        let done = async {
+            opening.send().await?;
+            work(opening.client()).await
+        };
+        let done = done.await;
+        // of two errors the first says what happened
+        let ended = opening.rollback().await;
+        let done = done?;
+        ended?;
+        Ok(done)
+    }
+
+    /// The statements of batches, parsed once on each connection: where the table's lock is held, since the server takes
+    /// one to parse them and here waits no longer than it should.
+    pub(crate) async fn statements(
+        &self,
+        job: usize,
+        texts: &[(&str, &[Type])],
+    ) -> Result<Vec<Statement>, TaskError> {
+        let connection = self.session.connection(job);
+        let parse = async || {
+            let mut parsed = Vec::with_capacity(texts.len());
+            for (sql, types) in texts {
+                parsed.push(connection.prepared(sql, types).await?);
+            }
+            Ok(parsed)
+        };
+        match texts.iter().all(|(sql, _)| connection.knows(sql)) {
+            true => parse().await,
+            false => self.in_opening(job, async |_| parse().await).await,
+        }
+    }
+
+    /// Tries something, and again where somebody has written the table's definition and all that the task needs of
+    /// it is as it was: a privilege was granted, say, or statistics were set.
+    pub(crate) async fn unless_changed<T>(
+        &self,
+        job: usize,
+        mut attempt: impl AsyncFnMut() -> Result<T, TaskError>,
+    ) -> Result<T, TaskError> {
+        for _ in 1..MOST_WRITTEN {
+            let tried = attempt().await;
+            if !matches!(tried, Err(TaskError::Changing)) {
+                return tried;
+            }
+            self.session.rollback(job).await?;
+            let now = self.definition_by(self.session.connection(job).client()).await?;
+            let mut known = self.known.get();
+            if known.now.as_ref().is_none_or(|then| then.differences(now.as_ref()).is_some()) {
+                return tried;
+            }
+            known.now = now;
+        }
+        attempt().await
+    }
+
+    /// Reads the definition, and approves in the same snapshot what an UPDATE would run and set off by it.
+    pub(super) async fn definition_by(
+        &self,
+        client: &Client,
+    ) -> Result<Option<Definition>, TaskError> {
+        client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+        let ready = self.ready;
+        let read = async {
+            let found = Definition::read(client, ready.relation.oid, ready.pluggable).await?;
+            ready.code.approve_again(client, &ready.relation).await?;
+            if computes_all(client, ready.relation.oid).await? != ready.computes_all
+                && ready.generated.iter().any(|column| column.stored)
+            {
+                return Err(TaskError::Refused(format!(
+                    "{}: triggers were created or dropped by somebody else, so that generated columns are \
+                     computed otherwise\nHINT:  Run the command again.",
+                    self.name()
+                )));
+            }
+            Ok(found)
+        };
+        let read: Result<Option<Definition>, TaskError> = read.await;
+        client.batch_execute("ROLLBACK").await?;
+        read
+    }
+
+    /// As [`LockTries::tried`](crate::retoast::pace::lock_tries::LockTries::tried). `None` once a stop is asked for.
+    pub(crate) async fn tried<T>(
+        &self,
+        what: &'static str,
+        attempt: impl AsyncFnMut() -> Result<T, LiveError>,
+    ) -> Result<Option<T>, TaskError> {
+        let tried = self.session.tries(&self.name()).tried(what, attempt).await?;
+        self.unless_locked(what, tried)
+    }
+
+    fn unless_locked<T>(
+        &self,
+        what: &'static str,
+        tried: Tried<T>,
+    ) -> Result<Option<T>, TaskError> {
+        match tried {
+            Tried::Done(done) => Ok(Some(done)),
+            Tried::Stopped => Ok(None),
+            Tried::TooLong(waited) => {
+                let (why, session) = (Wait::NoLock(what.to_owned()).to_string(), self.session);
+                session.throttle.give_up(&self.name(), waited, &why, session.listener);
+                Ok(None)
+            }
+            Tried::NoLock => Err(TaskError::NoLock(what)),
+        }
+    }
+
+    /// Alters the table; whether that was done before a stop was asked for.
+    pub(crate) async fn alter(&self, alter: &str) -> Result<bool, TaskError> {
+        let name = self.name();
+        let (tried, wait) = self.session.tries(&name).alter(self.session.writer(), alter).await?;
+        self.session.throttle.lock_waited(wait);
+        Ok(self.unless_locked("setting the choice", tried)?.is_some())
+    }
+
+    pub(crate) fn reading(&self) -> Reading<'a> {
+        Reading { ready: self.ready, known: Some(self.known) }
+    }
+
+    /// The rows of one statement on the reading connection, in a transaction of its own, once the throttle lets it
+    /// begin. `None` once a stop is asked for.
+    pub(crate) async fn read(
+        &self,
+        sql: &str,
+    ) -> Result<Option<Vec<tokio_postgres::Row>>, TaskError> {
+        let client = self.session.reader().client();
+        self.read_by(async |_| Ok(client.query_typed(sql, &[]).await?)).await
+    }
+
+    /// As [`Guard::read`], by what is done on the reading connection in its transaction's snapshot.
+    pub(crate) async fn read_by<T>(
+        &self,
+        work: impl AsyncFn(Moment) -> Result<T, LiveError>,
+    ) -> Result<Option<T>, TaskError> {
+        self.session.pass(Work::Scan, 0).await?;
+        if self.session.stopped() {
+            return Ok(None);
+        }
+        let ask = async || self.in_reading(&work).await;
+        self.unless_changed(0, async || self.tried("reading", &ask).await).await
+    }
+
+    /// Does something in a transaction on the reading connection.
+    pub(crate) async fn in_reading<T>(
+        &self,
+        work: impl AsyncFnOnce(Moment) -> Result<T, LiveError>,
+    ) -> Result<T, LiveError> {
+        let reader = self.session.reader();
+        let moment = self.reading().begin(reader, Reads::Only).await?;
+        match work(moment).await {
+            Ok(found) => {
+                snapshot::end(reader.client()).await?;
+                Ok(found)
+            }
+            Err(error) => {
+                // if that fails too the connection is gone, as the next query will say
+                let _ = snapshot::abandon(reader.client()).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The files that the table has now.
+    pub(crate) async fn files(&self) -> Result<Files, TaskError> {
+        let writer = &self.session.connections.writer;
+        match Files::of(writer, self.ready.relation.oid).await? {
+            Some(files) => Ok(files),
+            None => Err(TaskError::Altered("the table was dropped by somebody else".to_owned())),
+        }
+    }
+
+    /// An error if the table has other files by now.
+    pub(crate) async fn still_has(&self, files: &Files) -> Result<(), TaskError> {
+        let writer = &self.session.connections.writer;
+        match Files::of(writer, self.ready.relation.oid).await?.as_ref() == Some(files) {
+            true => Ok(()),
+            false => Err(TaskError::Rewritten),
+        }
+    }
+
+    pub(crate) async fn sizes(&self) -> Result<Sizes, LiveError> {
+        gauges::sizes(&self.session.connections.writer, self.ready.relation.oid).await
+    }
+
+    /// `None` if the table is locked just now.
+    pub(crate) async fn sizes_now(&self) -> Result<Option<Sizes>, TaskError> {
+        match self.sizes().await {
+            Err(LiveError::Server(error)) if ErrorKind::of(&error) == ErrorKind::Busy => Ok(None),
+            other => Ok(Some(other?)),
+        }
+    }
+
+    /// Blocks of a relation's main fork. `None` once a stop is asked for.
+    pub(crate) async fn blocks(&self, relation: Oid) -> Result<Option<u32>, TaskError> {
+        let page = self.session.server.page_size.bytes() as i64;
+        let ask = async || -> Result<u32, LiveError> {
+            let rows = self
+                .session
+                .writer()
+                .query_typed(
+                    "SELECT coalesce(pg_catalog.pg_relation_size($1::pg_catalog.oid), 0)",
+                    &[(&relation.0, Type::OID)],
+                )
+                .await?;
+            let bytes: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+            Ok(u32::try_from(bytes / page).unwrap_or(u32::MAX))
+        };
+        self.tried("its size", ask).await
+    }
+}
+
+/// `program_limit_exceeded`: a row does not fit a page.
+pub(crate) const LIMIT: &str = "54000";
+
+/// Why the server refused a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reason {
+    /// The SQLSTATE.
+    pub(crate) sqlstate: String,
+    /// The message alone: details and hints may show contents.
+    pub(crate) text: String,
+}
+
+impl Reason {
+    pub(crate) fn of(error: &tokio_postgres::Error) -> Reason {
+        let Some(db) = error.as_db_error() else {
+            return Reason { sqlstate: String::new(), text: error.to_string() };
+        };
+        Reason { sqlstate: db.code().code().to_owned(), text: db.message().to_owned() }
+    }
+
+    /// Of the row at this address.
+    pub(crate) fn row(self, ctid: String) -> SkippedRow {
+        SkippedRow {
+            ctid,
+            reason: self.text,
+            sqlstate: Some(self.sqlstate).filter(|state| !state.is_empty()),
+        }
+    }
+}

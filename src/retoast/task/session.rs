@@ -1,0 +1,186 @@
+//! The connections, how the user wants the work done, and what else all work has in common.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::error::TaskError;
+use crate::retoast::listener::Listener;
+use crate::retoast::pace::gauges;
+use crate::retoast::pace::keeper::Keeper;
+use crate::retoast::pace::lock_tries::LockTries;
+use crate::retoast::pace::manners::Work;
+use crate::retoast::sweep::scan_source::ScanSource;
+use crate::server::about::Server;
+use crate::server::connect::{Client, Connection};
+
+/// The connections that work on one table at a time.
+#[derive(Clone)]
+pub(crate) struct Connections {
+    /// For the transactions of the first job.
+    pub(crate) writer: Arc<Connection>,
+    /// For those of the others.
+    pub(crate) others: Vec<Arc<Connection>>,
+    /// For scans: no snapshot may be held while batches run.
+    pub(crate) reader: Arc<Connection>,
+}
+
+impl Connections {
+    pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
+        self.iter().cloned().collect()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        [&self.writer].into_iter().chain(&self.others).chain([&self.reader])
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Arc<Connection>> {
+        [&mut self.writer].into_iter().chain(&mut self.others).chain([&mut self.reader])
+    }
+}
+
+/// What the tasks of a run work with.
+#[derive(Clone)]
+pub(crate) struct Session<'a> {
+    pub(crate) connections: Connections,
+    pub(crate) server: &'a Server,
+    pub(crate) options: &'a Options,
+    pub(crate) source: &'a ScanSource,
+    /// How long a transaction may wait for this program before the server gives its locks back.
+    pub(crate) idle_limit: Duration,
+    pub(crate) throttle: &'a Keeper,
+    pub(crate) listener: &'a dyn Listener,
+    pub(crate) stop: &'a CancellationToken,
+}
+
+impl Session<'_> {
+    /// The connection of a job.
+    pub(crate) fn connection(&self, job: usize) -> &Connection {
+        let Connections { writer, others, .. } = &self.connections;
+        job.checked_sub(1).and_then(|other| others.get(other)).unwrap_or(writer)
+    }
+
+    /// The first job's.
+    pub(crate) fn writer(&self) -> &Client {
+        self.connections.writer.client()
+    }
+
+    pub(crate) fn reader(&self) -> &Connection {
+        &self.connections.reader
+    }
+
+    /// Transactions under way at a time.
+    pub(crate) fn jobs(&self) -> usize {
+        self.connections.others.len() + 1
+    }
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Waits for some time, or until a stop is asked for.
+    pub(crate) async fn sleep(&self, time: Duration) {
+        self.stop.run_until_cancelled(tokio::time::sleep(time)).await;
+    }
+
+    /// Returns once the throttle lets this work begin, or a stop is asked for.
+    pub(crate) async fn pass(&self, work: Work, job: usize) -> Result<(), TaskError> {
+        Ok(self.throttle.pass(work, self.connection(job), self.listener).await?)
+    }
+
+    pub(crate) async fn rollback(&self, job: usize) -> Result<(), TaskError> {
+        Ok(self.connection(job).client().batch_execute("ROLLBACK").await?)
+    }
+
+    /// Tries for a lock of the table `name`.
+    pub(crate) fn tries<'b>(&'b self, name: &'b str) -> LockTries<'b> {
+        LockTries {
+            name,
+            watch: self.listener,
+            stop: self.stop,
+            lock_timeout: self.options.lock_timeout,
+            may_wait: self.throttle.may_wait(),
+        }
+    }
+
+    /// Bytes of WAL written since the cluster was made.
+    pub(crate) async fn wal(&self) -> Result<u64, TaskError> {
+        Ok(gauges::wal(&self.connections.writer).await?)
+    }
+}
+
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Pages of a window of one job.
+const WINDOW: u32 = 8;
+/// Passes over a window.
+const PASSES: u32 = 8;
+/// Bytes of values that a batch stores at the most.
+const BATCH_BYTES: u64 = 16 << 20;
+
+/// Which rows are compared before and after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// None.
+    Off,
+    /// Those of one batch in 32, the first among them.
+    Sample,
+    /// All.
+    Full,
+}
+
+/// How to go about it.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How the sweep goes.
+    pub tuning: Tuning,
+    /// Which rows are compared.
+    pub verify: Verify,
+    /// The longest wait for a lock.
+    pub lock_timeout: Duration,
+    /// Whether row security is to be an error where it would hide rows.
+    pub row_security_off: bool,
+    /// Only look.
+    pub dry_run: bool,
+    /// The replication origin of what is written.
+    pub origin: Option<String>,
+    /// Set right what somebody else changes of the settings meanwhile.
+    pub enforce: bool,
+    /// Put the settings back as they were unless all gets done.
+    pub undo: bool,
+}
+
+/// How the sweep goes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tuning {
+    /// Pages of a window, or with several jobs of as many windows as jobs.
+    pub window: u32,
+    /// Passes over a window.
+    pub passes: u32,
+    /// How long a batch is to take.
+    pub batch: Duration,
+    /// Bytes of values that a batch stores at the most, unless one row has more.
+    pub batch_bytes: u64,
+    /// Part of a relation's size that may be dead before it is vacuumed.
+    pub max_bloat: f64,
+    /// Transactions under way at a time, a vacuum counted.
+    pub jobs: usize,
+}
+
+impl Tuning {
+    pub(crate) fn new(batch: Duration, max_bloat: f64, jobs: usize) -> Tuning {
+        let (window, passes, batch_bytes) = (WINDOW, PASSES, BATCH_BYTES);
+        Tuning { window, passes, batch, batch_bytes, max_bloat, jobs }
+    }
+
+    /// The same with so many jobs.
+    pub(crate) fn with_jobs(self, jobs: usize) -> Tuning {
+        let windows = u32::try_from(self.jobs.max(1)).unwrap_or(u32::MAX);
+        let window =
+            (self.window / windows).saturating_mul(u32::try_from(jobs).unwrap_or(1)).max(1);
+        Tuning { window, jobs, ..self }
+    }
+}

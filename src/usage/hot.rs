@@ -1,0 +1,182 @@
+//! Keys that are known to be used, and how small they are in a few documents out of line: facts for a finding.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::keys::{KnownUses, NamedIn, Used};
+use crate::disk::jsonb_of_text::jsonb;
+use crate::disk::jsonb_parts::{Part, Step, Visit, walk};
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, types};
+use crate::heap::sample::Sample;
+use crate::model::btree::ToastIndex;
+use crate::server::LiveError;
+use crate::server::about::Server;
+use crate::server::catalog::Relation;
+use crate::server::connect::Connection;
+use crate::server::probe::Asked;
+use crate::server::sampled::{AskedRow, RowReader};
+
+/// Blocks in which documents are looked for, always the same.
+const BLOCKS: u32 = 8;
+const SEED: u64 = 1;
+/// Rows that are asked for their sizes, documents that are read, and their stored bytes; the first may have more.
+const ROWS: usize = 400;
+const DOCUMENTS: usize = 40;
+const BYTES: u64 = 1 << 20;
+/// A document with more is not read.
+const LONGEST: u64 = 32 << 20;
+
+/// A key at the root of a column's documents that is known to be used.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct UsedKey {
+    pub(crate) key: String,
+    /// Calls of statements that name it, by their texts.
+    pub(crate) calls: u64,
+    /// What names it in the catalog: `index by_state`.
+    pub(crate) named: Vec<String>,
+    /// Its part of the documents' raw bytes.
+    pub(crate) part: f64,
+    /// The part of the documents that has it.
+    pub(crate) presence: f64,
+}
+
+/// What a look at a column's documents has shown.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct UsedKeys {
+    pub(crate) keys: Vec<UsedKey>,
+    /// Pages that a read of a document visits besides its row's.
+    pub(crate) buffers: f64,
+}
+
+/// Whether this use alone says that reads need the key: indexes and policies are there for queries. A generated
+/// column has it already, a check is made of a value at hand, and that views or functions are used at all, statements
+/// tell.
+fn is_for_reads(kind: NamedIn) -> bool {
+    matches!(kind, NamedIn::Index | NamedIn::Policy)
+}
+
+/// The keys at the root that statements, indexes or policies name.
+fn candidates(known: &KnownUses, column: &str) -> BTreeMap<String, Used> {
+    let (_, by_path) = known.of_column(column);
+    let at_root = |(path, used): (Vec<Option<String>>, Used)| match <[_; 1]>::try_from(path) {
+        Ok([Some(key)]) => Some((key, used)),
+        _ => None,
+    };
+    let in_use = |(_, used): &(String, Used)| {
+        let apart = used.named.iter().any(|named| named.kind == NamedIn::GeneratedColumn);
+        let read = used.calls > 0 || used.named.iter().any(|named| is_for_reads(named.kind));
+        read && !apart
+    };
+    by_path.into_iter().filter_map(at_root).filter(in_use).collect()
+}
+
+/// Looks at a few documents of a `jsonb` column that are out of line. `None` where no use is known, or none is found.
+///
+/// # Errors
+/// The server's.
+pub(crate) async fn used_keys(
+    connection: &Arc<Connection>,
+    server: &Server,
+    relation: &Relation,
+    column: usize,
+    known: &KnownUses,
+) -> Result<Option<UsedKeys>, LiveError> {
+    let Some(attribute) = relation.desc.attributes.get(column) else { return Ok(None) };
+    let used = candidates(known, &attribute.name);
+    if used.is_empty() || attribute.type_oid != types::JSONB {
+        return Ok(None);
+    }
+    let ask = async || documents(connection, server, relation, column).await;
+    let documents = connection.reading(ask).await?;
+    let page = server.page_size;
+    let chunks = relation.toast.as_ref().map_or(0, |toast| toast.bytes) / page.bytes() as u64 * 4;
+    let levels = ToastIndex::of(page, chunks).levels;
+    let mut seen = Seen { of: used.keys().map(|key| (key.as_bytes(), (0, 0))).collect() };
+    let (mut number, mut raw, mut buffers) = (0u64, 0u64, 0.0);
+    for (stored, text) in &documents {
+        let Ok(content) = jsonb(text) else { continue };
+        // damage is for --check to tell
+        if walk(&content, ByteOrder::Little, 1, (), &mut seen).is_err() {
+            continue;
+        }
+        number += 1;
+        raw += content.len() as u64;
+        let stored = u32::try_from(*stored).unwrap_or(u32::MAX);
+        buffers += ToastIndex::read(page, levels, stored, None).buffers();
+    }
+    if number == 0 {
+        return Ok(None);
+    }
+    let key = |(key, used): (&String, &Used)| {
+        let &(values, bytes) = seen.of.get(key.as_bytes())?;
+        Some(UsedKey {
+            key: key.clone(),
+            calls: used.calls,
+            named: used
+                .named
+                .iter()
+                .filter(|named| is_for_reads(named.kind))
+                .map(ToString::to_string)
+                .collect(),
+            part: bytes as f64 / raw.max(1) as f64,
+            presence: values as f64 / number as f64,
+        })
+    };
+    Ok(Some(UsedKeys {
+        keys: used.iter().filter_map(key).collect(),
+        buffers: buffers / number as f64,
+    }))
+}
+
+/// The texts of some documents out of line, with their stored bytes.
+async fn documents(
+    connection: &Arc<Connection>,
+    server: &Server,
+    relation: &Relation,
+    column: usize,
+) -> Result<Vec<(u64, Vec<u8>)>, LiveError> {
+    let reader = RowReader::new(Arc::clone(connection), server, relation).await?;
+    let total = reader.block_count().await?;
+    let blocks: Vec<BlockNumber> = Sample::new(total, BLOCKS, SEED).collect();
+    let mut items: Vec<ItemPointer> =
+        reader.addresses(&blocks).await?.into_iter().flatten().collect();
+    let step = items.len().div_ceil(ROWS).max(1);
+    items = items.into_iter().step_by(step).collect();
+    let rows = reader.rows(&items, Asked::Sizes).await?;
+    let mut taken: HashMap<ItemPointer, u64> = HashMap::new();
+    let mut bytes = 0u64;
+    let out_of_line = |row: &AskedRow| {
+        let value = *row.values.get(column)?;
+        let size = value.stored_size.filter(|&size| value.form.is_external() && size <= LONGEST)?;
+        Some((row.ctid, size))
+    };
+    for (ctid, size) in rows.iter().filter_map(out_of_line) {
+        if taken.len() >= DOCUMENTS || bytes >= BYTES {
+            break;
+        }
+        bytes += size;
+        taken.insert(ctid, size);
+    }
+    let wanted: Vec<ItemPointer> = taken.keys().copied().collect();
+    let texts = reader.texts(column, &wanted).await?;
+    Ok(texts.into_iter().filter_map(|(ctid, text)| Some((*taken.get(&ctid)?, text))).collect())
+}
+
+/// Adds up values and bytes of some keys.
+struct Seen<'k> {
+    of: HashMap<&'k [u8], (u64, u64)>,
+}
+
+impl Visit for Seen<'_> {
+    type At = ();
+
+    fn part(&mut self, (): (), part: &Part<'_>) -> Option<()> {
+        if let Step::Key(key) = part.step
+            && let Some((values, bytes)) = self.of.get_mut(key)
+        {
+            *values += 1;
+            *bytes += part.bytes;
+        }
+        None
+    }
+}

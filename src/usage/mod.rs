@@ -1,0 +1,10 @@
+//! What a server says of how tables, their columns and the keys of their documents are used.
+//!
+//! * [`workload`]: counters of a table and of its TOAST relation, and what follows for reads and writes.
+//! * [`statements`]: the one reader of `pg_stat_statements`; what texts of SQL say of a column.
+//! * [`keys`]: which keys of documents statements, sessions and the catalog name; [`hot`]: how small used ones are.
+
+pub(crate) mod hot;
+pub(crate) mod keys;
+pub(crate) mod statements;
+pub(crate) mod workload;

@@ -1,0 +1,570 @@
+//! What the statements that `pg_stat_statements` keeps tell of a column's use.
+//!
+//! The view has no relations, only texts: whether a statement is about a column is guessed from the
+//! names in it. Rows are those that statements returned or changed; what an aggregate looked at to
+//! return one row is not known.
+
+use tokio_postgres::types::Type;
+
+use crate::model::sql::{quote_literal, quote_qualified};
+use crate::server::LiveError;
+use crate::server::catalog::Relation;
+use crate::server::connect::{Client, OWN};
+
+/// Statements that are read at the most, the most often run ones, and characters of each.
+pub(super) const MOST_TEXTS: i64 = 5000;
+pub(super) const LONGEST_TEXT: i64 = 20_000;
+/// What the view shows in place of the text of another user's statement.
+pub(super) const HIDDEN: &str = "<insufficient privilege>";
+
+/// A statement of the view that may be about the table.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Statement {
+    pub(crate) query: String,
+    /// Rows returned or changed.
+    pub(crate) rows: f64,
+    pub(crate) calls: u64,
+}
+
+/// What the view gave.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Statements {
+    /// The extension is not installed in this database.
+    NotInstalled,
+    /// It is, but its view cannot be read; the server's message.
+    Unreadable(String),
+    /// It was read.
+    Read {
+        /// Statements whose text has the table's name in it, or a view's that was asked for.
+        list: Vec<Statement>,
+        /// Statements of this database whose text this user may not see.
+        hidden: u64,
+        /// Whether no other relation of the database has the table's name, so that the name alone
+        /// tells it.
+        unique_name: bool,
+    },
+}
+
+/// A column of a table.
+#[derive(Debug, Clone, Copy)]
+struct Named<'a> {
+    schema: &'a str,
+    table: &'a str,
+    column: &'a str,
+    /// Whether the table's name without a schema is this table's.
+    unique_name: bool,
+}
+
+/// How a statement uses the column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// It is about another table, or does not touch the column.
+    None,
+    /// It returns rows with the column, or looks at it.
+    Read,
+    /// It inserts rows with the column.
+    Insert,
+    /// It sets the column.
+    Update,
+    /// It names the table, but its text does not tell.
+    Unclear,
+}
+
+/// What the statements say together.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Verdict {
+    /// There is no `pg_stat_statements`.
+    NotThere,
+    /// They do not tell, and why.
+    Silent(String),
+    /// Rows read and written, and from how many statements that is known.
+    Told {
+        /// Rows that the column was read of.
+        reads: f64,
+        /// Rows that it was written to, beyond those that are there now (the load).
+        writes: f64,
+        statements: usize,
+    },
+}
+
+/// Rows from which on statements tell something.
+const LEAST_ROWS: f64 = 1000.0;
+/// The part of the rows that may come from statements which do not tell.
+const UNCLEAR_PART: f64 = 0.1;
+
+impl Statements {
+    /// What this database's view has of statements with the name of the table, or of one of these views, in them. The
+    /// last statement of a transaction: where its library is not loaded the view is an error.
+    ///
+    /// # Errors
+    /// The server's, but for those of the view itself.
+    pub(crate) async fn ask(
+        client: &Client,
+        relation: &Relation,
+        views: &[&str],
+    ) -> Result<Statements, LiveError> {
+        let extension = client
+            .query_typed(
+                "SELECT n.nspname::pg_catalog.text, \
+                        (SELECT count(*) FROM pg_catalog.pg_class AS c WHERE c.relname = $1 \
+                         AND c.relkind IN ('r', 'p', 'm', 'v', 'f')) = 1 \
+                 FROM pg_catalog.pg_extension AS e \
+                 JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace \
+                 WHERE e.extname = 'pg_stat_statements'",
+                &[(&relation.name, Type::NAME)],
+            )
+            .await?
+            .pop();
+        let Some(extension) = extension else { return Ok(Statements::NotInstalled) };
+        let (schema, unique_name): (String, bool) = (extension.try_get(0)?, extension.try_get(1)?);
+        let sql = format!(
+            "SELECT pg_catalog.left(s.query, {LONGEST_TEXT}), s.rows::pg_catalog.float8, \
+                    s.calls::pg_catalog.int8 \
+             FROM {} AS s \
+             WHERE s.dbid = (SELECT d.oid FROM pg_catalog.pg_database AS d \
+                             WHERE d.datname = pg_catalog.current_database()) \
+             AND (s.query IS NULL OR s.query = {} OR EXISTS (\
+                  SELECT FROM pg_catalog.unnest($1) AS n (name) \
+                  WHERE pg_catalog.strpos(pg_catalog.lower(s.query), pg_catalog.lower(n.name)) > 0)) \
+             ORDER BY s.calls DESC LIMIT {MOST_TEXTS}",
+            quote_qualified(&schema, "pg_stat_statements"),
+            quote_literal(HIDDEN),
+        );
+        let names: Vec<&str> = views.iter().copied().chain([relation.name.as_str()]).collect();
+        let rows = match client.query_typed(&sql, &[(&names, Type::TEXT_ARRAY)]).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                return match error.as_db_error() {
+                    Some(db) => Ok(Statements::Unreadable(db.message().to_owned())),
+                    None => Err(error.into()),
+                };
+            }
+        };
+        let (mut list, mut hidden) = (Vec::with_capacity(rows.len()), 0);
+        for row in rows {
+            match row.try_get::<_, Option<String>>(0)?.filter(|query| query != HIDDEN) {
+                Some(query) => {
+                    let calls = u64::try_from(row.try_get::<_, i64>(2)?).unwrap_or(0);
+                    list.push(Statement { query, rows: row.try_get(1)?, calls });
+                }
+                None => hidden += 1,
+            }
+        }
+        Ok(Statements::Read { list, hidden, unique_name })
+    }
+
+    /// What they say of a column of a table with so many live rows.
+    pub(crate) fn verdict(&self, relation: &Relation, column: &str, live_rows: f64) -> Verdict {
+        let unique_name = matches!(self, Statements::Read { unique_name: true, .. });
+        let (schema, table) = (relation.schema.as_str(), relation.name.as_str());
+        verdict(self, Named { schema, table, column, unique_name }, live_rows)
+    }
+}
+
+impl Statement {
+    /// Whether this program has sent it, which is nobody's use of the table.
+    pub(super) fn is_own(&self) -> bool {
+        self.query.contains(OWN)
+    }
+}
+
+fn verdict(statements: &Statements, named: Named<'_>, live_rows: f64) -> Verdict {
+    let (list, hidden) = match statements {
+        Statements::NotInstalled => return Verdict::NotThere,
+        Statements::Unreadable(message) => return Verdict::Silent(message.clone()),
+        Statements::Read { list, hidden, .. } => (list, *hidden),
+    };
+    if hidden > 0 {
+        return Verdict::Silent(format!(
+            "the texts of {hidden} statements are hidden from this user, who is not a member of \
+             pg_read_all_stats"
+        ));
+    }
+    let (mut reads, mut inserts, mut updates, mut unclear) = (0.0, 0.0, 0.0, 0.0);
+    let mut told = 0;
+    for statement in list.iter().filter(|statement| !statement.is_own()) {
+        let sum = match use_of(&statement.query, named) {
+            Use::None => continue,
+            Use::Read => &mut reads,
+            Use::Insert => &mut inserts,
+            Use::Update => &mut updates,
+            Use::Unclear => &mut unclear,
+        };
+        *sum += statement.rows;
+        told += 1;
+    }
+    let writes = updates + f64::max(inserts - live_rows, 0.0);
+    let all: f64 = reads + inserts + updates + unclear;
+    if told == 0 {
+        return Verdict::Silent("no statement in it names table and column".into());
+    }
+    if unclear > all * UNCLEAR_PART {
+        return Verdict::Silent(format!(
+            "{:.0} % of the rows come from statements whose text does not say what they do with \
+             the column",
+            unclear / all * 100.0
+        ));
+    }
+    if reads + writes < LEAST_ROWS {
+        return Verdict::Silent("its statements on the column are about too few rows".into());
+    }
+    Verdict::Told { reads, writes, statements: told }
+}
+
+/// Where the table stands in a statement.
+struct Mention {
+    /// The token behind its name.
+    next: usize,
+    /// Whether it is what an INSERT, UPDATE, DELETE or COPY changes or copies.
+    target: bool,
+}
+
+/// Key words that begin a part of a statement.
+const PARTS: [&str; 12] = [
+    "select",
+    "from",
+    "join",
+    "where",
+    "set",
+    "group",
+    "order",
+    "having",
+    "returning",
+    "on",
+    "values",
+    "using",
+];
+
+/// How a statement uses the column, by its text.
+fn use_of(text: &str, named: Named<'_>) -> Use {
+    let tokens = tokens(text);
+    let mut mentions = Vec::new();
+    for index in 0..tokens.len() {
+        match mention(&tokens, index, named) {
+            Some(Ok(mention)) => mentions.push(mention),
+            Some(Err(Ambiguous)) => return Use::Unclear,
+            None => {}
+        }
+    }
+    if mentions.is_empty() {
+        return Use::None;
+    }
+    let first = tokens.iter().find(|token| **token != Token::Symbol('('));
+    let verb = |keywords: &[&str]| first.is_some_and(|token| token.is_one_of(keywords));
+    let target = mentions.iter().find(|mention| mention.target);
+    let read = || if names_column(&tokens, named) { Use::Read } else { Use::None };
+    let writes = ["insert", "update", "delete", "merge"];
+    if verb(&["select", "table"]) {
+        return if verb(&["table"]) { Use::Read } else { read() };
+    }
+    if verb(&["with"]) {
+        let changes = tokens.iter().any(|token| token.is_one_of(&writes));
+        return if changes { Use::Unclear } else { read() };
+    }
+    if verb(&["delete"]) {
+        return Use::None;
+    }
+    let Some(target) = target else {
+        return if verb(&["insert", "update", "copy"]) { read() } else { Use::Unclear };
+    };
+    let rest = tokens.get(target.next..).unwrap_or_default();
+    if verb(&["insert"]) {
+        if lists_column(rest, named) { Use::Insert } else { Use::None }
+    } else if verb(&["update"]) {
+        if sets_column(rest, named) { Use::Update } else { Use::None }
+    } else if verb(&["copy"]) {
+        let from = rest.iter().any(|token| token.is_keyword("from"));
+        match lists_column(rest, named) {
+            true if from => Use::Insert,
+            true => Use::Read,
+            false => Use::None,
+        }
+    } else {
+        Use::Unclear
+    }
+}
+
+/// The name may be another table's.
+struct Ambiguous;
+
+/// Whether the token at `index` names the table where a table may stand.
+fn mention(tokens: &[Token], index: usize, named: Named<'_>) -> Option<Result<Mention, Ambiguous>> {
+    let at = |index: Option<usize>| index.and_then(|index| tokens.get(index));
+    let back = |by: usize| at(index.checked_sub(by));
+    if !tokens.get(index)?.is_name(named.table) {
+        return None;
+    }
+    let qualified = back(1) == Some(&Token::Symbol('.'));
+    if qualified && !back(2)?.is_name(named.schema) {
+        return None;
+    }
+    let mut before = index.checked_sub(if qualified { 3 } else { 1 })?;
+    if tokens.get(before)?.is_keyword("only") {
+        before = before.checked_sub(1)?;
+    }
+    let token = tokens.get(before)?;
+    let part = || {
+        let earlier = tokens.get(..before).unwrap_or_default();
+        earlier.iter().rev().find(|token| token.is_one_of(&PARTS))
+    };
+    let listed = *token == Token::Symbol(',')
+        && part().is_some_and(|part| part.is_one_of(&["from", "join", "using"]));
+    let target = token.is_one_of(&["update", "into", "copy"]);
+    if !target && !listed && !token.is_one_of(&["from", "join", "using", "table"]) {
+        return None;
+    }
+    if !qualified && !named.unique_name {
+        return Some(Err(Ambiguous));
+    }
+    Some(Ok(Mention { next: index + 1, target }))
+}
+
+/// Whether the column is named anywhere, or all columns are meant by a `*`.
+fn names_column(tokens: &[Token], named: Named<'_>) -> bool {
+    let star = tokens.windows(2).any(|pair| match pair {
+        [before, Token::Symbol('*')] => {
+            before.is_one_of(&["select", "distinct", "all", "returning"])
+                || matches!(before, Token::Symbol(',' | '.'))
+        }
+        _ => false,
+    });
+    star || tokens.iter().any(|token| token.is_name(named.column))
+}
+
+/// Whether the column is in the list of columns that follows, or there is none.
+fn lists_column(rest: &[Token], named: Named<'_>) -> bool {
+    if rest.first() != Some(&Token::Symbol('(')) {
+        return true;
+    }
+    rest.iter()
+        .take_while(|token| **token != Token::Symbol(')'))
+        .any(|token| token.is_name(named.column))
+}
+
+/// Whether the column is assigned to in the `SET` that follows.
+fn sets_column(rest: &[Token], named: Named<'_>) -> bool {
+    let set = rest.iter().skip_while(|token| !token.is_keyword("set"));
+    let set: Vec<&Token> =
+        set.take_while(|token| !token.is_one_of(&["from", "where", "returning"])).collect();
+    set.windows(3).any(|three| match three {
+        [before, name, after] => {
+            let starts = before.is_keyword("set") || matches!(before, Token::Symbol(',' | '('));
+            starts && name.is_name(named.column) && matches!(after, Token::Symbol('=' | ',' | ')'))
+        }
+        _ => false,
+    })
+}
+
+/// A part of a statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Token {
+    /// An identifier or key word; folded to lower case unless it was quoted.
+    Word {
+        text: String,
+        quoted: bool,
+    },
+    Symbol(char),
+    /// The content of a string.
+    Text(String),
+    Number,
+    /// What stands in a constant's place: `$1`.
+    Parameter,
+}
+
+impl Token {
+    pub(super) fn is_keyword(&self, keyword: &str) -> bool {
+        matches!(self, Token::Word { text, quoted: false } if text == keyword)
+    }
+
+    pub(super) fn is_name(&self, name: &str) -> bool {
+        matches!(self, Token::Word { text, .. } if text == name)
+    }
+
+    pub(super) fn is_one_of(&self, keywords: &[&str]) -> bool {
+        keywords.iter().any(|keyword| self.is_keyword(keyword))
+    }
+}
+
+type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
+
+/// The parts of a text; comments are none.
+pub(super) fn tokens(text: &str) -> Vec<Token> {
+    let mut out = Vec::new();
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            c if c.is_whitespace() => {}
+            '-' if chars.peek() == Some(&'-') => while chars.next().is_some_and(|c| c != '\n') {},
+            '/' if chars.peek() == Some(&'*') => skip_comment(&mut chars),
+            '\'' => out.push(Token::Text(quoted(&mut chars, '\''))),
+            '"' => out.push(Token::Word { text: quoted(&mut chars, '"'), quoted: true }),
+            '$' => out.push(dollars(&mut chars)),
+            c if c.is_ascii_digit() => {
+                while chars.next_if(|c| c.is_ascii_alphanumeric() || *c == '.').is_some() {}
+                out.push(Token::Number);
+            }
+            c if c.is_alphabetic() || c == '_' => {
+                let mut text = String::from(c);
+                while let Some(c) = chars.next_if(|c| c.is_alphanumeric() || "_$".contains(*c)) {
+                    text.push(c);
+                }
+                out.push(Token::Word { text: text.to_lowercase(), quoted: false });
+            }
+            c => out.push(Token::Symbol(c)),
+        }
+    }
+    out
+}
+
+/// Up to the closing quote; a doubled one stands for itself.
+fn quoted(chars: &mut Chars<'_>, quote: char) -> String {
+    let mut text = String::new();
+    while let Some(c) = chars.next() {
+        if c == quote && chars.next_if_eq(&quote).is_none() {
+            break;
+        }
+        text.push(c);
+    }
+    text
+}
+
+/// To the end of a comment, which may hold others; its first character is read.
+fn skip_comment(chars: &mut Chars<'_>) {
+    let mut depth = 0;
+    let mut last = '/';
+    for c in chars.by_ref() {
+        match (last, c) {
+            ('/', '*') => depth += 1,
+            ('*', '/') => depth -= 1,
+            _ => {
+                last = c;
+                continue;
+            }
+        }
+        if depth == 0 {
+            return;
+        }
+        last = ' ';
+    }
+}
+
+/// A parameter, or a string in dollar quotes.
+fn dollars(chars: &mut Chars<'_>) -> Token {
+    let mut tag = String::from("$");
+    while let Some(c) = chars.next_if(|c| c.is_alphanumeric() || *c == '_') {
+        tag.push(c);
+    }
+    if chars.next_if_eq(&'$').is_none() {
+        return Token::Parameter;
+    }
+    tag.push('$');
+    let mut read = String::new();
+    for c in chars.by_ref() {
+        read.push(c);
+        if read.ends_with(&tag) {
+            read.truncate(read.len() - tag.len());
+            break;
+        }
+    }
+    Token::Text(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMED: Named<'_> =
+        Named { schema: "public", table: "docs", column: "body", unique_name: true };
+
+    #[test]
+    fn statements_are_told_apart_by_their_text() {
+        for (text, expected) in [
+            ("SELECT body FROM docs WHERE id = $1", Use::Read),
+            ("select d.* from public.docs d", Use::Read),
+            ("SELECT id, \"body\" FROM ONLY \"public\".\"docs\"", Use::Read),
+            ("SELECT a.id FROM a, docs WHERE length(body) > $1", Use::Read),
+            ("/* body */ SELECT id FROM docs -- body", Use::None),
+            ("SELECT id, $1 AS x, 'body' FROM docs", Use::None),
+            ("SELECT count(*) FROM docs", Use::None),
+            ("SELECT price * amount FROM docs", Use::None),
+            ("SELECT body FROM other.docs", Use::None),
+            ("SELECT docs, body FROM other", Use::None),
+            ("SELECT docs.body FROM other AS docs", Use::None),
+            ("TABLE docs", Use::Read),
+            ("WITH d AS (SELECT * FROM docs) SELECT id FROM d", Use::Read),
+            ("WITH d AS (DELETE FROM docs RETURNING *) SELECT 1", Use::Unclear),
+            ("INSERT INTO docs VALUES ($1, $2)", Use::Insert),
+            ("INSERT INTO docs (id, body) VALUES ($1, $2)", Use::Insert),
+            ("INSERT INTO docs (id) VALUES ($1)", Use::None),
+            ("INSERT INTO archive SELECT * FROM docs", Use::Read),
+            ("UPDATE docs SET body = $1 WHERE id = $2", Use::Update),
+            ("UPDATE docs AS d SET id = $1, body = body || $2", Use::Update),
+            ("UPDATE docs SET (id, body) = ($1, $2)", Use::Update),
+            ("UPDATE docs SET seen = now() WHERE body = $1", Use::None),
+            ("UPDATE other SET x = d.body FROM docs AS d", Use::Read),
+            ("DELETE FROM docs WHERE body = $1", Use::None),
+            ("COPY docs FROM stdin", Use::Insert),
+            ("COPY docs (id) FROM stdin", Use::None),
+            ("COPY public.docs TO stdout", Use::Read),
+            ("COPY (SELECT body FROM docs) TO stdout", Use::Read),
+            ("MERGE INTO docs USING x ON true WHEN MATCHED THEN DELETE", Use::Unclear),
+            ("SELECT $tag$ FROM docs body $tag$", Use::None),
+            ("SELECT 'it''s' FROM /* a /* nested */ body */ docs", Use::None),
+            ("SELECT 'open", Use::None),
+        ] {
+            assert_eq!(use_of(text, NAMED), expected, "{text}");
+        }
+        let other = Named { unique_name: false, ..NAMED };
+        assert_eq!(use_of("SELECT body FROM docs", other), Use::Unclear);
+        assert_eq!(use_of("SELECT body FROM public.docs", other), Use::Read);
+        let odd = Named { table: "My Docs", column: "a\"b", ..NAMED };
+        assert_eq!(use_of("SELECT \"a\"\"b\" FROM \"My Docs\"", odd), Use::Read);
+    }
+
+    #[test]
+    fn what_cannot_be_judged_is_said() {
+        let read = |list: &[(&str, f64)], hidden| Statements::Read {
+            list: list
+                .iter()
+                .map(|&(query, rows)| Statement { query: query.into(), rows, calls: 1 })
+                .collect(),
+            hidden,
+            unique_name: true,
+        };
+        let judge = |statements| verdict(&statements, NAMED, 1000.0);
+        let select = ("SELECT body FROM docs", 5000.0);
+        let update = ("UPDATE docs SET body = $1", 100.0);
+        let load = ("COPY docs FROM stdin", 1400.0);
+        assert_eq!(judge(Statements::NotInstalled), Verdict::NotThere);
+        assert_eq!(
+            judge(read(&[select, update, load], 0)),
+            Verdict::Told { reads: 5000.0, writes: 500.0, statements: 3 }
+        );
+        let silent = |statements| match judge(statements) {
+            Verdict::Silent(why) => why,
+            other => format!("{other:?}"),
+        };
+        let own = ("SELECT body FROM docs /* toastctl */", 9e9);
+        assert_eq!(
+            judge(read(&[select, update, load, own], 0)),
+            judge(read(&[select, update, load], 0))
+        );
+        let merge = ("MERGE INTO docs USING x ON true", 3000.0);
+        insta::assert_snapshot!(
+            [
+                silent(read(&[select], 2)),
+                silent(read(&[("SELECT id FROM docs", 9e9)], 0)),
+                silent(read(&[update], 0)),
+                silent(read(&[select, merge], 0)),
+                silent(Statements::Unreadable("not loaded".into())),
+            ].join("\n"),
+            @r"
+        the texts of 2 statements are hidden from this user, who is not a member of pg_read_all_stats
+        no statement in it names table and column
+        its statements on the column are about too few rows
+        38 % of the rows come from statements whose text does not say what they do with the column
+        not loaded
+        "
+        );
+    }
+}

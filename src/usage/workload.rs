@@ -1,0 +1,391 @@
+//! How a table and its large values are used, as far as a server's counters tell, and what advice assumes where
+//! nothing is known.
+//!
+//! Rows read do not tell whether their large values were: those that are out of line are counted where their chunks
+//! are fetched and inserted, in the statistics of the TOAST relation. (Its buffers, `pg_statio_all_tables`, are those
+//! of scans and of pageinspect too, and tell less.) Counters do not tell whose reads and writes they have counted:
+//! toastctl never reads a table through its indexes, so others have read no fewer rows than these; and what it has
+//! itself read and written of the TOAST relation is bounded by [`OWN`].
+//! Counters that began after the table was filled are not judged.
+
+use std::fmt;
+
+use tokio_postgres::types::Type;
+
+use crate::model::estimate::Estimate;
+use crate::server::LiveError;
+use crate::server::catalog::Relation;
+use crate::server::connect::Client;
+
+/// Reads for each write from which on values are read far more often than written: ten times what
+/// `advise-threshold` assumes where nothing is known.
+const READS: f64 = 100.0;
+/// Writes for each read from which on it is the reverse.
+const WRITES: f64 = 10.0;
+/// Fewer values read, or written, tell nothing. Each has to be read or written once besides, on average.
+const LEAST: f64 = 5000.0;
+/// How often toastctl may have read or written each value of the table: a `retoast` writes it once, and reads it for
+/// that and to prove that it is the same before and after.
+const OWN: f64 = 4.0;
+/// Statistics that were reset less than so many seconds ago are too young: an hour.
+const YOUNG: f64 = 3600.0;
+
+/// Reads for each write, if nothing is known of them.
+const ASSUMED_RATIO: f64 = 10.0;
+/// The part of the rows read that sequential scans read, if nothing is known of them.
+const ASSUMED_SCANNED: f64 = 0.5;
+/// Rows read and written from which on the statistics tell something.
+const LEAST_ACTIVITY: f64 = 1000.0;
+
+/// Buffers from which on they tell something.
+const LEAST_BUFFERS: f64 = 1000.0;
+
+/// How scans that do not need the column weigh, if nothing is known of them: a tenfold heap by a quarter.
+pub(crate) const SCAN_WEIGHT: f64 = 0.1;
+
+/// A table's counters (`pg_stat_all_tables`), each of them of rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Counters {
+    /// Read through indexes.
+    pub(crate) by_index: f64,
+    /// Read by sequential scans, whosever they were.
+    pub(crate) scanned: f64,
+    pub(crate) inserted: f64,
+    pub(crate) updated: f64,
+    pub(crate) deleted: f64,
+    /// Live ones, as the statistics have it.
+    pub(crate) live: f64,
+    /// Those of its TOAST relation.
+    pub(crate) chunks: Option<Chunks>,
+    /// Seconds since the database's statistics were reset, if they ever were.
+    pub(crate) age: Option<f64>,
+    /// Part of the TOAST relation's buffers that were found in shared buffers, if many were needed: by anybody, for
+    /// the server does not tell toastctl's own reads from others.
+    pub(crate) toast_hit_part: Option<f64>,
+}
+
+/// The counters of a TOAST relation.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Chunks {
+    /// Read, those too that were read to be deleted.
+    pub(crate) fetched: f64,
+    pub(crate) inserted: f64,
+    pub(crate) deleted: f64,
+    pub(crate) live: f64,
+}
+
+/// Values of one column that statements of `pg_stat_statements` have read and written, without toastctl's own.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct StatementCounts {
+    pub(crate) reads: f64,
+    pub(crate) writes: f64,
+}
+
+/// How values are used.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Mostly {
+    /// Mostly read: so many reads for each write.
+    Read(Estimate),
+    /// Mostly written: so many writes for each read.
+    Written(Estimate),
+}
+
+impl Counters {
+    /// Those of a table and of its TOAST relation.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn ask(client: &Client, relation: &Relation) -> Result<Counters, LiveError> {
+        let row = client
+            .query_typed(
+                "SELECT (coalesce(t.idx_tup_fetch, 0))::pg_catalog.float8, \
+                        (coalesce(t.seq_tup_read, 0))::pg_catalog.float8, \
+                        (coalesce(t.n_tup_ins, 0))::pg_catalog.float8, \
+                        (coalesce(t.n_tup_upd, 0))::pg_catalog.float8, \
+                        (coalesce(t.n_tup_del, 0))::pg_catalog.float8, \
+                        (coalesce(t.n_live_tup, 0))::pg_catalog.float8, \
+                        c.relid IS NOT NULL, \
+                        (coalesce(c.idx_tup_fetch, 0))::pg_catalog.float8, \
+                        (coalesce(c.n_tup_ins, 0))::pg_catalog.float8, \
+                        (coalesce(c.n_tup_del, 0))::pg_catalog.float8, \
+                        (coalesce(c.n_live_tup, 0))::pg_catalog.float8, \
+                        (SELECT extract(epoch FROM pg_catalog.now() - d.stats_reset) \
+                                    ::pg_catalog.float8 \
+                         FROM pg_catalog.pg_stat_database AS d \
+                         WHERE d.datname = pg_catalog.current_database()), \
+                        (coalesce(io.toast_blks_hit, 0))::pg_catalog.float8, \
+                        (coalesce(io.toast_blks_read, 0))::pg_catalog.float8 \
+                 FROM (SELECT 1) AS one \
+                 LEFT JOIN pg_catalog.pg_statio_all_tables AS io ON io.relid = $1 \
+                 LEFT JOIN pg_catalog.pg_stat_all_tables AS t ON t.relid = $1 \
+                 LEFT JOIN pg_catalog.pg_stat_all_tables AS c ON c.relid = $2",
+                &[
+                    (&relation.oid.0, Type::OID),
+                    (&relation.toast.as_ref().map(|toast| toast.oid.0), Type::OID),
+                ],
+            )
+            .await?
+            .pop()
+            .ok_or_else(|| LiveError::Unexpected("no row about the table".into()))?;
+        let number = |at: usize| row.try_get::<_, f64>(at);
+        let chunks = match row.try_get(6)? {
+            true => Some(Chunks {
+                fetched: number(7)?,
+                inserted: number(8)?,
+                deleted: number(9)?,
+                live: number(10)?,
+            }),
+            false => None,
+        };
+        let (hit, read) = (number(12)?, number(13)?);
+        Ok(Counters {
+            by_index: number(0)?,
+            scanned: number(1)?,
+            inserted: number(2)?,
+            updated: number(3)?,
+            deleted: number(4)?,
+            live: number(5)?,
+            chunks,
+            age: row.try_get(11)?,
+            toast_hit_part: (hit + read >= LEAST_BUFFERS).then(|| hit / (hit + read)),
+        })
+    }
+
+    /// Whether so much was read or written that it is worth a look.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.by_index + self.scanned + self.updated + self.inserted - self.live >= LEAST
+    }
+
+    /// Whether they have counted too little of the life of a table of so many rows and values out of line.
+    fn is_young(&self, rows: Estimate, values: Estimate) -> bool {
+        let chunks = self.chunks.map_or(0.0, |chunks| chunks.live);
+        self.age.is_some_and(|age| age < YOUNG)
+            || self.live < rows.low / 2.0
+            || chunks < values.low / 2.0
+    }
+
+    /// How the values out of line are used of a table of so many rows, if that is known.
+    pub(crate) fn usage(&self, rows: Estimate, values: Estimate) -> Option<Mostly> {
+        let chunks = self.chunks.filter(|_| values.low >= 1.0 && !self.is_young(rows, values))?;
+        let each = (chunks.live / values.estimate.max(1.0)).max(1.0);
+        let positive = |number: f64| number.max(0.0);
+        let own = OWN * values.high;
+        let fetched = positive(chunks.fetched - chunks.deleted) / each;
+        // beyond the load
+        let written = positive(chunks.inserted - chunks.live) / each;
+        // who updates or deletes a row has read it for that
+        let rows_read = positive(self.by_index - self.updated - self.deleted);
+        let read_by_others = rows_read.min(positive(fetched - own));
+        let written_by_others = positive(written - own);
+        let enough = LEAST.max(values.high);
+        if read_by_others >= enough && read_by_others >= written * READS {
+            let low = read_by_others / written.max(1.0);
+            let high = fetched / written.max(1.0);
+            return Some(Mostly::Read(Estimate { estimate: low, low, high }));
+        }
+        if written_by_others >= enough && written_by_others >= fetched * WRITES {
+            let low = written_by_others / fetched.max(1.0);
+            let high = written / fetched.max(1.0);
+            return Some(Mostly::Written(Estimate { estimate: low, low, high }));
+        }
+        None
+    }
+}
+
+impl StatementCounts {
+    /// How the column's values are used, in a table of so many rows.
+    pub(crate) fn usage(self, rows: Estimate) -> Option<Mostly> {
+        let StatementCounts { reads, writes } = self;
+        let enough = LEAST.max(rows.high);
+        if reads >= enough && reads >= writes * READS {
+            Some(Mostly::Read(Estimate::exact(reads / writes.max(1.0))))
+        } else if writes >= enough && writes >= reads * WRITES {
+            Some(Mostly::Written(Estimate::exact(writes / reads.max(1.0))))
+        } else {
+            None
+        }
+    }
+}
+
+impl Counters {
+    /// Rows updated, or inserted beyond those that are there now (the load).
+    fn written(&self) -> f64 {
+        self.updated + (self.inserted - self.live).max(0.0)
+    }
+
+    /// Rows read for each row written, where that is surely not what is assumed.
+    pub(crate) fn reads_per_write(&self) -> Option<(f64, Bound)> {
+        let written = self.written();
+        let writes = written.max(1.0);
+        let (least, most) = (self.by_index / writes, (self.by_index + self.scanned) / writes);
+        if least > ASSUMED_RATIO && self.by_index + written >= LEAST_ACTIVITY {
+            Some((least, Bound::Least))
+        } else if most < ASSUMED_RATIO && written >= LEAST_ACTIVITY {
+            Some((most, Bound::Most))
+        } else {
+            None
+        }
+    }
+
+    /// The part of the rows read that sequential scans read, where that is surely less than what is assumed.
+    pub(crate) fn scanned_part(&self) -> Option<f64> {
+        let reads = self.by_index + self.scanned;
+        let part = self.scanned / reads.max(1.0);
+        (reads >= LEAST_ACTIVITY && part < ASSUMED_SCANNED).then_some(part)
+    }
+}
+
+/// What is known of how the table is used.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Workload {
+    /// Rows read for each row written.
+    pub reads_per_write: Option<f64>,
+    /// Where that comes from.
+    pub source: WorkloadSource,
+    /// The part of the rows read that sequential scans read, if the server's statistics tell.
+    pub scanned: Option<f64>,
+}
+
+/// Where the workload is known from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WorkloadSource {
+    /// Nothing is known: 10 reads per write are assumed.
+    #[default]
+    Assumed,
+    Given,
+    /// The table's counters, which bound it so.
+    Statistics(Bound),
+    /// The texts of so many statements in `pg_stat_statements`.
+    Statements(usize),
+}
+
+/// How counters tell a figure. They do not tell whose sequential scans they counted: toastctl's own ones, and
+/// those of dumps, are among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// By what others read through indexes, which toastctl never does: it is at least that much.
+    Least,
+    /// By all that was read and written: it is at most that much, unless most of the writes are retoast's.
+    Most,
+}
+
+impl fmt::Display for WorkloadSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WorkloadSource::Assumed => "assumed",
+            WorkloadSource::Given => "given",
+            WorkloadSource::Statistics(_) => "pg_stat_user_tables",
+            WorkloadSource::Statements(_) => "pg_stat_statements",
+        })
+    }
+}
+
+impl Workload {
+    /// Reads for each write, assumed if not known.
+    pub fn ratio(&self) -> f64 {
+        self.reads_per_write.unwrap_or(ASSUMED_RATIO)
+    }
+
+    /// How scans that do not need the column weigh, beside one half each for size and time.
+    pub fn scan_weight(&self) -> f64 {
+        self.scanned.map_or(SCAN_WEIGHT, |part| 2.0 * SCAN_WEIGHT * part.clamp(0.0, 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: Estimate = Estimate { estimate: 1000.0, low: 1000.0, high: 1000.0 };
+
+    /// A table of 1000 values of two chunks each.
+    fn counters(by_index: f64, fetched: f64, inserted: f64) -> Counters {
+        Counters {
+            by_index,
+            live: 1000.0,
+            inserted: 1000.0,
+            chunks: Some(Chunks {
+                fetched,
+                inserted: 2000.0 + inserted,
+                deleted: inserted,
+                live: 2000.0,
+            }),
+            ..Counters::default()
+        }
+    }
+
+    fn usage(by_index: f64, fetched: f64, inserted: f64) -> Option<Mostly> {
+        counters(by_index, fetched, inserted).usage(ROWS, ROWS)
+    }
+
+    #[test]
+    fn reads_of_others_are_those_that_both_have_counted() {
+        let Some(Mostly::Read(ratio)) = usage(60_000.0, 120_000.0, 0.0) else { panic!() };
+        assert_eq!((ratio.low, ratio.high), (56_000.0, 60_000.0));
+        // the rows, and not their values
+        assert_eq!(usage(60_000.0, 0.0, 0.0), None);
+        // the values, by nobody but toastctl
+        assert_eq!(usage(0.0, 120_000.0, 0.0), None);
+        assert_eq!(usage(60_000.0, 8_000.0, 0.0), None);
+        // written too
+        assert_eq!(usage(60_000.0, 120_000.0, 2_000.0), None);
+        // too few
+        assert_eq!(usage(4_000.0, 60_000.0, 0.0), None);
+    }
+
+    #[test]
+    fn writes_beyond_the_load_and_a_sweep_are_those_of_others() {
+        // old chunks are read to be deleted
+        let Some(Mostly::Written(ratio)) = usage(0.0, 20_100.0, 20_000.0) else { panic!() };
+        assert_eq!((ratio.low, ratio.high), (120.0, 200.0));
+        assert_eq!(usage(0.0, 25_000.0, 20_000.0), None);
+        // a sweep or two
+        assert_eq!(usage(0.0, 8_000.0, 8_000.0), None);
+    }
+
+    #[test]
+    fn what_began_after_the_load_is_not_judged() {
+        let whole = counters(60_000.0, 120_000.0, 0.0);
+        let judged = |counters: Counters| counters.usage(ROWS, ROWS).is_some();
+        assert!(judged(whole));
+        assert!(judged(Counters { age: Some(1e6), ..whole }));
+        assert!(!judged(Counters { age: Some(60.0), ..whole }));
+        assert!(!judged(Counters { live: 400.0, ..whole }));
+        let chunks = whole.chunks.map(|chunks| Chunks { live: 0.0, ..chunks });
+        assert!(!judged(Counters { chunks, ..whole }));
+        assert!(!judged(Counters { chunks: None, ..whole }));
+    }
+
+    #[test]
+    fn statements_tell_of_columns() {
+        let usage = |reads, writes| StatementCounts { reads, writes }.usage(ROWS);
+        assert_eq!(usage(50_000.0, 10.0), Some(Mostly::Read(Estimate::exact(5000.0))));
+        assert_eq!(usage(50_000.0, 1000.0), None);
+        assert_eq!(usage(100.0, 50_000.0), Some(Mostly::Written(Estimate::exact(500.0))));
+        assert_eq!(usage(900.0, 0.0), None);
+    }
+    #[test]
+    fn scans_that_may_be_our_own_make_no_ratio() {
+        let counted = |by_index, scanned, updated| Counters {
+            by_index,
+            scanned,
+            updated,
+            ..Counters::default()
+        };
+        // inspect has read all rows twice
+        assert_eq!(counted(0.0, 40_000.0, 1.0).reads_per_write(), None);
+        assert_eq!(counted(0.0, 40_000.0, 1.0).scanned_part(), None);
+        // others read by index
+        let read = counted(40_000.0, 20_000.0, 100.0);
+        assert_eq!(read.reads_per_write(), Some((400.0, Bound::Least)));
+        assert!(read.scanned_part().is_some_and(|part| (part - 1.0 / 3.0).abs() < 1e-9));
+        // there are so many writes that it does not matter whose the scans are
+        let written = counted(0.0, 40_000.0, 40_000.0);
+        assert_eq!(written.reads_per_write(), Some((1.0, Bound::Most)));
+        assert_eq!(counted(5000.0, 40_000.0, 1000.0).reads_per_write(), None);
+        // too few to tell
+        assert_eq!(counted(400.0, 0.0, 10.0).reads_per_write(), None);
+        assert_eq!(counted(10.0, 0.0, 400.0).reads_per_write(), None);
+        assert_eq!(counted(400.0, 10.0, 0.0).scanned_part(), None);
+    }
+}
