@@ -31,11 +31,12 @@ pub struct Report {
 }
 
 /// How a relation was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// Pages of a live server.
+    #[default]
     Pageinspect,
     /// SQL functions of a live server.
     Functions,
@@ -46,7 +47,7 @@ pub enum Source {
 }
 
 /// One relation.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct RelationReport {
     /// `schema.name`, or the file or input.
@@ -92,7 +93,7 @@ pub struct RelationReport {
 }
 
 /// A relation's main fork.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct HeapReport {
     pub bytes: Option<u64>,
@@ -117,7 +118,7 @@ pub struct HeapReport {
 }
 
 /// Tuples of a relation.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct TuplesReport {
     pub live: u64,
@@ -140,7 +141,7 @@ pub struct TuplesReport {
 }
 
 /// A relation's TOAST relation.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct ToastReport {
     /// `schema.name`, or the file.

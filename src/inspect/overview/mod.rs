@@ -2,17 +2,15 @@
 //!
 //! * this file: what is reported of a relation and of a column, made of a relation's report (pure);
 //! * [`rank`]: lines added up over partitions and children, ranked (pure); [`sum`]: estimates added up (pure);
-//! * [`rounds`]: which blocks are read (pure); [`read`]: one relation, `asker`: without pages; `queue`: how the time is
-//!   shared out; [`run`]: all of them, side by side.
+//! * [`read`]: one relation, and which of its blocks are read; `queue`: how the time is shared out; [`run`]: all of
+//!   them, side by side.
 //!
 //! The JSON shape is `man/json/overview.schema.json`. Sizes are bytes. Each figure that a sample may have
 //! given carries its 95 % confidence interval; both ends are the figure itself where it was counted.
 
-mod asker;
 mod queue;
 pub(crate) mod rank;
 mod read;
-mod rounds;
 pub(crate) mod run;
 mod sum;
 
