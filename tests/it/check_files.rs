@@ -273,7 +273,7 @@ fn saved_pages_are_checked_without_chunks() {
         )
         .unwrap();
         let found = run(toastctl()
-            .args(["inspect", "--check", "--deep", "--encoding", encoding, "--columns", COLUMNS])
+            .args(["inspect", "--check", &format!("--deep={encoding}"), "--columns", COLUMNS])
             .arg("--pageinspect")
             .arg(dir.path().join("page.txt")));
         assert_eq!(found.code, Some(code), "{encoding}: {}{}", found.stdout, found.stderr);
