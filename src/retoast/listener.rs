@@ -9,7 +9,7 @@ use crate::retoast::pace::rules::{Cause, Pause};
 use crate::retoast::plan::Sizes;
 use crate::retoast::result::SkippedRow;
 
-/// What is told of the sweep while it runs.
+/// What is measured while work goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Figures {
     /// Bytes of values re-toasted.
@@ -22,7 +22,7 @@ pub struct Figures {
     pub wal: u64,
 }
 
-/// Whom to tell of progress and waits.
+/// Hears of progress and waits; the command line shows them as a bar, lines or JSON.
 pub trait Listener: Send + Sync {
     /// So much of a scan is read, and so many rows are re-toasted.
     fn progress(&self, relation: &str, scan: u32, read: u32, blocks: u32, rows: u64);

@@ -17,7 +17,7 @@ pub enum Outcome {
     Incomplete,
     /// Stopped on request.
     Stopped,
-    /// Only planned.
+    /// It was only planned.
     Planned,
     /// An error ended it.
     Failed,
@@ -28,17 +28,18 @@ pub enum Outcome {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileEnd {
-    /// Less is to spare than a round has to give back.
+    /// The free space left is less than a round must give back.
     Compact,
-    /// More is free, but what stands at its end found no room there, though nobody was in the way.
+    /// There is more free space, but what is at the end of the file does not fit there; no other session was in the
+    /// way.
     NoRoom,
-    /// More is to spare, and nothing but others stands in the way: their locks, snapshots, or rows.
+    /// There is more free space, and only other sessions are in the way: their locks, snapshots, or rows.
     Held,
-    /// More is to spare, but the last round gave back too little.
+    /// There is more free space, but the last round gave back too little.
     GainedTooLittle,
     /// Stopped on request.
     Stopped,
-    /// Only planned.
+    /// It was only planned.
     Planned,
     /// An error ended it.
     #[default]
@@ -52,7 +53,7 @@ pub enum FileEnd {
 pub enum IndexEnd {
     /// It is not much larger than a fresh one.
     Kept,
-    /// It is, and was not to be rebuilt.
+    /// It is much larger, and a rebuild was not asked for.
     Bloated,
     /// It would be rebuilt.
     Planned,
@@ -62,7 +63,7 @@ pub enum IndexEnd {
     NotKnown,
     /// The server cannot rebuild it beside others.
     Refused,
-    /// It was to be rebuilt and was not.
+    /// It should have been rebuilt, but was not.
     Left,
     /// It was left behind, invalid, by an earlier rebuild, and was dropped.
     Dropped,

@@ -16,7 +16,7 @@ use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::fill::lengths::{Growth, Limits, RowLength, length};
 use crate::fill::packing::{Sample, chunks_of};
 use crate::fill::room::{Room, taken};
-use crate::heap::walk::{Item, items};
+use crate::heap::scan::{Item, items};
 use crate::model::pages::CHUNK_OVERHEAD;
 use crate::model::settings::TupleTarget;
 use crate::model::visibility::Visibility;

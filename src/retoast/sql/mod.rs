@@ -10,7 +10,7 @@ use crate::codec::Method;
 use crate::judge::toaster::{Changes, Toaster, ToasterChange};
 use crate::model::sql::Shape;
 use crate::model::sql::{in_blocks, quote_identifier};
-use crate::server::plan;
+use crate::server::snapshot;
 
 /// A chosen column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,7 +134,7 @@ pub fn begin(settings: &BatchSettings) -> String {
          SET LOCAL row_security = off",
         settings.lock_timeout_ms,
         settings.idle_ms,
-        plan::BY_KEY
+        snapshot::BY_KEY
     );
     if settings.replica_role {
         sql.push_str("; SET LOCAL session_replication_role = replica");
