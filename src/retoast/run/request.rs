@@ -129,7 +129,7 @@ mod tests {
         let (compact, reindex) = (Task::Compact(request), Task::Reindex(Reindex::Bloated));
         let wanted = ConvertRequest {
             columns: vec!["v".to_owned()],
-            goal: Goal::Stock(Toaster::Lz4),
+            goal: Goal::Stock(Toaster::External),
             target: None,
             no_alter: false,
         };
