@@ -74,12 +74,12 @@ impl Compaction<'_> {
         // first, since a table without columns has no definition to be watched
         let touch = match touched(client, relation, &ready.generated).await {
             Ok(target) => target.name,
-            Err(refusal @ RetoastError::Live(_)) => return Err(refusal.into()),
+            Err(refusal @ RetoastError::Live(_)) => return Err(refusal),
             Err(_) if report.before.heap == 0 && report.before.toast == 0 => {
                 reports.push(FileReport::of_nothing(session.options.dry_run));
                 return Ok(());
             }
-            Err(refusal) => return Err(refusal.into()),
+            Err(refusal) => return Err(refusal),
         };
         if ready.code.holds_off_statistics() || !session.options.dry_run {
             self.guard.begin_watching().await?;

@@ -254,7 +254,7 @@ impl Scanner<'_> {
                         }
                     }
                     Item::Damaged(message) => {
-                        self.seen.problems.push(format!("row {ctid}: {message}"))
+                        self.seen.problems.push(format!("row {ctid}: {message}"));
                     }
                 }
             }

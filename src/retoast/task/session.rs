@@ -87,7 +87,7 @@ impl Session<'_> {
 
     /// Returns once the throttle lets this work begin, or a stop is asked for.
     pub(crate) async fn pass(&self, work: Work, job: usize) -> Result<(), RetoastError> {
-        Ok(self.throttle.pass(work, self.connection(job), self.listener).await?)
+        self.throttle.pass(work, self.connection(job), self.listener).await
     }
 
     pub(crate) async fn rollback(&self, job: usize) -> Result<(), RetoastError> {
