@@ -316,7 +316,7 @@ pub(super) fn size(bytes: u64) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::model::estimate::Estimate;
+    use crate::model::interval::Interval;
     use crate::model::interval::Range;
 
     /// Files whose figures under today's settings are `figures(100.0, 900.0)`.
@@ -325,8 +325,8 @@ pub(super) mod tests {
 
     pub(in crate::advise) fn figures(heap: f64, toast: f64) -> Figures {
         let figure = |value: f64, now: f64| Figure {
-            value: Estimate::exact(value),
-            change: Some(Estimate::exact(value / now - 1.0)),
+            value: Interval::exact(value),
+            change: Some(Interval::exact(value / now - 1.0)),
         };
         Figures {
             heap_bytes: figure(heap, 100.0),

@@ -26,7 +26,6 @@ mod reading;
 pub(crate) mod recommend;
 pub(crate) mod report;
 pub mod result;
-mod rounded;
 pub(crate) mod run;
 mod table;
 pub mod tally;

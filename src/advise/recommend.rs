@@ -1,7 +1,7 @@
 //! The Pareto front, the candidate that is recommended, and why, in sentences (pure).
 
 use super::estimate::{Figure, Figures};
-use crate::model::estimate::Estimate;
+use crate::model::interval::Interval;
 use crate::usage::workload::{Bound, SCAN_WEIGHT, Workload, WorkloadSource};
 
 /// Growth of the table that reads and writes may cost at most.
@@ -38,7 +38,7 @@ pub struct Score {
 }
 
 /// A part that is not 0, so that its logarithm is finite.
-fn part(change: Option<Estimate>) -> f64 {
+fn part(change: Option<Interval>) -> f64 {
     change.map_or(1.0, |c| (1.0 + c.estimate).max(0.001))
 }
 
@@ -197,7 +197,7 @@ pub fn recommend(entries: &[Entry], optimize: Optimize, workload: &Workload) -> 
 
 /// Whether the sample leaves no doubt that something gets better.
 fn is_certain(entry: &Entry) -> bool {
-    let better = |change: Option<Estimate>| change.is_some_and(|c| c.high < 0.0);
+    let better = |change: Option<Interval>| change.is_some_and(|c| c.high < 0.0);
     let f = &entry.figures;
     [f.total_bytes, f.read_cpu_ns, f.update_bytes, f.update_wal_bytes]
         .iter()
@@ -205,7 +205,7 @@ fn is_certain(entry: &Entry) -> bool {
 }
 
 /// `12 % less size`.
-fn words(change: Option<Estimate>, what: &str) -> String {
+fn words(change: Option<Interval>, what: &str) -> String {
     let part = change.map_or(0.0, |c| c.estimate);
     if part.abs() < 0.005 {
         format!("the same {what}")
@@ -324,8 +324,8 @@ mod tests {
 
     fn entry(size: f64, read: f64, write: f64, rank: u8) -> Entry {
         let figure = |part: f64| Figure {
-            value: Estimate::default(),
-            change: Some(Estimate { estimate: part - 1.0, low: part - 1.01, high: part - 0.99 }),
+            value: Interval::default(),
+            change: Some(Interval { estimate: part - 1.0, low: part - 1.01, high: part - 0.99 }),
         };
         Entry {
             figures: Figures {
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(front(&[entries[0], entry(0.97, 0.5, 1.0, 1)]), [false, true]);
         // a heap that a scan reads in vain is a figure like the others
         let mut wide = entry(0.8, 1.2, 1.0, 1);
-        wide.figures.heap_bytes.change = Some(Estimate::exact(9.0));
+        wide.figures.heap_bytes.change = Some(Interval::exact(9.0));
         assert_eq!(front(&[entries[0], entries[1], wide]), [true, true, false]);
         assert_eq!(front(&[entries[0], wide, entry(0.9, 1.3, 1.0, 1)]), [true, true, true]);
     }
@@ -389,8 +389,8 @@ mod tests {
     /// 100 bytes of heap and 900 out of line; then `heap` and `total`.
     fn moved(heap: f64, total: f64, read: f64) -> Entry {
         let figure = |value: f64, before: f64| Figure {
-            value: Estimate::exact(value),
-            change: Some(Estimate::exact(value / before - 1.0)),
+            value: Interval::exact(value),
+            change: Some(Interval::exact(value / before - 1.0)),
         };
         let mut entry = entry(1.0, read, 1.0, 1);
         entry.figures.heap_bytes = figure(heap, 100.0);
@@ -450,10 +450,10 @@ mod tests {
         (part(), part(), part(), part(), 0u8..4, proptest::bool::weighted(0.1)).prop_map(
             |(size, read, write, scan, rank, refused)| {
                 let mut entry = Entry { refused, ..entry(size, read, write, rank) };
-                let change = Estimate { estimate: scan - 1.0, low: scan - 1.0, high: scan - 1.0 };
+                let change = Interval { estimate: scan - 1.0, low: scan - 1.0, high: scan - 1.0 };
                 entry.figures.heap_bytes.change = Some(change);
-                entry.figures.heap_bytes.value = Estimate::exact(100.0 * scan);
-                entry.figures.total_bytes.value = Estimate::exact(500.0 * size);
+                entry.figures.heap_bytes.value = Interval::exact(100.0 * scan);
+                entry.figures.total_bytes.value = Interval::exact(500.0 * size);
                 entry
             },
         )

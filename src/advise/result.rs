@@ -5,9 +5,8 @@
 
 use serde::Serialize;
 
-use super::estimate::{Figure, Figures};
+use super::estimate::{Changed, Figure, Figures};
 use super::extract::result::ExtractionReport;
-pub use super::rounded::{Fraction, Whole};
 use super::tally::Forms;
 use crate::disk::layout::PageSize;
 use crate::fill::moves::Expected;
@@ -217,27 +216,29 @@ pub struct CandidateReport {
     /// The first candidate, by its index, that stores every value of the sample alike.
     pub same_as: Option<usize>,
     /// Bytes of the heap, freshly written.
-    pub heap_bytes: Whole,
+    pub heap_bytes: Figure,
     /// Bytes of the TOAST relation, freshly written.
-    pub toast_bytes: Whole,
+    pub toast_bytes: Figure,
     /// Bytes of its index, freshly built.
-    pub toast_index_bytes: Whole,
+    pub toast_index_bytes: Figure,
     /// The three together.
-    pub total_bytes: Whole,
+    pub total_bytes: Figure,
     /// The files right after an in-place retoast, which shortens none of them.
     pub retoasted_bytes: u64,
     /// Buffers that a scan of the table visits that does not need the column.
-    pub scan_buffers: Whole,
+    pub scan_buffers: Figure,
     /// Chunks in the TOAST relation.
-    pub chunks: Whole,
+    pub chunks: Figure,
     /// Buffers that a scan of the column visits for one value.
-    pub read_buffers_per_value: Fraction,
+    #[serde(serialize_with = "Figure::three_digits")]
+    #[cfg_attr(feature = "internals", schemars(with = "Changed<f64>"))]
+    pub read_buffers_per_value: Figure,
     /// CPU time that storage adds to the read of one value, warm cache.
-    pub read_cpu_ns_per_value: Whole,
+    pub read_cpu_ns_per_value: Figure,
     /// Bytes written when one value is replaced.
-    pub update_bytes_per_value: Whole,
+    pub update_bytes_per_value: Figure,
     /// WAL when one value is replaced, without full-page images.
-    pub update_wal_bytes_per_value: Whole,
+    pub update_wal_bytes_per_value: Figure,
     /// The column's values by form, for the whole table.
     pub forms: FormCounts,
     /// Values that a read must decompress.
@@ -309,17 +310,17 @@ impl CandidateReport {
             recommended: false,
             pareto: false,
             same_as: None,
-            heap_bytes: Whole(figures.heap_bytes),
-            toast_bytes: Whole(figures.toast_bytes),
-            toast_index_bytes: Whole(figures.toast_index_bytes),
-            total_bytes: Whole(figures.total_bytes),
+            heap_bytes: figures.heap_bytes,
+            toast_bytes: figures.toast_bytes,
+            toast_index_bytes: figures.toast_index_bytes,
+            total_bytes: figures.total_bytes,
             retoasted_bytes: 0,
-            scan_buffers: Whole(Figure { value: value.scaled(1.0 / page.bytes() as f64), change }),
-            chunks: Whole(figures.chunks),
-            read_buffers_per_value: Fraction(figures.read_buffers),
-            read_cpu_ns_per_value: Whole(figures.read_cpu_ns),
-            update_bytes_per_value: Whole(figures.update_bytes),
-            update_wal_bytes_per_value: Whole(figures.update_wal_bytes),
+            scan_buffers: Figure { value: value.scaled(1.0 / page.bytes() as f64), change },
+            chunks: figures.chunks,
+            read_buffers_per_value: figures.read_buffers,
+            read_cpu_ns_per_value: figures.read_cpu_ns,
+            update_bytes_per_value: figures.update_bytes,
+            update_wal_bytes_per_value: figures.update_wal_bytes,
             forms,
             decompressed_values: forms.compressed + forms.external_compressed,
             refused_rows: 0,

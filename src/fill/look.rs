@@ -9,8 +9,9 @@ use crate::disk::BlockNumber;
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
 use crate::heap::scan::{Judge, Visitor, judged};
+use crate::model::estimate::Drawn;
 use crate::model::estimate::Tally;
-use crate::model::estimate::{Drawn, Estimate};
+use crate::model::interval::Interval;
 use crate::model::pages::CHUNK_OVERHEAD;
 use crate::model::visibility::Visibility;
 
@@ -21,15 +22,15 @@ pub(crate) struct FileFacts {
     pub(crate) bytes: u64,
     pub(crate) drawn: Drawn,
     /// Tuples that no statement of this moment gives.
-    pub(crate) dead: Estimate,
+    pub(crate) dead: Interval,
     /// Bytes of them.
-    pub(crate) dead_bytes: Estimate,
+    pub(crate) dead_bytes: Interval,
     /// All tuples.
-    pub(crate) tuples: Estimate,
+    pub(crate) tuples: Interval,
     /// Bytes that the file would be shorter by if what it holds, dead tuples too, stood together.
-    pub(crate) spare: Estimate,
+    pub(crate) spare: Interval,
     /// The same without dead tuples, as VACUUM would leave it.
-    pub(crate) spare_vacuumed: Estimate,
+    pub(crate) spare_vacuumed: Interval,
     /// What compaction would come to, where that may be worth it and what stands beside the file is known.
     pub(crate) compaction: Option<Expected>,
 }
@@ -50,11 +51,11 @@ impl FileFacts {
         survey.end();
         let bytes = u64::from(blocks) * page.bytes() as u64;
         let counted = survey.counted();
-        let exact = |number: u64| Estimate::exact(number as f64);
+        let exact = |number: u64| Interval::exact(number as f64);
         let (spare, spare_vacuumed, compaction) = if survey.free_part() < worth {
             // no more than this, whatever stands where
             let most = bytes as f64 * survey.free_part();
-            let most = Estimate { estimate: most, low: 0.0, high: most };
+            let most = Interval { estimate: most, low: 0.0, high: most };
             (most, most, None)
         } else {
             let expected = survey.expected(beside);
@@ -194,17 +195,17 @@ impl Held {
     }
 
     /// Blocks to spare where the sample ends at this block: its own for all.
-    fn spare(&self, end: u32, drawn: Drawn) -> Estimate {
+    fn spare(&self, end: u32, drawn: Drawn) -> Interval {
         let total = drawn.total as f64;
         if self.block() == 0 {
             // nothing is known
-            return Estimate { estimate: 0.0, low: 0.0, high: total };
+            return Interval { estimate: 0.0, low: 0.0, high: total };
         }
         let needed = f64::from(end) / f64::from(self.block()) * total;
         let bytes = self.bytes.total(drawn);
         // what is needed is as uncertain as the bytes that there are
         let part = |end: f64| if bytes.estimate > 0.0 { end / bytes.estimate } else { 1.0 };
-        Estimate {
+        Interval {
             estimate: total - needed,
             low: total - needed * part(bytes.high),
             high: total - needed * part(bytes.low),

@@ -4,7 +4,7 @@
 use crate::codec::datum::Compressor;
 use crate::codec::{Method, datum};
 use crate::disk::layout::PageSize;
-use crate::model::estimate::Estimate;
+use crate::model::interval::Interval;
 
 /// Items of a sample that is kept, at least, once there are so many.
 const KEPT: usize = 64;
@@ -87,7 +87,7 @@ impl<T> Spread<T> {
 
 /// A part of the bytes of some values, of which a sample was looked at: each with its bytes, and whether it counts.
 /// The interval is Wilson's, with as many values as weigh alike (Kish).
-pub(crate) fn part(sample: impl Iterator<Item = (u64, bool)>) -> Option<Estimate> {
+pub(crate) fn part(sample: impl Iterator<Item = (u64, bool)>) -> Option<Interval> {
     const Z: f64 = 1.959_964;
     let (mut sum, mut squares, mut counting) = (0.0, 0.0, 0.0);
     for (bytes, counts) in sample {
@@ -103,7 +103,7 @@ pub(crate) fn part(sample: impl Iterator<Item = (u64, bool)>) -> Option<Estimate
     let middle = (part + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
     let half = Z / (1.0 + Z * Z / n) * (part * (1.0 - part) / n + Z * Z / (4.0 * n * n)).sqrt();
     let (low, high) = ((middle - half).max(0.0), (middle + half).min(1.0));
-    Some(Estimate { estimate: part, low: low.min(part), high: high.max(part) })
+    Some(Interval { estimate: part, low: low.min(part), high: high.max(part) })
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use super::ends;
 use crate::disk::desc::Storage;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::judge::stock::{already, forced, kept, small};
+use crate::model::estimate::Drawn;
 use crate::model::estimate::Tally;
-use crate::model::estimate::{Drawn, Estimate};
+use crate::model::interval::Interval;
 use crate::model::policy::VARLENA_HEADER_SIZE;
 use crate::model::settings::TupleTarget;
 use crate::model::stored::{Form, StoredValue};
@@ -79,11 +80,11 @@ pub(crate) struct TargetFacts {
     /// Whether a page has but one of the longest rows.
     pub(crate) fills_pages: bool,
     /// Rows near it.
-    pub(crate) near: Estimate,
+    pub(crate) near: Interval,
     /// Bytes that values of rows would take more where these do.
-    pub(crate) more: Estimate,
+    pub(crate) more: Interval,
     /// Values out of line with a last chunk that is nearly empty, by column.
-    pub(crate) short_ends: Vec<Estimate>,
+    pub(crate) short_ends: Vec<Interval>,
 }
 
 struct Other {

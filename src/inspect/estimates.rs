@@ -3,16 +3,81 @@
 //! All of them are 95 % confidence intervals for the whole relation. The plain figures of such a
 //! report are those of the blocks read.
 
-use super::intervals::{
-    ColumnEstimates, FormEstimates, QuantileEstimate, SampleReport, SizeEstimates,
-};
+use serde::Serialize;
+
 use super::result::{ColumnReport, RelationReport, SizeReport, Source};
 use crate::disk::desc::TupleDesc;
 use crate::heap::blocks::{BlockSums, ColumnBlocks, Known, ValueBlocks};
 use crate::heap::stats::{ColumnStats, RelationStats, Sizes};
-use crate::model::estimate::{Drawn, Estimate, PowerSums};
-use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::model::estimate::{Drawn, PowerSums};
+use crate::model::interval::Interval;
 use crate::model::stored::Form;
+
+/// Which blocks were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct SampleReport {
+    /// Blocks of the relation.
+    pub blocks: u64,
+    /// Blocks that were read of them.
+    pub blocks_read: u64,
+    /// The seed of the choice, to which the relation's OID is added without --sample.
+    pub seed: u64,
+}
+
+/// A quantile of single values.
+pub type Quantile = Interval<u64, Option<u64>>;
+
+/// Of a distribution of sizes. The smallest and the biggest value cannot be estimated; an end of an interval is null if the
+/// sample is too small to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct SizeEstimates {
+    pub median: Quantile,
+    pub p95: Quantile,
+    pub p99: Quantile,
+}
+
+/// Of the values of one form and method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct FormEstimates {
+    pub values: Option<Interval<u64>>,
+    /// Content without headers; null if not known of every value.
+    pub raw_bytes: Option<Interval<u64>>,
+    /// As `pg_column_size` counts; null if not known of every value.
+    pub stored_bytes: Option<Interval<u64>>,
+    /// TOAST pointers in the rows.
+    pub pointer_bytes: Option<Interval<u64>>,
+    /// Chunks in the TOAST relation.
+    pub chunks: Option<Interval<u64>>,
+}
+
+/// Of one column.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct ColumnEstimates {
+    /// Values that are not NULL.
+    pub values: Option<Interval<u64>>,
+    pub nulls: Option<Interval<u64>>,
+    /// Values that rows older than the column take from the catalog.
+    pub missing: Option<Interval<u64>>,
+    /// Content without headers; null if not known of every value.
+    pub raw_bytes: Option<Interval<u64>>,
+    /// As `pg_column_size` counts; null if not known of every value.
+    pub stored_bytes: Option<Interval<u64>>,
+    /// TOAST pointers in the rows.
+    pub pointer_bytes: Option<Interval<u64>>,
+    /// `raw_bytes / stored_bytes`.
+    pub ratio: Option<Interval>,
+    /// Chunks in the TOAST relation.
+    pub chunks: Option<Interval<u64>>,
+    /// Stored bytes and pointers that are in the relation.
+    #[serde(skip)]
+    pub own_bytes: Option<Interval<u64>>,
+    /// The part of the relation's bytes that is this column's.
+    pub share: Option<Interval>,
+}
 
 /// How sums become estimates of one relation.
 struct Estimator {
@@ -25,7 +90,7 @@ struct Estimator {
 }
 
 impl Estimator {
-    fn or_unseen(&self, sums: &PowerSums, per_block: f64) -> Option<Estimate> {
+    fn or_unseen(&self, sums: &PowerSums, per_block: f64) -> Option<Interval> {
         match sums.total(self.drawn) {
             Some(_) if sums.is_zero() => Some(self.drawn.unseen(per_block)),
             total => total,
@@ -33,16 +98,16 @@ impl Estimator {
     }
 
     /// Of tuples or values: a block has at most one for each of its tuples.
-    fn count(&self, sums: &PowerSums) -> Option<WholeEstimate> {
-        self.or_unseen(sums, self.tuples_per_block).map(WholeEstimate::from)
+    fn count(&self, sums: &PowerSums) -> Option<Interval<u64>> {
+        self.or_unseen(sums, self.tuples_per_block).map(Interval::whole)
     }
 
     /// Of bytes: a block has at most its own.
-    fn bytes(&self, sums: &PowerSums) -> Option<WholeEstimate> {
-        self.or_unseen(sums, self.page_size).map(WholeEstimate::from)
+    fn bytes(&self, sums: &PowerSums) -> Option<Interval<u64>> {
+        self.or_unseen(sums, self.page_size).map(Interval::whole)
     }
 
-    fn known_bytes(&self, sums: &PowerSums, known: Known) -> Option<WholeEstimate> {
+    fn known_bytes(&self, sums: &PowerSums, known: Known) -> Option<Interval<u64>> {
         self.bytes(sums).filter(|_| known == Known::Always)
     }
 
@@ -75,19 +140,19 @@ impl Estimator {
             raw_bytes: self.known_bytes(&all.raw_bytes, all.raw_known),
             stored_bytes: self.known_bytes(&all.stored_bytes, all.stored_known),
             pointer_bytes: self.bytes(&all.pointer_bytes),
-            ratio: ratio.filter(|_| known).map(RatioEstimate::from),
+            ratio: ratio.filter(|_| known).map(Interval::ratio),
             chunks: self.count(&all.chunks),
-            own_bytes: own.map(WholeEstimate::from),
+            own_bytes: own.map(Interval::whole),
             share: own
                 .zip(self.relation_bytes.filter(|&bytes| bytes > 0.0))
-                .map(|(own, bytes)| own.scaled(1.0 / bytes).into()),
+                .map(|(own, bytes)| own.scaled(1.0 / bytes).ratio()),
         }
     }
 
     fn sizes(&self, sizes: &Sizes, values: &PowerSums) -> Option<SizeEstimates> {
         let quantile = |part: f64| {
             let (low, high) = values.around_quantile(part, self.drawn);
-            Some(QuantileEstimate {
+            Some(Interval {
                 estimate: sizes.quantile(part)?,
                 low: sizes.quantile(low).filter(|_| low > 0.0),
                 high: sizes.quantile(high).filter(|_| high < 1.0),

@@ -7,10 +7,10 @@ use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
 use super::estimates;
+use super::estimates::SampleReport;
 use super::finding_look::{Begun, Looked};
 use super::findings::in_reach;
 use super::inspector::{ContentOptions, InspectError, Inspector, ScanToast, no_client};
-use super::intervals::SampleReport;
 use super::orphans::References;
 use super::reports::{name_toasters, note_failed_findings, out_of_line};
 use super::result::{

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::estimates;
+use super::estimates::SampleReport;
 use super::file_findings::{self, HeapPages};
 use super::inspector::InspectError;
-use super::intervals::SampleReport;
 use super::orphans::References;
 use super::reports::out_of_line;
 use super::result::{HeapReport, NotAvailable, RelationReport, Source, ToastReport};

@@ -6,10 +6,10 @@
 
 use serde::Serialize;
 
-use super::intervals::{ColumnEstimates, FormEstimates, SampleReport, SizeEstimates};
+use super::estimates::{ColumnEstimates, FormEstimates, SampleReport, SizeEstimates};
 
 use crate::findings::finding::Findings;
-use crate::model::interval::WholeEstimate;
+use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
 
 /// Name and version of the JSON shape.
@@ -106,7 +106,7 @@ pub struct HeapReport {
     pub free_bytes: Option<u64>,
     /// Free bytes of all blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub free_bytes_estimate: Option<WholeEstimate>,
+    pub free_bytes_estimate: Option<Interval<u64>>,
     /// All indexes of the relation.
     pub index_bytes: Option<u64>,
     /// Unused line pointers in the blocks read.
@@ -131,13 +131,13 @@ pub struct TuplesReport {
     pub heap_only: Option<u64>,
     /// Visible ones of the relation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub live_estimate: Option<WholeEstimate>,
+    pub live_estimate: Option<Interval<u64>>,
     /// Those of the relation that are not visible.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dead_estimate: Option<WholeEstimate>,
+    pub dead_estimate: Option<Interval<u64>>,
     /// Those of the relation of unknown visibility.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unknown_estimate: Option<WholeEstimate>,
+    pub unknown_estimate: Option<Interval<u64>>,
 }
 
 /// A relation's TOAST relation.
@@ -168,10 +168,10 @@ pub struct ToastReport {
     pub unplaced_values: Option<u64>,
     /// Values that the columns of all rows hold there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub values_estimate: Option<WholeEstimate>,
+    pub values_estimate: Option<Interval<u64>>,
     /// Chunks that hold them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub chunks_estimate: Option<WholeEstimate>,
+    pub chunks_estimate: Option<Interval<u64>>,
     /// Values there to which no row refers; null if that is not known.
     pub orphans: Option<OrphanReport>,
 }

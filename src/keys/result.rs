@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
 use crate::usage::keys::{KnownUses, Named, Usage};
 
@@ -45,11 +45,11 @@ pub struct KeysReport {
     /// What was looked at.
     pub sample: Looked,
     /// Documents of the table that stand in rows.
-    pub documents: WholeEstimate,
+    pub documents: Interval<u64>,
     /// Their content, uncompressed, without varlena headers.
-    pub raw_bytes: WholeEstimate,
+    pub raw_bytes: Interval<u64>,
     /// As `pg_column_size` counts.
-    pub stored_bytes: WholeEstimate,
+    pub stored_bytes: Interval<u64>,
     /// Pages of the TOAST relation's index from the root to a leaf, as costs are counted; of a file and by functions as
     /// a fresh index would have.
     pub index_levels: u32,
@@ -130,18 +130,18 @@ pub struct Key {
     /// Values of each type in the sample.
     pub types: BTreeMap<&'static str, u64>,
     /// Values in the table.
-    pub values: WholeEstimate,
+    pub values: Interval<u64>,
     /// Fraction of the documents that have it.
-    pub presence: RatioEstimate,
+    pub presence: Interval,
     /// Raw bytes: of jsonb with key text, entries and alignment, of json the text up to the next key.
     pub bytes: KeyBytes,
     /// Raw bytes that are in no longer path that is told apart. Those of all keys, of the others and of the container
     /// sum to raw_bytes.
-    pub own_bytes: WholeEstimate,
+    pub own_bytes: Interval<u64>,
     /// Its part of the stored bytes, in proportion to the raw ones of each document.
-    pub stored_bytes: WholeEstimate,
+    pub stored_bytes: Interval<u64>,
     /// Its part of the raw documents.
-    pub share: RatioEstimate,
+    pub share: Interval,
     /// Where its values begin in the raw documents.
     pub offset: Offset,
     /// The chunk, counted from 0, in which values begin, of documents out of line; of compressed ones in proportion.
@@ -152,20 +152,20 @@ pub struct Key {
     /// Values in the sample.
     pub sampled_values: u64,
     /// `pg_column_size` of an average value taken out, in memory.
-    pub extracted_bytes: RatioEstimate,
+    pub extracted_bytes: Interval,
     /// Pages of the TOAST relation and its index that a read of the key visits, besides its row's, in documents that
     /// have it.
-    pub buffers_now: RatioEstimate,
+    pub buffers_now: Interval,
     /// The same of a column of its own; `null` of what is in an array.
-    pub buffers_extracted: Option<RatioEstimate>,
+    pub buffers_extracted: Option<Interval>,
     /// CPU time that storage adds to the read, in nanoseconds, with a warm cache.
-    pub cpu_now_ns: RatioEstimate,
+    pub cpu_now_ns: Interval,
     /// The same of a column of its own; null of what is in an array.
-    pub cpu_extracted_ns: Option<RatioEstimate>,
+    pub cpu_extracted_ns: Option<Interval>,
     /// WAL of an UPDATE of one value, without full-page images and the table's own indexes.
-    pub wal_now: RatioEstimate,
+    pub wal_now: Interval,
     /// The same of a column of its own; null of what is in an array.
-    pub wal_extracted: Option<RatioEstimate>,
+    pub wal_extracted: Option<Interval>,
     /// Calls of the statements in `pg_stat_statements` whose text, or a view that they name, names the key: a guess.
     /// `null` where statements are not known.
     pub calls: Option<u64>,
@@ -185,9 +185,9 @@ pub struct Key {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct KeyBytes {
     /// In the table.
-    pub total: WholeEstimate,
+    pub total: Interval<u64>,
     /// Of one value.
-    pub mean: RatioEstimate,
+    pub mean: Interval,
     /// 95 % of the values in the sample have no more; to some percent where there are many sizes.
     pub p95: u64,
 }
@@ -197,7 +197,7 @@ pub struct KeyBytes {
 pub struct Offset {
     /// In the sample.
     pub min: u64,
-    pub mean: RatioEstimate,
+    pub mean: Interval,
     pub max: u64,
 }
 
@@ -206,7 +206,7 @@ pub struct Offset {
 pub struct Chunks {
     /// The first of the sample.
     pub min: u64,
-    pub mean: RatioEstimate,
+    pub mean: Interval,
     /// The last of the sample.
     pub max: u64,
 }
@@ -230,9 +230,9 @@ pub struct Others {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Container {
     /// Raw bytes in the table.
-    pub bytes: WholeEstimate,
+    pub bytes: Interval<u64>,
     /// Stored bytes, in proportion.
-    pub stored_bytes: WholeEstimate,
+    pub stored_bytes: Interval<u64>,
     /// Part of the raw bytes.
-    pub share: RatioEstimate,
+    pub share: Interval,
 }

@@ -10,8 +10,8 @@ use super::units::{counted, nanoseconds, size};
 use crate::advise::estimate::Figure;
 use crate::advise::extract::keys::KnownUse;
 use crate::advise::extract::result::{ExtractionReport, KeyReport};
-use crate::advise::result::{CandidateReport, Fraction, PluggableReport, Report, SCHEMA, Whole};
-use crate::model::estimate::Estimate;
+use crate::advise::result::{CandidateReport, PluggableReport, Report, SCHEMA};
+use crate::model::interval::Interval;
 
 /// What the table is accompanied by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,7 +196,7 @@ fn grid(report: &Report) -> Grid {
             text("", 0, |c| mark(c).to_owned()),
             text("Settings", 0, |c| c.name.clone()),
             number("Total", 0, |c| bytes(&c.total_bytes)),
-            number("Change", 0, |c| change(&c.total_bytes.0, c.today)),
+            number("Change", 0, |c| change(&c.total_bytes, c.today)),
             number("After retoast", 2, |c| {
                 if c.today { String::new() } else { size(c.retoasted_bytes) }
             }),
@@ -209,17 +209,17 @@ fn grid(report: &Report) -> Grid {
             number("Out of line", 6, |c| {
                 (c.forms.external + c.forms.external_compressed + c.forms.custom).to_string()
             }),
-            number("Chunks", 8, |c| format!("{:.0}", c.chunks.0.value.estimate)),
+            number("Chunks", 8, |c| format!("{:.0}", c.chunks.value.estimate)),
             number("Decompress", 5, |c| c.decompressed_values.to_string()),
             number("Buffers/read", 1, |c| {
-                format!("{:.1}", c.read_buffers_per_value.0.value.estimate)
+                format!("{:.1}", c.read_buffers_per_value.value.estimate)
             }),
-            number("CPU/read", 1, |c| nanoseconds(c.read_cpu_ns_per_value.0.value.estimate)),
-            number("CPU change", 1, |c| change(&c.read_cpu_ns_per_value.0, c.today)),
-            number("Buffers/scan", 2, |c| format!("{:.0}", c.scan_buffers.0.value.estimate)),
+            number("CPU/read", 1, |c| nanoseconds(c.read_cpu_ns_per_value.value.estimate)),
+            number("CPU change", 1, |c| change(&c.read_cpu_ns_per_value, c.today)),
+            number("Buffers/scan", 2, |c| format!("{:.0}", c.scan_buffers.value.estimate)),
             number("Bytes/update", 4, |c| bytes(&c.update_bytes_per_value)),
             number("WAL/update", 2, |c| bytes(&c.update_wal_bytes_per_value)),
-            number("WAL change", 2, |c| change(&c.update_wal_bytes_per_value.0, c.today)),
+            number("WAL change", 2, |c| change(&c.update_wal_bytes_per_value, c.today)),
             text("Refused", 1, |c| {
                 c.refusal.as_ref().map(|_| counted(c.refused_rows, "row")).unwrap_or_default()
             }),
@@ -363,8 +363,8 @@ fn columns_of(keys: &[KeyReport]) -> Grid {
     )
 }
 
-fn bytes(whole: &Whole) -> String {
-    size(whole.0.value.estimate.round() as u64)
+fn bytes(whole: &Figure) -> String {
+    size(whole.value.estimate.round() as u64)
 }
 
 fn sizes(extraction: &ExtractionReport) -> Grid {
@@ -391,7 +391,7 @@ fn sizes(extraction: &ExtractionReport) -> Grid {
     grid.row(vec![
         "extracted".into(),
         bytes(&extraction.total_bytes),
-        change(&extraction.total_bytes.0, false),
+        change(&extraction.total_bytes, false),
         bytes(&extraction.heap_bytes),
         bytes(&extraction.toast_bytes),
         bytes(&extraction.toast_index_bytes),
@@ -412,19 +412,15 @@ fn accesses(extraction: &ExtractionReport) -> Grid {
         &[
             text("Read, updated", 0, |(name, _, _)| name.clone()),
             number("Buffers/scan", 0, |(_, access, _)| {
-                format!("{:.0}", access.scan_buffers.0.value.estimate)
+                format!("{:.0}", access.scan_buffers.value.estimate)
             }),
             number("Buffers/read", 1, |(_, access, _)| {
-                format!("{:.2}", access.read_buffers.0.value.estimate)
+                format!("{:.2}", access.read_buffers.value.estimate)
             }),
-            number("CPU/read", 0, |(_, access, _)| {
-                nanoseconds(access.read_cpu_ns.0.value.estimate)
-            }),
-            number("CPU change", 1, |(_, access, today)| change(&access.read_cpu_ns.0, *today)),
+            number("CPU/read", 0, |(_, access, _)| nanoseconds(access.read_cpu_ns.value.estimate)),
+            number("CPU change", 1, |(_, access, today)| change(&access.read_cpu_ns, *today)),
             number("WAL/update", 0, |(_, access, _)| bytes(&access.update_wal_bytes)),
-            number("WAL change", 1, |(_, access, today)| {
-                change(&access.update_wal_bytes.0, *today)
-            }),
+            number("WAL change", 1, |(_, access, today)| change(&access.update_wal_bytes, *today)),
         ],
     )
 }
@@ -487,7 +483,7 @@ fn pluggable(p: &PluggableReport) -> String {
 
 /// `-12.3 % ±0.4`.
 fn change(figure: &Figure, today: bool) -> String {
-    let Some(Estimate { estimate, low, high }) = figure.change.filter(|_| !today) else {
+    let Some(Interval { estimate, low, high }) = figure.change.filter(|_| !today) else {
         return String::new();
     };
     let half = (high - low) / 2.0 * 100.0;
@@ -533,12 +529,12 @@ fn csv_fields() -> Vec<String> {
 
 /// One row for each candidate.
 fn csv_rows(report: &Report) -> Vec<Vec<String>> {
-    let whole = |w: &Whole| {
-        let Estimate { estimate, low, high } = w.0.value;
+    let whole = |w: &Figure| {
+        let Interval { estimate, low, high } = w.value;
         [estimate.round(), low.floor(), high.ceil()].map(|n| format!("{n:.0}"))
     };
-    let fraction = |f: &Fraction| {
-        let Estimate { estimate, low, high } = f.0.value;
+    let fraction = |f: &Figure| {
+        let Interval { estimate, low, high } = f.value;
         [estimate, low, high].map(|n| format!("{n:.3}"))
     };
     let row = |c: &CandidateReport| {

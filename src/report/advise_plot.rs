@@ -36,11 +36,11 @@ impl Axis {
 }
 
 fn x_of(c: &CandidateReport) -> f64 {
-    c.total_bytes.0.value.estimate
+    c.total_bytes.value.estimate
 }
 
 fn y_of(c: &CandidateReport) -> f64 {
-    c.read_cpu_ns_per_value.0.value.estimate
+    c.read_cpu_ns_per_value.value.estimate
 }
 
 fn axes(report: &Report) -> (Axis, Axis) {

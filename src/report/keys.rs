@@ -6,7 +6,7 @@ use super::document::{Document, Printed};
 use super::table::{Grid, number, printable, text};
 use super::units::{counted, nanoseconds, percent, size};
 use crate::keys::result::{Key, KeysReport, SCHEMA};
-use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::model::interval::Interval;
 use crate::usage::keys::Usage;
 
 /// The longest bar, and the longest path before one.
@@ -154,7 +154,7 @@ fn first_chunk(key: &Key) -> String {
     })
 }
 
-fn optional(ratio: &Option<RatioEstimate>, show: fn(f64) -> String) -> String {
+fn optional(ratio: &Option<Interval>, show: fn(f64) -> String) -> String {
     ratio.as_ref().map_or(String::new(), |ratio| show(ratio.estimate))
 }
 
@@ -272,16 +272,16 @@ fn plain(value: f64) -> String {
     }
 }
 
-fn within(estimate: &WholeEstimate, show: fn(u64) -> String) -> String {
+fn within(estimate: &Interval<u64>, show: fn(u64) -> String) -> String {
     let half = estimate.high.saturating_sub(estimate.low) / 2;
     if half * 1000 > estimate.estimate { format!(" ±{}", show(half)) } else { String::new() }
 }
 
-fn several(estimate: &WholeEstimate, noun: &str) -> String {
+fn several(estimate: &Interval<u64>, noun: &str) -> String {
     let ending = if estimate.estimate == 1 { "" } else { "s" };
     format!("{}{} {noun}{ending}", estimate.estimate, within(estimate, |half| half.to_string()))
 }
 
-fn bytes(estimate: &WholeEstimate) -> String {
+fn bytes(estimate: &Interval<u64>) -> String {
     format!("{}{}", size(estimate.estimate), within(estimate, size))
 }
