@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::candidate::Narrowing;
-use super::error::AdviseError;
+use super::candidate::{AdviseError, Narrowing};
 use super::extract::keys::Extract;
 use super::recommend::Optimize;
 use crate::heap::progress::Progress;

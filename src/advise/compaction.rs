@@ -263,9 +263,9 @@ fn moves(file: &FileCompaction) -> Option<String> {
 /// Bytes of the files right after an in-place retoast: space in them is used again, but none gets shorter.
 pub(super) fn retoasted_bytes(figures: &Figures, files: &Files) -> u64 {
     let left = |figure: &Figure, now: u64| (figure.value.estimate.round() as u64).max(now);
-    left(&figures.heap_bytes, files.heap_bytes)
-        + left(&figures.toast_bytes, files.toast_bytes)
-        + left(&figures.toast_index_bytes, files.toast_index_bytes)
+    left(&figures.files.heap_bytes, files.heap_bytes)
+        + left(&figures.files.toast_bytes, files.toast_bytes)
+        + left(&figures.files.toast_index_bytes, files.toast_index_bytes)
 }
 
 /// The option that has those of the heap's and the TOAST relation's files compacted of which that would give
@@ -276,8 +276,8 @@ pub(super) fn compaction(figures: &Figures, files: &Files, page: PageSize) -> Op
         let now = pages(now as f64);
         now.saturating_sub(pages(figure.value.high)) >= least_gain(now)
     };
-    let heap = pays(&figures.heap_bytes, files.heap_bytes);
-    match (heap, pays(&figures.toast_bytes, files.toast_bytes)) {
+    let heap = pays(&figures.files.heap_bytes, files.heap_bytes);
+    match (heap, pays(&figures.files.toast_bytes, files.toast_bytes)) {
         (true, true) => Some("--compact"),
         (true, false) => Some("--compact=heap"),
         (false, true) => Some("--compact=toast"),
@@ -299,8 +299,8 @@ pub(super) fn estimated(
     };
     let words = table_words(&relation.schema, &relation.name);
     Some(CompactionReport {
-        heap_bytes: of(&today.heap_bytes, files.heap_bytes, !option.ends_with("toast")),
-        toast_bytes: of(&today.toast_bytes, files.toast_bytes, !option.ends_with("heap")),
+        heap_bytes: of(&today.files.heap_bytes, files.heap_bytes, !option.ends_with("toast")),
+        toast_bytes: of(&today.files.toast_bytes, files.toast_bytes, !option.ends_with("heap")),
         index_bytes: 0,
         files: Vec::new(),
         indexes: Vec::new(),
@@ -316,6 +316,7 @@ pub(super) fn size(bytes: u64) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::advise::estimate::FileSizes;
     use crate::model::interval::Interval;
     use crate::model::interval::Range;
 
@@ -328,12 +329,13 @@ pub(super) mod tests {
             value: Interval::exact(value),
             change: Some(Interval::exact(value / now - 1.0)),
         };
-        Figures {
+        let files = FileSizes {
             heap_bytes: figure(heap, 100.0),
             toast_bytes: figure(toast, 900.0),
             total_bytes: figure(heap + toast, 1000.0),
-            ..Figures::default()
-        }
+            ..FileSizes::default()
+        };
+        Figures { files, ..Figures::default() }
     }
 
     #[test]

@@ -55,17 +55,24 @@ impl Figure {
     }
 }
 
-/// All figures of a candidate.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Figures {
-    /// Bytes of the heap's main fork.
+/// Sizes of freshly written files.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct FileSizes {
+    /// Bytes of the heap, freshly written.
     pub heap_bytes: Figure,
-    /// Bytes of the TOAST relation's main fork.
+    /// Bytes of the TOAST relation, freshly written.
     pub toast_bytes: Figure,
-    /// Bytes of its index.
+    /// Bytes of its index, freshly built.
     pub toast_index_bytes: Figure,
     /// The three together.
     pub total_bytes: Figure,
+}
+
+/// All figures of a candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Figures {
+    pub files: FileSizes,
     /// Chunks in the TOAST relation.
     pub chunks: Figure,
     /// Buffers that a scan of the column visits for one value.
@@ -222,10 +229,12 @@ pub fn figures(tally: &Tally, scope: &Scope, prices: &Prices) -> Vec<Figures> {
         let chunks = (total(variant).get(Sum::Chunks) * scale).round();
         let index = ToastIndex::of(scope.page, chunks as u64).pages as f64 * page;
         Figures {
-            heap_bytes: bytes(Formulas::heap, heap),
-            toast_bytes: bytes(Formulas::toast, toast),
-            toast_index_bytes: bytes(Formulas::index, index),
-            total_bytes: bytes(Formulas::total, heap + toast + index),
+            files: FileSizes {
+                heap_bytes: bytes(Formulas::heap, heap),
+                toast_bytes: bytes(Formulas::toast, toast),
+                toast_index_bytes: bytes(Formulas::index, index),
+                total_bytes: bytes(Formulas::total, heap + toast + index),
+            },
             chunks: Figure {
                 value: per_block(Formulas::chunks).at_least_zero(),
                 change: change(Formulas::chunks),

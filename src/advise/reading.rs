@@ -9,9 +9,8 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::advisor::{Access, Advisor};
-use super::candidate::{self, TODAY, Variants};
+use super::candidate::{self, AdviseError, TODAY, Variants};
 use super::content::{SampledRow, asked_row, compressed_besides, rows_of_page};
-use super::error::AdviseError;
 use super::extract::keys::Scout;
 use super::extract::rows::Extraction;
 use super::plan::{Done, SamplePlan};

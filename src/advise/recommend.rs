@@ -46,9 +46,10 @@ impl Score {
     fn of(figures: &Figures) -> Score {
         let bytes = part(figures.update_bytes.change);
         let wal = part(figures.update_wal_bytes.change);
-        let (size, scan) = (part(figures.total_bytes.change), part(figures.heap_bytes.change));
+        let (size, scan) =
+            (part(figures.files.total_bytes.change), part(figures.files.heap_bytes.change));
         let growth = |figure: &Figure, part: f64| figure.value.estimate * (1.0 - 1.0 / part);
-        let (heap, total) = (&figures.heap_bytes, &figures.total_bytes);
+        let (heap, total) = (&figures.files.heap_bytes, &figures.files.total_bytes);
         Score {
             size,
             scan,
@@ -199,7 +200,7 @@ pub fn recommend(entries: &[Entry], optimize: Optimize, workload: &Workload) -> 
 fn is_certain(entry: &Entry) -> bool {
     let better = |change: Option<Interval>| change.is_some_and(|c| c.high < 0.0);
     let f = &entry.figures;
-    [f.total_bytes, f.read_cpu_ns, f.update_bytes, f.update_wal_bytes]
+    [f.files.total_bytes, f.read_cpu_ns, f.update_bytes, f.update_wal_bytes]
         .iter()
         .any(|figure| better(figure.change))
 }
@@ -271,16 +272,16 @@ pub(super) fn reasons(
     let effect = |index: usize| {
         entries.get(index).map_or_else(String::new, |entry| {
             let f = &entry.figures;
-            let space = words(f.total_bytes.change, "space");
+            let space = words(f.files.total_bytes.change, "space");
             let read = words(f.read_cpu_ns.change, "CPU time");
             let write = words(f.update_wal_bytes.change, "WAL");
-            if f.heap_bytes.change.is_none_or(|change| change.estimate.abs() < 0.005) {
+            if f.files.heap_bytes.change.is_none_or(|change| change.estimate.abs() < 0.005) {
                 return format!("{space}, {read} per read and {write} per UPDATE");
             }
             format!(
                 "{space}, {read} per read, {write} per UPDATE and {} in scans that do not need the \
                  column",
-                words(f.heap_bytes.change, "buffers")
+                words(f.files.heap_bytes.change, "buffers")
             )
         })
     };
@@ -320,6 +321,7 @@ fn capitalized(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advise::estimate::FileSizes;
     use proptest::prelude::*;
 
     fn entry(size: f64, read: f64, write: f64, rank: u8) -> Entry {
@@ -329,7 +331,7 @@ mod tests {
         };
         Entry {
             figures: Figures {
-                total_bytes: figure(size),
+                files: FileSizes { total_bytes: figure(size), ..FileSizes::default() },
                 read_cpu_ns: figure(read),
                 update_bytes: figure(write),
                 update_wal_bytes: figure(write),
@@ -381,7 +383,7 @@ mod tests {
         assert_eq!(front(&[entries[0], entry(0.97, 0.5, 1.0, 1)]), [false, true]);
         // a heap that a scan reads in vain is a figure like the others
         let mut wide = entry(0.8, 1.2, 1.0, 1);
-        wide.figures.heap_bytes.change = Some(Interval::exact(9.0));
+        wide.figures.files.heap_bytes.change = Some(Interval::exact(9.0));
         assert_eq!(front(&[entries[0], entries[1], wide]), [true, true, false]);
         assert_eq!(front(&[entries[0], wide, entry(0.9, 1.3, 1.0, 1)]), [true, true, true]);
     }
@@ -393,8 +395,8 @@ mod tests {
             change: Some(Interval::exact(value / before - 1.0)),
         };
         let mut entry = entry(1.0, read, 1.0, 1);
-        entry.figures.heap_bytes = figure(heap, 100.0);
-        entry.figures.total_bytes = figure(total, 1000.0);
+        entry.figures.files.heap_bytes = figure(heap, 100.0);
+        entry.figures.files.total_bytes = figure(total, 1000.0);
         entry
     }
 
@@ -451,9 +453,9 @@ mod tests {
             |(size, read, write, scan, rank, refused)| {
                 let mut entry = Entry { refused, ..entry(size, read, write, rank) };
                 let change = Interval { estimate: scan - 1.0, low: scan - 1.0, high: scan - 1.0 };
-                entry.figures.heap_bytes.change = Some(change);
-                entry.figures.heap_bytes.value = Interval::exact(100.0 * scan);
-                entry.figures.total_bytes.value = Interval::exact(500.0 * size);
+                entry.figures.files.heap_bytes.change = Some(change);
+                entry.figures.files.heap_bytes.value = Interval::exact(100.0 * scan);
+                entry.figures.files.total_bytes.value = Interval::exact(500.0 * size);
                 entry
             },
         )

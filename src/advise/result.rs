@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::estimate::{Changed, Figure, Figures};
+use super::estimate::{Changed, Figure, Figures, FileSizes};
 use super::extract::result::ExtractionReport;
 use super::tally::Forms;
 use crate::disk::layout::PageSize;
@@ -14,6 +14,7 @@ use crate::heap::problem::Problems;
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
 use crate::server::about::ServerReport;
+use crate::server::catalog::RelationName;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.advise/1";
@@ -26,12 +27,8 @@ pub struct Report {
     #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     pub server: ServerReport,
-    pub relation: String,
-    pub schema_name: String,
-    /// Name without schema.
-    pub name: String,
-    /// The relation's OID.
-    pub oid: u32,
+    #[serde(flatten)]
+    pub table: RelationName,
     pub column: String,
     pub column_type: String,
     /// What was looked at.
@@ -56,21 +53,8 @@ pub struct Report {
     pub recommendation: RecommendationReport,
     /// Notes for the user.
     pub notes: Vec<String>,
-    /// What could not be read.
-    pub problems: Vec<String>,
-    /// How many problems there are in all.
-    pub problem_count: u64,
-}
-
-impl Report {
-    /// Tells these problems too, where they are not told yet.
-    pub(super) fn meets(&mut self, problems: &Problems) {
-        let mut more: Vec<String> = problems.kept().iter().map(ToString::to_string).collect();
-        let met = more.len();
-        more.retain(|problem| !self.problems.contains(problem));
-        self.problem_count += problems.count() - (met - more.len()) as u64;
-        self.problems.append(&mut more);
-    }
+    #[serde(flatten)]
+    pub problems: Problems,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -207,22 +191,10 @@ pub struct CandidateReport {
     pub settings: SettingsReport,
     /// The settings in a few words.
     pub name: String,
-    /// Whether this is how the values are stored now.
-    pub today: bool,
-    /// Whether it is recommended.
-    pub recommended: bool,
-    /// Whether no other candidate is at least as good in everything and better in something.
-    pub pareto: bool,
-    /// The first candidate, by its index, that stores every value of the sample alike.
-    pub same_as: Option<usize>,
-    /// Bytes of the heap, freshly written.
-    pub heap_bytes: Figure,
-    /// Bytes of the TOAST relation, freshly written.
-    pub toast_bytes: Figure,
-    /// Bytes of its index, freshly built.
-    pub toast_index_bytes: Figure,
-    /// The three together.
-    pub total_bytes: Figure,
+    #[serde(flatten)]
+    pub marks: Marks,
+    #[serde(flatten)]
+    pub files: FileSizes,
     /// The files right after an in-place retoast, which shortens none of them.
     pub retoasted_bytes: u64,
     /// Buffers that a scan of the table visits that does not need the column.
@@ -249,6 +221,20 @@ pub struct CandidateReport {
     pub refusal: Option<String>,
     /// Its other consequences.
     pub caveats: Vec<String>,
+}
+
+/// How a candidate compares with the others.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Marks {
+    /// Whether this is how the values are stored now.
+    pub today: bool,
+    /// Whether it is recommended.
+    pub recommended: bool,
+    /// Whether no other candidate is at least as good in everything and better in something.
+    pub pareto: bool,
+    /// The first candidate, by its index, that stores every value of the sample alike.
+    pub same_as: Option<usize>,
 }
 
 /// Values by form, estimated for the whole table.
@@ -302,18 +288,12 @@ impl CandidateReport {
         forms: FormCounts,
         page: PageSize,
     ) -> Self {
-        let Figure { value, change } = figures.heap_bytes;
+        let Figure { value, change } = figures.files.heap_bytes;
         CandidateReport {
             settings: settings.into(),
             name,
-            today: false,
-            recommended: false,
-            pareto: false,
-            same_as: None,
-            heap_bytes: figures.heap_bytes,
-            toast_bytes: figures.toast_bytes,
-            toast_index_bytes: figures.toast_index_bytes,
-            total_bytes: figures.total_bytes,
+            marks: Marks::default(),
+            files: figures.files,
             retoasted_bytes: 0,
             scan_buffers: Figure { value: value.scaled(1.0 / page.bytes() as f64), change },
             chunks: figures.chunks,

@@ -1,7 +1,6 @@
 //! What the rows of a sample of blocks show (pure).
 
-use super::content::{LONGEST, Spread};
-use super::ends;
+use super::content::{LONGEST, Spread, is_short};
 use super::targets::{Side, TargetFacts, Targets, near};
 use crate::codec::Method;
 use crate::disk::BlockNumber;
@@ -269,7 +268,7 @@ impl RowLook<'_> {
         }
         if value.form.is_external() {
             counts.add(Count::OutOfLineValues, 1);
-            if ends::is_short(self.model.page, stored) {
+            if is_short(self.model.page, stored) {
                 counts.add(Count::ShortEnds, 1);
                 offer(&mut self.short_ends, index, value);
             }

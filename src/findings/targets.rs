@@ -1,6 +1,6 @@
 //! Rows near the threshold, and what longer values of `toast_tuple_target` would make of all rows (pure).
 
-use super::ends;
+use super::content::is_short;
 use crate::disk::desc::Storage;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::judge::stock::{already, forced, kept, small};
@@ -137,7 +137,7 @@ impl Targets {
                 let size = |value: &StoredValue| i64::from(small(value.stored_size).unwrap_or(0));
                 more += size(then) - size(now);
                 let short = then.form.is_external()
-                    && ends::is_short(other.table.page, then.stored_size.unwrap_or(0));
+                    && is_short(other.table.page, then.stored_size.unwrap_or(0));
                 if let (true, Some(tally)) = (short, other.short_ends.get_mut(index)) {
                     tally.add(1);
                 }

@@ -3,81 +3,16 @@
 //! All of them are 95 % confidence intervals for the whole relation. The plain figures of such a
 //! report are those of the blocks read.
 
-use serde::Serialize;
-
-use super::result::{ColumnReport, RelationReport, SizeReport, Source};
+use super::result::{
+    ColumnEstimates, ColumnReport, FormEstimates, RelationReport, SampleReport, SizeEstimates,
+    SizeReport, Source,
+};
 use crate::disk::desc::TupleDesc;
 use crate::heap::blocks::{BlockSums, ColumnBlocks, Known, ValueBlocks};
 use crate::heap::stats::{ColumnStats, RelationStats, Sizes};
 use crate::model::estimate::{Drawn, PowerSums};
 use crate::model::interval::Interval;
 use crate::model::stored::Form;
-
-/// Which blocks were read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub struct SampleReport {
-    /// Blocks of the relation.
-    pub blocks: u64,
-    /// Blocks that were read of them.
-    pub blocks_read: u64,
-    /// The seed of the choice, to which the relation's OID is added without --sample.
-    pub seed: u64,
-}
-
-/// A quantile of single values.
-pub type Quantile = Interval<u64, Option<u64>>;
-
-/// Of a distribution of sizes. The smallest and the biggest value cannot be estimated; an end of an interval is null if the
-/// sample is too small to tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub struct SizeEstimates {
-    pub median: Quantile,
-    pub p95: Quantile,
-    pub p99: Quantile,
-}
-
-/// Of the values of one form and method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub struct FormEstimates {
-    pub values: Option<Interval<u64>>,
-    /// Content without headers; null if not known of every value.
-    pub raw_bytes: Option<Interval<u64>>,
-    /// As `pg_column_size` counts; null if not known of every value.
-    pub stored_bytes: Option<Interval<u64>>,
-    /// TOAST pointers in the rows.
-    pub pointer_bytes: Option<Interval<u64>>,
-    /// Chunks in the TOAST relation.
-    pub chunks: Option<Interval<u64>>,
-}
-
-/// Of one column.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub struct ColumnEstimates {
-    /// Values that are not NULL.
-    pub values: Option<Interval<u64>>,
-    pub nulls: Option<Interval<u64>>,
-    /// Values that rows older than the column take from the catalog.
-    pub missing: Option<Interval<u64>>,
-    /// Content without headers; null if not known of every value.
-    pub raw_bytes: Option<Interval<u64>>,
-    /// As `pg_column_size` counts; null if not known of every value.
-    pub stored_bytes: Option<Interval<u64>>,
-    /// TOAST pointers in the rows.
-    pub pointer_bytes: Option<Interval<u64>>,
-    /// `raw_bytes / stored_bytes`.
-    pub ratio: Option<Interval>,
-    /// Chunks in the TOAST relation.
-    pub chunks: Option<Interval<u64>>,
-    /// Stored bytes and pointers that are in the relation.
-    #[serde(skip)]
-    pub own_bytes: Option<Interval<u64>>,
-    /// The part of the relation's bytes that is this column's.
-    pub share: Option<Interval>,
-}
 
 /// How sums become estimates of one relation.
 struct Estimator {

@@ -11,8 +11,7 @@ use crate::codec::datum::{self, Compressor};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::TCINFO_SIZE;
-use crate::findings::content::{LONGEST, is_compressed, part, would_compress};
-use crate::findings::ends;
+use crate::findings::content::{LONGEST, is_compressed, is_mended_by, part, would_compress};
 use crate::findings::facts::{Contents, ShortEnds};
 use crate::model::interval::Interval;
 use crate::model::sql::quote_qualified;
@@ -99,7 +98,7 @@ impl ColumnValues<'_> {
                 part(few.iter().filter_map(|pointer| {
                     let raw = raw(pointer, values.get(&pointer.value_id.0)?)?;
                     let stored = u64::from(pointer.stored_size());
-                    Some((1, ends::is_mended_by(&mut compressor, method, &raw, stored, page)))
+                    Some((1, is_mended_by(&mut compressor, method, &raw, stored, page)))
                 }))
             };
             ShortEnds { pglz: by(Method::Pglz), lz4: by(Method::Lz4) }

@@ -11,8 +11,8 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Findings, LookedAt};
-use crate::findings::rules::usage::is_worth;
-use crate::findings::rules::{self, keys as hot_keys};
+use crate::findings::rules;
+use crate::findings::rules::usage::{has_documents, is_worth};
 use crate::judge::command::TableName;
 use crate::model::interval::Interval;
 use crate::server::LiveError;
@@ -101,7 +101,7 @@ impl Inspector {
             let is_worth = |column: &&mut ColumnFacts| {
                 let attribute = relation.desc.attributes.get(column.index);
                 let is_jsonb = attribute.is_some_and(|attribute| attribute.type_name == "jsonb");
-                is_jsonb && look.columns.get(column.index).is_some_and(hot_keys::is_worth)
+                is_jsonb && look.columns.get(column.index).is_some_and(has_documents)
             };
             let mut documents: Vec<&mut ColumnFacts> =
                 columns.iter_mut().filter(is_worth).collect();

@@ -7,12 +7,12 @@ use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
 use super::estimates;
-use super::estimates::SampleReport;
 use super::finding_look::{Begun, Looked};
 use super::findings::in_reach;
 use super::inspector::{ContentOptions, InspectError, Inspector, ScanToast, no_client};
 use super::orphans::References;
 use super::reports::{name_toasters, note_failed_findings, out_of_line};
+use super::result::SampleReport;
 use super::result::{
     HeapReport, NotAvailable, OrphanReport, RelationReport, Source, ToastReport, TuplesReport,
 };

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::estimates;
-use super::estimates::SampleReport;
 use super::file_findings::{self, HeapPages};
 use super::inspector::InspectError;
 use super::orphans::References;
 use super::reports::out_of_line;
+use super::result::SampleReport;
 use super::result::{HeapReport, NotAvailable, RelationReport, Source, ToastReport};
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;

@@ -3,7 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use super::result::{Chunks, Container, Different, Key, KeyBytes, Looked, Offset, Others};
+use super::result::{
+    Beginnings, Container, Contents, Different, Key, KeyBytes, KeyCosts, KeySizes, KeyUses, Looked,
+    Others, Totals,
+};
 use super::tree::{Figures, Of, OwnStep, Range, Sums, THOUSAND, Tree};
 use crate::disk::jsonb_parts::Kind;
 use crate::model::estimate::{Drawn, PowerSums};
@@ -62,14 +65,29 @@ impl<'t> Table<'t> {
         Table { tree, drawn: scope.drawn(), all: tree.all(), documents, factor, complete }
     }
 
-    pub(super) fn documents(&self) -> Interval<u64> {
-        self.documents.whole()
+    pub(super) fn totals(&self) -> Totals {
+        let whole = self.tree.whole();
+        let bytes = |of: fn(&Table<'t>, &Figures) -> Interval| {
+            whole.map(|whole| of(self, whole).whole()).unwrap_or_default()
+        };
+        Totals {
+            documents: self.documents.whole(),
+            raw_bytes: bytes(Table::raw_bytes),
+            stored_bytes: bytes(Table::stored),
+        }
     }
 
-    /// Raw and stored bytes of the documents.
-    pub(super) fn bytes(&self) -> (Interval<u64>, Interval<u64>) {
-        let Some(whole) = self.tree.whole() else { return Default::default() };
-        (self.raw_bytes(whole).whole(), self.stored(whole).whole())
+    /// Of `limit` paths, if that is given.
+    pub(super) fn contents(&self, limit: Option<usize>) -> Contents {
+        let (keys, others) = self.keys(limit);
+        Contents {
+            map: self.is_map(),
+            different_paths: self.different(),
+            uncounted_bytes: self.missed(),
+            keys,
+            others,
+            container: self.container(),
+        }
     }
 
     fn raw_bytes(&self, whole: &Figures) -> Interval {
@@ -118,7 +136,7 @@ impl<'t> Table<'t> {
         self.per_document(figures, Of::Stored).times(self.documents).scaled(1.0 / THOUSAND)
     }
 
-    pub(super) fn container(&self) -> Container {
+    fn container(&self) -> Container {
         let figures = self.tree.container();
         Container {
             bytes: self.total_bytes(figures).whole(),
@@ -127,13 +145,13 @@ impl<'t> Table<'t> {
         }
     }
 
-    pub(super) fn different(&self) -> Different {
+    fn different(&self) -> Different {
         let (estimate, exact) = self.tree.different();
         Different { estimate, exact }
     }
 
     /// Whether documents have few of very many different keys, or more than can be kept.
-    pub(super) fn is_map(&self) -> bool {
+    fn is_map(&self) -> bool {
         if self.missed() > 0 {
             return true;
         }
@@ -149,7 +167,7 @@ impl<'t> Table<'t> {
     }
 
     /// The paths with most bytes, each followed by what is below it, and what is left.
-    pub(super) fn keys(&self, limit: Option<usize>) -> (Vec<Key>, Option<Others>) {
+    fn keys(&self, limit: Option<usize>) -> (Vec<Key>, Option<Others>) {
         let mut paths: Vec<(usize, &Figures, Vec<&OwnStep>)> = Vec::new();
         for (id, figures) in self.tree.paths().filter(|(_, f)| f.total.get(Of::Values) > 0) {
             paths.push((id, figures, self.tree.steps(id)));
@@ -232,16 +250,18 @@ impl<'t> Table<'t> {
                 self.per_document(figures, Of::Values).times(self.documents).whole()
             },
             presence: presence.at_most_all().ratio(),
-            bytes: KeyBytes {
-                total: bytes.whole(),
-                mean: own(Of::Bytes),
-                p95: figures.sizes.quantile(0.95).unwrap_or(0),
+            sizes: KeySizes {
+                bytes: KeyBytes {
+                    total: bytes.whole(),
+                    mean: own(Of::Bytes),
+                    p95: figures.sizes.quantile(0.95).unwrap_or(0),
+                },
+                own_bytes: own_bytes.whole(),
+                stored_bytes: self.stored(figures).whole(),
+                share: self.share(figures).ratio(),
             },
-            own_bytes: own_bytes.whole(),
-            stored_bytes: self.stored(figures).whole(),
-            share: self.share(figures).ratio(),
-            offset: Offset { min: least, mean: own(Of::Offset), max: most },
-            first_chunk: figures.chunks.map(|Range { least, most }| Chunks {
+            offset: Beginnings { min: least, mean: own(Of::Offset), max: most },
+            first_chunk: figures.chunks.map(|Range { least, most }| Beginnings {
                 min: least,
                 mean: own(Of::Chunk),
                 max: most,
@@ -252,21 +272,21 @@ impl<'t> Table<'t> {
             },
             sampled_values: values,
             extracted_bytes: own(Of::Extracted),
-            buffers_now: buffers(Of::BuffersNow),
-            buffers_extracted: (!in_array).then(|| buffers(Of::BuffersExtracted)),
-            cpu_now_ns: own(Of::CpuNow),
-            cpu_extracted_ns: apart(Of::CpuExtracted),
-            wal_now: own(Of::WalNow),
-            wal_extracted: apart(Of::WalExtracted),
-            calls: None,
-            sessions: None,
-            named_in: Vec::new(),
+            costs: KeyCosts {
+                buffers_now: buffers(Of::BuffersNow),
+                buffers_extracted: (!in_array).then(|| buffers(Of::BuffersExtracted)),
+                cpu_now_ns: own(Of::CpuNow),
+                cpu_extracted_ns: apart(Of::CpuExtracted),
+                wal_now: own(Of::WalNow),
+                wal_extracted: apart(Of::WalExtracted),
+            },
+            uses: KeyUses::default(),
             steps: steps.iter().map(|step| step.key()).collect(),
         }
     }
 
     /// How many bytes of one key of the sample may be among the others.
-    pub(super) fn missed(&self) -> u64 {
+    fn missed(&self) -> u64 {
         self.tree.lost().1
     }
 }

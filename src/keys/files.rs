@@ -6,7 +6,7 @@ use super::cost::Terms;
 use super::gather::{Ahead, Gathering, KeyRequest, Layout, counted};
 use super::language::{chosen, languages};
 use super::result::KeysReport;
-use crate::advise::error::AdviseError;
+use crate::advise::candidate::AdviseError;
 use crate::advise::plan::SamplePlan;
 use crate::disk::BlockNumber;
 use crate::disk::page::wrong_checksum;

@@ -187,8 +187,6 @@ impl Gathering {
         };
         let scope = Scope { looked: looked.clone(), in_blocks: column.in_blocks };
         let table = Table::new(tree, &scope);
-        let (raw_bytes, stored_bytes) = table.bytes();
-        let (keys, others) = table.keys(self.request.limit);
         KeysReport {
             schema: SCHEMA,
             server: None,
@@ -201,19 +199,11 @@ impl Gathering {
             source,
             depth: self.request.depth,
             sample: looked,
-            documents: table.documents(),
-            raw_bytes,
-            stored_bytes,
+            totals: table.totals(),
             index_levels: self.terms.levels,
-            map: table.is_map(),
-            different_paths: table.different(),
-            uncounted_bytes: table.missed(),
-            keys,
-            others,
-            container: table.container(),
+            contents: table.contents(self.request.limit),
             usage: None,
-            problems: self.problems.kept().iter().map(ToString::to_string).collect(),
-            problem_count: self.problems.count(),
+            problems: self.problems.clone(),
         }
     }
 }

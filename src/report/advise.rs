@@ -112,7 +112,7 @@ fn explained(
 fn one(report: &Report, shown: Shown, told: &mut HashSet<String>, document: &mut Document) {
     let details = shown.details || document.is_markdown();
     let [relation, column, of_type] =
-        [&report.relation, &report.column, &report.column_type].map(|name| printable(name));
+        [&report.table.relation, &report.column, &report.column_type].map(|name| printable(name));
     document.heading(&format!("{relation}, column {column} ({of_type})"), 2);
     let item = document.bullet();
     let files = &report.files;
@@ -165,7 +165,7 @@ fn one(report: &Report, shown: Shown, told: &mut HashSet<String>, document: &mut
             document.paragraph(&pluggable(p));
         }
     }
-    document.problems(&report.problems, report.problem_count, item);
+    document.problems(&report.problems, item);
 }
 
 /// What is recommended and why, and what else is to be known.
@@ -195,14 +195,14 @@ fn grid(report: &Report) -> Grid {
         &[
             text("", 0, |c| mark(c).to_owned()),
             text("Settings", 0, |c| c.name.clone()),
-            number("Total", 0, |c| bytes(&c.total_bytes)),
-            number("Change", 0, |c| change(&c.total_bytes, c.today)),
+            number("Total", 0, |c| bytes(&c.files.total_bytes)),
+            number("Change", 0, |c| change(&c.files.total_bytes, c.marks.today)),
             number("After retoast", 2, |c| {
-                if c.today { String::new() } else { size(c.retoasted_bytes) }
+                if c.marks.today { String::new() } else { size(c.retoasted_bytes) }
             }),
-            number("Heap", 3, |c| bytes(&c.heap_bytes)),
-            number("TOAST", 3, |c| bytes(&c.toast_bytes)),
-            number("Index", 7, |c| bytes(&c.toast_index_bytes)),
+            number("Heap", 3, |c| bytes(&c.files.heap_bytes)),
+            number("TOAST", 3, |c| bytes(&c.files.toast_bytes)),
+            number("Index", 7, |c| bytes(&c.files.toast_index_bytes)),
             number("In row", 6, |c| {
                 (c.forms.short + c.forms.plain + c.forms.compressed).to_string()
             }),
@@ -215,11 +215,11 @@ fn grid(report: &Report) -> Grid {
                 format!("{:.1}", c.read_buffers_per_value.value.estimate)
             }),
             number("CPU/read", 1, |c| nanoseconds(c.read_cpu_ns_per_value.value.estimate)),
-            number("CPU change", 1, |c| change(&c.read_cpu_ns_per_value, c.today)),
+            number("CPU change", 1, |c| change(&c.read_cpu_ns_per_value, c.marks.today)),
             number("Buffers/scan", 2, |c| format!("{:.0}", c.scan_buffers.value.estimate)),
             number("Bytes/update", 4, |c| bytes(&c.update_bytes_per_value)),
             number("WAL/update", 2, |c| bytes(&c.update_wal_bytes_per_value)),
-            number("WAL change", 2, |c| change(&c.update_wal_bytes_per_value, c.today)),
+            number("WAL change", 2, |c| change(&c.update_wal_bytes_per_value, c.marks.today)),
             text("Refused", 1, |c| {
                 c.refusal.as_ref().map(|_| counted(c.refused_rows, "row")).unwrap_or_default()
             }),
@@ -229,7 +229,7 @@ fn grid(report: &Report) -> Grid {
 
 /// Whether a candidate is named in a line below the table instead of a row of its own.
 fn is_folded(candidate: &CandidateReport) -> bool {
-    candidate.same_as.is_some() && !candidate.recommended
+    candidate.marks.same_as.is_some() && !candidate.marks.recommended
 }
 
 /// The candidates that store every value as another does.
@@ -239,7 +239,7 @@ fn folded(report: &Report) -> Vec<String> {
         let same: Vec<String> = report
             .candidates
             .iter()
-            .filter(|c| is_folded(c) && c.same_as == Some(index))
+            .filter(|c| is_folded(c) && c.marks.same_as == Some(index))
             .map(|c| printable(&c.name))
             .collect();
         if !same.is_empty() {
@@ -260,7 +260,7 @@ fn briefly(report: &Report, document: &mut Document) {
     document.paragraph(first.as_ref().unwrap_or(&recommendation.reasons));
     let Some(command) = &recommendation.command else { return };
     document.lines(&format!("\n    {}\n", printable(command)));
-    let recommended = report.candidates.iter().find(|c| c.recommended);
+    let recommended = report.candidates.iter().find(|c| c.marks.recommended);
     match recommended.map_or(&[][..], |c| &c.caveats) {
         [] => {}
         caveats => document.paragraph(&format!("But {}.", caveats.join("; "))),
@@ -290,7 +290,7 @@ fn caveats(report: &Report) -> Vec<String> {
 }
 
 fn mark(c: &CandidateReport) -> &'static str {
-    match (c.recommended, c.pareto) {
+    match (c.marks.recommended, c.marks.pareto) {
         (true, true) => ">*",
         (true, false) => ">",
         (false, true) => " *",
@@ -385,18 +385,18 @@ fn sizes(extraction: &ExtractionReport) -> Grid {
         bytes(&extraction.heap_bytes_today),
         bytes(&extraction.toast_bytes_today),
         bytes(&extraction.toast_index_bytes_today),
-        extraction.external_today.to_string(),
-        extraction.wide_rows_today.to_string(),
+        extraction.counts.external_today.to_string(),
+        extraction.counts.wide_rows_today.to_string(),
     ]);
     grid.row(vec![
         "extracted".into(),
-        bytes(&extraction.total_bytes),
-        change(&extraction.total_bytes, false),
-        bytes(&extraction.heap_bytes),
-        bytes(&extraction.toast_bytes),
-        bytes(&extraction.toast_index_bytes),
-        extraction.external.to_string(),
-        extraction.wide_rows.to_string(),
+        bytes(&extraction.files.total_bytes),
+        change(&extraction.files.total_bytes, false),
+        bytes(&extraction.files.heap_bytes),
+        bytes(&extraction.files.toast_bytes),
+        bytes(&extraction.files.toast_index_bytes),
+        extraction.counts.external.to_string(),
+        extraction.counts.wide_rows.to_string(),
     ]);
     grid
 }
@@ -539,20 +539,20 @@ fn csv_rows(report: &Report) -> Vec<Vec<String>> {
     };
     let row = |c: &CandidateReport| {
         let mut row = vec![
-            report.relation.clone(),
+            report.table.relation.clone(),
             report.column.clone(),
             c.settings.storage.clone(),
             c.settings.method.clone(),
             c.settings.target.to_string(),
             c.settings.policy.clone(),
-            c.today.to_string(),
-            c.recommended.to_string(),
-            c.pareto.to_string(),
+            c.marks.today.to_string(),
+            c.marks.recommended.to_string(),
+            c.marks.pareto.to_string(),
         ];
-        row.extend(whole(&c.heap_bytes));
-        row.extend(whole(&c.toast_bytes));
-        row.extend(whole(&c.toast_index_bytes));
-        row.extend(whole(&c.total_bytes));
+        row.extend(whole(&c.files.heap_bytes));
+        row.extend(whole(&c.files.toast_bytes));
+        row.extend(whole(&c.files.toast_index_bytes));
+        row.extend(whole(&c.files.total_bytes));
         row.extend(whole(&c.chunks));
         row.extend(fraction(&c.read_buffers_per_value));
         row.extend(whole(&c.read_cpu_ns_per_value));

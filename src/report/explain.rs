@@ -6,6 +6,7 @@ use super::units::{counted, nanoseconds, size};
 use crate::advise::explain::result::{
     ColumnExplanation, Explanation, SCHEMA, ValueRead, WidthRange,
 };
+use crate::heap::problem::Problems;
 use crate::model::interval::Interval;
 
 /// The longest bar of the histogram.
@@ -18,8 +19,8 @@ impl Printed for Explanation {
         one(self, document);
     }
 
-    fn problems(&self) -> (&[String], u64) {
-        (&self.problems, self.problem_count)
+    fn problems(&self) -> &Problems {
+        &self.problems
     }
 }
 
@@ -37,7 +38,7 @@ fn one(explanation: &Explanation, document: &mut Document) {
     let title = if document.is_markdown() { "## " } else { "" };
     let head = format!(
         "{title}{}: {}, {looked}{levels}",
-        printable(&explanation.relation),
+        printable(&explanation.table.relation),
         several(&explanation.rows, "row")
     );
     document.line(&head, 2);
@@ -70,7 +71,7 @@ fn one(explanation: &Explanation, document: &mut Document) {
             document.line(CUSTOM, 0);
         }
     }
-    document.problems(&explanation.problems, explanation.problem_count, "  ");
+    document.problems(&explanation.problems, "  ");
 }
 
 const COSTS: &str = "Buffers are pages visited; CPU time is that which storage adds, with a warm cache. WAL is counted \

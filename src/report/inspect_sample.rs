@@ -2,8 +2,8 @@
 
 use super::table::{Grid, number, text};
 use super::units::{percent, ratio, size};
-use crate::inspect::estimates::{Quantile, SampleReport};
 use crate::inspect::result::{ColumnReport, FormReport, TuplesReport};
+use crate::inspect::result::{Quantile, SampleReport};
 use crate::model::interval::Interval;
 
 /// What was read of what.

@@ -16,9 +16,8 @@ use tokio_postgres::types::{Oid as PgOid, Type};
 use self::result::{Explanation, Looked, SCHEMA, WidthRange};
 use self::sums::{Cluster, Clusters, Ranges, Scope, threshold};
 use crate::advise::advisor::Advisor;
-use crate::advise::candidate::{named_columns, toastable_columns};
+use crate::advise::candidate::{AdviseError, named_columns, toastable_columns};
 use crate::advise::content::{SampledRow, rows_of_page};
-use crate::advise::error::AdviseError;
 use crate::advise::plan::{Done, SamplePlan};
 use crate::advise::tally::{IndexShape, as_stored, fresh};
 use crate::codec::Method;
@@ -129,10 +128,7 @@ impl Reading<'_> {
         Ok(Explanation {
             schema: SCHEMA,
             server: ServerReport::from(&advisor.server),
-            relation: relation.display_name(),
-            schema_name: relation.schema.clone(),
-            name: relation.name.clone(),
-            oid: relation.oid.0,
+            table: relation.into(),
             sample: Looked {
                 blocks: seen.done.blocks,
                 total_blocks: total,
@@ -152,8 +148,7 @@ impl Reading<'_> {
                 .filter_map(|(at, &index)| Some((at, relation.desc.attributes.get(index)?)))
                 .map(|(at, attribute)| sums.column(at, attribute, &scope))
                 .collect(),
-            problems: seen.problems.kept().iter().map(ToString::to_string).collect(),
-            problem_count: seen.problems.count(),
+            problems: seen.problems,
         })
     }
 

@@ -5,8 +5,10 @@
 
 use serde::Serialize;
 
+use crate::heap::problem::Problems;
 use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
+use crate::server::catalog::RelationName;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.explain/1";
@@ -19,12 +21,8 @@ pub struct Explanation {
     #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     pub server: ServerReport,
-    pub relation: String,
-    pub schema_name: String,
-    /// Name without schema.
-    pub name: String,
-    /// OID of the relation.
-    pub oid: u32,
+    #[serde(flatten)]
+    pub table: RelationName,
     /// What was looked at.
     pub sample: Looked,
     /// Blocks of the heap: the buffers of a scan that needs no value out of line.
@@ -43,10 +41,8 @@ pub struct Explanation {
     pub update_other: Written,
     /// The columns that can be toasted and hold something.
     pub columns: Vec<ColumnExplanation>,
-    /// What could not be read.
-    pub problems: Vec<String>,
-    /// How many problems there are in all.
-    pub problem_count: u64,
+    #[serde(flatten)]
+    pub problems: Problems,
 }
 
 #[derive(Debug, Clone, Serialize)]

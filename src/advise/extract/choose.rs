@@ -12,8 +12,7 @@ use super::result::ExtractionReport;
 use super::rows::{Extraction, KEYS, KeyType, REST, Stored, TODAY as STORED, no_such_key};
 use super::target::{self, Asked, Migrated};
 use crate::advise::advisor::{Advisor, TableFacts};
-use crate::advise::candidate::{TODAY, Variants};
-use crate::advise::error::AdviseError;
+use crate::advise::candidate::{AdviseError, TODAY, Variants};
 use crate::advise::estimate::{Figure, Figures, Scope, figures};
 use crate::advise::plan::SamplePlan;
 use crate::advise::reading::Reading;
@@ -231,12 +230,9 @@ impl Advisor {
             parent: Some(parent.clone()),
             types: None,
         };
-        let bytes = |relation: &&Relation| {
-            relation.bytes.saturating_add(relation.toast.as_ref().map_or(0, |toast| toast.bytes))
-        };
         let mut known_uses = Vec::new();
         if let (Some(Extract::Auto), Some(largest)) =
-            (&wanted.what, partitions.iter().max_by_key(bytes))
+            (&wanted.what, partitions.iter().max_by_key(|one| one.bytes_with_toast()))
         {
             let reports = self.wanting(largest, columns, &wanted).await?;
             let chosen = reports.iter().find_map(|report| report.extraction.as_ref());
@@ -307,7 +303,7 @@ fn types(reports: &[Report], keys: usize) -> Vec<Option<KeyType>> {
 pub(in crate::advise) fn together(parent: &Migrated, reports: &[Report]) -> Option<String> {
     let sum = |of: fn(&ExtractionReport) -> f64| extractions(reports).map(of).sum::<f64>();
     let today = sum(|one| one.total_bytes_today.value.estimate);
-    let then = sum(|one| one.total_bytes.value.estimate);
+    let then = sum(|one| one.files.total_bytes.value.estimate);
     extractions(reports).next().map(|_| {
         format!(
             "notice: {}: its partitions take {} kB, as VACUUM FULL would leave them, and {} kB with these keys in columns \

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::keys::KnownUse;
 use super::rows::{Extraction, KEYS, KeyType, REST, TODAY, WHOLE};
 use super::script::Migration;
-use crate::advise::estimate::{Changed, Figure, Figures, Scope, figures};
+use crate::advise::estimate::{Changed, Figure, Figures, FileSizes, Scope, figures};
 use crate::advise::tally::VariantTally;
 use crate::model::cost::Prices;
 use crate::model::stored::Form;
@@ -31,22 +31,10 @@ pub struct ExtractionReport {
     pub toast_index_bytes_today: Figure,
     /// The three together.
     pub total_bytes_today: Figure,
-    /// Bytes of the heap as VACUUM FULL would write it then.
-    pub heap_bytes: Figure,
-    /// Bytes of the TOAST relation in the same way.
-    pub toast_bytes: Figure,
-    /// Bytes of its index, freshly built.
-    pub toast_index_bytes: Figure,
-    /// The three together.
-    pub total_bytes: Figure,
-    /// Rows that are given to the toaster today, for they are wider than its threshold.
-    pub wide_rows_today: u64,
-    /// Rows that would be.
-    pub wide_rows: u64,
-    /// Documents in the TOAST relation today.
-    pub external_today: u64,
-    /// Documents that would be there.
-    pub external: u64,
+    #[serde(flatten)]
+    pub files: FileSizes,
+    #[serde(flatten)]
+    pub counts: RowCounts,
     /// Reading or changing anything of a document today.
     pub today: AccessReport,
     /// Reading and changing the document without these keys.
@@ -57,6 +45,20 @@ pub struct ExtractionReport {
     pub refused_rows: u64,
     /// The migration, as a script for psql, which --emit sql prints.
     pub script: String,
+}
+
+/// Rows and documents, today and then.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct RowCounts {
+    /// Rows that are given to the toaster today, for they are wider than its threshold.
+    pub wide_rows_today: u64,
+    /// Rows that would be.
+    pub wide_rows: u64,
+    /// Documents in the TOAST relation today.
+    pub external_today: u64,
+    /// Documents that would be there.
+    pub external: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -131,18 +133,17 @@ pub(crate) fn report(
             })
             .collect(),
         documents: whole(extraction.counts.documents),
-        heap_bytes_today: today.heap_bytes,
-        toast_bytes_today: today.toast_bytes,
-        toast_index_bytes_today: today.toast_index_bytes,
-        total_bytes_today: today.total_bytes,
-        heap_bytes: rest.heap_bytes,
-        toast_bytes: rest.toast_bytes,
-        toast_index_bytes: rest.toast_index_bytes,
-        total_bytes: rest.total_bytes,
-        wide_rows_today: whole(extraction.counts.wide_today),
-        wide_rows: whole(extraction.counts.wide),
-        external_today: external(tallies.get(TODAY)?),
-        external: external(made),
+        heap_bytes_today: today.files.heap_bytes,
+        toast_bytes_today: today.files.toast_bytes,
+        toast_index_bytes_today: today.files.toast_index_bytes,
+        total_bytes_today: today.files.total_bytes,
+        files: rest.files,
+        counts: RowCounts {
+            wide_rows_today: whole(extraction.counts.wide_today),
+            wide_rows: whole(extraction.counts.wide),
+            external_today: external(tallies.get(TODAY)?),
+            external: external(made),
+        },
         today: access(today),
         rest: access(rest),
         whole: access(all.get(WHOLE)?),

@@ -15,7 +15,7 @@ pub(crate) mod run;
 
 use serde::Serialize;
 
-use super::estimates::SampleReport;
+use super::result::SampleReport;
 use super::result::{ColumnReport, NotAvailable, ProblemReport, RelationReport, Source};
 use crate::findings::code::WORTH;
 use crate::findings::finding::Finding;
