@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -108,18 +107,16 @@ impl<'a> Reading<'a> {
     pub(super) async fn new(
         advisor: &'a Advisor,
         relation: &'a Relation,
-        access: Access<'_>,
+        access: Access,
         snapshot: Snapshot,
     ) -> Result<Reading<'a>, LiveError> {
-        let connection = Arc::clone(&advisor.connection);
-        let page = advisor.server.page_size;
+        let (connection, server) = (&advisor.connection, &advisor.server);
         let source = match access {
-            Access::Pages(pageinspect) => {
-                let name = relation.quoted();
-                Source::Pages(PageReader::new(connection, pageinspect, page, name, snapshot).await?)
+            Access::Pages => {
+                Source::Pages(server.page_reader(connection, relation.quoted(), &snapshot).await?)
             }
             Access::Functions => {
-                Source::Functions(RowReader::new(connection, &advisor.server, relation).await?)
+                Source::Functions(RowReader::new(Arc::clone(connection), server, relation).await?)
             }
         };
         Ok(Reading {
@@ -163,7 +160,7 @@ impl Reading<'_> {
                 (block, bytes),
                 &self.relation.desc,
                 self.advisor.server.page_size,
-                |ctid, tuple| pages.visibility(ctid, tuple),
+                pages,
                 &mut self.problems,
             ));
         }
@@ -245,12 +242,9 @@ impl Reading<'_> {
         let page = self.advisor.server.page_size;
         let mut tallies: Vec<Tally> =
             variants.iter().map(|v| Tally::new(page, fillfactor, v.all.clone())).collect();
-        let progress = Arc::clone(&self.advisor.progress);
-        progress.begin(&self.relation.display_name(), u64::from(plan.sample.chosen()));
-        let started = Instant::now();
         let mut rng = ChaCha8Rng::seed_from_u64(self.advisor.options.seed ^ 0x726F_7773);
-        let mut blocks = plan.blocks();
-        while let Some(batch) = plan.next_batch(&mut blocks, &self.done) {
+        let mut batches = plan.begin(&self.relation.display_name(), &*self.advisor.progress);
+        while let Some(batch) = batches.next(&self.done) {
             let pages_read;
             let (mut pages, live) = match self.read(&batch).await? {
                 Read::Pages(read) => {
@@ -314,10 +308,9 @@ impl Reading<'_> {
             self.done.blocks += batch.len() as u32;
             let pages = u64::from(self.done.blocks) * page.bytes() as u64;
             self.done.read = pages + self.fetched_bytes;
-            self.done.time = started.elapsed();
-            progress.advance(batch.len() as u64);
+            batches.advance(&mut self.done, batch.len());
         }
-        progress.end();
+        batches.end();
         Ok(tallies)
     }
 

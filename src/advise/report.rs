@@ -31,7 +31,7 @@ use crate::usage::workload::{Workload, WorkloadSource};
 pub(super) struct Gathered<'a> {
     /// What was read of the sample.
     pub(super) reading: &'a Reading<'a>,
-    pub(super) access: Access<'a>,
+    pub(super) access: Access,
     pub(super) facts: &'a TableFacts,
     pub(super) plan: &'a SamplePlan,
     /// What is compared.

@@ -59,7 +59,7 @@ impl Advisor {
         &self,
         relation: &Relation,
         columns: &[String],
-        access: Access<'_>,
+        access: Access,
         wanted: &Wanted,
     ) -> Result<Vec<Report>, AdviseError> {
         let name = relation.display_name();

@@ -4,7 +4,7 @@ use super::lengths::Growth;
 use super::moves::{Expected, Moved, RelatedFiles, wal};
 use super::packing::Sample;
 use super::room::{Front, Room, taken};
-use super::survey::Survey;
+use super::survey::{Kind, Survey};
 use crate::disk::BlockNumber;
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
@@ -246,9 +246,9 @@ impl Held {
 
 /// A look at a file.
 pub(crate) struct FileLook {
+    kind: Kind,
     page: PageSize,
     fillfactor: u32,
-    is_toast: bool,
     growth: Growth,
     all: Held,
     /// What is not dead.
@@ -259,26 +259,12 @@ pub(crate) struct FileLook {
 }
 
 impl FileLook {
-    /// At a table's file, whose pages are filled to so many percent.
-    pub(crate) fn of_table(page: PageSize, fillfactor: u32) -> FileLook {
-        FileLook::new(page, fillfactor, false)
-    }
-
-    /// The same of a table whose rows get longer once they are moved.
-    pub(crate) fn growing(self, growth: Growth) -> FileLook {
-        FileLook { growth, ..self }
-    }
-
-    /// At a TOAST relation's file; these have no fillfactor.
-    pub(crate) fn of_toast(page: PageSize) -> FileLook {
-        FileLook::new(page, 100, true)
-    }
-
-    fn new(page: PageSize, fillfactor: u32, is_toast: bool) -> FileLook {
+    /// At a file of such tuples, whose pages are filled to so many percent; TOAST relations have no fillfactor.
+    pub(crate) fn new(kind: Kind, page: PageSize, fillfactor: u32) -> FileLook {
         FileLook {
+            kind,
             page,
-            fillfactor,
-            is_toast,
+            fillfactor: if kind == Kind::Chunks { 100 } else { fillfactor },
             growth: Growth::default(),
             all: Held::default(),
             kept: Held::default(),
@@ -286,6 +272,11 @@ impl FileLook {
             dead_bytes: Tally::default(),
             tuples: Tally::default(),
         }
+    }
+
+    /// The same of a table whose rows get longer once they are moved.
+    pub(crate) fn growing(self, growth: Growth) -> FileLook {
+        FileLook { growth, ..self }
     }
 
     /// Takes a block; every tuple that is surely live goes to `live`.
@@ -297,7 +288,8 @@ impl FileLook {
         mut live: impl FnMut(&HeapTuple<'p>, u16),
     ) {
         judged(number, bytes, judge, |_, tuple, length, seen| {
-            let chunk = self.is_toast.then(|| Chunk::of(tuple, length, self.page));
+            let is_chunk = self.kind == Kind::Chunks;
+            let chunk = is_chunk.then(|| Chunk::of(tuple, length, self.page));
             let moved = self.growth.taken(tuple, usize::from(length));
             self.take(length, moved, seen, chunk);
             if matches!(seen, Visibility::Live) {
@@ -356,8 +348,8 @@ impl FileLook {
             let live = (tuples.estimate - dead.estimate).max(0.0) as u64;
             Expected {
                 gives_back: spare_vacuumed.estimate.round() as u64 / page * page,
-                rows: (!self.is_toast).then_some(moved.moved),
-                values: self.is_toast.then_some(moved.moved),
+                rows: (self.kind == Kind::Rows).then_some(moved.moved),
+                values: (self.kind == Kind::Chunks).then_some(moved.moved),
                 moved_bytes: moved.bytes,
                 wal_bytes: wal(self.page, &moved, live, beside),
                 estimated: !drawn.is_all(),
@@ -392,7 +384,7 @@ mod tests {
     fn rests_of_values_are_moved_with_the_full_chunks_that_stand_before_them() {
         let page = PageSize::DEFAULT;
         let (full, rest) = (u16::try_from(full_chunk(page)).unwrap(), 56);
-        let mut look = FileLook::of_toast(page);
+        let mut look = FileLook::new(Kind::Chunks, page, 100);
         // half of the blocks are empty; in the others the rests of 33 values stand together, their 132 full chunks
         // by fours
         for number in 0..680 {
@@ -423,7 +415,7 @@ mod tests {
     fn values_without_a_rest_are_moved_too() {
         let page = PageSize::DEFAULT;
         let full = u16::try_from(full_chunk(page)).unwrap();
-        let mut look = FileLook::of_toast(page);
+        let mut look = FileLook::new(Kind::Chunks, page, 100);
         for number in 0..400 {
             let chunks = if number % 2 == 0 { 4 } else { 0 };
             (0..chunks).for_each(|_| look.take(full, 0, Visibility::Live, Some(Chunk::Full)));
@@ -437,7 +429,7 @@ mod tests {
     fn where_no_block_could_be_read_nothing_is_known() {
         let beside = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
         for look in
-            [FileLook::of_toast(PageSize::DEFAULT), FileLook::of_table(PageSize::DEFAULT, 100)]
+            [Kind::Chunks, Kind::Rows].map(|kind| FileLook::new(kind, PageSize::DEFAULT, 100))
         {
             let facts = look.facts(10_000, Some(&beside));
             for spare in [facts.spare, facts.spare_vacuumed] {

@@ -12,6 +12,7 @@ use crate::disk::walk::Walk;
 use crate::fill::lengths::Growth;
 use crate::fill::look::{FileFacts, FileLook};
 use crate::fill::moves::RelatedFiles;
+use crate::fill::survey::Kind;
 use crate::heap::scan::{Judge, Visitor};
 use crate::judge::stock::{Verdict, by_model};
 use crate::model::estimate::Drawn;
@@ -133,7 +134,7 @@ impl<'a> HeapLook<'a> {
         fillfactor: u32,
     ) -> HeapLook<'a> {
         HeapLook {
-            file: FileLook::of_table(model.page, fillfactor).growing(Growth::of(
+            file: FileLook::new(Kind::Rows, model.page, fillfactor).growing(Growth::of(
                 desc,
                 model.page,
                 Some(model.target),

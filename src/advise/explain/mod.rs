@@ -8,8 +8,6 @@ pub mod result;
 mod sums;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-use std::time::Instant;
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
@@ -98,15 +96,10 @@ impl Reading<'_> {
     async fn explain(&self) -> Result<Explanation, LiveError> {
         let Reading { advisor, relation, pageinspect, .. } = *self;
         let page = advisor.server.page_size;
-        let moment = snapshot::begin(&advisor.connection).await?;
-        let mut reader = PageReader::new(
-            Arc::clone(&advisor.connection),
-            pageinspect,
-            page,
-            relation.quoted(),
-            moment.snapshot,
-        )
-        .await?;
+        let snapshot = snapshot::begin(&advisor.connection).await?.snapshot;
+        let server = &advisor.server;
+        let mut reader =
+            server.page_reader(&advisor.connection, relation.quoted(), &snapshot).await?;
         let levels = match &relation.toast {
             Some(toast) => Some(pageinspect.index_levels(advisor.client(), toast.oid).await?),
             None => None,
@@ -160,12 +153,9 @@ impl Reading<'_> {
         seen: &mut Seen,
     ) -> Result<Clusters, LiveError> {
         let page = self.advisor.server.page_size;
-        let progress = Arc::clone(&self.advisor.progress);
-        progress.begin(&self.relation.display_name(), u64::from(plan.sample.chosen()));
         let mut sums = Clusters::new(self.columns.len());
-        let started = Instant::now();
-        let mut blocks = plan.blocks();
-        while let Some(batch) = plan.next_batch(&mut blocks, &seen.done) {
+        let mut batches = plan.begin(&self.relation.display_name(), &*self.advisor.progress);
+        while let Some(batch) = batches.next(&seen.done) {
             let pages = reader.read(&batch).await?;
             let rows = self.rows(&pages, seen);
             let mut rows = rows.as_slice();
@@ -178,11 +168,10 @@ impl Reading<'_> {
                 }
                 seen.done.blocks += now.len() as u32;
                 seen.done.read += now.len() as u64 * page.bytes() as u64;
-                seen.done.time = started.elapsed();
-                progress.advance(now.len() as u64);
+                batches.advance(&mut seen.done, now.len());
             }
         }
-        progress.end();
+        batches.end();
         Ok(sums)
     }
 
@@ -196,7 +185,7 @@ impl Reading<'_> {
                 page,
                 &self.relation.desc,
                 self.advisor.server.page_size,
-                |ctid, tuple| pages.visibility(ctid, tuple),
+                pages,
                 &mut seen.problems,
             )
         });

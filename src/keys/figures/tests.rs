@@ -201,16 +201,16 @@ fn a_sample_has_intervals_that_hold_the_truth() {
         for (key, truth) in keys.iter().zip(&truth) {
             assert_eq!(key.path, truth.path);
             let within = |low: f64, high: f64, of: f64| u32::from(low <= of && of <= high);
-            held += within(key.sizes.share.low, key.sizes.share.high, truth.share.estimate);
+            held += within(key.sizes.share.low, key.sizes.share.high, truth.sizes.share.estimate);
             held += within(
                 key.sizes.bytes.total.low as f64,
                 key.sizes.bytes.total.high as f64,
-                truth.bytes.total.estimate as f64,
+                truth.sizes.bytes.total.estimate as f64,
             );
             held += within(
                 key.costs.buffers_now.low,
                 key.costs.buffers_now.high,
-                truth.buffers_now.estimate,
+                truth.costs.buffers_now.estimate,
             );
         }
     }
