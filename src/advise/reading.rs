@@ -2,7 +2,6 @@
 //! here or on the server; before it a few blocks, to learn what the columns hold.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -26,9 +25,9 @@ use crate::model::sql::{quote_identifier, quote_literal};
 use crate::model::toast::Incoming;
 use crate::model::visibility::Snapshot;
 use crate::server::catalog::Relation;
-use crate::server::pages::{PageReader, Pages};
+use crate::server::pages::Pages;
 use crate::server::probe::Asked;
-use crate::server::sampled::{AskedRow, RowReader};
+use crate::server::sampled::{AskedRow, RowReader, SampleSource};
 use crate::server::trial::Trial;
 use crate::server::{LiveError, chunks};
 
@@ -43,12 +42,6 @@ const PROBE_BLOCKS: u32 = 16;
 const WEIGHED_BYTES: f64 = 4e6;
 /// Without `--column`: those that hold at least this part of the bytes.
 const LEAST_SHARE: f64 = 0.1;
-
-/// Where a sample's rows come from.
-enum Source<'a> {
-    Pages(PageReader),
-    Functions(RowReader<'a>),
-}
 
 /// What was read of some blocks.
 enum Read {
@@ -86,7 +79,7 @@ impl Documents {
 pub(super) struct Reading<'a> {
     pub(super) advisor: &'a Advisor,
     pub(super) relation: &'a Relation,
-    source: Source<'a>,
+    source: SampleSource<'a>,
     compressor: datum::Compressor,
     /// In the order of the variants, where the server is to compress the sample.
     trials: Vec<Trial>,
@@ -110,15 +103,9 @@ impl<'a> Reading<'a> {
         access: Access,
         snapshot: Snapshot,
     ) -> Result<Reading<'a>, LiveError> {
+        let pages = Some(&snapshot).filter(|_| matches!(access, Access::Pages));
         let (connection, server) = (&advisor.connection, &advisor.server);
-        let source = match access {
-            Access::Pages => {
-                Source::Pages(server.page_reader(connection, relation.quoted(), &snapshot).await?)
-            }
-            Access::Functions => {
-                Source::Functions(RowReader::new(Arc::clone(connection), server, relation).await?)
-            }
-        };
+        let source = SampleSource::open(server, connection, relation, pages).await?;
         Ok(Reading {
             advisor,
             relation,
@@ -144,8 +131,8 @@ impl Reading<'_> {
 
     async fn read(&mut self, blocks: &[BlockNumber]) -> Result<Read, AdviseError> {
         let read = match &mut self.source {
-            Source::Pages(reader) => reader.read(blocks).await.map(Read::Pages),
-            Source::Functions(reader) => reader.addresses(blocks).await.map(Read::Addresses),
+            SampleSource::Pages(reader) => reader.read(blocks).await.map(Read::Pages),
+            SampleSource::Functions(reader) => reader.addresses(blocks).await.map(Read::Addresses),
         };
         read.map_err(|error| self.live(error))
     }
@@ -171,17 +158,14 @@ impl Reading<'_> {
     /// The reader where pages are out of reach.
     fn by_functions(&self) -> Option<&RowReader<'_>> {
         match &self.source {
-            Source::Pages(_) => None,
-            Source::Functions(reader) => Some(reader),
+            SampleSource::Pages(_) => None,
+            SampleSource::Functions(reader) => Some(reader),
         }
     }
 
     /// Blocks of the relation.
     pub(super) async fn block_count(&self) -> Result<u32, AdviseError> {
-        let count = match &self.source {
-            Source::Pages(reader) => reader.block_count().await,
-            Source::Functions(reader) => reader.block_count().await,
-        };
+        let count = self.source.block_count().await;
         count.map_err(|error| self.live(error))
     }
 

@@ -3,7 +3,7 @@
 use super::advisor::{Access, Options, TableFacts};
 use super::candidate::{PRESENT, TODAY, Variants};
 use super::compaction::{compaction, estimated, retoasted_bytes, size};
-use super::estimate::{Figures, Scope, figures};
+use super::estimate::{Figure, Figures, Scope, figures};
 use super::extract;
 use super::plan::{Limit, SamplePlan};
 use super::pluggable::Pluggable;
@@ -108,35 +108,42 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         .iter()
         .zip(front)
         .enumerate()
-        .map(|(index, (s, pareto))| CandidateReport {
-            marks: Marks {
-                today: index == TODAY,
-                recommended: index == recommendation.choice && uncompared.is_none(),
-                pareto,
-                same_as: shown
-                    .iter()
-                    .take(index)
-                    .position(|other| other.tally.clusters == s.tally.clusters),
-            },
-            refused_rows: (s.tally.refused * scale).round() as u64,
-            refusal: s.tally.refusal.map(|error| error.to_string()),
-            caveats: if index == TODAY {
-                Vec::new()
-            } else {
-                let wanted = (&s.settings, &variants.present);
-                caveats(wanted, &s.figures, &files, page, has_toasters)
-            },
-            retoasted_bytes: match index {
-                TODAY => files.total_bytes,
-                _ => retoasted_bytes(&s.figures, &files),
-            },
-            ..CandidateReport::new(
-                &s.settings,
-                s.name.clone(),
-                &s.figures,
-                FormCounts::of(&s.tally.forms, scale),
-                page,
-            )
+        .map(|(index, (s, pareto))| {
+            let (figures, forms) = (&s.figures, FormCounts::of(&s.tally.forms, scale));
+            let Figure { value, change } = figures.files.heap_bytes;
+            let mut same = shown.iter().take(index);
+            CandidateReport {
+                settings: (&s.settings).into(),
+                name: s.name.clone(),
+                marks: Marks {
+                    today: index == TODAY,
+                    recommended: index == recommendation.choice && uncompared.is_none(),
+                    pareto,
+                    same_as: same.position(|other| other.tally.clusters == s.tally.clusters),
+                },
+                files: figures.files,
+                retoasted_bytes: match index {
+                    TODAY => files.total_bytes,
+                    _ => retoasted_bytes(figures, &files),
+                },
+                scan_buffers: Figure { value: value.scaled(1.0 / page.bytes() as f64), change },
+                chunks: figures.chunks,
+                read_buffers_per_value: figures.read_buffers,
+                read_cpu_ns_per_value: figures.read_cpu_ns,
+                update_bytes_per_value: figures.update_bytes,
+                update_wal_bytes_per_value: figures.update_wal_bytes,
+                forms,
+                decompressed_values: forms.compressed + forms.external_compressed,
+                refused_rows: (s.tally.refused * scale).round() as u64,
+                refusal: s.tally.refusal.map(|error| error.to_string()),
+                caveats: match index {
+                    TODAY => Vec::new(),
+                    _ => {
+                        let wanted = (&s.settings, &variants.present);
+                        caveats(wanted, figures, &files, page, has_toasters)
+                    }
+                },
+            }
         })
         .collect();
     let target =

@@ -5,10 +5,9 @@
 
 use serde::Serialize;
 
-use super::estimate::{Changed, Figure, Figures, FileSizes};
+use super::estimate::{Changed, Figure, FileSizes};
 use super::extract::result::ExtractionReport;
 use super::tally::Forms;
-use crate::disk::layout::PageSize;
 use crate::fill::moves::Expected;
 use crate::heap::problem::Problems;
 use crate::model::settings::Settings;
@@ -275,37 +274,6 @@ impl FormCounts {
             custom: get(Form::Custom),
             pglz: whole(forms.pglz),
             lz4: whole(forms.lz4),
-        }
-    }
-}
-
-impl CandidateReport {
-    /// From its parts; marks are set later.
-    pub fn new(
-        settings: &Settings,
-        name: String,
-        figures: &Figures,
-        forms: FormCounts,
-        page: PageSize,
-    ) -> Self {
-        let Figure { value, change } = figures.files.heap_bytes;
-        CandidateReport {
-            settings: settings.into(),
-            name,
-            marks: Marks::default(),
-            files: figures.files,
-            retoasted_bytes: 0,
-            scan_buffers: Figure { value: value.scaled(1.0 / page.bytes() as f64), change },
-            chunks: figures.chunks,
-            read_buffers_per_value: figures.read_buffers,
-            read_cpu_ns_per_value: figures.read_cpu_ns,
-            update_bytes_per_value: figures.update_bytes,
-            update_wal_bytes_per_value: figures.update_wal_bytes,
-            forms,
-            decompressed_values: forms.compressed + forms.external_compressed,
-            refused_rows: 0,
-            refusal: None,
-            caveats: Vec::new(),
         }
     }
 }

@@ -21,9 +21,9 @@ use crate::model::toaster::catalog::Toasters;
 use crate::server::about::{Access, Pageinspect, ServerReport};
 use crate::server::catalog::Relation;
 use crate::server::chunks::{self, LiveChunks};
-use crate::server::pages::{PageReader, Pages};
+use crate::server::pages::Pages;
 use crate::server::probe::Asked;
-use crate::server::sampled::{AskedRow, RowReader};
+use crate::server::sampled::{AskedRow, RowReader, SampleSource};
 use crate::server::sink::{RunError, Sink, until};
 use crate::server::{LiveError, snapshot, toasters};
 use crate::usage::keys::KnownUses;
@@ -99,12 +99,6 @@ impl Advisor {
     }
 }
 
-/// Where rows come from.
-enum Source<'a> {
-    Pages { reader: PageReader, store: Ahead<LiveChunks>, toasters: Toasters },
-    Functions(RowReader<'a>),
-}
-
 /// One table.
 struct Reading<'a> {
     advisor: &'a Advisor,
@@ -156,35 +150,28 @@ impl Reading<'_> {
             None => Toasters::by_bytes(),
         };
         let snapshot = snapshot::begin(connection).await?.snapshot;
-        let (mut source, total, levels) = match pageinspect {
-            Some(pageinspect) => {
-                let reader = server.page_reader(connection, relation.quoted(), &snapshot).await?;
-                let levels = match toast {
-                    Some(toast) => pageinspect.index_levels(client, toast.oid).await?,
-                    None => 0,
-                };
-                let total = reader.block_count().await?;
-                let store = Ahead::new(LiveChunks::new(Arc::clone(connection)));
-                (Source::Pages { reader, store, toasters }, total, levels)
-            }
-            None => {
-                let reader = RowReader::new(Arc::clone(connection), server, relation).await?;
-                let total = reader.block_count().await?;
-                // as many chunks as the pages hold
-                let chunks = toast.map_or(0, |toast| toast.bytes) / page.bytes() as u64 * 4;
-                (Source::Functions(reader), total, ToastIndex::of(page, chunks).levels)
+        let pages = pageinspect.map(|_| &snapshot);
+        let mut source = SampleSource::open(server, connection, relation, pages).await?;
+        let total = source.block_count().await?;
+        let levels = match (pageinspect, toast) {
+            (_, None) => 0,
+            (Some(pageinspect), Some(toast)) => pageinspect.index_levels(client, toast.oid).await?,
+            // as many chunks as the pages hold
+            (None, Some(toast)) => {
+                ToastIndex::of(page, toast.bytes / page.bytes() as u64 * 4).levels
             }
         };
+        let mut store = Ahead::new(LiveChunks::new(Arc::clone(connection)));
         let plan = self.plan(total);
         let mut gathering = self.gathering(&plan, levels);
         let mut batches = plan.begin(&relation.display_name(), &*advisor.progress);
         while let Some(batch) = batches.next(&gathering.done) {
             match &mut source {
-                Source::Pages { reader, store, toasters } => {
+                SampleSource::Pages(reader) => {
                     let pages = reader.read(&batch).await?;
-                    self.pages(&pages, store, toasters, &mut gathering).await?;
+                    self.pages(&pages, &mut store, &toasters, &mut gathering).await?;
                 }
-                Source::Functions(reader) => {
+                SampleSource::Functions(reader) => {
                     for items in reader.addresses(&batch).await? {
                         self.rows(&items, reader, &mut gathering).await?;
                     }
