@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::estimate::{Changed, Figure, FileSizes};
+use super::estimate::{Figure, FileSizes};
 use super::extract::result::ExtractionReport;
 use super::tally::Forms;
 use crate::fill::moves::Expected;
@@ -202,7 +202,7 @@ pub struct CandidateReport {
     pub chunks: Figure,
     /// Buffers that a scan of the column visits for one value.
     #[serde(serialize_with = "Figure::three_digits")]
-    #[cfg_attr(feature = "internals", schemars(with = "Changed<f64>"))]
+    #[cfg_attr(feature = "internals", schemars(with = "crate::advise::estimate::Changed<f64>"))]
     pub read_buffers_per_value: Figure,
     /// CPU time that storage adds to the read of one value, warm cache.
     pub read_cpu_ns_per_value: Figure,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::keys::KnownUse;
 use super::rows::{Extraction, KEYS, KeyType, REST, TODAY, WHOLE};
 use super::script::Migration;
-use crate::advise::estimate::{Changed, Figure, Figures, FileSizes, Scope, figures};
+use crate::advise::estimate::{Figure, Figures, FileSizes, Scope, figures};
 use crate::advise::tally::VariantTally;
 use crate::model::cost::Prices;
 use crate::model::stored::Form;
@@ -85,7 +85,7 @@ pub struct AccessReport {
     pub scan_buffers: Figure,
     /// Buffers that such a scan visits for one document.
     #[serde(serialize_with = "Figure::three_digits")]
-    #[cfg_attr(feature = "internals", schemars(with = "Changed<f64>"))]
+    #[cfg_attr(feature = "internals", schemars(with = "crate::advise::estimate::Changed<f64>"))]
     pub read_buffers: Figure,
     /// Nanoseconds of CPU that storage adds to one read, warm cache.
     pub read_cpu_ns: Figure,
