@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::command::{Run, run, toastctl};
-use crate::retoast::{done, retoast};
-use crate::server::{self, Database, Options, Server};
+use crate::support::command::{Run, run, toastctl};
+use crate::support::retoast::{done, retoast};
+use crate::support::server::{self, Database, Options, Role, Server};
 
 /// Values out of line, compressed with pglz, about 3 kB each.
 const TABLE: &str = "
@@ -13,9 +13,9 @@ const TABLE: &str = "
     FROM generate_series(1, 600) i; VACUUM ANALYZE t";
 
 /// A role that owns the table and is no superuser.
-fn with_owner(database: &Database<'_>) -> String {
-    let role = format!("owner_of_{}", database.name());
-    database.psql(&format!("CREATE ROLE {role} LOGIN; {TABLE}; ALTER TABLE t OWNER TO {role}"));
+fn with_owner<'a>(database: &'a Database<'a>) -> Role<'a> {
+    let role = database.create_role("owner_of");
+    database.psql(&format!("{TABLE}; ALTER TABLE t OWNER TO {role}"));
     role
 }
 
@@ -85,7 +85,6 @@ fn an_owner_without_pages_is_told_what_was_not_verified() {
     let policy = ["--policy", "chunk-saving", "--method", "pglz", "--format", "json"];
     let expected = if server::shared().major() < 17 { "unverified" } else { "complete" };
     assert_eq!(outcome(&by(&database, &role, &policy)).1, expected);
-    database.psql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
 #[test]
