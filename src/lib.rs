@@ -12,6 +12,7 @@
 //! * [`server`]: a live server: connections, catalogs, snapshots, pages.
 //! * `drive`: a run over relations of a server, in which one that fails costs the others nothing.
 //! * [`usage`]: what a server's statistics and catalog say of how tables, columns and keys are used.
+//! * [`value`]: one value: a line about it, its content, every detail.
 //! * [`advise`]: what other settings would store and cost.
 //! * [`keys`]: what the keys of documents cost.
 //! * [`findings`]: what costs without need, with the command that acts on it.
@@ -59,6 +60,8 @@ pub mod retoast;
 pub mod server;
 #[cfg(feature = "internals")]
 pub mod usage;
+#[cfg(feature = "internals")]
+pub mod value;
 
 #[cfg(not(feature = "internals"))]
 mod advise;
@@ -88,6 +91,8 @@ mod retoast;
 mod server;
 #[cfg(not(feature = "internals"))]
 mod usage;
+#[cfg(not(feature = "internals"))]
+mod value;
 
 /// Runs the program: its arguments are the process's, its results go to standard output.
 pub fn main() -> std::process::ExitCode {

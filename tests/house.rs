@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The layers from the bottom up: a module imports those before it.
-const LAYERS: [&str; 18] = [
-    "codec", "disk", "model", "heap", "fill", "judge", "offline", "server", "drive", "usage",
-    "advise", "keys", "findings", "inspect", "check", "retoast", "report", "cli",
+const LAYERS: [&str; 19] = [
+    "codec", "disk", "model", "heap", "fill", "judge", "offline", "server", "value", "drive",
+    "usage", "advise", "keys", "findings", "inspect", "check", "retoast", "report", "cli",
 ];
 
 /// What only reads, and what writes: no reader imports the writer, wherever the layers put them.

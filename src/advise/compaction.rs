@@ -314,15 +314,16 @@ pub(super) fn size(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::model::estimate::Estimate;
     use crate::model::interval::Range;
 
-    const FILES: Files =
+    /// Files whose figures under today's settings are `figures(100.0, 900.0)`.
+    pub(in crate::advise) const FILES: Files =
         Files { heap_bytes: 100, toast_bytes: 900, toast_index_bytes: 20, total_bytes: 1020 };
 
-    fn figures(heap: f64, toast: f64) -> Figures {
+    pub(in crate::advise) fn figures(heap: f64, toast: f64) -> Figures {
         let figure = |value: f64, now: f64| Figure {
             value: Estimate::exact(value),
             change: Some(Estimate::exact(value / now - 1.0)),

@@ -12,13 +12,12 @@ use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, max_align};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::walk::{Item, items};
+use crate::heap::scan::{Item, items};
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, CompressedSizes, VARLENA_HEADER_SIZE};
 use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::{Incoming, Outside, Table};
 use crate::model::visibility::Visibility;
 use crate::server::sampled::AskedRow;
-
 /// Where a value's content is to be had: on the page, if at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content<'p> {

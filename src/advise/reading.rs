@@ -27,13 +27,12 @@ use crate::model::policy::CompressedSizes;
 use crate::model::sql::{quote_identifier, quote_literal};
 use crate::model::toast::Incoming;
 use crate::model::visibility::Snapshot;
-use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::pages::{PageReader, Pages};
 use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader};
 use crate::server::trial::Trial;
-use crate::server::values;
+use crate::server::{LiveError, chunks};
 
 /// Rows asked for, or copied, at a time.
 const ROWS: usize = 2000;
@@ -346,14 +345,14 @@ impl Reading<'_> {
         while !wanted.is_empty() {
             let size =
                 |(_, _, pointer): &(usize, usize, ToastPointer)| u64::from(pointer.stored_size());
-            let (now, later) = values::together(wanted, values::BYTES, size);
+            let (now, later) = chunks::together(wanted, chunks::BYTES, size);
             wanted = later;
             let pointers: Vec<_> = now
                 .iter()
                 .map(|(_, _, pointer)| *pointer)
                 .filter(|pointer| pointer.toast_relation == toast.oid)
                 .collect();
-            let values = values::values(self.advisor.client(), &toast.name, &pointers)
+            let values = chunks::values(self.advisor.client(), &toast.name, &pointers)
                 .await
                 .map_err(|error| self.live(error))?;
             for &(page, row, pointer) in now {
@@ -521,7 +520,7 @@ impl Reading<'_> {
             pages.iter().flatten().filter_map(|row| Some((row, raw(row)?))).collect();
         let mut rows = rows.as_slice();
         while !rows.is_empty() {
-            let (now, later) = values::together(rows, TEXT_BYTES, |&(_, raw)| raw);
+            let (now, later) = chunks::together(rows, TEXT_BYTES, |&(_, raw)| raw);
             rows = later;
             let of: HashMap<ItemPointer, &SampledRow<'_>> =
                 now.iter().map(|&(row, _)| (row.ctid, row)).collect();

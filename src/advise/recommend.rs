@@ -113,7 +113,7 @@ pub struct Entry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recommendation {
-    /// The candidate; 0 is to leave it as it is.
+    /// The candidate; 0 means that nothing should change.
     pub choice: usize,
     /// The best of those that the user's wish allows, worth rewriting the table for or not.
     pub best: Option<usize>,

@@ -452,25 +452,8 @@ fn without_pages(relation: &Relation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advise::estimate::Figure;
-    use crate::model::estimate::Estimate;
+    use crate::advise::compaction::tests::{FILES, figures};
     use crate::model::settings::TupleTarget;
-
-    const FILES: Files =
-        Files { heap_bytes: 100, toast_bytes: 900, toast_index_bytes: 20, total_bytes: 1020 };
-
-    fn figures(heap: f64, toast: f64) -> Figures {
-        let figure = |value: f64, now: f64| Figure {
-            value: Estimate::exact(value),
-            change: Some(Estimate::exact(value / now - 1.0)),
-        };
-        Figures {
-            heap_bytes: figure(heap, 100.0),
-            toast_bytes: figure(toast, 900.0),
-            total_bytes: figure(heap + toast, 1000.0),
-            ..Figures::default()
-        }
-    }
 
     #[test]
     fn every_choice_has_its_own() {

@@ -55,7 +55,7 @@ pub struct Report {
     pub pluggable: Vec<PluggableReport>,
     /// What to do.
     pub recommendation: RecommendationReport,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
     /// What could not be read.
     pub problems: Vec<String>,
@@ -89,7 +89,7 @@ pub struct SampleReport {
     pub fetched_bytes: u64,
     /// Bytes read in all: these and the blocks.
     pub read_bytes: u64,
-    /// What ended reading before all blocks that were drawn were read: `bytes` or `time`.
+    /// Why reading ended before all chosen blocks were read: `bytes` or `time`.
     #[cfg_attr(feature = "internals", schemars(extend("enum" = ["bytes", "time", null])))]
     pub limit: Option<&'static str>,
     /// The seed of the choice.
@@ -142,7 +142,7 @@ pub struct FileCompaction {
     /// `heap` or `toast`.
     #[cfg_attr(feature = "internals", schemars(extend("enum" = ["heap", "toast"])))]
     pub file: &'static str,
-    /// Blocks that were looked at, of so many.
+    /// Blocks read.
     pub blocks_read: u64,
     /// Blocks of the file.
     pub blocks: u64,
@@ -170,7 +170,7 @@ pub struct WorkloadReport {
     /// `assumed`, `given`, `pg_stat_user_tables` or `pg_stat_statements`.
     #[cfg_attr(feature = "internals", schemars(extend("enum" = ["assumed", "given", "pg_stat_user_tables", "pg_stat_statements"])))]
     pub source: String,
-    /// How scans that do not need the column weigh, beside one half each for size and time.
+    /// Weight of scans that do not need the column; size and time have one half each.
     pub scan_weight: f64,
 }
 
@@ -212,7 +212,7 @@ pub struct CandidateReport {
     pub today: bool,
     /// Whether it is recommended.
     pub recommended: bool,
-    /// Whether no other is as good in everything and better in something.
+    /// Whether no other candidate is at least as good in everything and better in something.
     pub pareto: bool,
     /// The first candidate, by its index, that stores every value of the sample alike.
     pub same_as: Option<usize>,
@@ -246,7 +246,7 @@ pub struct CandidateReport {
     pub refused_rows: u64,
     /// Its message for the first of them.
     pub refusal: Option<String>,
-    /// What else it brings with it.
+    /// Its other consequences.
     pub caveats: Vec<String>,
 }
 
@@ -336,12 +336,11 @@ pub struct PluggableReport {
     /// `bytea_toaster` or `jsonb_toaster`.
     #[cfg_attr(feature = "internals", schemars(extend("enum" = ["bytea_toaster", "jsonb_toaster"])))]
     pub toaster: &'static str,
-    /// Always an estimate.
+    /// This is always an estimate.
     pub estimated: bool,
     /// Values that the estimate rests on: those out of line today.
     pub values: u64,
-    /// Those of them that the toaster would take apart, or make appendable; it stores the others as
-    /// they are stored today.
+    /// Values that the toaster would take apart or make appendable; it stores the others as they are stored today.
     pub divided_values: u64,
     /// Bytes that an average value takes in the row.
     pub inline_bytes_per_value: u64,
@@ -369,7 +368,7 @@ pub struct PluggableReport {
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct RecommendationReport {
-    /// The candidate's index in `candidates`; 0 is to leave it as it is.
+    /// Index of the candidate in `candidates`; 0 means that nothing should change.
     pub candidate: usize,
     /// One paragraph.
     pub reasons: String,

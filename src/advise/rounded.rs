@@ -26,8 +26,8 @@ struct Changed<T> {
     low: T,
     /// The interval's upper end.
     high: T,
-    /// The change against today, as a part of today's figure: -0.25 is a quarter less. Null of what is today's itself, and
-    /// where that is nothing.
+    /// Change from today's figure, as a fraction: -0.25 is a quarter less. Null for today's own figures, and where
+    /// today's figure is 0.
     change: Option<RatioEstimate>,
 }
 

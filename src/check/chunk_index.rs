@@ -11,8 +11,7 @@ use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid, TransactionId};
 use crate::heap::problem::Place;
-use crate::heap::scan::{Judge, judged};
-use crate::heap::walk::{self, Item};
+use crate::heap::scan::{self, Item, Judge, judged};
 use crate::model::toaster::chunks::Fate;
 use crate::model::visibility::Visibility;
 
@@ -92,7 +91,7 @@ impl ChunkIndex {
             return;
         }
         let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
-        for (tid, item) in walk::items(block, &page) {
+        for (tid, item) in scan::items(block, &page) {
             let Item::Tuple(tuple, _) = item else { continue };
             if broken.contains(&tid.item) {
                 continue;
@@ -286,7 +285,7 @@ pub(super) fn chunks_of(
     mut each: impl FnMut(u32, Chunk),
 ) {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
-    for (tid, item) in walk::items(block, &page) {
+    for (tid, item) in scan::items(block, &page) {
         let Item::Tuple(tuple, _) = item else { continue };
         let (Some(value_id), seq, form, size) = read_chunk(&tuple) else { continue };
         if value_ids.binary_search(&value_id.0).is_ok() {

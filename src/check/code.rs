@@ -108,7 +108,7 @@ const fn entry(
 const PAGE: &str = "Restore the block from a backup. Without one copy the table's files first; \
      zero_damaged_pages = on comes last, for it gives up all rows of the page.";
 const CHECKSUM: &str = "Restore the block from a backup. Without one its rows can mostly be read. In this order: \
-     copy the table's files; read the copy with --checksums ignore; save what is damaged there with \
+     copy the table's files; read the copy with --ignore-checksums; save what is damaged there with \
      --salvage; SET ignore_checksum_failure = on reads the page on the server, and with \
      PGOPTIONS='-c ignore_checksum_failure=on' this check prints SQL that sets single values to NULL; \
      zero_damaged_pages = on comes last, for it gives up all rows of the page.";

@@ -13,8 +13,7 @@ use crate::disk::types::is_text_like;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
-use crate::heap::scan::Judge;
-use crate::heap::walk::{self, Item};
+use crate::heap::scan::{self, Item, Judge};
 use crate::model::sql::{fresh, fresh_array, quote_identifier, quote_literal};
 use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::model::toaster::describe::describe;
@@ -224,7 +223,7 @@ pub(super) fn pointing(
     let all_visible = judge.sees_all_of(&page);
     let unreadable = Unreadable::of(subject, judge, block, bytes);
     let mut is_whole = !unreadable.page && unreadable.items.is_empty();
-    for (ctid, item) in walk::items(block, &page) {
+    for (ctid, item) in scan::items(block, &page) {
         let tuple = match item {
             Item::Tuple(tuple, _) => tuple,
             _ => continue,

@@ -70,7 +70,7 @@ pub struct Looked {
     pub toast_blocks: u64,
     /// Live rows.
     pub rows: u64,
-    /// Rows of which neither a hint bit nor pg_xact says whether they are live.
+    /// Rows for which neither hint bits nor pg_xact say whether they are live.
     #[serde(rename = "undecided_rows")]
     pub undecided: u64,
     /// Values out of line whose chunks were looked at.
@@ -111,7 +111,7 @@ pub struct Checked {
     pub warnings: u64,
     /// Findings that are no damage.
     pub notices: u64,
-    /// Whether something that was to be looked at could not be.
+    /// Whether part of what should have been looked at could not be.
     #[serde(rename = "complete", serialize_with = "negated")]
     pub is_incomplete: bool,
     /// What was not looked at, and why.

@@ -14,7 +14,7 @@ use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::{ByteOrder, ItemPointer};
-use crate::inspect::contents::create_dir;
+use crate::value::contents::create_dir;
 
 /// A chunk that could be read.
 #[derive(Debug, Clone, PartialEq, Eq)]

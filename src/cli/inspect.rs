@@ -11,19 +11,17 @@ use super::inspect_request::{Asked, File, InspectArgs, SavedText, ValuePlace};
 use super::terminal::{self, ReadingProgress, tell};
 use crate::disk::ByteOrder;
 use crate::disk::desc::TupleDesc;
-use crate::inspect::anatomy::Anatomy;
-use crate::inspect::file_value;
 use crate::inspect::inspector::{InspectError, Inspector, Options};
-use crate::inspect::offline::{self, Contents, OfflineError};
+use crate::inspect::offline::{self, ContentFiles, OfflineError};
 use crate::inspect::overview::{self, RelationLine};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run::{self, Output};
 use crate::inspect::saved::saved_text;
-use crate::inspect::values::RowSink;
 use crate::offline::target::FileTarget;
 use crate::report::document::Format;
 use crate::server::connect::SessionOptions;
 use crate::server::sink::{RunError, Sink};
+use crate::value::anatomy::Anatomy;
 
 /// Does what the arguments say.
 pub(super) fn run(args: &InspectArgs) -> Result<Exit, Failure> {
@@ -98,10 +96,10 @@ fn relation_file(
     value: Option<&ValuePlace>,
 ) -> Result<Exit, Failure> {
     let target = FileTarget { sampling: args.sampling(), ..file.target(args) };
-    let contents = args.reassemble.as_ref().map(|dir| Contents { output_dir: dir.as_deref() });
+    let contents = args.reassemble.as_ref().map(|dir| ContentFiles { output_dir: dir.as_deref() });
     let unusable = |error: OfflineError| Failure::usage(error.to_string());
     if let Some(ValuePlace { column, ctid }) = value {
-        return print_anatomy(args, &file_value::value(&target, column, *ctid).map_err(unusable)?);
+        return print_anatomy(args, &offline::value(&target, column, *ctid).map_err(unusable)?);
     }
     let progress = ReadingProgress::default();
     if args.brief {
@@ -126,21 +124,12 @@ fn saved(
     let SavedText { name, source } = text;
     let unreadable = |error: io::Error| SavedText::unreadable(&name, &error);
     if args.brief {
-        let report = saved_text(&name, source, desc, order, &mut ()).map_err(unreadable)?;
+        let (report, _) = saved_text(&name, source, desc, order, None).map_err(unreadable)?;
         return briefly(args, &report);
     }
     let mut output = InspectOutput::new(args, None);
-    let mut unwritten = None;
-    let report = match output.rows() {
-        Some(writer) => {
-            let mut sink =
-                RowSink { relation: name.clone(), with_block: true, writer, error: None };
-            let report = saved_text(&name, source, desc, order, &mut sink).map_err(unreadable)?;
-            unwritten = sink.error;
-            report
-        }
-        None => saved_text(&name, source, desc, order, &mut ()).map_err(unreadable)?,
-    };
+    let (report, unwritten) =
+        saved_text(&name, source, desc, order, output.rows()).map_err(unreadable)?;
     let ended = match unwritten {
         Some(error) => Err(error),
         None => output.found(report),

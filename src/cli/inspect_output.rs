@@ -10,13 +10,13 @@ use crate::inspect::overview::run::Output as OverviewSink;
 use crate::inspect::overview::{Extent, LeftOut, RelationLine};
 use crate::inspect::result::RelationReport;
 use crate::inspect::run::Output;
-use crate::inspect::values::{RowWriter, ValueRow};
 use crate::report::inspect::Writer;
 use crate::report::overview;
 use crate::report::table::printable;
 use crate::report::values::ValueWriter;
 use crate::server::about::ServerReport;
 use crate::server::sink::{Failed, RunError, Sink};
+use crate::value::rows::{RowWriter, ValueRow};
 
 /// Errors that are printed one by one; all relations that were left out are in the JSON.
 const ERRORS_SHOWN: u64 = 10;

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::arguments::{
     DetailsArg, FormatArg, JobsArg, PolicyArgs, SampleArgs, SourceArg, TablesArg, max_time,
@@ -315,22 +315,22 @@ pub struct CheckArgs {
     pub(super) salvage: Option<PathBuf>,
 
     /// Verify the checksums of a relation file's pages [default: if the control file above it says
-    /// that the cluster has checksums], or ignore them: of a copy of damaged files. On a server they are verified
-    /// with --check, on disk: in memory a page's checksum is not kept up to date
-    #[arg(long, value_enum, value_name = "HOW", requires = "relation_file")]
-    pub(super) checksums: Option<Checksums>,
-}
+    /// that the cluster has checksums]. On a server they are verified with --check, on disk: in memory a
+    /// page's checksum is not kept up to date
+    #[arg(long, requires = "relation_file")]
+    pub(super) checksums: bool,
 
-/// `--checksums`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Checksums {
-    /// Verify them
-    Verify,
-    /// Read pages as they are, also with wrong checksums
-    Ignore,
+    /// Read a relation file's pages as they are, also with wrong checksums: of a copy of damaged files
+    #[arg(long, requires = "relation_file", conflicts_with = "checksums")]
+    pub(super) ignore_checksums: bool,
 }
 
 impl CheckArgs {
+    /// Whether checksums of a file are verified; `None`: if the control file says that there are any.
+    fn asked_of_checksums(&self) -> Option<bool> {
+        (self.checksums || self.ignore_checksums).then_some(self.checksums)
+    }
+
     /// How far the check of a file goes.
     pub(super) fn depth(&self) -> Depth {
         let encoding = self.deep.as_deref().unwrap_or("UTF8");
@@ -393,7 +393,7 @@ impl File {
             page_size: self.page_size,
             flavor: args.flavor,
             xact: self.xact.as_ref(),
-            checksums: args.checking.checksums.map(|how| how == Checksums::Verify),
+            checksums: args.checking.asked_of_checksums(),
             sampling: None,
         }
     }

@@ -88,7 +88,7 @@ pub struct RetoastArgs {
     /// Rounds go on while each gives back 2 % of a file; VACUUM itself truncates for no less than 1000 pages or a
     /// 16th of it
     #[arg(long, value_name = "FILES", value_enum, num_args = 0..=1, require_equals = true,
-          default_missing_value = "all", conflicts_with = "from_toaster", help_heading = "CompactRequest")]
+          default_missing_value = "all", conflicts_with = "from_toaster", help_heading = "Compaction")]
     compact: Option<CompactRequest>,
 
     /// Rebuild indexes of the table and of its TOAST relation beside others, one at a time, after all else:

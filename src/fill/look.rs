@@ -8,7 +8,7 @@ use super::survey::Survey;
 use crate::disk::BlockNumber;
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
-use crate::heap::scan::{Judge, judged};
+use crate::heap::scan::{Judge, Visitor, judged};
 use crate::model::estimate::Tally;
 use crate::model::estimate::{Drawn, Estimate};
 use crate::model::pages::CHUNK_OVERHEAD;
@@ -372,6 +372,14 @@ impl FileLook {
             spare_vacuumed,
             compaction,
         }
+    }
+}
+
+impl Visitor for FileLook {
+    const WANTS_VALUES: bool = false;
+
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+        self.block(block, bytes, judge, |_, _| {});
     }
 }
 

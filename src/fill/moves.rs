@@ -74,7 +74,7 @@ pub struct Expected {
     /// Bytes that moving them writes: of rows whole pages, of values as they are stored; of an index all of the fresh
     /// one.
     pub moved_bytes: u64,
-    /// WAL that is written: the least is without full-page images, the most with one of each page touched.
+    /// WAL written: the lower figure is without full-page images, the upper one with an image of each page touched.
     pub wal_bytes: Range,
     /// Whether a sample of the file's blocks stands for all.
     pub estimated: bool,

@@ -8,7 +8,7 @@ use super::room::{Room, taken};
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::scan::{Judge, Seen, ValueSink, judged};
+use crate::heap::scan::{Judge, Merge, Visitor, judged};
 use crate::model::pages::CHUNK_OVERHEAD;
 use crate::model::visibility::Visibility;
 
@@ -155,102 +155,17 @@ impl Survey {
 
     /// Takes down a block.
     pub(crate) fn block(&mut self, number: BlockNumber, bytes: &[u8], judge: &impl Judge) {
-        self.begin_block(number);
+        self.begin_page(number);
         judged(number, bytes, judge, |at, tuple, length, seen| {
             self.tuple(at, tuple, length, seen);
         });
-        self.end_block(number);
-    }
-
-    /// The tuples that follow are this block's.
-    pub(crate) fn begin_block(&mut self, block: BlockNumber) {
-        let is_kept = self.kind == Kind::Rows && self.sample.wants(block.0);
-        self.now = Now { is_kept, ..Now::default() };
-    }
-
-    /// Takes down a tuple of so many bytes.
-    #[inline]
-    pub(crate) fn tuple(
-        &mut self,
-        at: ItemPointer,
-        tuple: &HeapTuple<'_>,
-        length: u16,
-        seen: Visibility,
-    ) {
-        let bytes = taken(usize::from(length));
-        if matches!(seen, Visibility::Dead) {
-            self.now.dead += 1;
-            self.now.dead_bytes = self.now.dead_bytes.saturating_add(bytes);
-            return;
-        }
-        self.now.live = self.now.live.saturating_add(bytes);
-        self.now.tuples += 1;
-        let block = at.block.0;
-        match self.kind {
-            Kind::Rows => {
-                let moved = self.growth.taken(tuple, usize::from(length));
-                self.now.longer = self.now.longer.saturating_add(moved.saturating_sub(bytes));
-                if self.now.is_kept {
-                    self.sample.push(Run { key: block, block, taken: moved, data: 0 });
-                }
-            }
-            Kind::Chunks => {
-                // chunk_id comes first
-                let key = tuple.order.u32(tuple.data, 0).unwrap_or(0);
-                let data = u32::from(length).saturating_sub(CHUNK_OVERHEAD as u32);
-                match &mut self.now.run {
-                    Some(run) if run.key == key => {
-                        run.taken = run.taken.saturating_add(bytes);
-                        run.data = run.data.saturating_add(data);
-                    }
-                    run => {
-                        let begun = Run { key, block, taken: bytes, data };
-                        let before = run.replace(begun);
-                        self.keep(before);
-                    }
-                }
-            }
-        }
+        self.end_page(number);
     }
 
     fn keep(&mut self, run: Option<Run>) {
         if let Some(run) = run.filter(|run| self.sample.wants(run.key)) {
             self.sample.push(run);
         }
-    }
-
-    /// Those of a block have all come.
-    pub(crate) fn end_block(&mut self, block: BlockNumber) {
-        let Now { live, longer, tuples, dead, dead_bytes, run, .. } = std::mem::take(&mut self.now);
-        self.keep(run);
-        self.read += 1;
-        self.counted.tuples += u64::from(tuples) + u64::from(dead);
-        self.counted.dead += u64::from(dead);
-        self.counted.dead_bytes += u64::from(dead_bytes);
-        self.all.set(block.0, live.saturating_add(dead_bytes));
-        self.live.set(block.0, live);
-        self.all.grow(block.0, longer);
-        self.live.grow(block.0, longer);
-        let group = self.live.group(block.0);
-        if let Some(standing) = self.standing.get_mut(group).filter(|_| tuples > 0) {
-            standing.tuples = standing.tuples.saturating_add(tuples);
-            standing.blocks += 1;
-        }
-    }
-
-    /// Takes what another worker has taken down of other blocks of the same file.
-    pub(crate) fn merge(&mut self, other: Survey) {
-        self.read += other.read;
-        self.all.merge(&other.all);
-        self.live.merge(&other.live);
-        for (ours, theirs) in self.standing.iter_mut().zip(&other.standing) {
-            ours.tuples = ours.tuples.saturating_add(theirs.tuples);
-            ours.blocks += theirs.blocks;
-        }
-        self.sample.merge(other.sample);
-        self.counted.tuples += other.counted.tuples;
-        self.counted.dead += other.counted.dead;
-        self.counted.dead_bytes += other.counted.dead_bytes;
     }
 
     /// All blocks are read.
@@ -370,21 +285,85 @@ impl Survey {
     }
 }
 
-/// A sink of values beside which a survey is made.
-pub(crate) struct Surveyed<'a, S> {
-    pub(crate) survey: &'a mut Survey,
-    pub(crate) sink: &'a mut S,
-}
+impl Visitor for Survey {
+    const WANTS_VALUES: bool = false;
 
-impl<S: ValueSink> ValueSink for Surveyed<'_, S> {
-    const WANTS_VALUES: bool = S::WANTS_VALUES;
-
-    fn value(&mut self, seen: &Seen<'_>) {
-        self.sink.value(seen);
+    fn begin_page(&mut self, block: BlockNumber) {
+        let is_kept = self.kind == Kind::Rows && self.sample.wants(block.0);
+        self.now = Now { is_kept, ..Now::default() };
     }
 
+    #[inline]
     fn tuple(&mut self, at: ItemPointer, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
-        self.survey.tuple(at, tuple, length, seen);
+        let bytes = taken(usize::from(length));
+        if matches!(seen, Visibility::Dead) {
+            self.now.dead += 1;
+            self.now.dead_bytes = self.now.dead_bytes.saturating_add(bytes);
+            return;
+        }
+        self.now.live = self.now.live.saturating_add(bytes);
+        self.now.tuples += 1;
+        let block = at.block.0;
+        match self.kind {
+            Kind::Rows => {
+                let moved = self.growth.taken(tuple, usize::from(length));
+                self.now.longer = self.now.longer.saturating_add(moved.saturating_sub(bytes));
+                if self.now.is_kept {
+                    self.sample.push(Run { key: block, block, taken: moved, data: 0 });
+                }
+            }
+            Kind::Chunks => {
+                // chunk_id comes first
+                let key = tuple.order.u32(tuple.data, 0).unwrap_or(0);
+                let data = u32::from(length).saturating_sub(CHUNK_OVERHEAD as u32);
+                match &mut self.now.run {
+                    Some(run) if run.key == key => {
+                        run.taken = run.taken.saturating_add(bytes);
+                        run.data = run.data.saturating_add(data);
+                    }
+                    run => {
+                        let begun = Run { key, block, taken: bytes, data };
+                        let before = run.replace(begun);
+                        self.keep(before);
+                    }
+                }
+            }
+        }
+    }
+
+    fn end_page(&mut self, block: BlockNumber) {
+        let Now { live, longer, tuples, dead, dead_bytes, run, .. } = std::mem::take(&mut self.now);
+        self.keep(run);
+        self.read += 1;
+        self.counted.tuples += u64::from(tuples) + u64::from(dead);
+        self.counted.dead += u64::from(dead);
+        self.counted.dead_bytes += u64::from(dead_bytes);
+        self.all.set(block.0, live.saturating_add(dead_bytes));
+        self.live.set(block.0, live);
+        self.all.grow(block.0, longer);
+        self.live.grow(block.0, longer);
+        let group = self.live.group(block.0);
+        if let Some(standing) = self.standing.get_mut(group).filter(|_| tuples > 0) {
+            standing.tuples = standing.tuples.saturating_add(tuples);
+            standing.blocks += 1;
+        }
+    }
+}
+
+/// Blocks of the same file that another worker has read are added.
+impl Merge for Survey {
+    fn merge(&mut self, other: Survey) {
+        self.read += other.read;
+        self.all.merge(&other.all);
+        self.live.merge(&other.live);
+        for (ours, theirs) in self.standing.iter_mut().zip(&other.standing) {
+            ours.tuples = ours.tuples.saturating_add(theirs.tuples);
+            ours.blocks += theirs.blocks;
+        }
+        self.sample.merge(other.sample);
+        self.counted.tuples += other.counted.tuples;
+        self.counted.dead += other.counted.dead;
+        self.counted.dead_bytes += other.counted.dead_bytes;
     }
 }
 
@@ -397,7 +376,7 @@ mod tests {
 
     /// Takes down these tuples of a block: what each begins with, its length, and whether it is dead.
     fn block(survey: &mut Survey, number: u32, tuples: &[(u32, u16, bool)]) {
-        survey.begin_block(BlockNumber(number));
+        survey.begin_page(BlockNumber(number));
         for &(id, length, is_dead) in tuples {
             let data = id.to_le_bytes();
             let tuple = HeapTuple::of_data(&data);
@@ -405,7 +384,7 @@ mod tests {
             let at = ItemPointer { block: BlockNumber(number), item: 1 };
             survey.tuple(at, &tuple, length, seen);
         }
-        survey.end_block(BlockNumber(number));
+        survey.end_page(BlockNumber(number));
     }
 
     /// Values of four chunks of which the first two stand at the end of a block, the others in the next one.

@@ -19,7 +19,7 @@ pub enum Unit {
     WritesPerRead,
 }
 
-/// Something that costs without need.
+/// An avoidable cost.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Finding {
@@ -35,7 +35,7 @@ pub struct Finding {
     pub column: Option<String>,
     /// The index, or the file (heap or toast), where it is one's.
     pub object: Option<String>,
-    /// How much of it there is.
+    /// The amount.
     pub value: u64,
     /// The lower end of the 95 % confidence interval; `value` where all was read.
     pub low: u64,
@@ -52,7 +52,7 @@ pub struct Finding {
     pub compaction: Option<Expected>,
 }
 
-/// What was looked at before it is said that there is nothing, or nothing else.
+/// What was looked at: the basis for saying that there is nothing, or nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct LookedAt {

@@ -13,7 +13,7 @@ use crate::disk::walk::Walk;
 use crate::fill::lengths::Growth;
 use crate::fill::look::{FileFacts, FileLook};
 use crate::fill::moves::RelatedFiles;
-use crate::heap::scan::Judge;
+use crate::heap::scan::{Judge, Visitor};
 use crate::judge::stock::{Verdict, by_model};
 use crate::model::estimate::Tally;
 use crate::model::estimate::{Drawn, Estimate};
@@ -358,5 +358,13 @@ fn standing(table: &Table, index: usize, values: &[StoredValue]) -> Standing {
         Standing::Older
     } else {
         Standing::Fits
+    }
+}
+
+impl Visitor for HeapLook<'_> {
+    const WANTS_VALUES: bool = false;
+
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+        self.block(block, bytes, judge);
     }
 }

@@ -1,12 +1,14 @@
-//! From pages and tuples to values: one place for all sources (pure).
+//! The walk over a page, and from tuples to values: one place for all sources (pure).
 
+use std::sync::Arc;
+
+use super::blocks::BlockSums;
 use super::problem::{Place, Problem, Problems};
 use super::stats::RelationStats;
-use super::walk::{self, Item};
-use crate::disk::custom::{CustomFlavor, CustomPointer};
+use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, Length, TupleDesc};
 use crate::disk::layout::{PAGE_HEADER_SIZE, PageSize};
-use crate::disk::page::{Page, PageState};
+use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
@@ -14,13 +16,15 @@ use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::describe::describe;
-use crate::model::visibility::Visibility;
+use crate::model::visibility::{HintBits, Visibility, visibility};
 
-/// A value as it is met.
+/// A value in a tuple, as it is met.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
-    /// The tuple's address. The block is 0 where the source does not tell.
+pub struct TupleValue<'a> {
+    /// The tuple's address.
     pub ctid: ItemPointer,
+    /// Whether the source tells the block, which is 0 otherwise.
+    pub block_known: bool,
     /// The column's index from 0, dropped ones counted.
     pub index: usize,
     pub column: &'a Attribute,
@@ -31,37 +35,125 @@ pub struct Seen<'a> {
     pub order: ByteOrder,
 }
 
-/// Takes values one by one. Values of dropped columns and of tuples that are not visible are not
-/// given.
-pub trait ValueSink {
-    /// Whether [`ValueSink::value`] does anything at all.
-    const WANTS_VALUES: bool = true;
+/// Takes what is read of a relation, from whatever source: sources give pages and problems, and a [`Scan`] what it
+/// finds on pages.
+pub trait Visitor {
+    /// Whether [`Visitor::value`] does anything at all.
+    const WANTS_VALUES: bool;
 
-    fn value(&mut self, seen: &Seen<'_>);
+    /// Takes a page.
+    fn page(&mut self, _block: BlockNumber, _bytes: &[u8], _judge: &impl Judge) {}
 
-    /// Takes a tuple of so many bytes (`lp_len`) before its values, dead or not, where whole pages are scanned.
+    /// Takes something that could not be read.
+    fn problem(&mut self, _problem: Problem) {}
+
+    /// The tuples of a page follow.
+    fn begin_page(&mut self, _block: BlockNumber) {}
+
+    /// Takes a tuple of so many bytes (`lp_len`) before its values, dead or not.
     fn tuple(&mut self, _at: ItemPointer, _tuple: &HeapTuple<'_>, _length: u16, _seen: Visibility) {
+    }
+
+    /// Takes a value, unless its column is dropped or its tuple dead.
+    fn value(&mut self, _value: &TupleValue<'_>) {}
+
+    /// The tuples of a page have all come.
+    fn end_page(&mut self, _block: BlockNumber) {}
+
+    /// Whether what it is given goes nowhere any more.
+    fn has_failed(&self) -> bool {
+        false
     }
 }
 
-impl ValueSink for () {
+impl Visitor for () {
     const WANTS_VALUES: bool = false;
+}
 
-    fn value(&mut self, _seen: &Seen<'_>) {}
+/// If there is one.
+impl<V: Visitor> Visitor for Option<V> {
+    const WANTS_VALUES: bool = V::WANTS_VALUES;
+
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+        self.iter_mut().for_each(|visitor| visitor.page(block, bytes, judge));
+    }
+
+    fn begin_page(&mut self, block: BlockNumber) {
+        self.iter_mut().for_each(|visitor| visitor.begin_page(block));
+    }
+
+    fn tuple(&mut self, at: ItemPointer, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
+        self.iter_mut().for_each(|visitor| visitor.tuple(at, tuple, length, seen));
+    }
+
+    fn value(&mut self, value: &TupleValue<'_>) {
+        self.iter_mut().for_each(|visitor| visitor.value(value));
+    }
+
+    fn end_page(&mut self, block: BlockNumber) {
+        self.iter_mut().for_each(|visitor| visitor.end_page(block));
+    }
+
+    fn has_failed(&self) -> bool {
+        self.as_ref().is_some_and(V::has_failed)
+    }
 }
 
 /// One after the other.
-impl<A: ValueSink, B: ValueSink> ValueSink for (&mut A, &mut B) {
+impl<A: Visitor, B: Visitor> Visitor for (A, B) {
     const WANTS_VALUES: bool = A::WANTS_VALUES || B::WANTS_VALUES;
 
-    fn value(&mut self, seen: &Seen<'_>) {
-        self.0.value(seen);
-        self.1.value(seen);
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+        self.0.page(block, bytes, judge);
+        self.1.page(block, bytes, judge);
+    }
+
+    fn begin_page(&mut self, block: BlockNumber) {
+        self.0.begin_page(block);
+        self.1.begin_page(block);
     }
 
     fn tuple(&mut self, at: ItemPointer, tuple: &HeapTuple<'_>, length: u16, seen: Visibility) {
         self.0.tuple(at, tuple, length, seen);
         self.1.tuple(at, tuple, length, seen);
+    }
+
+    fn value(&mut self, value: &TupleValue<'_>) {
+        self.0.value(value);
+        self.1.value(value);
+    }
+
+    fn end_page(&mut self, block: BlockNumber) {
+        self.0.end_page(block);
+        self.1.end_page(block);
+    }
+
+    fn has_failed(&self) -> bool {
+        self.0.has_failed() || self.1.has_failed()
+    }
+}
+
+/// What visitors of several parts of a relation have taken is put together.
+pub trait Merge {
+    fn merge(&mut self, other: Self);
+}
+
+impl Merge for () {
+    fn merge(&mut self, _other: ()) {}
+}
+
+impl<V: Merge> Merge for Option<V> {
+    fn merge(&mut self, other: Option<V>) {
+        if let (Some(ours), Some(theirs)) = (self, other) {
+            ours.merge(theirs);
+        }
+    }
+}
+
+impl<A: Merge, B: Merge> Merge for (A, B) {
+    fn merge(&mut self, other: (A, B)) {
+        self.0.merge(other.0);
+        self.1.merge(other.1);
     }
 }
 
@@ -76,6 +168,12 @@ pub trait Judge {
     }
 }
 
+impl Judge for HintBits {
+    fn judge(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
+        visibility(tuple, self)
+    }
+}
+
 /// The tuples of a block that can be read, each with its address, its length, and whether it is visible.
 pub(crate) fn judged<'p>(
     block: BlockNumber,
@@ -85,7 +183,7 @@ pub(crate) fn judged<'p>(
 ) {
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return };
     let all_visible = judge.sees_all_of(&page);
-    for (ctid, item) in walk::items(block, &page) {
+    for (ctid, item) in items(block, &page) {
         let Item::Tuple(tuple, length) = item else { continue };
         let seen = if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
         take(ctid, &tuple, length, seen);
@@ -93,87 +191,151 @@ pub(crate) fn judged<'p>(
 }
 
 /// What a scan knows of the relation.
-#[derive(Debug, Clone, Copy)]
-pub struct Relation<'a> {
+#[derive(Debug, Clone)]
+pub struct Relation {
     /// Name for places of problems.
-    pub source: &'a str,
-    pub desc: &'a TupleDesc,
+    pub source: Arc<str>,
+    pub desc: Arc<TupleDesc>,
     /// The relation's page size.
     pub page_size: PageSize,
     /// The layout of custom pointers.
     pub flavor: CustomFlavor,
 }
 
-impl<'a> Relation<'a> {
+impl Relation {
     fn place(&self, block: BlockNumber) -> Place {
-        Place { block: Some(block), ..Place::of(self.source) }
+        Place { block: Some(block), ..Place::of(&*self.source) }
     }
 
-    /// Reads a page's tuples into `stats` and gives every visible value to `sink`.
-    pub fn scan_page<S: ValueSink>(
-        &self,
-        block: BlockNumber,
-        bytes: &[u8],
-        judge: &impl Judge,
-        stats: &mut RelationStats,
-        sink: &mut S,
-        problems: &mut Problems,
-    ) {
-        stats.tuples.blocks += 1;
+    fn value_place(&self, ctid: ItemPointer, column: Option<&Attribute>) -> Place {
+        Place {
+            item: Some(ctid.item).filter(|&item| item > 0),
+            column: column.map(|column| column.name.clone()),
+            ..self.place(ctid.block)
+        }
+    }
+}
+
+/// Counts a relation's pages, tuples and values, or those of a part of it, and gives them to a visitor.
+#[derive(Debug, Clone)]
+pub struct Scan<V> {
+    pub relation: Relation,
+    /// Whether the source tells the blocks of what comes.
+    pub block_known: bool,
+    pub stats: RelationStats,
+    /// Of each column: values of which SQL functions do not tell whether they are out of line.
+    pub unplaced: Vec<u64>,
+    /// What single blocks hold, if they are a sample.
+    pub blocks: Option<BlockSums>,
+    pub problems: Problems,
+    pub visitor: V,
+}
+
+impl<V> Scan<V> {
+    /// Of nothing yet.
+    pub fn new(relation: Relation, visitor: V) -> Scan<V> {
+        Scan {
+            block_known: true,
+            stats: RelationStats::new(relation.desc.attributes.len()),
+            unplaced: vec![0; relation.desc.attributes.len()],
+            blocks: None,
+            problems: Problems::default(),
+            relation,
+            visitor,
+        }
+    }
+
+    /// The same of blocks that are a sample, if they `are`.
+    pub fn of_sample(mut self, are: bool) -> Scan<V> {
+        self.blocks = are.then(|| BlockSums::new(self.relation.desc.attributes.len()));
+        self
+    }
+
+    /// The same with another visitor, and the one that it had.
+    pub fn with<W>(self, visitor: W) -> (Scan<W>, V) {
+        let Scan { relation, block_known, stats, unplaced, blocks, problems, visitor: had } = self;
+        (Scan { relation, block_known, stats, unplaced, blocks, problems, visitor }, had)
+    }
+
+    /// Counts values of a column as SQL functions tell them. `unplaced`: not whether they are out of line.
+    pub fn take_told(&mut self, index: usize, value: &StoredValue, count: u64, unplaced: bool) {
+        if let Some(column) = self.stats.columns.get_mut(index) {
+            column.add(value, count);
+        }
+        if let (Some(values), true) = (self.unplaced.get_mut(index), unplaced) {
+            *values += count;
+        }
+    }
+
+    /// Takes note that all rows of a block have come.
+    pub fn end_block(&mut self) {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.block(&self.stats);
+        }
+    }
+}
+
+impl<V: Visitor> Scan<V> {
+    fn tuples(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+        self.stats.tuples.blocks += 1;
         let page = match Page::parse(bytes) {
             Ok(PageState::Used(page)) => page,
             Ok(PageState::New) => {
-                stats.tuples.new_blocks += 1;
-                stats.tuples.free_bytes += (bytes.len() - PAGE_HEADER_SIZE) as u64;
+                self.stats.tuples.new_blocks += 1;
+                self.stats.tuples.free_bytes += (bytes.len() - PAGE_HEADER_SIZE) as u64;
                 return;
             }
             Err(error) => {
-                problems.add(Problem { place: self.place(block), message: error.to_string() });
-                return;
+                let place = self.relation.place(block);
+                return self.problems.add(Problem { place, message: error.to_string() });
             }
         };
-        stats.tuples.free_bytes += page.free_space() as u64;
+        self.stats.tuples.free_bytes += page.free_space() as u64;
         let all_visible = judge.sees_all_of(&page);
-        for (ctid, item) in walk::items(block, &page) {
+        let desc = Arc::clone(&self.relation.desc);
+        for (ctid, item) in items(block, &page) {
             match item {
-                Item::Unused => stats.tuples.line_pointers_unused += 1,
-                Item::Redirect => stats.tuples.line_pointers_redirect += 1,
-                Item::Dead => stats.tuples.line_pointers_dead += 1,
+                Item::Unused => self.stats.tuples.line_pointers_unused += 1,
+                Item::Redirect => self.stats.tuples.line_pointers_redirect += 1,
+                Item::Dead => self.stats.tuples.line_pointers_dead += 1,
                 Item::Tuple(tuple, length) => {
                     let seen =
                         if all_visible { Visibility::Live } else { judge.judge(ctid, &tuple) };
-                    sink.tuple(ctid, &tuple, length, seen);
-                    self.scan_tuple(ctid, &tuple, seen, stats, sink, problems);
+                    self.visitor.tuple(ctid, &tuple, length, seen);
+                    self.values(&desc, ctid, &tuple, seen);
                 }
-                Item::Damaged(message) => problems.add(Problem {
-                    place: Place { item: Some(ctid.item), ..self.place(block) },
-                    message,
-                }),
+                Item::Damaged(message) => {
+                    let place = Place { item: Some(ctid.item), ..self.relation.place(block) };
+                    self.problems.add(Problem { place, message });
+                }
             }
         }
     }
 
     /// Counts a tuple and, unless it is dead, its values.
-    pub fn scan_tuple<S: ValueSink>(
-        &self,
+    pub fn take_tuple(&mut self, ctid: ItemPointer, tuple: &HeapTuple<'_>, seen: Visibility) {
+        let desc = Arc::clone(&self.relation.desc);
+        self.values(&desc, ctid, tuple, seen);
+    }
+
+    fn values(
+        &mut self,
+        desc: &TupleDesc,
         ctid: ItemPointer,
         tuple: &HeapTuple<'_>,
-        visibility: Visibility,
-        stats: &mut RelationStats,
-        sink: &mut S,
-        problems: &mut Problems,
+        seen: Visibility,
     ) {
-        stats.tuples.hot_updated += u64::from(tuple.hot_updated());
-        stats.tuples.heap_only += u64::from(tuple.heap_only());
-        if !count_tuple(visibility, stats) {
+        self.stats.tuples.hot_updated += u64::from(tuple.hot_updated());
+        self.stats.tuples.heap_only += u64::from(tuple.heap_only());
+        if !count_tuple(seen, &mut self.stats) {
             return;
         }
-        let mut walk = Walk::with_flavor(tuple, self.desc, self.flavor);
+        let mut walk = Walk::with_flavor(tuple, desc, self.relation.flavor);
         loop {
-            if !S::WANTS_VALUES {
+            if !V::WANTS_VALUES {
                 let before = walk.index();
-                let attributes = self.desc.attributes.get(before..).unwrap_or_default();
-                let columns = stats.columns.get_mut(before..).unwrap_or_default();
+                let attributes = desc.attributes.get(before..).unwrap_or_default();
+                let columns = self.stats.columns.get_mut(before..).unwrap_or_default();
                 for (column, column_stats) in attributes.iter().zip(columns) {
                     match walk.step_simple() {
                         Some(_) if column.dropped => {}
@@ -184,65 +346,39 @@ impl<'a> Relation<'a> {
             }
             let index = walk.index();
             let Some(walked) = walk.next() else { return };
-            let (column, datum) = match walked {
-                Ok(walked) => walked,
+            match walked {
+                Ok((column, _)) if column.dropped => {}
+                Ok((column, datum)) => self.take_value(ctid, (index, column), datum, tuple.order),
                 Err(error) => {
-                    let column = self.desc.attributes.get(error.index);
-                    problems.add(Problem {
-                        place: Place {
-                            item: Some(ctid.item),
-                            column: column.map(|c| c.name.clone()),
-                            byte: Some(error.byte),
-                            ..self.place(ctid.block)
-                        },
-                        message: error.to_string(),
-                    });
-                    return;
+                    let column = desc.attributes.get(error.index);
+                    let place = Place {
+                        item: Some(ctid.item),
+                        byte: Some(error.byte),
+                        ..self.relation.value_place(ctid, column)
+                    };
+                    return self.problems.add(Problem { place, message: error.to_string() });
                 }
-            };
-            if column.dropped {
-                continue;
             }
-            if let Datum::Varlena(Varlena::Custom(pointer)) = &datum {
-                let place = self.value_place(ctid, column);
-                problems.add_some(custom_damage(pointer, self.page_size, place));
-            }
-            self.count_value(ctid, index, column, datum, tuple.order, stats, sink);
         }
     }
 
     /// Counts the values of a tuple that was split into attributes, as `tuple_data_split` does.
     /// `natts` is the tuple's number of attributes, if known: those behind are missing, not NULL.
-    pub fn scan_attributes<S: ValueSink>(
-        &self,
-        split: &SplitTuple<'_>,
-        visibility: Visibility,
-        stats: &mut RelationStats,
-        sink: &mut S,
-        problems: &mut Problems,
-    ) {
-        if !count_tuple(visibility, stats) {
+    pub fn take_attributes(&mut self, split: &SplitTuple<'_>, seen: Visibility) {
+        if !count_tuple(seen, &mut self.stats) {
             return;
         }
-        let place = |column: Option<&Attribute>| Place {
-            item: Some(split.ctid.item).filter(|&item| item > 0),
-            column: column.map(|column| column.name.clone()),
-            ..self.place(split.ctid.block)
-        };
-        if split.attributes.len() != self.desc.attributes.len() {
-            problems.add(Problem {
-                place: place(None),
-                message: format!(
-                    "{} attributes are given, but {} columns",
-                    split.attributes.len(),
-                    self.desc.attributes.len()
-                ),
-            });
-            return;
+        let desc = Arc::clone(&self.relation.desc);
+        if split.attributes.len() != desc.attributes.len() {
+            let place = self.relation.value_place(split.ctid, None);
+            let message = format!(
+                "{} attributes are given, but {} columns",
+                split.attributes.len(),
+                desc.attributes.len()
+            );
+            return self.problems.add(Problem { place, message });
         }
-        for (index, (column, bytes)) in
-            self.desc.attributes.iter().zip(split.attributes).enumerate()
-        {
+        for (index, (column, bytes)) in desc.attributes.iter().zip(split.attributes).enumerate() {
             let behind = split.natts.is_some_and(|natts| index >= natts);
             let datum = match bytes {
                 None if behind && column.missing.is_some() => Ok(Datum::Missing),
@@ -251,48 +387,74 @@ impl<'a> Relation<'a> {
             };
             match datum {
                 Ok(_) if column.dropped => {}
-                Ok(datum) => {
-                    if let Datum::Varlena(Varlena::Custom(pointer)) = &datum {
-                        let place = place(Some(column));
-                        problems.add_some(custom_damage(pointer, self.page_size, place));
-                    }
-                    self.count_value(split.ctid, index, column, datum, split.order, stats, sink);
+                Ok(datum) => self.take_value(split.ctid, (index, column), datum, split.order),
+                Err(message) => {
+                    let place = self.relation.value_place(split.ctid, Some(column));
+                    self.problems.add(Problem { place, message });
                 }
-                Err(message) => problems.add(Problem { place: place(Some(column)), message }),
             }
         }
     }
 
-    fn value_place(&self, ctid: ItemPointer, column: &Attribute) -> Place {
-        Place { item: Some(ctid.item), column: Some(column.name.clone()), ..self.place(ctid.block) }
-    }
-
     #[inline]
-    #[allow(clippy::too_many_arguments)]
-    fn count_value<S: ValueSink>(
-        &self,
+    fn take_value(
+        &mut self,
         ctid: ItemPointer,
-        index: usize,
-        column: &Attribute,
+        (index, column): (usize, &Attribute),
         datum: Datum<'_>,
         order: ByteOrder,
-        stats: &mut RelationStats,
-        sink: &mut S,
     ) {
-        let stored = || StoredValue::of(&datum, column, self.page_size);
-        if let Some(column_stats) = stats.columns.get_mut(index) {
+        let page_size = self.relation.page_size;
+        if let Datum::Varlena(Varlena::Custom(pointer)) = &datum
+            && let Err(error) = describe(pointer, &Toasters::by_bytes(), page_size)
+        {
+            // the toaster is known, and the pointer not as that one writes
+            let place = self.relation.value_place(ctid, Some(column));
+            self.problems.add(Problem { place, message: error.to_string() });
+        }
+        let stored = || StoredValue::of(&datum, column, page_size);
+        if let Some(column_stats) = self.stats.columns.get_mut(index) {
             column_stats.add_datum(&datum, stored);
         }
-        if S::WANTS_VALUES {
-            sink.value(&Seen { ctid, index, column, datum, stored: stored(), order });
+        if V::WANTS_VALUES {
+            let block_known = self.block_known;
+            let stored = stored();
+            let value = TupleValue { ctid, block_known, index, column, datum, stored, order };
+            self.visitor.value(&value);
         }
     }
 }
 
-/// What is wrong with a custom pointer whose toaster is known but which is not as that one writes.
-fn custom_damage(pointer: &CustomPointer<'_>, page: PageSize, place: Place) -> Option<Problem> {
-    let error = describe(pointer, &Toasters::by_bytes(), page).err()?;
-    Some(Problem { place, message: error.to_string() })
+impl<V: Visitor> Visitor for Scan<V> {
+    const WANTS_VALUES: bool = V::WANTS_VALUES;
+
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+        self.visitor.page(block, bytes, judge);
+        self.visitor.begin_page(block);
+        self.tuples(block, bytes, judge);
+        self.visitor.end_page(block);
+        self.end_block();
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        self.problems.add(problem);
+    }
+
+    fn has_failed(&self) -> bool {
+        self.visitor.has_failed()
+    }
+}
+
+/// Parts of one relation that were read beside each other.
+impl<V: Merge> Merge for Scan<V> {
+    fn merge(&mut self, other: Scan<V>) {
+        self.stats.merge(&other.stats);
+        self.problems.merge_beside(other.problems);
+        if let (Some(ours), Some(theirs)) = (&mut self.blocks, &other.blocks) {
+            ours.merge(theirs);
+        }
+        self.visitor.merge(other.visitor);
+    }
 }
 
 /// A tuple whose attributes stand apart.
@@ -339,45 +501,82 @@ fn whole_datum<'a>(
     }
 }
 
+/// What a line pointer leads to.
+#[derive(Debug)]
+pub(crate) enum Item<'p> {
+    Unused,
+    Redirect,
+    Dead,
+    /// A tuple of so many bytes (`lp_len`).
+    Tuple(HeapTuple<'p>, u16),
+    /// A tuple that cannot be read, with the reason.
+    Damaged(String),
+}
+
+/// The line pointers of a page in order, with their addresses.
+pub(crate) fn items<'p>(
+    block: BlockNumber,
+    page: &Page<'p>,
+) -> impl Iterator<Item = (ItemPointer, Item<'p>)> {
+    page.line_pointers().map(move |(item, pointer)| {
+        let found = match pointer.state {
+            LinePointerState::Unused => Item::Unused,
+            LinePointerState::Redirect => Item::Redirect,
+            LinePointerState::Dead => Item::Dead,
+            LinePointerState::Normal => {
+                let tuple = page.tuple_bytes(pointer).map_err(|e| e.to_string());
+                let parsed = tuple.and_then(|bytes| {
+                    HeapTuple::parse(bytes, page.byte_order()).map_err(|e| e.to_string())
+                });
+                match parsed {
+                    Ok(tuple) => Item::Tuple(tuple, pointer.length),
+                    Err(message) => Item::Damaged(message),
+                }
+            }
+        };
+        (ItemPointer { block, item }, found)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heap::stats::RelationStats;
-    use crate::model::visibility::HintBits;
     use crate::offline::columns::parse_list;
     use proptest::prelude::*;
 
     /// Takes values and looks at their bytes.
     struct Touch(usize);
 
-    impl ValueSink for Touch {
-        fn value(&mut self, seen: &Seen<'_>) {
-            if let Datum::Varlena(value) = seen.datum {
+    impl Visitor for Touch {
+        const WANTS_VALUES: bool = true;
+
+        fn value(&mut self, value: &TupleValue<'_>) {
+            if let Datum::Varlena(value) = value.datum {
                 self.0 += value.inline_content().map_or(0, <[u8]>::len);
             }
         }
+    }
+
+    fn relation(desc: TupleDesc, flavor: CustomFlavor) -> Relation {
+        let page_size = PageSize::DEFAULT;
+        Relation { source: "page".into(), desc: Arc::new(desc), page_size, flavor }
     }
 
     /// Values of dropped columns count neither on the quick way nor on the long one.
     #[test]
     fn dropped_columns_do_not_count() {
         let desc = parse_list("a int4, e dropped(-1,c), b text").unwrap();
-        let relation = Relation {
-            source: "page",
-            desc: &desc,
-            page_size: PageSize::DEFAULT,
-            flavor: CustomFlavor::Auto,
-        };
+        let relation = relation(desc, CustomFlavor::Auto);
         // 7, 'x', 'yz'
         let data = [7, 0, 0, 0, 0x05, b'x', 0x07, b'y', b'z'];
         let tuple = HeapTuple::of_data(&data);
-        let (mut counted, mut listed) = (RelationStats::new(3), RelationStats::new(3));
-        let mut problems = Problems::default();
+        let mut counted = Scan::new(relation.clone(), ());
+        let mut listed = Scan::new(relation, Touch(0));
         let (at, live) = (ItemPointer::default(), Visibility::Live);
-        relation.scan_tuple(at, &tuple, live, &mut counted, &mut (), &mut problems);
-        relation.scan_tuple(at, &tuple, live, &mut listed, &mut Touch(0), &mut problems);
-        assert_eq!(problems.count(), 0);
-        for stats in [&counted, &listed] {
+        counted.take_tuple(at, &tuple, live);
+        listed.take_tuple(at, &tuple, live);
+        assert_eq!(counted.problems.count() + listed.problems.count(), 0);
+        for stats in [&counted.stats, &listed.stats] {
             let values = |index: usize| -> u64 {
                 stats.columns[index].forms().values().map(|sums| sums.values).sum()
             };
@@ -405,17 +604,15 @@ mod tests {
                 page[24 + 4 * number..28 + 4 * number].copy_from_slice(&word.to_le_bytes());
             }
             let desc = parse_list("a int4, b text, c name, d int8[], e dropped(-1,c), f text").unwrap();
-            let relation =
-                Relation { source: "page", desc: &desc, page_size: PageSize::DEFAULT, flavor };
-            let (mut counted, mut listed) = (RelationStats::new(6), RelationStats::new(6));
-            let (mut few, mut many) = (Problems::default(), Problems::default());
-            let block = BlockNumber(0);
-            relation.scan_page(block, &page, &HintBits, &mut counted, &mut (), &mut few);
-            relation.scan_page(block, &page, &HintBits, &mut listed, &mut Touch(0), &mut many);
+            let relation = relation(desc, flavor);
+            let mut counted = Scan::new(relation.clone(), ());
+            let mut listed = Scan::new(relation, Touch(0));
+            counted.page(BlockNumber(0), &page, &HintBits);
+            listed.page(BlockNumber(0), &page, &HintBits);
             // the quick way counts what the long way counts
-            prop_assert_eq!(counted.tuples, listed.tuples);
-            prop_assert_eq!(few, many);
-            for (quick, long) in counted.columns.iter().zip(&listed.columns) {
+            prop_assert_eq!(counted.stats.tuples, listed.stats.tuples);
+            prop_assert_eq!(counted.problems, listed.problems);
+            for (quick, long) in counted.stats.columns.iter().zip(&listed.stats.columns) {
                 prop_assert_eq!(quick.forms(), long.forms());
             }
         }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::sizes::{Sizes, add_times};
+use hdrhistogram::Histogram;
+
 use crate::codec::Method;
 use crate::disk::Oid;
 use crate::disk::varlena::Varlena;
@@ -31,6 +32,24 @@ pub struct FormSums {
 }
 
 impl FormSums {
+    /// Adds a value that was seen `n` times.
+    fn add(&mut self, value: &StoredValue, n: u64) {
+        self.values = self.values.saturating_add(n);
+        if value.form == Form::Null {
+            return;
+        }
+        add_times(&mut self.chunks, chunks_of(value), n);
+        add_times(&mut self.pointer_bytes, value.pointer_size, n);
+        match value.raw_size {
+            Some(size) => add_times(&mut self.raw_bytes, size, n),
+            None => self.raw_unknown = self.raw_unknown.saturating_add(n),
+        }
+        match value.stored_size {
+            Some(size) => add_times(&mut self.stored_bytes, size, n),
+            None => self.stored_unknown = self.stored_unknown.saturating_add(n),
+        }
+    }
+
     /// Adds another sum.
     pub fn merge(&mut self, other: &FormSums) {
         self.values += other.values;
@@ -143,29 +162,23 @@ impl ColumnStats {
     /// Counts a value that was seen `n` times.
     pub fn add(&mut self, value: &StoredValue, n: u64) {
         let Some(sums) = self.sums.get_mut(slot(value.form, value.method)) else { return };
-        sums.values = sums.values.saturating_add(n);
+        sums.add(value, n);
         if value.form == Form::Null {
             return;
         }
-        add_times(&mut sums.chunks, chunks_of(value), n);
         if let Some(custom) = &value.custom {
             let key = (custom.toaster, custom.handler, custom.kind);
-            add_custom(self.custom.entry(key).or_default(), value, n);
-        }
-        add_times(&mut sums.pointer_bytes, value.pointer_size, n);
-        match value.raw_size {
-            Some(size) => {
-                add_times(&mut sums.raw_bytes, size, n);
-                self.raw.add(size, n);
+            let sums = self.custom.entry(key).or_default();
+            sums.add(value, n);
+            if custom.chunks != Some(0) {
+                sums.custom_out_of_line = sums.custom_out_of_line.saturating_add(n);
             }
-            None => sums.raw_unknown = sums.raw_unknown.saturating_add(n),
         }
-        match value.stored_size {
-            Some(size) => {
-                add_times(&mut sums.stored_bytes, size, n);
-                self.stored.add(size, n);
-            }
-            None => sums.stored_unknown = sums.stored_unknown.saturating_add(n),
+        if let Some(size) = value.raw_size {
+            self.raw.add(size, n);
+        }
+        if let Some(size) = value.stored_size {
+            self.stored.add(size, n);
         }
     }
 
@@ -251,24 +264,6 @@ fn chunks_of(value: &StoredValue) -> u64 {
     }
 }
 
-/// Adds a custom pointer that was seen `n` times.
-fn add_custom(sums: &mut FormSums, value: &StoredValue, n: u64) {
-    sums.values = sums.values.saturating_add(n);
-    add_times(&mut sums.pointer_bytes, value.pointer_size, n);
-    add_times(&mut sums.chunks, chunks_of(value), n);
-    if value.custom.is_some_and(|custom| custom.chunks != Some(0)) {
-        sums.custom_out_of_line = sums.custom_out_of_line.saturating_add(n);
-    }
-    match value.raw_size {
-        Some(size) => add_times(&mut sums.raw_bytes, size, n),
-        None => sums.raw_unknown = sums.raw_unknown.saturating_add(n),
-    }
-    match value.stored_size {
-        Some(size) => add_times(&mut sums.stored_bytes, size, n),
-        None => sums.stored_unknown = sums.stored_unknown.saturating_add(n),
-    }
-}
-
 /// Counts of a relation's blocks and tuples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TupleCounts {
@@ -337,6 +332,156 @@ impl RelationStats {
             ours.merge(theirs);
         }
     }
+}
+
+/// Sizes below this are counted one by one, those above in a histogram.
+const EXACT: u64 = 2048;
+
+/// Distribution of sizes in bytes: extremes exact, percentiles exact below 2048 bytes and to three
+/// significant digits above.
+#[derive(Debug, Clone, Default)]
+pub struct Sizes {
+    count: u64,
+    sum: u64,
+    min: u64,
+    max: u64,
+    /// Made when a second size is seen: most columns of fixed length have but one.
+    spread: Option<Box<Spread>>,
+}
+
+#[derive(Debug, Clone)]
+struct Spread {
+    /// How often each size below [`EXACT`] was seen.
+    small: Vec<u64>,
+    /// The others; made when the first is seen.
+    large: Option<Histogram<u64>>,
+}
+
+impl Spread {
+    fn new() -> Box<Spread> {
+        Box::new(Spread { small: vec![0; EXACT as usize], large: None })
+    }
+
+    fn add(&mut self, size: u64, n: u64) {
+        if let Some(count) = usize::try_from(size).ok().and_then(|size| self.small.get_mut(size)) {
+            *count = count.saturating_add(n);
+            return;
+        }
+        if self.large.is_none() {
+            self.large = Histogram::new(3).ok();
+        }
+        if let Some(large) = &mut self.large {
+            // An auto-resizing histogram refuses nothing below 2^63.
+            let _ = large.record_n(size, n);
+        }
+    }
+
+    fn merge(&mut self, other: &Spread) {
+        for (ours, theirs) in self.small.iter_mut().zip(&other.small) {
+            *ours = ours.saturating_add(*theirs);
+        }
+        match (&mut self.large, &other.large) {
+            (_, None) => {}
+            (Some(ours), Some(theirs)) => {
+                let _ = ours.add(theirs);
+            }
+            (ours @ None, Some(theirs)) => *ours = Some(theirs.clone()),
+        }
+    }
+
+    /// The size of the value with this rank, counted from 1 in growing order.
+    fn at_rank(&self, rank: u64) -> Option<u64> {
+        let mut before = 0u64;
+        for (size, &count) in self.small.iter().enumerate() {
+            before = before.saturating_add(count);
+            if count > 0 && before >= rank {
+                return Some(size as u64);
+            }
+        }
+        let large = self.large.as_ref()?;
+        let rank = rank.saturating_sub(before);
+        Some(large.value_at_quantile(rank as f64 / large.len().max(1) as f64))
+    }
+}
+
+impl Sizes {
+    /// Adds a size that was seen `n` times.
+    #[inline]
+    pub fn add(&mut self, size: u64, n: u64) {
+        if n == 0 {
+            return;
+        }
+        if self.count == 0 {
+            (self.min, self.max) = (size, size);
+        } else if self.spread.is_none() && size != self.min {
+            self.spread = Some(self.of_one_size());
+        }
+        if let Some(spread) = &mut self.spread {
+            spread.add(size, n);
+        }
+        self.min = self.min.min(size);
+        self.max = self.max.max(size);
+        self.count = self.count.saturating_add(n);
+        add_times(&mut self.sum, size, n);
+    }
+
+    /// The spread of what was seen while all sizes were equal.
+    fn of_one_size(&self) -> Box<Spread> {
+        let mut spread = Spread::new();
+        if self.count > 0 {
+            spread.add(self.min, self.count);
+        }
+        spread
+    }
+
+    /// Adds everything that `other` has seen.
+    pub fn merge(&mut self, other: &Sizes) {
+        let Some(theirs) = &other.spread else { return self.add(other.min, other.count) };
+        let mut ours = self.spread.take().unwrap_or_else(|| self.of_one_size());
+        ours.merge(theirs);
+        self.spread = Some(ours);
+        self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
+        self.max = self.max.max(other.max);
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
+    #[cfg(feature = "internals")]
+    /// How many sizes were added.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    #[cfg(feature = "internals")]
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// The smallest; `None` if there is none.
+    pub fn min(&self) -> Option<u64> {
+        (self.count > 0).then_some(self.min)
+    }
+
+    /// The biggest; `None` if there is none.
+    pub fn max(&self) -> Option<u64> {
+        (self.count > 0).then_some(self.max)
+    }
+
+    /// The smallest size that at least the part `quantile` of all sizes does not exceed
+    /// (`percentile_disc`).
+    pub fn quantile(&self, quantile: f64) -> Option<u64> {
+        if self.count == 0 {
+            return None;
+        }
+        let rank = ((self.count as f64 * quantile).ceil() as u64).clamp(1, self.count);
+        let size = self.spread.as_ref().and_then(|spread| spread.at_rank(rank));
+        Some(size.unwrap_or(self.min).clamp(self.min, self.max))
+    }
+}
+
+/// Counts come from servers too, and a hostile one must not overflow them.
+pub(super) fn add_times(sum: &mut u64, size: u64, n: u64) {
+    *sum = sum.saturating_add(size.saturating_mul(n));
 }
 
 #[cfg(test)]
@@ -411,5 +556,27 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn quantiles_are_exact_below_2048_bytes() {
+        let mut sizes = Sizes::default();
+        for size in 1..=1000 {
+            sizes.add(size, 1);
+        }
+        assert_eq!(sizes.quantile(0.5), Some(500));
+        assert_eq!(sizes.quantile(0.95), Some(950));
+        assert_eq!(sizes.quantile(0.99), Some(990));
+        assert_eq!((sizes.min(), sizes.max(), sizes.sum()), (Some(1), Some(1000), 500_500));
+        assert_eq!(Sizes::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn quantiles_of_large_values_never_leave_the_range() {
+        let mut sizes = Sizes::default();
+        sizes.add(0, 1);
+        sizes.add(104_857_601, 1);
+        assert_eq!(sizes.quantile(0.5), Some(0));
+        assert_eq!(sizes.quantile(0.99), Some(104_857_601));
     }
 }

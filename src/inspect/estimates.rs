@@ -3,14 +3,13 @@
 //! All of them are 95 % confidence intervals for the whole relation. The plain figures of such a
 //! report are those of the blocks read.
 
-use super::blocks::{BlockSums, ColumnBlocks, Known, ValueBlocks};
 use super::intervals::{
     ColumnEstimates, FormEstimates, QuantileEstimate, SampleReport, SizeEstimates,
 };
 use super::result::{ColumnReport, RelationReport, SizeReport, Source};
 use crate::disk::desc::TupleDesc;
-use crate::heap::sizes::Sizes;
-use crate::heap::stats::{ColumnStats, RelationStats};
+use crate::heap::blocks::{BlockSums, ColumnBlocks, Known, ValueBlocks};
+use crate::heap::stats::{ColumnStats, RelationStats, Sizes};
 use crate::model::estimate::{Drawn, Estimate, PowerSums};
 use crate::model::interval::{RatioEstimate, WholeEstimate};
 use crate::model::stored::Form;

@@ -16,7 +16,7 @@ use crate::findings::facts::{ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Findings, LookedAt};
 use crate::findings::look::{Count, HeapLook, RowFacts};
 use crate::findings::rules;
-use crate::heap::scan::Judge;
+use crate::heap::scan::{Judge, Visitor};
 use crate::judge::command::TableName;
 use crate::model::cost::Prices;
 use crate::model::estimate::Estimate;
@@ -58,14 +58,6 @@ impl<'a> HeapPages<'a> {
         });
         let look = HeapLook::new(desc, flavor, model, columns.collect(), 100);
         HeapPages { desc, page: model.page, look, read: 0 }
-    }
-
-    /// Takes a page, unless it is of another size or enough were seen.
-    pub(super) fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
-        if self.read < PAGES && bytes.len() == self.page.bytes() {
-            self.look.block(block, bytes, judge);
-            self.read += 1;
-        }
     }
 
     /// Takes a tuple of a page whose line pointers come one by one.
@@ -149,5 +141,17 @@ impl<'a> HeapPages<'a> {
             }
         };
         chosen.map(fact).collect()
+    }
+}
+
+impl Visitor for HeapPages<'_> {
+    const WANTS_VALUES: bool = false;
+
+    /// Looks at it, unless it is of another size or enough were seen.
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+        if self.read < PAGES && bytes.len() == self.page.bytes() {
+            self.look.block(block, bytes, judge);
+            self.read += 1;
+        }
     }
 }

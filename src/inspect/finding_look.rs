@@ -8,7 +8,6 @@ use super::finding_values::ColumnValues;
 use super::inspector::{Inspector, no_client};
 use super::kept::{Kept, looked_at};
 use crate::codec::Method;
-use crate::disk::BlockNumber;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, Storage};
 use crate::disk::pointer::ToastPointer;
@@ -19,12 +18,13 @@ use crate::findings::facts::Contents;
 use crate::findings::look::{HeapLook, RowFacts};
 use crate::findings::rules::lengths::asks_for_values;
 use crate::heap::sample::Sampling;
+use crate::heap::scan::Visitor;
 use crate::model::sql::quote_qualified;
 use crate::model::toast::Table;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::{Relation, RelationKind};
-use crate::server::pages::{PageReader, Pages};
+use crate::server::pages::Order;
 use crate::server::snapshot::Moment;
 
 /// What a look at pages has shown.
@@ -165,11 +165,7 @@ impl Inspector {
                 let compression = Compression::ask(leader.client()).await?;
                 let model = relation.table(compression.default, page);
                 let mut look = heap_look(relation, &model, self.options.flavor);
-                let total = self
-                    .look_at(&relation.quoted(), moment, sampling, |block, bytes, pages| {
-                        look.block(block, bytes, pages);
-                    })
-                    .await?;
+                let total = self.look_at(relation.quoted(), moment, sampling, &mut look).await?;
                 (compression, HeapSeen::of(&look, relation, total), None)
             }
         };
@@ -187,11 +183,7 @@ impl Inspector {
                 Some(all) => all,
                 None => {
                     let mut file = FileLook::of_toast(page);
-                    let total = self
-                        .look_at(&quoted, moment, None, |block, bytes, pages| {
-                            file.block(block, bytes, pages, |_, _| {});
-                        })
-                        .await?;
+                    let total = self.look_at(quoted, moment, None, &mut file).await?;
                     file.facts(total, Some(&beside))
                 }
             });
@@ -219,35 +211,20 @@ impl Inspector {
         Ok(Some(Looked { compression, rows, heap, toast, contents }))
     }
 
-    /// Gives the pages of a sample of blocks to `take`, one after the other, and how many blocks there are.
+    /// Gives the pages of a sample of blocks to `look`, one after the other, and says how many blocks there are.
     async fn look_at(
         &self,
-        quoted: &str,
+        quoted: String,
         moment: &Moment,
         sampling: Option<Sampling>,
-        mut take: impl FnMut(BlockNumber, &[u8], &Pages),
+        look: &mut impl Visitor,
     ) -> Result<u64, LiveError> {
         let leader = self.connections.first().ok_or_else(no_client)?;
-        let pageinspect = self.server.pageinspect.as_ref();
-        let pageinspect =
-            pageinspect.ok_or_else(|| LiveError::Unexpected("pageinspect is gone".into()))?;
-        let mut reader = PageReader::new(
-            Arc::clone(leader),
-            pageinspect,
-            self.server.page_size,
-            quoted.to_owned(),
-            moment.snapshot.clone(),
-        )
-        .await?;
+        let mut reader = self.server.page_reader(leader, quoted, &moment.snapshot).await?;
         let total = reader.block_count().await?;
         let blocks = looked_at(total, sampling);
-        // in order: what stands at the end counts as that
-        let pages = reader.read(&blocks).await?;
-        for (block, bytes) in pages.iter() {
-            take(block, bytes, &pages);
-            // the time may be up meanwhile
-            tokio::task::yield_now().await;
-        }
+        // what stands at the end counts as that
+        reader.visit(&blocks, Order::OfBlocks, "", look).await?;
         Ok(u64::from(total))
     }
 }

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use tokio::task::spawn_blocking;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use crate::codec::datum::Compressor;
-use crate::codec::{Method, datum};
+use crate::codec::Method;
+use crate::codec::datum::{self, Compressor};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::TCINFO_SIZE;
@@ -16,10 +16,9 @@ use crate::findings::ends;
 use crate::findings::facts::{Contents, ShortEnds};
 use crate::model::estimate::Estimate;
 use crate::model::sql::quote_qualified;
-use crate::server::LiveError;
 use crate::server::catalog::ToastRelation;
 use crate::server::connect::Client;
-use crate::server::values;
+use crate::server::{LiveError, chunks};
 
 /// Bytes of values that are read in all for each column.
 const MOST: u64 = 4 << 20;
@@ -48,7 +47,7 @@ impl ColumnValues<'_> {
         let uncompressed = self.mine(self.uncompressed);
         if let Some(method) = self.method.filter(|_| !uncompressed.is_empty()) {
             let few = few(&uncompressed);
-            let values = values::values(client, &self.toast.name, &few).await?;
+            let values = chunks::values(client, &self.toast.name, &few).await?;
             contents.compressed = self.formats(client, &uncompressed, &values).await?;
             contents.compressible = compressible(method, self.page, few, values).await?;
         }
@@ -92,7 +91,7 @@ impl ColumnValues<'_> {
         pointers: &[ToastPointer],
     ) -> Result<ShortEnds, LiveError> {
         let few = few(pointers);
-        let values = values::values(client, &self.toast.name, &few).await?;
+        let values = chunks::values(client, &self.toast.name, &few).await?;
         let page = self.page;
         apart(move || {
             let mut compressor = Compressor::new();

@@ -1,4 +1,5 @@
-//! Findings about a table of a live server: facts are collected, rules are asked.
+//! Findings about a table of a live server: facts are collected, rules are asked; among them how the table is used, by
+//! its counters, and what `pg_stat_statements` says of its columns and of the keys of their documents.
 
 use tokio_postgres::error::SqlState;
 
@@ -10,7 +11,8 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Findings, LookedAt};
-use crate::findings::rules::{self, keys as hot_keys, usage::is_worth};
+use crate::findings::rules::usage::is_worth;
+use crate::findings::rules::{self, keys as hot_keys};
 use crate::judge::command::TableName;
 use crate::model::estimate::Estimate;
 use crate::model::interval::WholeEstimate;
@@ -18,6 +20,10 @@ use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::Relation;
 use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
+use crate::usage::hot;
+use crate::usage::keys::KnownUses;
+use crate::usage::statements::{Statements, Verdict};
+use crate::usage::workload::{Counters, StatementCounts};
 
 impl Inspector {
     /// A look at a relation's indexes that is to begin; at none of what is no table.
@@ -217,4 +223,55 @@ fn add(sum: &mut Estimate, more: Estimate) {
     sum.estimate += more.estimate;
     sum.low += more.low;
     sum.high += more.high;
+}
+
+impl Inspector {
+    /// How a relation is used, on a server with lz4; what statements say of these columns goes to them.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn used(
+        &self,
+        relation: &Relation,
+        columns: &mut [&mut ColumnFacts],
+    ) -> Result<Counters, LiveError> {
+        let leader = self.connections.first().ok_or_else(no_client)?;
+        let ask = async || {
+            let client = leader.client();
+            let counters = Counters::ask(client, relation).await?;
+            // nobody's texts are read for a table that nobody uses
+            let statements = match counters.is_busy() {
+                true => Statements::ask(client, relation, &[]).await?,
+                false => Statements::NotInstalled,
+            };
+            Ok::<_, LiveError>((counters, statements))
+        };
+        let (counters, statements) = leader.reading(ask).await?;
+        for column in columns {
+            if let Verdict::Told { reads, writes, .. } =
+                statements.verdict(relation, &column.name, counters.live)
+            {
+                column.statements = Some(StatementCounts { reads, writes });
+            }
+        }
+        Ok(counters)
+    }
+
+    /// Which keys of these columns' documents are used goes to them.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn used_keys(
+        &self,
+        relation: &Relation,
+        columns: &mut [&mut ColumnFacts],
+    ) -> Result<(), LiveError> {
+        let leader = self.connections.first().ok_or_else(no_client)?;
+        let known = KnownUses::ask(leader, relation).await?;
+        for column in columns {
+            column.keys =
+                hot::used_keys(leader, &self.server, relation, column.index, &known).await?;
+        }
+        Ok(())
+    }
 }

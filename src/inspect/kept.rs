@@ -6,8 +6,7 @@ use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer};
 use crate::heap::sample::{Sample, Sampling};
-use crate::heap::scan::Judge;
-use crate::heap::walk::{self, Item};
+use crate::heap::scan::{self, Item, Judge, Merge, Visitor};
 use crate::model::visibility::Visibility;
 
 /// Blocks of a file that are looked at: 2 MB of 8 kB pages.
@@ -65,8 +64,18 @@ impl Kept {
         Kept { wanted: looked_at(total, sampling).into(), total, pages: Vec::new() }
     }
 
-    /// Takes a page that was read, if it is looked at.
-    pub(super) fn offer(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+    /// The pages in order.
+    pub(super) fn into_pages(mut self) -> Vec<KeptPage> {
+        self.pages.sort_unstable_by_key(|page| page.block);
+        self.pages
+    }
+}
+
+impl Visitor for Kept {
+    const WANTS_VALUES: bool = false;
+
+    /// Keeps it, if it is looked at.
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
         if self.wanted.binary_search(&block).is_err() {
             return;
         }
@@ -74,7 +83,7 @@ impl Kept {
         if let Ok(PageState::Used(page)) = Page::parse(bytes) {
             all_visible = judge.sees_all_of(&page);
             if !all_visible {
-                let judged = walk::items(block, &page).filter_map(|(ctid, item)| match item {
+                let judged = scan::items(block, &page).filter_map(|(ctid, item)| match item {
                     Item::Tuple(tuple, _) => Some((ctid, judge.judge(ctid, &tuple))),
                     _ => None,
                 });
@@ -83,16 +92,11 @@ impl Kept {
         }
         self.pages.push(KeptPage { block, bytes: bytes.into(), all_visible, seen });
     }
+}
 
-    /// Takes what another worker has kept of the same relation.
-    pub(super) fn merge(&mut self, other: Kept) {
+impl Merge for Kept {
+    fn merge(&mut self, other: Kept) {
         self.pages.extend(other.pages);
-    }
-
-    /// The pages in order.
-    pub(super) fn into_pages(mut self) -> Vec<KeptPage> {
-        self.pages.sort_unstable_by_key(|page| page.block);
-        self.pages
     }
 }
 
@@ -125,7 +129,7 @@ mod tests {
         let wanted = looked_at(100_000, None);
         for number in (0..100_000).rev().map(BlockNumber) {
             let half = if number.0 % 2 == 0 { &mut first } else { &mut second };
-            half.offer(number, &[0; 8], &All);
+            half.page(number, &[0; 8], &All);
         }
         first.merge(second);
         let blocks: Vec<BlockNumber> = first.into_pages().iter().map(|page| page.block).collect();

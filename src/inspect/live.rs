@@ -1,4 +1,4 @@
-//! `inspect` of one relation on a live server: by pages, or by SQL functions.
+//! `inspect` of one relation on a live server, by pages or by SQL functions, and of one of its values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,28 +9,28 @@ use tokio::time::timeout;
 use super::estimates;
 use super::finding_look::{Begun, Looked};
 use super::findings::in_reach;
-use super::inspector::{InspectError, Inspector, ScanToast, no_client};
+use super::inspector::{ContentOptions, InspectError, Inspector, ScanToast, no_client};
 use super::intervals::SampleReport;
 use super::orphans::References;
-use super::reports::{
-    column_reports, name_toasters, note_failed_findings, out_of_line, problem_reports,
-};
+use super::reports::{name_toasters, note_failed_findings, out_of_line};
 use super::result::{
     HeapReport, NotAvailable, OrphanReport, RelationReport, Source, ToastReport, TuplesReport,
 };
 use super::scan::{ScanResult, ScanTarget};
-use super::values::RowWriter;
+use crate::disk::ItemPointer;
 use crate::disk::desc::TupleDesc;
 use crate::fill::survey::Kind;
-use crate::heap::problem::Problems;
-use crate::heap::stats::RelationStats;
+use crate::heap::scan::Scan;
 use crate::model::sql::quote_qualified;
-use crate::server::about::Access;
 use crate::server::catalog::{Relation, RelationKind, ToastRelation};
+use crate::server::chunks::{self, ChunkPages, LiveChunks};
 use crate::server::connect::Connection;
 use crate::server::index_scan::IndexFill;
-use crate::server::snapshot::Moment;
-use crate::server::{LiveError, chunks, functions, snapshot, toasters};
+use crate::server::snapshot::{self, Moment};
+use crate::server::{LiveError, functions, toasters};
+use crate::value::anatomy::{self, Anatomy, Wanted};
+use crate::value::contents::Contents;
+use crate::value::rows::RowWriter;
 
 /// TOAST relations up to this size are read whole unless the user says otherwise.
 const TOAST_LIMIT: u64 = 1 << 30;
@@ -46,27 +46,22 @@ impl Inspector {
     ) -> Result<RelationReport, InspectError> {
         let refusal = self.why_no_pages(&relation);
         let name = relation.display_name();
-        let live = |error| InspectError::Live { relation: name.clone(), error };
-        match (self.options.access, refusal) {
-            (Access::Pageinspect, Some(why)) => Err(InspectError::NoPages { relation: name, why }),
-            (_, Some(why)) if self.options.sampling.is_some() => {
-                Err(InspectError::NoPages { relation: name, why })
-            }
-            (Access::Functions, _) => {
-                self.by_functions(&relation, "asked for".to_owned()).await.map_err(live)
-            }
-            (Access::Auto, Some(why)) => self.by_functions(&relation, why).await.map_err(live),
-            (Access::Auto | Access::Pageinspect, None) => {
-                let result = self.by_pages(relation, rows).await;
-                if result.is_err() {
-                    for connection in &self.connections {
-                        // If that fails too the connection is gone, as the next query will say.
-                        let _ = snapshot::abandon(connection.client()).await;
-                    }
-                }
-                result
+        let no_pages = |why| InspectError::NoPages { relation: name.clone(), why };
+        if let (Some(why), true) = (&refusal, self.options.sampling.is_some()) {
+            return Err(no_pages(why.clone()));
+        }
+        if let Some(why) = self.options.access.by_functions(refusal).map_err(no_pages)? {
+            let report = self.by_functions(&relation, why).await;
+            return report.map_err(|error| InspectError::Live { relation: name, error });
+        }
+        let result = self.by_pages(relation, rows).await;
+        if result.is_err() {
+            for connection in &self.connections {
+                // If that fails too the connection is gone, as the next query will say.
+                let _ = snapshot::abandon(connection.client()).await;
             }
         }
+        result
     }
 
     pub(super) async fn by_functions(
@@ -81,20 +76,12 @@ impl Inspector {
         let read = async || functions::groups(connection.client(), &self.server, relation).await;
         let (live, groups) = connection.reading(read).await?;
         self.progress.end();
-        let mut stats = RelationStats::new(relation.desc.attributes.len());
-        stats.tuples.live = live;
+        let mut scan = Scan::new(self.scanned(&name, Arc::new(relation.desc.clone())), ());
+        scan.stats.tuples.live = live;
         for group in &groups {
-            if let Some(column) = stats.columns.get_mut(group.index) {
-                column.add(&group.value, group.count);
-            }
+            scan.take_told(group.index, &group.value, group.count, group.unplaced);
         }
-        let mut unplaced = vec![0; stats.columns.len()];
-        for group in groups.iter().filter(|group| group.unplaced) {
-            if let Some(values) = unplaced.get_mut(group.index) {
-                *values += group.count;
-            }
-        }
-        let mut report = self.functions_report(relation, &stats, &unplaced, why);
+        let mut report = self.functions_report(relation, &scan, why);
         let mut failed = None;
         let indexes = self.indexes(relation, Source::Functions, &mut failed).await?;
         report.findings = self.findings(relation, None, &report, indexes, &mut failed).await?;
@@ -102,13 +89,11 @@ impl Inspector {
         Ok(report)
     }
 
-    /// The report of what SQL functions have told, and why pages were not read. Of `unplaced` values of each column it
-    /// is not known where they are.
+    /// The report of what SQL functions have told, and why pages were not read.
     pub(super) fn functions_report(
         &self,
         relation: &Relation,
-        stats: &RelationStats,
-        unplaced: &[u64],
+        scan: &Scan<()>,
         why: String,
     ) -> RelationReport {
         let mut not_available =
@@ -122,7 +107,7 @@ impl Inspector {
                 reason: "row security is active for this user".into(),
             });
         }
-        let mut report = self.report(relation, stats, &Problems::default(), Source::Functions);
+        let mut report = self.report(relation, scan, Source::Functions);
         report.tuples = TuplesReport {
             dead: None,
             unknown: None,
@@ -140,9 +125,9 @@ impl Inspector {
             ..report.heap
         };
         if let Some(toast) = &mut report.toast {
-            toast.unplaced_values = Some(unplaced.iter().sum()).filter(|&values| values > 0);
+            toast.unplaced_values = Some(scan.unplaced.iter().sum()).filter(|&values| values > 0);
         }
-        let columns = relation.desc.attributes.iter().zip(unplaced);
+        let columns = relation.desc.attributes.iter().zip(&scan.unplaced);
         let columns = columns.filter(|(attribute, _)| !attribute.dropped);
         for (column, (_, &unplaced)) in report.columns.iter_mut().zip(columns) {
             column.unplaced_values = Some(unplaced);
@@ -186,19 +171,12 @@ impl Inspector {
         };
         let known = toasters::ask(leader.client(), &self.server).await.map_err(live)?;
         // a stock server leaves no chunks behind
-        let mut references = known.is_some().then(|| References::new(self.server.page_size));
+        let references = known.is_some().then(|| References::new(self.server.page_size));
         let sampling = self.options.sampling;
-        let scanned = self.scan(&heap, &moment, rows, sampling, references.as_mut()).await?;
-        let ScanResult {
-            stats,
-            mut problems,
-            total_blocks,
-            blocks,
-            kept,
-            survey,
-            unknown_defaults,
-        } = scanned;
-        let unread = problems.count() > 0;
+        let scanned = self.scan(&heap, &moment, rows, sampling, references).await?;
+        let ScanResult { mut scan, total_blocks, kept, survey, references, unknown_defaults } =
+            scanned;
+        let unread = scan.problems.count() > 0;
         // beside what follows
         let mut begun = compression
             .zip(kept)
@@ -215,7 +193,7 @@ impl Inspector {
                     target: None,
                 };
                 let scanned = self.scan(&target, &moment, None, None, None).await?;
-                problems.merge(scanned.problems);
+                scan.problems.merge(scanned.scan.problems);
                 if let Some(begun) = &mut begun {
                     begun.toast = scanned.survey;
                 }
@@ -225,9 +203,13 @@ impl Inspector {
                     orphans = Some(match known {
                         Ok(known) => {
                             let mut report = OrphanReport::default();
-                            chunks::values(leader.client(), &target.quoted, |id, chunks, bytes| {
-                                known.count(id, chunks, bytes, &mut report);
-                            })
+                            chunks::each_value(
+                                leader.client(),
+                                &target.quoted,
+                                |id, chunks, bytes| {
+                                    known.count(id, chunks, bytes, &mut report);
+                                },
+                            )
                             .await
                             .map_err(live)?;
                             Ok(report)
@@ -235,7 +217,7 @@ impl Inspector {
                         Err(reason) => Err(reason),
                     });
                 }
-                Some(scanned.stats)
+                Some(scanned.scan.stats)
             }
             _ => None,
         };
@@ -243,7 +225,7 @@ impl Inspector {
             .look_beside_indexes(&relation, &moment, begun, values_alone, &mut failed)
             .await
             .map_err(live)?;
-        let mut report = self.report(&relation, &stats, &problems, Source::Pageinspect);
+        let mut report = self.report(&relation, &scan, Source::Pageinspect);
         report.unknown_defaults = unknown_defaults;
         if let Some(known) = &known {
             name_toasters(&mut report.columns, known);
@@ -262,13 +244,13 @@ impl Inspector {
             report.dead_rows = Some(counted.tuples.dead);
             report.free_bytes = Some(counted.tuples.free_bytes);
         }
-        if let (Some(blocks), Some(sampling)) = (&blocks, self.options.sampling) {
+        if let (Some(blocks), Some(sampling)) = (&scan.blocks, self.options.sampling) {
             let sample = SampleReport {
                 blocks: u64::from(total_blocks),
                 blocks_read: blocks.blocks,
                 seed: sampling.seed,
             };
-            estimates::fill(&mut report, &relation.desc, &stats, blocks, sample);
+            estimates::fill(&mut report, &relation.desc, &scan.stats, blocks, sample);
         }
         if !values_alone {
             report.findings = self
@@ -351,54 +333,108 @@ impl Inspector {
     pub(super) fn report(
         &self,
         relation: &Relation,
-        stats: &RelationStats,
-        problems: &Problems,
+        scan: &Scan<()>,
         source: Source,
     ) -> RelationReport {
         let toast_bytes = relation.toast.as_ref().map_or(0, |t| t.bytes + t.index_bytes);
-        let columns = column_reports(&relation.desc, stats, Some(relation.bytes + toast_bytes));
-        let (values, chunks) = out_of_line(&columns);
-        let page_size = self.server.page_size.bytes() as u64;
+        let report = RelationReport::of(scan, source, Some(relation.bytes + toast_bytes));
+        let (values, chunks) = out_of_line(&report.columns);
         RelationReport {
-            relation: relation.display_name(),
             schema_name: Some(relation.schema.clone()),
             name: Some(relation.name.clone()),
             oid: Some(relation.oid.0),
             kind: Some(relation.kind.name()),
-            source,
             options: relation.options.clone(),
-            page_size,
-            sample: None,
             heap: HeapReport {
                 bytes: Some(relation.bytes),
-                blocks: Some(relation.bytes / page_size),
+                blocks: Some(relation.bytes / report.page_size),
                 index_bytes: Some(relation.index_bytes)
                     .filter(|_| relation.kind != RelationKind::Toast || relation.index_bytes > 0),
-                ..HeapReport::from(&stats.tuples)
+                ..report.heap
             },
-            tuples: stats.into(),
             toast: relation.toast.as_ref().map(|toast| ToastReport {
                 relation: toast.display_name(),
                 oid: Some(toast.oid.0),
                 bytes: Some(toast.bytes),
                 index_bytes: Some(toast.index_bytes),
                 rows: toast.row_estimate,
-                rows_counted: false,
-                dead_rows: None,
-                free_bytes: None,
                 values,
                 chunks,
-                unplaced_values: None,
-                values_estimate: None,
-                chunks_estimate: None,
-                orphans: None,
+                ..ToastReport::default()
             }),
-            columns,
-            not_available: Vec::new(),
-            problems: problem_reports(problems),
-            problem_count: problems.count(),
-            findings: None,
-            unknown_defaults: Vec::new(),
+            ..report
         }
+    }
+
+    /// Takes one value apart: that of `column` in the tuple at `ctid`, dead or alive.
+    pub async fn value(
+        &self,
+        relation: &Relation,
+        column: &str,
+        ctid: ItemPointer,
+    ) -> Result<Anatomy, InspectError> {
+        let name = relation.display_name();
+        let live = |error| InspectError::Live { relation: name.clone(), error };
+        let missing = |what: String| InspectError::NoValue(format!("{name}: {what}"));
+        if let Some(why) = self.why_no_pages(relation) {
+            return Err(InspectError::NoPages { relation: name, why });
+        }
+        let leader = self.connections.first().ok_or_else(no_client).map_err(live)?;
+        let moment = snapshot::begin(leader).await.map_err(live)?;
+        let reader = self.server.page_reader(leader, relation.quoted(), &moment.snapshot);
+        let mut reader = reader.await.map_err(live)?;
+        if ctid.block.0 >= reader.block_count().await.map_err(live)? {
+            return Err(missing(format!("there is no block {}", ctid.block)));
+        }
+        let pages = reader.read(&[ctid.block]).await.map_err(live)?;
+        if let Some((_, message)) = pages.unreadable.first() {
+            return Err(missing(format!("block {}: {message}", ctid.block)));
+        }
+        let toasters = toasters::toasters(leader.client(), &self.server).await.map_err(live)?;
+        // the values of dead rows may have dead chunks
+        let mut store = self.chunk_store(leader, &moment, !pages.is_live(ctid));
+        let (desc, flavor) = (&relation.desc, self.options.flavor);
+        let wanted = Wanted { relation: &name, desc, flavor, column, ctid };
+        let bytes = pages.iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
+        let anatomy =
+            anatomy::on_page(bytes, &wanted, &mut store, &toasters, self.server.page_size);
+        snapshot::end(leader.client()).await.map_err(live)?;
+        anatomy.map_err(missing)
+    }
+
+    /// Chunks read on this connection; `dead`: those too that no statement gives.
+    pub(super) fn chunk_store(
+        &self,
+        connection: &Arc<Connection>,
+        moment: &Moment,
+        dead: bool,
+    ) -> LiveChunks {
+        let connection = Arc::clone(connection);
+        match self.server.pageinspect.clone() {
+            Some(pageinspect) => LiveChunks::with_pages(
+                connection,
+                ChunkPages {
+                    pageinspect,
+                    page_size: self.server.page_size,
+                    snapshot: moment.snapshot.clone(),
+                    dead,
+                },
+            ),
+            None => LiveChunks::new(connection),
+        }
+    }
+
+    pub(super) async fn contents(
+        &self,
+        relation: &str,
+        moment: &Moment,
+        contents: &ContentOptions,
+        connection: &Arc<Connection>,
+    ) -> Result<Contents<LiveChunks>, InspectError> {
+        let live = |error| InspectError::Live { relation: relation.to_owned(), error };
+        let store = self.chunk_store(connection, moment, false);
+        let toasters = toasters::toasters(connection.client(), &self.server).await.map_err(live)?;
+        let dir = contents.output_dir.as_deref();
+        Ok(Contents::new(store, toasters, self.server.page_size, dir)?)
     }
 }

@@ -1,24 +1,18 @@
 //! The verb `inspect`: what is stored, and what it costs.
 //!
-//! * [`live`], [`offline`], [`saved`]: the runs, on a server, on files, on saved text; [`file_value`]: one value of a file; [`inspector`]: over which
-//!   connections; `scan`: blocks side by side; `live_values`: values put together.
+//! * [`live`], [`offline`], [`saved`]: the runs, on a server, on files, on saved text; [`inspector`]: over which
+//!   connections; `scan`: what the scan of a relation counts and keeps.
 //! * [`run`]: relations of a server in turn, with what becomes of errors.
 //! * [`overview`]: what the columns of many relations take, in one ranking.
-//! * [`blocks`], [`estimates`]: what a sample of blocks says of the relation, in [`intervals`].
-//! * [`result`]: what is reported; [`reports`]: made of what was counted; [`values`]: one line a value.
-//! * [`contents`]: what is in the values, `missing`: in those that stand in no row; [`anatomy`]: one value in
-//!   every detail.
+//! * [`estimates`]: what a sample of blocks says of the relation, in [`intervals`].
+//! * [`result`]: what is reported; [`reports`]: made of what was counted.
 //! * `findings`: facts about a table for [`crate::findings`]; `finding_look`: the look at its pages, `kept`: those that
-//!   were kept while they were scanned; `finding_values`: facts of what is in values, `usage`: of how it is used;
-//!   `file_findings`: those of files, `saved_blocks`: whether saved rows are those of whole pages.
+//!   were kept while they were scanned; `finding_values`: facts of what is in values; `file_findings`: findings
+//!   about files.
 //! * [`orphans`]: chunks that no row refers to.
 
-pub mod anatomy;
-pub mod blocks;
-pub mod contents;
 pub mod estimates;
 mod file_findings;
-pub mod file_value;
 mod finding_look;
 mod finding_values;
 mod findings;
@@ -26,8 +20,6 @@ pub mod inspector;
 pub mod intervals;
 mod kept;
 pub mod live;
-mod live_values;
-mod missing;
 pub mod offline;
 pub mod orphans;
 pub mod overview;
@@ -35,7 +27,4 @@ pub mod reports;
 pub mod result;
 pub mod run;
 pub mod saved;
-mod saved_blocks;
 mod scan;
-mod usage;
-pub mod values;

@@ -1,53 +1,39 @@
-//! `inspect` on relation files and on one datum: no server.
+//! `inspect` on relation files, on one value of a file, and on one datum: no server.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::blocks::BlockSums;
-use super::contents::{ContentSink, create_dir};
 use super::estimates;
 use super::file_findings::{self, HeapPages};
 use super::inspector::InspectError;
 use super::intervals::SampleReport;
 use super::orphans::References;
-use super::reports::{column_reports, out_of_line, problem_reports};
+use super::reports::out_of_line;
 use super::result::{HeapReport, NotAvailable, RelationReport, Source, ToastReport};
-use super::values::{RowSink, RowWriter, ValueRow};
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::page::wrong_checksum;
-use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, VarlenaError};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
 use crate::fill::look::FileLook;
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, Sampling};
-use crate::heap::scan::{Judge, Relation, ValueSink};
-use crate::heap::stats::RelationStats;
+use crate::heap::scan::{Judge, Relation, Scan, Visitor};
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Toasters;
-use crate::model::visibility::{HintBits, Visibility, visibility};
 use crate::offline::file::{FileError, RelationFile};
-use crate::offline::target::{FileTarget, check_page_size};
+use crate::offline::target::FileTarget;
 use crate::offline::toastfile::ToastFile;
 use crate::offline::xact::PgXact;
-
-impl Judge for HintBits {
-    fn judge(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
-        visibility(tuple, self)
-    }
-}
-
-impl Judge for Option<&PgXact> {
-    fn judge(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
-        visibility(tuple, self)
-    }
-}
+use crate::value::anatomy::{self, Anatomy, Wanted};
+use crate::value::contents::{Contents, RowSink};
+use crate::value::rows::{RowWriter, ValueRow};
 
 /// Putting values together.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Contents<'a> {
+pub struct ContentFiles<'a> {
     /// Where each value is written to a file of its own.
     pub output_dir: Option<&'a Path>,
 }
@@ -59,57 +45,56 @@ pub struct Contents<'a> {
 /// of values then tell.
 pub fn relation_file(
     target: &FileTarget<'_>,
-    contents: Option<Contents<'_>>,
+    contents: Option<ContentFiles<'_>>,
     rows: Option<&mut (dyn RowWriter + Send)>,
     progress: &dyn Progress,
 ) -> Result<RelationReport, OfflineError> {
-    let name = target.heap.display().to_string();
+    let page_size = target.page_size;
     let mut problems = Problems::default();
-    let mut unknown_defaults = Vec::new();
     let mut store = store(target, &mut problems)?;
-    let mut references = References::new(target.page_size);
-    let model = file_findings::model(target.desc, target.page_size);
-    let mut pages = HeapPages::new(target.desc, target.flavor, &model);
+    let model = file_findings::model(target.desc, page_size);
+    let sampling = target.sampling.filter(|_| target.toast.is_none());
+    let heap = FileScan::open(target, target.heap, sampling)?;
+    let blocks = heap.file.blocks();
     // rows of values come without findings
-    let wants_findings = rows.is_none();
-    let mut look = |block, page: &[u8]| {
-        if wants_findings {
-            pages.page(block, page, &target.xact);
-        }
-    };
-    let mut heap =
-        Heap { target, references: &mut references, problems: &mut problems, look: &mut look };
-    let Scanned { stats, total_blocks: blocks, blocks: sampled } = match rows {
+    let look =
+        rows.is_none().then(|| heap.spread(HeapPages::new(target.desc, target.flavor, &model)));
+    let relation = scanned(target, target.heap, target.desc);
+    let name = Arc::clone(&relation.source);
+    let scan = Scan { problems, ..Scan::new(relation, ()).of_sample(sampling.is_some()) };
+    let references = References::new(page_size);
+    let mut unknown_defaults = Vec::new();
+    let (mut scan, look, references) = match rows {
         None if target.toast.is_none() => {
-            scan(target.heap, target, target.desc, &mut (), &mut problems, progress, &mut look)?
+            let (scan, look) = heap.read(scan, look, progress)?;
+            (scan, look, references)
         }
-        None => heap.scan(&mut (), progress)?,
-        Some(writer) if contents.is_some() => {
-            let output_dir = contents.and_then(|contents| contents.output_dir);
-            let mut sink = content_sink(target, output_dir, store, writer)?;
-            let scanned = heap.scan(&mut sink, progress)?;
-            problems.merge(sink.problems);
-            unknown_defaults.extend(sink.unknown);
-            store = sink.store;
-            match sink.error {
-                Some(error) => return Err(InspectError::Output(error).into()),
-                None => scanned,
-            }
+        None => {
+            let (scan, (look, references)) = heap.read(scan, (look, references), progress)?;
+            (scan, look, references)
         }
         Some(writer) => {
-            let mut sink =
-                RowSink { relation: name.clone(), with_block: true, writer, error: None };
-            let scanned = heap.scan(&mut sink, progress)?;
-            match sink.error {
-                Some(error) => return Err(InspectError::Output(error).into()),
-                None => scanned,
+            let with_store = |files: ContentFiles<'_>| {
+                let (store, toasters) = (store.take(), Toasters::by_bytes());
+                Contents::new(store, toasters, page_size, files.output_dir)
+            };
+            let contents = contents.map(with_store).transpose().map_err(InspectError::Output)?;
+            let sink = RowSink::new(&name, writer, contents);
+            let (mut scan, (references, sink)) = heap.read(scan, (references, sink), progress)?;
+            if let Some(contents) = sink.contents {
+                scan.problems.merge(contents.problems);
+                unknown_defaults.extend(contents.unknown);
+                store = contents.store;
             }
+            if let Some(error) = sink.error {
+                return Err(InspectError::Output(error).into());
+            }
+            (scan, look, references)
         }
     };
-    let mut not_available = Vec::new();
-    let mut orphans = None;
+    let (mut not_available, mut orphans) = (Vec::new(), None);
     if let Some(store) = &mut store {
-        let unread = problems.count() > 0 || store.problems().count() > 0;
+        let unread = scan.problems.count() > 0 || store.problems().count() > 0;
         match references.orphans(store, unread) {
             Ok(report) => orphans = Some(report),
             Err(reason) => not_available.push(NotAvailable {
@@ -118,116 +103,111 @@ pub fn relation_file(
             }),
         }
     }
-    let size = target.page_size.bytes() as u64;
-    let mut toast_pages = FileLook::of_toast(target.page_size);
+    let size = page_size.bytes() as u64;
     let toast = match target.toast {
         None => None,
         Some(path) => {
-            let desc = TupleDesc::toast_relation();
-            let mut damage = Problems::default();
-            let mut look = |block, page: &[u8]| {
-                toast_pages.block(block, page, &target.xact, |_, _| {});
-            };
-            let scanned = scan(path, target, &desc, &mut (), &mut damage, progress, &mut look)?;
+            let file = FileScan::open(target, path, None)?;
+            let blocks = file.file.blocks();
+            let chunks = Scan::new(scanned(target, path, &TupleDesc::toast_relation()), ());
+            let look = file.spread(FileLook::of_toast(page_size));
+            let (mut chunks, look) = file.read(chunks, look, progress)?;
             if let Some(store) = &store {
-                add_unseen(&mut damage, store.problems());
+                add_unseen(&mut chunks.problems, store.problems());
             }
-            problems.merge(damage);
-            Some((path, scanned.stats, scanned.total_blocks))
+            scan.problems.merge(std::mem::take(&mut chunks.problems));
+            Some((chunks, look.visitor.facts(blocks, None), blocks))
         }
     };
     let toast_bytes = toast.as_ref().map_or(0, |(_, _, blocks)| blocks * size);
-    let toast_facts = toast.as_ref().map(|(_, _, blocks)| toast_pages.facts(*blocks, None));
-    let columns = column_reports(target.desc, &stats, Some(blocks * size + toast_bytes));
-    let (values, chunks) = out_of_line(&columns);
-    let mut report = RelationReport {
-        relation: name,
-        schema_name: None,
-        name: None,
-        oid: None,
-        kind: None,
-        source: Source::RelationFile,
-        options: Vec::new(),
-        page_size: size,
-        sample: None,
-        heap: HeapReport {
-            bytes: Some(blocks * size),
-            blocks: Some(blocks),
-            ..HeapReport::from(&stats.tuples)
-        },
-        tuples: (&stats).into(),
-        toast: toast.map(|(path, stats, blocks)| ToastReport {
-            relation: path.display().to_string(),
-            oid: None,
-            bytes: Some(blocks * size),
-            index_bytes: None,
-            rows: Some(stats.tuples.live + stats.tuples.unknown),
-            rows_counted: true,
-            dead_rows: Some(stats.tuples.dead),
-            free_bytes: Some(stats.tuples.free_bytes),
-            values,
-            chunks,
-            unplaced_values: None,
-            values_estimate: None,
-            chunks_estimate: None,
-            orphans,
-        }),
-        columns,
-        not_available,
-        problems: problem_reports(&problems),
-        problem_count: problems.count(),
-        findings: None,
-        unknown_defaults,
-    };
-    if let (Some(sampled), Some(Sampling { seed, .. })) = (&sampled, target.sampling) {
+    let toast_facts = toast.as_ref().map(|(_, facts, _)| *facts);
+    let report = RelationReport::of(&scan, Source::RelationFile, Some(blocks * size + toast_bytes));
+    let (values, chunks) = out_of_line(&report.columns);
+    let toast = toast.map(|(scan, _, blocks)| ToastReport {
+        relation: scan.relation.source.to_string(),
+        bytes: Some(blocks * size),
+        rows: Some(scan.stats.tuples.live + scan.stats.tuples.unknown),
+        rows_counted: true,
+        dead_rows: Some(scan.stats.tuples.dead),
+        free_bytes: Some(scan.stats.tuples.free_bytes),
+        values,
+        chunks,
+        orphans,
+        ..ToastReport::default()
+    });
+    let heap = HeapReport { bytes: Some(blocks * size), blocks: Some(blocks), ..report.heap };
+    let mut report = RelationReport { heap, toast, not_available, unknown_defaults, ..report };
+    if let (Some(sampled), Some(Sampling { seed, .. })) = (&scan.blocks, target.sampling) {
         let sample = SampleReport { blocks, blocks_read: sampled.blocks, seed };
-        estimates::fill(&mut report, target.desc, &stats, sampled, sample);
+        estimates::fill(&mut report, target.desc, &scan.stats, sampled, sample);
     }
-    report.findings = pages.findings(blocks, toast_facts, &report);
+    report.findings = look.and_then(|look| look.visitor.findings(blocks, toast_facts, &report));
     Ok(report)
 }
 
-/// Reading the heap with note taken of what its rows refer to.
-struct Heap<'h, 't> {
-    target: &'h FileTarget<'t>,
-    references: &'h mut References,
-    problems: &'h mut Problems,
-    look: &'h mut dyn FnMut(BlockNumber, &[u8]),
+/// A relation's file as scans know it.
+fn scanned(target: &FileTarget<'_>, path: &Path, desc: &TupleDesc) -> Relation {
+    Relation {
+        source: path.display().to_string().into(),
+        desc: Arc::new(desc.clone()),
+        page_size: target.page_size,
+        flavor: target.flavor,
+    }
 }
 
-impl Heap<'_, '_> {
-    fn scan<S: ValueSink>(
-        &mut self,
-        sink: &mut S,
+/// A file of which all blocks or a sample are to be read.
+struct FileScan<'t> {
+    target: &'t FileTarget<'t>,
+    file: RelationFile,
+    sample: Sample,
+}
+
+impl<'t> FileScan<'t> {
+    fn open(
+        target: &'t FileTarget<'t>,
+        path: &Path,
+        sampling: Option<Sampling>,
+    ) -> Result<FileScan<'t>, FileError> {
+        let file = RelationFile::open(path, target.page_size)?;
+        let total = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
+        let sample = sampling.map_or_else(|| Sample::all(total), |sampling| sampling.draw(total));
+        Ok(FileScan { target, file, sample })
+    }
+
+    /// Looks at pages that are spread over those that are read, if there are more than findings look at.
+    fn spread<V>(&self, visitor: V) -> Spread<V> {
+        let step = self.sample.chosen().div_ceil(file_findings::PAGES).max(1);
+        Spread { step, came: 0, visitor }
+    }
+
+    fn read<V: Visitor>(
+        mut self,
+        scan: Scan<()>,
+        visitor: V,
         progress: &dyn Progress,
-    ) -> Result<Scanned, OfflineError> {
-        let Heap { target, references, problems, look } = self;
-        let mut sinks = (&mut **references, sink);
-        scan(target.heap, target, target.desc, &mut sinks, problems, progress, look)
+    ) -> Result<(Scan<()>, V), FileError> {
+        let (mut scan, ()) = scan.with(visitor);
+        self.target.visit(&mut self.file, self.sample, progress, &mut scan)?;
+        Ok(scan.with(()))
     }
 }
 
-/// Opens what [`Contents`] needs.
-fn content_sink<'t, 'w>(
-    target: &FileTarget<'t>,
-    output_dir: Option<&Path>,
-    store: Store<'t>,
-    writer: &'w mut (dyn RowWriter + Send),
-) -> Result<ContentSink<'w, Store<'t>>, OfflineError> {
-    if let Some(dir) = output_dir {
-        create_dir(dir).map_err(InspectError::Output)?;
+/// Gives one page in `step` on.
+struct Spread<V> {
+    step: u32,
+    came: u32,
+    visitor: V,
+}
+
+impl<V: Visitor> Visitor for Spread<V> {
+    const WANTS_VALUES: bool = false;
+
+    fn page(&mut self, block: BlockNumber, bytes: &[u8], judge: &impl Judge) {
+        if self.came.is_multiple_of(self.step) {
+            self.visitor.page(block, bytes, judge);
+        }
+        self.came += 1;
     }
-    Ok(ContentSink {
-        relation: target.heap.display().to_string(),
-        store,
-        toasters: Toasters::by_bytes(),
-        page: target.page_size,
-        writer,
-        output_dir: output_dir.map(Path::to_owned),
-        problems: Problems::default(),
-        unknown: BTreeSet::new(),
-        error: None,
-    })
 }
 
 /// The TOAST relation's file, if there is one.
@@ -272,75 +252,45 @@ pub enum OfflineError {
     Inspect(#[from] InspectError),
 }
 
-/// What a scan found.
-struct Scanned {
-    stats: RelationStats,
-    /// Blocks of the file.
-    total_blocks: u64,
-    /// What single blocks hold, if they are a sample.
-    blocks: Option<BlockSums>,
-}
-
-/// Reads a file. Some of its pages, evenly spread, go to `look` as well.
-fn scan(
-    path: &Path,
-    target: &FileTarget<'_>,
-    desc: &TupleDesc,
-    sink: &mut impl ValueSink,
-    problems: &mut Problems,
-    progress: &dyn Progress,
-    look: &mut dyn FnMut(BlockNumber, &[u8]),
-) -> Result<Scanned, OfflineError> {
-    let name = path.display().to_string();
-    let mut file = RelationFile::open(path, target.page_size)?;
-    let mut page = vec![0; target.page_size.bytes()];
-    let mut stats = RelationStats::new(desc.attributes.len());
-    let relation =
-        Relation { source: &name, desc, page_size: target.page_size, flavor: target.flavor };
-    let total = u32::try_from(file.blocks()).unwrap_or(u32::MAX);
-    let sampling = target.sampling.filter(|_| target.toast.is_none());
-    let sample = sampling.map_or_else(|| Sample::all(total), |sampling| sampling.draw(total));
-    let mut blocks = sampling.map(|_| BlockSums::new(desc.attributes.len()));
-    let checksums = target.verifies_checksums();
-    let step = sample.chosen().div_ceil(file_findings::PAGES).max(1) as usize;
-    progress.begin(&name, u64::from(sample.chosen()));
-    for (index, block) in sample.enumerate() {
-        match file.read(block, &mut page) {
-            Ok(true) => {
-                if index == 0 {
-                    check_page_size(&page, &name)?;
-                }
-                let place = || Place { block: Some(block), ..Place::of(name.as_str()) };
-                let wrong = checksums.then(|| wrong_checksum(block, &page)).flatten();
-                problems.add_some(
-                    wrong.map(|wrong| Problem { place: place(), message: wrong.to_string() }),
-                );
-                relation.scan_page(block, &page, &target.xact, &mut stats, sink, problems);
-                if index.is_multiple_of(step) {
-                    look(block, &page);
-                }
-                if let Some(blocks) = &mut blocks {
-                    blocks.block(&stats);
-                }
-            }
-            Ok(false) => break,
-            Err(error) => problems.add(Problem {
-                place: Place { block: Some(block), ..Place::of(name.as_str()) },
-                message: error.to_string(),
-            }),
-        }
-        progress.advance(1);
-    }
-    progress.end();
-    for error in file.truncated() {
-        problems.add(Problem { place: Place::of(name.as_str()), message: error.to_string() });
-    }
-    Ok(Scanned { stats, total_blocks: file.blocks(), blocks })
-}
-
 /// Describes one datum, given with its header.
 pub fn datum(bytes: &[u8], order: ByteOrder) -> Result<(ValueRow, usize), VarlenaError> {
     let (value, used) = Varlena::parse(bytes, order)?;
     let stored = StoredValue::of_varlena(&value, PageSize::DEFAULT);
     Ok((ValueRow::of("datum", &stored), used))
+}
+
+/// Takes one value of a relation file apart: that of `column` in the tuple at `ctid`, dead or alive.
+pub fn value(
+    target: &FileTarget<'_>,
+    column: &str,
+    ctid: ItemPointer,
+) -> Result<Anatomy, OfflineError> {
+    let relation = target.heap.display().to_string();
+    let missing = |what: String| OfflineError::NoValue(format!("{relation}: {what}"));
+    let mut problems = Problems::default();
+    let mut store = store(target, &mut problems)?;
+    let mut file = RelationFile::open(target.heap, target.page_size)?;
+    let mut page = vec![0; target.page_size.bytes()];
+    if !file.read(ctid.block, &mut page)? {
+        return Err(missing(format!("there is no block {}", ctid.block)));
+    }
+    let FileTarget { desc, flavor, .. } = *target;
+    let wanted = Wanted { relation: &relation, desc, flavor, column, ctid };
+    let found =
+        anatomy::on_page(&page, &wanted, &mut store, &Toasters::by_bytes(), target.page_size);
+    let mut anatomy = found.map_err(missing)?;
+    if target.verifies_checksums()
+        && let Some(wrong) = wrong_checksum(ctid.block, &page)
+    {
+        let place = Place { block: Some(ctid.block), ..Place::of(relation.as_str()) };
+        anatomy.problems.push(format!("{place}: {wrong}"));
+    }
+    // what is damaged elsewhere concerns a value that is whole as little as its neighbours
+    if !anatomy.problems.is_empty() {
+        if let Some(store) = &store {
+            problems.merge(store.problems().clone());
+        }
+        anatomy.problems.extend(problems.kept().iter().map(ToString::to_string));
+    }
+    Ok(anatomy)
 }

@@ -8,7 +8,7 @@ use crate::disk::layout::PageSize;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::Datum;
 use crate::disk::{ItemPointer, Oid};
-use crate::heap::scan::{Seen, ValueSink};
+use crate::heap::scan::{Merge, TupleValue, Visitor};
 use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::model::toaster::chunks::ChunkStore;
 use crate::model::toaster::describe::{PointerKind, describe};
@@ -19,7 +19,7 @@ use crate::offline::toastfile::ToastFile;
 const MAX_REFERENCES: usize = 1 << 28;
 
 /// Collects what rows refer to.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct References {
     page: PageSize,
     value_ids: Vec<u32>,
@@ -68,13 +68,6 @@ impl References {
             }
             _ => {}
         }
-    }
-
-    /// Adds what another part of the same table refers to.
-    pub fn add(&mut self, other: References) {
-        self.value_ids.extend(other.value_ids);
-        self.tids.extend(other.tids);
-        self.incomplete = self.incomplete.or(other.incomplete);
     }
 
     /// The values of `store` that nothing refers to; the reason if that is not known.
@@ -134,17 +127,18 @@ impl Known {
     }
 }
 
-/// Where references may not be wanted.
-impl ValueSink for Option<&mut References> {
-    fn value(&mut self, seen: &Seen<'_>) {
-        if let Some(references) = self {
-            references.note(&seen.datum);
-        }
+impl Merge for References {
+    fn merge(&mut self, other: References) {
+        self.value_ids.extend(other.value_ids);
+        self.tids.extend(other.tids);
+        self.incomplete = self.incomplete.or(other.incomplete);
     }
 }
 
-impl ValueSink for References {
-    fn value(&mut self, seen: &Seen<'_>) {
-        self.note(&seen.datum);
+impl Visitor for References {
+    const WANTS_VALUES: bool = true;
+
+    fn value(&mut self, value: &TupleValue<'_>) {
+        self.note(&value.datum);
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::result::{
-    ColumnReport, FormReport, HeapReport, ProblemReport, RelationReport, SizeReport, ToasterReport,
-    TuplesReport,
+    ColumnReport, FormReport, HeapReport, ProblemReport, RelationReport, SizeReport, Source,
+    ToasterReport, TuplesReport,
 };
 use crate::codec::Method;
 use crate::disk::desc::{Attribute, TupleDesc};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::sizes::Sizes;
-use crate::heap::stats::{ColumnStats, CustomKey, FormSums, RelationStats, TupleCounts};
+use crate::heap::scan::Scan;
+use crate::heap::stats::{ColumnStats, CustomKey, FormSums, RelationStats, Sizes};
 use crate::model::stored::Form;
 use crate::model::toaster::catalog::{Handler, Toasters};
 use crate::server::LiveError;
@@ -28,35 +28,36 @@ impl From<&Sizes> for SizeReport {
     }
 }
 
-/// Only what was read; sizes are filled in by who knows them.
-impl From<&TupleCounts> for HeapReport {
-    fn from(counts: &TupleCounts) -> HeapReport {
-        HeapReport {
-            bytes: None,
-            blocks: None,
-            blocks_read: counts.blocks,
-            new_blocks: Some(counts.new_blocks),
-            free_bytes: Some(counts.free_bytes),
-            free_bytes_estimate: None,
-            index_bytes: None,
-            line_pointers_unused: Some(counts.line_pointers_unused),
-            line_pointers_redirect: Some(counts.line_pointers_redirect),
-            line_pointers_dead: Some(counts.line_pointers_dead),
-        }
-    }
-}
-
-impl From<&RelationStats> for TuplesReport {
-    fn from(stats: &RelationStats) -> TuplesReport {
-        TuplesReport {
-            live: stats.tuples.live,
-            dead: Some(stats.tuples.dead),
-            unknown: Some(stats.tuples.unknown),
-            hot_updated: Some(stats.tuples.hot_updated),
-            heap_only: Some(stats.tuples.heap_only),
-            live_estimate: None,
-            dead_estimate: None,
-            unknown_estimate: None,
+impl RelationReport {
+    /// What a scan has counted, of a relation of so many bytes (heap, TOAST relation and its index) where that is
+    /// known. What only some sources know is filled in by them.
+    pub fn of<V>(scan: &Scan<V>, source: Source, relation_bytes: Option<u64>) -> RelationReport {
+        let (counts, problems) = (&scan.stats.tuples, &scan.problems);
+        RelationReport {
+            relation: scan.relation.source.to_string(),
+            source,
+            page_size: scan.relation.page_size.bytes() as u64,
+            heap: HeapReport {
+                blocks_read: counts.blocks,
+                new_blocks: Some(counts.new_blocks),
+                free_bytes: Some(counts.free_bytes),
+                line_pointers_unused: Some(counts.line_pointers_unused),
+                line_pointers_redirect: Some(counts.line_pointers_redirect),
+                line_pointers_dead: Some(counts.line_pointers_dead),
+                ..HeapReport::default()
+            },
+            tuples: TuplesReport {
+                live: counts.live,
+                dead: Some(counts.dead),
+                unknown: Some(counts.unknown),
+                hot_updated: Some(counts.hot_updated),
+                heap_only: Some(counts.heap_only),
+                ..TuplesReport::default()
+            },
+            columns: column_reports(&scan.relation.desc, &scan.stats, relation_bytes),
+            problems: problem_reports(problems),
+            problem_count: problems.count(),
+            ..RelationReport::default()
         }
     }
 }

@@ -15,9 +15,9 @@ use crate::server::about::ServerReport;
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.inspect/1";
 
-/// What `toastctl inspect --format json` prints. Sizes are bytes; a figure that is not known is null. Relations come
-/// biggest first. With --format jsonl each line is one relation, with the field schema beside its own. Estimates are
-/// there only where a sample was read (--sample): they are of the whole relation, and the plain figures are of the
+/// What `toastctl inspect --format json` prints. Sizes are bytes; a figure that is not known is null. The largest
+/// relations come first. With --format jsonl each line is one relation, and has the field schema as well. Estimates
+/// are given only if a sample was read (--sample); they describe the whole relation, and the plain figures the
 /// blocks read.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
@@ -31,11 +31,12 @@ pub struct Report {
 }
 
 /// How a relation was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// Pages of a live server.
+    #[default]
     Pageinspect,
     /// SQL functions of a live server.
     Functions,
@@ -46,7 +47,7 @@ pub enum Source {
 }
 
 /// One relation.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct RelationReport {
     /// `schema.name`, or the file or input.
@@ -79,7 +80,7 @@ pub struct RelationReport {
     pub columns: Vec<ColumnReport>,
     /// Figures that this source cannot give.
     pub not_available: Vec<NotAvailable>,
-    /// What could not be read: the first 1000.
+    /// The first 1000 problems: what could not be read.
     pub problems: Vec<ProblemReport>,
     /// How many problems there are in all.
     pub problem_count: u64,
@@ -92,7 +93,7 @@ pub struct RelationReport {
 }
 
 /// A relation's main fork.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct HeapReport {
     pub bytes: Option<u64>,
@@ -117,7 +118,7 @@ pub struct HeapReport {
 }
 
 /// Tuples of a relation.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct TuplesReport {
     pub live: u64,
@@ -140,7 +141,7 @@ pub struct TuplesReport {
 }
 
 /// A relation's TOAST relation.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct ToastReport {
     /// `schema.name`, or the file.
@@ -162,8 +163,7 @@ pub struct ToastReport {
     pub values: u64,
     /// Chunks that hold them.
     pub chunks: u64,
-    /// Values beside those that may be there or in their rows: without pages the server does not tell. Absent where
-    /// there are none.
+    /// Further values that may be there or in their rows: without pages this is not known. Left out if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unplaced_values: Option<u64>,
     /// Values that the columns of all rows hold there.
@@ -172,7 +172,7 @@ pub struct ToastReport {
     /// Chunks that hold them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks_estimate: Option<WholeEstimate>,
-    /// Values there that no row refers to; null if that is not known.
+    /// Values there to which no row refers; null if that is not known.
     pub orphans: Option<OrphanReport>,
 }
 
@@ -269,7 +269,7 @@ pub struct ToasterReport {
     /// The kind of pointer.
     pub pointer_kind: &'static str,
     pub values: u64,
-    /// How many of them have chunks, or may have.
+    /// How many of them have chunks, or may have some.
     pub out_of_line: u64,
     /// Content without headers; null if not known of every value.
     pub raw_bytes: Option<u64>,

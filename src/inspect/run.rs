@@ -9,10 +9,8 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, join, join_all};
 use tokio::time::timeout;
 
-use super::anatomy::Anatomy;
 use super::inspector::{InspectError, Inspector, Options};
 use super::result::RelationReport;
-use super::values::RowWriter;
 use crate::disk::{ItemPointer, Oid};
 use crate::drive::{Order, Schedule, each_relation};
 use crate::heap::progress::Progress;
@@ -22,6 +20,8 @@ use crate::server::connect::Connection;
 use crate::server::select::{Found, How, select};
 use crate::server::sink::{Failed, Kind, RunError, Sink, until};
 use crate::server::{LiveError, locks};
+use crate::value::anatomy::Anatomy;
+use crate::value::rows::RowWriter;
 
 /// How long it may take to open a connection beside the first one. A pool may have no session for it.
 const OPEN_PATIENCE: Duration = Duration::from_secs(5);

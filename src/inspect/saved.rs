@@ -1,49 +1,27 @@
 //! `inspect` on saved output of pageinspect.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use super::file_findings::{self, HeapPages};
-use super::reports::{column_reports, problem_reports};
 use super::result::{HeapReport, RelationReport, Source};
-use super::saved_blocks::Blocks;
-use super::values::RowSink;
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
 use crate::disk::page::LinePointerState;
 use crate::disk::tuple::{HeapTuple, infomask, infomask2};
-use crate::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId};
-use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::scan::{Relation, SplitTuple, ValueSink};
-use crate::heap::stats::RelationStats;
+use crate::disk::{BlockNumber, ByteOrder, ItemPointer, TransactionId, max_align};
+use crate::findings::code::WORTH;
+use crate::heap::problem::{Place, Problem};
+use crate::heap::scan::{Relation, Scan, SplitTuple, Visitor};
 use crate::model::visibility::{HintBits, Visibility, visibility};
 use crate::offline::saved::{self, SavedAttributes, SavedError, SavedItem, SavedPage, SavedSink};
+use crate::offline::toastfile::ToastFile;
+use crate::value::contents::RowSink;
+use crate::value::rows::RowWriter;
 
-/// A sink that learns whether the block of the rows to come is known.
-pub trait BlockAware: ValueSink {
-    /// Called before the values of each row or page.
-    fn block_known(&mut self, known: bool);
-    /// Whether what it is given goes nowhere any more.
-    fn has_failed(&self) -> bool {
-        false
-    }
-}
-
-impl BlockAware for () {
-    fn block_known(&mut self, _known: bool) {}
-}
-
-impl BlockAware for RowSink<'_> {
-    fn block_known(&mut self, known: bool) {
-        self.with_block = known;
-    }
-
-    fn has_failed(&self) -> bool {
-        self.error.is_some()
-    }
-}
-
-/// Reads saved text and reports on it like on a relation. `name` stands for it in places and rows.
+/// Reads saved text and reports on it like on a relation. `name` stands for it in places and rows. The error is the
+/// writer's, of which nothing more is asked then.
 ///
 /// Results of several functions over the same page are counted once for each.
 ///
@@ -54,53 +32,50 @@ pub fn saved_text(
     text: impl Read,
     desc: &TupleDesc,
     order: ByteOrder,
-    sink: &mut impl BlockAware,
-) -> io::Result<RelationReport> {
+    rows: Option<&mut (dyn RowWriter + Send)>,
+) -> io::Result<(RelationReport, Option<io::Error>)> {
+    match rows {
+        None => Ok((report(name, text, desc, order, ())?.0, None)),
+        Some(writer) => {
+            let sink: RowSink<'_, Option<ToastFile<HintBits>>> = RowSink::new(name, writer, None);
+            let (report, sink) = report(name, text, desc, order, sink)?;
+            Ok((report, sink.error))
+        }
+    }
+}
+
+fn report<V: Visitor>(
+    name: &str,
+    text: impl Read,
+    desc: &TupleDesc,
+    order: ByteOrder,
+    visitor: V,
+) -> io::Result<(RelationReport, V)> {
     let model = file_findings::model(desc, PageSize::DEFAULT);
+    let relation = Relation {
+        source: name.into(),
+        desc: Arc::new(desc.clone()),
+        page_size: PageSize::DEFAULT,
+        flavor: CustomFlavor::Auto,
+    };
     let mut reader = Reader {
         pages: HeapPages::new(desc, CustomFlavor::Auto, &model),
-        relation: Relation {
-            source: name,
-            desc,
-            page_size: PageSize::DEFAULT,
-            flavor: CustomFlavor::Auto,
-        },
-        stats: RelationStats::new(desc.attributes.len()),
-        problems: Problems::default(),
+        scan: Scan::new(relation, visitor),
         order,
         first_page_size: None,
         blocks: Blocks::default(),
-        sink,
     };
     saved::read(text, &mut reader)?;
-    let Reader { stats, problems, first_page_size: page_size, mut pages, blocks, .. } = reader;
-    let columns = column_reports(desc, &stats, None);
-    let whole_pages = page_size.is_some();
-    let heap = HeapReport::from(&stats.tuples);
-    let mut report = RelationReport {
-        relation: name.to_owned(),
-        schema_name: None,
-        name: None,
-        oid: None,
-        kind: None,
-        source: Source::PageinspectOutput,
-        options: Vec::new(),
-        page_size: page_size.unwrap_or(PageSize::DEFAULT.bytes() as u64),
-        heap: HeapReport {
-            new_blocks: heap.new_blocks.filter(|_| whole_pages),
-            free_bytes: heap.free_bytes.filter(|_| whole_pages),
-            ..heap
-        },
-        sample: None,
-        tuples: (&stats).into(),
-        toast: None,
-        columns,
-        not_available: Vec::new(),
-        problems: problem_reports(&problems),
-        problem_count: problems.count(),
-        findings: None,
-        unknown_defaults: Vec::new(),
+    let Reader { scan, first_page_size, mut pages, blocks, .. } = reader;
+    let report = RelationReport::of(&scan, Source::PageinspectOutput, None);
+    let whole_pages = first_page_size.is_some();
+    let heap = HeapReport {
+        new_blocks: report.heap.new_blocks.filter(|_| whole_pages),
+        free_bytes: report.heap.free_bytes.filter(|_| whole_pages),
+        ..report.heap
     };
+    let page_size = first_page_size.unwrap_or(PageSize::DEFAULT.bytes() as u64);
+    let mut report = RelationReport { page_size, heap, ..report };
     // whole pages alone show how full they are, and they are all that is known
     if blocks.any() {
         pages.end_page();
@@ -108,13 +83,11 @@ pub fn saved_text(
     if !blocks.any() || blocks.are_whole(PageSize::DEFAULT) {
         report.findings = pages.findings(pages.read(), None, &report);
     }
-    Ok(report)
+    Ok((report, scan.visitor))
 }
 
-struct Reader<'a, S> {
-    relation: Relation<'a>,
-    stats: RelationStats,
-    problems: Problems,
+struct Reader<'a, V> {
+    scan: Scan<V>,
     order: ByteOrder,
     /// Bytes of the first page, if there was one.
     first_page_size: Option<u64>,
@@ -122,12 +95,11 @@ struct Reader<'a, S> {
     pages: HeapPages<'a>,
     /// The pages of line pointers that come one by one.
     blocks: Blocks,
-    sink: &'a mut S,
 }
 
-impl<S: BlockAware> SavedSink for Reader<'_, S> {
+impl<V: Visitor> SavedSink for Reader<'_, V> {
     fn item(&mut self, item: SavedItem) {
-        self.sink.block_known(item.block.is_some());
+        self.scan.block_known = item.block.is_some();
         if self.blocks.take(&item) {
             self.pages.end_page();
         }
@@ -135,92 +107,68 @@ impl<S: BlockAware> SavedSink for Reader<'_, S> {
     }
 
     fn page(&mut self, page: SavedPage) {
-        self.sink.block_known(page.block.is_some());
+        self.scan.block_known = page.block.is_some();
         let size = page.bytes.len();
         self.first_page_size = self.first_page_size.or(Some(size as u64));
-        let page_size = PageSize::new(size).unwrap_or_default();
-        self.pages.page(page.block.unwrap_or_default(), &page.bytes, &HintBits);
-        Relation { page_size, ..self.relation }.scan_page(
-            page.block.unwrap_or_default(),
-            &page.bytes,
-            &HintBits,
-            &mut self.stats,
-            self.sink,
-            &mut self.problems,
-        );
+        let block = page.block.unwrap_or_default();
+        self.pages.page(block, &page.bytes, &HintBits);
+        self.scan.relation.page_size = PageSize::new(size).unwrap_or_default();
+        self.scan.page(block, &page.bytes, &HintBits);
+        self.scan.relation.page_size = PageSize::DEFAULT;
     }
 
     fn attributes(&mut self, row: SavedAttributes) {
-        self.sink.block_known(row.block.is_some());
+        self.scan.block_known = row.block.is_some();
         let ctid = ItemPointer { block: row.block.unwrap_or_default(), item: 0 };
         let attributes = &row.attributes;
         let split = SplitTuple { ctid, natts: None, attributes, order: self.order };
-        self.split(row.line.0, &split, Visibility::Unknown { xid: None });
+        let seen = Visibility::Unknown { xid: None };
+        self.with_line(row.line.0, |scan| scan.take_attributes(&split, seen));
     }
 
     fn error(&mut self, error: SavedError) {
         let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
         let message = format!("{}{hint}", error.problem);
         let line = Some(error.line.0);
-        let place = Place { line, column: error.column, ..Place::of(self.relation.source) };
-        self.problems.add(Problem { place, message });
+        let place = Place { line, column: error.column, ..Place::of(&*self.scan.relation.source) };
+        self.scan.problem(Problem { place, message });
     }
 
     fn has_enough(&self) -> bool {
-        self.sink.has_failed()
+        self.scan.has_failed()
     }
 }
 
-impl<S: BlockAware> Reader<'_, S> {
-    fn problem(&mut self, line: usize, item: Option<u16>, message: String) {
-        let place = Place { line: Some(line), item, ..Place::of(self.relation.source) };
-        self.problems.add(Problem { place, message });
+impl<V: Visitor> Reader<'_, V> {
+    fn problem(&mut self, line: usize, item: Option<u16>, message: &str) {
+        let place = Place { line: Some(line), item, ..Place::of(&*self.scan.relation.source) };
+        self.scan.problem(Problem { place, message: message.to_owned() });
     }
 
     /// Problems found by `scan` get the line of the text.
-    fn with_line(&mut self, line: usize, scan: impl FnOnce(&mut Self)) {
-        let before = std::mem::take(&mut self.problems);
-        scan(self);
-        let found = std::mem::replace(&mut self.problems, before);
+    fn with_line(&mut self, line: usize, scan: impl FnOnce(&mut Scan<V>)) {
+        let before = std::mem::take(&mut self.scan.problems);
+        scan(&mut self.scan);
+        let found = std::mem::replace(&mut self.scan.problems, before);
         for mut problem in found.kept().iter().cloned() {
             problem.place.line = Some(line);
-            self.problems.add(problem);
+            self.scan.problem(problem);
         }
-    }
-
-    fn split(&mut self, line: usize, split: &SplitTuple<'_>, seen: Visibility) {
-        self.with_line(line, |this| {
-            this.relation.scan_attributes(
-                split,
-                seen,
-                &mut this.stats,
-                this.sink,
-                &mut this.problems,
-            );
-        });
     }
 
     fn tuple(&mut self, item: &SavedItem) {
         let line = item.line.0;
+        let counts = &mut self.scan.stats.tuples;
         match item.lp_flags.and_then(LinePointerState::from_flags) {
-            Some(LinePointerState::Unused) => {
-                self.stats.tuples.line_pointers_unused += 1;
-                return;
-            }
-            Some(LinePointerState::Redirect) => {
-                self.stats.tuples.line_pointers_redirect += 1;
-                return;
-            }
-            Some(LinePointerState::Dead) => {
-                self.stats.tuples.line_pointers_dead += 1;
-                return;
-            }
+            Some(LinePointerState::Unused) => return counts.line_pointers_unused += 1,
+            Some(LinePointerState::Redirect) => return counts.line_pointers_redirect += 1,
+            Some(LinePointerState::Dead) => return counts.line_pointers_dead += 1,
             Some(LinePointerState::Normal) | None => {}
         }
         let ctid =
             ItemPointer { block: item.block.unwrap_or(BlockNumber(0)), item: item.lp.unwrap_or(0) };
         let Some(mask2) = item.t_infomask2 else {
-            let message = "t_infomask2 is missing: it holds the number of attributes".to_owned();
+            let message = "t_infomask2 is missing: it holds the number of attributes";
             return self.problem(line, item.lp, message);
         };
         let bits = item.t_bits.as_deref().map(null_bitmap);
@@ -247,31 +195,22 @@ impl<S: BlockAware> Reader<'_, S> {
         match (&item.t_data, &item.t_attrs) {
             (Some(data), _) => {
                 if mask & infomask::HASNULL != 0 && bits.is_none() {
-                    let message = "t_bits is missing: the tuple has nulls".to_owned();
+                    let message = "t_bits is missing: the tuple has nulls";
                     return self.problem(line, item.lp, message);
                 }
                 tuple.data = data;
                 self.pages.tuple(&tuple, item.lp_len.unwrap_or(0), seen);
-                self.with_line(line, |this| {
-                    this.relation.scan_tuple(
-                        ctid,
-                        &tuple,
-                        seen,
-                        &mut this.stats,
-                        this.sink,
-                        &mut this.problems,
-                    );
-                });
+                self.with_line(line, |scan| scan.take_tuple(ctid, &tuple, seen));
             }
             (None, Some(attributes)) => {
-                self.stats.tuples.hot_updated += u64::from(tuple.hot_updated());
-                self.stats.tuples.heap_only += u64::from(tuple.heap_only());
+                self.scan.stats.tuples.hot_updated += u64::from(tuple.hot_updated());
+                self.scan.stats.tuples.heap_only += u64::from(tuple.heap_only());
                 let natts = Some(usize::from(mask2 & infomask2::NATTS_MASK));
                 let split = SplitTuple { ctid, natts, attributes, order: self.order };
-                self.split(line, &split, seen);
+                self.with_line(line, |scan| scan.take_attributes(&split, seen));
             }
             (None, None) => {
-                let message = "neither t_data nor t_attrs is given".to_owned();
+                let message = "neither t_data nor t_attrs is given";
                 self.problem(line, item.lp, message);
             }
         }
@@ -289,13 +228,119 @@ fn null_bitmap(bits: &str) -> Vec<u8> {
         .collect()
 }
 
+/// The pages that rows have come of.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    /// The last row's.
+    block: Option<BlockNumber>,
+    lp: Option<u16>,
+    pages: u64,
+    /// The end of the tuple that is the last on its page.
+    end: usize,
+    /// Whether a row was missing, or did not tell enough.
+    in_part: bool,
+}
+
+impl Blocks {
+    /// Takes a row; whether a page ends before it.
+    pub(super) fn take(&mut self, item: &SavedItem) -> bool {
+        let other_block = item.block != self.block;
+        let begins = self.lp.is_none_or(|last| other_block || item.lp.is_none_or(|lp| lp <= last));
+        let expected = if begins { 1 } else { self.lp.map_or(1, |last| last.saturating_add(1)) };
+        self.in_part |= item.lp != Some(expected);
+        if item.lp_flags.and_then(LinePointerState::from_flags) == Some(LinePointerState::Normal) {
+            match (item.lp_off, item.lp_len, &item.t_data) {
+                (Some(offset), Some(length), Some(_)) => {
+                    self.end = self.end.max(usize::from(offset) + max_align(usize::from(length)));
+                }
+                _ => self.in_part = true,
+            }
+        } else {
+            self.in_part |= item.lp_flags.is_none();
+        }
+        let ends = begins && self.pages > 0;
+        self.pages += u64::from(begins);
+        self.block = item.block;
+        self.lp = item.lp;
+        ends
+    }
+
+    /// Whether a page has begun.
+    pub(super) fn any(&self) -> bool {
+        self.pages > 0
+    }
+
+    /// Whether they tell what takes space: all line pointers of pages of this size, and enough of them for anything
+    /// to be told.
+    pub(super) fn are_whole(&self, page: PageSize) -> bool {
+        let enough = self.pages * page.bytes() as u64 >= WORTH;
+        enough && !self.in_part && self.end == page.bytes()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::offline::saved::LineNumber;
 
     #[test]
     fn bitmaps_as_heap_page_items_prints_them() {
         assert_eq!(null_bitmap("1010000001000000"), [0b0000_0101, 0b0000_0010]);
         assert_eq!(null_bitmap(""), [0u8; 0]);
+    }
+
+    fn item(block: Option<u32>, lp: u16, lp_len: Option<u16>) -> SavedItem {
+        SavedItem {
+            block: block.map(BlockNumber),
+            lp: Some(lp),
+            lp_off: Some(8192 - lp * 128),
+            lp_flags: Some(1),
+            lp_len,
+            t_data: Some(Vec::new()),
+            ..SavedItem::new(LineNumber(1))
+        }
+    }
+
+    /// Pages of 60 rows of 128 bytes, without those that `skip` says.
+    fn blocks(pages: u32, numbered: bool, skip: impl Fn(u32, u16) -> bool) -> (u32, bool) {
+        let mut blocks = Blocks::default();
+        let mut ended = 0;
+        for page in 0..pages {
+            for lp in (1..=60).filter(|&lp| !skip(page, lp)) {
+                ended += u32::from(blocks.take(&item(numbered.then_some(page), lp, Some(128))));
+            }
+        }
+        (ended, blocks.are_whole(PageSize::DEFAULT))
+    }
+
+    #[test]
+    fn pages_begin_with_their_first_line_pointer() {
+        for numbered in [false, true] {
+            assert_eq!(blocks(130, numbered, |_, _| false), (129, true));
+            // too few to tell
+            assert_eq!(blocks(20, numbered, |_, _| false), (19, false));
+            // the last one may be cut
+            assert_eq!(blocks(130, numbered, |page, lp| page == 129 && lp > 7), (129, true));
+        }
+    }
+
+    #[test]
+    fn what_was_filtered_is_not_whole() {
+        assert!(!blocks(130, true, |page, lp| page == 7 && lp == 30).1);
+        assert!(!blocks(130, true, |_, lp| lp == 1).1);
+        let mut without_length = Blocks::default();
+        for page in 0..200 {
+            without_length.take(&item(Some(page), 1, None));
+        }
+        assert!(!without_length.are_whole(PageSize::DEFAULT));
+    }
+
+    #[test]
+    fn pages_of_another_size_are_known_by_where_tuples_end() {
+        let mut small = Blocks::default();
+        for page in 0..300 {
+            small.take(&SavedItem { lp_off: Some(3968), ..item(Some(page), 1, Some(128)) });
+        }
+        assert!(!small.are_whole(PageSize::DEFAULT));
     }
 }

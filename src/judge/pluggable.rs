@@ -117,7 +117,7 @@ pub struct Plan {
     pub clears: Option<Oid>,
     /// Bytes above which the toaster refuses a value that does not fit its row.
     pub longest: Option<u32>,
-    /// What should be known besides.
+    /// Further notes.
     pub notes: Vec<String>,
 }
 

@@ -20,7 +20,7 @@ use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::walk::{Item, items};
+use crate::heap::scan::{Item, items};
 use crate::model::estimate::PowerSums;
 use crate::model::sql::quote_qualified;
 use crate::model::stored::StoredValue;

@@ -19,18 +19,14 @@ use crate::codec::Method;
 use crate::disk::{ByteOrder, ItemPointer};
 use crate::model::btree::ToastIndex;
 use crate::model::toaster::catalog::Toasters;
-use crate::server::LiveError;
-use crate::server::about::Access;
-use crate::server::about::Pageinspect;
-use crate::server::about::ServerReport;
+use crate::server::about::{Access, Pageinspect, ServerReport};
 use crate::server::catalog::Relation;
-use crate::server::chunks::LiveChunks;
+use crate::server::chunks::{self, LiveChunks};
 use crate::server::pages::PageReader;
 use crate::server::probe::Asked;
 use crate::server::sampled::{AskedRow, RowReader};
 use crate::server::sink::{RunError, Sink, until};
-use crate::server::values;
-use crate::server::{snapshot, toasters};
+use crate::server::{LiveError, snapshot, toasters};
 use crate::usage::keys::KnownUses;
 
 /// Compression is taken to save this part where the sample's size is foreseen.
@@ -218,7 +214,7 @@ impl Reading<'_> {
             let size = |document: &&Document<'_>| {
                 document.pointer().map_or(0, |pointer| u64::from(pointer.stored_size()))
             };
-            let (now, later) = values::together(taken, values::BYTES, size);
+            let (now, later) = chunks::together(taken, chunks::BYTES, size);
             taken = later;
             if let Some(toast) = &self.relation.toast {
                 let pointers = now.iter().filter_map(|document| document.pointer());
@@ -280,7 +276,7 @@ impl Reading<'_> {
                 found.into_iter().filter(|&(ctid, _)| gathering.takes(ctid)).collect();
             let mut taken = taken.as_slice();
             while !taken.is_empty() {
-                let (now, later) = values::together(taken, values::BYTES / 4, |&(_, size)| size);
+                let (now, later) = chunks::together(taken, chunks::BYTES / 4, |&(_, size)| size);
                 taken = later;
                 let wanted: Vec<ItemPointer> = now.iter().map(|&(ctid, _)| ctid).collect();
                 // the documents are read in any case, so that their forms can be certain

@@ -57,8 +57,8 @@ pub struct KeysReport {
     pub map: bool,
     /// Different paths in the sample.
     pub different_paths: Different,
-    /// At most so many bytes of one key of the sample are among the others, where there are too many paths for all
-    /// to be kept.
+    /// Upper limit for the bytes of one key of the sample that are counted among the others, where there are too many
+    /// paths to keep all of them.
     pub uncounted_bytes: u64,
     /// The paths, the largest first, what is below a path behind it.
     pub keys: Vec<Key>,
@@ -68,7 +68,7 @@ pub struct KeysReport {
     pub container: Container,
     /// What `pg_stat_statements` tells of the column's keys; `null` of a file.
     pub usage: Option<Usage>,
-    /// What could not be read, the first 1000.
+    /// The first 1000 problems: what could not be read.
     pub problems: Vec<String>,
     /// How many problems there are in all.
     pub problem_count: u64,
@@ -97,7 +97,7 @@ pub struct Looked {
     pub total_blocks: u32,
     /// Documents that were taken apart.
     pub documents: u64,
-    /// The part of the documents of these blocks that was to be taken apart.
+    /// Fraction of these blocks' documents that were to be taken apart.
     pub documents_part: f64,
     /// The seed of the choice.
     pub seed: u64,
@@ -110,7 +110,7 @@ pub struct Looked {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Different {
     pub estimate: u64,
-    /// Whether that is the number itself; else it is known to about 9 %.
+    /// Whether the number is exact; otherwise it is known to about 9 %.
     pub exact: bool,
 }
 
@@ -131,7 +131,7 @@ pub struct Key {
     pub types: BTreeMap<&'static str, u64>,
     /// Values in the table.
     pub values: WholeEstimate,
-    /// The part of the documents that has it.
+    /// Fraction of the documents that have it.
     pub presence: RatioEstimate,
     /// Raw bytes: of jsonb with key text, entries and alignment, of json the text up to the next key.
     pub bytes: KeyBytes,

@@ -208,17 +208,17 @@ pub fn parse_json(text: &str) -> Result<TupleDesc, ColumnsError> {
     check_count(rows.len())?;
     let mut attributes = Vec::with_capacity(rows.len());
     for (index, row) in rows.iter().enumerate() {
-        attributes.push(Row { number: index + 1, row }.attribute()?);
+        attributes.push(AttributeRow { number: index + 1, row }.attribute()?);
     }
     Ok(TupleDesc { attributes })
 }
 
-struct Row<'a> {
+struct AttributeRow<'a> {
     number: usize,
     row: &'a Value,
 }
 
-impl Row<'_> {
+impl AttributeRow<'_> {
     fn error(&self, field: &'static str, problem: impl Into<String>) -> ColumnsError {
         ColumnsError::Field { number: self.number, field, problem: problem.into() }
     }

@@ -1,13 +1,21 @@
-//! Size and text of a missing value from its text form in `pg_attribute.attmissingval`.
-//!
-//! A live server is asked instead; this serves relation files, where only text is at hand.
+//! What a missing value is (`attmissingval`): its size and content by its text form, or by what its type's function
+//! sends. For its size a live server is asked instead.
 
-use std::collections::BTreeMap;
+use super::hex::decode_digits;
+use crate::disk::array::{self, ArrayType};
+use crate::disk::desc::{Attribute, Length, MissingValue};
+use crate::disk::jsonb_of_text::{jsonb, numeric_content};
+use crate::disk::types::{self, SENT_AS_STORED, TypeLayout, UUID, is_text_like};
+use crate::disk::{ByteOrder, Oid};
 
-use serde_json::value::RawValue;
-
-use crate::disk::desc::{Align, Length, MissingValue};
-use crate::disk::types::{self, TypeLayout};
+const BOOL: u32 = 16;
+const BYTEA: u32 = 17;
+const INT8: u32 = 20;
+const INT2: u32 = 21;
+const INT4: u32 = 23;
+const OID: u32 = 26;
+const NUMERIC: u32 = 1700;
+const JSONB: u32 = 3802;
 
 /// The sizes of the one element of `text`, an array literal such as `{"a \"default\""}`, as a
 /// value of `type_name`. Sizes stay `None` where the type's binary form does not follow from text.
@@ -30,6 +38,24 @@ pub fn missing_value(text: &str, type_name: &str, length: Length) -> MissingValu
     MissingValue { raw_size, stored_size, text, sent: None }
 }
 
+fn content_size(element: &str, type_name: &str) -> Option<usize> {
+    let order = ByteOrder::Little;
+    let content = match element_type(type_name) {
+        // the size of an array hangs on no more than the length of those of fixed length
+        Some(of) => array_by_text(of, element.as_bytes(), order, |layout, text| {
+            by_text(layout.oid, text, order).or_else(|| match layout.length {
+                Length::Fixed(length) => Some(vec![0; length.into()]),
+                Length::Varlena | Length::CString => None,
+            })
+        }),
+        None => match types::by_name(type_name)? {
+            TypeLayout { name: "citext", .. } => return Some(element.len()),
+            layout => by_text(layout.oid, element.as_bytes(), order),
+        },
+    };
+    content.map(|content| content.len())
+}
+
 /// The element of a one-element array literal, unquoted.
 fn only_element(text: &str) -> Option<String> {
     let mut elements = array_elements(text)?;
@@ -38,7 +64,7 @@ fn only_element(text: &str) -> Option<String> {
 
 /// The elements of a one-dimensional array literal (`array_in`); `None` if it is none.
 /// NULL elements are `None`.
-pub(crate) fn array_elements(text: &str) -> Option<Vec<Option<String>>> {
+fn array_elements(text: &str) -> Option<Vec<Option<String>>> {
     let inner = text.trim().strip_prefix('{')?.strip_suffix('}')?;
     let mut elements = Vec::new();
     let (mut element, mut quoted, mut in_quotes) = (String::new(), false, false);
@@ -71,124 +97,94 @@ pub(crate) fn array_elements(text: &str) -> Option<Vec<Option<String>>> {
     Some(elements)
 }
 
-fn content_size(element: &str, type_name: &str) -> Option<usize> {
-    if let Some(of) = element_type(type_name) {
-        return array_content_size(element, of);
-    }
-    match types::by_name(type_name).map_or(type_name, |t| t.name) {
-        "text" | "varchar" | "bpchar" | "json" | "xml" | "citext" => Some(element.len()),
-        "numeric" => numeric_content_size(element),
-        "bytea" => Some(element.strip_prefix("\\x")?.len() / 2),
-        "jsonb" => jsonb_content_size(element),
-        _ => None,
-    }
-}
-
 /// `int4` of `int4[]` and of `_int4`.
-pub(crate) fn element_type(type_name: &str) -> Option<&str> {
+fn element_type(type_name: &str) -> Option<&str> {
     type_name.strip_suffix("[]").or_else(|| type_name.strip_prefix('_'))
 }
 
-/// Content of a one-dimensional array (`array.h`): ndim, dataoffset, elemtype, dimension, lower
-/// bound, null bitmap if any, elements.
-fn array_content_size(text: &str, element_type: &str) -> Option<usize> {
-    const HEADER: usize = 24;
-    let TypeLayout { length, align, .. } = types::by_name(element_type)?;
-    let elements = array_elements(text)?;
-    if elements.is_empty() {
-        // ndim 0: neither dimension nor lower bound
-        return Some(12);
-    }
-    let nulls = elements.iter().any(Option::is_none);
-    let mut size = HEADER + if nulls { elements.len().div_ceil(8) } else { 0 };
-    size = crate::disk::max_align(size);
-    for element in elements.iter().flatten() {
-        size = match length {
-            Length::Fixed(n) => align.align(size) + usize::from(n),
-            Length::Varlena => align.align(size) + 4 + content_size(element, element_type)?,
-            Length::CString => return None,
-        };
-        size = align.align(size);
-    }
-    Some(size - 4)
+/// The content of the column's missing value as a row would hold it, without a header; `None` if it does not
+/// follow from what is known of it.
+pub(crate) fn content(column: &Attribute, order: ByteOrder) -> Option<Vec<u8>> {
+    let missing = column.missing.as_ref()?;
+    let element = element_type(&column.type_name);
+    let by_text = missing.text.as_deref().and_then(|text| match element {
+        Some(element) => {
+            array_by_text(element, text, order, |of, text| by_text(of.oid, text, order))
+        }
+        None => by_text(column.type_oid, text, order),
+    });
+    by_text.or_else(|| {
+        let sent = missing.sent.as_deref()?;
+        if element.is_some() {
+            let (shape, elements) = array::sent(sent)?;
+            let stored = |element: Option<&[u8]>| match element {
+                Some(element) => by_sent(shape.element, element, order).map(Some),
+                None => Some(None),
+            };
+            let elements = elements.into_iter().map(stored).collect::<Option<Vec<_>>>()?;
+            shape.content(&elements, order)
+        } else {
+            by_sent(column.type_oid, sent, order)
+        }
+    })
 }
 
-/// Content of a numeric (`numeric.c`): base-10000 digits without leading and trailing zeros behind
-/// a header of 2 bytes, or of 4 where weight or scale need them.
-fn numeric_content_size(text: &str) -> Option<usize> {
-    let unsigned = text.strip_prefix('-').unwrap_or(text);
-    if matches!(unsigned, "NaN" | "Infinity") {
-        return Some(2);
+/// A value by its text. Not a float, which may be rounded (`extra_float_digits`), nor a date, which is written as
+/// the session has it (`DateStyle`, `TimeZone`).
+fn by_text(type_oid: Oid, bytes: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
+    if is_text_like(type_oid) {
+        return Some(bytes.to_vec());
     }
-    let (integer, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
-    if !integer.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    let lead = (4 - integer.len() % 4) % 4;
-    let trail = (4 - fraction.len() % 4) % 4;
-    let digits = format!("{}{integer}{fraction}{}", "0".repeat(lead), "0".repeat(trail));
-    let groups: Vec<&str> =
-        (0..digits.len() / 4).filter_map(|i| digits.get(4 * i..4 * i + 4)).collect();
-    let first = groups.iter().position(|&g| g != "0000");
-    let last = groups.iter().rposition(|&g| g != "0000");
-    let integer_groups = i64::try_from((integer.len() + lead) / 4).ok()?;
-    let (count, weight) = match (first, last) {
-        (Some(first), Some(last)) => {
-            (last - first + 1, integer_groups - 1 - i64::try_from(first).ok()?)
-        }
-        _ => (0, 0),
+    let text = std::str::from_utf8(bytes).ok()?;
+    let big_endian = match type_oid.0 {
+        // they are made as most machines store them
+        JSONB if order == ByteOrder::Little => return jsonb(bytes).ok(),
+        NUMERIC if order == ByteOrder::Little => return numeric_content(bytes),
+        BYTEA => return decode_digits(text.strip_prefix("\\x")?).ok(),
+        BOOL => vec![u8::from(text == "t")],
+        INT2 => text.parse::<i16>().ok()?.to_be_bytes().to_vec(),
+        INT4 => text.parse::<i32>().ok()?.to_be_bytes().to_vec(),
+        INT8 => text.parse::<i64>().ok()?.to_be_bytes().to_vec(),
+        OID => text.parse::<u32>().ok()?.to_be_bytes().to_vec(),
+        _ => return None,
     };
-    let short = fraction.len() <= 63 && (-64..=63).contains(&weight);
-    Some(if short { 2 } else { 4 } + 2 * count)
+    Some(in_order(big_endian, order))
 }
 
-/// Deeper documents are not measured: every level is parsed anew.
-const MAX_JSON_DEPTH: usize = 64;
-
-/// Content of a jsonb printed by the server (`jsonb.h`): keys are in order and unique.
-fn jsonb_content_size(text: &str) -> Option<usize> {
-    let value: &RawValue = serde_json::from_str(text).ok()?;
-    if matches!(value.get().as_bytes().first(), Some(b'{' | b'[')) {
-        jsonb_value(value, 0, 0)
-    } else {
-        // a scalar stands in an array of one element
-        jsonb_value(value, 8, 0)
-    }
+/// An array of one dimension by its text, of elements that `stored` makes of theirs.
+fn array_by_text(
+    element: &str,
+    text: &[u8],
+    order: ByteOrder,
+    stored: impl Fn(&TypeLayout, &[u8]) -> Option<Vec<u8>>,
+) -> Option<Vec<u8>> {
+    let layout = types::by_name(element)?;
+    let texts = array_elements(std::str::from_utf8(text).ok()?)?;
+    let count = i32::try_from(texts.len()).ok()?;
+    let dimensions = if count == 0 { Vec::new() } else { vec![(count, 1)] };
+    let stored = |text: &Option<String>| match text {
+        Some(text) => stored(&layout, text.as_bytes()).map(Some),
+        None => Some(None),
+    };
+    let elements = texts.iter().map(stored).collect::<Option<Vec<_>>>()?;
+    ArrayType { element: layout.oid, dimensions }.content(&elements, order)
 }
 
-/// Where `value` ends that may begin at `at`, counted from the root container.
-fn jsonb_value(value: &RawValue, at: usize, depth: usize) -> Option<usize> {
-    const HEADER: usize = 4;
-    const ENTRY: usize = 4;
-    if depth > MAX_JSON_DEPTH {
-        return None;
+/// A value by what its type's function sends.
+fn by_sent(type_oid: Oid, sent: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
+    let layout = types::by_oid(type_oid).filter(|_| SENT_AS_STORED.contains(&type_oid.0))?;
+    let whole = layout.length == Length::Fixed(u16::try_from(sent.len()).ok()?);
+    whole.then(|| match type_oid.0 {
+        UUID => sent.to_vec(),
+        _ => in_order(sent.to_vec(), order),
+    })
+}
+
+fn in_order(mut big_endian: Vec<u8>, order: ByteOrder) -> Vec<u8> {
+    if order == ByteOrder::Little {
+        big_endian.reverse();
     }
-    let aligned = Align::Int.align(at);
-    let text = value.get();
-    match text.as_bytes().first()? {
-        b'"' => Some(at + serde_json::from_str::<String>(text).ok()?.len()),
-        b't' | b'f' | b'n' => Some(at),
-        b'[' => {
-            let elements: Vec<&RawValue> = serde_json::from_str(text).ok()?;
-            let mut end = aligned + HEADER + elements.len() * ENTRY;
-            for element in elements {
-                end = jsonb_value(element, end, depth + 1)?;
-            }
-            Some(end)
-        }
-        b'{' => {
-            let pairs: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
-            let mut pairs: Vec<(String, &RawValue)> = pairs.into_iter().collect();
-            pairs.sort_by_key(|(key, _)| key.len());
-            let mut end = aligned + HEADER + 2 * pairs.len() * ENTRY;
-            end += pairs.iter().map(|(key, _)| key.len()).sum::<usize>();
-            for (_, value) in pairs {
-                end = jsonb_value(value, end, depth + 1)?;
-            }
-            Some(end)
-        }
-        _ => Some(aligned + 4 + numeric_content_size(text)?),
-    }
+    big_endian
 }
 
 #[cfg(test)]

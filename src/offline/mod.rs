@@ -1,15 +1,13 @@
 //! Sources without a server: relation files and saved text.
 //!
-//! * [`file`]: relation files and their segments; [`target`]: one that is to be read.
+//! * [`file`]: relation files and their segments; [`target`]: one that is to be read, with its checksums.
 //! * [`toastfile`]: chunks from a TOAST relation's file; [`xact`]: commit status from `pg_xact`.
-//! * [`control`]: whether a cluster has page checksums.
 //! * [`saved`]: what psql printed for pageinspect's functions.
 //! * [`hex`]: one value in hexadecimal.
-//! * [`columns`]: the columns of a relation given by hand or as rows of `pg_attribute`.
-//! * [`missing`]: size and text of a missing value from its text form.
+//! * [`columns`]: the columns of a relation given by hand or as rows of `pg_attribute`; [`missing`]: values that stand
+//!   in no row.
 
 pub mod columns;
-pub mod control;
 pub mod file;
 pub mod hex;
 pub mod missing;

@@ -8,7 +8,7 @@ use crate::disk::tuple::{HeapTuple, infomask};
 use crate::disk::varlena::Varlena;
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::walk::{self, Item};
+use crate::heap::scan::{self, Item};
 use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
 use crate::model::visibility::{Transactions, Visibility, visibility};
 
@@ -134,7 +134,7 @@ impl<T: Transactions> ToastFile<T> {
         match Page::parse(&self.page) {
             Ok(PageState::New) => {}
             Ok(PageState::Used(page)) => {
-                for (tid, item) in walk::items(block, &page) {
+                for (tid, item) in scan::items(block, &page) {
                     let number = tid.item;
                     let read = match &item {
                         Item::Tuple(tuple, _) => read_chunk(tuple).map(|chunk| (tuple, chunk)),
@@ -281,7 +281,7 @@ pub fn chunks_on_page(
 ) -> Result<Vec<Chunk>, StoreError> {
     let mut chunks = Vec::new();
     let Ok(PageState::Used(page)) = Page::parse(bytes) else { return Ok(chunks) };
-    for (tid, item) in walk::items(block, &page) {
+    for (tid, item) in scan::items(block, &page) {
         let Item::Tuple(tuple, _) = item else { continue };
         if read_chunk(&tuple).is_ok_and(|(found, ..)| found == value_id) {
             chunks.extend(chunk_on_page(bytes, tid, transactions)?);

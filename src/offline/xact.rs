@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::file::FileError;
-use crate::disk::TransactionId;
-use crate::model::visibility::Transactions;
+use crate::disk::tuple::HeapTuple;
+use crate::disk::{ItemPointer, TransactionId};
+use crate::heap::scan::Judge;
+use crate::model::visibility::{Transactions, Visibility, visibility};
 
 /// Transactions of one segment file (`CLOG_XACTS_PER_PAGE * SLRU_PAGES_PER_SEGMENT`, 8 kB pages).
 const XACTS_PER_SEGMENT: u32 = 1 << 20;
@@ -109,6 +111,12 @@ impl Transactions for PgXact {
             0 | 2 => Some(false),
             _ => None,
         }
+    }
+}
+
+impl Judge for Option<&PgXact> {
+    fn judge(&self, _ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
+        visibility(tuple, self)
     }
 }
 

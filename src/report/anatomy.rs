@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::table::printable;
 use super::units::size;
-use crate::inspect::anatomy::{Anatomy, ChunkAnatomy, PartAnatomy};
+use crate::value::anatomy::{Anatomy, ChunkAnatomy, PartAnatomy};
 
 /// Chunks of one part that are listed; the rest is counted.
 const CHUNKS_SHOWN: usize = 100;

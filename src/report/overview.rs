@@ -42,7 +42,7 @@ pub(crate) struct Writer<W: Write> {
 pub(super) struct Summary<'a> {
     /// The columns of all relations, ranked as --sort says, those of parts added up; the first --limit, if it is given.
     columns: &'a [ColumnLine],
-    /// What costs without need, the worst first, in tables of 1 MB and more.
+    /// Avoidable costs in tables of 1 MB and more, the worst first.
     findings: &'a [Finding],
     /// The relations that were meant and not read.
     left_out: &'a [LeftOut],

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::document::Format;
 use super::table::printable;
-use crate::inspect::values::{RowWriter, ValueRow};
+use crate::value::rows::{RowWriter, ValueRow};
 
 /// A column of the table.
 struct Column {

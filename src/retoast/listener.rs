@@ -1,4 +1,4 @@
-//! Whom to tell of what the sweep does.
+//! What hears of a run while it goes on: progress, figures, notes and waits.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::pace::manners::Pause;
 use super::plan::Sizes;
 use super::result::SkippedRow;
 
-/// What is told of the sweep while it runs.
+/// What is measured while work goes on.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Figures {
     /// Bytes of values re-toasted.
@@ -19,7 +19,7 @@ pub struct Figures {
     pub wal: u64,
 }
 
-/// Whom to tell of progress and waits.
+/// Hears of progress and waits; the command line shows them as a bar, lines or JSON.
 pub trait Listener: Send + Sync {
     /// So much of a scan is read, and so many rows are re-toasted.
     fn progress(&self, relation: &str, scan: u32, read: u32, blocks: u32, rows: u64);

@@ -54,7 +54,7 @@ pub struct Plan {
     pub seconds: Range,
     /// WAL, in bytes.
     pub wal_bytes: Range,
-    /// By how much table, TOAST relation and indexes will grow at the most, in bytes.
+    /// Largest expected growth of table, TOAST relation and indexes, in bytes.
     pub growth_bytes: Range,
     /// Locks, for people.
     pub locks: Vec<String>,

@@ -19,14 +19,14 @@ pub const SCHEMA: &str = "toastctl.retoast/1";
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// Name and version of this shape.
     #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// Whether nothing was changed because only a plan was asked for.
     pub dry_run: bool,
     /// One for each table.
     pub tables: Vec<TableReport>,
-    /// What is left of the toaster that was to be left, if one was.
+    /// What is left of the toaster to be removed, if one was named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub departure: Option<DepartureReport>,
 }
@@ -46,7 +46,7 @@ pub enum Outcome {
     Incomplete,
     /// Stopped on request.
     Stopped,
-    /// Only planned.
+    /// It was only planned.
     Planned,
     /// An error ended it.
     Failed,
@@ -78,8 +78,8 @@ pub struct Rows {
     /// Rows of `rows_left` that were re-toasted, and stored otherwise than foreseen each time.
     #[serde(rename = "rows_disagreeing")]
     pub disagreeing: u64,
-    /// Rows re-toasted of which the toaster has stored values with ordinary pointers all the same: they are stored as
-    /// chosen, and none of `rows_left`.
+    /// Re-toasted rows whose values the toaster itself stored with ordinary pointers: they are as chosen, and not
+    /// counted in `rows_left`.
     #[serde(rename = "rows_spared")]
     pub spared: u64,
     /// Whether row security hides rows from this user, which were not looked at; the outcome is incomplete then.
@@ -156,7 +156,7 @@ pub struct Common {
     pub after: Sizes,
     /// Rows that could not be re-toasted.
     pub skipped: Vec<SkippedRow>,
-    /// What should be known besides.
+    /// Further notes.
     pub notes: Vec<String>,
 }
 
@@ -498,17 +498,18 @@ impl TableReport {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileEnd {
-    /// Less is to spare than a round has to give back.
+    /// The free space left is less than a round must give back.
     Compact,
-    /// More is free, but what stands at its end found no room there, though nobody was in the way.
+    /// There is more free space, but what is at the end of the file does not fit there; no other session was in the
+    /// way.
     NoRoom,
-    /// More is to spare, and nothing but others stands in the way: their locks, snapshots, or rows.
+    /// There is more free space, and only other sessions are in the way: their locks, snapshots, or rows.
     Held,
-    /// More is to spare, but the last round gave back too little.
+    /// There is more free space, but the last round gave back too little.
     GainedTooLittle,
     /// Stopped on request.
     Stopped,
-    /// Only planned.
+    /// It was only planned.
     Planned,
     /// An error ended it.
     Failed,
@@ -536,10 +537,10 @@ pub struct FileReport {
     pub expected: u64,
     /// Its size by the last look.
     pub after: u64,
-    /// What the last look found to spare in it.
+    /// Free space that the last look found in it.
     pub spare: u64,
-    /// What is to spare at the most, if rows are as short as they can be: more than `spare` only without pages, where
-    /// their lengths are not always known.
+    /// Largest possible free space, if rows are as short as they can be. It differs from `spare` only without pages,
+    /// where row lengths are not always known.
     pub spare_at_most: u64,
     /// Of that, what is empty at the end and was not truncated.
     pub untruncated: u64,
@@ -549,7 +550,8 @@ pub struct FileReport {
     pub rows_found: u64,
     /// Bytes that moving them writes: of rows whole pages, of values as they are stored.
     pub bytes_found: u64,
-    /// WAL that moving them is expected to write, without full-page images and with all; null but with a dry run.
+    /// WAL that moving them is expected to write, without full-page images and with all of them; only with --dry-run,
+    /// else null.
     pub wal_expected: Option<Range>,
     /// Rows moved, some more than once.
     pub rows_moved: u64,
@@ -558,7 +560,7 @@ pub struct FileReport {
     pub rows_left: u64,
     /// Rows behind the end that the server refused to move; skipped has its reasons.
     pub rows_refused: u64,
-    /// Those of `rows_left` that others had locked, or have changed meanwhile.
+    /// Rows counted in `rows_left` that other sessions had locked or changed meanwhile.
     pub rows_locked: u64,
     /// Rows behind the end that others have written since the first round began.
     pub rows_of_others: u64,
@@ -568,8 +570,8 @@ pub struct FileReport {
     pub values_without_row: u64,
     /// Values behind the end that their columns would not store out of line again.
     pub values_fixed: u64,
-    /// Values found there that are not compressed, in columns that are set to compress: moved they are compressed if
-    /// they can be.
+    /// Values found there that are not compressed although their columns are set to compress: they are compressed when
+    /// they are moved, if possible.
     pub values_by_setting: u64,
 }
 
@@ -645,7 +647,7 @@ impl FileReport {
 pub enum IndexEnd {
     /// It is not much larger than a fresh one.
     Kept,
-    /// It is, and was not to be rebuilt.
+    /// It is much larger, and a rebuild was not asked for.
     Bloated,
     /// It would be rebuilt.
     Planned,
@@ -655,7 +657,7 @@ pub enum IndexEnd {
     NotKnown,
     /// The server cannot rebuild it beside others.
     Refused,
-    /// It was to be rebuilt and was not.
+    /// It should have been rebuilt, but was not.
     Left,
     /// It was left behind, invalid, by an earlier rebuild, and was dropped.
     Dropped,
@@ -725,7 +727,7 @@ pub struct DepartureReport {
     pub dropped_columns_left: Vec<String>,
     /// Statements besides those of the tables below.
     pub alter: Vec<String>,
-    /// Tables of which something is left, or not known, and why.
+    /// Tables in which something is left, or may be, and why.
     pub unfit: Vec<UnfitTable>,
     /// Transactions that were older than the proof and had not ended: tables that they have created were not seen.
     pub older_transactions: Vec<String>,

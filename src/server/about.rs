@@ -53,6 +53,20 @@ pub enum Access {
     Functions,
 }
 
+impl Access {
+    /// Why SQL functions are asked, where `refusal` is why pages cannot be read; `None`: pages are read.
+    ///
+    /// # Errors
+    /// Why pages, which are wanted, cannot be read.
+    pub(crate) fn by_functions(self, refusal: Option<String>) -> Result<Option<String>, String> {
+        match (self, refusal) {
+            (Access::Functions, _) => Ok(Some("asked for".to_owned())),
+            (Access::Pageinspect, Some(why)) => Err(why),
+            (Access::Auto | Access::Pageinspect, refusal) => Ok(refusal),
+        }
+    }
+}
+
 /// The server that was asked.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]

@@ -245,6 +245,20 @@ pub async fn describe(client: &Client, oid: Oid) -> Result<Option<Relation>, Liv
     }))
 }
 
+/// Blocks of a relation's main fork at this moment, given by its quoted name.
+pub(super) async fn blocks(
+    client: &Client,
+    relation: &str,
+    page: PageSize,
+) -> Result<u32, LiveError> {
+    let name = quote_literal(relation);
+    let sql = format!("SELECT pg_catalog.pg_relation_size({name}::pg_catalog.regclass)");
+    let rows = client.query_typed(&sql, &[]).await?;
+    let bytes: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
+    let blocks = u64::try_from(bytes).unwrap_or(0) / page.bytes() as u64;
+    Ok(u32::try_from(blocks).unwrap_or(u32::MAX))
+}
+
 /// The columns of a relation, and for each what [`Relation`] says besides.
 #[derive(Default)]
 struct Columns {

@@ -2,12 +2,11 @@
 
 use tokio_postgres::types::Type;
 
-use super::LiveError;
 use super::about::Server;
 use super::catalog::{Relation, RelationKind};
 use super::connect::{Client, Connection};
-use super::plan;
 use super::toasters::TOAST_RELATIONS;
+use super::{LiveError, snapshot};
 use crate::disk::layout::PageSize;
 use crate::disk::{BlockNumber, TransactionId};
 use crate::model::sql::quote_literal;
@@ -52,7 +51,7 @@ pub async fn begin(
     };
     let begin = connection.begin_sql(MODE);
     let client = connection.client();
-    client.batch_execute(&format!("{begin}{}; {lock}", plan::BY_KEY)).await?;
+    client.batch_execute(&format!("{begin}{}; {lock}", snapshot::BY_KEY)).await?;
     let rows = client
         .query_typed(
             &format!("SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, \

@@ -6,9 +6,8 @@ use futures_util::TryStreamExt;
 use tokio_postgres::binary_copy::BinaryCopyOutStream;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use super::LiveError;
 use super::connect::Client;
-use super::plan;
+use super::{LiveError, snapshot};
 use crate::disk::layout::PageSize;
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 
@@ -64,7 +63,7 @@ pub async fn chunks(
         of_values(relation, value_ids, by)
     );
     if by == By::Scan {
-        client.batch_execute(plan::WHOLE).await?;
+        client.batch_execute(snapshot::WHOLE).await?;
     }
     let types = [Type::BYTEA, Type::OID, Type::INT4, Type::INT4, Type::INT4, Type::BYTEA];
     let stream = client.copy_out(&sql).await?;
@@ -81,7 +80,7 @@ pub async fn chunks(
         });
     }
     if by == By::Scan {
-        client.batch_execute(plan::BY_KEY).await?;
+        client.batch_execute(snapshot::BY_KEY).await?;
     }
     Ok(chunks)
 }

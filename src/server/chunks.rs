@@ -10,12 +10,12 @@ use tokio::runtime::Handle;
 use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, ToSql, Type};
 
-use super::LiveError;
 use super::about::Pageinspect;
 use super::connect::{Client, Connection};
 use super::pages::PageReader;
-use super::plan;
+use super::{LiveError, snapshot};
 use crate::disk::layout::PageSize;
+use crate::disk::pointer::ToastPointer;
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::model::sql::quote_qualified;
 use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
@@ -30,7 +30,7 @@ const MOST_CHUNKS: usize = 1024;
 
 /// Calls `each` with every value of a TOAST relation, given by its quoted name, that the present
 /// transaction sees: `chunk_id`, chunks, bytes of `chunk_data` as stored.
-pub async fn values(
+pub async fn each_value(
     client: &Client,
     relation: &str,
     mut each: impl FnMut(Oid, u64, u64),
@@ -40,7 +40,7 @@ pub async fn values(
                 pg_catalog.sum(pg_catalog.pg_column_size(chunk_data) - 4)::pg_catalog.int8 \
          FROM {relation} GROUP BY chunk_id"
     );
-    client.batch_execute(plan::WHOLE).await?;
+    client.batch_execute(snapshot::WHOLE).await?;
     let mut rows = std::pin::pin!(client.query_stream(&sql).await?);
     while let Some(row) = rows.try_next().await? {
         let count = |at| -> Result<u64, LiveError> {
@@ -48,7 +48,7 @@ pub async fn values(
         };
         each(Oid(row.try_get::<_, PgOid>(0)?), count(1)?, count(2)?);
     }
-    Ok(client.batch_execute(plan::BY_KEY).await?)
+    Ok(client.batch_execute(snapshot::BY_KEY).await?)
 }
 
 /// Reads chunks on one connection, inside its present transaction.
@@ -305,6 +305,50 @@ impl ChunkStore for LiveChunks {
     }
 }
 
+/// Values fetched at a time.
+const VALUES: usize = 2000;
+/// Stored bytes fetched at a time; a single value may be longer.
+pub(crate) const BYTES: u64 = 8 << 20;
+
+/// Those of these values that are fetched together, of so many bytes at the most but one at the least, and the others.
+pub(crate) fn together<T>(all: &[T], most: u64, size: impl Fn(&T) -> u64) -> (&[T], &[T]) {
+    let mut bytes = 0u64;
+    let fits = |one: &&T| {
+        bytes = bytes.saturating_add(size(one));
+        bytes <= most
+    };
+    let count = all.iter().take(VALUES).take_while(fits).count();
+    all.split_at(count.max(1).min(all.len()))
+}
+
+/// The stored bytes of values, by `va_valueid`. A value whose chunks do not give its size is not
+/// in it.
+pub async fn values(
+    client: &Client,
+    toast_relation: &str,
+    pointers: &[ToastPointer],
+) -> Result<HashMap<u32, Vec<u8>>, LiveError> {
+    let ids: Vec<PgOid> = pointers.iter().map(|p| p.value_id.0).collect();
+    let sql = format!(
+        "SELECT chunk_id, chunk_data FROM {} WHERE chunk_id = ANY ($1) \
+         ORDER BY chunk_id, chunk_seq",
+        quote_qualified("pg_toast", toast_relation)
+    );
+    let mut found: HashMap<u32, Vec<u8>> = HashMap::with_capacity(ids.len());
+    for row in client.query_typed(&sql, &[(&ids, Type::OID_ARRAY)]).await? {
+        let id: PgOid = row.try_get(0)?;
+        let data: &[u8] = row.try_get(1)?;
+        found.entry(id).or_default().extend_from_slice(data);
+    }
+    for pointer in pointers {
+        let whole = pointer.stored_size() as usize;
+        if found.get(&pointer.value_id.0).is_some_and(|bytes| bytes.len() != whole) {
+            found.remove(&pointer.value_id.0);
+        }
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -335,5 +379,12 @@ mod tests {
         for text in ["", "12,3", "(12,3", "(12)", "(-1,3)", "(12,70000)", "(a,b)"] {
             assert_eq!(parse_tid(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn values_are_fetched_by_bytes_and_one_at_the_least() {
+        let of = |sizes: &[u64]| together(sizes, 10, |&size| size).0.len();
+        assert_eq!([of(&[]), of(&[11, 1]), of(&[4, 6, 1]), of(&[u64::MAX, 1])], [0, 1, 2, 1]);
+        assert_eq!(of(&[0; 3000]), VALUES);
     }
 }

@@ -3,18 +3,20 @@
 
 use std::ops::Range;
 
+use futures_util::future;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::LiveError;
 use super::about::Server;
 use super::catalog::Relation;
 use super::chunks::parse_tid;
 use super::connect::Client;
-use super::plan;
 use super::probe::{Answer, Probe};
+use super::{LiveError, snapshot};
 use crate::codec::Method;
-use crate::disk::ItemPointer;
 use crate::disk::desc::{Attribute, Length};
+use crate::disk::{BlockNumber, ItemPointer};
+use crate::heap::scan::Scan;
 use crate::model::stored::{FunctionAnswer, Placement, StoredValue};
 
 /// Values of one column that the functions cannot tell apart.
@@ -38,7 +40,7 @@ pub async fn groups(
     relation: &Relation,
 ) -> Result<(u64, Vec<Group>), LiveError> {
     let probe = Probe::new(server, relation);
-    client.batch_execute(plan::WHOLE).await?;
+    client.batch_execute(snapshot::WHOLE).await?;
     let Some(sql) = probe.groups() else {
         let sql = format!("SELECT pg_catalog.count(*) FROM ONLY {}", relation.quoted());
         let rows = client.query_typed(&sql, &[]).await?;
@@ -110,19 +112,10 @@ pub(crate) async fn rows(
     let mut rows = Vec::with_capacity(answers.len());
     for row in &answers {
         let (ctid, xmin): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
-        let sizes: Vec<Option<i32>> = row.try_get(2)?;
-        let methods: Vec<Option<&str>> = row.try_get(3)?;
-        let lengths: Vec<Option<i32>> = row.try_get(4)?;
-        let external: Vec<Option<bool>> = row.try_get(5)?;
+        let answers = Answers::of(row, 2)?;
         let mut values = Vec::with_capacity(asked.len());
         for (at, (&index, place)) in asked.iter().zip(&places).enumerate() {
-            let answer = Answer {
-                stored: size(place.and_then(|place| sizes.get(place).copied()).flatten()),
-                method: methods.get(at).copied().flatten().and_then(Method::from_name),
-                raw: size(lengths.get(at).copied().flatten()),
-                external: external.get(at).copied().flatten(),
-            };
-            values.push(probe.told(index, answer));
+            values.push(probe.told(index, answers.get(*place, at)));
         }
         rows.push(ToldRow {
             ctid: parse_tid(ctid)
@@ -130,11 +123,41 @@ pub(crate) async fn rows(
             xmin: xmin
                 .parse()
                 .map_err(|_| LiveError::Unexpected(format!("transaction \"{xmin}\"")))?,
-            bytes: sizes.iter().filter_map(|&bytes| size(bytes)).sum(),
+            bytes: answers.sizes.iter().filter_map(|&bytes| size(bytes)).sum(),
             values,
         });
     }
     Ok(rows)
+}
+
+/// What a row of a result answers for several values, in arrays.
+pub(super) struct Answers<'r> {
+    sizes: Vec<Option<i32>>,
+    methods: Vec<Option<&'r str>>,
+    lengths: Vec<Option<i32>>,
+    external: Vec<Option<bool>>,
+}
+
+impl<'r> Answers<'r> {
+    /// By the arrays from this column of the result on.
+    pub(super) fn of(row: &'r Row, at: usize) -> Result<Answers<'r>, LiveError> {
+        Ok(Answers {
+            sizes: row.try_get(at)?,
+            methods: row.try_get(at + 1)?,
+            lengths: row.try_get(at + 2)?,
+            external: row.try_get(at + 3)?,
+        })
+    }
+
+    /// For the value at this place of the arrays, with its size at one of its own.
+    pub(super) fn get(&self, size_at: Option<usize>, at: usize) -> Answer {
+        Answer {
+            stored: size(size_at.and_then(|at| self.sizes.get(at).copied()).flatten()),
+            method: self.methods.get(at).copied().flatten().and_then(Method::from_name),
+            raw: size(self.lengths.get(at).copied().flatten()),
+            external: self.external.get(at).copied().flatten(),
+        }
+    }
 }
 
 pub(super) fn size(answer: Option<i32>) -> Option<u64> {
@@ -161,4 +184,80 @@ pub fn not_available(server: &Server, relation: &Relation) -> Vec<(&'static str,
         ));
     }
     list
+}
+
+/// Neighbouring blocks that one statement asks about.
+const RUN: u32 = 16;
+
+/// Such statements under way at a time.
+const UNDER_WAY: usize = 8;
+
+/// Asks about the rows of chosen blocks, inside a transaction.
+pub(crate) struct FunctionReader<'a> {
+    client: &'a Client,
+    probe: Probe<'a>,
+    columns: Vec<usize>,
+}
+
+impl<'a> FunctionReader<'a> {
+    pub(crate) fn new(
+        client: &'a Client,
+        server: &Server,
+        relation: &'a Relation,
+    ) -> FunctionReader<'a> {
+        let probe = Probe::new(server, relation);
+        FunctionReader { client, columns: probe.columns(), probe }
+    }
+
+    /// Counts the rows of blocks in ascending order.
+    pub(crate) async fn read(
+        &self,
+        blocks: &[BlockNumber],
+        scan: &mut Scan<()>,
+    ) -> Result<(), LiveError> {
+        for some in runs(blocks).chunks(UNDER_WAY) {
+            let asked = some.iter().map(|run| rows(self.client, &self.probe, &self.columns, run));
+            let answers = future::try_join_all(asked).await?;
+            for (run, mut rows) in some.iter().zip(answers) {
+                rows.sort_by_key(|row| (row.ctid.block.0, row.ctid.item));
+                let mut rows = rows.into_iter().peekable();
+                for block in run.clone() {
+                    while let Some(row) = rows.next_if(|row| row.ctid.block.0 <= block) {
+                        scan.stats.tuples.live += 1;
+                        for (&index, told) in self.columns.iter().zip(&row.values) {
+                            let unplaced = told.placement == Placement::Unknown;
+                            scan.take_told(index, &told.value, 1, unplaced);
+                        }
+                    }
+                    scan.end_block();
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Neighbouring blocks as ranges.
+fn runs(blocks: &[BlockNumber]) -> Vec<Range<u32>> {
+    let mut runs: Vec<Range<u32>> = Vec::new();
+    for block in blocks {
+        match runs.last_mut() {
+            Some(run) if run.end == block.0 && run.len() < RUN as usize => run.end += 1,
+            _ => runs.push(block.0..block.0.saturating_add(1)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_asked_about_together() {
+        let blocks: Vec<BlockNumber> =
+            [1, 2, 3, 7].into_iter().chain(10..40).map(BlockNumber).collect();
+        assert_eq!(runs(&blocks), [1..4, 7..8, 10..26, 26..40]);
+        assert!(runs(&[]).is_empty());
+    }
 }

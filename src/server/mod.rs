@@ -2,13 +2,13 @@
 //!
 //! * [`connect`]: connections as psql makes them; [`pattern`]: names as psql takes them.
 //! * [`about`]: what the server is and what this user may do there.
-//! * [`select`]: which relations a command line means; [`suggest`]: what a misspelt name may have meant.
+//! * [`select`]: which relations a command line means, and what a misspelt name may have meant.
 //! * [`catalog`]: relations and their columns; `listing`: the files of many, and what they are parts of.
 //! * `indexes`: the indexes of a table; `index_scan`: what fresh ones would take.
 //! * `owner_code`: code of others that an UPDATE of a table runs.
-//! * [`snapshot`]: one moment for everything that is read; `plan`: the plans that our statements have.
-//! * [`pages`]: pages through pageinspect, with visibility resolved.
-//! * [`chunks`]: chunks of values out of line; `values`: such values fetched whole.
+//! * [`snapshot`]: one moment for everything that is read, and the plans that our statements have.
+//! * [`pages`]: pages through pageinspect, with visibility resolved; `scan`: those of a relation, by all connections.
+//! * [`chunks`]: chunks of values out of line, and such values fetched whole.
 //! * [`checking`]: what a check asks; [`chunk_rows`]: chunks of many values at a time.
 //! * [`toasters`]: toasters of servers with pluggable TOAST, and their columns.
 //! * [`trial`]: the temporary table in which the server compresses copies of values.
@@ -34,18 +34,15 @@ pub mod locks;
 pub(crate) mod owner_code;
 pub mod pages;
 pub mod pattern;
-pub(crate) mod plan;
 pub(crate) mod probe;
 pub(crate) mod sampled;
+pub(crate) mod scan;
 pub mod select;
 pub mod sink;
 pub mod snapshot;
 pub(crate) mod sqlstate;
-pub mod suggest;
 pub mod toasters;
 pub mod trial;
-pub mod values;
-mod visible;
 
 /// Why the server did not give what was asked.
 #[derive(Debug, thiserror::Error)]

@@ -8,15 +8,16 @@ use tokio_postgres::binary_copy::{BinaryCopyOutRow, BinaryCopyOutStream};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::LiveError;
-use super::about::Pageinspect;
+use super::about::{Pageinspect, Server};
 use super::connect::Connection;
 use super::snapshot::learn;
+use super::{LiveError, catalog};
 use crate::disk::layout::PageSize;
 use crate::disk::page::{LinePointerState, Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::{BlockNumber, ItemPointer, TransactionId};
 use crate::heap::problem::{Place, Problem};
+use crate::heap::scan::{Judge, Visitor};
 use crate::model::sql::quote_literal;
 use crate::model::visibility::{Snapshot, Visibility, visibility};
 
@@ -33,6 +34,15 @@ pub struct PageReader {
     relation: String,
     page_size: PageSize,
     snapshot: Arc<Snapshot>,
+}
+
+/// The order in which pages are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// That of their blocks.
+    OfBlocks,
+    /// A few at a time while they are still in the processor's cache.
+    AsTheyCome,
 }
 
 /// Some pages of a relation and which of their tuples are visible.
@@ -158,6 +168,32 @@ impl Pages {
     }
 }
 
+impl Judge for Pages {
+    fn judge(&self, ctid: ItemPointer, tuple: &HeapTuple<'_>) -> Visibility {
+        self.visibility(ctid, tuple)
+    }
+
+    fn sees_all_of(&self, page: &Page<'_>) -> bool {
+        self.all_visible(page)
+    }
+}
+
+impl Server {
+    /// Prepares to read a relation's pages, given by its quoted name, as [`PageReader::new`] does.
+    pub(crate) async fn page_reader(
+        &self,
+        connection: &Arc<Connection>,
+        relation: String,
+        snapshot: &Snapshot,
+    ) -> Result<PageReader, LiveError> {
+        let pageinspect = self.pageinspect.as_ref();
+        let pageinspect =
+            pageinspect.ok_or_else(|| LiveError::Unexpected("pageinspect is gone".into()))?;
+        let (connection, page_size) = (Arc::clone(connection), self.page_size);
+        PageReader::new(connection, pageinspect, page_size, relation, snapshot.clone()).await
+    }
+}
+
 /// The tuple at `ctid`, and where it stands: the line pointer may be redirected.
 fn tuple<'p>(page: &Page<'p>, ctid: ItemPointer) -> Option<(ItemPointer, HeapTuple<'p>)> {
     let find = |number| page.line_pointers().find(|(item, _)| *item == number);
@@ -213,17 +249,7 @@ impl PageReader {
 
     /// Blocks of the relation's main fork at this moment.
     pub async fn block_count(&self) -> Result<u32, LiveError> {
-        let sql = format!(
-            "SELECT pg_catalog.pg_relation_size({}::pg_catalog.regclass)",
-            quote_literal(&self.relation)
-        );
-        let rows = self.connection.client().query_typed(&sql, &[]).await?;
-        let bytes: i64 = match rows.first() {
-            Some(row) => row.try_get(0)?,
-            None => 0,
-        };
-        let blocks = u64::try_from(bytes).unwrap_or(0) / self.page_size.bytes() as u64;
-        Ok(u32::try_from(blocks).unwrap_or(u32::MAX))
+        catalog::blocks(self.connection.client(), &self.relation, self.page_size).await
     }
 
     /// Reads the given blocks, which must exist. A block that the server cannot read is noted and
@@ -234,6 +260,35 @@ impl PageReader {
         pages.rows.sort_unstable_by_key(|&(block, _)| block);
         pages.snapshot = Arc::clone(&self.snapshot);
         Ok(pages)
+    }
+
+    /// Gives the pages of these blocks to a visitor, and what could not be read of a relation of this name.
+    pub(crate) async fn visit<V: Visitor>(
+        &mut self,
+        blocks: &[BlockNumber],
+        order: Order,
+        source: &str,
+        visitor: &mut V,
+    ) -> Result<(), LiveError> {
+        match order {
+            Order::OfBlocks => {
+                let pages = self.read(blocks).await?;
+                for (block, bytes) in pages.iter() {
+                    visitor.page(block, bytes, &pages);
+                    // the time may be up meanwhile
+                    tokio::task::yield_now().await;
+                }
+                pages.problems(source).for_each(|problem| visitor.problem(problem));
+            }
+            Order::AsTheyCome => {
+                let take = |pages: Pages| {
+                    pages.iter().for_each(|(block, bytes)| visitor.page(block, bytes, &pages));
+                    pages.problems(source).for_each(|problem| visitor.problem(problem));
+                };
+                self.read_each(blocks, take).await?;
+            }
+        }
+        Ok(())
     }
 
     /// As [`PageReader::read`], but gives pages as they come, a few at a time and not in order: so

@@ -48,7 +48,7 @@ pub(crate) struct Answer {
 
 /// A column as the functions see it.
 #[derive(Debug, Clone, Copy)]
-struct Column<'a> {
+struct AskedColumn<'a> {
     attribute: &'a Attribute,
     /// Whether `octet_length` takes its values.
     bytes_like: bool,
@@ -62,7 +62,7 @@ pub(crate) struct Probe<'a> {
     /// Quoted, schema-qualified.
     table: String,
     /// By index from 0; `None` where a column was dropped.
-    columns: Vec<Option<Column<'a>>>,
+    columns: Vec<Option<AskedColumn<'a>>>,
     page: PageSize,
     toast_relation: Option<Oid>,
     /// Whether there is `pg_column_toast_chunk_id`.
@@ -83,7 +83,7 @@ impl<'a> Probe<'a> {
         let flag = |flags: &[bool], index: usize| flags.get(index).copied().unwrap_or(false);
         let columns = relation.desc.attributes.iter().enumerate();
         let columns = columns.map(|(index, attribute)| {
-            (!attribute.dropped).then(|| Column {
+            (!attribute.dropped).then(|| AskedColumn {
                 attribute,
                 bytes_like: flag(&relation.bytes_like, index),
                 computed: flag(&relation.computed, index),
@@ -109,7 +109,7 @@ impl<'a> Probe<'a> {
         columns.filter_map(|(index, column)| column.map(|_| index)).collect()
     }
 
-    fn column(&self, index: usize) -> Option<Column<'a>> {
+    fn column(&self, index: usize) -> Option<AskedColumn<'a>> {
         self.columns.get(index).copied().flatten()
     }
 
@@ -239,7 +239,7 @@ impl<'a> Probe<'a> {
         (self.page.toast_tuple_target_main() - max_align(TUPLE_HEADER_SIZE)) as u64
     }
 
-    fn placement(&self, column: &Column<'_>, answer: &Answer, stored: u64) -> Placement {
+    fn placement(&self, column: &AskedColumn<'_>, answer: &Answer, stored: u64) -> Placement {
         let external = match (answer.external, answer.method, answer.raw) {
             _ if column.attribute.length != Length::Varlena => Some(false),
             (Some(external), ..) => Some(external),
@@ -260,7 +260,7 @@ impl<'a> Probe<'a> {
 }
 
 /// The form of an uncompressed value in the row.
-fn in_row(column: &Column<'_>, answer: &Answer, stored: u64) -> Form {
+fn in_row(column: &AskedColumn<'_>, answer: &Answer, stored: u64) -> Form {
     let attribute = column.attribute;
     if attribute.length != Length::Varlena {
         return Form::Plain;

@@ -7,15 +7,13 @@ use tokio_postgres::types::Type;
 
 use super::LiveError;
 use super::about::Server;
-use super::catalog::Relation;
+use super::catalog::{self, Relation};
 use super::chunks::parse_tid;
 use super::connect::{Client, Connection};
-use super::functions::size;
-use super::probe::{Answer, Asked, Probe};
-use crate::codec::Method;
+use super::functions::{Answers, size};
+use super::probe::{Asked, Probe};
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize, TUPLE_HEADER_SIZE};
 use crate::disk::{BlockNumber, ItemPointer, max_align};
-use crate::model::sql::quote_literal;
 use crate::model::stored::StoredValue;
 
 /// What the functions tell of a row.
@@ -56,14 +54,7 @@ impl<'a> RowReader<'a> {
 
     /// Blocks of the relation's main fork at this moment.
     pub(crate) async fn block_count(&self) -> Result<u32, LiveError> {
-        let sql = format!(
-            "SELECT pg_catalog.pg_relation_size({}::pg_catalog.regclass)",
-            quote_literal(&self.relation.quoted())
-        );
-        let rows = self.client().query_typed(&sql, &[]).await?;
-        let bytes: i64 = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
-        let blocks = u64::try_from(bytes).unwrap_or(0) / self.page.bytes() as u64;
-        Ok(u32::try_from(blocks).unwrap_or(u32::MAX))
+        catalog::blocks(self.client(), &self.relation.quoted(), self.page).await
     }
 
     /// The addresses of the visible rows of each block.
@@ -103,18 +94,10 @@ impl<'a> RowReader<'a> {
         let likely = self.page.toast_tuple_threshold() as u64;
         let mut rows = Vec::with_capacity(items.len());
         for row in self.client().query_typed(&sql, &[(&items, Type::TEXT_ARRAY)]).await? {
-            let sizes: Vec<Option<i32>> = row.try_get(1)?;
-            let methods: Vec<Option<&str>> = row.try_get(2)?;
-            let lengths: Vec<Option<i32>> = row.try_get(3)?;
-            let external: Vec<Option<bool>> = row.try_get(4)?;
+            let answers = Answers::of(&row, 1)?;
             let mut values = vec![StoredValue::NULL; self.relation.desc.attributes.len()];
             for (at, &index) in columns.iter().enumerate() {
-                let answer = Answer {
-                    stored: size(sizes.get(at).copied().flatten()),
-                    method: methods.get(at).copied().flatten().and_then(Method::from_name),
-                    raw: size(lengths.get(at).copied().flatten()),
-                    external: external.get(at).copied().flatten(),
-                };
+                let answer = answers.get(Some(at), at);
                 if let Some(value) = values.get_mut(index) {
                     *value = self.probe.told(index, answer).likely(likely);
                 }

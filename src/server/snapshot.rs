@@ -5,7 +5,6 @@ use tokio_postgres::types::Type;
 
 use super::LiveError;
 use super::connect::{Client, Connection};
-use super::plan;
 use crate::disk::TransactionId;
 use crate::model::sql::quote_literal;
 use crate::model::visibility::Snapshot;
@@ -47,7 +46,7 @@ async fn take(client: &Client) -> Result<Moment, LiveError> {
         &[],
     );
     // sent together
-    let (planned, rows) = future::join(client.batch_execute(plan::BY_KEY), ask).await;
+    let (planned, rows) = future::join(client.batch_execute(BY_KEY), ask).await;
     planned?;
     let row = rows?.pop().ok_or_else(|| LiveError::Unexpected("no snapshot".into()))?;
     let text: String = row.try_get(0)?;
@@ -61,7 +60,7 @@ async fn take(client: &Client) -> Result<Moment, LiveError> {
 pub async fn join(connection: &Connection, moment: &Moment) -> Result<(), LiveError> {
     let import = format!("SET TRANSACTION SNAPSHOT {}", quote_literal(&moment.exported));
     let begin = connection.begin_sql(MODE);
-    Ok(connection.client().batch_execute(&format!("{begin}{import}; {}", plan::BY_KEY)).await?)
+    Ok(connection.client().batch_execute(&format!("{begin}{import}; {BY_KEY}")).await?)
 }
 
 /// Ends the transaction.
@@ -106,3 +105,17 @@ pub async fn learn(
     }
     Ok(())
 }
+
+// The plans of our statements against users' tables and TOAST relations are ours to choose. Nothing gathers statistics
+// of TOAST relations, so the planner guesses: on a large one it reads the whole relation, in parallel and with compiled
+// code, to find a thousand chunks by their index. These settings leave it one plan, in our own transactions alone.
+
+/// Rows by their addresses and chunks by their index, in its order: what is read is what was asked for,
+/// whatever the relation's size.
+pub(crate) const BY_KEY: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
+     SET LOCAL enable_indexscan = on; SET LOCAL enable_tidscan = on; \
+     SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off";
+
+/// A whole relation, block after block. Whether several processes share it is the server's to say.
+pub(crate) const WHOLE: &str = "SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = off; \
+     SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off; SET LOCAL jit = off";

@@ -36,7 +36,7 @@ pub(crate) struct UsedKey {
     pub(crate) named: Vec<String>,
     /// Its part of the documents' raw bytes.
     pub(crate) part: f64,
-    /// The part of the documents that has it.
+    /// Fraction of the documents that have it.
     pub(crate) presence: f64,
 }
 

@@ -286,7 +286,7 @@ impl Workload {
         self.reads_per_write.unwrap_or(ASSUMED_RATIO)
     }
 
-    /// How scans that do not need the column weigh, beside one half each for size and time.
+    /// Weight of scans that do not need the column; size and time have one half each.
     pub fn scan_weight(&self) -> f64 {
         self.scanned.map_or(SCAN_WEIGHT, |part| 2.0 * SCAN_WEIGHT * part.clamp(0.0, 1.0))
     }

@@ -56,7 +56,6 @@ fn checksums_are_verified_where_the_cluster_has_them() {
         "inspect",
         "--check",
         "--checksums",
-        "verify",
         "--no-decompress",
         "--relation-file",
         "heap",

@@ -7,9 +7,9 @@ use crate::support::check_cases::{COLUMNS, Files};
 use crate::support::checked::{check, target, with_checksums, write};
 use crate::support::server::{Options, Server};
 use rand::{RngExt, SeedableRng};
-use toastctl::inspect::offline::{self, Contents};
-use toastctl::inspect::values::{RowWriter, ValueRow};
+use toastctl::inspect::offline::{self, ContentFiles};
 use toastctl::offline::columns::parse_list;
+use toastctl::value::rows::{RowWriter, ValueRow};
 
 /// How many bytes are changed, instead of 400.
 const FLIPS: &str = "TOASTCTL_CHECK_FLIPS";
@@ -29,7 +29,7 @@ impl RowWriter for Rows {
 fn read(dir: &Path) -> (Rows, bool) {
     let (heap, toast) = (dir.join("heap"), dir.join("toast"));
     let desc = parse_list(COLUMNS).unwrap();
-    let contents = Some(Contents::default());
+    let contents = Some(ContentFiles::default());
     let target = target(&heap, &toast, &desc);
     let mut rows = Rows::default();
     match offline::relation_file(&target, contents, Some(&mut rows), &()) {

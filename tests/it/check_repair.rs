@@ -491,7 +491,7 @@ fn a_page_with_a_wrong_checksum_loses_one_value_and_no_row() {
     let text = found.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     let steps = [
         "copy the table's files",
-        "--checksums ignore",
+        "--ignore-checksums",
         "--salvage",
         "ignore_checksum_failure",
         "single values to NULL",
@@ -503,7 +503,7 @@ fn a_page_with_a_wrong_checksum_loses_one_value_and_no_row() {
     // a copy of the files, whose control file is not beside them
     let temp = tempfile::tempdir().unwrap();
     write(temp.path(), &files);
-    let in_files = |checksums: &str| {
+    let in_files = |more: &str| {
         let columns = COLUMNS.to_owned();
         run(toastctl()
             .current_dir(temp.path())
@@ -514,8 +514,7 @@ fn a_page_with_a_wrong_checksum_loses_one_value_and_no_row() {
                 "toast",
                 "--columns",
                 &columns,
-                "--checksums",
-                checksums,
+                more,
                 "--format",
                 "jsonl",
             ]))
@@ -524,8 +523,8 @@ fn a_page_with_a_wrong_checksum_loses_one_value_and_no_row() {
         let lines = found.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         lines.map(|line| line["code"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(codes(&in_files("verify"))[0], "TC002");
-    assert_eq!(codes(&in_files("ignore")), ["TC060"]);
+    assert_eq!(codes(&in_files("--checksums"))[0], "TC002");
+    assert_eq!(codes(&in_files("--ignore-checksums")), ["TC060"]);
 
     // and on the server
     let (_, unread) = printed(&database, "u", "");

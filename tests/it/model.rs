@@ -20,12 +20,12 @@ use toastctl::model::stored::Form;
 use toastctl::model::toast::{Column, Incoming, Operation, Table, ToastError, Toasted};
 use toastctl::server::about::Server;
 use toastctl::server::catalog::{self, Relation};
+use toastctl::server::chunks;
 use toastctl::server::connect::Client;
 use toastctl::server::pages::PageReader;
 use toastctl::server::select::select;
 use toastctl::server::snapshot;
 use toastctl::server::trial::Trial;
-use toastctl::server::values;
 
 use crate::support::library::connect;
 use crate::support::server::{self};
@@ -515,7 +515,7 @@ async fn fetch_all(
             continue;
         }
         let toast = raw.toast.as_ref().unwrap();
-        let values = values::values(client, &toast.name, &pointers).await.unwrap();
+        let values = chunks::values(client, &toast.name, &pointers).await.unwrap();
         for row in rows.iter_mut() {
             if let Some(pointer) = row.must_fetch(column, &both, false) {
                 let bytes = &values[&pointer.value_id.0];

@@ -52,7 +52,7 @@ pub struct Explanation {
     pub index_levels: Option<u32>,
     /// Longer rows are toasted.
     pub threshold: u32,
-    /// The toaster makes rows as short as this if it can.
+    /// The length to which the toaster shortens rows, if it can.
     pub target: u64,
     /// Rows by their width before anything of them is compressed or moved out.
     pub widths: Vec<WidthRange>,
@@ -92,7 +92,7 @@ pub struct WidthRange {
     pub to: Option<u32>,
     /// Whether rows of this width are toasted.
     pub toasted: bool,
-    /// The part of the rows that is so wide.
+    /// Fraction of the rows that have this width.
     pub share: Figure,
 }
 

@@ -17,8 +17,8 @@ use crate::model::stored::Form;
 pub struct ExtractionReport {
     /// Whether the keys were chosen: those that pay most, by how often each is used.
     pub auto: bool,
-    /// Where they were: what is known of the use of any keys. Half of all uses is dealt out by it, half evenly; without
-    /// it all.
+    /// For automatically chosen keys, what is known about the use of any keys. Half of all uses are distributed
+    /// accordingly, the other half evenly; without it, all are distributed evenly.
     pub known_uses: Vec<KnownUse>,
     /// The keys, as they were asked for.
     pub keys: Vec<KeyReport>,

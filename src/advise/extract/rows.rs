@@ -32,9 +32,9 @@ const BIGINT_DIGITS: usize = 18;
 #[serde(rename_all = "snake_case")]
 pub enum KeyType {
     Boolean,
-    /// Whole numbers of at most 9 digits.
+    /// Integers of at most 9 digits.
     Integer,
-    /// Whole numbers of at most 18 digits.
+    /// Integers of at most 18 digits.
     Bigint,
     Numeric,
     Text,

@@ -2,17 +2,15 @@
 //!
 //! * this file: what is reported of a relation and of a column, made of a relation's report (pure);
 //! * [`rank`]: lines added up over partitions and children, ranked (pure); [`sum`]: estimates added up (pure);
-//! * [`rounds`]: which blocks are read (pure); [`read`]: one relation, `asker`: without pages; `queue`: how the time is
-//!   shared out; [`run`]: all of them, side by side.
+//! * [`read`]: one relation, and which of its blocks are read; `queue`: how the time is shared out; [`run`]: all of
+//!   them, side by side.
 //!
 //! The JSON shape is `man/json/overview.schema.json`. Sizes are bytes. Each figure that a sample may have
 //! given carries its 95 % confidence interval; both ends are the figure itself where it was counted.
 
-mod asker;
 mod queue;
 pub(crate) mod rank;
 mod read;
-mod rounds;
 pub(crate) mod run;
 mod sum;
 
@@ -63,15 +61,15 @@ pub(crate) struct RelationLine {
     pub(crate) rows: Option<WholeEstimate>,
     /// In heap and TOAST relation: free space and dead rows. Null where pages were not read.
     pub(crate) unused_bytes: Option<WholeEstimate>,
-    /// Rows read through indexes, as the statistics have it: toastctl reads none so. Null for files.
+    /// Rows read through indexes, according to the statistics; toastctl itself reads none this way. Null for files.
     pub(crate) rows_read: Option<u64>,
-    /// Dead rows of heap and TOAST relation, as the statistics have it. Null for files.
+    /// Dead rows of heap and TOAST relation, according to the statistics. Null for files.
     pub(crate) dead_rows: Option<u64>,
     /// In the order of the table.
     pub(crate) columns: Vec<ColumnLine>,
     /// Figures that this source cannot give.
     pub(crate) not_available: Vec<NotAvailable>,
-    /// What could not be read: the first 1000.
+    /// The first 1000 problems: what could not be read.
     pub(crate) problems: Vec<ProblemReport>,
     /// How many problems there are in all.
     pub(crate) problem_count: u64,
@@ -90,7 +88,7 @@ pub(crate) struct ColumnLine {
     /// As `\d` prints it; null if parts differ.
     #[serde(rename = "type")]
     pub(crate) type_name: Option<String>,
-    /// Null if parts differ.
+    /// Null if the parts differ.
     #[cfg_attr(feature = "internals", schemars(extend("enum" = ["plain", "main", "external", "extended", null])))]
     pub(crate) storage: Option<&'static str>,
     /// The column's compression method; null for the server's default, or if parts differ.

@@ -43,7 +43,7 @@ pub(crate) struct Totals {
     pub(crate) sampled: u64,
     /// Those of which no pages were read.
     pub(crate) by_functions: u64,
-    /// Those in which findings were looked for: the tables from 1 MB on, as far as there was time.
+    /// Tables searched for findings: those of 1 MB and more, as far as there was time.
     pub(crate) looked_at: u64,
     /// Blocks of relations of which a sample was wanted.
     pub(crate) sampled_blocks: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Ranked {
 pub(crate) struct Ranking {
     extent: Extent,
     /// By relation, or what it is a part of, and column.
-    columns: BTreeMap<(String, String), Column>,
+    columns: BTreeMap<(String, String), ColumnSum>,
     /// By relation, or what it is a part of.
     whole: BTreeMap<String, Whole>,
     pub(crate) left_out: Vec<LeftOut>,
@@ -138,7 +138,7 @@ struct Counts {
 
 /// One column of all parts.
 #[derive(Debug)]
-struct Column {
+struct ColumnSum {
     /// The first part's, with what the others have in common with it.
     line: ColumnLine,
     values: Option<Sum>,
@@ -156,10 +156,10 @@ fn add(sum: &mut Option<Sum>, figure: Option<&WholeEstimate>) {
     }
 }
 
-impl Column {
-    fn new(line: ColumnLine) -> Column {
+impl ColumnSum {
+    fn new(line: ColumnLine) -> ColumnSum {
         let known = || Some(Sum::default());
-        Column {
+        ColumnSum {
             line,
             values: known(),
             stored: Sum::default(),
@@ -235,7 +235,7 @@ impl Ranking {
             self.columns_bytes.add(&column.stored_bytes);
             let key = (whole.clone(), column.column.clone());
             let sum = self.columns.entry(key).or_insert_with(|| {
-                Column::new(ColumnLine { relation: whole.clone(), parts: 0, ..column.clone() })
+                ColumnSum::new(ColumnLine { relation: whole.clone(), parts: 0, ..column.clone() })
             });
             sum.add(column);
         }

@@ -1,28 +1,29 @@
 //! One relation for the overview: read whole if that is quick, else in rounds until it is known precisely enough
 //! or its time is up; by pages, or by SQL functions where pages are out of reach.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::asker::{Asker, Counted};
-use super::rounds::{Rounds, WHOLE, imprecision};
 use crate::disk::BlockNumber;
 use crate::findings::code::WORTH;
 use crate::findings::finding::Findings;
-use crate::heap::sample::Sampling;
-use crate::inspect::blocks::BlockSums;
+use crate::heap::blocks::BlockSums;
+use crate::heap::sample::{Sample, Sampling};
+use crate::heap::scan::Scan;
 use crate::inspect::estimates;
 use crate::inspect::finding_look::Looked;
 use crate::inspect::inspector::{InspectError, Inspector, no_client};
 use crate::inspect::intervals::SampleReport;
 use crate::inspect::reports::note_failed_findings;
 use crate::inspect::result::{RelationReport, Source};
-use crate::inspect::scan::{BATCH, ScanTarget, Worker};
-use crate::server::about::Access;
+use crate::model::estimate::Drawn;
 use crate::server::catalog::Relation;
 use crate::server::connect::Connection;
+use crate::server::functions::FunctionReader;
+use crate::server::scan::{BATCH, RowSource};
 use crate::server::{LiveError, snapshot};
 
 /// Relations of other access methods than heap have no blocks to choose from: SQL functions read them whole, up to
@@ -42,10 +43,17 @@ pub(super) struct Effort {
     pub(super) until: Option<Instant>,
 }
 
-/// Who reads blocks.
-enum Reader<'a> {
-    Pages(Box<Worker>),
-    Functions(Box<Asker<'a>>),
+/// What a relation's blocks are read by, and what was counted.
+struct Reader<'a> {
+    source: RowSource<'a>,
+    scan: Scan<()>,
+}
+
+impl Reader<'_> {
+    async fn read(&mut self, blocks: &[BlockNumber]) -> Result<(), InspectError> {
+        let read = self.source.read(blocks, &mut self.scan).await;
+        read.map_err(|error| error.of(&self.scan.relation.source))
+    }
 }
 
 impl Inspector {
@@ -57,14 +65,9 @@ impl Inspector {
     ) -> Result<RelationReport, InspectError> {
         let name = relation.display_name();
         let live = |error| InspectError::Live { relation: name.clone(), error };
-        let refusal = self.why_no_pages(relation);
-        let why = match (self.options.access, refusal) {
-            (Access::Pageinspect, Some(why)) => {
-                return Err(InspectError::NoPages { relation: name, why });
-            }
-            (Access::Functions, _) => Some("asked for".to_owned()),
-            (_, refusal) => refusal,
-        };
+        let no_pages = |why| InspectError::NoPages { relation: name.clone(), why };
+        let why =
+            self.options.access.by_functions(self.why_no_pages(relation)).map_err(no_pages)?;
         if !relation.is_heap {
             if relation.bytes > WHOLE_BYTES {
                 return Err(live(LiveError::Unexpected(format!(
@@ -136,7 +139,7 @@ impl Inspector {
         let name = relation.display_name();
         let live = |error| InspectError::Live { relation: name.clone(), error };
         let mut moment = snapshot::begin(connection).await.map_err(live)?;
-        let (mut reader, total) = if why.is_none() {
+        let (source, total) = if why.is_none() {
             // first, since the rounds take what time there is
             if is_worth_findings(relation) {
                 *looked = self
@@ -148,29 +151,21 @@ impl Inspector {
                     moment = snapshot::begin(connection).await.map_err(live)?;
                 }
             }
-            let target = ScanTarget {
-                name: name.clone(),
-                quoted: relation.quoted(),
-                desc: Arc::new(relation.desc.clone()),
-                keeps: false,
-                surveyed: None,
-                target: None,
-            };
-            let worker = Worker::new(self, &target, &moment, connection).await.map_err(live)?;
-            let total = worker.block_count().await.map_err(live)?;
-            (Reader::Pages(Box::new(worker)), total)
+            let reader = self.server.page_reader(connection, relation.quoted(), &moment.snapshot);
+            let reader = reader.await.map_err(live)?;
+            let total = reader.block_count().await.map_err(live)?;
+            (RowSource::Pages(Box::new(reader)), total)
         } else {
             // the lock and the privileges that reading takes, also where there is nothing to read
             let reads = format!("SELECT FROM ONLY {} LIMIT 0", relation.quoted());
             connection.client().batch_execute(&reads).await.map_err(|e| live(e.into()))?;
             let total = relation.bytes / self.server.page_size.bytes() as u64;
-            let asker = Asker::new(self, connection, relation);
-            (Reader::Functions(Box::new(asker)), u32::try_from(total).unwrap_or(u32::MAX))
+            let reader = FunctionReader::new(connection.client(), &self.server, relation);
+            (RowSource::Functions(reader), u32::try_from(total).unwrap_or(u32::MAX))
         };
         let sampled = effort.sampling.is_some() || total > WHOLE;
-        if sampled {
-            *reader.blocks() = Some(BlockSums::new(relation.desc.attributes.len()));
-        }
+        let scan = Scan::new(self.scanned(&name, Arc::new(relation.desc.clone())), ());
+        let mut reader = Reader { source, scan: scan.of_sample(sampled) };
         let seed = match effort.sampling {
             Some(sampling) => {
                 let blocks: Vec<BlockNumber> = sampling.draw(total).collect();
@@ -191,15 +186,15 @@ impl Inspector {
                 SEED
             }
         };
-        let Counted { stats, blocks, problems, unplaced } = reader.counted();
+        let scan = reader.scan;
         let mut report = match why {
-            Some(why) => self.functions_report(relation, &stats, &unplaced, why),
-            None => self.report(relation, &stats, &problems, Source::Pageinspect),
+            Some(why) => self.functions_report(relation, &scan, why),
+            None => self.report(relation, &scan, Source::Pageinspect),
         };
-        if let Some(blocks) = &blocks {
+        if let Some(blocks) = &scan.blocks {
             let sample =
                 SampleReport { blocks: u64::from(total), blocks_read: blocks.blocks, seed };
-            estimates::fill(&mut report, &relation.desc, &stats, blocks, sample);
+            estimates::fill(&mut report, &relation.desc, &scan.stats, blocks, sample);
             if report.source == Source::Functions {
                 // they are only known from pages
                 report.tuples.dead_estimate = None;
@@ -230,18 +225,18 @@ impl Inspector {
             if first {
                 reader.read(&blocks).await?;
             } else {
-                let before = reader.counted();
+                let before = reader.scan.clone();
                 match ended_in_time(effort.until, reader.read(&blocks)).await {
                     Some(read) => read?,
                     None => {
                         let _ = connection.canceller().cancel().await;
-                        reader.put_back(before);
+                        reader.scan = before;
                         return Ok(());
                     }
                 }
             }
-            let imprecision =
-                reader.blocks().as_ref().map_or(0.0, |blocks| imprecision(blocks, total));
+            let blocks_read = reader.scan.blocks.as_ref();
+            let imprecision = blocks_read.map_or(0.0, |blocks| imprecision(blocks, total));
             if imprecision <= effort.precision {
                 return Ok(());
             }
@@ -272,53 +267,129 @@ async fn ended_in_time<T>(until: Option<Instant>, work: impl Future<Output = T>)
     }
 }
 
-impl Reader<'_> {
-    async fn read(&mut self, blocks: &[BlockNumber]) -> Result<(), InspectError> {
-        match self {
-            Reader::Pages(worker) => {
-                for batch in blocks.chunks(BATCH) {
-                    worker.read(batch, &mut ()).await?;
-                }
-                Ok(())
+/// Relations of up to so many blocks are read whole: that takes hardly longer than a sample.
+pub(super) const WHOLE: u32 = 256;
+/// Blocks of the first round.
+const FIRST: u32 = 128;
+/// Blocks of a round at the most.
+const MOST: u32 = 1024;
+/// Blocks of all rounds at the most: what was read is remembered.
+const MOST_IN_ALL: usize = 1 << 22;
+/// What is left of a relation of up to so many blocks is read once half of it was.
+const FINISHED: u32 = 8192;
+/// A column counts for the precision if it is this part of all.
+const NOTABLE: f64 = 0.1;
+
+/// The blocks of one relation, round by round. Each round spreads its blocks over the whole relation, so that the
+/// relation can be estimated after any of them: a sample that a clock has ended is as good as one of that size that
+/// was asked for.
+pub(super) struct Rounds {
+    total: u32,
+    seed: u64,
+    round: u64,
+    taken: HashSet<u32>,
+}
+
+impl Rounds {
+    /// Of a relation of `total` blocks; the same for the same seed.
+    pub(super) fn new(total: u32, seed: u64) -> Rounds {
+        Rounds { total, seed, round: 0, taken: HashSet::new() }
+    }
+
+    /// Whether nothing was read yet.
+    pub(super) fn is_first(&self) -> bool {
+        self.round == 0
+    }
+
+    /// The next blocks, in ascending order, about `wanted` of them: none if enough of the relation was read.
+    pub(super) fn next(&mut self, wanted: u32) -> Vec<BlockNumber> {
+        if self.taken.len() >= MOST_IN_ALL || self.taken.len() as u64 >= u64::from(self.total) {
+            return Vec::new();
+        }
+        if self.taken.len() as u64 * 2 >= u64::from(self.total) {
+            if self.total > FINISHED {
+                return Vec::new();
             }
-            Reader::Functions(asker) => asker
-                .read(blocks)
-                .await
-                .map_err(|error| InspectError::Live { relation: asker.name.clone(), error }),
+            let rest = (0..self.total).filter(|&block| self.taken.insert(block));
+            return rest.map(BlockNumber).collect();
+        }
+        let seed = self.seed.wrapping_add(self.round.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        self.round += 1;
+        let blocks = Sample::new(self.total, wanted.min(MOST), seed);
+        blocks.filter(|block| self.taken.insert(block.0)).collect()
+    }
+
+    /// How many blocks the next round should have: about what the precision takes, if what was read is like
+    /// the rest, and at least as many as were read.
+    pub(super) fn wanted(&self, imprecision: f64, precision: f64) -> u32 {
+        if self.taken.is_empty() {
+            return FIRST;
+        }
+        let read = self.taken.len() as f64;
+        let needed = read * (imprecision / precision).powi(2) * 1.1 - read;
+        needed.max(read).min(f64::from(MOST)) as u32
+    }
+}
+
+/// How wide the 95 % confidence interval of what a column takes is, as a part of the estimate to either side: that
+/// of the worst column of those that are a notable part of the relation.
+pub(super) fn imprecision(blocks: &BlockSums, total: u32) -> f64 {
+    let drawn = Drawn { read: blocks.blocks, total: u64::from(total) };
+    let columns = blocks.columns.iter().filter_map(|column| column.own_bytes.total(drawn));
+    let columns: Vec<_> = columns.collect();
+    let all: f64 = columns.iter().map(|column| column.estimate).sum();
+    let notable = columns.iter().filter(|column| column.estimate > all * NOTABLE);
+    notable.map(|e| (e.high - e.estimate).max(e.estimate - e.low) / e.estimate).fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(rounds: &mut Rounds) -> Vec<Vec<u32>> {
+        let mut found = Vec::new();
+        loop {
+            let blocks = rounds.next(rounds.wanted(1.0, 0.05));
+            if blocks.is_empty() {
+                return found;
+            }
+            found.push(blocks.into_iter().map(|block| block.0).collect());
         }
     }
 
-    fn blocks(&mut self) -> &mut Option<BlockSums> {
-        match self {
-            Reader::Pages(worker) => &mut worker.found().blocks,
-            Reader::Functions(asker) => &mut asker.counted.blocks,
-        }
+    #[test]
+    fn a_middling_relation_is_read_to_its_end_and_a_big_one_to_the_half() {
+        let blocks = all(&mut Rounds::new(5000, 1)).concat();
+        assert_eq!(blocks.len(), 5000);
+        let blocks = all(&mut Rounds::new(100_000, 1)).concat();
+        assert!((50_000..52_000).contains(&blocks.len()), "{}", blocks.len());
     }
 
-    fn counted(&mut self) -> Counted {
-        match self {
-            Reader::Pages(worker) => {
-                let found = worker.found();
-                Counted {
-                    stats: found.stats.clone(),
-                    blocks: found.blocks.clone(),
-                    problems: found.problems.clone(),
-                    unplaced: Vec::new(),
-                }
-            }
-            Reader::Functions(asker) => asker.counted.clone(),
-        }
+    #[test]
+    fn rounds_grow_with_what_is_missing() {
+        let mut rounds = Rounds::new(1_000_000, 1);
+        assert_eq!(rounds.wanted(f64::MAX, 0.05), FIRST);
+        rounds.next(FIRST);
+        assert_eq!(rounds.wanted(0.06, 0.05), FIRST);
+        assert!((FIRST * 3..FIRST * 4).contains(&rounds.wanted(0.1, 0.05)));
+        assert_eq!(rounds.wanted(1.0, 0.05), MOST);
     }
 
-    fn put_back(&mut self, counted: Counted) {
-        match self {
-            Reader::Pages(worker) => {
-                let found = worker.found();
-                found.stats = counted.stats;
-                found.blocks = counted.blocks;
-                found.problems = counted.problems;
+    proptest! {
+        #[test]
+        fn no_block_is_read_twice_and_all_are_as_likely(total in 1u32..20_000, seed: u64) {
+            let rounds = all(&mut Rounds::new(total, seed));
+            let mut seen = HashSet::new();
+            for blocks in &rounds {
+                prop_assert!(blocks.windows(2).all(|pair| pair[0] < pair[1]));
+                prop_assert!(blocks.iter().all(|&block| block < total && seen.insert(block)));
             }
-            Reader::Functions(asker) => asker.counted = counted,
+            // both halves of the relation in the first round alike
+            if let (Some(first), true) = (rounds.first(), total > 1000) {
+                let low = first.iter().filter(|&&block| block < total / 2).count();
+                prop_assert!(low.abs_diff(first.len() / 2) <= 2, "{low} of {}", first.len());
+            }
         }
     }
 }

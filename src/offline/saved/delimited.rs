@@ -2,14 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::Form;
-use super::chatter;
-use super::columns::{Header, ITEM_COLUMN_COUNT, MAX_COLUMNS, may_be_name, own_column};
 use super::error::{Problem, SavedError};
-use super::lines::Lines;
-use super::out::{Out, Step};
-use super::table::{Ending, Table, Value};
-use super::value::is_null;
+use super::lines::{Lines, Out, Step};
+use super::table::{
+    Ending, Header, ITEM_COLUMN_COUNT, MAX_COLUMNS, Table, Value, is_null, may_be_name, own_column,
+};
+use super::{Form, chatter};
 
 /// Separator and names of a line that is a header; the separator is empty if there is one name.
 fn header(line: &str) -> Option<(&str, Vec<&str>)> {

@@ -3,16 +3,10 @@
 //! A record is one line a column, its name first. Records are set apart by a line with their
 //! number, a rule, an empty line, or in CSV by nothing: there the first name comes again.
 
-use super::chatter;
-use super::columns::{Header, MAX_COLUMNS, own_column};
-use super::delimited;
 use super::error::Problem;
-use super::json;
-use super::lines::{Line, Lines};
-use super::out::{Out, Step};
-use super::table::{Ending, Table, Value};
-use super::value::is_null;
-use super::{Form, LineNumber};
+use super::lines::{Line, Lines, Out, Step};
+use super::table::{Ending, Header, MAX_COLUMNS, Table, Value, is_null, own_column};
+use super::{Form, LineNumber, chatter, delimited, json};
 
 /// What stands between a name and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

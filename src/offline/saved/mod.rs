@@ -13,31 +13,23 @@
 //! over; a server's error message, and everything that looks like a result and is none, is an
 //! error with its line. An error stops nothing but its row.
 //!
-//! * `stream`: the part of the text that is at hand; `decode`: bytes to text; `lines`: text to lines.
-//! * `reader`: finds results, and goes on with the one that an earlier part began; `out`: where all forms give
-//!   their rows and errors.
+//! * `stream`: bytes to text, of which a part is at hand.
+//! * `reader`: lines to results, of which one may have begun in an earlier part; `lines`: what all forms are read from,
+//!   and where they give their rows and errors.
 //! * `chatter`: what psql prints around results.
-//! * `aligned`, `expanded`, `delimited`, `json`: one form each, lines to cells;
-//!   `json_text`: a JSON value without what psql draws around it.
-//! * `columns`: names to columns; `table`: cells to rows; `value`: one cell to one value.
-//! * `layout`: where the cells of an aligned result stand.
+//! * `aligned`, `expanded`, `delimited`, `json`: one form each, lines to cells.
+//! * `table`: names to columns, cells to values and rows.
 
 mod aligned;
 mod chatter;
-mod columns;
-mod decode;
 mod delimited;
 mod error;
 mod expanded;
 mod json;
-mod json_text;
-mod layout;
 mod lines;
-mod out;
 mod reader;
 mod stream;
 mod table;
-mod value;
 
 use std::fmt;
 use std::io::{self, Read};
@@ -47,7 +39,7 @@ use crate::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
 pub use error::SavedError;
 
 /// A line of the text, counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineNumber(pub usize);
 
 impl fmt::Display for LineNumber {
@@ -104,7 +96,7 @@ pub trait SavedSink {
 /// A row of `heap_page_items` or `heap_page_item_attrs`.
 ///
 /// A field is `None` where the server gave NULL and where the query left the column out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SavedItem {
     /// Where the row begins.
     pub line: LineNumber,
@@ -145,25 +137,7 @@ pub struct SavedItem {
 impl SavedItem {
     /// A row of which nothing is known yet.
     pub(crate) fn new(line: LineNumber) -> SavedItem {
-        SavedItem {
-            line,
-            block: None,
-            lp: None,
-            lp_off: None,
-            lp_flags: None,
-            lp_len: None,
-            t_xmin: None,
-            t_xmax: None,
-            t_field3: None,
-            t_ctid: None,
-            t_infomask2: None,
-            t_infomask: None,
-            t_hoff: None,
-            t_bits: None,
-            t_oid: None,
-            t_data: None,
-            t_attrs: None,
-        }
+        SavedItem { line, ..SavedItem::default() }
     }
 }
 

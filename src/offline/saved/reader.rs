@@ -1,8 +1,7 @@
 //! Finds the results in a text, and goes on with one whose rows come in several parts of it.
 
 use super::error::{Problem, SavedError};
-use super::lines::Lines;
-use super::out::{Out, Step};
+use super::lines::{Lines, Out, Step};
 use super::{LineNumber, aligned, chatter, delimited, expanded, json};
 
 /// A result that is being read, or something that is being passed over.

@@ -1,11 +1,12 @@
-//! Cells to rows.
+//! Names to columns, and cells to values and rows.
 
-use super::columns::{Column, Header, page_size_exists};
+use std::borrow::Cow;
+
 use super::error::{Problem, SavedError};
-use super::out::Out;
-use super::value;
+use super::lines::Out;
 use super::{Form, Kind, LineNumber, SavedAttributes, SavedItem, SavedPage};
-use crate::disk::{BlockNumber, Oid, TransactionId};
+use crate::disk::{BlockNumber, ItemPointer, Oid, TransactionId};
+use crate::offline::hex::decode_digits;
 
 /// A value of one cell.
 #[derive(Debug)]
@@ -127,7 +128,7 @@ impl Table {
             if let Some(column) = column {
                 let set = match cell {
                     Value::Null => Ok(()),
-                    Value::Text(text) if value::is_null(text) => Ok(()),
+                    Value::Text(text) if is_null(text) => Ok(()),
                     Value::Text(text) => fields.set(*column, text),
                     Value::Array(elements) => fields.set_array(*column, elements),
                 };
@@ -178,8 +179,8 @@ impl Fields {
     fn set(&mut self, column: Column, text: &str) -> Result<(), Problem> {
         let item = &mut self.item;
         // The limits make the narrowing exact.
-        let short = |max: u16| value::number(text, u32::from(max)).map(|v| v as u16);
-        let long = || value::number(text, u32::MAX);
+        let short = |max: u16| number(text, u32::from(max)).map(|v| v as u16);
+        let long = || number(text, u32::MAX);
         match column {
             Column::Block => item.block = Some(BlockNumber(long()?)),
             Column::Lp => item.lp = Some(short(u16::MAX)?),
@@ -188,19 +189,19 @@ impl Fields {
             Column::LpLen => item.lp_len = Some(short(0x7fff)?),
             Column::TXmin => item.t_xmin = Some(TransactionId(long()?)),
             Column::TXmax => item.t_xmax = Some(TransactionId(long()?)),
-            Column::TField3 => item.t_field3 = Some(value::int4_bits(text)?),
-            Column::TCtid => item.t_ctid = Some(value::tid(text)?),
+            Column::TField3 => item.t_field3 = Some(int4_bits(text)?),
+            Column::TCtid => item.t_ctid = Some(tid(text)?),
             Column::TInfomask2 => item.t_infomask2 = Some(short(u16::MAX)?),
             Column::TInfomask => item.t_infomask = Some(short(u16::MAX)?),
             Column::THoff => item.t_hoff = Some(short(u16::from(u8::MAX))? as u8),
-            Column::TBits => item.t_bits = Some(value::bits(text)?),
+            Column::TBits => item.t_bits = Some(bits(text)?),
             Column::TOid => item.t_oid = Some(Oid(long()?)),
             Column::TDataOrAttrs if text.starts_with('{') => {
-                item.t_attrs = Some(value::bytea_array(text)?);
+                item.t_attrs = Some(bytea_array(text)?);
             }
-            Column::TData | Column::TDataOrAttrs => item.t_data = Some(value::bytea(text)?),
-            Column::TAttrs => item.t_attrs = Some(value::bytea_array(text)?),
-            Column::RawPage => self.page = Some(value::bytea(text)?),
+            Column::TData | Column::TDataOrAttrs => item.t_data = Some(bytea(text)?),
+            Column::TAttrs => item.t_attrs = Some(bytea_array(text)?),
+            Column::RawPage => self.page = Some(bytea(text)?),
         }
         Ok(())
     }
@@ -209,12 +210,13 @@ impl Fields {
         if column != Column::TAttrs {
             return Err(Problem::expected("a single value", "an array"));
         }
-        let read =
-            |(i, element): (usize, &Option<String>)| {
-                element.as_deref().map(value::bytea).transpose().map_err(|problem| {
-                    Problem::Attribute { number: i + 1, problem: Box::new(problem) }
-                })
-            };
+        let read = |(i, element): (usize, &Option<String>)| {
+            element
+                .as_deref()
+                .map(bytea)
+                .transpose()
+                .map_err(|problem| Problem::Attribute { number: i + 1, problem: Box::new(problem) })
+        };
         self.item.t_attrs = Some(elements.iter().enumerate().map(read).collect::<Result<_, _>>()?);
         Ok(())
     }
@@ -263,6 +265,362 @@ fn page_is_whole(page: &[u8]) -> Result<bool, Problem> {
     }
 }
 
+/// A column that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Column {
+    Block,
+    Lp,
+    LpOff,
+    LpFlags,
+    LpLen,
+    TXmin,
+    TXmax,
+    TField3,
+    TCtid,
+    TInfomask2,
+    TInfomask,
+    THoff,
+    TBits,
+    TOid,
+    TData,
+    TAttrs,
+    /// `t_data` or `t_attrs`, told apart by the value: the last column without a header.
+    TDataOrAttrs,
+    RawPage,
+}
+
+/// The columns of `heap_page_items`; those of `heap_page_item_attrs` differ in the last.
+const ITEM_COLUMNS: [(&str, Column); 14] = [
+    ("lp", Column::Lp),
+    ("lp_off", Column::LpOff),
+    ("lp_flags", Column::LpFlags),
+    ("lp_len", Column::LpLen),
+    ("t_xmin", Column::TXmin),
+    ("t_xmax", Column::TXmax),
+    ("t_field3", Column::TField3),
+    ("t_ctid", Column::TCtid),
+    ("t_infomask2", Column::TInfomask2),
+    ("t_infomask", Column::TInfomask),
+    ("t_hoff", Column::THoff),
+    ("t_bits", Column::TBits),
+    ("t_oid", Column::TOid),
+    ("t_data", Column::TData),
+];
+
+const OTHER_COLUMNS: [(&str, Column); 4] = [
+    ("t_attrs", Column::TAttrs),
+    ("tuple_data_split", Column::TAttrs),
+    ("get_raw_page", Column::RawPage),
+    ("raw_page", Column::RawPage),
+];
+
+/// What people call a block number that they add. `page` is one beside pageinspect's columns.
+const BLOCK_NAMES: [&str; 19] = [
+    "blkno",
+    "block",
+    "blk",
+    "blockno",
+    "blknum",
+    "block_no",
+    "blk_no",
+    "block_number",
+    "blocknumber",
+    "pageno",
+    "page_no",
+    "page_number",
+    "page",
+    "p",
+    "b",
+    "n",
+    "i",
+    "g",
+    "generate_series",
+];
+
+/// The column with this name, if the name is pageinspect's own.
+pub(crate) fn own_column(name: &str) -> Option<Column> {
+    ITEM_COLUMNS
+        .iter()
+        .chain(&OTHER_COLUMNS)
+        .find(|(own, _)| name.eq_ignore_ascii_case(own))
+        .map(|&(_, column)| column)
+}
+
+/// Whether a text may be a column's name; a value in its place shows that there is no header.
+pub(crate) fn may_be_name(text: &str) -> bool {
+    !is_null(text)
+        && !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '\\' | '{' | '(' | '['))
+}
+
+/// The most columns that a query can give (`MaxTupleAttributeNumber`, `htup_details.h`).
+pub(crate) const MAX_COLUMNS: usize = 1664;
+
+/// Whether a column with this name can matter.
+pub(crate) fn is_known(name: &str) -> bool {
+    own_column(name).is_some() || BLOCK_NAMES.iter().any(|b| name.eq_ignore_ascii_case(b))
+}
+
+/// Number of columns of `heap_page_items` and of `heap_page_item_attrs`.
+pub(crate) const ITEM_COLUMN_COUNT: usize = ITEM_COLUMNS.len();
+
+/// What a result's columns are.
+#[derive(Debug, Clone)]
+pub(crate) struct Header<'a> {
+    pub(crate) kind: Kind,
+    /// Each column's name as printed, and what it is if it is read.
+    pub(crate) columns: Vec<(Cow<'a, str>, Option<Column>)>,
+}
+
+impl<'a> Header<'a> {
+    /// The header with these names; `None` if none of them is pageinspect's.
+    ///
+    /// Of two columns with one name the first is read.
+    pub(crate) fn of_names(names: &[&'a str]) -> Option<Header<'a>> {
+        let mut seen = Vec::with_capacity(names.len().min(ITEM_COLUMN_COUNT + 4));
+        let mut columns = Vec::with_capacity(names.len());
+        for &name in names {
+            let column = own_column(name).filter(|column| !seen.contains(column));
+            seen.extend(column);
+            columns.push((Cow::Borrowed(name), column));
+        }
+        let kind = if seen.iter().any(|c| !matches!(c, Column::TAttrs | Column::RawPage)) {
+            Kind::Items
+        } else if seen.contains(&Column::RawPage) {
+            Kind::Pages
+        } else if seen.contains(&Column::TAttrs) {
+            Kind::Attributes
+        } else {
+            return None;
+        };
+        let block = |name: &str| BLOCK_NAMES.iter().position(|b| name.eq_ignore_ascii_case(b));
+        let best = columns
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, column))| column.is_none())
+            .filter_map(|(at, (name, _))| Some((block(name)?, at)))
+            .min();
+        if let Some((_, at)) = best {
+            columns[at].1 = Some(Column::Block);
+        }
+        Some(Header { kind, columns })
+    }
+
+    /// All columns of a function that gives items, without their names in the text.
+    pub(crate) fn of_items() -> Header<'static> {
+        let mut columns: Vec<_> = ITEM_COLUMNS
+            .iter()
+            .map(|&(name, column)| (Cow::Borrowed(name), Some(column)))
+            .collect();
+        if let Some(last) = columns.last_mut() {
+            last.1 = Some(Column::TDataOrAttrs);
+        }
+        Header { kind: Kind::Items, columns }
+    }
+
+    /// A lone `get_raw_page`, or one behind its block number.
+    pub(crate) fn of_pages(with_block: bool) -> Header<'static> {
+        let block = with_block.then_some((Cow::Borrowed("blkno"), Some(Column::Block)));
+        let page = (Cow::Borrowed("get_raw_page"), Some(Column::RawPage));
+        Header { kind: Kind::Pages, columns: block.into_iter().chain([page]).collect() }
+    }
+
+    /// A lone `tuple_data_split`.
+    pub(crate) fn of_attributes() -> Header<'static> {
+        let column = (Cow::Borrowed("tuple_data_split"), Some(Column::TAttrs));
+        Header { kind: Kind::Attributes, columns: vec![column] }
+    }
+
+    /// The header of a result without one, from its first row; `None` for what is no result of
+    /// pageinspect.
+    pub(crate) fn of_shape(cells: &[Cow<'_, str>]) -> Option<Header<'static>> {
+        let cells: Vec<&str> = cells.iter().map(|cell| cell.trim()).collect();
+        match cells[..] {
+            [cell] if cell.starts_with('{') => Some(Header::of_attributes()),
+            [cell] if page_like(cell) => Some(Header::of_pages(false)),
+            [block, cell] if page_like(cell) && number(block, u32::MAX).is_ok() => {
+                Some(Header::of_pages(true))
+            }
+            _ if cells.len() == ITEM_COLUMN_COUNT => Some(Header::of_items()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Whether these are all columns of a function, so that no more are to be expected.
+    pub(crate) fn is_all(&self) -> bool {
+        let read = self.columns.iter().filter(|(_, c)| c.is_some_and(|c| c != Column::Block));
+        match self.kind {
+            Kind::Items => read.count() >= ITEM_COLUMN_COUNT,
+            Kind::Pages | Kind::Attributes => true,
+        }
+    }
+
+    /// The same, independent of the text.
+    pub(crate) fn into_owned(self) -> Header<'static> {
+        let owned = |(name, column): (Cow<'a, str>, _)| (Cow::Owned(name.into_owned()), column);
+        Header { kind: self.kind, columns: self.columns.into_iter().map(owned).collect() }
+    }
+
+    /// Whether these are the names of the columns, in this order.
+    pub(crate) fn has_names<'n>(&self, names: impl ExactSizeIterator<Item = &'n str>) -> bool {
+        names.len() == self.columns.len()
+            && names.zip(&self.columns).all(|(name, (own, _))| name == own)
+    }
+}
+
+/// Whether a cell is a `bytea` of a possible page's size.
+fn page_like(cell: &str) -> bool {
+    cell.strip_prefix(r"\x").is_some_and(|digits| page_size_exists(digits.len() / 2))
+}
+
+/// `BLCKSZ` is a power of 2 from 1 kB to 32 kB.
+pub(crate) fn page_size_exists(size: usize) -> bool {
+    size.is_power_of_two() && (1024..=32768).contains(&size)
+}
+
+/// Whether a cell shows NULL: psql's default, or what people set with `\pset null`.
+///
+/// None of these texts is a value of any column that is read.
+pub(crate) fn is_null(cell: &str) -> bool {
+    let inner = cell
+        .trim_matches(|c| matches!(c, '(' | ')' | '[' | ']' | '<' | '>' | '«' | '»' | '*'))
+        .trim();
+    // the longest of them has four bytes
+    inner.is_empty()
+        || inner.len() <= 4
+            && !inner.starts_with(|c: char| c.is_ascii_digit())
+            && [
+                "null", "nil", "none", "n/a", "na", r"\n", "∅", "ø", "¤", "␀", "·", "-", "--", "—",
+                "~", "_", "?",
+            ]
+            .iter()
+            .any(|shown| inner.eq_ignore_ascii_case(shown))
+}
+
+/// A whole number of `0..=max`.
+pub(crate) fn number(cell: &str, max: u32) -> Result<u32, Problem> {
+    let digits = !cell.is_empty() && cell.bytes().all(|b| b.is_ascii_digit());
+    match cell.parse::<u32>() {
+        Ok(value) if digits && value <= max => Ok(value),
+        _ => Err(Problem::expected(format!("a whole number of 0 to {max}"), cell)),
+    }
+}
+
+/// An `int4` that shows the bits of an unsigned number.
+pub(crate) fn int4_bits(cell: &str) -> Result<u32, Problem> {
+    match cell.parse::<i64>() {
+        Ok(value) if (i64::from(i32::MIN)..=i64::from(u32::MAX)).contains(&value) => {
+            // The range above makes this the two's complement of an int4, or a plain u32.
+            Ok(value as u32)
+        }
+        _ => Err(Problem::expected("a 32-bit integer", cell)),
+    }
+}
+
+/// A `tid`: `(block,item)`.
+pub(crate) fn tid(cell: &str) -> Result<ItemPointer, Problem> {
+    let read = || {
+        let (block, item) = cell.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
+        Some(ItemPointer {
+            block: BlockNumber(number(block.trim(), u32::MAX).ok()?),
+            // The limit makes it fit.
+            item: number(item.trim(), u32::from(u16::MAX)).ok()? as u16,
+        })
+    };
+    read().ok_or_else(|| Problem::expected("a tuple address such as (0,1)", cell))
+}
+
+/// The null bitmap as `heap_page_items` prints it: whole bytes of `0` and `1`.
+pub(crate) fn bits(cell: &str) -> Result<String, Problem> {
+    let whole = cell.len().is_multiple_of(8) && cell.bytes().all(|b| matches!(b, b'0' | b'1'));
+    if whole {
+        Ok(cell.to_owned())
+    } else {
+        Err(Problem::expected("a null bitmap of 0 and 1, a multiple of 8 long", cell))
+    }
+}
+
+/// A `bytea` in hexadecimal form.
+pub(crate) fn bytea(cell: &str) -> Result<Vec<u8>, Problem> {
+    match cell.strip_prefix(r"\x") {
+        Some(digits) => decode_digits(digits).map_err(Problem::Hex),
+        None if looks_escaped(cell) => Err(Problem::EscapeFormat),
+        None => Err(Problem::expected(r"a bytea such as \x0102", cell)),
+    }
+}
+
+/// Whether a text has `\000` or `\\`, as `bytea_output = 'escape'` prints.
+fn looks_escaped(cell: &str) -> bool {
+    cell.match_indices('\\').any(|(at, _)| {
+        let behind = &cell.as_bytes()[at + 1..];
+        behind.first() == Some(&b'\\')
+            || behind.get(..3).is_some_and(|d| d.iter().all(|b| matches!(b, b'0'..=b'7')))
+    })
+}
+
+/// A `bytea[]` in the text form of arrays: `{"\\x0102",NULL}`.
+pub(crate) fn bytea_array(cell: &str) -> Result<Vec<Option<Vec<u8>>>, Problem> {
+    let Some(mut rest) = cell.strip_prefix('{') else {
+        return Err(Problem::expected("an array of bytea such as {\"\\\\x0102\",NULL}", cell));
+    };
+    let mut attributes = Vec::new();
+    if rest == "}" {
+        return Ok(attributes);
+    }
+    loop {
+        let number = attributes.len() + 1;
+        let here = |problem| Problem::Attribute { number, problem: Box::new(problem) };
+        if let Some(quoted) = rest.strip_prefix('"') {
+            // The digits of bytea hold neither quotes nor backslashes.
+            let Some(end) = closing_quote(quoted) else {
+                return Err(here(Problem::Cut("the array ends within a quoted value".into())));
+            };
+            let value = &quoted[..end];
+            let value = match value.strip_prefix(r"\\x") {
+                Some(digits) => decode_digits(digits).map_err(Problem::Hex),
+                None if looks_escaped(value) => Err(Problem::EscapeFormat),
+                None => Err(Problem::expected(r#"a bytea such as "\\x0102""#, value)),
+            };
+            attributes.push(Some(value.map_err(here)?));
+            rest = &quoted[end + 1..];
+        } else {
+            let end = rest.find([',', '}']).unwrap_or(rest.len());
+            let value = &rest[..end];
+            if value != "NULL" {
+                return Err(here(if end == rest.len() {
+                    Problem::Cut("the array has no closing brace".into())
+                } else if value.is_empty() || value.starts_with("\\") {
+                    Problem::expected(r#"a bytea such as "\\x0102" or NULL"#, value)
+                } else {
+                    // Without quotes the element has no backslash: never the hexadecimal form.
+                    Problem::EscapeFormat
+                }));
+            }
+            attributes.push(None);
+            rest = &rest[end..];
+        }
+        match rest.as_bytes() {
+            [b',', ..] => rest = &rest[1..],
+            [b'}'] => return Ok(attributes),
+            [] => return Err(Problem::Cut("the array has no closing brace".into())),
+            _ => return Err(here(Problem::expected("a comma or a closing brace", rest))),
+        }
+    }
+}
+
+/// Where the quote that is not escaped by a backslash stands.
+fn closing_quote(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.bytes().position(|b| {
+        let closes = b == b'"' && !escaped;
+        escaped = b == b'\\' && !escaped;
+        closes
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,5 +642,102 @@ mod tests {
         );
         assert!(page_is_whole(&[0; 8191]).is_err());
         assert!(page_is_whole(&[]).is_err());
+    }
+
+    fn read_columns(names: &[&str]) -> Option<(Kind, Vec<Option<Column>>)> {
+        let header = Header::of_names(names)?;
+        Some((header.kind, header.columns.iter().map(|(_, c)| *c).collect()))
+    }
+
+    #[test]
+    fn columns_by_name() {
+        use Column::{Block, Lp, RawPage, TAttrs, TData};
+        assert_eq!(
+            read_columns(&["relname", "BLKNO", "lp", "t_data"]),
+            Some((Kind::Items, vec![None, Some(Block), Some(Lp), Some(TData)]))
+        );
+        assert_eq!(
+            read_columns(&["p", "page", "lp"]),
+            Some((Kind::Items, vec![None, Some(Block), Some(Lp)])),
+            "the clearer name is the block's"
+        );
+        assert_eq!(
+            read_columns(&["lp", "lp", "tuple_data_split"]),
+            Some((Kind::Items, vec![Some(Lp), None, Some(TAttrs)]))
+        );
+        assert_eq!(
+            read_columns(&["p", "get_raw_page"]),
+            Some((Kind::Pages, vec![Some(Block), Some(RawPage)]))
+        );
+        assert_eq!(read_columns(&["t_attrs"]), Some((Kind::Attributes, vec![Some(TAttrs)])));
+        assert_eq!(read_columns(&["id", "page"]), None);
+    }
+
+    #[test]
+    fn null_as_people_show_it() {
+        for shown in ["", "[null]", "(null)", "<NULL>", "NULL", "Null", "∅", "¤", r"\N", "-", "␀"]
+        {
+            assert!(is_null(shown), "{shown}");
+        }
+        for value in ["0", r"\x", "{}", "(0,1)", "00000000", "{NULL}", "nul"] {
+            assert!(!is_null(value), "{value}");
+        }
+    }
+
+    #[test]
+    fn numbers_keep_their_range() {
+        assert_eq!(number("65535", 65535), Ok(65535));
+        assert!(number("65536", 65535).is_err());
+        assert!(number("+1", 65535).is_err());
+        assert!(number("", 65535).is_err());
+        assert_eq!(int4_bits("-1"), Ok(u32::MAX));
+        assert_eq!(int4_bits("4294967295"), Ok(u32::MAX));
+        assert!(int4_bits("-2147483649").is_err());
+        assert_eq!(
+            tid("(4294967295,65535)"),
+            Ok(ItemPointer { block: BlockNumber(u32::MAX), item: u16::MAX })
+        );
+        assert!(tid("(0,1").is_err());
+        assert!(tid("(0,65536)").is_err());
+        assert_eq!(bits("10110000").as_deref(), Ok("10110000"));
+        assert!(bits("1011").is_err());
+        assert!(bits("10110002").is_err());
+    }
+
+    #[test]
+    fn arrays_of_bytea() {
+        assert_eq!(bytea_array("{}"), Ok(vec![]));
+        assert_eq!(
+            bytea_array(r#"{"\\x01ff",NULL,"\\x"}"#),
+            Ok(vec![Some(vec![1, 0xff]), None, Some(vec![])])
+        );
+        for (text, error) in [
+            (r#"{"\\x01ff",NULL"#, "the output is cut: the array has no closing brace"),
+            (r#"{"\\x01ff",NU"#, "attribute 2: the output is cut: the array has no closing brace"),
+            (r#"{"\\x01f"}"#, "attribute 1: odd number of hexadecimal digits: 3"),
+            (
+                r#"{NULL,"\\x01f"#,
+                "attribute 2: the output is cut: the array ends within a quoted value",
+            ),
+            (
+                r#"{"\\000abc"}"#,
+                "attribute 1: bytea is in escape format, expected hexadecimal digits behind \\x",
+            ),
+            (
+                r"{abc}",
+                "attribute 1: bytea is in escape format, expected hexadecimal digits behind \\x",
+            ),
+            (r#"{"\\x01"x}"#, r#"attribute 1: expected a comma or a closing brace, got "x}""#),
+        ] {
+            assert_eq!(bytea_array(text).map_err(|e| e.to_string()), Err(error.into()), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_escape_format_is_told_apart() {
+        assert_eq!(bytea(r"\000\001abc"), Err(Problem::EscapeFormat));
+        assert_eq!(bytea(r"a\\b"), Err(Problem::EscapeFormat));
+        assert!(matches!(bytea("abc"), Err(Problem::Expected { .. })));
+        assert_eq!(bytea(r"\x"), Ok(vec![]));
     }
 }

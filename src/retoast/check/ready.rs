@@ -85,7 +85,7 @@ pub struct PreparedTable {
     pub generated: Vec<Generated>,
     /// Whether the server computes all stored generated columns anew with each update.
     pub computes_all: bool,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
     /// What the user should know of pluggable toasters.
     pub toaster_notes: Vec<String>,

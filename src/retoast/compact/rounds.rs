@@ -88,7 +88,7 @@ pub(crate) enum Action<P> {
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Less is to spare than a round has to give back.
+    /// The free space left is less than a round must give back.
     Compact,
     /// There is more to spare by the looks of it, but nobody was in the way, and what stands at the end of the file finds
     /// no room in front.

@@ -17,7 +17,7 @@ use crate::fill::lengths::Growth;
 use crate::fill::lengths::{Limits, RowLength, length};
 use crate::fill::packing::Sample;
 use crate::fill::room::{Room, taken};
-use crate::heap::walk::{Item, items};
+use crate::heap::scan::{Item, items};
 use crate::model::settings::TupleTarget;
 use crate::model::visibility::Visibility;
 use crate::retoast::sql::{Target, compact};

@@ -14,7 +14,7 @@ use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, Oid};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::walk::{self, Item};
+use crate::heap::scan::{self, Item};
 use crate::model::toaster::catalog::{ToasterColumn, Toasters};
 use crate::model::toaster::describe::describe;
 use crate::model::visibility::Visibility;
@@ -184,7 +184,7 @@ impl Look<'_> {
                     continue;
                 }
             };
-            for (ctid, item) in walk::items(block, &page) {
+            for (ctid, item) in scan::items(block, &page) {
                 match item {
                     Item::Unused | Item::Redirect | Item::Dead => {}
                     Item::Tuple(tuple, _) => {

@@ -33,7 +33,7 @@ pub struct LockTries<'a> {
     /// What needs the lock, as notes name it.
     pub name: &'a str,
     /// Whom to tell.
-    pub watch: &'a dyn Listener,
+    pub listener: &'a dyn Listener,
     /// Cancelled from outside to stop.
     pub stop: &'a CancellationToken,
     /// The longest wait for a lock.
@@ -73,7 +73,7 @@ impl LockTries<'_> {
                 return Ok(Tried::TooLong(began.elapsed()));
             }
             let why = Wait::NoLock(what.to_owned());
-            self.watch.note(&format!("{}: {}", self.name, why.note()));
+            self.listener.note(&format!("{}: {}", self.name, why.note()));
             self.sleep(backoff(number).min(left.unwrap_or(Duration::MAX))).await;
         }
         Ok(Tried::NoLock)

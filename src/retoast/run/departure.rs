@@ -25,7 +25,7 @@ pub(crate) async fn run(
     request: &Request,
     from: &DepartureRequest,
     keeper: Keeper,
-    watch: &dyn Listener,
+    listener: &dyn Listener,
     results: &Results<'_>,
 ) -> Result<DepartureReport, Failed> {
     let (first, server) = (&sessions.first, &sessions.server);
@@ -58,7 +58,7 @@ pub(crate) async fn run(
         source: &source,
         idle_limit: sessions.idle_limit,
         throttle: &worker.keeper,
-        listener: watch,
+        listener,
         stop: sessions.control.stopping(),
     };
     let work = DepartureRun {

@@ -12,7 +12,7 @@ use crate::disk::layout::PageSize;
 use crate::disk::page::{Page, PageState};
 use crate::disk::walk::Walk;
 use crate::fill::rewritten::{Gain, Rewritten};
-use crate::heap::walk::{Item, items};
+use crate::heap::scan::{Item, items};
 use crate::model::pages::truncated_for;
 use crate::model::stored::StoredValue;
 use crate::model::visibility::Visibility;
@@ -21,8 +21,7 @@ use crate::retoast::task::guard::{Reading, Reads};
 use crate::server::about::{Compression, Pageinspect, Server};
 use crate::server::connect::Connection;
 use crate::server::pages::PageReader;
-use crate::server::plan::BY_KEY;
-use crate::server::snapshot::{self, Moment};
+use crate::server::snapshot::{self, BY_KEY, Moment};
 use crate::server::toasters::TOAST_RELATIONS;
 use crate::server::{LiveError, catalog};
 

@@ -40,7 +40,7 @@ pub(crate) async fn run(
     first: Connection,
     request: &Request,
     control: Arc<Control>,
-    watch: &dyn Listener,
+    listener: &dyn Listener,
     sink: &mut dyn Sink<Swept>,
 ) -> Result<Option<DepartureReport>, RunError> {
     let results = Results::new(sink);
@@ -50,13 +50,13 @@ pub(crate) async fn run(
     if let Err(refusal) = preflight::server(first, &sessions.server).await {
         return Err(sessions.failed(&refusal).await.into());
     }
-    let note = &mut |text: &str| watch.note(text);
+    let note = &mut |text: &str| listener.note(text);
     let keeper = sessions.keeper(measuring, request.wants.clone(), note).await?;
-    let run = Run { sessions: &sessions, request, watch, results: &results };
+    let run = Run { sessions: &sessions, request, listener, results: &results };
     let departure = match &request.work {
         Work::Columns(per_table) => run.columns(per_table, keeper).await.map(|()| None)?,
         Work::Departure(from) => {
-            Some(departure::run(&sessions, request, from, keeper, watch, &results).await?)
+            Some(departure::run(&sessions, request, from, keeper, listener, &results).await?)
         }
     };
     results.end().map(|()| departure)
@@ -78,7 +78,7 @@ fn decided(ready: &PreparedTable) {
 struct Run<'a, 'r> {
     sessions: &'a Sessions,
     request: &'a Request,
-    watch: &'a dyn Listener,
+    listener: &'a dyn Listener,
     results: &'a Results<'r>,
 }
 
@@ -122,7 +122,7 @@ impl Run<'_, '_> {
         };
         let (sessions, request) = (self.sessions, self.request);
         if let Err(refusal) =
-            set_partitioned(sessions, request, per_table, self.watch, self.results).await
+            set_partitioned(sessions, request, per_table, self.listener, self.results).await
         {
             return Err(sessions.failed(&refusal).await);
         }
@@ -138,7 +138,7 @@ impl Run<'_, '_> {
             tables: &tables,
             options,
             source: &source,
-            watch: self.watch,
+            listener: self.listener,
             checkpoint: checkpoint.as_ref(),
             memory: memory.as_ref().filter(|_| !options.dry_run),
             tasks: Tasks {
@@ -221,7 +221,7 @@ impl Run<'_, '_> {
         let (tables, refused) = self.look_at(&selection, per_table, keeper).await?;
         for ready in &tables {
             if let Some(told) = keeper.check_space(ready).await? {
-                self.watch.note(&format!("{}: {told}", ready.relation.display_name()));
+                self.listener.note(&format!("{}: {told}", ready.relation.display_name()));
             }
         }
         // a plan says it by what it has found
@@ -232,7 +232,7 @@ impl Run<'_, '_> {
                     expected.saturating_add(keeper.expected_wal(ready, per_table.updates).await?);
             }
             for text in keeper.slot_warnings(expected).await? {
-                self.watch.note(&text);
+                self.listener.note(&text);
             }
         }
         Ok((selection, tables, refused))
@@ -253,7 +253,7 @@ impl Run<'_, '_> {
         let (mut tables, mut refused) = (Vec::new(), Vec::new());
         for found in &selection.found {
             if !self.request.options.dry_run
-                && let Some(text) = keeper.wait_for_rewrite(found.oid, self.watch).await?
+                && let Some(text) = keeper.wait_for_rewrite(found.oid, self.listener).await?
             {
                 return Err(Refusal::Stopped(format!("{text}\nHINT:  Nothing was changed.")));
             }
@@ -326,7 +326,7 @@ pub(crate) async fn set_partitioned(
     sessions: &Sessions,
     request: &Request,
     per_table: &TableRequest,
-    watch: &dyn Listener,
+    listener: &dyn Listener,
     results: &Results<'_>,
 ) -> Result<(), Refusal> {
     // what new values get under a policy is set when all is done, and only on tables
@@ -346,7 +346,7 @@ pub(crate) async fn set_partitioned(
         }
         let tries = LockTries {
             name: &parent.name,
-            watch,
+            listener,
             stop: sessions.control.stopping(),
             lock_timeout: request.options.lock_timeout,
             may_wait: request.wants.limits.wait,

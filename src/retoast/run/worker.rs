@@ -47,7 +47,7 @@ pub(crate) struct Tables<'a, 'r> {
     pub(crate) tables: &'a [PreparedTable],
     pub(crate) options: &'a Options,
     pub(crate) source: &'a ScanSource,
-    pub(crate) watch: &'a dyn Listener,
+    pub(crate) listener: &'a dyn Listener,
     pub(crate) checkpoint: Option<&'a Checkpoint>,
     pub(crate) memory: Option<&'a Remembered>,
     pub(crate) tasks: Tasks,
@@ -79,7 +79,7 @@ impl Tables<'_, '_> {
             let (since, doubt) = match self.since(&worker, ready).await {
                 Ok(Ok(since)) => (since, None),
                 Ok(Err(doubt)) => {
-                    self.watch.note(&format!("{name}: --since: all rows are judged: {doubt}"));
+                    self.listener.note(&format!("{name}: --since: all rows are judged: {doubt}"));
                     (None, Some(doubt))
                 }
                 Err(error) => {
@@ -300,7 +300,7 @@ impl Tables<'_, '_> {
                 source: self.source,
                 idle_limit: self.sessions.idle_limit,
                 throttle: &worker.keeper,
-                listener: self.watch,
+                listener: self.listener,
                 stop: self.sessions.control.stopping(),
             };
             let guard = Guard { session: &session, ready, known: &known };
@@ -354,10 +354,10 @@ impl Tables<'_, '_> {
         if end.by_administrator && !self.sessions.restarted(worker).await {
             return false;
         }
-        self.watch.note(&format!("{name}: a session has ended: {}", end.reason));
+        self.listener.note(&format!("{name}: a session has ended: {}", end.reason));
         let renewed = self.sessions.renew(worker).await.is_ok();
         if renewed {
-            self.watch.note(&format!("{name}: going on in a new session"));
+            self.listener.note(&format!("{name}: going on in a new session"));
         }
         renewed
     }

@@ -10,7 +10,7 @@ use crate::codec::Method;
 use crate::judge::toaster::{Changes, Toaster, ToasterChange};
 use crate::model::sql::Shape;
 use crate::model::sql::{in_blocks, quote_identifier};
-use crate::server::plan;
+use crate::server::snapshot;
 
 /// A chosen column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,7 +135,7 @@ pub fn begin(settings: &BatchSettings) -> String {
          SET LOCAL synchronous_commit = local; {}; SET LOCAL toastctl.batch = 'begun'",
         settings.lock_timeout_ms,
         settings.idle_ms,
-        plan::BY_KEY
+        snapshot::BY_KEY
     );
     if settings.row_security_off {
         sql.push_str("; SET LOCAL row_security = off");

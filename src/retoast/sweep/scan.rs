@@ -16,7 +16,7 @@ use crate::disk::page::{Page, PageState};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::walk::Walk;
 use crate::disk::{BlockNumber, ItemPointer};
-use crate::heap::walk::{self, Item};
+use crate::heap::scan::{self, Item};
 use crate::judge::stock::{Verdict, by_functions, fits};
 use crate::judge::{Judge, Row as Judged};
 use crate::model::sql::quote_identifier;
@@ -281,7 +281,7 @@ impl Scanner<'_> {
                     continue;
                 }
             };
-            for (ctid, item) in walk::items(block, &page) {
+            for (ctid, item) in scan::items(block, &page) {
                 match item {
                     Item::Unused | Item::Redirect | Item::Dead => {}
                     Item::Tuple(tuple, _) => {

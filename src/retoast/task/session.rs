@@ -97,7 +97,7 @@ impl Session<'_> {
     pub(crate) fn tries<'b>(&'b self, name: &'b str) -> LockTries<'b> {
         LockTries {
             name,
-            watch: self.listener,
+            listener: self.listener,
             stop: self.stop,
             lock_timeout: self.options.lock_timeout,
             may_wait: self.throttle.may_wait(),

@@ -1,18 +1,21 @@
 //! Tries servers, addresses and encryptions in libpq's order until one lets us in (`PQconnectPoll`).
 
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+
+use rand::seq::SliceRandom;
+use tokio_postgres::config::{self, SslNegotiation};
+use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
+
 use super::Secret;
-use super::error::{ConnectError, os_message, server_message};
-use super::failed::{Address, Kind, Refusal, prefix, refusal};
+use super::error::{
+    Address, ConnectError, Kind, Refusal, os_message, prefix, refusal, server_message,
+};
 use super::life::{Raw, drive};
 use super::resolved::{ChannelBinding, Host, HostPlace, Resolved, SslMode, TargetSession};
 use super::session::Connection;
 use super::settings::SessionOptions;
 use super::tls::{self, Noted};
-use rand::seq::SliceRandom;
-use std::net::IpAddr;
-use std::sync::atomic::Ordering;
-use tokio_postgres::config::{self, SslNegotiation};
-use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 
 /// Asks somebody for the password of this user; `None` where nobody can be asked.
 pub type Ask<'a> = &'a mut (dyn FnMut(&str) -> Option<Secret> + Send);

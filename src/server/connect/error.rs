@@ -1,7 +1,12 @@
-//! Why there is no connection, in psql's words.
+//! Why there is no connection, in psql's and libpq's words.
 
-use std::fmt;
-use tokio_postgres::error::DbError;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::{fmt, io};
+
+use tokio_postgres::error::{DbError, SqlState};
+
+use super::resolved::{Host, HostPlace, Resolved};
 
 /// Why a connection could not be made.
 #[derive(Debug)]
@@ -91,6 +96,147 @@ pub(crate) fn os_message(error: &std::io::Error) -> String {
     }
 }
 
+/// Why one attempt failed.
+pub(super) struct Refusal {
+    pub(super) message: String,
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nobody answered, or not in time, or not yet: another address may do better.
+    Unreachable,
+    /// The server answered, and is not of the wanted kind: another address may be.
+    Unwanted,
+    /// The server refused us.
+    Refused,
+    /// The server asks for a password, and there is none.
+    NeedsPassword,
+    /// Encryption could not be agreed on.
+    Encryption,
+}
+
+/// Where to connect to, exactly.
+pub(super) enum Address {
+    Socket(PathBuf),
+    Ip(IpAddr, Option<String>),
+}
+
+/// libpq's beginning of each message (`emitHostIdentityInfo`).
+pub(super) fn prefix(target: &Host, address: &Address) -> String {
+    let port = target.port;
+    match (address, &target.place) {
+        (Address::Socket(dir), _) => {
+            let path = dir.join(format!(".s.PGSQL.{port}"));
+            format!("connection to server on socket \"{}\" failed: ", path.display())
+        }
+        (Address::Ip(ip, _), HostPlace::Host(host)) if *host != ip.to_string() => {
+            format!("connection to server at \"{host}\" ({ip}), port {port} failed: ")
+        }
+        (Address::Ip(ip, _), _) => {
+            format!("connection to server at \"{ip}\", port {port} failed: ")
+        }
+    }
+}
+
+/// An error of an attempt in libpq's words.
+pub(super) fn refusal(
+    error: &tokio_postgres::Error,
+    resolved: &Resolved,
+    target: &Host,
+    address: &Address,
+    encrypted: bool,
+) -> Refusal {
+    if let Some(said) = error.as_db_error() {
+        let mut message = server_message(said);
+        if target.password_from_file
+            && *said.code() == SqlState::INVALID_PASSWORD
+            && let Some(path) = &resolved.passfile
+        {
+            message.push_str(&format!("\npassword retrieved from file \"{}\"", path.display()));
+        }
+        let later = *said.code() == SqlState::CANNOT_CONNECT_NOW;
+        return Refusal { message, kind: if later { Kind::Unreachable } else { Kind::Refused } };
+    }
+    // the cause alone says what happened; the kinds of tokio_postgres's errors are its own
+    let cause = std::error::Error::source(error);
+    if let Some(io) = cause.and_then(|cause| cause.downcast_ref::<io::Error>()) {
+        return io_refusal(io, error, address);
+    }
+    let cause = cause.map_or_else(|| error.to_string(), ToString::to_string);
+    let (message, kind) = match cause.as_str() {
+        "password missing" => ("fe_sendauth: no password supplied".to_owned(), Kind::NeedsPassword),
+        "server does not support TLS" => {
+            ("server does not support SSL, but SSL was required".to_owned(), Kind::Encryption)
+        }
+        "server did not use channel binding" if encrypted => (
+            "channel binding required, but server authenticated client without channel binding"
+                .to_owned(),
+            Kind::Refused,
+        ),
+        "server did not use channel binding" => {
+            ("channel binding required, but SSL not in use".to_owned(), Kind::Refused)
+        }
+        _ if error.is_closed() => {
+            ("server closed the connection unexpectedly".to_owned(), Kind::Refused)
+        }
+        _ => (cause, Kind::Refused),
+    };
+    Refusal { message, kind }
+}
+
+fn io_refusal(io: &io::Error, error: &tokio_postgres::Error, address: &Address) -> Refusal {
+    if let Some(tls) = io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        return Refusal { message: tls_message(tls), kind: Kind::Encryption };
+    }
+    let message = os_message(io);
+    let nobody = matches!(io.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
+    let message = match address {
+        _ if io.kind() == io::ErrorKind::UnexpectedEof => {
+            "server closed the connection unexpectedly".to_owned()
+        }
+        Address::Socket(_) if nobody => format!(
+            "{message}\n\tIs the server running locally and accepting connections on that socket?"
+        ),
+        Address::Ip(..) if nobody => format!(
+            "{message}\n\tIs the server running on that host and accepting TCP/IP connections?"
+        ),
+        _ => message,
+    };
+    let in_handshake = error.to_string().contains("TLS");
+    let kind = if in_handshake { Kind::Encryption } else { Kind::Unreachable };
+    Refusal { message, kind }
+}
+
+/// A failed handshake in libpq's words.
+fn tls_message(error: &rustls::Error) -> String {
+    use rustls::{AlertDescription, CertificateError, Error};
+    match error {
+        // of our own verifier, in libpq's words already
+        Error::General(message) => message.clone(),
+        Error::InvalidCertificate(why) => {
+            let why = match why {
+                CertificateError::UnknownIssuer => {
+                    "unable to get local issuer certificate".to_owned()
+                }
+                CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                    "certificate has expired".to_owned()
+                }
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                    "certificate is not yet valid".to_owned()
+                }
+                CertificateError::BadSignature => "certificate signature failure".to_owned(),
+                other => other.to_string(),
+            };
+            format!("SSL error: certificate verify failed: {why}")
+        }
+        Error::AlertReceived(AlertDescription::UnknownCA) => {
+            "SSL error: tlsv1 alert unknown ca".to_owned()
+        }
+        other => format!("SSL error: {other}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,5 +251,31 @@ mod tests {
     fn a_hint_stands_on_its_own_line() {
         let error = ConnectError::usage_with_hint("bad port", "say a number");
         assert_eq!(error.to_string(), "bad port\nHINT:  say a number");
+    }
+
+    #[test]
+    fn messages_begin_as_libpqs() {
+        let target = |place: HostPlace| Host {
+            place,
+            port: 5433,
+            password: None,
+            password_from_file: false,
+        };
+        let ip = IpAddr::from([10, 0, 0, 1]);
+        let host = target(HostPlace::Host("db".into()));
+        assert_eq!(
+            prefix(&host, &Address::Ip(ip, Some("db".into()))),
+            "connection to server at \"db\" (10.0.0.1), port 5433 failed: "
+        );
+        let address = target(HostPlace::Address { address: ip, host: Some("db".into()) });
+        assert_eq!(
+            prefix(&address, &Address::Ip(ip, Some("db".into()))),
+            "connection to server at \"10.0.0.1\", port 5433 failed: "
+        );
+        let socket = target(HostPlace::Socket("/tmp".into()));
+        assert_eq!(
+            prefix(&socket, &Address::Socket("/tmp".into())),
+            "connection to server on socket \"/tmp/.s.PGSQL.5433\" failed: "
+        );
     }
 }

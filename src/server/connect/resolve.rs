@@ -3,15 +3,16 @@
 //!
 //! Nothing is read here but through [`Surroundings`], so that every rule can be tested.
 
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
 use super::conninfo::{self, is_connection_string};
 use super::resolved::{
     ChannelBinding, Host, HostPlace, Resolved, RootCertificates, SslMode, TargetSession, TcpParams,
     TlsParams,
 };
-use super::surroundings::{Given, Surroundings};
-use super::{ConnectError, Params, Secret, passfile, service};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use super::surroundings::{self, Given, Surroundings};
+use super::{ConnectError, Params, Secret};
 
 /// The directories of the server's socket when no host is given: Debian's and PostgreSQL's own.
 pub const DEFAULT_SOCKET_DIRS: [&str; 2] = ["/var/run/postgresql", "/tmp"];
@@ -59,8 +60,8 @@ pub fn resolve(given: &Given, around: &impl Surroundings) -> Result<Resolved, Co
             let host = passfile_host(&target.place);
             let port = target.port.to_string();
             let wanted =
-                passfile::Wanted { host: &host, port: &port, dbname: &dbname, user: &user };
-            target.password = passfile::find(&text, wanted);
+                surroundings::Wanted { host: &host, port: &port, dbname: &dbname, user: &user };
+            target.password = surroundings::password_in(&text, wanted);
             target.password_from_file = target.password.is_some();
         }
     }
@@ -158,7 +159,7 @@ fn service_params(
     for path in own.into_iter().chain([system]) {
         match around.read(&path) {
             Ok(seen) => {
-                if let Some(params) = service::find(&seen.text, service, &path)? {
+                if let Some(params) = surroundings::service_in(&seen.text, service, &path)? {
                     return Ok(params);
                 }
             }

@@ -1,6 +1,6 @@
-//! Everything that a connection needs, as [`resolve`](super::resolve()) found it.
+//! Everything that a connection needs, as [`resolve`](super::resolve()) found it; text that is never shown.
 
-use super::Secret;
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -157,4 +157,26 @@ pub struct Resolved {
     pub passfile: Option<PathBuf>,
     /// What the user should know although it goes on, as `password file … has group or world access`.
     pub warnings: Vec<String>,
+}
+
+/// A password or the like. Neither `Debug` nor `Display` shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes the text in.
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    /// The text itself, for the wire alone.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
 }

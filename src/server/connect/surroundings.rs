@@ -1,9 +1,11 @@
-//! What a resolution starts from: the command line's options, the environment, and files.
+//! What a resolution starts from: the command line's options, the environment, the service file
+//! (`parseServiceFile` in `fe-connect.c`) and the password file (`passwordFromFile`).
 
-use super::Secret;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+
+use super::{ConnectError, Params, Secret};
 
 /// Larger service and password files are not read.
 const LARGEST_FILE: u64 = 16 << 20;
@@ -86,5 +88,193 @@ impl Surroundings for ThisProcess {
             mode: metadata.permissions().mode() & 0o7777,
             is_file: metadata.is_file(),
         })
+    }
+}
+
+/// Whom and where a password is for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// The host, or the directory of the socket; `localhost` for the default directory.
+    pub(super) host: &'a str,
+    pub(super) port: &'a str,
+    pub(super) dbname: &'a str,
+    pub(super) user: &'a str,
+}
+
+/// The password of the first line `host:port:database:user:password` that fits.
+pub(super) fn password_in(text: &str, wanted: Wanted<'_>) -> Option<Secret> {
+    text.split('\n').find_map(|line| {
+        let line = line.trim_end_matches('\r');
+        if line.starts_with('#') {
+            return None;
+        }
+        let mut rest = line;
+        for field in [wanted.host, wanted.port, wanted.dbname, wanted.user] {
+            rest = match_field(rest, field)?;
+        }
+        Some(Secret::new(unescape(rest)))
+    })
+}
+
+/// What follows the field at the start of `line` if the field fits `token`: `*`, or its characters, of which
+/// any may have a backslash before it.
+fn match_field<'a>(line: &'a str, token: &str) -> Option<&'a str> {
+    if let Some(rest) = line.strip_prefix("*:") {
+        return Some(rest);
+    }
+    let mut rest = line.chars();
+    let mut token = token.chars();
+    loop {
+        let mut c = rest.next()?;
+        if c == ':' && token.as_str().is_empty() {
+            return Some(rest.as_str());
+        }
+        if c == '\\' {
+            c = rest.next()?;
+        }
+        if token.next() != Some(c) {
+            return None;
+        }
+    }
+}
+
+/// The password: up to a colon without a backslash.
+fn unescape(text: &str) -> String {
+    let mut password = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            ':' => break,
+            '\\' => password.push(chars.next().unwrap_or('\\')),
+            _ => password.push(c),
+        }
+    }
+    password
+}
+
+/// The parameters of a service in the text of a service file, or `None` where the file does not define it.
+/// `path` is for messages.
+///
+/// # Errors
+/// When the section cannot be read, with the line.
+pub(super) fn service_in(
+    text: &str,
+    service: &str,
+    path: &Path,
+) -> Result<Option<Params>, ConnectError> {
+    let mut found: Option<Params> = None;
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(section) = line.strip_prefix('[') {
+            if found.is_some() {
+                break;
+            }
+            let name = section.split_once(']').map(|(name, _)| name);
+            found = (name == Some(service)).then(Params::default);
+            continue;
+        }
+        let Some(params) = &mut found else { continue };
+        let place = |what: &str| {
+            format!("{what} in service file \"{}\", line {}", path.display(), index + 1)
+        };
+        let Some((keyword, value)) = line.split_once('=') else {
+            return Err(ConnectError::usage(place("syntax error")));
+        };
+        if keyword == "service" || keyword == "servicefile" {
+            let what = format!("nested \"{keyword}\" specifications not supported");
+            return Err(ConnectError::usage(place(&what)));
+        }
+        // the first of two lines counts
+        if !params.is_given(keyword) && params.set(keyword, value).is_err() {
+            return Err(ConnectError::usage(place("syntax error")));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn look_up(text: &str, host: &str, dbname: &str) -> Option<String> {
+        let wanted = Wanted { host, port: "5432", dbname, user: "joe" };
+        password_in(text, wanted).map(|secret| secret.reveal().to_owned())
+    }
+
+    #[test]
+    fn the_first_line_that_fits_wins() {
+        let text =
+            "# db:5432:*:joe:comment\nother:*:*:joe:no\r\ndb:5432:app:joe:first\r\n*:*:*:*:last";
+        assert_eq!(look_up(text, "db", "app").as_deref(), Some("first"));
+        assert_eq!(look_up(text, "db", "apple").as_deref(), Some("last"));
+        assert_eq!(look_up("db:5432:app:joanna:x\n", "db", "app"), None);
+        assert_eq!(look_up("db:5432:app:joe", "db", "app"), None);
+        assert_eq!(look_up("d*:5432:app:joe:x", "db", "app"), None);
+    }
+
+    #[test]
+    fn backslashes_take_the_next_character_as_it_is() {
+        let text = r"\:\:1:5432:a\\b:joe:se\:cr\\et:rest";
+        assert_eq!(look_up(text, "::1", r"a\b").as_deref(), Some(r"se:cr\et"));
+        assert_eq!(look_up(r"*:*:*:*:end\", "h", "d").as_deref(), Some(r"end\"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_escaped_entry_is_found(host in "[^\\x00\\n\\r#]{1,20}", password in "[^\\x00\\n\\r]{1,20}") {
+            prop_assume!(host != "*");
+            let escape = |text: &str| text.replace('\\', "\\\\").replace(':', "\\:");
+            let line = format!("{}:5432:*:joe:{}\n", escape(&host), escape(&password));
+            prop_assert_eq!(look_up(&line, &host, "d"), Some(password));
+        }
+
+        #[test]
+        fn any_text_gives_an_answer(text in ".*") {
+            let _ = look_up(&text, "h", "d");
+        }
+    }
+
+    const FILE: &str = "\
+# services
+host=ignored
+[one]
+host=db1
+  port=5433
+host=db2
+
+[two]
+dbname = spaced
+[three]
+service=one
+[four]
+user=a
+nonsense
+";
+
+    fn find_in(service: &str) -> Result<Option<Params>, String> {
+        service_in(FILE, service, Path::new("/etc/s.conf")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_section_ends_at_the_next_and_first_lines_win() {
+        let params = find_in("one").unwrap().unwrap();
+        assert_eq!(params.get("host"), Some("db1"));
+        assert_eq!(params.get("port"), Some("5433"));
+        assert_eq!(params.get("dbname"), None);
+        assert_eq!(find_in("on").unwrap(), None);
+    }
+
+    #[test]
+    fn errors_have_file_and_line() {
+        let at = |what: &str, line: u32| {
+            Err(format!("{what} in service file \"/etc/s.conf\", line {line}"))
+        };
+        assert_eq!(find_in("two"), at("syntax error", 9));
+        assert_eq!(find_in("three"), at("nested \"service\" specifications not supported", 11));
+        assert_eq!(find_in("four"), at("syntax error", 14));
     }
 }

@@ -1,7 +1,7 @@
 //! Asking on a few rows so that form and raw size of each value are certain, at the price of reading what only
 //! the content tells.
 
-use super::{Column, LONGEST_SHORT, Probe, Questions};
+use super::{AskedColumn, LONGEST_SHORT, Probe, Questions};
 use crate::disk::desc::Length;
 use crate::disk::layout::TUPLE_HEADER_SIZE;
 use crate::disk::max_align;
@@ -102,7 +102,7 @@ impl Probe<'_> {
 
     fn exact_questions(&self, index: usize, weighed: bool) -> Questions {
         let mut asked = self.questions(index);
-        let varlena = |column: &Column<'_>| column.attribute.length == Length::Varlena;
+        let varlena = |column: &AskedColumn<'_>| column.attribute.length == Length::Varlena;
         let Some(column) = self.column(index).filter(|column| !column.computed && varlena(column))
         else {
             return asked;
@@ -141,7 +141,7 @@ fn whole_size(asked: &[Questions]) -> String {
 }
 
 /// The bytes of a value's content: of a fresh datum, less its header.
-fn raw_size(column: &Column<'_>, value: &str) -> String {
+fn raw_size(column: &AskedColumn<'_>, value: &str) -> String {
     if column.bytes_like {
         return format!("pg_catalog.octet_length({value})");
     }

@@ -4,7 +4,7 @@
 use crate::support::command::{Run, run, scrub};
 use crate::support::install::{self, Installation};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -348,6 +348,14 @@ impl Server {
     /// What the server has logged so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    /// Lines of the log of which this is true. A log with all statements may be too long to be read as a whole.
+    pub(crate) fn logged(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let log = BufReader::new(File::open(self.log_file()).unwrap());
+        let lines =
+            log.split(b'\n').map(|line| String::from_utf8_lossy(&line.unwrap()).into_owned());
+        lines.filter(|line| is_wanted(line)).collect()
     }
 
     /// Makes an empty database whose name begins with `prefix`.

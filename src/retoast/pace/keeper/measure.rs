@@ -24,7 +24,7 @@ impl Keeper {
     pub(super) async fn measure(
         &self,
         state: &mut State,
-        watch: &dyn Listener,
+        listener: &dyn Listener,
     ) -> Result<(), PaceError> {
         let limits = &self.wants.limits;
         let ours = self.measuring.own_processes();
@@ -93,7 +93,7 @@ impl Keeper {
         readings.free = space::free_in(&state.places);
         self.note_slots(&readings.slots);
         if !Arc::ptr_eq(&before, &self.measuring.connection()) {
-            watch.note(&format!(
+            listener.note(&format!(
                 "{}: the measuring connection was lost, and is made again",
                 state.table_name()
             ));
@@ -121,7 +121,7 @@ impl Keeper {
                 readings.dead = noted.garbage.total();
                 readings.held = Held { bytes, limit: table.growth_limit };
             });
-            watch.figures(&table.figures);
+            listener.figures(&table.figures);
             self.check_growth(table)?;
         }
         state.readings = readings;

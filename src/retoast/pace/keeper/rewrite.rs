@@ -19,7 +19,7 @@ impl Keeper {
     pub(crate) async fn wait_for_rewrite(
         &self,
         table: Oid,
-        watch: &dyn Listener,
+        listener: &dyn Listener,
     ) -> Result<Option<String>, PaceError> {
         let began = Instant::now();
         let ask = async |connection: &_| gauges::rewrite(connection, table).await;
@@ -39,7 +39,7 @@ impl Keeper {
             }
             let mut state = self.state.lock().await;
             let pause = Pause { cause: Cause::Rewrite, text: text.clone(), wait };
-            state.tell_of(name, &pause, watch);
+            state.tell_of(name, &pause, listener);
             let slept = self.sleep(pause.wait).await;
             let counted = state.pauses.entry(Cause::Rewrite).or_default();
             counted.0 = counted.0.max(1);

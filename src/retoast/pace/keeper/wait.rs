@@ -25,13 +25,13 @@ impl Keeper {
         &self,
         work: Work,
         worker: &Connection,
-        watch: &dyn Listener,
+        listener: &dyn Listener,
     ) -> Result<(), PaceError> {
         let mut state = self.state.lock().await;
         let mut pausing: Option<(Cause, Instant, bool)> = None;
         let mut for_others: Option<Instant> = None;
         while !self.control.stopped() {
-            let Some(mut pause) = self.stands_against(&mut state, work, worker, watch).await?
+            let Some(mut pause) = self.stands_against(&mut state, work, worker, listener).await?
             else {
                 break;
             };
@@ -40,7 +40,7 @@ impl Keeper {
                 let waited = self.waited().saturating_add(here);
                 let left = limit.saturating_sub(waited);
                 if left.is_zero() {
-                    self.give_up(state.table_name(), waited, &pause.text, watch);
+                    self.give_up(state.table_name(), waited, &pause.text, listener);
                     break;
                 }
                 pause.wait = pause.wait.min(left);
@@ -53,8 +53,8 @@ impl Keeper {
                     (Instant::now(), false)
                 }
             };
-            let told = told || state.tell(&pause, watch);
-            watch.paused(Some(&pause));
+            let told = told || state.tell(&pause, listener);
+            listener.paused(Some(&pause));
             pausing = Some((pause.cause, since, told));
             let slept = self.sleep(pause.wait.min(POLL)).await;
             state.pauses.entry(pause.cause).or_default().1 += slept;
@@ -64,11 +64,11 @@ impl Keeper {
             self.noted(|noted| noted.waited += since.elapsed());
         }
         if let Some((_, since, told)) = pausing {
-            watch.paused(None);
+            listener.paused(None);
             if told && !self.control.stopped() && since.elapsed() >= WORTH_TELLING {
                 let name = state.table_name();
                 let seconds = since.elapsed().as_secs_f64();
-                watch.note(&format!("{name}: going on after {seconds:.1} s"));
+                listener.note(&format!("{name}: going on after {seconds:.1} s"));
             }
         }
         Ok(())
@@ -97,20 +97,32 @@ impl Keeper {
 
     /// Waits for others for some time, or until a stop is asked for. Ends the run where that makes too long a wait
     /// together with those since something was done last.
-    pub(crate) async fn wait(&self, time: Duration, table: &str, why: &str, watch: &dyn Listener) {
+    pub(crate) async fn wait(
+        &self,
+        time: Duration,
+        table: &str,
+        why: &str,
+        listener: &dyn Listener,
+    ) {
         let left = self.may_wait();
         let slept = self.sleep(left.map_or(time, |left| time.min(left))).await;
         self.has_waited(slept);
         if left.is_some_and(|left| left <= time) && !self.control.stopped() {
-            self.give_up(table, self.waited(), why, watch);
+            self.give_up(table, self.waited(), why, listener);
         }
     }
 
     /// Ends the run, as after a stop on request.
-    pub(crate) fn give_up(&self, table: &str, waited: Duration, why: &str, watch: &dyn Listener) {
+    pub(crate) fn give_up(
+        &self,
+        table: &str,
+        waited: Duration,
+        why: &str,
+        listener: &dyn Listener,
+    ) {
         let seconds = waited.as_secs_f64();
         let text = format!("stopped after waiting for {seconds:.1} s (--max-wait): {why}");
-        watch.note(&format!("{table}: {text}"));
+        listener.note(&format!("{table}: {text}"));
         self.noted(|noted| noted.gave_up = Some(text));
         self.control.stop();
     }
@@ -127,7 +139,7 @@ impl Keeper {
         state: &mut State,
         work: Work,
         worker: &Connection,
-        watch: &dyn Listener,
+        listener: &dyn Listener,
     ) -> Result<Option<Pause>, PaceError> {
         if let Some((cause, text)) = self.control.asked() {
             self.name_session(state, worker, true).await?;
@@ -149,7 +161,7 @@ impl Keeper {
         let old = slots_are_short || state.measured.is_none_or(|then| then.elapsed() >= POLL);
         // before each vacuum, which would be in vain
         if old || work == Work::Vacuum {
-            self.measure(state, watch).await?;
+            self.measure(state, listener).await?;
             self.name_session(state, worker, false).await?;
         }
         let State { manners, readings, .. } = state;
@@ -159,12 +171,12 @@ impl Keeper {
 
 impl State {
     /// Says why it waits, unless that was just said; whether it was.
-    fn tell(&mut self, pause: &Pause, watch: &dyn Listener) -> bool {
+    fn tell(&mut self, pause: &Pause, listener: &dyn Listener) -> bool {
         let name = self.table_name().to_owned();
-        self.tell_of(&name, pause, watch)
+        self.tell_of(&name, pause, listener)
     }
 
-    pub(super) fn tell_of(&mut self, name: &str, pause: &Pause, watch: &dyn Listener) -> bool {
+    pub(super) fn tell_of(&mut self, name: &str, pause: &Pause, listener: &dyn Listener) -> bool {
         let just = self
             .told
             .is_some_and(|(cause, then)| cause == pause.cause && then.elapsed() < TELL_EVERY);
@@ -172,7 +184,7 @@ impl State {
             return false;
         }
         let why = Wait::Throttle(pause.text.clone());
-        watch.note(&format!("{name}: {}", why.note()));
+        listener.note(&format!("{name}: {}", why.note()));
         self.told = Some((pause.cause, Instant::now()));
         true
     }

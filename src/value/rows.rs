@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::codec::Method;
-use crate::heap::scan::{Seen, ValueSink};
+use crate::heap::scan::TupleValue;
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Handler;
 
@@ -74,42 +74,20 @@ impl ValueRow {
         }
     }
 
-    /// A value in its place; `with_block` if block numbers are known.
-    pub fn seen(relation: &str, seen: &Seen<'_>, with_block: bool) -> ValueRow {
-        let mut row = ValueRow::of(relation, &seen.stored);
-        row.item = Some(seen.ctid.item);
-        row.column = Some(seen.column.name.clone());
-        if with_block {
-            row.block = Some(seen.ctid.block.0);
-            row.ctid = Some(seen.ctid.to_string());
+    /// A value in its place.
+    pub fn in_place(relation: &str, value: &TupleValue<'_>) -> ValueRow {
+        let known = value.block_known;
+        ValueRow {
+            block: known.then_some(value.ctid.block.0),
+            item: Some(value.ctid.item),
+            ctid: known.then(|| value.ctid.to_string()),
+            column: Some(value.column.name.clone()),
+            ..ValueRow::of(relation, &value.stored)
         }
-        row
     }
 }
 
 /// Prints value rows; an error ends the printing, not the scan.
 pub trait RowWriter {
     fn write(&mut self, row: &ValueRow) -> std::io::Result<()>;
-}
-
-/// Passes the values of wanted columns on to a [`RowWriter`].
-pub struct RowSink<'w> {
-    /// The relation's name in the rows.
-    pub relation: String,
-    /// Whether block numbers are known.
-    pub with_block: bool,
-    /// Where the rows go.
-    pub writer: &'w mut (dyn RowWriter + Send),
-    /// The first error of the writer.
-    pub error: Option<std::io::Error>,
-}
-
-impl ValueSink for RowSink<'_> {
-    fn value(&mut self, seen: &Seen<'_>) {
-        if self.error.is_some() {
-            return;
-        }
-        let row = ValueRow::seen(&self.relation, seen, self.with_block);
-        self.error = self.writer.write(&row).err();
-    }
 }

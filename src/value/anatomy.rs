@@ -15,7 +15,7 @@ use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{ItemPointer, Oid};
-use crate::heap::scan::Seen;
+use crate::heap::scan::TupleValue;
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate};
@@ -121,14 +121,14 @@ pub struct Anatomy {
 /// Takes a value apart.
 pub fn of<S: ChunkStore>(
     relation: &str,
-    seen: &Seen<'_>,
+    seen: &TupleValue<'_>,
     store: &mut S,
     toasters: &Toasters,
     page: PageSize,
 ) -> Anatomy {
     let stored = &seen.stored;
     let custom = stored.custom.as_ref();
-    let row = super::values::ValueRow::of(relation, stored);
+    let row = super::rows::ValueRow::of(relation, stored);
     let (cost_to_read, cost_to_append) = costs(stored);
     let mut anatomy = Anatomy {
         schema: SCHEMA,
@@ -213,7 +213,9 @@ pub fn on_page<S: ChunkStore>(
         let (attribute, datum) = walked.map_err(|e| at(format!("byte {}: {e}", e.byte)))?;
         if !attribute.dropped && attribute.name == column {
             let stored = StoredValue::of(&datum, attribute, page_size);
-            let seen = Seen { ctid, index, column: attribute, datum, stored, order };
+            let block_known = true;
+            let column = attribute;
+            let seen = TupleValue { ctid, block_known, index, column, datum, stored, order };
             return Ok(of(relation, &seen, store, toasters, page_size));
         }
     }
@@ -233,7 +235,7 @@ fn costs(stored: &StoredValue) -> (&'static str, &'static str) {
 impl Anatomy {
     fn parts<S: ChunkStore>(
         &mut self,
-        seen: &Seen<'_>,
+        seen: &TupleValue<'_>,
         store: &mut S,
         toasters: &Toasters,
         page: PageSize,
@@ -305,7 +307,7 @@ impl Anatomy {
 
     fn content<S: ChunkStore>(
         &mut self,
-        seen: &Seen<'_>,
+        seen: &TupleValue<'_>,
         store: &mut S,
         toasters: &Toasters,
         page: PageSize,

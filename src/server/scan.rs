@@ -1,0 +1,154 @@
+//! Reads blocks of a relation, all or a sample, over one connection or side by side over several, and gives what
+//! stands there to a scan.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::LiveError;
+use super::functions::FunctionReader;
+use super::pages::{Order, PageReader};
+use crate::disk::BlockNumber;
+use crate::heap::progress::Progress;
+use crate::heap::sample::Sample;
+use crate::heap::scan::{Merge, Scan, Visitor};
+
+/// Blocks read with one statement: 8 MB of 8 kB pages.
+pub(crate) const BATCH: usize = 1024;
+
+/// Where they are read side by side and decoded as they come: 16 MB of 8 kB pages.
+const LARGEST_BATCH: u32 = 2048;
+
+/// What small relations are not read in less than, so that each connection has a statement.
+const SMALL_BATCH: u32 = 256;
+
+/// Statements for each connection, so that all end at about the same time.
+const ROUNDS: u32 = 8;
+
+/// Blocks that are read with one statement, of so many on so many connections.
+fn batch(blocks: u32, connections: usize) -> usize {
+    let connections = u32::try_from(connections).unwrap_or(u32::MAX).max(1);
+    let each = blocks.div_ceil(connections);
+    each.div_ceil(ROUNDS).max(each.min(SMALL_BATCH)).clamp(1, LARGEST_BATCH) as usize
+}
+
+/// Why a scan ended too soon.
+#[derive(Debug)]
+pub(crate) enum ScanError {
+    /// Blocks could not be read, from this one on where it is known.
+    Failed { from: Option<BlockNumber>, error: LiveError },
+    /// Stopped on request.
+    Stopped,
+}
+
+/// Who follows a scan, and whether it is to stop.
+#[derive(Clone)]
+pub(crate) struct Control {
+    pub(crate) progress: Arc<dyn Progress>,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+/// Reads the blocks with all readers, each in a task of its own, which its connection's task wakes on the same
+/// thread. `scan` has counted nothing yet.
+pub(crate) async fn side_by_side<V: Visitor + Merge + Clone + Send + 'static>(
+    readers: Vec<PageReader>,
+    sample: Sample,
+    control: &Control,
+    mut scan: Scan<V>,
+) -> Result<Scan<V>, ScanError> {
+    let batch = batch(sample.chosen(), readers.len());
+    let queue = Arc::new(Mutex::new(sample));
+    let tasks: Vec<_> = readers
+        .into_iter()
+        .map(|mut reader| {
+            let (mut part, queue, control) = (scan.clone(), Arc::clone(&queue), control.clone());
+            tokio::spawn(async move {
+                let read = run(&mut reader, &queue, batch, &control, &mut part).await;
+                read.map(|()| part)
+            })
+        })
+        .collect();
+    for task in tasks {
+        let part = task.await.map_err(|error| {
+            let error = LiveError::Unexpected(error.to_string());
+            ScanError::Failed { from: None, error }
+        });
+        scan.merge(part??);
+    }
+    Ok(scan)
+}
+
+/// Reads the blocks one after the other.
+pub(crate) async fn in_order<V: Visitor>(
+    reader: &mut PageReader,
+    sample: Sample,
+    control: &Control,
+    scan: &mut Scan<V>,
+) -> Result<(), ScanError> {
+    run(reader, &Mutex::new(sample), BATCH, control, scan).await
+}
+
+/// Reads and decodes until no blocks are left in the queue.
+async fn run<V: Visitor>(
+    reader: &mut PageReader,
+    queue: &Mutex<Sample>,
+    batch: usize,
+    control: &Control,
+    scan: &mut Scan<V>,
+) -> Result<(), ScanError> {
+    let name = Arc::clone(&scan.relation.source);
+    let order = if V::WANTS_VALUES { Order::OfBlocks } else { Order::AsTheyCome };
+    while let Some(blocks) = take(queue, batch) {
+        let read = reader.visit(&blocks, order, &name, scan).await;
+        read.map_err(|error| ScanError::Failed { from: blocks.first().copied(), error })?;
+        if control.stop.load(Ordering::Relaxed) {
+            return Err(ScanError::Stopped);
+        }
+        control.progress.advance(blocks.len() as u64);
+    }
+    Ok(())
+}
+
+/// The next blocks, at most so many; none if none are left.
+fn take(queue: &Mutex<Sample>, batch: usize) -> Option<Vec<BlockNumber>> {
+    let mut left = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    let blocks: Vec<BlockNumber> = left.by_ref().take(batch).collect();
+    (!blocks.is_empty()).then_some(blocks)
+}
+
+/// What the rows of chosen blocks are read by, in one transaction.
+pub(crate) enum RowSource<'a> {
+    Pages(Box<PageReader>),
+    Functions(FunctionReader<'a>),
+}
+
+impl RowSource<'_> {
+    /// Counts the rows of these blocks, which are in ascending order.
+    pub(crate) async fn read(
+        &mut self,
+        blocks: &[BlockNumber],
+        scan: &mut Scan<()>,
+    ) -> Result<(), ScanError> {
+        let name = Arc::clone(&scan.relation.source);
+        for batch in blocks.chunks(BATCH) {
+            let (read, from) = match self {
+                RowSource::Pages(reader) => {
+                    (reader.visit(batch, Order::AsTheyCome, &name, scan).await, batch.first())
+                }
+                RowSource::Functions(reader) => (reader.read(batch, scan).await, None),
+            };
+            read.map_err(|error| ScanError::Failed { from: from.copied(), error })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_relations_are_shared_and_large_ones_end_together() {
+        assert_eq!((batch(0, 2), batch(1, 2), batch(383, 2)), (1, 1, 192));
+        assert_eq!((batch(30_000, 2), batch(1_000_000, 4)), (1875, 2048));
+    }
+}

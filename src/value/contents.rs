@@ -1,0 +1,302 @@
+//! What is in the values: each one put together from its chunks, its md5 taken, and if wanted written to a file.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use md5::{Digest, Md5};
+
+use super::rows::{RowWriter, ValueRow};
+use crate::disk::Oid;
+use crate::disk::desc::Attribute;
+use crate::disk::jsonb_text::TextSink;
+use crate::disk::layout::PageSize;
+use crate::disk::numeric::Numeric;
+use crate::disk::types::is_text_like;
+use crate::disk::varlena::Varlena;
+use crate::disk::walk::Datum;
+use crate::heap::problem::{Place, Problem, Problems};
+use crate::heap::scan::{TupleValue, Visitor};
+use crate::model::toaster::catalog::Toasters;
+use crate::model::toaster::chunks::ChunkStore;
+use crate::model::toaster::error::ToastError;
+use crate::model::toaster::reassemble::{Logical, Reassembler};
+use crate::offline::missing::content;
+
+const JSON: u32 = 114;
+const NUMERIC: u32 = 1700;
+const JSONB: u32 = 3802;
+
+/// How a type's text form is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextForm {
+    /// The content is the text.
+    Content,
+    /// As `jsonb_out` prints it.
+    Jsonb,
+    /// As `numeric_out` prints it.
+    Numeric,
+}
+
+impl TextForm {
+    /// That of a type; `None` if it is not known here.
+    pub fn of(type_oid: Oid) -> Option<TextForm> {
+        match type_oid.0 {
+            JSONB => Some(TextForm::Jsonb),
+            NUMERIC => Some(TextForm::Numeric),
+            _ => is_text_like(type_oid).then_some(TextForm::Content),
+        }
+    }
+}
+
+/// Writes the text of a value.
+///
+/// `None` if the type's text form is not known here.
+pub fn write_text<S: ChunkStore>(
+    value: &Logical<'_>,
+    type_oid: Oid,
+    reassembler: &mut Reassembler<'_, S>,
+    sink: &mut impl TextSink,
+) -> Result<Option<()>, ToastError> {
+    match TextForm::of(type_oid) {
+        None => return Ok(None),
+        Some(TextForm::Content) => sink.put(value.content()?),
+        Some(TextForm::Jsonb) => reassembler.jsonb_text(value, sink)?,
+        Some(TextForm::Numeric) => {
+            let mut text = Vec::new();
+            Numeric::parse(value.content()?, reassembler.order)
+                .map_err(|error| ToastError::Content(error.to_string()))?
+                .write_text(&mut text);
+            sink.put(&text);
+        }
+    }
+    Ok(Some(()))
+}
+
+/// Takes an md5 of a text, and writes it to a file if there is one.
+#[derive(Default)]
+struct Md5Sink {
+    md5: Md5,
+    file: Option<BufWriter<File>>,
+    error: Option<io::Error>,
+}
+
+impl TextSink for Md5Sink {
+    fn put(&mut self, piece: &[u8]) {
+        self.md5.update(piece);
+        if let (Some(file), None) = (&mut self.file, &self.error) {
+            self.error = file.write_all(piece).err();
+        }
+    }
+}
+
+/// An md5 in hexadecimal.
+pub fn md5_hex(bytes: &[u8]) -> String {
+    hex(&Md5::digest(bytes))
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |n: u8| DIGITS.get(usize::from(n & 15)).copied().map_or('?', char::from);
+    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte)]).collect()
+}
+
+/// Prints a row for each value, and an error ends that, not the scan; with `contents` values are put together.
+pub struct RowSink<'w, S> {
+    /// The relation's name in the rows.
+    relation: String,
+    writer: &'w mut (dyn RowWriter + Send),
+    pub contents: Option<Contents<S>>,
+    /// The first error of the writer, or of a file.
+    pub error: Option<io::Error>,
+}
+
+impl<'w, S> RowSink<'w, S> {
+    pub fn new(
+        relation: &str,
+        writer: &'w mut (dyn RowWriter + Send),
+        contents: Option<Contents<S>>,
+    ) -> RowSink<'w, S> {
+        RowSink { relation: relation.to_owned(), writer, contents, error: None }
+    }
+}
+
+impl<S: ChunkStore> Visitor for RowSink<'_, S> {
+    const WANTS_VALUES: bool = true;
+
+    fn value(&mut self, value: &TupleValue<'_>) {
+        if self.error.is_some() {
+            return;
+        }
+        let mut row = ValueRow::in_place(&self.relation, value);
+        let filled = match &mut self.contents {
+            Some(contents) => contents.fill(&self.relation, &mut row, value),
+            None => Ok(()),
+        };
+        self.error = filled.and_then(|()| self.writer.write(&row)).err();
+    }
+
+    fn has_failed(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+/// Puts values together and takes their md5s.
+pub struct Contents<S> {
+    /// Where chunks come from.
+    pub store: S,
+    /// The toasters of the database.
+    toasters: Toasters,
+    /// The page size of the TOAST relation.
+    page: PageSize,
+    /// Where values are written, each to a file of its own.
+    output_dir: Option<PathBuf>,
+    /// Values that could not be put together.
+    pub problems: Problems,
+    /// Columns with values that stand in no row and whose content is not known.
+    pub unknown: BTreeSet<String>,
+}
+
+impl<S: ChunkStore> Contents<S> {
+    /// With the directory for values, which is made.
+    pub fn new(
+        store: S,
+        toasters: Toasters,
+        page: PageSize,
+        output_dir: Option<&Path>,
+    ) -> io::Result<Contents<S>> {
+        if let Some(dir) = output_dir {
+            create_dir(dir)?;
+        }
+        let (output_dir, problems) = (output_dir.map(Path::to_owned), Problems::default());
+        Ok(Contents { store, toasters, page, output_dir, problems, unknown: BTreeSet::new() })
+    }
+
+    /// Adds to the row what is in the value.
+    ///
+    /// # Errors
+    /// Where a file cannot be written.
+    fn fill(
+        &mut self,
+        relation: &str,
+        row: &mut ValueRow,
+        value: &TupleValue<'_>,
+    ) -> io::Result<()> {
+        let toaster = self.toasters.rows().iter().find(|t| Some(t.oid.0) == row.toaster_oid);
+        if let Some(toaster) = toaster {
+            row.toaster = Some(toaster.name.clone());
+        }
+        self.put_together(relation, row, value).unwrap_or_else(|error| {
+            let place = Place {
+                block: Some(value.ctid.block),
+                item: Some(value.ctid.item),
+                column: Some(value.column.name.clone()),
+                ..Place::of(relation)
+            };
+            self.problems.add(Problem { place, message: error.to_string() });
+            Ok(())
+        })
+    }
+
+    fn put_together(
+        &mut self,
+        relation: &str,
+        row: &mut ValueRow,
+        found: &TupleValue<'_>,
+    ) -> Result<io::Result<()>, ToastError> {
+        let made;
+        let value = match found.datum {
+            Datum::Null => return Ok(Ok(())),
+            Datum::Missing => match content(found.column, found.order) {
+                Some(content) => {
+                    made = content;
+                    Varlena::Plain { content: &made }
+                }
+                None => return Ok(self.by_text(relation, row, found)),
+            },
+            Datum::Fixed(bytes) | Datum::CString(bytes) => Varlena::Plain { content: bytes },
+            Datum::Varlena(value) => value,
+        };
+        let (toasters, page, order) = (&self.toasters, self.page, found.order);
+        let mut reassembler = Reassembler { store: &mut self.store, toasters, page, order };
+        let logical = reassembler.value(&value)?;
+        let form = TextForm::of(found.column.type_oid);
+        let mut sink = match output(self.output_dir.as_deref(), relation, found, form) {
+            Ok(file) => Md5Sink { file, ..Md5Sink::default() },
+            Err(error) => return Ok(Err(error)),
+        };
+        if let Ok(content) = logical.content() {
+            row.md5 = Some(md5_hex(content));
+            if form.is_none() {
+                sink.put(content);
+            }
+        }
+        if write_text(&logical, found.column.type_oid, &mut reassembler, &mut sink)?.is_some() {
+            row.text_md5 = Some(hex(&sink.md5.finalize()));
+        }
+        let flushed = sink.file.map_or(Ok(()), |mut file| file.flush());
+        Ok(sink.error.map_or(flushed, Err))
+    }
+
+    /// A missing value of which only the text is known, if that.
+    fn by_text(
+        &mut self,
+        relation: &str,
+        row: &mut ValueRow,
+        value: &TupleValue<'_>,
+    ) -> io::Result<()> {
+        self.unknown.insert(value.column.name.clone());
+        let text = value.column.missing.as_ref().and_then(|missing| missing.text.as_deref());
+        let form = TextForm::of(value.column.type_oid);
+        let (Some(text), Some(_)) = (text, form) else { return Ok(()) };
+        row.text_md5 = Some(md5_hex(text));
+        match output(self.output_dir.as_deref(), relation, value, form)? {
+            Some(mut file) => file.write_all(text).and_then(|()| file.flush()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The file for a value, if files are wanted.
+fn output(
+    dir: Option<&Path>,
+    relation: &str,
+    value: &TupleValue<'_>,
+    form: Option<TextForm>,
+) -> io::Result<Option<BufWriter<File>>> {
+    let Some(dir) = dir else { return Ok(None) };
+    let extension = match form {
+        Some(TextForm::Jsonb) => "json",
+        Some(_) if value.column.type_oid.0 == JSON => "json",
+        Some(_) => "txt",
+        None => "bin",
+    };
+    let path = dir.join(file_name(relation, value, extension));
+    let file = File::create(&path).map_err(|error| named("file", &path, &error))?;
+    Ok(Some(BufWriter::new(file)))
+}
+
+/// `relation.block.item.number_of_column.column.extension`, without characters that a file system
+/// or a shell could take amiss. The column's number keeps names apart.
+fn file_name(relation: &str, value: &TupleValue<'_>, extension: &str) -> String {
+    let TupleValue { ctid, index, column: Attribute { name, .. }, .. } = value;
+    let relation = Path::new(relation).file_name().map(|name| name.to_string_lossy().into_owned());
+    let relation = relation.unwrap_or_default();
+    let name = format!("{relation}.{}.{}.{}.{name}", ctid.block, ctid.item, index + 1);
+    let tame = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    // 255 bytes at the most; four of UTF-8 for a character
+    let name: String = name.chars().map(tame).take(60).collect();
+    format!("{}.{extension}", name.trim_start_matches('.'))
+}
+
+/// Makes the directory for values, with its parents.
+pub fn create_dir(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir).map_err(|error| named("directory", dir, &error))
+}
+
+/// An error of the file system with what it is about.
+fn named(what: &str, path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what} \"{}\": {error}", path.display()))
+}
