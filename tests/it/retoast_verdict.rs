@@ -41,7 +41,7 @@ fn outcome(run: &Run) -> (Option<i32>, String) {
 }
 
 /// An ordinary owner, on this server.
-fn owner_is_told_what_was_not_verified(database: &Database<'_>) {
+fn owner_is_told_what_was_not_verified<'a>(database: &'a Database<'a>) -> Role<'a> {
     database.psql("CREATE EXTENSION IF NOT EXISTS pageinspect");
     let role = with_owner(database);
     let target = ["--toaster", "pglz", "--target", "8160"];
@@ -75,13 +75,13 @@ fn owner_is_told_what_was_not_verified(database: &Database<'_>) {
     }
     let back = by(database, &role, &["--toaster", "pglz", "--format", "json"]);
     assert_eq!(outcome(&back), (Some(1), "unverified".to_owned()));
+    role
 }
 
 #[test]
 fn an_owner_without_pages_is_told_what_was_not_verified() {
     let database = server::shared().create_database("verdict");
-    owner_is_told_what_was_not_verified(&database);
-    let role = format!("owner_of_{}", database.name());
+    let role = owner_is_told_what_was_not_verified(&database);
     let policy = ["--policy", "chunk-saving", "--method", "pglz", "--format", "json"];
     let expected = if server::shared().major() < 17 { "unverified" } else { "complete" };
     assert_eq!(outcome(&by(&database, &role, &policy)).1, expected);
@@ -94,8 +94,7 @@ fn on_17_a_policy_sees_places_and_a_target_does_not() {
     }
     let server = Server::start(&Options::major(17));
     let database = server.create_database("verdict");
-    owner_is_told_what_was_not_verified(&database);
-    let role = format!("owner_of_{}", database.name());
+    let role = owner_is_told_what_was_not_verified(&database);
     let policy = ["--policy", "chunk-saving", "--method", "pglz", "--format", "json"];
     let run = by(&database, &role, &policy);
     assert_eq!(outcome(&run), (Some(0), "complete".to_owned()), "{}", run.stderr);
