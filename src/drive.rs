@@ -59,7 +59,7 @@ pub(crate) async fn each_relation<R, O: Sink<R> + ?Sized>(
                 }
             }
             plan.sort_by_key(|(_, known)| {
-                Reverse(known.as_ref().map(|(relation, _)| bytes_of(relation)))
+                Reverse(known.as_ref().map(|(relation, _)| relation.bytes_with_toast()))
             });
             let locked = schedule.found.iter().filter(|found| locked.contains(&found.oid));
             plan.extend(locked.map(|&found| (found, None)));
@@ -107,10 +107,4 @@ async fn described<R, O: Sink<R> + ?Sized>(
         }
     }
     Ok(None)
-}
-
-/// Bytes of heap, TOAST relation and its index.
-pub(crate) fn bytes_of(relation: &Relation) -> u64 {
-    let toast = relation.toast.as_ref().map_or(0, |t| t.bytes.saturating_add(t.index_bytes));
-    relation.bytes.saturating_add(toast)
 }

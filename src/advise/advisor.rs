@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::candidate::Narrowing;
-use super::error::AdviseError;
+use super::candidate::{AdviseError, Narrowing};
 use super::extract::keys::Extract;
 use super::recommend::Optimize;
 use crate::heap::progress::Progress;
@@ -117,18 +116,15 @@ impl Advisor {
     }
 
     /// Whether the server compresses the sample: without its pages a value's content is not at hand.
-    pub(super) fn compresses_on_server(&self, access: Access<'_>) -> bool {
+    pub(super) fn compresses_on_server(&self, access: Access) -> bool {
         self.options.exact || matches!(access, Access::Functions)
     }
 
     /// How the sample of a relation is read.
-    pub(super) async fn access(&self, relation: &Relation) -> Result<Access<'_>, AdviseError> {
+    pub(super) async fn access(&self, relation: &Relation) -> Result<Access, AdviseError> {
         let refused = |why: String, hint: String| refused(relation, why, &hint);
         Advisor::heap(relation)?;
-        let why = match (self.why_no_pages(), &self.server.pageinspect) {
-            (None, Some(pageinspect)) => return Ok(Access::Pages(pageinspect)),
-            (why, _) => why.map_or("", |(why, _)| why),
-        };
+        let Some((why, _)) = self.why_no_pages() else { return Ok(Access::Pages) };
         if self.server.has_toasters {
             let why = format!(
                 "pages cannot be read: {why}; and functions do not tell the pointers of pluggable toasters apart"
@@ -177,17 +173,17 @@ fn refused(relation: &Relation, why: String, hint: &str) -> AdviseError {
 
 /// How rows are read.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Access<'a> {
-    Pages(&'a Pageinspect),
+pub(super) enum Access {
+    Pages,
     /// By SQL functions, the server compressing the sample.
     Functions,
 }
 
-impl Access<'_> {
+impl Access {
     /// As reports name it.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Access::Pages(_) => "pageinspect",
+            Access::Pages => "pageinspect",
             Access::Functions => "functions",
         }
     }

@@ -1,8 +1,6 @@
 //! What compaction alone would give back of a table, whatever the settings, with what it moves and writes: a look at
 //! blocks of its files and of its indexes, or an estimate from rows; and what it gives back after an in-place retoast.
 
-use std::sync::Arc;
-
 use super::advisor::{Access, Advisor};
 use super::estimate::{Figure, Figures};
 use super::result::{CompactionReport, FileCompaction, Files, IndexCompaction};
@@ -18,10 +16,8 @@ use crate::model::pages::{MIN_GAIN, least_gain};
 use crate::model::sql::quote_qualified;
 use crate::model::visibility::Snapshot;
 use crate::server::LiveError;
-use crate::server::about::Pageinspect;
 use crate::server::catalog::Relation;
 use crate::server::index_scan::{Bloat, IndexFill, IndexScan};
-use crate::server::pages::PageReader;
 use crate::server::snapshot;
 
 /// Blocks of each file that are looked at without `--sample`, and with it at the most: 16 and 64 MB of 8 kB pages.
@@ -35,29 +31,24 @@ impl Advisor {
     pub(super) async fn compaction(
         &self,
         relation: &Relation,
-        access: Access<'_>,
+        access: Access,
         estimated: Option<&CompactionReport>,
         problems: &mut Problems,
     ) -> Option<CompactionReport> {
         let page = self.server.page_size;
-        let (files, pageinspect) = match access {
-            // no file gets shorter there
-            Access::Pages(pageinspect)
-                if self.server.has_toasters || !self.server.vacuum_truncates =>
-            {
-                (Vec::new(), Some(pageinspect.clone()))
-            }
-            Access::Pages(pageinspect) => {
-                let looked = spared(self.files(relation, pageinspect, problems).await);
-                // the next query says if the connection is gone
-                let _ = snapshot::abandon(self.client()).await;
-                (looked.unwrap_or_default(), Some(pageinspect.clone()))
-            }
-            Access::Functions => (Vec::new(), None),
-        };
+        let by_pages = matches!(access, Access::Pages);
+        // no file gets shorter on servers with pluggable TOAST
+        let looks = by_pages && !self.server.has_toasters && self.server.vacuum_truncates;
+        let mut files = None;
+        if looks {
+            files = spared(self.files(relation, problems).await);
+            // the next query says if the connection is gone
+            let _ = snapshot::abandon(self.client()).await;
+        }
+        let pageinspect = self.server.pageinspect.clone().filter(|_| by_pages);
         let scan = IndexScan::new(pageinspect, page, relation.oid);
         let indexes = spared(scan.over(&[&*self.connection]).await);
-        found(relation, page, &files, &indexes.unwrap_or_default(), estimated)
+        found(relation, page, &files.unwrap_or_default(), &indexes.unwrap_or_default(), estimated)
     }
 
     /// What a look at the table's file and its TOAST relation's shows, without one that was to be read whole and could
@@ -65,7 +56,6 @@ impl Advisor {
     async fn files(
         &self,
         relation: &Relation,
-        pageinspect: &Pageinspect,
         problems: &mut Problems,
     ) -> Result<Vec<(&'static str, FileFacts)>, LiveError> {
         let snapshot = snapshot::begin(&self.connection).await?.snapshot;
@@ -92,7 +82,7 @@ impl Advisor {
         let mut files = Vec::new();
         for (name, file) in [("heap", Some(heap)), ("toast", toast)] {
             let Some(file) = file else { continue };
-            let facts = self.file(pageinspect, &snapshot, &file, problems).await?;
+            let facts = self.file(&snapshot, &file, problems).await?;
             files.extend(facts.map(|facts| (name, facts)));
         }
         Ok(files)
@@ -100,30 +90,24 @@ impl Advisor {
 
     async fn file(
         &self,
-        pageinspect: &Pageinspect,
         snapshot: &Snapshot,
         file: &File,
         problems: &mut Problems,
     ) -> Result<Option<FileFacts>, LiveError> {
         let page = self.server.page_size;
-        let (connection, name) = (Arc::clone(&self.connection), file.quoted.clone());
-        let mut reader =
-            PageReader::new(connection, pageinspect, page, name, snapshot.clone()).await?;
+        let name = file.quoted.clone();
+        let mut reader = self.server.page_reader(&self.connection, name, snapshot).await?;
         let total = reader.block_count().await?;
         let blocks = match self.options.sample {
             Some(size) => size.of(total).min(MOST_BLOCKS),
             None => BLOCKS,
         };
-        let mut look = match (blocks >= total, file.kind) {
-            (true, kind) => {
-                let survey = Survey::new(kind, page, total, file.fillfactor);
-                Look::All(survey.growing(file.growth.clone()).into())
-            }
-            (false, Kind::Rows) => {
-                let look = FileLook::of_table(page, file.fillfactor);
-                Look::Some(look.growing(file.growth.clone()).into())
-            }
-            (false, Kind::Chunks) => Look::Some(FileLook::of_toast(page).into()),
+        let growth = file.growth.clone();
+        let mut look = if blocks >= total {
+            let survey = Survey::new(file.kind, page, total, file.fillfactor);
+            Look::All(survey.growing(growth).into())
+        } else {
+            Look::Some(FileLook::new(file.kind, page, file.fillfactor).growing(growth).into())
         };
         let blocks: Vec<_> = Sample::new(total, blocks, self.options.seed).collect();
         for few in blocks.chunks(BLOCKS as usize) {
@@ -263,9 +247,9 @@ fn moves(file: &FileCompaction) -> Option<String> {
 /// Bytes of the files right after an in-place retoast: space in them is used again, but none gets shorter.
 pub(super) fn retoasted_bytes(figures: &Figures, files: &Files) -> u64 {
     let left = |figure: &Figure, now: u64| (figure.value.estimate.round() as u64).max(now);
-    left(&figures.heap_bytes, files.heap_bytes)
-        + left(&figures.toast_bytes, files.toast_bytes)
-        + left(&figures.toast_index_bytes, files.toast_index_bytes)
+    left(&figures.files.heap_bytes, files.heap_bytes)
+        + left(&figures.files.toast_bytes, files.toast_bytes)
+        + left(&figures.files.toast_index_bytes, files.toast_index_bytes)
 }
 
 /// The option that has those of the heap's and the TOAST relation's files compacted of which that would give
@@ -276,8 +260,8 @@ pub(super) fn compaction(figures: &Figures, files: &Files, page: PageSize) -> Op
         let now = pages(now as f64);
         now.saturating_sub(pages(figure.value.high)) >= least_gain(now)
     };
-    let heap = pays(&figures.heap_bytes, files.heap_bytes);
-    match (heap, pays(&figures.toast_bytes, files.toast_bytes)) {
+    let heap = pays(&figures.files.heap_bytes, files.heap_bytes);
+    match (heap, pays(&figures.files.toast_bytes, files.toast_bytes)) {
         (true, true) => Some("--compact"),
         (true, false) => Some("--compact=heap"),
         (false, true) => Some("--compact=toast"),
@@ -299,8 +283,8 @@ pub(super) fn estimated(
     };
     let words = table_words(&relation.schema, &relation.name);
     Some(CompactionReport {
-        heap_bytes: of(&today.heap_bytes, files.heap_bytes, !option.ends_with("toast")),
-        toast_bytes: of(&today.toast_bytes, files.toast_bytes, !option.ends_with("heap")),
+        heap_bytes: of(&today.files.heap_bytes, files.heap_bytes, !option.ends_with("toast")),
+        toast_bytes: of(&today.files.toast_bytes, files.toast_bytes, !option.ends_with("heap")),
         index_bytes: 0,
         files: Vec::new(),
         indexes: Vec::new(),
@@ -316,7 +300,8 @@ pub(super) fn size(bytes: u64) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::model::estimate::Estimate;
+    use crate::advise::estimate::FileSizes;
+    use crate::model::interval::Interval;
     use crate::model::interval::Range;
 
     /// Files whose figures under today's settings are `figures(100.0, 900.0)`.
@@ -325,15 +310,16 @@ pub(super) mod tests {
 
     pub(in crate::advise) fn figures(heap: f64, toast: f64) -> Figures {
         let figure = |value: f64, now: f64| Figure {
-            value: Estimate::exact(value),
-            change: Some(Estimate::exact(value / now - 1.0)),
+            value: Interval::exact(value),
+            change: Some(Interval::exact(value / now - 1.0)),
         };
-        Figures {
+        let files = FileSizes {
             heap_bytes: figure(heap, 100.0),
             toast_bytes: figure(toast, 900.0),
             total_bytes: figure(heap + toast, 1000.0),
-            ..Figures::default()
-        }
+            ..FileSizes::default()
+        };
+        Figures { files, ..Figures::default() }
     }
 
     #[test]

@@ -5,19 +5,18 @@ use super::tally::{SampleRow, fresh};
 use crate::codec::{Method, datum, lz4_size};
 use crate::disk::desc::{Length, Storage, TupleDesc};
 use crate::disk::layout::PageSize;
-use crate::disk::page::{Page, PageState};
 use crate::disk::pointer::{TOAST_POINTER_SIZE, ToastPointer};
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::{Varlena, tc_method, tc_raw_size};
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ItemPointer, max_align};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::scan::{Item, items};
+use crate::heap::scan::{Judge, live_tuples};
 use crate::model::policy::{COMPRESSED_HEADER_SIZE, CompressedSizes, VARLENA_HEADER_SIZE};
 use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::{Incoming, Outside, Table};
-use crate::model::visibility::Visibility;
 use crate::server::sampled::AskedRow;
+
 /// Where a value's content is to be had: on the page, if at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content<'p> {
@@ -92,40 +91,18 @@ struct Value<'p> {
 /// The live rows of a page of the relation with this name, as `judge` sees them.
 pub fn rows_of_page<'p>(
     relation: &str,
-    (block, bytes): (BlockNumber, &'p [u8]),
+    page: (BlockNumber, &'p [u8]),
     desc: &TupleDesc,
     page_size: PageSize,
-    mut judge: impl FnMut(ItemPointer, &HeapTuple<'_>) -> Visibility,
+    judge: &impl Judge,
     problems: &mut Problems,
 ) -> Vec<SampledRow<'p>> {
-    let mut problem = |item: Option<u16>, message: String| {
-        let place = Place { block: Some(block), item, ..Place::of(relation) };
-        problems.add(Problem { place, message });
-    };
-    let page = match Page::parse(bytes) {
-        Ok(PageState::Used(page)) => page,
-        Ok(PageState::New) => return Vec::new(),
-        Err(error) => {
-            problem(None, error.to_string());
-            return Vec::new();
-        }
-    };
     let mut rows = Vec::new();
-    for (ctid, item) in items(block, &page) {
-        match item {
-            Item::Unused | Item::Redirect | Item::Dead => {}
-            Item::Damaged(message) => problem(Some(ctid.item), message),
-            Item::Tuple(tuple, length) => {
-                if judge(ctid, &tuple) == Visibility::Dead {
-                    continue;
-                }
-                match row(ctid, &tuple, u32::from(length), desc, page_size) {
-                    Ok(row) => rows.push(row),
-                    Err(message) => problem(Some(ctid.item), message),
-                }
-            }
-        }
-    }
+    live_tuples(relation, page, judge, problems, |ctid, tuple, length| {
+        let row = row(ctid, tuple, u32::from(length), desc, page_size);
+        rows.push(row.map_err(|message| Problem { place: Place::default(), message })?);
+        Ok(())
+    });
     rows
 }
 

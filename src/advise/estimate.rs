@@ -5,35 +5,74 @@
 //! value and a change against today are ratios of two sums ([`crate::model::estimate`]). To that
 //! comes an allowance for what the model itself may be wrong by.
 
+use serde::{Serialize, Serializer};
+
 use super::tally::{IndexShape, Sum, Sums, Tally, VariantTally};
 use crate::disk::layout::PageSize;
 use crate::model::btree::ToastIndex;
 use crate::model::cost::{Prices, ReadWork};
-use crate::model::estimate::{Estimate, ratio};
+use crate::model::estimate::ratio;
+use crate::model::interval::{Interval, Reported};
 use crate::model::pages::Filler;
 
 /// How far page filling may be off.
 const ALLOWANCE: f64 = 0.005;
 
-/// A figure of a candidate.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+/// A figure of a candidate; JSON has it as a whole number.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+#[serde(into = "Changed<u64>")]
 pub struct Figure {
-    pub value: Estimate,
+    pub value: Interval,
     /// Its part above what it is today: 0.1 is 10 % more. `None` where today's is 0.
-    pub change: Option<Estimate>,
+    pub change: Option<Interval>,
+}
+
+/// An estimate with its 95 % confidence interval and its change from today.
+#[derive(Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub(super) struct Changed<T: Reported> {
+    #[serde(flatten)]
+    value: Interval<T>,
+    /// Change from today's figure, as a fraction: -0.25 is a quarter less. Null for today's own figures, and where
+    /// today's figure is 0.
+    change: Option<Interval>,
+}
+
+impl From<Figure> for Changed<u64> {
+    fn from(figure: Figure) -> Changed<u64> {
+        Changed { value: figure.value.whole(), change: figure.change }
+    }
+}
+
+impl Figure {
+    /// In JSON with three digits.
+    pub(super) fn three_digits<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let round = |number: f64| (number * 1e3).round() / 1e3;
+        let Interval { estimate, low, high } = self.value;
+        let value = Interval { estimate: round(estimate), low: round(low), high: round(high) };
+        Changed { value, change: self.change }.serialize(serializer)
+    }
+}
+
+/// Sizes of freshly written files.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct FileSizes {
+    /// Bytes of the heap, freshly written.
+    pub heap_bytes: Figure,
+    /// Bytes of the TOAST relation, freshly written.
+    pub toast_bytes: Figure,
+    /// Bytes of its index, freshly built.
+    pub toast_index_bytes: Figure,
+    /// The three together.
+    pub total_bytes: Figure,
 }
 
 /// All figures of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Figures {
-    /// Bytes of the heap's main fork.
-    pub heap_bytes: Figure,
-    /// Bytes of the TOAST relation's main fork.
-    pub toast_bytes: Figure,
-    /// Bytes of its index.
-    pub toast_index_bytes: Figure,
-    /// The three together.
-    pub total_bytes: Figure,
+    pub files: FileSizes,
     /// Chunks in the TOAST relation.
     pub chunks: Figure,
     /// Buffers that a scan of the column visits for one value.
@@ -161,18 +200,18 @@ pub fn figures(tally: &Tally, scope: &Scope, prices: &Prices) -> Vec<Figures> {
             let before = series(formula, today_formulas, today);
             let after = series_of(formula);
             if before == after {
-                return before.iter().any(|&b| b > 0.0).then_some(Estimate::default());
+                return before.iter().any(|&b| b > 0.0).then_some(Interval::default());
             }
             let ratio = ratio(&after, &before, part, scope.complete)?.widened(ALLOWANCE, 0.0);
-            let Estimate { estimate, low, high } = ratio.at_least_zero();
-            Some(Estimate { estimate: estimate - 1.0, low: low - 1.0, high: high - 1.0 })
+            let Interval { estimate, low, high } = ratio.at_least_zero();
+            Some(Interval { estimate: estimate - 1.0, low: low - 1.0, high: high - 1.0 })
         };
         let bytes = |formula: Formula, point: f64| {
             let value = per_block(formula);
             // The point estimate counts whole pages; the interval moves with it.
             let moved = point - value.estimate;
             let value =
-                Estimate { estimate: point, low: value.low + moved, high: value.high + moved };
+                Interval { estimate: point, low: value.low + moved, high: value.high + moved };
             let value = if point > 0.0 { value.widened(ALLOWANCE, page) } else { value };
             Figure { value: value.at_least_zero(), change: change(formula) }
         };
@@ -190,10 +229,12 @@ pub fn figures(tally: &Tally, scope: &Scope, prices: &Prices) -> Vec<Figures> {
         let chunks = (total(variant).get(Sum::Chunks) * scale).round();
         let index = ToastIndex::of(scope.page, chunks as u64).pages as f64 * page;
         Figures {
-            heap_bytes: bytes(Formulas::heap, heap),
-            toast_bytes: bytes(Formulas::toast, toast),
-            toast_index_bytes: bytes(Formulas::index, index),
-            total_bytes: bytes(Formulas::total, heap + toast + index),
+            files: FileSizes {
+                heap_bytes: bytes(Formulas::heap, heap),
+                toast_bytes: bytes(Formulas::toast, toast),
+                toast_index_bytes: bytes(Formulas::index, index),
+                total_bytes: bytes(Formulas::total, heap + toast + index),
+            },
             chunks: Figure {
                 value: per_block(Formulas::chunks).at_least_zero(),
                 change: change(Formulas::chunks),

@@ -1,8 +1,8 @@
 //! The verb `advise-threshold`: what other settings of a column would store and cost.
 //!
 //! * [`advisor`]: the connection, what is asked, what the server says of a table; [`run`]: the tables of a server in
-//!   turn; `table`: one of them, from sample to reports; [`error`]: why there is no advice.
-//! * [`candidate`]: which columns, and which settings are compared for them.
+//!   turn; `table`: one of them, from sample to reports.
+//! * [`candidate`]: which columns, and which settings are compared for them; why there is no advice.
 //! * [`plan`]: how much is read; `reading`: the sample; [`content`]: its rows, and what compression makes of their
 //!   values; [`pluggable`]: what the toasters of other servers would.
 //! * [`tally`]: what the rows add up to under each candidate; [`estimate`]: the whole table's figures from that, with
@@ -16,7 +16,6 @@ pub(crate) mod advisor;
 pub(crate) mod candidate;
 mod compaction;
 pub mod content;
-pub(crate) mod error;
 pub(crate) mod estimate;
 pub mod explain;
 pub(crate) mod extract;
@@ -26,7 +25,6 @@ mod reading;
 pub(crate) mod recommend;
 pub(crate) mod report;
 pub mod result;
-mod rounded;
 pub(crate) mod run;
 mod table;
 pub mod tally;

@@ -1,12 +1,13 @@
 //! How much of a relation is read where nobody says (pure): enough for an estimate, in about three seconds.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::disk::BlockNumber;
+use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, SampleSize, Sampling};
 
 /// Without `--sample`: 1 % of the blocks, but at least and at most so many,
@@ -104,18 +105,10 @@ impl SamplePlan {
         }
     }
 
-    /// The blocks that are read next, in their order; `None` at the end, or when this is enough.
-    pub(crate) fn next_batch(
-        &self,
-        blocks: &mut impl Iterator<Item = BlockNumber>,
-        done: &Done,
-    ) -> Option<Vec<BlockNumber>> {
-        if self.limit(done).is_some() {
-            return None;
-        }
-        let mut batch: Vec<BlockNumber> = blocks.take(self.batch).collect();
-        batch.sort_unstable();
-        (!batch.is_empty()).then_some(batch)
+    /// Begins to read blocks of the relation of this name.
+    pub(crate) fn begin<'p>(&'p self, relation: &str, progress: &'p dyn Progress) -> Batches<'p> {
+        progress.begin(relation, u64::from(self.sample.chosen()));
+        Batches { plan: self, blocks: self.blocks(), started: Instant::now(), progress }
     }
 
     /// Whether this is every row.
@@ -132,6 +125,37 @@ impl SamplePlan {
             return Some(Limit::Bytes);
         }
         (done.time >= MOST_TIME && done.blocks >= ENOUGH_BLOCKS).then_some(Limit::Time)
+    }
+}
+
+/// The blocks of a sample that is being read.
+pub(crate) struct Batches<'p> {
+    plan: &'p SamplePlan,
+    blocks: Box<dyn Iterator<Item = BlockNumber> + Send + 'p>,
+    started: Instant,
+    progress: &'p dyn Progress,
+}
+
+impl Batches<'_> {
+    /// The blocks that are read next, in their order; `None` at the end, or when this is enough.
+    pub(crate) fn next(&mut self, done: &Done) -> Option<Vec<BlockNumber>> {
+        if self.plan.limit(done).is_some() {
+            return None;
+        }
+        let mut batch: Vec<BlockNumber> = self.blocks.by_ref().take(self.plan.batch).collect();
+        batch.sort_unstable();
+        (!batch.is_empty()).then_some(batch)
+    }
+
+    /// Takes note that so many blocks have been read.
+    pub(crate) fn advance(&self, done: &mut Done, blocks: usize) {
+        done.time = self.started.elapsed();
+        self.progress.advance(blocks as u64);
+    }
+
+    /// Ends the reading.
+    pub(crate) fn end(self) {
+        self.progress.end();
     }
 }
 

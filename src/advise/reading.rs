@@ -2,16 +2,13 @@
 //! here or on the server; before it a few blocks, to learn what the columns hold.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
-use std::time::Instant;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::advisor::{Access, Advisor};
-use super::candidate::{self, TODAY, Variants};
+use super::candidate::{self, AdviseError, TODAY, Variants};
 use super::content::{SampledRow, asked_row, compressed_besides, rows_of_page};
-use super::error::AdviseError;
 use super::extract::keys::Scout;
 use super::extract::rows::Extraction;
 use super::plan::{Done, SamplePlan};
@@ -28,9 +25,9 @@ use crate::model::sql::{quote_identifier, quote_literal};
 use crate::model::toast::Incoming;
 use crate::model::visibility::Snapshot;
 use crate::server::catalog::Relation;
-use crate::server::pages::{PageReader, Pages};
+use crate::server::pages::Pages;
 use crate::server::probe::Asked;
-use crate::server::sampled::{AskedRow, RowReader};
+use crate::server::sampled::{AskedRow, RowReader, SampleSource};
 use crate::server::trial::Trial;
 use crate::server::{LiveError, chunks};
 
@@ -45,12 +42,6 @@ const PROBE_BLOCKS: u32 = 16;
 const WEIGHED_BYTES: f64 = 4e6;
 /// Without `--column`: those that hold at least this part of the bytes.
 const LEAST_SHARE: f64 = 0.1;
-
-/// Where a sample's rows come from.
-enum Source<'a> {
-    Pages(PageReader),
-    Functions(RowReader<'a>),
-}
 
 /// What was read of some blocks.
 enum Read {
@@ -88,7 +79,7 @@ impl Documents {
 pub(super) struct Reading<'a> {
     pub(super) advisor: &'a Advisor,
     pub(super) relation: &'a Relation,
-    source: Source<'a>,
+    source: SampleSource<'a>,
     compressor: datum::Compressor,
     /// In the order of the variants, where the server is to compress the sample.
     trials: Vec<Trial>,
@@ -109,20 +100,12 @@ impl<'a> Reading<'a> {
     pub(super) async fn new(
         advisor: &'a Advisor,
         relation: &'a Relation,
-        access: Access<'_>,
+        access: Access,
         snapshot: Snapshot,
     ) -> Result<Reading<'a>, LiveError> {
-        let connection = Arc::clone(&advisor.connection);
-        let page = advisor.server.page_size;
-        let source = match access {
-            Access::Pages(pageinspect) => {
-                let name = relation.quoted();
-                Source::Pages(PageReader::new(connection, pageinspect, page, name, snapshot).await?)
-            }
-            Access::Functions => {
-                Source::Functions(RowReader::new(connection, &advisor.server, relation).await?)
-            }
-        };
+        let pages = Some(&snapshot).filter(|_| matches!(access, Access::Pages));
+        let (connection, server) = (&advisor.connection, &advisor.server);
+        let source = SampleSource::open(server, connection, relation, pages).await?;
         Ok(Reading {
             advisor,
             relation,
@@ -148,8 +131,8 @@ impl Reading<'_> {
 
     async fn read(&mut self, blocks: &[BlockNumber]) -> Result<Read, AdviseError> {
         let read = match &mut self.source {
-            Source::Pages(reader) => reader.read(blocks).await.map(Read::Pages),
-            Source::Functions(reader) => reader.addresses(blocks).await.map(Read::Addresses),
+            SampleSource::Pages(reader) => reader.read(blocks).await.map(Read::Pages),
+            SampleSource::Functions(reader) => reader.addresses(blocks).await.map(Read::Addresses),
         };
         read.map_err(|error| self.live(error))
     }
@@ -164,7 +147,7 @@ impl Reading<'_> {
                 (block, bytes),
                 &self.relation.desc,
                 self.advisor.server.page_size,
-                |ctid, tuple| pages.visibility(ctid, tuple),
+                pages,
                 &mut self.problems,
             ));
         }
@@ -175,17 +158,14 @@ impl Reading<'_> {
     /// The reader where pages are out of reach.
     fn by_functions(&self) -> Option<&RowReader<'_>> {
         match &self.source {
-            Source::Pages(_) => None,
-            Source::Functions(reader) => Some(reader),
+            SampleSource::Pages(_) => None,
+            SampleSource::Functions(reader) => Some(reader),
         }
     }
 
     /// Blocks of the relation.
     pub(super) async fn block_count(&self) -> Result<u32, AdviseError> {
-        let count = match &self.source {
-            Source::Pages(reader) => reader.block_count().await,
-            Source::Functions(reader) => reader.block_count().await,
-        };
+        let count = self.source.block_count().await;
         count.map_err(|error| self.live(error))
     }
 
@@ -246,12 +226,9 @@ impl Reading<'_> {
         let page = self.advisor.server.page_size;
         let mut tallies: Vec<Tally> =
             variants.iter().map(|v| Tally::new(page, fillfactor, v.all.clone())).collect();
-        let progress = Arc::clone(&self.advisor.progress);
-        progress.begin(&self.relation.display_name(), u64::from(plan.sample.chosen()));
-        let started = Instant::now();
         let mut rng = ChaCha8Rng::seed_from_u64(self.advisor.options.seed ^ 0x726F_7773);
-        let mut blocks = plan.blocks();
-        while let Some(batch) = plan.next_batch(&mut blocks, &self.done) {
+        let mut batches = plan.begin(&self.relation.display_name(), &*self.advisor.progress);
+        while let Some(batch) = batches.next(&self.done) {
             let pages_read;
             let (mut pages, live) = match self.read(&batch).await? {
                 Read::Pages(read) => {
@@ -315,10 +292,9 @@ impl Reading<'_> {
             self.done.blocks += batch.len() as u32;
             let pages = u64::from(self.done.blocks) * page.bytes() as u64;
             self.done.read = pages + self.fetched_bytes;
-            self.done.time = started.elapsed();
-            progress.advance(batch.len() as u64);
+            batches.advance(&mut self.done, batch.len());
         }
-        progress.end();
+        batches.end();
         Ok(tallies)
     }
 

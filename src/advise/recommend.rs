@@ -1,7 +1,7 @@
 //! The Pareto front, the candidate that is recommended, and why, in sentences (pure).
 
 use super::estimate::{Figure, Figures};
-use crate::model::estimate::Estimate;
+use crate::model::interval::Interval;
 use crate::usage::workload::{Bound, SCAN_WEIGHT, Workload, WorkloadSource};
 
 /// Growth of the table that reads and writes may cost at most.
@@ -38,7 +38,7 @@ pub struct Score {
 }
 
 /// A part that is not 0, so that its logarithm is finite.
-fn part(change: Option<Estimate>) -> f64 {
+fn part(change: Option<Interval>) -> f64 {
     change.map_or(1.0, |c| (1.0 + c.estimate).max(0.001))
 }
 
@@ -46,9 +46,10 @@ impl Score {
     fn of(figures: &Figures) -> Score {
         let bytes = part(figures.update_bytes.change);
         let wal = part(figures.update_wal_bytes.change);
-        let (size, scan) = (part(figures.total_bytes.change), part(figures.heap_bytes.change));
+        let (size, scan) =
+            (part(figures.files.total_bytes.change), part(figures.files.heap_bytes.change));
         let growth = |figure: &Figure, part: f64| figure.value.estimate * (1.0 - 1.0 / part);
-        let (heap, total) = (&figures.heap_bytes, &figures.total_bytes);
+        let (heap, total) = (&figures.files.heap_bytes, &figures.files.total_bytes);
         Score {
             size,
             scan,
@@ -197,15 +198,15 @@ pub fn recommend(entries: &[Entry], optimize: Optimize, workload: &Workload) -> 
 
 /// Whether the sample leaves no doubt that something gets better.
 fn is_certain(entry: &Entry) -> bool {
-    let better = |change: Option<Estimate>| change.is_some_and(|c| c.high < 0.0);
+    let better = |change: Option<Interval>| change.is_some_and(|c| c.high < 0.0);
     let f = &entry.figures;
-    [f.total_bytes, f.read_cpu_ns, f.update_bytes, f.update_wal_bytes]
+    [f.files.total_bytes, f.read_cpu_ns, f.update_bytes, f.update_wal_bytes]
         .iter()
         .any(|figure| better(figure.change))
 }
 
 /// `12 % less size`.
-fn words(change: Option<Estimate>, what: &str) -> String {
+fn words(change: Option<Interval>, what: &str) -> String {
     let part = change.map_or(0.0, |c| c.estimate);
     if part.abs() < 0.005 {
         format!("the same {what}")
@@ -271,16 +272,16 @@ pub(super) fn reasons(
     let effect = |index: usize| {
         entries.get(index).map_or_else(String::new, |entry| {
             let f = &entry.figures;
-            let space = words(f.total_bytes.change, "space");
+            let space = words(f.files.total_bytes.change, "space");
             let read = words(f.read_cpu_ns.change, "CPU time");
             let write = words(f.update_wal_bytes.change, "WAL");
-            if f.heap_bytes.change.is_none_or(|change| change.estimate.abs() < 0.005) {
+            if f.files.heap_bytes.change.is_none_or(|change| change.estimate.abs() < 0.005) {
                 return format!("{space}, {read} per read and {write} per UPDATE");
             }
             format!(
                 "{space}, {read} per read, {write} per UPDATE and {} in scans that do not need the \
                  column",
-                words(f.heap_bytes.change, "buffers")
+                words(f.files.heap_bytes.change, "buffers")
             )
         })
     };
@@ -320,16 +321,17 @@ fn capitalized(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::advise::estimate::FileSizes;
     use proptest::prelude::*;
 
     fn entry(size: f64, read: f64, write: f64, rank: u8) -> Entry {
         let figure = |part: f64| Figure {
-            value: Estimate::default(),
-            change: Some(Estimate { estimate: part - 1.0, low: part - 1.01, high: part - 0.99 }),
+            value: Interval::default(),
+            change: Some(Interval { estimate: part - 1.0, low: part - 1.01, high: part - 0.99 }),
         };
         Entry {
             figures: Figures {
-                total_bytes: figure(size),
+                files: FileSizes { total_bytes: figure(size), ..FileSizes::default() },
                 read_cpu_ns: figure(read),
                 update_bytes: figure(write),
                 update_wal_bytes: figure(write),
@@ -381,7 +383,7 @@ mod tests {
         assert_eq!(front(&[entries[0], entry(0.97, 0.5, 1.0, 1)]), [false, true]);
         // a heap that a scan reads in vain is a figure like the others
         let mut wide = entry(0.8, 1.2, 1.0, 1);
-        wide.figures.heap_bytes.change = Some(Estimate::exact(9.0));
+        wide.figures.files.heap_bytes.change = Some(Interval::exact(9.0));
         assert_eq!(front(&[entries[0], entries[1], wide]), [true, true, false]);
         assert_eq!(front(&[entries[0], wide, entry(0.9, 1.3, 1.0, 1)]), [true, true, true]);
     }
@@ -389,12 +391,12 @@ mod tests {
     /// 100 bytes of heap and 900 out of line; then `heap` and `total`.
     fn moved(heap: f64, total: f64, read: f64) -> Entry {
         let figure = |value: f64, before: f64| Figure {
-            value: Estimate::exact(value),
-            change: Some(Estimate::exact(value / before - 1.0)),
+            value: Interval::exact(value),
+            change: Some(Interval::exact(value / before - 1.0)),
         };
         let mut entry = entry(1.0, read, 1.0, 1);
-        entry.figures.heap_bytes = figure(heap, 100.0);
-        entry.figures.total_bytes = figure(total, 1000.0);
+        entry.figures.files.heap_bytes = figure(heap, 100.0);
+        entry.figures.files.total_bytes = figure(total, 1000.0);
         entry
     }
 
@@ -450,10 +452,10 @@ mod tests {
         (part(), part(), part(), part(), 0u8..4, proptest::bool::weighted(0.1)).prop_map(
             |(size, read, write, scan, rank, refused)| {
                 let mut entry = Entry { refused, ..entry(size, read, write, rank) };
-                let change = Estimate { estimate: scan - 1.0, low: scan - 1.0, high: scan - 1.0 };
-                entry.figures.heap_bytes.change = Some(change);
-                entry.figures.heap_bytes.value = Estimate::exact(100.0 * scan);
-                entry.figures.total_bytes.value = Estimate::exact(500.0 * size);
+                let change = Interval { estimate: scan - 1.0, low: scan - 1.0, high: scan - 1.0 };
+                entry.figures.files.heap_bytes.change = Some(change);
+                entry.figures.files.heap_bytes.value = Interval::exact(100.0 * scan);
+                entry.figures.files.total_bytes.value = Interval::exact(500.0 * size);
                 entry
             },
         )

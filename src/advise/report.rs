@@ -3,15 +3,15 @@
 use super::advisor::{Access, Options, TableFacts};
 use super::candidate::{PRESENT, TODAY, Variants};
 use super::compaction::{compaction, estimated, retoasted_bytes, size};
-use super::estimate::{Figures, Scope, figures};
+use super::estimate::{Figure, Figures, Scope, figures};
 use super::extract;
 use super::plan::{Limit, SamplePlan};
 use super::pluggable::Pluggable;
 use super::reading::Reading;
 use super::recommend::{Entry, Optimize, pareto, reasons, recommend};
 use super::result::{
-    CandidateReport, CompactionReport, Files, FormCounts, RecommendationReport, Report, SCHEMA,
-    SampleReport, WorkloadReport,
+    CandidateReport, CompactionReport, Files, FormCounts, Marks, RecommendationReport, Report,
+    SCHEMA, SampleReport, WorkloadReport,
 };
 use super::tally::{Tally, VariantTally};
 use crate::codec::Method;
@@ -31,7 +31,7 @@ use crate::usage::workload::{Workload, WorkloadSource};
 pub(super) struct Gathered<'a> {
     /// What was read of the sample.
     pub(super) reading: &'a Reading<'a>,
-    pub(super) access: Access<'a>,
+    pub(super) access: Access,
     pub(super) facts: &'a TableFacts,
     pub(super) plan: &'a SamplePlan,
     /// What is compared.
@@ -108,33 +108,42 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
         .iter()
         .zip(front)
         .enumerate()
-        .map(|(index, (s, pareto))| CandidateReport {
-            today: index == TODAY,
-            recommended: index == recommendation.choice && uncompared.is_none(),
-            pareto,
-            same_as: shown
-                .iter()
-                .take(index)
-                .position(|other| other.tally.clusters == s.tally.clusters),
-            refused_rows: (s.tally.refused * scale).round() as u64,
-            refusal: s.tally.refusal.map(|error| error.to_string()),
-            caveats: if index == TODAY {
-                Vec::new()
-            } else {
-                let wanted = (&s.settings, &variants.present);
-                caveats(wanted, &s.figures, &files, page, has_toasters)
-            },
-            retoasted_bytes: match index {
-                TODAY => files.total_bytes,
-                _ => retoasted_bytes(&s.figures, &files),
-            },
-            ..CandidateReport::new(
-                &s.settings,
-                s.name.clone(),
-                &s.figures,
-                FormCounts::of(&s.tally.forms, scale),
-                page,
-            )
+        .map(|(index, (s, pareto))| {
+            let (figures, forms) = (&s.figures, FormCounts::of(&s.tally.forms, scale));
+            let Figure { value, change } = figures.files.heap_bytes;
+            let mut same = shown.iter().take(index);
+            CandidateReport {
+                settings: (&s.settings).into(),
+                name: s.name.clone(),
+                marks: Marks {
+                    today: index == TODAY,
+                    recommended: index == recommendation.choice && uncompared.is_none(),
+                    pareto,
+                    same_as: same.position(|other| other.tally.clusters == s.tally.clusters),
+                },
+                files: figures.files,
+                retoasted_bytes: match index {
+                    TODAY => files.total_bytes,
+                    _ => retoasted_bytes(figures, &files),
+                },
+                scan_buffers: Figure { value: value.scaled(1.0 / page.bytes() as f64), change },
+                chunks: figures.chunks,
+                read_buffers_per_value: figures.read_buffers,
+                read_cpu_ns_per_value: figures.read_cpu_ns,
+                update_bytes_per_value: figures.update_bytes,
+                update_wal_bytes_per_value: figures.update_wal_bytes,
+                forms,
+                decompressed_values: forms.compressed + forms.external_compressed,
+                refused_rows: (s.tally.refused * scale).round() as u64,
+                refusal: s.tally.refusal.map(|error| error.to_string()),
+                caveats: match index {
+                    TODAY => Vec::new(),
+                    _ => {
+                        let wanted = (&s.settings, &variants.present);
+                        caveats(wanted, figures, &files, page, has_toasters)
+                    }
+                },
+            }
         })
         .collect();
     let target =
@@ -143,10 +152,7 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
     Report {
         schema: SCHEMA,
         server: ServerReport::from(server),
-        relation: relation.display_name(),
-        schema_name: relation.schema.clone(),
-        name: relation.name.clone(),
-        oid: relation.oid.0,
+        table: relation.into(),
         column: variants.name.clone(),
         column_type: variants.type_name.clone(),
         sample: SampleReport {
@@ -212,8 +218,7 @@ pub(super) fn report(gathered: &Gathered<'_>) -> Report {
             .into_iter()
             .chain(silence(gathered, verdict))
             .collect(),
-        problems: reading.problems.kept().iter().map(ToString::to_string).collect(),
-        problem_count: reading.problems.count(),
+        problems: reading.problems.clone(),
     }
 }
 
@@ -354,7 +359,7 @@ fn notes(gathered: &Gathered<'_>, shown: &[Shown<'_>], scale: f64) -> Vec<String
             ));
         }
     }
-    let packed = shown.first().map_or(0.0, |s| s.figures.total_bytes.value.high);
+    let packed = shown.first().map_or(0.0, |s| s.figures.files.total_bytes.value.high);
     if packed > 0.0 && files.total_bytes as f64 > packed * 1.1 {
         notes.push(format!(
             "The files hold {} more than the live rows need: dead rows{} and free space, which no \
@@ -391,7 +396,7 @@ fn caveats(
     has_toasters: bool,
 ) -> Vec<String> {
     let mut caveats = Vec::new();
-    if figures.heap_bytes.change.is_some_and(|change| change.estimate > TOLD) {
+    if figures.files.heap_bytes.change.is_some_and(|change| change.estimate > TOLD) {
         caveats.push(
             "the heap grows, and every scan of the table reads it, even one that does not need the \
              column"
@@ -400,7 +405,7 @@ fn caveats(
     }
     let now = files.total_bytes as f64;
     if retoasted_bytes(figures, files) as f64
-        > now.max(figures.total_bytes.value.estimate) * (1.0 + TOLD)
+        > now.max(figures.files.total_bytes.value.estimate) * (1.0 + TOLD)
     {
         let when = if has_toasters { "after retoast" } else { "before compaction" };
         caveats.push(format!("{when} the files are larger than now and than needed"));

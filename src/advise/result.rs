@@ -5,16 +5,15 @@
 
 use serde::Serialize;
 
-use super::estimate::{Figure, Figures};
+use super::estimate::{Figure, FileSizes};
 use super::extract::result::ExtractionReport;
-pub use super::rounded::{Fraction, Whole};
 use super::tally::Forms;
-use crate::disk::layout::PageSize;
 use crate::fill::moves::Expected;
 use crate::heap::problem::Problems;
 use crate::model::settings::Settings;
 use crate::model::stored::Form;
 use crate::server::about::ServerReport;
+use crate::server::catalog::RelationName;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.advise/1";
@@ -27,12 +26,8 @@ pub struct Report {
     #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     pub server: ServerReport,
-    pub relation: String,
-    pub schema_name: String,
-    /// Name without schema.
-    pub name: String,
-    /// The relation's OID.
-    pub oid: u32,
+    #[serde(flatten)]
+    pub table: RelationName,
     pub column: String,
     pub column_type: String,
     /// What was looked at.
@@ -57,21 +52,8 @@ pub struct Report {
     pub recommendation: RecommendationReport,
     /// Notes for the user.
     pub notes: Vec<String>,
-    /// What could not be read.
-    pub problems: Vec<String>,
-    /// How many problems there are in all.
-    pub problem_count: u64,
-}
-
-impl Report {
-    /// Tells these problems too, where they are not told yet.
-    pub(super) fn meets(&mut self, problems: &Problems) {
-        let mut more: Vec<String> = problems.kept().iter().map(ToString::to_string).collect();
-        let met = more.len();
-        more.retain(|problem| !self.problems.contains(problem));
-        self.problem_count += problems.count() - (met - more.len()) as u64;
-        self.problems.append(&mut more);
-    }
+    #[serde(flatten)]
+    pub problems: Problems,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -208,36 +190,26 @@ pub struct CandidateReport {
     pub settings: SettingsReport,
     /// The settings in a few words.
     pub name: String,
-    /// Whether this is how the values are stored now.
-    pub today: bool,
-    /// Whether it is recommended.
-    pub recommended: bool,
-    /// Whether no other candidate is at least as good in everything and better in something.
-    pub pareto: bool,
-    /// The first candidate, by its index, that stores every value of the sample alike.
-    pub same_as: Option<usize>,
-    /// Bytes of the heap, freshly written.
-    pub heap_bytes: Whole,
-    /// Bytes of the TOAST relation, freshly written.
-    pub toast_bytes: Whole,
-    /// Bytes of its index, freshly built.
-    pub toast_index_bytes: Whole,
-    /// The three together.
-    pub total_bytes: Whole,
+    #[serde(flatten)]
+    pub marks: Marks,
+    #[serde(flatten)]
+    pub files: FileSizes,
     /// The files right after an in-place retoast, which shortens none of them.
     pub retoasted_bytes: u64,
     /// Buffers that a scan of the table visits that does not need the column.
-    pub scan_buffers: Whole,
+    pub scan_buffers: Figure,
     /// Chunks in the TOAST relation.
-    pub chunks: Whole,
+    pub chunks: Figure,
     /// Buffers that a scan of the column visits for one value.
-    pub read_buffers_per_value: Fraction,
+    #[serde(serialize_with = "Figure::three_digits")]
+    #[cfg_attr(feature = "internals", schemars(with = "crate::advise::estimate::Changed<f64>"))]
+    pub read_buffers_per_value: Figure,
     /// CPU time that storage adds to the read of one value, warm cache.
-    pub read_cpu_ns_per_value: Whole,
+    pub read_cpu_ns_per_value: Figure,
     /// Bytes written when one value is replaced.
-    pub update_bytes_per_value: Whole,
+    pub update_bytes_per_value: Figure,
     /// WAL when one value is replaced, without full-page images.
-    pub update_wal_bytes_per_value: Whole,
+    pub update_wal_bytes_per_value: Figure,
     /// The column's values by form, for the whole table.
     pub forms: FormCounts,
     /// Values that a read must decompress.
@@ -248,6 +220,20 @@ pub struct CandidateReport {
     pub refusal: Option<String>,
     /// Its other consequences.
     pub caveats: Vec<String>,
+}
+
+/// How a candidate compares with the others.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Marks {
+    /// Whether this is how the values are stored now.
+    pub today: bool,
+    /// Whether it is recommended.
+    pub recommended: bool,
+    /// Whether no other candidate is at least as good in everything and better in something.
+    pub pareto: bool,
+    /// The first candidate, by its index, that stores every value of the sample alike.
+    pub same_as: Option<usize>,
 }
 
 /// Values by form, estimated for the whole table.
@@ -288,43 +274,6 @@ impl FormCounts {
             custom: get(Form::Custom),
             pglz: whole(forms.pglz),
             lz4: whole(forms.lz4),
-        }
-    }
-}
-
-impl CandidateReport {
-    /// From its parts; marks are set later.
-    pub fn new(
-        settings: &Settings,
-        name: String,
-        figures: &Figures,
-        forms: FormCounts,
-        page: PageSize,
-    ) -> Self {
-        let Figure { value, change } = figures.heap_bytes;
-        CandidateReport {
-            settings: settings.into(),
-            name,
-            today: false,
-            recommended: false,
-            pareto: false,
-            same_as: None,
-            heap_bytes: Whole(figures.heap_bytes),
-            toast_bytes: Whole(figures.toast_bytes),
-            toast_index_bytes: Whole(figures.toast_index_bytes),
-            total_bytes: Whole(figures.total_bytes),
-            retoasted_bytes: 0,
-            scan_buffers: Whole(Figure { value: value.scaled(1.0 / page.bytes() as f64), change }),
-            chunks: Whole(figures.chunks),
-            read_buffers_per_value: Fraction(figures.read_buffers),
-            read_cpu_ns_per_value: Whole(figures.read_cpu_ns),
-            update_bytes_per_value: Whole(figures.update_bytes),
-            update_wal_bytes_per_value: Whole(figures.update_wal_bytes),
-            forms,
-            decompressed_values: forms.compressed + forms.external_compressed,
-            refused_rows: 0,
-            refusal: None,
-            caveats: Vec::new(),
         }
     }
 }

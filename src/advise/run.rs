@@ -5,8 +5,7 @@ use std::future::Future;
 use std::slice;
 
 use super::advisor::Advisor;
-use super::candidate::fitting_columns;
-use super::error::AdviseError;
+use super::candidate::{AdviseError, fitting_columns};
 use super::explain::result::Explanation;
 use super::extract::choose::together;
 use super::extract::target::parent;
@@ -211,12 +210,9 @@ fn largest<R, O: Sink<R> + ?Sized>(
     mut tables: Vec<(Relation, Vec<String>)>,
     output: &mut O,
 ) -> Vec<(Relation, Vec<String>)> {
-    let bytes = |table: &Relation| {
-        table.bytes.saturating_add(table.toast.as_ref().map_or(0, |toast| toast.bytes))
-    };
-    tables.sort_by_key(|(table, _)| Reverse(bytes(table)));
+    tables.sort_by_key(|(table, _)| Reverse(table.bytes_with_toast()));
     let sum = |tables: &[(Relation, Vec<String>)]| -> u64 {
-        tables.iter().map(|(table, _)| bytes(table)).fold(0, u64::saturating_add)
+        tables.iter().map(|(table, _)| table.bytes_with_toast()).fold(0, u64::saturating_add)
     };
     let (count, all) = (tables.len(), sum(&tables));
     tables.truncate(LARGEST);

@@ -1,9 +1,8 @@
 //! The advice on one table: its sample read, added up and turned into reports.
 
 use super::advisor::{Access, Advisor, Options, TableFacts};
-use super::candidate::{Abilities, Variants, named_columns};
+use super::candidate::{Abilities, AdviseError, Variants, named_columns};
 use super::compaction;
-use super::error::AdviseError;
 use super::extract::choose::{Beforehand, Wanted};
 use super::extract::keys::Extract;
 use super::extract::target;
@@ -49,7 +48,7 @@ impl Advisor {
         let mut problems = Problems::default();
         let compaction = self.compaction(relation, access, estimated, &mut problems).await;
         for report in &mut reports {
-            report.meets(&problems);
+            report.problems.merge_new(problems.clone());
             report.notes.extend(compaction.as_ref().map(compaction::note));
             report.compaction.clone_from(&compaction);
         }
@@ -60,7 +59,7 @@ impl Advisor {
         &self,
         relation: &Relation,
         columns: &[String],
-        access: Access<'_>,
+        access: Access,
         wanted: &Wanted,
     ) -> Result<Vec<Report>, AdviseError> {
         let name = relation.display_name();

@@ -227,20 +227,20 @@ impl AdviseOutput {
 impl Sink<Report> for AdviseOutput {
     fn found(&mut self, report: Report) -> io::Result<()> {
         self.found = true;
-        if report.problem_count > 0 {
+        if report.problems.count() > 0 {
             self.failed.get_or_insert(Exit::Incomplete);
         }
         if self.extract == Some(Extract::Auto) && report.extraction.is_none() {
-            let place = format!("{}, column {}", report.relation, report.column);
+            let place = format!("{}, column {}", report.table.relation, report.column);
             tell(&format!("notice: {}: no keys pay in columns of their own", printable(&place)));
             if matches!(self.lines, Lines::Emitted(..)) {
                 return Ok(());
             }
         }
         let room = PROBLEMS_SHOWN.saturating_sub(self.problems_shown);
-        for problem in report.problems.iter().take(room) {
+        for problem in report.problems.kept().iter().take(room) {
             self.problems_shown += 1;
-            tell(&format!("error: {}", printable(problem)));
+            tell(&format!("error: {}", printable(&problem.to_string())));
         }
         match &mut self.lines {
             Lines::Reports(writer) => writer.report(&report),
@@ -276,7 +276,7 @@ fn emitted(emit: Emit, report: &Report, out: &mut impl Write) -> io::Result<()> 
     match (emit, &recommendation.command) {
         (_, None) => {
             let mark = if emit == Emit::Sql { "--" } else { "#" };
-            let place = format!("{}, column {}", report.relation, report.column);
+            let place = format!("{}, column {}", report.table.relation, report.column);
             writeln!(out, "{mark} {}: leave it as it is", printable(&place))?;
         }
         (Emit::Sql, Some(_)) => {

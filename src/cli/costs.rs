@@ -106,12 +106,12 @@ impl Output {
 impl<R: Printed> Sink<R> for Output {
     fn found(&mut self, report: R) -> io::Result<()> {
         self.found = true;
-        let (problems, count) = report.problems();
-        if count > 0 {
+        let problems = report.problems();
+        if problems.count() > 0 {
             self.failed.get_or_insert(Exit::Incomplete);
         }
-        for problem in problems.iter().take(PROBLEMS_SHOWN) {
-            tell(&format!("error: {}", printable(problem)));
+        for problem in problems.kept().iter().take(PROBLEMS_SHOWN) {
+            tell(&format!("error: {}", printable(&problem.to_string())));
         }
         self.writer.report(&report)
     }

@@ -151,6 +151,8 @@ fn least_header(columns: &[Attribute], values: &[Option<Value<'_>>]) -> usize {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Growth {
     missing: Vec<Missing>,
+    /// Bytes of the header of a row with all columns, of which one is NULL.
+    header: usize,
     threshold: usize,
     target: usize,
 }
@@ -161,33 +163,39 @@ struct Missing {
     plain: usize,
     /// Those that leave it if it gets too long.
     toastable: usize,
+    /// Whether a column among them is NULL then, as it has no default.
+    is_null: bool,
 }
 
 impl Growth {
     /// Of a table with such columns. `target`: its `toast_tuple_target`, if that is set.
     pub(crate) fn of(desc: &TupleDesc, page: PageSize, target: Option<TupleTarget>) -> Growth {
         let columns = &desc.attributes;
-        if columns.iter().all(|column| column.missing.is_none()) {
+        let header = header(true, columns.len());
+        let is_longer = header > self::header(false, columns.len());
+        if !is_longer && columns.iter().all(|column| column.missing.is_none()) {
             return Growth::default();
         }
         let mut missing = vec![Missing::default(); columns.len() + 1];
         let mut sum = Missing::default();
         for (place, column) in missing.iter_mut().zip(columns).rev() {
-            let bytes = default(column).unwrap_or(0);
-            match column.storage {
-                Storage::Plain => sum.plain += bytes,
-                _ => sum.toastable += bytes,
+            match (default(column), column.storage) {
+                (Some(bytes), Storage::Plain) => sum.plain += bytes,
+                (Some(bytes), _) => sum.toastable += bytes,
+                (None, _) => sum.is_null |= column.missing.is_none() || column.dropped,
             }
             *place = sum;
         }
         let target = target.unwrap_or(TupleTarget::default_for(page)).bytes();
-        Growth { missing, threshold: page.toast_tuple_threshold(), target }
+        Growth { missing, header, threshold: page.toast_tuple_threshold(), target }
     }
 
     /// Bytes of a page that a row of so many bytes takes once it is updated.
     pub(crate) fn taken(&self, tuple: &HeapTuple<'_>, length: usize) -> u32 {
         let Some(missing) = self.missing.get(tuple.attribute_count()) else { return taken(length) };
-        let plain = length + missing.plain;
+        let has_nulls = missing.is_null || tuple.null_bitmap.is_some();
+        let header = if has_nulls { self.header.saturating_sub(tuple.data_offset) } else { 0 };
+        let plain = length + header + missing.plain;
         let all = plain + missing.toastable;
         taken(if all > self.threshold { plain.max(all.min(self.target)) } else { all })
     }
@@ -319,6 +327,27 @@ mod tests {
         compressed.value.method = Some(Method::Lz4);
         let values = [Some(told(5, Placement::InRow)), Some(compressed)];
         assert_eq!(of(&columns, &values, LIMITS).likely, 24 + 8 + 40);
+    }
+
+    #[test]
+    fn rows_that_get_more_columns_get_a_longer_null_bitmap() {
+        let columns = vec![column(Length::Fixed(4), Align::Int); 9];
+        let desc = TupleDesc { attributes: columns };
+        let growth = Growth::of(&desc, PageSize::DEFAULT, None);
+        let row = |natts: u16, null_bitmap| {
+            let tuple = HeapTuple { infomask2: natts, null_bitmap, ..HeapTuple::of_data(&[]) };
+            growth.taken(&tuple, 100)
+        };
+        // 23 bytes and a bitmap of 2, aligned to 32
+        assert_eq!((row(8, None), row(8, Some(&[1]))), (taken(108), taken(108)));
+        assert_eq!(row(9, None), taken(100));
+        let all = HeapTuple {
+            infomask2: 9,
+            null_bitmap: Some(&[1, 0]),
+            data_offset: 32,
+            ..HeapTuple::of_data(&[])
+        };
+        assert_eq!(growth.taken(&all, 100), taken(100));
     }
 
     fn with_default(storage: Storage, default: Option<u32>) -> Attribute {

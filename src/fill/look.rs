@@ -4,13 +4,14 @@ use super::lengths::Growth;
 use super::moves::{Expected, Moved, RelatedFiles, wal};
 use super::packing::Sample;
 use super::room::{Front, Room, taken};
-use super::survey::Survey;
+use super::survey::{Kind, Survey};
 use crate::disk::BlockNumber;
 use crate::disk::layout::PageSize;
 use crate::disk::tuple::HeapTuple;
 use crate::heap::scan::{Judge, Visitor, judged};
+use crate::model::estimate::Drawn;
 use crate::model::estimate::Tally;
-use crate::model::estimate::{Drawn, Estimate};
+use crate::model::interval::Interval;
 use crate::model::pages::CHUNK_OVERHEAD;
 use crate::model::visibility::Visibility;
 
@@ -21,15 +22,15 @@ pub(crate) struct FileFacts {
     pub(crate) bytes: u64,
     pub(crate) drawn: Drawn,
     /// Tuples that no statement of this moment gives.
-    pub(crate) dead: Estimate,
+    pub(crate) dead: Interval,
     /// Bytes of them.
-    pub(crate) dead_bytes: Estimate,
+    pub(crate) dead_bytes: Interval,
     /// All tuples.
-    pub(crate) tuples: Estimate,
+    pub(crate) tuples: Interval,
     /// Bytes that the file would be shorter by if what it holds, dead tuples too, stood together.
-    pub(crate) spare: Estimate,
+    pub(crate) spare: Interval,
     /// The same without dead tuples, as VACUUM would leave it.
-    pub(crate) spare_vacuumed: Estimate,
+    pub(crate) spare_vacuumed: Interval,
     /// What compaction would come to, where that may be worth it and what stands beside the file is known.
     pub(crate) compaction: Option<Expected>,
 }
@@ -50,11 +51,11 @@ impl FileFacts {
         survey.end();
         let bytes = u64::from(blocks) * page.bytes() as u64;
         let counted = survey.counted();
-        let exact = |number: u64| Estimate::exact(number as f64);
+        let exact = |number: u64| Interval::exact(number as f64);
         let (spare, spare_vacuumed, compaction) = if survey.free_part() < worth {
             // no more than this, whatever stands where
             let most = bytes as f64 * survey.free_part();
-            let most = Estimate { estimate: most, low: 0.0, high: most };
+            let most = Interval { estimate: most, low: 0.0, high: most };
             (most, most, None)
         } else {
             let expected = survey.expected(beside);
@@ -194,17 +195,17 @@ impl Held {
     }
 
     /// Blocks to spare where the sample ends at this block: its own for all.
-    fn spare(&self, end: u32, drawn: Drawn) -> Estimate {
+    fn spare(&self, end: u32, drawn: Drawn) -> Interval {
         let total = drawn.total as f64;
         if self.block() == 0 {
             // nothing is known
-            return Estimate { estimate: 0.0, low: 0.0, high: total };
+            return Interval { estimate: 0.0, low: 0.0, high: total };
         }
         let needed = f64::from(end) / f64::from(self.block()) * total;
         let bytes = self.bytes.total(drawn);
         // what is needed is as uncertain as the bytes that there are
         let part = |end: f64| if bytes.estimate > 0.0 { end / bytes.estimate } else { 1.0 };
-        Estimate {
+        Interval {
             estimate: total - needed,
             low: total - needed * part(bytes.high),
             high: total - needed * part(bytes.low),
@@ -245,9 +246,9 @@ impl Held {
 
 /// A look at a file.
 pub(crate) struct FileLook {
+    kind: Kind,
     page: PageSize,
     fillfactor: u32,
-    is_toast: bool,
     growth: Growth,
     all: Held,
     /// What is not dead.
@@ -258,26 +259,12 @@ pub(crate) struct FileLook {
 }
 
 impl FileLook {
-    /// At a table's file, whose pages are filled to so many percent.
-    pub(crate) fn of_table(page: PageSize, fillfactor: u32) -> FileLook {
-        FileLook::new(page, fillfactor, false)
-    }
-
-    /// The same of a table whose rows get longer once they are moved.
-    pub(crate) fn growing(self, growth: Growth) -> FileLook {
-        FileLook { growth, ..self }
-    }
-
-    /// At a TOAST relation's file; these have no fillfactor.
-    pub(crate) fn of_toast(page: PageSize) -> FileLook {
-        FileLook::new(page, 100, true)
-    }
-
-    fn new(page: PageSize, fillfactor: u32, is_toast: bool) -> FileLook {
+    /// At a file of such tuples, whose pages are filled to so many percent; TOAST relations have no fillfactor.
+    pub(crate) fn new(kind: Kind, page: PageSize, fillfactor: u32) -> FileLook {
         FileLook {
+            kind,
             page,
-            fillfactor,
-            is_toast,
+            fillfactor: if kind == Kind::Chunks { 100 } else { fillfactor },
             growth: Growth::default(),
             all: Held::default(),
             kept: Held::default(),
@@ -285,6 +272,11 @@ impl FileLook {
             dead_bytes: Tally::default(),
             tuples: Tally::default(),
         }
+    }
+
+    /// The same of a table whose rows get longer once they are moved.
+    pub(crate) fn growing(self, growth: Growth) -> FileLook {
+        FileLook { growth, ..self }
     }
 
     /// Takes a block; every tuple that is surely live goes to `live`.
@@ -296,7 +288,8 @@ impl FileLook {
         mut live: impl FnMut(&HeapTuple<'p>, u16),
     ) {
         judged(number, bytes, judge, |_, tuple, length, seen| {
-            let chunk = self.is_toast.then(|| Chunk::of(tuple, length, self.page));
+            let is_chunk = self.kind == Kind::Chunks;
+            let chunk = is_chunk.then(|| Chunk::of(tuple, length, self.page));
             let moved = self.growth.taken(tuple, usize::from(length));
             self.take(length, moved, seen, chunk);
             if matches!(seen, Visibility::Live) {
@@ -355,8 +348,8 @@ impl FileLook {
             let live = (tuples.estimate - dead.estimate).max(0.0) as u64;
             Expected {
                 gives_back: spare_vacuumed.estimate.round() as u64 / page * page,
-                rows: (!self.is_toast).then_some(moved.moved),
-                values: self.is_toast.then_some(moved.moved),
+                rows: (self.kind == Kind::Rows).then_some(moved.moved),
+                values: (self.kind == Kind::Chunks).then_some(moved.moved),
                 moved_bytes: moved.bytes,
                 wal_bytes: wal(self.page, &moved, live, beside),
                 estimated: !drawn.is_all(),
@@ -391,7 +384,7 @@ mod tests {
     fn rests_of_values_are_moved_with_the_full_chunks_that_stand_before_them() {
         let page = PageSize::DEFAULT;
         let (full, rest) = (u16::try_from(full_chunk(page)).unwrap(), 56);
-        let mut look = FileLook::of_toast(page);
+        let mut look = FileLook::new(Kind::Chunks, page, 100);
         // half of the blocks are empty; in the others the rests of 33 values stand together, their 132 full chunks
         // by fours
         for number in 0..680 {
@@ -422,7 +415,7 @@ mod tests {
     fn values_without_a_rest_are_moved_too() {
         let page = PageSize::DEFAULT;
         let full = u16::try_from(full_chunk(page)).unwrap();
-        let mut look = FileLook::of_toast(page);
+        let mut look = FileLook::new(Kind::Chunks, page, 100);
         for number in 0..400 {
             let chunks = if number % 2 == 0 { 4 } else { 0 };
             (0..chunks).for_each(|_| look.take(full, 0, Visibility::Live, Some(Chunk::Full)));
@@ -436,7 +429,7 @@ mod tests {
     fn where_no_block_could_be_read_nothing_is_known() {
         let beside = RelatedFiles { index_bytes: 1 << 20, table: Some((1 << 20, 1 << 20)) };
         for look in
-            [FileLook::of_toast(PageSize::DEFAULT), FileLook::of_table(PageSize::DEFAULT, 100)]
+            [Kind::Chunks, Kind::Rows].map(|kind| FileLook::new(kind, PageSize::DEFAULT, 100))
         {
             let facts = look.facts(10_000, Some(&beside));
             for spare in [facts.spare, facts.spare_vacuumed] {

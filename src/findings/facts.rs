@@ -7,7 +7,7 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::fill::look::FileFacts;
 use crate::judge::command::TableName;
-use crate::model::estimate::Estimate;
+use crate::model::interval::Interval;
 use crate::usage::hot::UsedKeys;
 use crate::usage::workload::{Counters, StatementCounts};
 
@@ -19,11 +19,11 @@ pub(crate) struct Facts {
     /// `toast_tuple_target`, if it is set.
     pub(crate) target: Option<u32>,
     /// Rows of the table.
-    pub(crate) rows: Estimate,
+    pub(crate) rows: Interval,
     /// Values that stand compressed or out of line, where all rows were read.
     pub(crate) toasted: Option<u64>,
     /// Values in the TOAST relation.
-    pub(crate) out_of_line: Estimate,
+    pub(crate) out_of_line: Interval,
     /// Bytes of the table and of its TOAST relation.
     pub(crate) bytes: u64,
     pub(crate) columns: Vec<ColumnFacts>,
@@ -63,7 +63,7 @@ pub(crate) struct ColumnFacts {
     /// The method that counts: its own, or the server's default.
     pub(crate) method: Method,
     /// Values compressed by the other method, as far as statements tell, and their stored bytes.
-    pub(crate) other_method: Option<(Estimate, Estimate)>,
+    pub(crate) other_method: Option<(Interval, Interval)>,
     /// What is in values that are out of line as they came.
     pub(crate) contents: Contents,
     /// What statements have read and written of it, if they tell.
@@ -76,9 +76,9 @@ pub(crate) struct ColumnFacts {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Contents {
     /// Of formats that are compressed by themselves.
-    pub(crate) compressed: Option<Estimate>,
+    pub(crate) compressed: Option<Interval>,
     /// Of those up to [`LONGEST`](super::content::LONGEST) that the column's method would compress.
-    pub(crate) compressible: Option<Estimate>,
+    pub(crate) compressible: Option<Interval>,
     /// Parts of the values with a last chunk that is nearly empty, compressed ones too.
     pub(crate) short_ends: ShortEnds,
 }
@@ -86,8 +86,8 @@ pub(crate) struct Contents {
 /// The part that would surely take fewer chunks, the last of them not nearly empty, by method.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct ShortEnds {
-    pub(crate) pglz: Option<Estimate>,
-    pub(crate) lz4: Option<Estimate>,
+    pub(crate) pglz: Option<Interval>,
+    pub(crate) lz4: Option<Interval>,
 }
 
 /// An index that is much larger than a fresh one.

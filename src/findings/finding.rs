@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::code::Code;
 use crate::fill::moves::Expected;
-use crate::model::estimate::Estimate;
+use crate::model::interval::Interval;
 
 /// What a figure counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -81,7 +81,7 @@ pub struct Findings {
 
 impl Finding {
     /// Of a table. `value` is rounded towards less.
-    pub(crate) fn new(code: Code, relation: &str, value: Estimate, unit: Unit) -> Finding {
+    pub(crate) fn new(code: Code, relation: &str, value: Interval, unit: Unit) -> Finding {
         Finding {
             code,
             severity: code.severity().name(),

@@ -1,7 +1,6 @@
 //! What the rows of a sample of blocks show (pure).
 
-use super::content::{LONGEST, Spread};
-use super::ends;
+use super::content::{LONGEST, Spread, is_short};
 use super::targets::{Side, TargetFacts, Targets, near};
 use crate::codec::Method;
 use crate::disk::BlockNumber;
@@ -13,10 +12,12 @@ use crate::disk::walk::Walk;
 use crate::fill::lengths::Growth;
 use crate::fill::look::{FileFacts, FileLook};
 use crate::fill::moves::RelatedFiles;
+use crate::fill::survey::Kind;
 use crate::heap::scan::{Judge, Visitor};
 use crate::judge::stock::{Verdict, by_model};
+use crate::model::estimate::Drawn;
 use crate::model::estimate::Tally;
-use crate::model::estimate::{Drawn, Estimate};
+use crate::model::interval::Interval;
 use crate::model::policy::MethodChoice;
 use crate::model::stored::{Form, StoredValue};
 use crate::model::toast::Table;
@@ -78,10 +79,10 @@ impl Counts {
 
 /// What was counted of a column, for all blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Counted([Estimate; COUNTS]);
+pub(crate) struct Counted([Interval; COUNTS]);
 
 impl Counted {
-    pub(crate) fn of(&self, count: Count) -> Estimate {
+    pub(crate) fn of(&self, count: Count) -> Interval {
         self.0.get(count as usize).copied().unwrap_or_default()
     }
 }
@@ -89,9 +90,9 @@ impl Counted {
 /// What rows show.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RowFacts {
-    pub(crate) rows: Estimate,
+    pub(crate) rows: Interval,
     /// Bytes of values of dropped columns, in rows and out of line.
-    pub(crate) dropped: Estimate,
+    pub(crate) dropped: Interval,
     /// One for each attribute, dropped ones included.
     pub(crate) columns: Vec<Counted>,
     /// What longer targets would make of the table.
@@ -133,7 +134,7 @@ impl<'a> HeapLook<'a> {
         fillfactor: u32,
     ) -> HeapLook<'a> {
         HeapLook {
-            file: FileLook::of_table(model.page, fillfactor).growing(Growth::of(
+            file: FileLook::new(Kind::Rows, model.page, fillfactor).growing(Growth::of(
                 desc,
                 model.page,
                 Some(model.target),
@@ -268,7 +269,7 @@ impl RowLook<'_> {
         }
         if value.form.is_external() {
             counts.add(Count::OutOfLineValues, 1);
-            if ends::is_short(self.model.page, stored) {
+            if is_short(self.model.page, stored) {
                 counts.add(Count::ShortEnds, 1);
                 offer(&mut self.short_ends, index, value);
             }

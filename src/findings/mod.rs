@@ -6,11 +6,10 @@
 //! * [`code`]: the kinds of findings, with what is said of each; [`finding`]: one of them.
 //! * [`facts`]: what is known of a table; [`rules`]: what follows from that.
 //! * [`look`]: what rows on pages show, [`targets`]: what longer values of `toast_tuple_target` would make of them;
-//!   [`content`]: what is in values; [`ends`]: their last chunks.
+//!   [`content`]: what is in values, and in their last chunks.
 
 pub mod code;
 pub(crate) mod content;
-pub(crate) mod ends;
 pub(crate) mod facts;
 pub mod finding;
 pub(crate) mod look;

@@ -1,11 +1,12 @@
 //! Rows near the threshold, and what longer values of `toast_tuple_target` would make of all rows (pure).
 
-use super::ends;
+use super::content::is_short;
 use crate::disk::desc::Storage;
 use crate::disk::pointer::TOAST_POINTER_SIZE;
 use crate::judge::stock::{already, forced, kept, small};
+use crate::model::estimate::Drawn;
 use crate::model::estimate::Tally;
-use crate::model::estimate::{Drawn, Estimate};
+use crate::model::interval::Interval;
 use crate::model::policy::VARLENA_HEADER_SIZE;
 use crate::model::settings::TupleTarget;
 use crate::model::stored::{Form, StoredValue};
@@ -79,11 +80,11 @@ pub(crate) struct TargetFacts {
     /// Whether a page has but one of the longest rows.
     pub(crate) fills_pages: bool,
     /// Rows near it.
-    pub(crate) near: Estimate,
+    pub(crate) near: Interval,
     /// Bytes that values of rows would take more where these do.
-    pub(crate) more: Estimate,
+    pub(crate) more: Interval,
     /// Values out of line with a last chunk that is nearly empty, by column.
-    pub(crate) short_ends: Vec<Estimate>,
+    pub(crate) short_ends: Vec<Interval>,
 }
 
 struct Other {
@@ -136,7 +137,7 @@ impl Targets {
                 let size = |value: &StoredValue| i64::from(small(value.stored_size).unwrap_or(0));
                 more += size(then) - size(now);
                 let short = then.form.is_external()
-                    && ends::is_short(other.table.page, then.stored_size.unwrap_or(0));
+                    && is_short(other.table.page, then.stored_size.unwrap_or(0));
                 if let (true, Some(tally)) = (short, other.short_ends.get_mut(index)) {
                     tally.add(1);
                 }

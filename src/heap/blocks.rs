@@ -178,3 +178,35 @@ impl BlockSums {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Oid;
+    use crate::model::estimate::Drawn;
+    use crate::model::interval::Interval;
+    use crate::model::stored::{CustomStored, StoredValue};
+    use crate::model::toaster::catalog::Handler;
+    use crate::model::toaster::describe::PointerKind;
+
+    #[test]
+    fn values_of_pluggable_toasters_that_lead_to_chunks_are_out_of_line() {
+        let custom = |chunks| CustomStored {
+            toaster: Oid(1),
+            handler: Handler::Unknown,
+            kind: PointerKind::Unknown,
+            chunks,
+            stale: false,
+        };
+        let mut stats = RelationStats::new(1);
+        for (chunks, count) in [(Some(3), 2), (None, 1), (Some(0), 5)] {
+            let custom = Some(custom(chunks));
+            let value = StoredValue { form: Form::Custom, custom, ..StoredValue::NULL };
+            stats.columns[0].add(&value, count);
+        }
+        let mut blocks = BlockSums::new(1);
+        blocks.block(&stats);
+        let all = Drawn { read: 1, total: 1 };
+        assert_eq!(blocks.out_of_line.total(all), Some(Interval::exact(3.0)));
+    }
+}

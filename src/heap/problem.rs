@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 use crate::disk::BlockNumber;
 
 /// Where in a relation a problem is; what is `None` does not apply or is not known.
@@ -62,13 +64,25 @@ impl fmt::Display for Problem {
     }
 }
 
+impl Serialize for Problem {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// Problems kept word for word; the rest is only counted.
 const KEPT: usize = 1000;
 
 /// Problems in the order found, bounded in memory however many there are.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Problems {
+    /// What could not be read: the first 1000 problems.
+    #[serde(rename = "problems")]
+    #[cfg_attr(feature = "internals", schemars(with = "Vec<String>"))]
     kept: Vec<Problem>,
+    /// How many problems there are in all.
+    #[serde(rename = "problem_count")]
     count: u64,
 }
 
@@ -97,6 +111,15 @@ impl Problems {
         self.count += other.count;
         let room = KEPT.saturating_sub(self.kept.len());
         self.kept.extend(other.kept.into_iter().take(room));
+    }
+
+    /// Adds those of another look at the same, as far as they are not among these.
+    pub(crate) fn merge_new(&mut self, other: Problems) {
+        let known = other.kept.iter().filter(|problem| self.kept.contains(problem)).count();
+        self.count += other.count - known as u64;
+        let new = other.kept.into_iter().filter(|problem| !self.kept.contains(problem));
+        let new: Vec<Problem> = new.collect();
+        self.kept.extend(new);
     }
 
     /// Adds those of a part of the same relation that was read beside this one. They are in the

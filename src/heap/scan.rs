@@ -190,6 +190,44 @@ pub(crate) fn judged<'p>(
     }
 }
 
+/// Gives the tuples of a page that are not dead, with their lengths. What cannot be read of the relation of this name goes to
+/// `problems`: also what `take` could not, for which it says the column and the byte.
+pub(crate) fn live_tuples<'p>(
+    relation: &str,
+    (block, bytes): (BlockNumber, &'p [u8]),
+    judge: &impl Judge,
+    problems: &mut Problems,
+    mut take: impl FnMut(ItemPointer, &HeapTuple<'p>, u16) -> Result<(), Problem>,
+) {
+    let mut add = |item, Problem { place, message }| {
+        let source = relation.to_owned();
+        problems
+            .add(Problem { place: Place { source, block: Some(block), item, ..place }, message });
+    };
+    let problem = |message| Problem { place: Place::default(), message };
+    let page = match Page::parse(bytes) {
+        Ok(PageState::Used(page)) => page,
+        Ok(PageState::New) => return,
+        Err(error) => return add(None, problem(error.to_string())),
+    };
+    let all_visible = judge.sees_all_of(&page);
+    for (ctid, item) in items(block, &page) {
+        let taken = match item {
+            Item::Unused | Item::Redirect | Item::Dead => Ok(()),
+            Item::Damaged(message) => Err(problem(message)),
+            Item::Tuple(tuple, length) => {
+                match all_visible || judge.judge(ctid, &tuple) != Visibility::Dead {
+                    true => take(ctid, &tuple, length),
+                    false => Ok(()),
+                }
+            }
+        };
+        if let Err(problem) = taken {
+            add(Some(ctid.item), problem);
+        }
+    }
+}
+
 /// What a scan knows of the relation.
 #[derive(Debug, Clone)]
 pub struct Relation {

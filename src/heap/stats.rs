@@ -38,6 +38,9 @@ impl FormSums {
         if value.form == Form::Null {
             return;
         }
+        if value.custom.is_some_and(|custom| custom.chunks != Some(0)) {
+            self.custom_out_of_line = self.custom_out_of_line.saturating_add(n);
+        }
         add_times(&mut self.chunks, chunks_of(value), n);
         add_times(&mut self.pointer_bytes, value.pointer_size, n);
         match value.raw_size {
@@ -168,11 +171,7 @@ impl ColumnStats {
         }
         if let Some(custom) = &value.custom {
             let key = (custom.toaster, custom.handler, custom.kind);
-            let sums = self.custom.entry(key).or_default();
-            sums.add(value, n);
-            if custom.chunks != Some(0) {
-                sums.custom_out_of_line = sums.custom_out_of_line.saturating_add(n);
-            }
+            self.custom.entry(key).or_default().add(value, n);
         }
         if let Some(size) = value.raw_size {
             self.raw.add(size, n);

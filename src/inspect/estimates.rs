@@ -3,15 +3,15 @@
 //! All of them are 95 % confidence intervals for the whole relation. The plain figures of such a
 //! report are those of the blocks read.
 
-use super::intervals::{
-    ColumnEstimates, FormEstimates, QuantileEstimate, SampleReport, SizeEstimates,
+use super::result::{
+    ColumnEstimates, ColumnReport, FormEstimates, RelationReport, SampleReport, SizeEstimates,
+    SizeReport, Source,
 };
-use super::result::{ColumnReport, RelationReport, SizeReport, Source};
 use crate::disk::desc::TupleDesc;
 use crate::heap::blocks::{BlockSums, ColumnBlocks, Known, ValueBlocks};
 use crate::heap::stats::{ColumnStats, RelationStats, Sizes};
-use crate::model::estimate::{Drawn, Estimate, PowerSums};
-use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::model::estimate::{Drawn, PowerSums};
+use crate::model::interval::Interval;
 use crate::model::stored::Form;
 
 /// How sums become estimates of one relation.
@@ -25,7 +25,7 @@ struct Estimator {
 }
 
 impl Estimator {
-    fn or_unseen(&self, sums: &PowerSums, per_block: f64) -> Option<Estimate> {
+    fn or_unseen(&self, sums: &PowerSums, per_block: f64) -> Option<Interval> {
         match sums.total(self.drawn) {
             Some(_) if sums.is_zero() => Some(self.drawn.unseen(per_block)),
             total => total,
@@ -33,16 +33,16 @@ impl Estimator {
     }
 
     /// Of tuples or values: a block has at most one for each of its tuples.
-    fn count(&self, sums: &PowerSums) -> Option<WholeEstimate> {
-        self.or_unseen(sums, self.tuples_per_block).map(WholeEstimate::from)
+    fn count(&self, sums: &PowerSums) -> Option<Interval<u64>> {
+        self.or_unseen(sums, self.tuples_per_block).map(Interval::whole)
     }
 
     /// Of bytes: a block has at most its own.
-    fn bytes(&self, sums: &PowerSums) -> Option<WholeEstimate> {
-        self.or_unseen(sums, self.page_size).map(WholeEstimate::from)
+    fn bytes(&self, sums: &PowerSums) -> Option<Interval<u64>> {
+        self.or_unseen(sums, self.page_size).map(Interval::whole)
     }
 
-    fn known_bytes(&self, sums: &PowerSums, known: Known) -> Option<WholeEstimate> {
+    fn known_bytes(&self, sums: &PowerSums, known: Known) -> Option<Interval<u64>> {
         self.bytes(sums).filter(|_| known == Known::Always)
     }
 
@@ -75,19 +75,19 @@ impl Estimator {
             raw_bytes: self.known_bytes(&all.raw_bytes, all.raw_known),
             stored_bytes: self.known_bytes(&all.stored_bytes, all.stored_known),
             pointer_bytes: self.bytes(&all.pointer_bytes),
-            ratio: ratio.filter(|_| known).map(RatioEstimate::from),
+            ratio: ratio.filter(|_| known).map(Interval::ratio),
             chunks: self.count(&all.chunks),
-            own_bytes: own.map(WholeEstimate::from),
+            own_bytes: own.map(Interval::whole),
             share: own
                 .zip(self.relation_bytes.filter(|&bytes| bytes > 0.0))
-                .map(|(own, bytes)| own.scaled(1.0 / bytes).into()),
+                .map(|(own, bytes)| own.scaled(1.0 / bytes).ratio()),
         }
     }
 
     fn sizes(&self, sizes: &Sizes, values: &PowerSums) -> Option<SizeEstimates> {
         let quantile = |part: f64| {
             let (low, high) = values.around_quantile(part, self.drawn);
-            Some(QuantileEstimate {
+            Some(Interval {
                 estimate: sizes.quantile(part)?,
                 low: sizes.quantile(low).filter(|_| low > 0.0),
                 high: sizes.quantile(high).filter(|_| high < 1.0),

@@ -19,7 +19,7 @@ use crate::findings::rules;
 use crate::heap::scan::{Judge, Visitor};
 use crate::judge::command::TableName;
 use crate::model::cost::Prices;
-use crate::model::estimate::Estimate;
+use crate::model::interval::Interval;
 use crate::model::settings::TupleTarget;
 use crate::model::toast::{Column, Table};
 use crate::model::visibility::Visibility;
@@ -106,7 +106,7 @@ impl<'a> HeapPages<'a> {
             target: None,
             rows: rows.rows,
             toasted: None,
-            out_of_line: Estimate::default(),
+            out_of_line: Interval::default(),
             bytes: heap.bytes + toast.map_or(0, |file| file.bytes),
             columns: self.columns(&rows),
             look: Some(rows),

@@ -13,7 +13,7 @@ use crate::disk::desc::{Attribute, Storage};
 use crate::disk::pointer::ToastPointer;
 use crate::fill::look::{FileFacts, FileLook, SPARE};
 use crate::fill::moves::RelatedFiles;
-use crate::fill::survey::Survey;
+use crate::fill::survey::{Kind, Survey};
 use crate::findings::facts::Contents;
 use crate::findings::look::{HeapLook, RowFacts};
 use crate::findings::rules::lengths::asks_for_values;
@@ -182,7 +182,7 @@ impl Inspector {
             toast = Some(match all {
                 Some(all) => all,
                 None => {
-                    let mut file = FileLook::of_toast(page);
+                    let mut file = FileLook::new(Kind::Chunks, page, 100);
                     let total = self.look_at(quoted, moment, None, &mut file).await?;
                     file.facts(total, Some(&beside))
                 }

@@ -11,10 +11,9 @@ use crate::codec::datum::{self, Compressor};
 use crate::disk::layout::PageSize;
 use crate::disk::pointer::ToastPointer;
 use crate::disk::varlena::TCINFO_SIZE;
-use crate::findings::content::{LONGEST, is_compressed, part, would_compress};
-use crate::findings::ends;
+use crate::findings::content::{LONGEST, is_compressed, is_mended_by, part, would_compress};
 use crate::findings::facts::{Contents, ShortEnds};
-use crate::model::estimate::Estimate;
+use crate::model::interval::Interval;
 use crate::model::sql::quote_qualified;
 use crate::server::catalog::ToastRelation;
 use crate::server::connect::Client;
@@ -70,7 +69,7 @@ impl ColumnValues<'_> {
         client: &Client,
         pointers: &[ToastPointer],
         values: &HashMap<u32, Vec<u8>>,
-    ) -> Result<Option<Estimate>, LiveError> {
+    ) -> Result<Option<Interval>, LiveError> {
         let is_other = |pointer: &&ToastPointer| !values.contains_key(&pointer.value_id.0);
         let others: Vec<ToastPointer> = pointers.iter().filter(is_other).copied().collect();
         let asked = first_bytes(client, &self.toast.name, &others).await?;
@@ -99,7 +98,7 @@ impl ColumnValues<'_> {
                 part(few.iter().filter_map(|pointer| {
                     let raw = raw(pointer, values.get(&pointer.value_id.0)?)?;
                     let stored = u64::from(pointer.stored_size());
-                    Some((1, ends::is_mended_by(&mut compressor, method, &raw, stored, page)))
+                    Some((1, is_mended_by(&mut compressor, method, &raw, stored, page)))
                 }))
             };
             ShortEnds { pglz: by(Method::Pglz), lz4: by(Method::Lz4) }
@@ -114,7 +113,7 @@ async fn compressible(
     page: PageSize,
     few: Vec<ToastPointer>,
     values: HashMap<u32, Vec<u8>>,
-) -> Result<Option<Estimate>, LiveError> {
+) -> Result<Option<Interval>, LiveError> {
     apart(move || {
         let mut compressor = Compressor::new();
         part(few.iter().filter_map(|pointer| {

@@ -11,11 +11,10 @@ use crate::disk::desc::Storage;
 use crate::disk::layout::PageSize;
 use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Findings, LookedAt};
-use crate::findings::rules::usage::is_worth;
-use crate::findings::rules::{self, keys as hot_keys};
+use crate::findings::rules;
+use crate::findings::rules::usage::{has_documents, is_worth};
 use crate::judge::command::TableName;
-use crate::model::estimate::Estimate;
-use crate::model::interval::WholeEstimate;
+use crate::model::interval::Interval;
 use crate::server::LiveError;
 use crate::server::about::Compression;
 use crate::server::catalog::Relation;
@@ -102,7 +101,7 @@ impl Inspector {
             let is_worth = |column: &&mut ColumnFacts| {
                 let attribute = relation.desc.attributes.get(column.index);
                 let is_jsonb = attribute.is_some_and(|attribute| attribute.type_name == "jsonb");
-                is_jsonb && look.columns.get(column.index).is_some_and(hot_keys::is_worth)
+                is_jsonb && look.columns.get(column.index).is_some_and(has_documents)
             };
             let mut documents: Vec<&mut ColumnFacts> =
                 columns.iter_mut().filter(is_worth).collect();
@@ -119,7 +118,7 @@ impl Inspector {
             target: relation.tuple_target(page).map(|target| target.bytes() as u32),
             rows: whole(report.tuples.live, report.tuples.live_estimate.as_ref()),
             toasted: toasted(report),
-            out_of_line: report.toast.as_ref().map_or(Estimate::default(), |toast| {
+            out_of_line: report.toast.as_ref().map_or(Interval::default(), |toast| {
                 whole(toast.values, toast.values_estimate.as_ref())
             }),
             bytes: relation.bytes + relation.toast.as_ref().map_or(0, |toast| toast.bytes),
@@ -162,10 +161,10 @@ fn bloated(index: &IndexFill, page: PageSize) -> Option<BloatedIndex> {
 }
 
 /// A figure of all rows, or the estimate where a sample was read.
-fn whole(plain: u64, estimate: Option<&WholeEstimate>) -> Estimate {
+fn whole(plain: u64, estimate: Option<&Interval<u64>>) -> Interval {
     match estimate {
-        Some(e) => Estimate { estimate: e.estimate as f64, low: e.low as f64, high: e.high as f64 },
-        None => Estimate::exact(plain as f64),
+        Some(e) => Interval { estimate: e.estimate as f64, low: e.low as f64, high: e.high as f64 },
+        None => Interval::exact(plain as f64),
     }
 }
 
@@ -207,22 +206,16 @@ fn columns(
 }
 
 /// Values that are compressed by another method, and their stored bytes.
-fn other_method(report: &ColumnReport, method: Method) -> (Estimate, Estimate) {
-    let (mut values, mut bytes) = (Estimate::default(), Estimate::default());
+fn other_method(report: &ColumnReport, method: Method) -> (Interval, Interval) {
+    let (mut values, mut bytes): (Interval, Interval) = Default::default();
     let others = report.forms.iter().filter(|form| form.method.is_some_and(|m| m != method.name()));
     for form in others {
         let estimates = form.estimates.as_ref();
-        add(&mut values, whole(form.values, estimates.and_then(|e| e.values.as_ref())));
+        values = values.plus(whole(form.values, estimates.and_then(|e| e.values.as_ref())));
         let stored = estimates.and_then(|e| e.stored_bytes.as_ref());
-        add(&mut bytes, whole(form.stored_bytes.unwrap_or(0), stored));
+        bytes = bytes.plus(whole(form.stored_bytes.unwrap_or(0), stored));
     }
     (values, bytes)
-}
-
-fn add(sum: &mut Estimate, more: Estimate) {
-    sum.estimate += more.estimate;
-    sum.low += more.low;
-    sum.high += more.high;
 }
 
 impl Inspector {

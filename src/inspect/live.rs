@@ -10,9 +10,9 @@ use super::estimates;
 use super::finding_look::{Begun, Looked};
 use super::findings::in_reach;
 use super::inspector::{ContentOptions, InspectError, Inspector, ScanToast, no_client};
-use super::intervals::SampleReport;
 use super::orphans::References;
 use super::reports::{name_toasters, note_failed_findings, out_of_line};
+use super::result::SampleReport;
 use super::result::{
     HeapReport, NotAvailable, OrphanReport, RelationReport, Source, ToastReport, TuplesReport,
 };

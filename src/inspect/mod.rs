@@ -17,7 +17,6 @@ mod finding_look;
 mod finding_values;
 mod findings;
 pub mod inspector;
-pub mod intervals;
 mod kept;
 pub mod live;
 pub mod offline;

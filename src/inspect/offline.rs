@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::estimates;
 use super::file_findings::{self, HeapPages};
 use super::inspector::InspectError;
-use super::intervals::SampleReport;
 use super::orphans::References;
 use super::reports::out_of_line;
+use super::result::SampleReport;
 use super::result::{HeapReport, NotAvailable, RelationReport, Source, ToastReport};
 use crate::disk::desc::TupleDesc;
 use crate::disk::layout::PageSize;
@@ -17,6 +17,7 @@ use crate::disk::page::wrong_checksum;
 use crate::disk::varlena::{Varlena, VarlenaError};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer};
 use crate::fill::look::FileLook;
+use crate::fill::survey::Kind;
 use crate::heap::problem::{Place, Problem, Problems};
 use crate::heap::progress::Progress;
 use crate::heap::sample::{Sample, Sampling};
@@ -110,7 +111,7 @@ pub fn relation_file(
             let file = FileScan::open(target, path, None)?;
             let blocks = file.file.blocks();
             let chunks = Scan::new(scanned(target, path, &TupleDesc::toast_relation()), ());
-            let look = file.spread(FileLook::of_toast(page_size));
+            let look = file.spread(FileLook::new(Kind::Chunks, page_size, 100));
             let (mut chunks, look) = file.read(chunks, look, progress)?;
             if let Some(store) = &store {
                 add_unseen(&mut chunks.problems, store.problems());

@@ -6,10 +6,8 @@
 
 use serde::Serialize;
 
-use super::intervals::{ColumnEstimates, FormEstimates, SampleReport, SizeEstimates};
-
 use crate::findings::finding::Findings;
-use crate::model::interval::WholeEstimate;
+use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
 
 /// Name and version of the JSON shape.
@@ -106,7 +104,7 @@ pub struct HeapReport {
     pub free_bytes: Option<u64>,
     /// Free bytes of all blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub free_bytes_estimate: Option<WholeEstimate>,
+    pub free_bytes_estimate: Option<Interval<u64>>,
     /// All indexes of the relation.
     pub index_bytes: Option<u64>,
     /// Unused line pointers in the blocks read.
@@ -131,13 +129,13 @@ pub struct TuplesReport {
     pub heap_only: Option<u64>,
     /// Visible ones of the relation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub live_estimate: Option<WholeEstimate>,
+    pub live_estimate: Option<Interval<u64>>,
     /// Those of the relation that are not visible.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dead_estimate: Option<WholeEstimate>,
+    pub dead_estimate: Option<Interval<u64>>,
     /// Those of the relation of unknown visibility.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unknown_estimate: Option<WholeEstimate>,
+    pub unknown_estimate: Option<Interval<u64>>,
 }
 
 /// A relation's TOAST relation.
@@ -168,10 +166,10 @@ pub struct ToastReport {
     pub unplaced_values: Option<u64>,
     /// Values that the columns of all rows hold there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub values_estimate: Option<WholeEstimate>,
+    pub values_estimate: Option<Interval<u64>>,
     /// Chunks that hold them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub chunks_estimate: Option<WholeEstimate>,
+    pub chunks_estimate: Option<Interval<u64>>,
     /// Values there to which no row refers; null if that is not known.
     pub orphans: Option<OrphanReport>,
 }
@@ -356,4 +354,70 @@ pub struct ProblemReport {
     pub message: String,
     /// All of it in one line.
     pub text: String,
+}
+
+/// Which blocks were read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct SampleReport {
+    /// Blocks of the relation.
+    pub blocks: u64,
+    /// Blocks that were read of them.
+    pub blocks_read: u64,
+    /// The seed of the choice, to which the relation's OID is added without --sample.
+    pub seed: u64,
+}
+
+/// A quantile of single values.
+pub type Quantile = Interval<u64, Option<u64>>;
+
+/// Of a distribution of sizes. The smallest and the biggest value cannot be estimated; an end of an interval is null if the
+/// sample is too small to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct SizeEstimates {
+    pub median: Quantile,
+    pub p95: Quantile,
+    pub p99: Quantile,
+}
+
+/// Of the values of one form and method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct FormEstimates {
+    pub values: Option<Interval<u64>>,
+    /// Content without headers; null if not known of every value.
+    pub raw_bytes: Option<Interval<u64>>,
+    /// As `pg_column_size` counts; null if not known of every value.
+    pub stored_bytes: Option<Interval<u64>>,
+    /// TOAST pointers in the rows.
+    pub pointer_bytes: Option<Interval<u64>>,
+    /// Chunks in the TOAST relation.
+    pub chunks: Option<Interval<u64>>,
+}
+
+/// Of one column.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct ColumnEstimates {
+    /// Values that are not NULL.
+    pub values: Option<Interval<u64>>,
+    pub nulls: Option<Interval<u64>>,
+    /// Values that rows older than the column take from the catalog.
+    pub missing: Option<Interval<u64>>,
+    /// Content without headers; null if not known of every value.
+    pub raw_bytes: Option<Interval<u64>>,
+    /// As `pg_column_size` counts; null if not known of every value.
+    pub stored_bytes: Option<Interval<u64>>,
+    /// TOAST pointers in the rows.
+    pub pointer_bytes: Option<Interval<u64>>,
+    /// `raw_bytes / stored_bytes`.
+    pub ratio: Option<Interval>,
+    /// Chunks in the TOAST relation.
+    pub chunks: Option<Interval<u64>>,
+    /// Stored bytes and pointers that are in the relation.
+    #[serde(skip)]
+    pub own_bytes: Option<Interval<u64>>,
+    /// The part of the relation's bytes that is this column's.
+    pub share: Option<Interval>,
 }

@@ -11,9 +11,9 @@ pub mod command;
 pub mod goal;
 pub mod pluggable;
 pub mod policy;
-#[cfg(test)]
-pub(crate) mod samples;
 pub mod stock;
+#[cfg(test)]
+mod tests;
 pub mod toaster;
 
 use crate::disk::walk::Datum;

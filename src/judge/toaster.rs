@@ -23,15 +23,10 @@ pub enum Toaster {
     Plain,
 }
 
-/// A text that names no toaster.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown toaster \"{0}\": expected pglz, lz4, external, main[=method], extended or plain")]
-pub struct ToasterError(pub String);
-
 impl FromStr for Toaster {
-    type Err = ToasterError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Toaster, ToasterError> {
+    fn from_str(text: &str) -> Result<Toaster, String> {
         match text.trim().to_ascii_lowercase().as_str() {
             "pglz" => Ok(Toaster::Compressed(Method::Pglz)),
             "lz4" => Ok(Toaster::Compressed(Method::Lz4)),
@@ -41,7 +36,9 @@ impl FromStr for Toaster {
             "main=lz4" => Ok(Toaster::MainCompressed(Method::Lz4)),
             "extended" => Ok(Toaster::Extended),
             "plain" => Ok(Toaster::Plain),
-            _ => Err(ToasterError(text.to_owned())),
+            _ => Err(format!(
+                "unknown toaster \"{text}\": expected pglz, lz4, external, main[=method], extended or plain"
+            )),
         }
     }
 }

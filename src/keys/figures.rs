@@ -3,11 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use super::result::{Chunks, Container, Different, Key, KeyBytes, Looked, Offset, Others};
+use super::result::{
+    Beginnings, Container, Contents, Different, Key, KeyBytes, KeyCosts, KeySizes, KeyUses, Looked,
+    Others, Totals,
+};
 use super::tree::{Figures, Of, OwnStep, Range, Sums, THOUSAND, Tree};
 use crate::disk::jsonb_parts::Kind;
-use crate::model::estimate::{Drawn, Estimate, PowerSums};
-use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::model::estimate::{Drawn, PowerSums};
+use crate::model::interval::Interval;
 
 /// Objects with more different keys are maps, if a document has no more than
 const MAP_KEYS: u64 = 200;
@@ -34,7 +37,7 @@ impl Scope {
         Drawn { read, total: total.max(read + 1) }
     }
 
-    fn documents(&self) -> Estimate {
+    fn documents(&self) -> Interval {
         let Looked { blocks, total_blocks, .. } = self.looked;
         let drawn = Drawn { read: u64::from(blocks), total: u64::from(total_blocks) };
         self.in_blocks.total(drawn).unwrap_or_default()
@@ -46,14 +49,10 @@ pub(super) struct Table<'t> {
     tree: &'t Tree,
     drawn: Drawn,
     all: Sums,
-    documents: Estimate,
+    documents: Interval,
     /// Documents of the table for each of the sample.
     factor: f64,
     complete: bool,
-}
-
-fn times(a: Estimate, b: Estimate) -> Estimate {
-    Estimate { estimate: a.estimate * b.estimate, low: a.low * b.low, high: a.high * b.high }
 }
 
 impl<'t> Table<'t> {
@@ -66,79 +65,93 @@ impl<'t> Table<'t> {
         Table { tree, drawn: scope.drawn(), all: tree.all(), documents, factor, complete }
     }
 
-    pub(super) fn documents(&self) -> WholeEstimate {
-        self.documents.into()
+    pub(super) fn totals(&self) -> Totals {
+        let whole = self.tree.whole();
+        let bytes = |of: fn(&Table<'t>, &Figures) -> Interval| {
+            whole.map(|whole| of(self, whole).whole()).unwrap_or_default()
+        };
+        Totals {
+            documents: self.documents.whole(),
+            raw_bytes: bytes(Table::raw_bytes),
+            stored_bytes: bytes(Table::stored),
+        }
     }
 
-    /// Raw and stored bytes of the documents.
-    pub(super) fn bytes(&self) -> (WholeEstimate, WholeEstimate) {
-        let Some(whole) = self.tree.whole() else { return Default::default() };
-        (self.raw_bytes(whole).into(), self.stored(whole).into())
+    /// Of `limit` paths, if that is given.
+    pub(super) fn contents(&self, limit: Option<usize>) -> Contents {
+        let (keys, others) = self.keys(limit);
+        Contents {
+            map: self.is_map(),
+            different_paths: self.different(),
+            uncounted_bytes: self.missed(),
+            keys,
+            others,
+            container: self.container(),
+        }
     }
 
-    fn raw_bytes(&self, whole: &Figures) -> Estimate {
+    fn raw_bytes(&self, whole: &Figures) -> Interval {
         if self.complete {
-            return Estimate::exact(whole.total.get(Of::Bytes) as f64);
+            return Interval::exact(whole.total.get(Of::Bytes) as f64);
         }
         let each = whole.sums.get(Of::Bytes).ratio(
             &whole.sums.get(Of::Values),
             whole.sums.by_own(Of::Bytes),
             self.drawn,
         );
-        times(each.unwrap_or_default(), self.documents)
+        each.unwrap_or_default().times(self.documents)
     }
 
     /// Something counted for each document, of all documents.
-    fn per_document(&self, figures: &Figures, of: Of) -> Estimate {
+    fn per_document(&self, figures: &Figures, of: Of) -> Interval {
         let sums = &figures.sums;
         let each = sums.get(of).ratio(&self.all.get(Of::Documents), sums.by_all(of), self.drawn);
         each.unwrap_or_default()
     }
 
     /// The average of an amount over the path's values, or over the documents that have it.
-    fn per_own(&self, figures: &Figures, of: Of) -> Estimate {
+    fn per_own(&self, figures: &Figures, of: Of) -> Interval {
         let sums = &figures.sums;
         sums.get(of)
             .ratio(&sums.get(Of::below(of as usize)), sums.by_own(of), self.drawn)
             .unwrap_or_default()
     }
 
-    fn share(&self, figures: &Figures) -> Estimate {
+    fn share(&self, figures: &Figures) -> Interval {
         let sums = &figures.sums;
         let raw = self.all.get(Of::Bytes);
         let share = sums.get(Of::Bytes).ratio(&raw, sums.by_all(Of::Bytes), self.drawn);
-        let share = share.unwrap_or_default();
-        Estimate { high: share.high.min(1.0), ..share }
+        share.unwrap_or_default().at_most_all()
     }
 
-    fn total_bytes(&self, figures: &Figures) -> Estimate {
+    fn total_bytes(&self, figures: &Figures) -> Interval {
         if self.complete {
-            return Estimate::exact(figures.total.get(Of::Bytes) as f64);
+            return Interval::exact(figures.total.get(Of::Bytes) as f64);
         }
         let raw = self.tree.whole().map(|whole| self.raw_bytes(whole)).unwrap_or_default();
-        times(self.share(figures), raw)
+        self.share(figures).times(raw)
     }
 
-    fn stored(&self, figures: &Figures) -> Estimate {
-        times(self.per_document(figures, Of::Stored), self.documents).scaled(1.0 / THOUSAND)
+    fn stored(&self, figures: &Figures) -> Interval {
+        self.per_document(figures, Of::Stored).times(self.documents).scaled(1.0 / THOUSAND)
     }
 
-    pub(super) fn container(&self) -> Container {
+    fn container(&self) -> Container {
         let figures = self.tree.container();
         Container {
-            bytes: self.total_bytes(figures).into(),
-            stored_bytes: self.stored(figures).into(),
-            share: self.share(figures).into(),
+            bytes: self.total_bytes(figures).whole(),
+            stored_bytes: self.stored(figures).whole(),
+            share: self.share(figures).ratio(),
         }
     }
 
-    pub(super) fn different(&self) -> Different {
+    fn different(&self) -> Different {
         let (estimate, exact) = self.tree.different();
         Different { estimate, exact }
     }
 
     /// Whether documents have few of very many different keys, or more than can be kept.
-    pub(super) fn is_map(&self) -> bool {
+    fn is_map(&self) -> bool {
         if self.missed() > 0 {
             return true;
         }
@@ -154,7 +167,7 @@ impl<'t> Table<'t> {
     }
 
     /// The paths with most bytes, each followed by what is below it, and what is left.
-    pub(super) fn keys(&self, limit: Option<usize>) -> (Vec<Key>, Option<Others>) {
+    fn keys(&self, limit: Option<usize>) -> (Vec<Key>, Option<Others>) {
         let mut paths: Vec<(usize, &Figures, Vec<&OwnStep>)> = Vec::new();
         for (id, figures) in self.tree.paths().filter(|(_, f)| f.total.get(Of::Values) > 0) {
             paths.push((id, figures, self.tree.steps(id)));
@@ -208,11 +221,11 @@ impl<'t> Table<'t> {
 
     fn key(&self, figures: &Figures, steps: &[&OwnStep]) -> Key {
         let total = &figures.total;
-        let own = |of: Of| -> RatioEstimate { self.per_own(figures, of).at_least_zero().into() };
+        let own = |of: Of| -> Interval { self.per_own(figures, of).at_least_zero().ratio() };
         let in_array = steps.iter().any(|step| matches!(step, OwnStep::Element));
         let apart = |of: Of| (!in_array).then(|| own(of));
-        let buffers = |of: Of| -> RatioEstimate {
-            self.per_own(figures, of).scaled(1.0 / THOUSAND).at_least_zero().into()
+        let buffers = |of: Of| -> Interval {
+            self.per_own(figures, of).scaled(1.0 / THOUSAND).at_least_zero().ratio()
         };
         let commonest = Kind::ALL.iter().rev().max_by_key(|&&kind| count(figures, kind));
         let counted = Kind::ALL.iter().map(|&kind| (kind.name(), count(figures, kind)));
@@ -221,7 +234,7 @@ impl<'t> Table<'t> {
         let bytes = self.total_bytes(figures);
         let own_part = 1.0 - figures.below as f64 / total.get(Of::Bytes).max(1) as f64;
         let own_bytes = if self.complete {
-            Estimate::exact(total.get(Of::Bytes).saturating_sub(figures.below) as f64)
+            Interval::exact(total.get(Of::Bytes).saturating_sub(figures.below) as f64)
         } else {
             bytes.scaled(own_part)
         };
@@ -232,21 +245,23 @@ impl<'t> Table<'t> {
             kind: commonest.map_or("null", |kind| kind.name()),
             types: counted.filter(|&(_, count)| count > 0).collect::<BTreeMap<_, _>>(),
             values: if self.complete {
-                Estimate::exact(values as f64).into()
+                Interval::exact(values)
             } else {
-                times(self.per_document(figures, Of::Values), self.documents).into()
+                self.per_document(figures, Of::Values).times(self.documents).whole()
             },
-            presence: Estimate { high: presence.high.min(1.0), ..presence }.into(),
-            bytes: KeyBytes {
-                total: bytes.into(),
-                mean: own(Of::Bytes),
-                p95: figures.sizes.quantile(0.95).unwrap_or(0),
+            presence: presence.at_most_all().ratio(),
+            sizes: KeySizes {
+                bytes: KeyBytes {
+                    total: bytes.whole(),
+                    mean: own(Of::Bytes),
+                    p95: figures.sizes.quantile(0.95).unwrap_or(0),
+                },
+                own_bytes: own_bytes.whole(),
+                stored_bytes: self.stored(figures).whole(),
+                share: self.share(figures).ratio(),
             },
-            own_bytes: own_bytes.into(),
-            stored_bytes: self.stored(figures).into(),
-            share: self.share(figures).into(),
-            offset: Offset { min: least, mean: own(Of::Offset), max: most },
-            first_chunk: figures.chunks.map(|Range { least, most }| Chunks {
+            offset: Beginnings { min: least, mean: own(Of::Offset), max: most },
+            first_chunk: figures.chunks.map(|Range { least, most }| Beginnings {
                 min: least,
                 mean: own(Of::Chunk),
                 max: most,
@@ -257,21 +272,21 @@ impl<'t> Table<'t> {
             },
             sampled_values: values,
             extracted_bytes: own(Of::Extracted),
-            buffers_now: buffers(Of::BuffersNow),
-            buffers_extracted: (!in_array).then(|| buffers(Of::BuffersExtracted)),
-            cpu_now_ns: own(Of::CpuNow),
-            cpu_extracted_ns: apart(Of::CpuExtracted),
-            wal_now: own(Of::WalNow),
-            wal_extracted: apart(Of::WalExtracted),
-            calls: None,
-            sessions: None,
-            named_in: Vec::new(),
+            costs: KeyCosts {
+                buffers_now: buffers(Of::BuffersNow),
+                buffers_extracted: (!in_array).then(|| buffers(Of::BuffersExtracted)),
+                cpu_now_ns: own(Of::CpuNow),
+                cpu_extracted_ns: apart(Of::CpuExtracted),
+                wal_now: own(Of::WalNow),
+                wal_extracted: apart(Of::WalExtracted),
+            },
+            uses: KeyUses::default(),
             steps: steps.iter().map(|step| step.key()).collect(),
         }
     }
 
     /// How many bytes of one key of the sample may be among the others.
-    pub(super) fn missed(&self) -> u64 {
+    fn missed(&self) -> u64 {
         self.tree.lost().1
     }
 }

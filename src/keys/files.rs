@@ -6,7 +6,7 @@ use super::cost::Terms;
 use super::gather::{Ahead, Gathering, KeyRequest, Layout, counted};
 use super::language::{chosen, languages};
 use super::result::KeysReport;
-use crate::advise::error::AdviseError;
+use crate::advise::candidate::AdviseError;
 use crate::advise::plan::SamplePlan;
 use crate::disk::BlockNumber;
 use crate::disk::page::wrong_checksum;
@@ -15,7 +15,6 @@ use crate::heap::progress::Progress;
 use crate::heap::sample::SampleSize;
 use crate::model::btree::ToastIndex;
 use crate::model::toaster::catalog::Toasters;
-use crate::model::visibility::visibility;
 use crate::offline::file::{FileError, RelationFile};
 use crate::offline::target::{FileTarget, check_page_size};
 use crate::offline::toastfile::ToastFile;
@@ -90,11 +89,7 @@ pub fn relation_file(
                     wrong.map(|wrong| Problem { place: place(), message: wrong.to_string() });
                 gathering.problems.add_some(problem);
                 let on_page: (BlockNumber, &[u8]) = (block, &bytes);
-                let found = layout.documents(
-                    on_page,
-                    |_, tuple| visibility(tuple, &target.xact),
-                    &mut gathering.problems,
-                );
+                let found = layout.documents(on_page, &target.xact, &mut gathering.problems);
                 for document in &found {
                     if gathering.takes(document.ctid) {
                         gathering.stored(document, &mut store, &toasters);

@@ -13,21 +13,19 @@ use crate::advise::plan::{Done, SamplePlan};
 use crate::disk::custom::CustomFlavor;
 use crate::disk::desc::{Attribute, TupleDesc};
 use crate::disk::layout::PageSize;
-use crate::disk::page::{Page, PageState};
 use crate::disk::pointer::ToastPointer;
 use crate::disk::tuple::HeapTuple;
 use crate::disk::varlena::Varlena;
 use crate::disk::walk::{Datum, Walk};
 use crate::disk::{BlockNumber, ByteOrder, ItemPointer, Oid};
 use crate::heap::problem::{Place, Problem, Problems};
-use crate::heap::scan::{Item, items};
+use crate::heap::scan::{Judge, live_tuples};
 use crate::model::estimate::PowerSums;
 use crate::model::sql::quote_qualified;
 use crate::model::stored::StoredValue;
 use crate::model::toaster::catalog::Toasters;
 use crate::model::toaster::chunks::{Chunk, ChunkData, ChunkStore, Fate, StoreError};
 use crate::model::toaster::reassemble::Reassembler;
-use crate::model::visibility::Visibility;
 use crate::server::LiveError;
 use crate::server::catalog::ToastRelation;
 use crate::server::chunks::parse_tid;
@@ -187,8 +185,6 @@ impl Gathering {
         };
         let scope = Scope { looked: looked.clone(), in_blocks: column.in_blocks };
         let table = Table::new(tree, &scope);
-        let (raw_bytes, stored_bytes) = table.bytes();
-        let (keys, others) = table.keys(self.request.limit);
         KeysReport {
             schema: SCHEMA,
             server: None,
@@ -201,19 +197,11 @@ impl Gathering {
             source,
             depth: self.request.depth,
             sample: looked,
-            documents: table.documents(),
-            raw_bytes,
-            stored_bytes,
+            totals: table.totals(),
             index_levels: self.terms.levels,
-            map: table.is_map(),
-            different_paths: table.different(),
-            uncounted_bytes: table.missed(),
-            keys,
-            others,
-            container: table.container(),
+            contents: table.contents(self.request.limit),
             usage: None,
-            problems: self.problems.kept().iter().map(ToString::to_string).collect(),
-            problem_count: self.problems.count(),
+            problems: self.problems.clone(),
         }
     }
 }
@@ -268,62 +256,48 @@ impl Layout<'_> {
     /// their rows stand in no row.
     pub(super) fn documents<'p>(
         &self,
-        (block, bytes): (BlockNumber, &'p [u8]),
-        mut judge: impl FnMut(ItemPointer, &HeapTuple<'_>) -> Visibility,
+        page: (BlockNumber, &'p [u8]),
+        judge: &impl Judge,
         problems: &mut Problems,
     ) -> Vec<Document<'p>> {
-        let place = |item| Place { block: Some(block), item, ..Place::of(self.name) };
-        let page = match Page::parse(bytes) {
-            Ok(PageState::Used(page)) => page,
-            Ok(PageState::New) => return Vec::new(),
-            Err(error) => {
-                problems.add(Problem { place: place(None), message: error.to_string() });
-                return Vec::new();
-            }
-        };
         let mut found = Vec::new();
-        for (ctid, item) in items(block, &page) {
-            match item {
-                Item::Unused | Item::Redirect | Item::Dead => {}
-                Item::Damaged(message) => {
-                    problems.add(Problem { place: place(Some(ctid.item)), message });
-                }
-                Item::Tuple(tuple, length) => {
-                    if judge(ctid, &tuple) == Visibility::Dead {
-                        continue;
-                    }
-                    let row = (ctid, &tuple, u32::from(length));
-                    if let Err((column, byte, message)) = self.row(row, &mut found) {
-                        let at = Place { column, byte: Some(byte), ..place(Some(ctid.item)) };
-                        problems.add(Problem { place: at, message });
-                    }
-                }
-            }
-        }
+        live_tuples(self.name, page, judge, problems, |ctid, tuple, length| {
+            self.row(ctid, tuple, u32::from(length), &mut found)
+        });
         found
     }
 
-    /// Adds the documents of a row. What cannot be read: the column, the byte, and why.
+    /// Adds the documents of a row, up to what cannot be read.
     fn row<'p>(
         &self,
-        (ctid, tuple, length): (ItemPointer, &HeapTuple<'p>, u32),
+        ctid: ItemPointer,
+        row: &HeapTuple<'p>,
+        tuple: u32,
         found: &mut Vec<Document<'p>>,
-    ) -> Result<(), (Option<String>, usize, String)> {
-        let mut walk = Walk::with_flavor(tuple, self.desc, self.flavor);
+    ) -> Result<(), Problem> {
+        let mut walk = Walk::with_flavor(row, self.desc, self.flavor);
         loop {
             let index = walk.index();
             let Some(walked) = walk.next() else { return Ok(()) };
             let (column, datum) = walked.map_err(|error| {
                 let column = self.desc.attributes.get(error.index);
-                (column.map(|column| column.name.clone()), error.byte, error.to_string())
+                let column = column.map(|column| column.name.clone());
+                let place = Place { column, byte: Some(error.byte), ..Place::default() };
+                Problem { place, message: error.to_string() }
             })?;
             let Some(slot) = self.columns.iter().position(|&wanted| wanted == index) else {
                 continue;
             };
             if let Datum::Varlena(varlena) = datum {
                 let stored = StoredValue::of(&datum, column, self.page);
-                let order = tuple.order;
-                found.push(Document { ctid, slot, datum: varlena, stored, tuple: length, order });
+                found.push(Document {
+                    ctid,
+                    slot,
+                    datum: varlena,
+                    stored,
+                    tuple,
+                    order: row.order,
+                });
             }
         }
     }

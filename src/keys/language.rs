@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
-use crate::advise::error::AdviseError;
+use crate::advise::candidate::AdviseError;
 use crate::disk::desc::{Align, Attribute, Length, TupleDesc};
 use crate::disk::element_parts::{Field, Shape, walk_array, walk_row};
 use crate::disk::element_text;

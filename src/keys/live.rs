@@ -4,15 +4,14 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::slice;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::cost::{Stored, Terms};
 use super::gather::{Ahead, Document, Gathering, KeyRequest, Layout, counted};
 use super::language::{Language, chosen, fitting_columns, languages_of};
 use super::result::KeysReport;
 use crate::advise::advisor::Advisor;
+use crate::advise::candidate::AdviseError;
 use crate::advise::content::asked_row;
-use crate::advise::error::AdviseError;
 use crate::advise::plan::SamplePlan;
 use crate::advise::run::{Meant, all};
 use crate::codec::Method;
@@ -22,9 +21,9 @@ use crate::model::toaster::catalog::Toasters;
 use crate::server::about::{Access, Pageinspect, ServerReport};
 use crate::server::catalog::Relation;
 use crate::server::chunks::{self, LiveChunks};
-use crate::server::pages::PageReader;
+use crate::server::pages::Pages;
 use crate::server::probe::Asked;
-use crate::server::sampled::{AskedRow, RowReader};
+use crate::server::sampled::{AskedRow, RowReader, SampleSource};
 use crate::server::sink::{RunError, Sink, until};
 use crate::server::{LiveError, snapshot, toasters};
 use crate::usage::keys::KnownUses;
@@ -91,10 +90,7 @@ impl Advisor {
         };
         let known = KnownUses::ask(&self.connection, relation).await.map_err(live)?;
         let reading = Reading { advisor: self, relation, columns, languages, request };
-        let reports = match pageinspect {
-            Some(pageinspect) => reading.by_pages(pageinspect).await,
-            None => reading.by_functions().await,
-        };
+        let reports = reading.read(pageinspect).await;
         // If this fails the connection is gone, as the next query will say.
         let _ = snapshot::abandon(self.client()).await;
         let mut reports = reports.map_err(live)?;
@@ -143,60 +139,77 @@ impl Reading<'_> {
         gathering.reports(source).into_iter().map(report).collect()
     }
 
-    async fn by_pages(&self, pageinspect: &Pageinspect) -> Result<Vec<KeysReport>, LiveError> {
+    /// Reads the sample: by pages, or else by functions.
+    async fn read(&self, pageinspect: Option<&Pageinspect>) -> Result<Vec<KeysReport>, LiveError> {
         let Reading { advisor, relation, .. } = *self;
-        let (client, page) = (advisor.client(), advisor.server.page_size);
-        let toasters = toasters::toasters(client, &advisor.server).await?;
-        let moment = snapshot::begin(&advisor.connection).await?;
-        let connection = Arc::clone(&advisor.connection);
-        let mut reader = PageReader::new(
-            Arc::clone(&connection),
-            pageinspect,
-            page,
-            relation.quoted(),
-            moment.snapshot,
-        )
-        .await?;
-        let levels = match &relation.toast {
-            Some(toast) => pageinspect.index_levels(client, toast.oid).await?,
-            None => 0,
+        let (connection, server) = (&advisor.connection, &advisor.server);
+        let (client, page, toast) =
+            (connection.client(), server.page_size, relation.toast.as_ref());
+        let toasters = match pageinspect {
+            Some(_) => toasters::toasters(client, server).await?,
+            None => Toasters::by_bytes(),
         };
-        let total = reader.block_count().await?;
+        let snapshot = snapshot::begin(connection).await?.snapshot;
+        let pages = pageinspect.map(|_| &snapshot);
+        let mut source = SampleSource::open(server, connection, relation, pages).await?;
+        let total = source.block_count().await?;
+        let levels = match (pageinspect, toast) {
+            (_, None) => 0,
+            (Some(pageinspect), Some(toast)) => pageinspect.index_levels(client, toast.oid).await?,
+            // as many chunks as the pages hold
+            (None, Some(toast)) => {
+                ToastIndex::of(page, toast.bytes / page.bytes() as u64 * 4).levels
+            }
+        };
+        let mut store = Ahead::new(LiveChunks::new(Arc::clone(connection)));
         let plan = self.plan(total);
         let mut gathering = self.gathering(&plan, levels);
-        let mut store = Ahead::new(LiveChunks::new(connection));
-        let name = relation.display_name();
+        let mut batches = plan.begin(&relation.display_name(), &*advisor.progress);
+        while let Some(batch) = batches.next(&gathering.done) {
+            match &mut source {
+                SampleSource::Pages(reader) => {
+                    let pages = reader.read(&batch).await?;
+                    self.pages(&pages, &mut store, &toasters, &mut gathering).await?;
+                }
+                SampleSource::Functions(reader) => {
+                    for items in reader.addresses(&batch).await? {
+                        self.rows(&items, reader, &mut gathering).await?;
+                    }
+                }
+            }
+            batches.advance(&mut gathering.done, batch.len());
+        }
+        batches.end();
+        let name = if pageinspect.is_some() { "pageinspect" } else { "functions" };
+        Ok(self.reports(&gathering, name))
+    }
+
+    /// Adds the documents of pages.
+    async fn pages(
+        &self,
+        pages: &Pages,
+        store: &mut Ahead<LiveChunks>,
+        toasters: &Toasters,
+        gathering: &mut Gathering,
+    ) -> Result<(), LiveError> {
+        let name = self.relation.display_name();
+        for problem in pages.problems(&name) {
+            gathering.problems.add(problem);
+            gathering.end_block(&vec![0; self.columns.len()]);
+        }
         let layout = Layout {
             name: &name,
-            desc: &relation.desc,
+            desc: &self.relation.desc,
             columns: &self.columns,
-            page,
+            page: self.advisor.server.page_size,
             flavor: self.request.flavor,
         };
-        let progress = Arc::clone(&advisor.progress);
-        progress.begin(&name, u64::from(plan.sample.chosen()));
-        let started = Instant::now();
-        let mut blocks = plan.blocks();
-        while let Some(batch) = plan.next_batch(&mut blocks, &gathering.done) {
-            let pages = reader.read(&batch).await?;
-            for problem in pages.problems(&name) {
-                gathering.problems.add(problem);
-                gathering.end_block(&vec![0; self.columns.len()]);
-            }
-            for page in pages.iter() {
-                let found = layout.documents(
-                    page,
-                    |ctid, tuple| pages.visibility(ctid, tuple),
-                    &mut gathering.problems,
-                );
-                self.block(&found, &mut store, &toasters, &mut gathering).await?;
-                gathering.done.read += page.1.len() as u64;
-                gathering.done.time = started.elapsed();
-            }
-            progress.advance(batch.len() as u64);
+        for page in pages.iter() {
+            let found = layout.documents(page, pages, &mut gathering.problems);
+            self.block(&found, store, toasters, gathering).await?;
+            gathering.done.read += page.1.len() as u64;
         }
-        progress.end();
-        Ok(self.reports(&gathering, "pageinspect"))
+        Ok(())
     }
 
     /// Adds the documents of a block, as far as they are of the sample.
@@ -226,34 +239,6 @@ impl Reading<'_> {
         }
         gathering.end_block(&counted(found.iter().map(|d| d.slot), self.columns.len()));
         Ok(())
-    }
-
-    async fn by_functions(&self) -> Result<Vec<KeysReport>, LiveError> {
-        let Reading { advisor, relation, .. } = *self;
-        let page = advisor.server.page_size;
-        snapshot::begin(&advisor.connection).await?;
-        let connection = Arc::clone(&advisor.connection);
-        let reader = RowReader::new(connection, &advisor.server, relation).await?;
-        let total = reader.block_count().await?;
-        let toast = relation.toast.as_ref().map_or(0, |toast| toast.bytes);
-        // as many chunks as the pages hold
-        let chunks = toast / page.bytes() as u64 * 4;
-        let levels = ToastIndex::of(page, chunks).levels;
-        let plan = self.plan(total);
-        let mut gathering = self.gathering(&plan, levels);
-        let progress = Arc::clone(&advisor.progress);
-        progress.begin(&relation.display_name(), u64::from(plan.sample.chosen()));
-        let started = Instant::now();
-        let mut blocks = plan.blocks();
-        while let Some(batch) = plan.next_batch(&mut blocks, &gathering.done) {
-            for items in reader.addresses(&batch).await? {
-                self.rows(&items, &reader, &mut gathering).await?;
-                gathering.done.time = started.elapsed();
-            }
-            progress.advance(batch.len() as u64);
-        }
-        progress.end();
-        Ok(self.reports(&gathering, "functions"))
     }
 
     /// Adds the documents of a block's rows. Which rows have one is asked of all, so that all are counted.

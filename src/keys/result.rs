@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::heap::problem::Problems;
+use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
 use crate::usage::keys::{KnownUses, Named, Usage};
 
@@ -44,34 +45,17 @@ pub struct KeysReport {
     pub depth: u8,
     /// What was looked at.
     pub sample: Looked,
-    /// Documents of the table that stand in rows.
-    pub documents: WholeEstimate,
-    /// Their content, uncompressed, without varlena headers.
-    pub raw_bytes: WholeEstimate,
-    /// As `pg_column_size` counts.
-    pub stored_bytes: WholeEstimate,
+    #[serde(flatten)]
+    pub totals: Totals,
     /// Pages of the TOAST relation's index from the root to a leaf, as costs are counted; of a file and by functions as
     /// a fresh index would have.
     pub index_levels: u32,
-    /// Whether documents have few of very many different keys, or more than can be kept, as maps have.
-    pub map: bool,
-    /// Different paths in the sample.
-    pub different_paths: Different,
-    /// Upper limit for the bytes of one key of the sample that are counted among the others, where there are too many
-    /// paths to keep all of them.
-    pub uncounted_bytes: u64,
-    /// The paths, the largest first, what is below a path behind it.
-    pub keys: Vec<Key>,
-    /// Paths that are not among them; null if there is none.
-    pub others: Option<Others>,
-    /// What belongs to the documents themselves: the header of the container, no key's.
-    pub container: Container,
+    #[serde(flatten)]
+    pub contents: Contents,
     /// What `pg_stat_statements` tells of the column's keys; `null` of a file.
     pub usage: Option<Usage>,
-    /// The first 1000 problems: what could not be read.
-    pub problems: Vec<String>,
-    /// How many problems there are in all.
-    pub problem_count: u64,
+    #[serde(flatten)]
+    pub problems: Problems,
 }
 
 impl KeysReport {
@@ -79,11 +63,13 @@ impl KeysReport {
     pub(super) fn add_uses(&mut self, known: &KnownUses) {
         let (usage, by_path) = known.of_column(&self.column);
         let is_known = usage.why_not.is_none();
-        for key in &mut self.keys {
+        for key in &mut self.contents.keys {
             let used = by_path.get(&key.steps).cloned().unwrap_or_default();
-            key.calls = is_known.then_some(used.calls);
-            key.sessions = Some(used.sessions);
-            key.named_in = used.named.into_iter().collect();
+            key.uses = KeyUses {
+                calls: is_known.then_some(used.calls),
+                sessions: Some(used.sessions),
+                named_in: used.named.into_iter().collect(),
+            };
         }
         self.usage = Some(usage);
     }
@@ -114,6 +100,37 @@ pub struct Different {
     pub exact: bool,
 }
 
+/// All documents of the table.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Totals {
+    /// Documents of the table that stand in rows.
+    pub documents: Interval<u64>,
+    /// Their content, uncompressed, without varlena headers.
+    pub raw_bytes: Interval<u64>,
+    /// As `pg_column_size` counts.
+    pub stored_bytes: Interval<u64>,
+}
+
+/// What documents consist of.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct Contents {
+    /// Whether documents have few of very many different keys, or more than can be kept, as maps have.
+    pub map: bool,
+    /// Different paths in the sample.
+    pub different_paths: Different,
+    /// Upper limit for the bytes of one key of the sample that are counted among the others, where there are too many
+    /// paths to keep all of them.
+    pub uncounted_bytes: u64,
+    /// The paths, the largest first, what is below a path behind it.
+    pub keys: Vec<Key>,
+    /// Paths that are not among them; null if there is none.
+    pub others: Option<Others>,
+    /// What belongs to the documents themselves: the header of the container, no key's.
+    pub container: Container,
+}
+
 /// One path.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
@@ -130,42 +147,69 @@ pub struct Key {
     /// Values of each type in the sample.
     pub types: BTreeMap<&'static str, u64>,
     /// Values in the table.
-    pub values: WholeEstimate,
+    pub values: Interval<u64>,
     /// Fraction of the documents that have it.
-    pub presence: RatioEstimate,
-    /// Raw bytes: of jsonb with key text, entries and alignment, of json the text up to the next key.
-    pub bytes: KeyBytes,
-    /// Raw bytes that are in no longer path that is told apart. Those of all keys, of the others and of the container
-    /// sum to raw_bytes.
-    pub own_bytes: WholeEstimate,
-    /// Its part of the stored bytes, in proportion to the raw ones of each document.
-    pub stored_bytes: WholeEstimate,
-    /// Its part of the raw documents.
-    pub share: RatioEstimate,
+    pub presence: Interval,
+    #[serde(flatten)]
+    pub sizes: KeySizes,
     /// Where its values begin in the raw documents.
-    pub offset: Offset,
+    pub offset: Beginnings,
     /// The chunk, counted from 0, in which values begin, of documents out of line; of compressed ones in proportion.
     /// null if none is out of line.
-    pub first_chunk: Option<Chunks>,
+    pub first_chunk: Option<Beginnings>,
     /// Different values in the sample.
     pub distinct: Different,
     /// Values in the sample.
     pub sampled_values: u64,
     /// `pg_column_size` of an average value taken out, in memory.
-    pub extracted_bytes: RatioEstimate,
+    pub extracted_bytes: Interval,
+    #[serde(flatten)]
+    pub costs: KeyCosts,
+    #[serde(flatten)]
+    pub uses: KeyUses,
+    #[serde(skip)]
+    /// The keys that lead to it; an element of an array is `None`.
+    pub steps: Vec<Option<String>>,
+}
+
+/// How much room a path takes.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct KeySizes {
+    /// Raw bytes: of jsonb with key text, entries and alignment, of json the text up to the next key.
+    pub bytes: KeyBytes,
+    /// Raw bytes that are in no longer path that is told apart. Those of all keys, of the others and of the container
+    /// sum to raw_bytes.
+    pub own_bytes: Interval<u64>,
+    /// Its part of the stored bytes, in proportion to the raw ones of each document.
+    pub stored_bytes: Interval<u64>,
+    /// Its part of the raw documents.
+    pub share: Interval,
+}
+
+/// What a read and a change of a key cost now, and in a column of its own.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct KeyCosts {
     /// Pages of the TOAST relation and its index that a read of the key visits, besides its row's, in documents that
     /// have it.
-    pub buffers_now: RatioEstimate,
+    pub buffers_now: Interval,
     /// The same of a column of its own; `null` of what is in an array.
-    pub buffers_extracted: Option<RatioEstimate>,
+    pub buffers_extracted: Option<Interval>,
     /// CPU time that storage adds to the read, in nanoseconds, with a warm cache.
-    pub cpu_now_ns: RatioEstimate,
+    pub cpu_now_ns: Interval,
     /// The same of a column of its own; null of what is in an array.
-    pub cpu_extracted_ns: Option<RatioEstimate>,
+    pub cpu_extracted_ns: Option<Interval>,
     /// WAL of an UPDATE of one value, without full-page images and the table's own indexes.
-    pub wal_now: RatioEstimate,
+    pub wal_now: Interval,
     /// The same of a column of its own; null of what is in an array.
-    pub wal_extracted: Option<RatioEstimate>,
+    pub wal_extracted: Option<Interval>,
+}
+
+/// Who uses a key, as far as that is known.
+#[derive(Debug, Clone, Default, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct KeyUses {
     /// Calls of the statements in `pg_stat_statements` whose text, or a view that they name, names the key: a guess.
     /// `null` where statements are not known.
     pub calls: Option<u64>,
@@ -175,9 +219,6 @@ pub struct Key {
     /// What names the key in the catalog: expressions of indexes and generated columns, views, policies, check
     /// constraints, and functions in SQL or PL/pgSQL that belong to the table's triggers or name the table.
     pub named_in: Vec<Named>,
-    #[serde(skip)]
-    /// The keys that lead to it; an element of an array is `None`.
-    pub steps: Vec<Option<String>>,
 }
 
 /// Raw bytes of a path.
@@ -185,29 +226,21 @@ pub struct Key {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct KeyBytes {
     /// In the table.
-    pub total: WholeEstimate,
+    pub total: Interval<u64>,
     /// Of one value.
-    pub mean: RatioEstimate,
+    pub mean: Interval,
     /// 95 % of the values in the sample have no more; to some percent where there are many sizes.
     pub p95: u64,
 }
 
+/// Where values begin, from the first of the sample to the last.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub struct Offset {
-    /// In the sample.
+pub struct Beginnings {
+    /// The least of the sample.
     pub min: u64,
-    pub mean: RatioEstimate,
-    pub max: u64,
-}
-
-#[derive(Debug, Clone, Copy, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub struct Chunks {
-    /// The first of the sample.
-    pub min: u64,
-    pub mean: RatioEstimate,
-    /// The last of the sample.
+    pub mean: Interval,
+    /// The greatest of the sample.
     pub max: u64,
 }
 
@@ -230,9 +263,9 @@ pub struct Others {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Container {
     /// Raw bytes in the table.
-    pub bytes: WholeEstimate,
+    pub bytes: Interval<u64>,
     /// Stored bytes, in proportion.
-    pub stored_bytes: WholeEstimate,
+    pub stored_bytes: Interval<u64>,
     /// Part of the raw bytes.
-    pub share: RatioEstimate,
+    pub share: Interval,
 }

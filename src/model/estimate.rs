@@ -6,44 +6,7 @@
 //! residuals between blocks (or clusters of them), with the correction for finite populations; the
 //! quantile is Student's, moved by the residuals' skewness (Johnson).
 
-/// A number with its 95 % confidence interval.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Estimate {
-    /// The best guess.
-    pub estimate: f64,
-    /// The interval's lower end.
-    pub low: f64,
-    /// The interval's upper end.
-    pub high: f64,
-}
-
-impl Estimate {
-    /// Known without doubt.
-    pub fn exact(estimate: f64) -> Estimate {
-        Estimate { estimate, low: estimate, high: estimate }
-    }
-
-    /// All of it times `by`.
-    pub fn scaled(self, by: f64) -> Estimate {
-        Estimate { estimate: self.estimate * by, low: self.low * by, high: self.high * by }
-    }
-
-    /// Widened by `relative` of the estimate and by `absolute`.
-    pub fn widened(self, relative: f64, absolute: f64) -> Estimate {
-        let by = self.estimate.abs() * relative + absolute;
-        Estimate { low: self.low - by, high: self.high + by, ..self }
-    }
-
-    /// Of something that cannot be less than nothing.
-    pub fn at_least_zero(self) -> Estimate {
-        self.at_least(0.0)
-    }
-
-    /// Of something that cannot be less than `least`.
-    pub fn at_least(self, least: f64) -> Estimate {
-        Estimate { low: self.low.max(least), ..self }
-    }
-}
+use super::interval::Interval;
 
 /// Student's 97.5 % quantile.
 fn quantile(degrees: usize) -> f64 {
@@ -75,13 +38,13 @@ struct Residuals {
 ///
 /// With one cluster there is no variance to be had: the interval then reaches from nothing to twice
 /// the estimate.
-fn interval(estimate: f64, residuals: Residuals, below: f64, part: f64) -> Estimate {
+fn interval(estimate: f64, residuals: Residuals, below: f64, part: f64) -> Interval {
     let Residuals { clusters, squares, cubes } = residuals;
     if clusters < 2 {
-        return Estimate { estimate, low: 0.0, high: 2.0 * estimate };
+        return Interval { estimate, low: 0.0, high: 2.0 * estimate };
     }
     if squares <= 0.0 {
-        return Estimate::exact(estimate);
+        return Interval::exact(estimate);
     }
     let n = clusters as f64;
     let variance = (1.0 - part).max(0.0) * n / (n - 1.0) * squares;
@@ -89,20 +52,20 @@ fn interval(estimate: f64, residuals: Residuals, below: f64, part: f64) -> Estim
     // m3 / (6 s^2 n) of the residuals' mean, times n / below for the ratio
     let shift = cubes / squares * (n - 1.0) / n / 6.0 / below;
     let shift = shift.clamp(-half / 2.0, half / 2.0);
-    Estimate { estimate, low: estimate + shift - half, high: estimate + shift + half }
+    Interval { estimate, low: estimate + shift - half, high: estimate + shift + half }
 }
 
 /// The ratio of two sums over clusters, with its interval; `None` if the lower one is nothing.
 ///
 /// `part` is the part of the population that was sampled; `complete` says that it was all of it.
-pub fn ratio(above: &[f64], below: &[f64], part: f64, complete: bool) -> Option<Estimate> {
+pub fn ratio(above: &[f64], below: &[f64], part: f64, complete: bool) -> Option<Interval> {
     let total_below: f64 = below.iter().sum();
     if total_below <= 0.0 {
         return None;
     }
     let estimate = above.iter().sum::<f64>() / total_below;
     if complete {
-        return Some(Estimate::exact(estimate));
+        return Some(Interval::exact(estimate));
     }
     let residuals = || above.iter().zip(below).map(|(a, b)| a - estimate * b);
     let residuals = Residuals {
@@ -134,10 +97,10 @@ impl Drawn {
 
     /// What occurs in none of the blocks read, where a block may hold `per_block` of it: in 95 of
     /// 100 cases less than 3 in as many blocks as were read have it ("rule of three").
-    pub fn unseen(self, per_block: f64) -> Estimate {
+    pub fn unseen(self, per_block: f64) -> Interval {
         let left = self.total.saturating_sub(self.read) as f64;
         let blocks = (left * (3.0 / self.read.max(1) as f64).min(1.0)).ceil();
-        Estimate { high: blocks * per_block, ..Estimate::default() }
+        Interval { high: blocks * per_block, ..Interval::default() }
     }
 }
 
@@ -174,14 +137,14 @@ impl PowerSums {
 
     /// The total of all blocks. A block more or less is allowed for: the last one is seldom full
     /// and seldom drawn. `None` if no block was read.
-    pub fn total(&self, drawn: Drawn) -> Option<Estimate> {
+    pub fn total(&self, drawn: Drawn) -> Option<Interval> {
         if drawn.read == 0 {
-            return drawn.is_all().then(Estimate::default);
+            return drawn.is_all().then(Interval::default);
         }
         let (n, sum) = (drawn.read as f64, self.sum as f64);
         let mean = sum / n;
         if drawn.is_all() {
-            return Some(Estimate::exact(sum));
+            return Some(Interval::exact(sum));
         }
         let blocks = u128::from(drawn.read);
         // exact as long as that fits: blocks that differ little must not seem equal, or less so
@@ -197,13 +160,13 @@ impl PowerSums {
 
     /// The ratio of these sums to those of `below`; `products` is the sum over blocks of one times
     /// the other. `None` if `below` is nothing.
-    pub fn ratio(&self, below: &PowerSums, products: u128, drawn: Drawn) -> Option<Estimate> {
+    pub fn ratio(&self, below: &PowerSums, products: u128, drawn: Drawn) -> Option<Interval> {
         if below.is_zero() {
             return None;
         }
         let estimate = self.sum as f64 / below.sum as f64;
         if drawn.is_all() {
-            return Some(Estimate::exact(estimate));
+            return Some(Interval::exact(estimate));
         }
         let squares = self.squares as f64 - 2.0 * estimate * products as f64
             + estimate.powi(2) * below.squares as f64;
@@ -247,7 +210,7 @@ impl Tally {
     }
 
     /// Of all blocks of the relation.
-    pub(crate) fn total(&self, drawn: Drawn) -> Estimate {
+    pub(crate) fn total(&self, drawn: Drawn) -> Interval {
         self.sums.total(drawn).unwrap_or_default().at_least_zero()
     }
 }
@@ -315,7 +278,7 @@ mod tests {
         let expected = ratio(&by_block, &[1.0; 4], 0.04, false).unwrap().scaled(100.0);
         assert!(close(got.estimate, expected.estimate));
         // the skewness of so like blocks is lost in rounding, which moves the interval a little
-        let width = |e: Estimate| e.high - e.low;
+        let width = |e: Interval| e.high - e.low;
         assert!((width(got) - width(expected) - 2.0 * mean).abs() < 1.0, "{got:?} {expected:?}");
         let amounts = [5, 0, 17, 3, 9, 250, 4];
         let below = [2, 1, 8, 3, 4, 90, 2];
@@ -339,8 +302,8 @@ mod tests {
     fn a_whole_relation_leaves_no_doubt_and_one_block_much() {
         let sums = power_sums(&[3, 4]);
         let all = Drawn { read: 2, total: 2 };
-        assert_eq!(sums.total(all), Some(Estimate::exact(7.0)));
-        assert_eq!(all.unseen(8192.0), Estimate::default());
+        assert_eq!(sums.total(all), Some(Interval::exact(7.0)));
+        assert_eq!(all.unseen(8192.0), Interval::default());
         assert_eq!(sums.around_quantile(0.5, all), (0.5, 0.5));
         let one = Drawn { read: 1, total: 10 };
         assert_eq!(one.unseen(20.0).high, 180.0);
@@ -349,7 +312,7 @@ mod tests {
         assert_eq!(sums.total(Drawn { read: 0, total: 10 }), None);
         assert_eq!(
             PowerSums::default().total(Drawn { read: 0, total: 0 }),
-            Some(Estimate::default())
+            Some(Interval::default())
         );
         let (low, high) =
             power_sums(&[50; 100]).around_quantile(0.5, Drawn { read: 100, total: 10_000 });

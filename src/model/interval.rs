@@ -1,57 +1,179 @@
-//! Figures with their 95 % confidence intervals, rounded as reports carry them.
+//! Estimates with their 95 % confidence intervals, how they are added, and how reports round them.
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use super::estimate::Estimate;
-
-/// A whole number with its interval.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+/// An estimate with its 95 % confidence interval: of real numbers as calculations have it, of whole ones as reports do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub struct WholeEstimate {
+pub struct Interval<T = f64, End = T> {
     /// The best guess.
-    pub estimate: u64,
+    pub estimate: T,
     /// The interval's lower end.
-    pub low: u64,
+    pub low: End,
     /// The interval's upper end.
-    pub high: u64,
+    pub high: End,
 }
 
-impl From<Estimate> for WholeEstimate {
-    fn from(e: Estimate) -> WholeEstimate {
-        WholeEstimate {
-            estimate: e.estimate.round() as u64,
-            low: e.low.floor() as u64,
-            high: e.high.ceil() as u64,
+impl<T: Copy> Interval<T> {
+    /// Known without doubt.
+    pub fn exact(estimate: T) -> Interval<T> {
+        Interval { estimate, low: estimate, high: estimate }
+    }
+}
+
+impl Interval {
+    /// All of it times `by`.
+    pub fn scaled(self, by: f64) -> Interval {
+        self.times(Interval::exact(by))
+    }
+
+    /// Times a figure of the same sample: both may be wrong in the same direction.
+    pub(crate) fn times(self, by: Interval) -> Interval {
+        Interval {
+            estimate: self.estimate * by.estimate,
+            low: self.low * by.low,
+            high: self.high * by.high,
+        }
+    }
+
+    /// With another figure of the same sample added.
+    pub(crate) fn plus(self, more: Interval) -> Interval {
+        Interval {
+            estimate: self.estimate + more.estimate,
+            low: self.low + more.low,
+            high: self.high + more.high,
+        }
+    }
+
+    /// Widened by `relative` of the estimate and by `absolute`.
+    pub fn widened(self, relative: f64, absolute: f64) -> Interval {
+        let by = self.estimate.abs() * relative + absolute;
+        Interval { low: self.low - by, high: self.high + by, ..self }
+    }
+
+    /// Of something that cannot be less than nothing.
+    pub fn at_least_zero(self) -> Interval {
+        self.at_least(0.0)
+    }
+
+    /// Of something that cannot be less than `least`.
+    pub fn at_least(self, least: f64) -> Interval {
+        Interval { low: self.low.max(least), ..self }
+    }
+
+    /// Of a part of something.
+    pub(crate) fn at_most_all(self) -> Interval {
+        Interval { high: self.high.min(1.0), ..self }
+    }
+
+    /// In whole numbers, the ends outwards.
+    pub fn whole(self) -> Interval<u64> {
+        Interval {
+            estimate: self.estimate.round() as u64,
+            low: self.low.floor() as u64,
+            high: self.high.ceil() as u64,
+        }
+    }
+
+    /// With four digits, the ends outwards unless they are the same.
+    pub fn ratio(self) -> Interval {
+        const UNIT: f64 = 10_000.0;
+        let estimate = four_digits(self.estimate);
+        if self.low == self.high {
+            return Interval::exact(estimate);
+        }
+        let (low, high) = ((self.low * UNIT).floor() / UNIT, (self.high * UNIT).ceil() / UNIT);
+        Interval { estimate, low, high }
+    }
+}
+
+impl Interval<u64> {
+    /// With another figure of the same sample added: both may be wrong in the same direction.
+    pub(crate) fn plus(self, more: Interval<u64>) -> Interval<u64> {
+        Interval {
+            estimate: self.estimate.saturating_add(more.estimate),
+            low: self.low.saturating_add(more.low),
+            high: self.high.saturating_add(more.high),
+        }
+    }
+
+    /// Divided by another figure; `None` if that is nothing.
+    pub(crate) fn ratio_to(self, below: Interval<u64>) -> Option<Interval> {
+        let by = |above: u64, below: u64| four_digits(above as f64 / below.max(1) as f64);
+        (below.estimate > 0).then(|| Interval {
+            estimate: by(self.estimate, below.estimate),
+            low: by(self.low, below.high),
+            high: by(self.high, below.low),
+        })
+    }
+}
+
+/// A sum of figures of several samples, drawn independently: how far off they are adds up by squares.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct IndependentSum {
+    estimate: u64,
+    below: f64,
+    above: f64,
+}
+
+impl IndependentSum {
+    /// Adds a figure of a sample of its own.
+    pub(crate) fn add(&mut self, figure: &Interval<u64>) {
+        let Interval { estimate, low, high } = *figure;
+        self.estimate = self.estimate.saturating_add(estimate);
+        self.below += (estimate.saturating_sub(low) as f64).powi(2);
+        self.above += (high.saturating_sub(estimate) as f64).powi(2);
+    }
+
+    pub(crate) fn total(&self) -> Interval<u64> {
+        Interval {
+            estimate: self.estimate,
+            low: self.estimate.saturating_sub(self.below.sqrt().ceil() as u64),
+            high: self.estimate.saturating_add(self.above.sqrt().ceil() as u64),
         }
     }
 }
 
-/// A ratio with its interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub struct RatioEstimate {
-    /// The best guess.
-    pub estimate: f64,
-    /// The interval's lower end.
-    pub low: f64,
-    /// The interval's upper end.
-    pub high: f64,
+/// A number as JSON has it: real ones with four digits.
+pub trait Reported: Copy {
+    /// The same rounded.
+    fn reported(self) -> impl Serialize;
 }
 
-impl From<Estimate> for RatioEstimate {
-    fn from(e: Estimate) -> RatioEstimate {
-        const UNIT: f64 = 10_000.0;
-        let estimate = (e.estimate * UNIT).round() / UNIT;
-        if e.low == e.high {
-            return RatioEstimate { estimate, low: estimate, high: estimate };
-        }
-        let (low, high) = ((e.low * UNIT).floor() / UNIT, (e.high * UNIT).ceil() / UNIT);
-        RatioEstimate { estimate, low, high }
+impl Reported for f64 {
+    fn reported(self) -> impl Serialize {
+        four_digits(self)
+    }
+}
+
+impl Reported for u64 {
+    fn reported(self) -> impl Serialize {
+        self
+    }
+}
+
+impl Reported for Option<u64> {
+    fn reported(self) -> impl Serialize {
+        self
+    }
+}
+
+fn four_digits(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}
+
+impl<T: Reported, End: Reported> Serialize for Interval<T, End> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Interval", 3)?;
+        fields.serialize_field("estimate", &self.estimate.reported())?;
+        fields.serialize_field("low", &self.low.reported())?;
+        fields.serialize_field("high", &self.high.reported())?;
+        fields.end()
     }
 }
 
 /// From the least to the most that is expected.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Range {
     /// The least.
@@ -64,5 +186,35 @@ impl Range {
     /// Rounded down and up.
     pub(crate) fn of(low: f64, high: f64) -> Range {
         Range { low: low as u64, high: high.ceil() as u64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn independent_errors_add_up_by_squares_and_counted_figures_have_none() {
+        let mut sum = IndependentSum::default();
+        sum.add(&Interval::exact(100));
+        assert_eq!(sum.total(), Interval::exact(100));
+        sum.add(&Interval { estimate: 50, low: 47, high: 54 });
+        sum.add(&Interval { estimate: 50, low: 46, high: 53 });
+        assert_eq!(sum.total(), Interval { estimate: 200, low: 195, high: 205 });
+        let one = Interval::exact(1);
+        assert_eq!(one.ratio_to(Interval::exact(3)).unwrap().estimate, 0.3333);
+        assert!(one.ratio_to(Interval::exact(0)).is_none());
+    }
+
+    #[test]
+    fn reports_round_outwards_and_json_has_four_digits() {
+        let third = Interval { estimate: 1.0 / 3.0, low: 0.111_11, high: 2.0 / 3.0 };
+        assert_eq!(third.whole(), Interval { estimate: 0, low: 0, high: 1 });
+        let json = |value: Interval| serde_json::to_string(&value).unwrap();
+        assert_eq!(json(third), r#"{"estimate":0.3333,"low":0.1111,"high":0.6667}"#);
+        assert_eq!(json(third.ratio()), r#"{"estimate":0.3333,"low":0.1111,"high":0.6667}"#);
+        assert_eq!(json(Interval { low: 0.111_19, ..third }.ratio()), json(third.ratio()));
+        let end = Interval { estimate: 5, low: None, high: Some(7) };
+        assert_eq!(serde_json::to_string(&end).unwrap(), r#"{"estimate":5,"low":null,"high":7}"#);
     }
 }

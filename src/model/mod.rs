@@ -5,7 +5,6 @@
 //! * [`visibility`]: which tuple versions count.
 //! * [`settings`]: what a user chooses for a column; [`policy`]: which compressed values are kept.
 //! * [`toast`]: the toaster's algorithm, from values to stored forms.
-//! * [`trial`]: rows in which the toaster is called whatever the value.
 //! * [`pages`]: how tuples and chunks fill relations.
 //! * [`btree`]: how large a fresh index is.
 //! * [`cost`]: what storing and reading a value costs; [`pluggable`]: the same for other toasters.
@@ -26,5 +25,4 @@ pub mod sql;
 pub mod stored;
 pub mod toast;
 pub mod toaster;
-pub mod trial;
 pub mod visibility;

@@ -193,20 +193,17 @@ pub enum MethodChoice {
     Either,
 }
 
-/// A text that is no method.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown compression method \"{0}\": expected pglz, lz4 or either")]
-pub struct MethodError(pub String);
-
 impl FromStr for MethodChoice {
-    type Err = MethodError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<MethodChoice, MethodError> {
+    fn from_str(text: &str) -> Result<MethodChoice, String> {
         match text.trim().to_ascii_lowercase().as_str() {
             "pglz" => Ok(MethodChoice::One(Method::Pglz)),
             "lz4" => Ok(MethodChoice::One(Method::Lz4)),
             "either" => Ok(MethodChoice::Either),
-            _ => Err(MethodError(text.into())),
+            _ => {
+                Err(format!("unknown compression method \"{text}\": expected pglz, lz4 or either"))
+            }
         }
     }
 }

@@ -12,16 +12,6 @@ use crate::disk::layout::PageSize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TupleTarget(u16);
 
-/// Why a number is no `toast_tuple_target`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid toast_tuple_target \"{got}\": expected bytes from {} to {max}", TupleTarget::MIN)]
-pub struct TupleTargetError {
-    /// What was given.
-    pub got: String,
-    /// The most that the page size allows.
-    pub max: usize,
-}
-
 impl TupleTarget {
     /// The least that the server takes.
     pub const MIN: u16 = 128;
@@ -32,13 +22,13 @@ impl TupleTarget {
     }
 
     /// Checks that a server with such pages takes the target.
-    pub fn new(bytes: u32, page: PageSize) -> Result<TupleTarget, TupleTargetError> {
+    pub fn new(bytes: u32, page: PageSize) -> Result<TupleTarget, SettingsError> {
         let max = page.toast_tuple_target_main();
         u16::try_from(bytes)
             .ok()
             .filter(|&b| b >= Self::MIN && usize::from(b) <= max)
             .map(TupleTarget)
-            .ok_or(TupleTargetError { got: bytes.to_string(), max })
+            .ok_or(SettingsError::Target { got: bytes.to_string(), max })
     }
 
     /// In bytes.
@@ -48,13 +38,14 @@ impl TupleTarget {
 }
 
 impl FromStr for TupleTarget {
-    type Err = TupleTargetError;
+    type Err = SettingsError;
 
     /// For pages of 8 kB.
-    fn from_str(text: &str) -> Result<TupleTarget, TupleTargetError> {
+    fn from_str(text: &str) -> Result<TupleTarget, SettingsError> {
         let page = PageSize::DEFAULT;
         let max = page.toast_tuple_target_main();
-        let bytes = text.trim().parse().map_err(|_| TupleTargetError { got: text.into(), max })?;
+        let bytes =
+            text.trim().parse().map_err(|_| SettingsError::Target { got: text.into(), max })?;
         TupleTarget::new(bytes, page)
     }
 }
@@ -65,19 +56,16 @@ impl fmt::Display for TupleTarget {
     }
 }
 
-/// A text that is no storage.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown storage \"{0}\": expected plain, main, external or extended")]
-pub struct StorageError(pub String);
-
 impl FromStr for Storage {
-    type Err = StorageError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Storage, StorageError> {
+    fn from_str(text: &str) -> Result<Storage, String> {
         [Storage::Plain, Storage::Main, Storage::External, Storage::Extended]
             .into_iter()
             .find(|s| s.name().eq_ignore_ascii_case(text.trim()))
-            .ok_or_else(|| StorageError(text.into()))
+            .ok_or_else(|| {
+                format!("unknown storage \"{text}\": expected plain, main, external or extended")
+            })
     }
 }
 
@@ -97,9 +85,20 @@ pub struct Settings {
     pub policy: Policy,
 }
 
-/// Settings that contradict each other.
+/// What no column can be set to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
+    /// A number that is no `toast_tuple_target`.
+    #[error(
+        "invalid toast_tuple_target \"{got}\": expected bytes from {} to {max}",
+        TupleTarget::MIN
+    )]
+    Target {
+        /// What was given.
+        got: String,
+        /// The most that the page size allows.
+        max: usize,
+    },
     /// The storage never compresses, so there is nothing to decide.
     #[error("policy \"{policy}\" needs storage extended or main, not {}", storage.name())]
     NothingToDecide {

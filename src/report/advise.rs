@@ -10,8 +10,8 @@ use super::units::{counted, nanoseconds, size};
 use crate::advise::estimate::Figure;
 use crate::advise::extract::keys::KnownUse;
 use crate::advise::extract::result::{ExtractionReport, KeyReport};
-use crate::advise::result::{CandidateReport, Fraction, PluggableReport, Report, SCHEMA, Whole};
-use crate::model::estimate::Estimate;
+use crate::advise::result::{CandidateReport, PluggableReport, Report, SCHEMA};
+use crate::model::interval::Interval;
 
 /// What the table is accompanied by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +112,7 @@ fn explained(
 fn one(report: &Report, shown: Shown, told: &mut HashSet<String>, document: &mut Document) {
     let details = shown.details || document.is_markdown();
     let [relation, column, of_type] =
-        [&report.relation, &report.column, &report.column_type].map(|name| printable(name));
+        [&report.table.relation, &report.column, &report.column_type].map(|name| printable(name));
     document.heading(&format!("{relation}, column {column} ({of_type})"), 2);
     let item = document.bullet();
     let files = &report.files;
@@ -165,7 +165,7 @@ fn one(report: &Report, shown: Shown, told: &mut HashSet<String>, document: &mut
             document.paragraph(&pluggable(p));
         }
     }
-    document.problems(&report.problems, report.problem_count, item);
+    document.problems(&report.problems, item);
 }
 
 /// What is recommended and why, and what else is to be known.
@@ -195,31 +195,31 @@ fn grid(report: &Report) -> Grid {
         &[
             text("", 0, |c| mark(c).to_owned()),
             text("Settings", 0, |c| c.name.clone()),
-            number("Total", 0, |c| bytes(&c.total_bytes)),
-            number("Change", 0, |c| change(&c.total_bytes.0, c.today)),
+            number("Total", 0, |c| bytes(&c.files.total_bytes)),
+            number("Change", 0, |c| change(&c.files.total_bytes, c.marks.today)),
             number("After retoast", 2, |c| {
-                if c.today { String::new() } else { size(c.retoasted_bytes) }
+                if c.marks.today { String::new() } else { size(c.retoasted_bytes) }
             }),
-            number("Heap", 3, |c| bytes(&c.heap_bytes)),
-            number("TOAST", 3, |c| bytes(&c.toast_bytes)),
-            number("Index", 7, |c| bytes(&c.toast_index_bytes)),
+            number("Heap", 3, |c| bytes(&c.files.heap_bytes)),
+            number("TOAST", 3, |c| bytes(&c.files.toast_bytes)),
+            number("Index", 7, |c| bytes(&c.files.toast_index_bytes)),
             number("In row", 6, |c| {
                 (c.forms.short + c.forms.plain + c.forms.compressed).to_string()
             }),
             number("Out of line", 6, |c| {
                 (c.forms.external + c.forms.external_compressed + c.forms.custom).to_string()
             }),
-            number("Chunks", 8, |c| format!("{:.0}", c.chunks.0.value.estimate)),
+            number("Chunks", 8, |c| format!("{:.0}", c.chunks.value.estimate)),
             number("Decompress", 5, |c| c.decompressed_values.to_string()),
             number("Buffers/read", 1, |c| {
-                format!("{:.1}", c.read_buffers_per_value.0.value.estimate)
+                format!("{:.1}", c.read_buffers_per_value.value.estimate)
             }),
-            number("CPU/read", 1, |c| nanoseconds(c.read_cpu_ns_per_value.0.value.estimate)),
-            number("CPU change", 1, |c| change(&c.read_cpu_ns_per_value.0, c.today)),
-            number("Buffers/scan", 2, |c| format!("{:.0}", c.scan_buffers.0.value.estimate)),
+            number("CPU/read", 1, |c| nanoseconds(c.read_cpu_ns_per_value.value.estimate)),
+            number("CPU change", 1, |c| change(&c.read_cpu_ns_per_value, c.marks.today)),
+            number("Buffers/scan", 2, |c| format!("{:.0}", c.scan_buffers.value.estimate)),
             number("Bytes/update", 4, |c| bytes(&c.update_bytes_per_value)),
             number("WAL/update", 2, |c| bytes(&c.update_wal_bytes_per_value)),
-            number("WAL change", 2, |c| change(&c.update_wal_bytes_per_value.0, c.today)),
+            number("WAL change", 2, |c| change(&c.update_wal_bytes_per_value, c.marks.today)),
             text("Refused", 1, |c| {
                 c.refusal.as_ref().map(|_| counted(c.refused_rows, "row")).unwrap_or_default()
             }),
@@ -229,7 +229,7 @@ fn grid(report: &Report) -> Grid {
 
 /// Whether a candidate is named in a line below the table instead of a row of its own.
 fn is_folded(candidate: &CandidateReport) -> bool {
-    candidate.same_as.is_some() && !candidate.recommended
+    candidate.marks.same_as.is_some() && !candidate.marks.recommended
 }
 
 /// The candidates that store every value as another does.
@@ -239,7 +239,7 @@ fn folded(report: &Report) -> Vec<String> {
         let same: Vec<String> = report
             .candidates
             .iter()
-            .filter(|c| is_folded(c) && c.same_as == Some(index))
+            .filter(|c| is_folded(c) && c.marks.same_as == Some(index))
             .map(|c| printable(&c.name))
             .collect();
         if !same.is_empty() {
@@ -260,7 +260,7 @@ fn briefly(report: &Report, document: &mut Document) {
     document.paragraph(first.as_ref().unwrap_or(&recommendation.reasons));
     let Some(command) = &recommendation.command else { return };
     document.lines(&format!("\n    {}\n", printable(command)));
-    let recommended = report.candidates.iter().find(|c| c.recommended);
+    let recommended = report.candidates.iter().find(|c| c.marks.recommended);
     match recommended.map_or(&[][..], |c| &c.caveats) {
         [] => {}
         caveats => document.paragraph(&format!("But {}.", caveats.join("; "))),
@@ -290,7 +290,7 @@ fn caveats(report: &Report) -> Vec<String> {
 }
 
 fn mark(c: &CandidateReport) -> &'static str {
-    match (c.recommended, c.pareto) {
+    match (c.marks.recommended, c.marks.pareto) {
         (true, true) => ">*",
         (true, false) => ">",
         (false, true) => " *",
@@ -363,8 +363,8 @@ fn columns_of(keys: &[KeyReport]) -> Grid {
     )
 }
 
-fn bytes(whole: &Whole) -> String {
-    size(whole.0.value.estimate.round() as u64)
+fn bytes(whole: &Figure) -> String {
+    size(whole.value.estimate.round() as u64)
 }
 
 fn sizes(extraction: &ExtractionReport) -> Grid {
@@ -385,18 +385,18 @@ fn sizes(extraction: &ExtractionReport) -> Grid {
         bytes(&extraction.heap_bytes_today),
         bytes(&extraction.toast_bytes_today),
         bytes(&extraction.toast_index_bytes_today),
-        extraction.external_today.to_string(),
-        extraction.wide_rows_today.to_string(),
+        extraction.counts.external_today.to_string(),
+        extraction.counts.wide_rows_today.to_string(),
     ]);
     grid.row(vec![
         "extracted".into(),
-        bytes(&extraction.total_bytes),
-        change(&extraction.total_bytes.0, false),
-        bytes(&extraction.heap_bytes),
-        bytes(&extraction.toast_bytes),
-        bytes(&extraction.toast_index_bytes),
-        extraction.external.to_string(),
-        extraction.wide_rows.to_string(),
+        bytes(&extraction.files.total_bytes),
+        change(&extraction.files.total_bytes, false),
+        bytes(&extraction.files.heap_bytes),
+        bytes(&extraction.files.toast_bytes),
+        bytes(&extraction.files.toast_index_bytes),
+        extraction.counts.external.to_string(),
+        extraction.counts.wide_rows.to_string(),
     ]);
     grid
 }
@@ -412,19 +412,15 @@ fn accesses(extraction: &ExtractionReport) -> Grid {
         &[
             text("Read, updated", 0, |(name, _, _)| name.clone()),
             number("Buffers/scan", 0, |(_, access, _)| {
-                format!("{:.0}", access.scan_buffers.0.value.estimate)
+                format!("{:.0}", access.scan_buffers.value.estimate)
             }),
             number("Buffers/read", 1, |(_, access, _)| {
-                format!("{:.2}", access.read_buffers.0.value.estimate)
+                format!("{:.2}", access.read_buffers.value.estimate)
             }),
-            number("CPU/read", 0, |(_, access, _)| {
-                nanoseconds(access.read_cpu_ns.0.value.estimate)
-            }),
-            number("CPU change", 1, |(_, access, today)| change(&access.read_cpu_ns.0, *today)),
+            number("CPU/read", 0, |(_, access, _)| nanoseconds(access.read_cpu_ns.value.estimate)),
+            number("CPU change", 1, |(_, access, today)| change(&access.read_cpu_ns, *today)),
             number("WAL/update", 0, |(_, access, _)| bytes(&access.update_wal_bytes)),
-            number("WAL change", 1, |(_, access, today)| {
-                change(&access.update_wal_bytes.0, *today)
-            }),
+            number("WAL change", 1, |(_, access, today)| change(&access.update_wal_bytes, *today)),
         ],
     )
 }
@@ -487,7 +483,7 @@ fn pluggable(p: &PluggableReport) -> String {
 
 /// `-12.3 % ±0.4`.
 fn change(figure: &Figure, today: bool) -> String {
-    let Some(Estimate { estimate, low, high }) = figure.change.filter(|_| !today) else {
+    let Some(Interval { estimate, low, high }) = figure.change.filter(|_| !today) else {
         return String::new();
     };
     let half = (high - low) / 2.0 * 100.0;
@@ -533,30 +529,30 @@ fn csv_fields() -> Vec<String> {
 
 /// One row for each candidate.
 fn csv_rows(report: &Report) -> Vec<Vec<String>> {
-    let whole = |w: &Whole| {
-        let Estimate { estimate, low, high } = w.0.value;
+    let whole = |w: &Figure| {
+        let Interval { estimate, low, high } = w.value;
         [estimate.round(), low.floor(), high.ceil()].map(|n| format!("{n:.0}"))
     };
-    let fraction = |f: &Fraction| {
-        let Estimate { estimate, low, high } = f.0.value;
+    let fraction = |f: &Figure| {
+        let Interval { estimate, low, high } = f.value;
         [estimate, low, high].map(|n| format!("{n:.3}"))
     };
     let row = |c: &CandidateReport| {
         let mut row = vec![
-            report.relation.clone(),
+            report.table.relation.clone(),
             report.column.clone(),
             c.settings.storage.clone(),
             c.settings.method.clone(),
             c.settings.target.to_string(),
             c.settings.policy.clone(),
-            c.today.to_string(),
-            c.recommended.to_string(),
-            c.pareto.to_string(),
+            c.marks.today.to_string(),
+            c.marks.recommended.to_string(),
+            c.marks.pareto.to_string(),
         ];
-        row.extend(whole(&c.heap_bytes));
-        row.extend(whole(&c.toast_bytes));
-        row.extend(whole(&c.toast_index_bytes));
-        row.extend(whole(&c.total_bytes));
+        row.extend(whole(&c.files.heap_bytes));
+        row.extend(whole(&c.files.toast_bytes));
+        row.extend(whole(&c.files.toast_index_bytes));
+        row.extend(whole(&c.files.total_bytes));
         row.extend(whole(&c.chunks));
         row.extend(fraction(&c.read_buffers_per_value));
         row.extend(whole(&c.read_cpu_ns_per_value));

@@ -36,11 +36,11 @@ impl Axis {
 }
 
 fn x_of(c: &CandidateReport) -> f64 {
-    c.total_bytes.0.value.estimate
+    c.files.total_bytes.value.estimate
 }
 
 fn y_of(c: &CandidateReport) -> f64 {
-    c.read_cpu_ns_per_value.0.value.estimate
+    c.read_cpu_ns_per_value.value.estimate
 }
 
 fn axes(report: &Report) -> (Axis, Axis) {
@@ -96,7 +96,7 @@ pub fn chart(report: &Report, width: usize) -> String {
             .flatten()
             .map(|front| format!(" (at {front})"))
             .unwrap_or_default();
-        let mark = if candidate.recommended { ", recommended" } else { "" };
+        let mark = if candidate.marks.recommended { ", recommended" } else { "" };
         let name = printable(&candidate.name);
         let _ = writeln!(out, "  {} {name}{mark}{hidden}", letter(index));
     }

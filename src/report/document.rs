@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::table::{Grid, Style, printable, wrapped};
 use super::units::counted;
+use crate::heap::problem::Problems;
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -105,11 +106,11 @@ impl Document {
     }
 
     /// The first of what could not be read, below the number of all.
-    pub fn problems(&mut self, problems: &[String], count: u64, bullet: &str) {
-        if count > 0 {
-            self.text.push_str(&format!("\n{}:\n", counted(count, "problem")));
-            for problem in problems.iter().take(PROBLEMS_SHOWN) {
-                self.text.push_str(&format!("{bullet}{}\n", printable(problem)));
+    pub fn problems(&mut self, problems: &Problems, bullet: &str) {
+        if problems.count() > 0 {
+            self.text.push_str(&format!("\n{}:\n", counted(problems.count(), "problem")));
+            for problem in problems.kept().iter().take(PROBLEMS_SHOWN) {
+                self.text.push_str(&format!("{bullet}{}\n", printable(&problem.to_string())));
             }
         }
     }
@@ -297,8 +298,7 @@ pub(crate) trait Printed: Serialize + Send {
     /// For people.
     fn print(&self, document: &mut Document);
 
-    /// What could not be read: the first of it, and how much there is in all.
-    fn problems(&self) -> (&[String], u64);
+    fn problems(&self) -> &Problems;
 }
 
 /// Writes reports that stand each for itself, as they come; they have no place in CSV.

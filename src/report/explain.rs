@@ -4,8 +4,10 @@ use super::document::{Document, Printed};
 use super::table::printable;
 use super::units::{counted, nanoseconds, size};
 use crate::advise::explain::result::{
-    ColumnExplanation, Explanation, Figure, SCHEMA, ValueRead, WidthRange,
+    ColumnExplanation, Explanation, SCHEMA, ValueRead, WidthRange,
 };
+use crate::heap::problem::Problems;
+use crate::model::interval::Interval;
 
 /// The longest bar of the histogram.
 const BAR: usize = 30;
@@ -17,8 +19,8 @@ impl Printed for Explanation {
         one(self, document);
     }
 
-    fn problems(&self) -> (&[String], u64) {
-        (&self.problems, self.problem_count)
+    fn problems(&self) -> &Problems {
+        &self.problems
     }
 }
 
@@ -36,7 +38,7 @@ fn one(explanation: &Explanation, document: &mut Document) {
     let title = if document.is_markdown() { "## " } else { "" };
     let head = format!(
         "{title}{}: {}, {looked}{levels}",
-        printable(&explanation.relation),
+        printable(&explanation.table.relation),
         several(&explanation.rows, "row")
     );
     document.line(&head, 2);
@@ -65,11 +67,11 @@ fn one(explanation: &Explanation, document: &mut Document) {
         document.figure(&histogram(&explanation.widths));
         document.gap();
         document.line(COSTS, 0);
-        if explanation.columns.iter().any(|column| column.custom_values.0.estimate > 0.0) {
+        if explanation.columns.iter().any(|column| column.custom_values.estimate > 0.0) {
             document.line(CUSTOM, 0);
         }
     }
-    document.problems(&explanation.problems, explanation.problem_count, "  ");
+    document.problems(&explanation.problems, "  ");
 }
 
 const COSTS: &str = "Buffers are pages visited; CPU time is that which storage adds, with a warm cache. WAL is counted \
@@ -93,7 +95,7 @@ fn paragraphs(explanation: &Explanation, column: &ColumnExplanation, document: &
     let scan = several(&column.scan_buffers, "buffer");
     say("scan", format!("{scan} with the column, {} without", explanation.heap_blocks));
     let update = &column.update;
-    let toast = match update.toast_bytes.0.estimate {
+    let toast = match update.toast_bytes.estimate {
         0.0 => String::new(),
         _ => format!(" and {} of the TOAST relation", bytes(&update.toast_bytes)),
     };
@@ -102,8 +104,8 @@ fn paragraphs(explanation: &Explanation, column: &ColumnExplanation, document: &
 }
 
 fn values(column: &ColumnExplanation) -> String {
-    let total = column.values.0.estimate;
-    let part = |figure: &Figure| match figure.0.estimate {
+    let total = column.values.estimate;
+    let part = |figure: &Interval| match figure.estimate {
         part if part <= 0.0 => "none".to_owned(),
         part if part >= total => "all".to_owned(),
         part => format!("{part:.0}"),
@@ -134,14 +136,14 @@ fn read(column: &ColumnExplanation) -> String {
     if let Some(raw) = &column.decompressed_bytes {
         text.push_str(&format!("; decompression to {}", bytes(raw)));
     }
-    text.push_str(&format!("; {} of CPU time a value", nanoseconds(column.read_cpu_ns.0.estimate)));
+    text.push_str(&format!("; {} of CPU time a value", nanoseconds(column.read_cpu_ns.estimate)));
     text
 }
 
 /// Half the width of the interval, if there is one: ` ±12`.
-fn within(figure: &Figure, show: impl Fn(f64) -> String) -> String {
-    let half = (figure.0.high - figure.0.low) / 2.0;
-    if half > figure.0.estimate.abs() * 5e-4 { format!(" ±{}", show(half)) } else { String::new() }
+fn within(figure: &Interval, show: impl Fn(f64) -> String) -> String {
+    let half = (figure.high - figure.low) / 2.0;
+    if half > figure.estimate.abs() * 5e-4 { format!(" ±{}", show(half)) } else { String::new() }
 }
 
 fn plain(value: f64) -> String {
@@ -153,23 +155,23 @@ fn plain(value: f64) -> String {
     }
 }
 
-fn number(figure: &Figure) -> String {
-    format!("{}{}", plain(figure.0.estimate), within(figure, plain))
+fn number(figure: &Interval) -> String {
+    format!("{}{}", plain(figure.estimate), within(figure, plain))
 }
 
 /// A number with its interval and its noun.
-fn several(figure: &Figure, noun: &str) -> String {
-    let ending = if plain(figure.0.estimate) == "1" { "" } else { "s" };
+fn several(figure: &Interval, noun: &str) -> String {
+    let ending = if plain(figure.estimate) == "1" { "" } else { "s" };
     format!("{} {noun}{ending}", number(figure))
 }
 
-fn bytes(figure: &Figure) -> String {
+fn bytes(figure: &Interval) -> String {
     let show = |value: f64| size(value.max(0.0).round() as u64);
-    format!("{}{}", show(figure.0.estimate), within(figure, show))
+    format!("{}{}", show(figure.estimate), within(figure, show))
 }
 
 fn histogram(widths: &[WidthRange]) -> String {
-    let most = widths.iter().map(|range| range.share.0.estimate).fold(0.0, f64::max);
+    let most = widths.iter().map(|range| range.share.estimate).fold(0.0, f64::max);
     let bounds = widths.iter().map(|range| match range.to {
         Some(to) => format!("{} - {to}", range.from),
         None => format!("{} -", range.from),
@@ -183,7 +185,7 @@ fn histogram(widths: &[WidthRange]) -> String {
             text.push_str(&format!("  {}\n", "-".repeat(room + 9)));
             toasted = true;
         }
-        let share = range.share.0.estimate;
+        let share = range.share.estimate;
         let length = if most > 0.0 { (share / most * BAR as f64).ceil() as usize } else { 0 };
         let bar = "#".repeat(length.min(BAR));
         let line = format!("  {bounds:<room$}  {:>5.1} %  {bar}", share * 100.0);

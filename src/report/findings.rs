@@ -5,7 +5,7 @@ use super::table::{Style, printable, wrapped};
 use super::units::{counted, size};
 use crate::fill::moves::Expected;
 use crate::findings::finding::{Finding, Findings, LookedAt, Unit};
-use crate::model::interval::WholeEstimate;
+use crate::model::interval::Interval;
 
 /// Findings about many tables that people are shown, unless they say how many.
 const RANKED: usize = 3;
@@ -139,7 +139,7 @@ fn amount(finding: &Finding, style: Style) -> String {
             Unit::ReadsPerWrite | Unit::WritesPerRead => per_other(finding),
         };
     }
-    let whole = WholeEstimate { estimate: value, low, high };
+    let whole = Interval { estimate: value, low, high };
     match finding.unit {
         Unit::Bytes => format!("{} ", inspect_sample::bytes(&whole)),
         Unit::Rows | Unit::Values if low == high => {
@@ -200,7 +200,7 @@ fn looked_at(looked_at: &LookedAt) -> String {
 mod tests {
     use super::*;
     use crate::findings::code::Code;
-    use crate::model::estimate::Estimate;
+    use crate::model::interval::Interval;
     use crate::model::interval::Range;
 
     fn findings(findings: Vec<Finding>) -> Findings {
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_was_found_and_the_command() {
-        let bytes = Estimate { estimate: 5e7, low: 4e7, high: 6e7 };
+        let bytes = Interval { estimate: 5e7, low: 4e7, high: 6e7 };
         let older = Finding {
             column: Some("doc".into()),
             what: "stored otherwise than the column is set (extended, lz4)".into(),
@@ -244,7 +244,7 @@ mod tests {
             ..Finding::new(
                 Code::UnusedSetting,
                 "public.orders",
-                Estimate::exact(1.0),
+                Interval::exact(1.0),
                 Unit::Settings,
             )
         };

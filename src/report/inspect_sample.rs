@@ -2,9 +2,9 @@
 
 use super::table::{Grid, number, text};
 use super::units::{percent, ratio, size};
-use crate::inspect::intervals::{QuantileEstimate, SampleReport};
 use crate::inspect::result::{ColumnReport, FormReport, TuplesReport};
-use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::inspect::result::{Quantile, SampleReport};
+use crate::model::interval::Interval;
 
 /// What was read of what.
 pub(super) fn sample_line(sample: &SampleReport) -> String {
@@ -13,18 +13,18 @@ pub(super) fn sample_line(sample: &SampleReport) -> String {
     format!("sample: {blocks_read} of {blocks} blocks, seed {seed}{ranges}")
 }
 
-pub(super) fn count(estimate: &WholeEstimate) -> String {
+pub(super) fn count(estimate: &Interval<u64>) -> String {
     with_range(guess(estimate), &range(estimate))
 }
 
 /// `≈12 MB (11–13 MB)`.
-pub(super) fn bytes(estimate: &WholeEstimate) -> String {
+pub(super) fn bytes(estimate: &Interval<u64>) -> String {
     with_range(guessed_size(estimate), &size_range(estimate))
 }
 
 /// As the line on all rows, estimated.
 pub(super) fn tuples_line(tuples: &TuplesReport) -> String {
-    let part = |estimate: &Option<WholeEstimate>, what: &str| {
+    let part = |estimate: &Option<Interval<u64>>, what: &str| {
         estimate.map(|estimate| format!("{} {what}", count(&estimate)))
     };
     let parts = [
@@ -45,20 +45,20 @@ fn about(certain: bool) -> &'static str {
     if certain { "" } else { "≈" }
 }
 
-fn guess(e: &WholeEstimate) -> String {
+fn guess(e: &Interval<u64>) -> String {
     format!("{}{}", about(e.low == e.high), e.estimate)
 }
 
-fn guessed_size(e: &WholeEstimate) -> String {
+fn guessed_size(e: &Interval<u64>) -> String {
     format!("{}{}", about(e.low == e.high), size(e.estimate))
 }
 
-fn range(e: &WholeEstimate) -> String {
+fn range(e: &Interval<u64>) -> String {
     if e.low == e.high { String::new() } else { format!("{}–{}", e.low, e.high) }
 }
 
 /// Both ends; the unit once if it is the same.
-fn size_range(e: &WholeEstimate) -> String {
+fn size_range(e: &Interval<u64>) -> String {
     if e.low == e.high {
         return String::new();
     }
@@ -69,19 +69,19 @@ fn size_range(e: &WholeEstimate) -> String {
     }
 }
 
-fn ratio_cell(e: &RatioEstimate) -> String {
+fn ratio_cell(e: &Interval) -> String {
     format!("{}{}", about(e.low == e.high), ratio(e.estimate))
 }
 
-fn ratio_range(e: &RatioEstimate) -> String {
+fn ratio_range(e: &Interval) -> String {
     if e.low == e.high { String::new() } else { format!("{}–{}", ratio(e.low), ratio(e.high)) }
 }
 
-fn share_cell(e: &RatioEstimate) -> String {
+fn share_cell(e: &Interval) -> String {
     format!("{}{}", about(e.low == e.high), percent(e.estimate))
 }
 
-fn quantile(e: &QuantileEstimate) -> String {
+fn quantile(e: &Quantile) -> String {
     let range = match (e.low, e.high) {
         (Some(low), Some(high)) if low == high && low == e.estimate => String::new(),
         (Some(low), Some(high)) => format!("{low}–{high}"),
@@ -97,7 +97,7 @@ fn cell<T>(estimate: Option<&T>, text: impl Fn(&T) -> String) -> String {
     estimate.map(text).unwrap_or_default()
 }
 
-fn nonzero(estimate: Option<WholeEstimate>) -> Option<WholeEstimate> {
+fn nonzero(estimate: Option<Interval<u64>>) -> Option<Interval<u64>> {
     estimate.filter(|e| e.estimate > 0)
 }
 
@@ -183,12 +183,12 @@ mod tests {
 
     #[test]
     fn certain_figures_have_no_range() {
-        let e = |estimate, low, high| WholeEstimate { estimate, low, high };
+        let e = |estimate, low, high| Interval { estimate, low, high };
         assert_eq!(count(&e(7, 7, 7)), "7");
         assert_eq!(count(&e(1000, 900, 1100)), "≈1000 (900–1100)");
         assert_eq!(bytes(&e(12 << 20, 11 << 20, 13 << 20)), "≈12 MB (11–13 MB)");
         assert_eq!(bytes(&e(12 << 10, 500, 13 << 10)), "≈12 kB (500 bytes–13 kB)");
-        let q = |low, high| quantile(&QuantileEstimate { estimate: 5, low, high });
+        let q = |low, high| quantile(&Interval { estimate: 5, low, high });
         assert_eq!(
             [q(Some(5), Some(5)), q(Some(4), None), q(None, Some(9)), q(None, None)],
             ["5", "5 (from 4)", "5 (to 9)", "5 (?)"]

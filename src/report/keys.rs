@@ -5,8 +5,9 @@ use unicode_width::UnicodeWidthStr;
 use super::document::{Document, Printed};
 use super::table::{Grid, number, printable, text};
 use super::units::{counted, nanoseconds, percent, size};
+use crate::heap::problem::Problems;
 use crate::keys::result::{Key, KeysReport, SCHEMA};
-use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::model::interval::Interval;
 use crate::usage::keys::Usage;
 
 /// The longest bar, and the longest path before one.
@@ -20,7 +21,7 @@ impl Printed for KeysReport {
         let title = if document.is_markdown() { "## " } else { "" };
         document.line(&format!("{title}{}", head(self)), 2);
         if self.sample.documents > 0 {
-            if self.map {
+            if self.contents.map {
                 document.line(&map(self), 2);
             }
             document.gap();
@@ -39,11 +40,11 @@ impl Printed for KeysReport {
             }
             document.line(NOTE, 0);
         }
-        document.problems(&self.problems, self.problem_count, "  ");
+        document.problems(&self.problems, "  ");
     }
 
-    fn problems(&self) -> (&[String], u64) {
-        (&self.problems, self.problem_count)
+    fn problems(&self) -> &Problems {
+        &self.problems
     }
 }
 
@@ -69,22 +70,22 @@ fn head(report: &KeysReport) -> String {
         printable(&report.relation),
         printable(&report.column),
         report.type_name,
-        several(&report.documents, "document"),
-        bytes(&report.raw_bytes),
-        bytes(&report.stored_bytes)
+        several(&report.totals.documents, "document"),
+        bytes(&report.totals.raw_bytes),
+        bytes(&report.totals.stored_bytes)
     )
 }
 
 fn map(report: &KeysReport) -> String {
-    let about = if report.different_paths.exact { "" } else { "about " };
+    let about = if report.contents.different_paths.exact { "" } else { "about " };
     let mut text = format!(
         "The documents are maps rather than records: {about}{} different keys in the sample.",
-        report.different_paths.estimate
+        report.contents.different_paths.estimate
     );
-    if report.uncounted_bytes > 0 {
+    if report.contents.uncounted_bytes > 0 {
         text.push_str(&format!(
             " Not all could be kept: up to {} of a key named here are among the others.",
-            size(report.uncounted_bytes)
+            size(report.contents.uncounted_bytes)
         ));
     }
     text
@@ -93,27 +94,27 @@ fn map(report: &KeysReport) -> String {
 /// What the keys are, one a line.
 fn contents(report: &KeysReport) -> Grid {
     let mut grid = Grid::of(
-        &report.keys,
+        &report.contents.keys,
         &[
             text("Key", 0, indented),
             text("Type", 0, types),
             number("Present", 0, present),
-            number("Mean", 0, |key| plain(key.bytes.mean.estimate)),
-            number("P95", 2, |key| key.bytes.p95.to_string()),
-            number("Stored", 1, |key| size(key.stored_bytes.estimate)),
+            number("Mean", 0, |key| plain(key.sizes.bytes.mean.estimate)),
+            number("P95", 2, |key| key.sizes.bytes.p95.to_string()),
+            number("Stored", 1, |key| size(key.sizes.stored_bytes.estimate)),
             number("Offset", 4, |key| format!("{:.0}", key.offset.mean.estimate)),
             number("Distinct", 3, distinct),
         ],
     );
     let empty = String::new;
-    if let Some(others) = &report.others {
+    if let Some(others) = &report.contents.others {
         let stored = size(others.stored_bytes);
         let name = format!("({})", counted(others.paths, "other"));
         grid.row(vec![name, empty(), empty(), empty(), empty(), stored, empty(), empty()]);
     }
-    let documents = report.documents.estimate.max(1) as f64;
-    let mean = plain(report.container.bytes.estimate as f64 / documents);
-    let stored = size(report.container.stored_bytes.estimate);
+    let documents = report.totals.documents.estimate.max(1) as f64;
+    let mean = plain(report.contents.container.bytes.estimate as f64 / documents);
+    let stored = size(report.contents.container.stored_bytes.estimate);
     let (name, all) = ("(container)".into(), percent(1.0));
     grid.row(vec![name, empty(), all, mean, empty(), stored, empty(), empty()]);
     grid
@@ -122,16 +123,18 @@ fn contents(report: &KeysReport) -> Grid {
 /// What reading and changing them costs.
 fn costs(report: &KeysReport) -> Grid {
     Grid::of(
-        &report.keys,
+        &report.contents.keys,
         &[
             text("Key", 0, indented),
             number("Chunk", 1, first_chunk),
-            number("Buffers", 0, |key| plain(key.buffers_now.estimate)),
-            number("apart", 0, |key| optional(&key.buffers_extracted, plain)),
-            number("CPU", 2, |key| nanoseconds(key.cpu_now_ns.estimate)),
-            number("apart", 3, |key| optional(&key.cpu_extracted_ns, nanoseconds)),
-            number("WAL", 0, |key| size(key.wal_now.estimate.round() as u64)),
-            number("apart", 0, |key| optional(&key.wal_extracted, |wal| size(wal.round() as u64))),
+            number("Buffers", 0, |key| plain(key.costs.buffers_now.estimate)),
+            number("apart", 0, |key| optional(&key.costs.buffers_extracted, plain)),
+            number("CPU", 2, |key| nanoseconds(key.costs.cpu_now_ns.estimate)),
+            number("apart", 3, |key| optional(&key.costs.cpu_extracted_ns, nanoseconds)),
+            number("WAL", 0, |key| size(key.costs.wal_now.estimate.round() as u64)),
+            number("apart", 0, |key| {
+                optional(&key.costs.wal_extracted, |wal| size(wal.round() as u64))
+            }),
             number("Calls", 1, calls),
         ],
     )
@@ -139,7 +142,7 @@ fn costs(report: &KeysReport) -> Grid {
 
 /// Calls where a key is known to be used, or none is.
 fn calls(key: &Key) -> String {
-    key.calls.filter(|&calls| calls > 0).map_or(String::new(), |calls| calls.to_string())
+    key.uses.calls.filter(|&calls| calls > 0).map_or(String::new(), |calls| calls.to_string())
 }
 
 fn distinct(key: &Key) -> String {
@@ -154,7 +157,7 @@ fn first_chunk(key: &Key) -> String {
     })
 }
 
-fn optional(ratio: &Option<RatioEstimate>, show: fn(f64) -> String) -> String {
+fn optional(ratio: &Option<Interval>, show: fn(f64) -> String) -> String {
     ratio.as_ref().map_or(String::new(), |ratio| show(ratio.estimate))
 }
 
@@ -186,9 +189,9 @@ fn used(report: &KeysReport, usage: &Usage) -> String {
         ));
     }
     let mut named_in = Vec::new();
-    for key in &report.keys {
-        let named = key.named_in.iter().map(ToString::to_string);
-        let sessions = key.sessions.filter(|&sessions| sessions > 0);
+    for key in &report.contents.keys {
+        let named = key.uses.named_in.iter().map(ToString::to_string);
+        let sessions = key.uses.sessions.filter(|&sessions| sessions > 0);
         let running = sessions.map(|sessions| format!("last of {}", counted(sessions, "session")));
         let names: Vec<String> = named.chain(running).collect();
         if !names.is_empty() {
@@ -204,15 +207,15 @@ fn used(report: &KeysReport, usage: &Usage) -> String {
 /// The keys' parts of the raw documents.
 fn bars(report: &KeysReport) -> String {
     let mut lines: Vec<(String, f64, String)> = Vec::new();
-    for key in &report.keys {
-        let half = (key.share.high - key.share.low) / 2.0;
+    for key in &report.contents.keys {
+        let half = (key.sizes.share.high - key.sizes.share.low) / 2.0;
         let within = if half >= 5e-4 { format!(" ±{:.1}", half * 100.0) } else { String::new() };
-        lines.push((indented(key), key.share.estimate, within));
+        lines.push((indented(key), key.sizes.share.estimate, within));
     }
-    if let Some(others) = &report.others {
+    if let Some(others) = &report.contents.others {
         lines.push((format!("({})", counted(others.paths, "other")), others.share, String::new()));
     }
-    lines.push(("(container)".into(), report.container.share.estimate, String::new()));
+    lines.push(("(container)".into(), report.contents.container.share.estimate, String::new()));
     let shown: Vec<String> = lines.iter().map(|(name, _, _)| cut(&printable(name))).collect();
     let room = shown.iter().map(|name| name.width()).max().unwrap_or_default();
     let most = lines.iter().map(|(_, share, _)| *share).fold(0.0, f64::max);
@@ -272,16 +275,16 @@ fn plain(value: f64) -> String {
     }
 }
 
-fn within(estimate: &WholeEstimate, show: fn(u64) -> String) -> String {
+fn within(estimate: &Interval<u64>, show: fn(u64) -> String) -> String {
     let half = estimate.high.saturating_sub(estimate.low) / 2;
     if half * 1000 > estimate.estimate { format!(" ±{}", show(half)) } else { String::new() }
 }
 
-fn several(estimate: &WholeEstimate, noun: &str) -> String {
+fn several(estimate: &Interval<u64>, noun: &str) -> String {
     let ending = if estimate.estimate == 1 { "" } else { "s" };
     format!("{}{} {noun}{ending}", estimate.estimate, within(estimate, |half| half.to_string()))
 }
 
-fn bytes(estimate: &WholeEstimate) -> String {
+fn bytes(estimate: &Interval<u64>) -> String {
     format!("{}{}", size(estimate.estimate), within(estimate, size))
 }

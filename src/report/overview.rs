@@ -13,7 +13,7 @@ use crate::findings::finding::{Finding, rank};
 use crate::inspect::overview::rank::{Ranked, Ranking, SortBy, Totals};
 use crate::inspect::overview::{ColumnLine, Extent, LeftOut, RelationLine, SCHEMA};
 use crate::inspect::result::Report;
-use crate::model::interval::{RatioEstimate, WholeEstimate};
+use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
 
 /// Columns that people are shown, unless they say how many.
@@ -183,7 +183,7 @@ fn grid(ranked: &Ranked, sort: SortBy) -> Grid {
         let again = last == Some(&line.relation);
         last = Some(&line.relation);
         let figure = figure.as_ref().filter(|_| !again);
-        let shown = |e: &WholeEstimate| match sort {
+        let shown = |e: &Interval<u64>| match sort {
             SortBy::Unused => about_size(e),
             _ => e.estimate.to_string(),
         };
@@ -223,7 +223,7 @@ fn notes(totals: &Totals, left_out: &[LeftOut]) -> Vec<String> {
         None => "the rest is headers, free space and dead rows".into(),
     };
     if read > 0 {
-        let held = WholeEstimate { estimate: held, ..totals.columns_bytes };
+        let held = Interval { estimate: held, ..totals.columns_bytes };
         notes.push(format!("Columns take {} of {}; {rest}.", about_size(&held), size(read)));
     }
     if let Some(bytes) = totals.database_bytes {
@@ -274,16 +274,16 @@ fn about(certain: bool) -> &'static str {
     if certain { "" } else { "≈" }
 }
 
-fn about_size(e: &WholeEstimate) -> String {
+fn about_size(e: &Interval<u64>) -> String {
     format!("{}{}", about(e.low == e.high), size(e.estimate))
 }
 
-fn about_ratio(e: &RatioEstimate) -> String {
+fn about_ratio(e: &Interval) -> String {
     format!("{}{}", about(e.low == e.high), ratio(e.estimate))
 }
 
 /// How far the interval reaches to the wider side, as a part of the estimate.
-fn error_of(e: &WholeEstimate) -> String {
+fn error_of(e: &Interval<u64>) -> String {
     if e.low == e.high {
         return String::new();
     }
@@ -306,11 +306,11 @@ fn csv_fields() -> Vec<String> {
 
 /// One row for each column; sizes are bytes, each with the ends of its interval.
 fn csv_rows(columns: &[ColumnLine]) -> Vec<Vec<String>> {
-    let whole = |e: Option<WholeEstimate>| match e {
+    let whole = |e: Option<Interval<u64>>| match e {
         Some(e) => [e.estimate, e.low, e.high].map(|n| n.to_string()),
         None => Default::default(),
     };
-    let part = |e: Option<RatioEstimate>| match e {
+    let part = |e: Option<Interval>| match e {
         Some(e) => [e.estimate, e.low, e.high].map(|n| n.to_string()),
         None => Default::default(),
     };
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn figures_say_how_sure_they_are() {
-        let e = |estimate, low, high| WholeEstimate { estimate, low, high };
+        let e = |estimate, low, high| Interval { estimate, low, high };
         assert_eq!(error_of(&e(5000, 5000, 5000)), "");
         assert_eq!(error_of(&e(5000, 4900, 5050)), "2.0 %");
         assert_eq!(error_of(&e(5000, 4000, 6500)), "30 %");

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use serde::Serialize;
 use tokio_postgres::Row;
 use tokio_postgres::types::{Oid as PgOid, Type};
 
@@ -134,6 +135,12 @@ impl Relation {
         }
     }
 
+    /// Bytes of the table, its TOAST relation and the index of that, which are what its settings decide.
+    pub(crate) fn bytes_with_toast(&self) -> u64 {
+        let toast = self.toast.as_ref().map_or(0, |t| t.bytes.saturating_add(t.index_bytes));
+        self.bytes.saturating_add(toast)
+    }
+
     /// The indexes of the columns whose storage can be chosen.
     pub(crate) fn toastable(&self) -> impl Iterator<Item = usize> + use<'_> {
         self.desc.attributes.iter().enumerate().filter_map(|(index, column)| {
@@ -153,6 +160,30 @@ impl Relation {
             "The relation has no column that can be toasted.".into()
         } else {
             format!("Columns that can be toasted are {}.", names.join(", "))
+        }
+    }
+}
+
+/// A relation as reports name it.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct RelationName {
+    /// `schema.name`.
+    pub relation: String,
+    pub schema_name: String,
+    /// Name without schema.
+    pub name: String,
+    /// OID of the relation.
+    pub oid: u32,
+}
+
+impl From<&Relation> for RelationName {
+    fn from(relation: &Relation) -> RelationName {
+        RelationName {
+            relation: relation.display_name(),
+            schema_name: relation.schema.clone(),
+            name: relation.name.clone(),
+            oid: relation.oid.0,
         }
     }
 }

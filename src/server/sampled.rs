@@ -11,10 +11,12 @@ use super::catalog::{self, Relation};
 use super::chunks::parse_tid;
 use super::connect::{Client, Connection};
 use super::functions::{Answers, size};
+use super::pages::PageReader;
 use super::probe::{Asked, Probe};
 use crate::disk::layout::{LINE_POINTER_SIZE, PAGE_HEADER_SIZE, PageSize, TUPLE_HEADER_SIZE};
 use crate::disk::{BlockNumber, ItemPointer, max_align};
 use crate::model::stored::StoredValue;
+use crate::model::visibility::Snapshot;
 
 /// What the functions tell of a row.
 #[derive(Debug, Clone)]
@@ -140,6 +142,39 @@ impl<'a> RowReader<'a> {
         let rows = self.client().query_typed(&sql, &[(&items, Type::TEXT_ARRAY)]).await?;
         let Some(row) = rows.first() else { return Ok((0.0, 0.0)) };
         Ok((row.try_get(0)?, row.try_get(1)?))
+    }
+}
+
+/// What gives the rows of chosen blocks, in one transaction.
+pub(crate) enum SampleSource<'a> {
+    Pages(PageReader),
+    Functions(RowReader<'a>),
+}
+
+impl<'a> SampleSource<'a> {
+    /// Of a relation, whose lock it takes: its pages as this snapshot has them, or what functions tell.
+    pub(crate) async fn open(
+        server: &Server,
+        connection: &Arc<Connection>,
+        relation: &'a Relation,
+        pages: Option<&Snapshot>,
+    ) -> Result<SampleSource<'a>, LiveError> {
+        Ok(match pages {
+            Some(snapshot) => SampleSource::Pages(
+                server.page_reader(connection, relation.quoted(), snapshot).await?,
+            ),
+            None => SampleSource::Functions(
+                RowReader::new(Arc::clone(connection), server, relation).await?,
+            ),
+        })
+    }
+
+    /// Blocks of the relation's main fork at this moment.
+    pub(crate) async fn block_count(&self) -> Result<u32, LiveError> {
+        match self {
+            SampleSource::Pages(reader) => reader.block_count().await,
+            SampleSource::Functions(reader) => reader.block_count().await,
+        }
     }
 }
 

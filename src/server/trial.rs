@@ -1,9 +1,12 @@
 //! The trial: a temporary table in which the server itself compresses copies of values. Whoever asks what a
-//! server makes of a value asks here; how the rows must look for the answer to be right is [`model::trial`].
+//! server makes of a value asks here.
 //!
 //! [`Copies`] is the table as text (pure); [`Trial`] asks about one column's values.
 //!
-//! [`model::trial`]: crate::model::trial
+//! How long rows must be for the toaster to be called, and what the size of a copy in such a row means (`heaptoast.h`,
+//! `heaptoast.c`, `toast_helper.c`): a copy stands in an EXTENDED column beside padding in a PLAIN one. The padding alone makes
+//! the row longer than `TOAST_TUPLE_THRESHOLD`, which grows with the page, so that the toaster is called however short the
+//! copy is; and longer than `toast_tuple_target`, so that it compresses and moves out all that it may.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -13,12 +16,28 @@ use tokio_postgres::types::Type;
 use super::LiveError;
 use super::connect::Client;
 use crate::codec::Method;
-use crate::disk::ItemPointer;
 use crate::disk::layout::PageSize;
+use crate::disk::pointer::TOAST_POINTER_SIZE;
+use crate::disk::{ItemPointer, max_align};
 use crate::model::policy::CompressedSizes;
+use crate::model::settings::TupleTarget;
 use crate::model::sql::quote_identifier;
 use crate::model::sql::{fresh, fresh_array};
-use crate::model::trial::{NEVER_MOVED, NOT_COUNTED, TARGET, padding};
+
+/// `toast_tuple_target` of such rows, in bytes: the least.
+const TARGET: u16 = TupleTarget::MIN;
+
+/// Bytes of the padding, without its header.
+fn padding(page: PageSize) -> usize {
+    page.toast_tuple_threshold()
+}
+
+/// A datum of up to this many bytes is neither compressed nor moved out
+/// (`toast_tuple_find_biggest_attribute`).
+const NEVER_MOVED: u32 = max_align(TOAST_POINTER_SIZE) as u32;
+
+/// Bytes by which `pg_column_size` is less than the datum once that is out of line: its length word.
+const NOT_COUNTED: u32 = 4;
 
 /// The column of the padding.
 const PADDING: &str = "p";
@@ -194,6 +213,11 @@ impl Trial {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::desc::{Align, Length, Storage};
+    use crate::model::cost::Prices;
+    use crate::model::policy::{MethodChoice, Policy};
+    use crate::model::stored::Form;
+    use crate::model::toast::{Column, Incoming, Operation, Table};
 
     fn trial(page: PageSize) -> Trial {
         let methods = [Method::Pglz, Method::Lz4];
@@ -216,5 +240,72 @@ mod tests {
             let sql = trial(PageSize::new(kilobytes << 10).unwrap()).fill();
             assert!(sql.contains(&format!("repeat('x', {bytes})")), "{kilobytes}: {sql}");
         }
+    }
+
+    fn row_of(page: PageSize) -> Table {
+        let column = |storage| Column {
+            length: Length::Varlena,
+            align: Align::Int,
+            storage,
+            type_storage: Storage::Extended,
+            method: MethodChoice::One(Method::Lz4),
+            policy: Policy::Always,
+        };
+        Table {
+            columns: vec![column(Storage::Extended), column(Storage::Plain)],
+            target: TupleTarget::new(u32::from(TARGET), page).unwrap(),
+            has_toast_relation: true,
+            page,
+            prices: Prices::default(),
+        }
+    }
+
+    /// Whether the server is asked to compress a value of `raw` bytes, and where a datum of `size` bytes goes.
+    fn tried(page: PageSize, padding: usize, raw: u32, size: u32) -> (bool, Form) {
+        let mut asked = false;
+        let values = [Incoming::Plain { raw }, Incoming::Plain { raw: padding as u32 }];
+        let row = row_of(page).toast(&values, Operation::Insert, &mut |_, _| {
+            asked = true;
+            Some(size)
+        });
+        (asked, row.unwrap().values[0].form)
+    }
+
+    /// `TOAST_TUPLE_THRESHOLD` as `heaptoast.h` has it:
+    /// `MAXALIGN_DOWN((BLCKSZ - MAXALIGN(SizeOfPageHeaderData + 4 * sizeof(ItemIdData))) / 4)`.
+    fn threshold(block_size: usize) -> usize {
+        (block_size - (24 + 4 * 4usize).next_multiple_of(8)) / 4 / 8 * 8
+    }
+
+    #[test]
+    fn padding_calls_the_toaster_on_pages_of_every_size() {
+        for kilobytes in [4, 8, 16, 32] {
+            let page = PageSize::new(kilobytes << 10).unwrap();
+            assert_eq!(page.toast_tuple_threshold(), threshold(kilobytes << 10));
+            // header and length word come to the padding, which alone is over the threshold, and fits
+            let alone = 24 + 4 + padding(page);
+            assert!(alone > threshold(kilobytes << 10), "{kilobytes}");
+            assert!(alone + 1000 < page.toast_tuple_target_main(), "{kilobytes}");
+            for raw in [127, 200, 1000, 1996, 2500, 4000, 8000, 100_000] {
+                assert_eq!(tried(page, padding(page), raw, 100), (true, Form::ExternalCompressed));
+            }
+            // what the toaster finds too short
+            assert!(!tried(page, padding(page), 23, 20).0);
+            assert!(tried(page, padding(page), 24, 20).0);
+        }
+    }
+
+    #[test]
+    fn padding_for_one_page_size_does_not_do_for_larger_ones() {
+        let page = PageSize::new(16 << 10).unwrap();
+        assert!(!tried(page, padding(PageSize::DEFAULT), 1900, 100).0);
+    }
+
+    #[test]
+    fn only_the_shortest_stay_in_the_row() {
+        let page = PageSize::DEFAULT;
+        let form = |size| tried(page, padding(page), 500, size).1;
+        assert_eq!(form(NEVER_MOVED), Form::Compressed);
+        assert_eq!(form(NEVER_MOVED + 1), Form::ExternalCompressed);
     }
 }

@@ -12,7 +12,7 @@ use std::fmt;
 
 use tokio_postgres::types::Type;
 
-use crate::model::estimate::Estimate;
+use crate::model::interval::Interval;
 use crate::server::LiveError;
 use crate::server::catalog::Relation;
 use crate::server::connect::Client;
@@ -85,9 +85,9 @@ pub(crate) struct StatementCounts {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Mostly {
     /// Mostly read: so many reads for each write.
-    Read(Estimate),
+    Read(Interval),
     /// Mostly written: so many writes for each read.
-    Written(Estimate),
+    Written(Interval),
 }
 
 impl Counters {
@@ -157,7 +157,7 @@ impl Counters {
     }
 
     /// Whether they have counted too little of the life of a table of so many rows and values out of line.
-    fn is_young(&self, rows: Estimate, values: Estimate) -> bool {
+    fn is_young(&self, rows: Interval, values: Interval) -> bool {
         let chunks = self.chunks.map_or(0.0, |chunks| chunks.live);
         self.age.is_some_and(|age| age < YOUNG)
             || self.live < rows.low / 2.0
@@ -165,7 +165,7 @@ impl Counters {
     }
 
     /// How the values out of line are used of a table of so many rows, if that is known.
-    pub(crate) fn usage(&self, rows: Estimate, values: Estimate) -> Option<Mostly> {
+    pub(crate) fn usage(&self, rows: Interval, values: Interval) -> Option<Mostly> {
         let chunks = self.chunks.filter(|_| values.low >= 1.0 && !self.is_young(rows, values))?;
         let each = (chunks.live / values.estimate.max(1.0)).max(1.0);
         let positive = |number: f64| number.max(0.0);
@@ -181,12 +181,12 @@ impl Counters {
         if read_by_others >= enough && read_by_others >= written * READS {
             let low = read_by_others / written.max(1.0);
             let high = fetched / written.max(1.0);
-            return Some(Mostly::Read(Estimate { estimate: low, low, high }));
+            return Some(Mostly::Read(Interval { estimate: low, low, high }));
         }
         if written_by_others >= enough && written_by_others >= fetched * WRITES {
             let low = written_by_others / fetched.max(1.0);
             let high = written / fetched.max(1.0);
-            return Some(Mostly::Written(Estimate { estimate: low, low, high }));
+            return Some(Mostly::Written(Interval { estimate: low, low, high }));
         }
         None
     }
@@ -194,13 +194,13 @@ impl Counters {
 
 impl StatementCounts {
     /// How the column's values are used, in a table of so many rows.
-    pub(crate) fn usage(self, rows: Estimate) -> Option<Mostly> {
+    pub(crate) fn usage(self, rows: Interval) -> Option<Mostly> {
         let StatementCounts { reads, writes } = self;
         let enough = LEAST.max(rows.high);
         if reads >= enough && reads >= writes * READS {
-            Some(Mostly::Read(Estimate::exact(reads / writes.max(1.0))))
+            Some(Mostly::Read(Interval::exact(reads / writes.max(1.0))))
         } else if writes >= enough && writes >= reads * WRITES {
-            Some(Mostly::Written(Estimate::exact(writes / reads.max(1.0))))
+            Some(Mostly::Written(Interval::exact(writes / reads.max(1.0))))
         } else {
             None
         }
@@ -296,7 +296,7 @@ impl Workload {
 mod tests {
     use super::*;
 
-    const ROWS: Estimate = Estimate { estimate: 1000.0, low: 1000.0, high: 1000.0 };
+    const ROWS: Interval = Interval { estimate: 1000.0, low: 1000.0, high: 1000.0 };
 
     /// A table of 1000 values of two chunks each.
     fn counters(by_index: f64, fetched: f64, inserted: f64) -> Counters {
@@ -359,9 +359,9 @@ mod tests {
     #[test]
     fn statements_tell_of_columns() {
         let usage = |reads, writes| StatementCounts { reads, writes }.usage(ROWS);
-        assert_eq!(usage(50_000.0, 10.0), Some(Mostly::Read(Estimate::exact(5000.0))));
+        assert_eq!(usage(50_000.0, 10.0), Some(Mostly::Read(Interval::exact(5000.0))));
         assert_eq!(usage(50_000.0, 1000.0), None);
-        assert_eq!(usage(100.0, 50_000.0), Some(Mostly::Written(Estimate::exact(500.0))));
+        assert_eq!(usage(100.0, 50_000.0), Some(Mostly::Written(Interval::exact(500.0))));
         assert_eq!(usage(900.0, 0.0), None);
     }
     #[test]

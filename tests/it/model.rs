@@ -70,7 +70,7 @@ async fn rows(
                 (block, bytes),
                 &relation.desc,
                 server.page_size,
-                |ctid, tuple| pages.visibility(ctid, tuple),
+                &*pages,
                 &mut problems,
             ));
         }

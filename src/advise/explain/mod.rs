@@ -8,17 +8,14 @@ pub mod result;
 mod sums;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-use std::time::Instant;
 
 use tokio_postgres::types::{Oid as PgOid, Type};
 
 use self::result::{Explanation, Looked, SCHEMA, WidthRange};
 use self::sums::{Cluster, Clusters, Ranges, Scope, threshold};
 use crate::advise::advisor::Advisor;
-use crate::advise::candidate::{named_columns, toastable_columns};
+use crate::advise::candidate::{AdviseError, named_columns, toastable_columns};
 use crate::advise::content::{SampledRow, rows_of_page};
-use crate::advise::error::AdviseError;
 use crate::advise::plan::{Done, SamplePlan};
 use crate::advise::tally::{IndexShape, as_stored, fresh};
 use crate::codec::Method;
@@ -99,15 +96,10 @@ impl Reading<'_> {
     async fn explain(&self) -> Result<Explanation, LiveError> {
         let Reading { advisor, relation, pageinspect, .. } = *self;
         let page = advisor.server.page_size;
-        let moment = snapshot::begin(&advisor.connection).await?;
-        let mut reader = PageReader::new(
-            Arc::clone(&advisor.connection),
-            pageinspect,
-            page,
-            relation.quoted(),
-            moment.snapshot,
-        )
-        .await?;
+        let snapshot = snapshot::begin(&advisor.connection).await?.snapshot;
+        let server = &advisor.server;
+        let mut reader =
+            server.page_reader(&advisor.connection, relation.quoted(), &snapshot).await?;
         let levels = match &relation.toast {
             Some(toast) => Some(pageinspect.index_levels(advisor.client(), toast.oid).await?),
             None => None,
@@ -129,10 +121,7 @@ impl Reading<'_> {
         Ok(Explanation {
             schema: SCHEMA,
             server: ServerReport::from(&advisor.server),
-            relation: relation.display_name(),
-            schema_name: relation.schema.clone(),
-            name: relation.name.clone(),
-            oid: relation.oid.0,
+            table: relation.into(),
             sample: Looked {
                 blocks: seen.done.blocks,
                 total_blocks: total,
@@ -152,8 +141,7 @@ impl Reading<'_> {
                 .filter_map(|(at, &index)| Some((at, relation.desc.attributes.get(index)?)))
                 .map(|(at, attribute)| sums.column(at, attribute, &scope))
                 .collect(),
-            problems: seen.problems.kept().iter().map(ToString::to_string).collect(),
-            problem_count: seen.problems.count(),
+            problems: seen.problems,
         })
     }
 
@@ -165,12 +153,9 @@ impl Reading<'_> {
         seen: &mut Seen,
     ) -> Result<Clusters, LiveError> {
         let page = self.advisor.server.page_size;
-        let progress = Arc::clone(&self.advisor.progress);
-        progress.begin(&self.relation.display_name(), u64::from(plan.sample.chosen()));
         let mut sums = Clusters::new(self.columns.len());
-        let started = Instant::now();
-        let mut blocks = plan.blocks();
-        while let Some(batch) = plan.next_batch(&mut blocks, &seen.done) {
+        let mut batches = plan.begin(&self.relation.display_name(), &*self.advisor.progress);
+        while let Some(batch) = batches.next(&seen.done) {
             let pages = reader.read(&batch).await?;
             let rows = self.rows(&pages, seen);
             let mut rows = rows.as_slice();
@@ -183,11 +168,10 @@ impl Reading<'_> {
                 }
                 seen.done.blocks += now.len() as u32;
                 seen.done.read += now.len() as u64 * page.bytes() as u64;
-                seen.done.time = started.elapsed();
-                progress.advance(now.len() as u64);
+                batches.advance(&mut seen.done, now.len());
             }
         }
-        progress.end();
+        batches.end();
         Ok(sums)
     }
 
@@ -201,7 +185,7 @@ impl Reading<'_> {
                 page,
                 &self.relation.desc,
                 self.advisor.server.page_size,
-                |ctid, tuple| pages.visibility(ctid, tuple),
+                pages,
                 &mut seen.problems,
             )
         });

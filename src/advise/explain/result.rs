@@ -3,30 +3,15 @@
 //! The JSON form is the serialization of [`Explanation`]; its shape is documented in
 //! `man/json/explain.schema.json`. Sizes are bytes, buffers are pages visited as `EXPLAIN (ANALYZE, BUFFERS)` counts them.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use crate::model::estimate::Estimate;
-use crate::model::interval::RatioEstimate;
+use crate::heap::problem::Problems;
+use crate::model::interval::Interval;
 use crate::server::about::ServerReport;
+use crate::server::catalog::RelationName;
 
 /// Name and version of the JSON shape.
 pub const SCHEMA: &str = "toastctl.explain/1";
-
-/// A figure with its 95 % confidence interval.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
-pub struct Figure(
-    #[cfg_attr(feature = "internals", schemars(with = "RatioEstimate"))] pub Estimate,
-);
-
-impl Serialize for Figure {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Estimate { estimate, low, high } = self.0;
-        let rounded = |value: f64| (value * 1e4).round() / 1e4;
-        RatioEstimate { estimate: rounded(estimate), low: rounded(low), high: rounded(high) }
-            .serialize(serializer)
-    }
-}
 
 /// What toastctl inspect --explain --format json prints for one table; for several tables an array of these, with
 /// --format jsonl one a line. Sizes are bytes; buffers are pages visited, as EXPLAIN (ANALYZE, BUFFERS) counts them.
@@ -36,18 +21,14 @@ pub struct Explanation {
     #[cfg_attr(feature = "internals", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     pub server: ServerReport,
-    pub relation: String,
-    pub schema_name: String,
-    /// Name without schema.
-    pub name: String,
-    /// OID of the relation.
-    pub oid: u32,
+    #[serde(flatten)]
+    pub table: RelationName,
     /// What was looked at.
     pub sample: Looked,
     /// Blocks of the heap: the buffers of a scan that needs no value out of line.
     pub heap_blocks: u32,
     /// Live rows.
-    pub rows: Figure,
+    pub rows: Interval,
     /// Pages of the TOAST relation's index from the root to a leaf, both included; `null` without a TOAST relation.
     pub index_levels: Option<u32>,
     /// Longer rows are toasted.
@@ -60,10 +41,8 @@ pub struct Explanation {
     pub update_other: Written,
     /// The columns that can be toasted and hold something.
     pub columns: Vec<ColumnExplanation>,
-    /// What could not be read.
-    pub problems: Vec<String>,
-    /// How many problems there are in all.
-    pub problem_count: u64,
+    #[serde(flatten)]
+    pub problems: Problems,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -93,7 +72,7 @@ pub struct WidthRange {
     /// Whether rows of this width are toasted.
     pub toasted: bool,
     /// Fraction of the rows that have this width.
-    pub share: Figure,
+    pub share: Interval,
 }
 
 /// What one row's UPDATE writes.
@@ -101,11 +80,11 @@ pub struct WidthRange {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Written {
     /// Bytes of the heap, line pointer included.
-    pub heap_bytes: Figure,
+    pub heap_bytes: Interval,
     /// Bytes of the TOAST relation, line pointers included.
-    pub toast_bytes: Figure,
+    pub toast_bytes: Interval,
     /// Bytes of WAL, without full-page images and the table's own indexes.
-    pub wal_bytes: Figure,
+    pub wal_bytes: Interval,
 }
 
 /// One column.
@@ -119,22 +98,22 @@ pub struct ColumnExplanation {
     #[cfg_attr(feature = "internals", schemars(extend("enum" = ["plain", "main", "external", "extended"])))]
     pub storage: &'static str,
     /// Values that are not null.
-    pub values: Figure,
+    pub values: Interval,
     /// Of these, values out of line, of pluggable toasters too.
-    pub external_values: Figure,
+    pub external_values: Interval,
     /// Of all values, those of pluggable toasters. Reading one is counted as reading all of its chunks, one after the
     /// other.
-    pub custom_values: Figure,
+    pub custom_values: Interval,
     /// Of all values, compressed ones.
-    pub compressed_values: Figure,
+    pub compressed_values: Interval,
     /// Reading one value out of line, its row at hand: figures of an average one; null without such values.
     pub read: Option<ValueRead>,
     /// Raw bytes that an average compressed value is decompressed to; null without such values.
-    pub decompressed_bytes: Option<Figure>,
+    pub decompressed_bytes: Option<Interval>,
     /// CPU time that storage adds to the read of an average value, in nanoseconds, with a warm cache.
-    pub read_cpu_ns: Figure,
+    pub read_cpu_ns: Interval,
     /// Buffers of a scan of the whole table that reads the column.
-    pub scan_buffers: Figure,
+    pub scan_buffers: Interval,
     /// What an UPDATE of the column's value in one row writes.
     pub update: Written,
 }
@@ -144,12 +123,12 @@ pub struct ColumnExplanation {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct ValueRead {
     /// All buffers.
-    pub buffers: Figure,
+    pub buffers: Interval,
     /// Pages of the TOAST relation's index.
-    pub index_buffers: Figure,
+    pub index_buffers: Interval,
     /// Pages of the TOAST relation, where the chunks stand now.
-    pub toast_buffers: Figure,
-    pub chunks: Figure,
+    pub toast_buffers: Interval,
+    pub chunks: Interval,
     /// Stored bytes.
-    pub bytes: Figure,
+    pub bytes: Interval,
 }

@@ -1,12 +1,13 @@
 //! What the rows of a sample add up to, block by block, and the figures that follow (pure); how far rows are from the
 //! threshold: their widths before anything of them is toasted.
 
-use super::result::{ColumnExplanation, Figure, ValueRead, Written};
+use super::result::{ColumnExplanation, ValueRead, Written};
 use crate::advise::tally::{IndexShape, Sum, Sums, cluster_of};
 use crate::disk::desc::Attribute;
 use crate::disk::layout::PageSize;
 use crate::model::cost::{Prices, ReadWork, UpdateWork};
-use crate::model::estimate::{Estimate, ratio};
+use crate::model::estimate::ratio;
+use crate::model::interval::Interval;
 use crate::model::pages::tuple_bytes;
 
 /// Sums are kept for at most so many clusters of blocks, fewer in tables of many columns,
@@ -152,32 +153,32 @@ impl Clusters {
     }
 
     /// The ratio of two sums in the whole table.
-    fn ratio(&self, scope: &Scope, above: &[f64], below: &[f64]) -> Option<Figure> {
+    fn ratio(&self, scope: &Scope, above: &[f64], below: &[f64]) -> Option<Interval> {
         let read: f64 = self.series(|cluster| cluster.blocks).iter().sum();
         let part = read / f64::from(scope.total_blocks.max(1));
-        Some(Figure(ratio(above, below, part, scope.complete)?.at_least_zero()))
+        Some(ratio(above, below, part, scope.complete)?.at_least_zero())
     }
 
     /// A sum's total in the whole table. Of a sample, a block more or less is allowed for: the last one is seldom
     /// full and seldom drawn.
-    fn total(&self, scope: &Scope, sum: &[f64]) -> Figure {
+    fn total(&self, scope: &Scope, sum: &[f64]) -> Interval {
         let each = self.ratio(scope, sum, &self.series(|cluster| cluster.blocks));
-        let each = each.map_or(Estimate::default(), |Figure(each)| each);
+        let each = each.unwrap_or_default();
         let block = if scope.complete { 0.0 } else { each.estimate };
         let total = each.scaled(f64::from(scope.total_blocks)).widened(0.0, block);
-        Figure(total.at_least_zero())
+        total.at_least_zero()
     }
 
     /// Live rows of the table.
-    pub(super) fn live_rows(&self, scope: &Scope) -> Figure {
+    pub(super) fn live_rows(&self, scope: &Scope) -> Interval {
         self.total(scope, &self.rows())
     }
 
     /// The part of the rows that is in each range of widths.
-    pub(super) fn widths(&self, scope: &Scope) -> Vec<Figure> {
+    pub(super) fn widths(&self, scope: &Scope) -> Vec<Interval> {
         let in_range = |range| self.series(|c| c.widths.get(range).copied().unwrap_or(0.0));
         let part = |range| self.ratio(scope, &in_range(range), &self.rows());
-        (0..RANGES).map(|range| part(range).unwrap_or_else(nothing)).collect()
+        (0..RANGES).map(|range| part(range).unwrap_or_default()).collect()
     }
 
     /// What an UPDATE of a row writes that changes no value out of line.
@@ -186,11 +187,11 @@ impl Clusters {
             let above = self.series(|Cluster { rows, heap_bytes, .. }| {
                 of(&UpdateWork { rows: *rows, heap_bytes: *heap_bytes, ..UpdateWork::default() })
             });
-            self.ratio(scope, &above, &self.rows()).unwrap_or_else(nothing)
+            self.ratio(scope, &above, &self.rows()).unwrap_or_default()
         };
         Written {
             heap_bytes: each(|work| work.heap_bytes),
-            toast_bytes: nothing(),
+            toast_bytes: Interval::default(),
             wal_bytes: each(UpdateWork::wal_bytes),
         }
     }
@@ -209,7 +210,7 @@ impl Clusters {
         let read = |of: fn(&ReadWork) -> f64| series(&|sums| of(&sums.read(scope.index)));
         let (values, external) = (sum(Sum::Values), sum(Sum::Lookups));
         let ratio = |above: &[f64], below: &[f64]| self.ratio(scope, above, below);
-        let each = |above: &[f64], below: &[f64]| ratio(above, below).unwrap_or_else(nothing);
+        let each = |above: &[f64], below: &[f64]| ratio(above, below).unwrap_or_default();
         let of_external = |of: fn(&ReadWork) -> f64| each(&read(of), &external);
         let update = |of: fn(&UpdateWork) -> f64| each(&series(&|s| of(&s.update())), &values);
         let compressed = sum(Sum::Decompressions);
@@ -217,9 +218,9 @@ impl Clusters {
         let prices = Prices::default();
         let all_values = self.total(scope, &values);
         // the heap's pages are read once for all values
-        let heap_ns = if all_values.0.estimate > 0.0 {
+        let heap_ns = if all_values.estimate > 0.0 {
             prices.read_ns(&ReadWork { heap_pages: blocks, ..ReadWork::default() })
-                / all_values.0.estimate
+                / all_values.estimate
         } else {
             0.0
         };
@@ -240,8 +241,8 @@ impl Clusters {
                 bytes: of_external(|work| work.copied_bytes),
             }),
             decompressed_bytes: ratio(&read(|work| work.pglz_bytes + work.lz4_bytes), &compressed),
-            read_cpu_ns: plus(each(&read_ns, &values), heap_ns),
-            scan_buffers: plus(self.total(scope, &read(ReadWork::buffers)), blocks),
+            read_cpu_ns: each(&read_ns, &values).plus(Interval::exact(heap_ns)),
+            scan_buffers: self.total(scope, &read(ReadWork::buffers)).plus(Interval::exact(blocks)),
             update: Written {
                 heap_bytes: update(|work| work.heap_bytes),
                 toast_bytes: update(|work| work.toast_bytes),
@@ -249,14 +250,6 @@ impl Clusters {
             },
         }
     }
-}
-
-fn nothing() -> Figure {
-    Figure(Estimate::default())
-}
-
-fn plus(Figure(Estimate { estimate, low, high }): Figure, more: f64) -> Figure {
-    Figure(Estimate { estimate: estimate + more, low: low + more, high: high + more })
 }
 
 #[cfg(test)]

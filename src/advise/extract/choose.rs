@@ -12,15 +12,14 @@ use super::result::ExtractionReport;
 use super::rows::{Extraction, KEYS, KeyType, REST, Stored, TODAY as STORED, no_such_key};
 use super::target::{self, Asked, Migrated};
 use crate::advise::advisor::{Advisor, TableFacts};
-use crate::advise::candidate::{TODAY, Variants};
-use crate::advise::error::AdviseError;
+use crate::advise::candidate::{AdviseError, TODAY, Variants};
 use crate::advise::estimate::{Figure, Figures, Scope, figures};
 use crate::advise::plan::SamplePlan;
 use crate::advise::reading::Reading;
 use crate::advise::recommend::{Entry, Optimize, recommend};
 use crate::advise::result::Report;
 use crate::model::cost::Prices;
-use crate::model::estimate::Estimate;
+use crate::model::interval::Interval;
 use crate::server::catalog::Relation;
 use crate::usage::keys::KnownUses;
 use crate::usage::workload::{Workload, WorkloadSource};
@@ -206,8 +205,8 @@ fn used(rest: &Figures, keys: &[(f64, &Figures)], today: &Figures) -> Figures {
         let of_keys = keys.iter().map(|(part, figures)| part * value(figures)).sum::<f64>();
         let mean = of_keys + others * value(rest);
         let before = value(today);
-        let change = (before > 0.0).then(|| Estimate::exact(mean / before - 1.0));
-        Figure { value: Estimate::exact(mean), change }
+        let change = (before > 0.0).then(|| Interval::exact(mean / before - 1.0));
+        Figure { value: Interval::exact(mean), change }
     };
     Figures {
         read_buffers: mean(|f| &f.read_buffers),
@@ -231,12 +230,9 @@ impl Advisor {
             parent: Some(parent.clone()),
             types: None,
         };
-        let bytes = |relation: &&Relation| {
-            relation.bytes.saturating_add(relation.toast.as_ref().map_or(0, |toast| toast.bytes))
-        };
         let mut known_uses = Vec::new();
         if let (Some(Extract::Auto), Some(largest)) =
-            (&wanted.what, partitions.iter().max_by_key(bytes))
+            (&wanted.what, partitions.iter().max_by_key(|one| one.bytes_with_toast()))
         {
             let reports = self.wanting(largest, columns, &wanted).await?;
             let chosen = reports.iter().find_map(|report| report.extraction.as_ref());
@@ -306,8 +302,8 @@ fn types(reports: &[Report], keys: usize) -> Vec<Option<KeyType>> {
 /// What all of them would take together, today and then.
 pub(in crate::advise) fn together(parent: &Migrated, reports: &[Report]) -> Option<String> {
     let sum = |of: fn(&ExtractionReport) -> f64| extractions(reports).map(of).sum::<f64>();
-    let today = sum(|one| one.total_bytes_today.0.value.estimate);
-    let then = sum(|one| one.total_bytes.0.value.estimate);
+    let today = sum(|one| one.total_bytes_today.value.estimate);
+    let then = sum(|one| one.files.total_bytes.value.estimate);
     extractions(reports).next().map(|_| {
         format!(
             "notice: {}: its partitions take {} kB, as VACUUM FULL would leave them, and {} kB with these keys in columns \
@@ -334,7 +330,7 @@ mod tests {
     #[test]
     fn a_table_is_used_as_its_keys_are() {
         let of = |read: f64| Figures {
-            read_cpu_ns: Figure { value: Estimate::exact(read), change: None },
+            read_cpu_ns: Figure { value: Interval::exact(read), change: None },
             ..Figures::default()
         };
         let used = used(&of(90.0), &[(0.25, &of(10.0)), (0.25, &of(20.0))], &of(100.0));

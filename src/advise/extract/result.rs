@@ -5,8 +5,7 @@ use serde::Serialize;
 use super::keys::KnownUse;
 use super::rows::{Extraction, KEYS, KeyType, REST, TODAY, WHOLE};
 use super::script::Migration;
-use crate::advise::estimate::{Figure, Figures, Scope, figures};
-use crate::advise::rounded::{Fraction, Whole};
+use crate::advise::estimate::{Figure, Figures, FileSizes, Scope, figures};
 use crate::advise::tally::VariantTally;
 use crate::model::cost::Prices;
 use crate::model::stored::Form;
@@ -25,29 +24,17 @@ pub struct ExtractionReport {
     /// Documents that have one of them at least.
     pub documents: u64,
     /// Bytes of the heap as VACUUM FULL would write it today.
-    pub heap_bytes_today: Whole,
+    pub heap_bytes_today: Figure,
     /// Bytes of the TOAST relation in the same way.
-    pub toast_bytes_today: Whole,
+    pub toast_bytes_today: Figure,
     /// Bytes of its index, freshly built.
-    pub toast_index_bytes_today: Whole,
+    pub toast_index_bytes_today: Figure,
     /// The three together.
-    pub total_bytes_today: Whole,
-    /// Bytes of the heap as VACUUM FULL would write it then.
-    pub heap_bytes: Whole,
-    /// Bytes of the TOAST relation in the same way.
-    pub toast_bytes: Whole,
-    /// Bytes of its index, freshly built.
-    pub toast_index_bytes: Whole,
-    /// The three together.
-    pub total_bytes: Whole,
-    /// Rows that are given to the toaster today, for they are wider than its threshold.
-    pub wide_rows_today: u64,
-    /// Rows that would be.
-    pub wide_rows: u64,
-    /// Documents in the TOAST relation today.
-    pub external_today: u64,
-    /// Documents that would be there.
-    pub external: u64,
+    pub total_bytes_today: Figure,
+    #[serde(flatten)]
+    pub files: FileSizes,
+    #[serde(flatten)]
+    pub counts: RowCounts,
     /// Reading or changing anything of a document today.
     pub today: AccessReport,
     /// Reading and changing the document without these keys.
@@ -58,6 +45,20 @@ pub struct ExtractionReport {
     pub refused_rows: u64,
     /// The migration, as a script for psql, which --emit sql prints.
     pub script: String,
+}
+
+/// Rows and documents, today and then.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
+pub struct RowCounts {
+    /// Rows that are given to the toaster today, for they are wider than its threshold.
+    pub wide_rows_today: u64,
+    /// Rows that would be.
+    pub wide_rows: u64,
+    /// Documents in the TOAST relation today.
+    pub external_today: u64,
+    /// Documents that would be there.
+    pub external: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -81,15 +82,17 @@ pub struct KeyReport {
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct AccessReport {
     /// Buffers that a scan of the whole table visits that reads it.
-    pub scan_buffers: Whole,
+    pub scan_buffers: Figure,
     /// Buffers that such a scan visits for one document.
-    pub read_buffers: Fraction,
+    #[serde(serialize_with = "Figure::three_digits")]
+    #[cfg_attr(feature = "internals", schemars(with = "crate::advise::estimate::Changed<f64>"))]
+    pub read_buffers: Figure,
     /// Nanoseconds of CPU that storage adds to one read, warm cache.
-    pub read_cpu_ns: Whole,
+    pub read_cpu_ns: Figure,
     /// Bytes written by one change.
-    pub update_bytes: Whole,
+    pub update_bytes: Figure,
     /// Bytes of WAL of one change, without full-page images.
-    pub update_wal_bytes: Whole,
+    pub update_wal_bytes: Figure,
 }
 
 /// The report; `command` is what re-toasts the column afterwards.
@@ -130,18 +133,17 @@ pub(crate) fn report(
             })
             .collect(),
         documents: whole(extraction.counts.documents),
-        heap_bytes_today: Whole(today.heap_bytes),
-        toast_bytes_today: Whole(today.toast_bytes),
-        toast_index_bytes_today: Whole(today.toast_index_bytes),
-        total_bytes_today: Whole(today.total_bytes),
-        heap_bytes: Whole(rest.heap_bytes),
-        toast_bytes: Whole(rest.toast_bytes),
-        toast_index_bytes: Whole(rest.toast_index_bytes),
-        total_bytes: Whole(rest.total_bytes),
-        wide_rows_today: whole(extraction.counts.wide_today),
-        wide_rows: whole(extraction.counts.wide),
-        external_today: external(tallies.get(TODAY)?),
-        external: external(made),
+        heap_bytes_today: today.files.heap_bytes,
+        toast_bytes_today: today.files.toast_bytes,
+        toast_index_bytes_today: today.files.toast_index_bytes,
+        total_bytes_today: today.files.total_bytes,
+        files: rest.files,
+        counts: RowCounts {
+            wide_rows_today: whole(extraction.counts.wide_today),
+            wide_rows: whole(extraction.counts.wide),
+            external_today: external(tallies.get(TODAY)?),
+            external: external(made),
+        },
         today: access(today),
         rest: access(rest),
         whole: access(all.get(WHOLE)?),
@@ -154,10 +156,10 @@ pub(crate) fn report(
 fn access(figures: &Figures, documents: f64) -> AccessReport {
     let Figure { value, change } = figures.read_buffers;
     AccessReport {
-        scan_buffers: Whole(Figure { value: value.scaled(documents), change }),
-        read_buffers: Fraction(figures.read_buffers),
-        read_cpu_ns: Whole(figures.read_cpu_ns),
-        update_bytes: Whole(figures.update_bytes),
-        update_wal_bytes: Whole(figures.update_wal_bytes),
+        scan_buffers: Figure { value: value.scaled(documents), change },
+        read_buffers: figures.read_buffers,
+        read_cpu_ns: figures.read_cpu_ns,
+        update_bytes: figures.update_bytes,
+        update_wal_bytes: figures.update_wal_bytes,
     }
 }

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::keys::{KnownUse, ORDER};
 use super::target::{Migrated, Target};
+use crate::advise::candidate::AdviseError;
 use crate::advise::content::compressed_size;
-use crate::advise::error::AdviseError;
 use crate::advise::tally::{SampleRow, Tally, Variant, fresh};
 use crate::codec::{Method, datum};
 use crate::disk::desc::{Align, Length, Storage};

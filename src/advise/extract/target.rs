@@ -4,7 +4,7 @@
 use tokio_postgres::types::Type;
 
 use super::keys::Keys;
-use crate::advise::error::AdviseError;
+use crate::advise::candidate::AdviseError;
 use crate::disk::Oid;
 use crate::disk::desc::Attribute;
 use crate::model::sql::{quote_literal, quote_qualified};

@@ -10,7 +10,7 @@ use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
 use crate::findings::targets::TargetFacts;
 use crate::model::btree::ToastIndex;
-use crate::model::estimate::Estimate;
+use crate::model::interval::Interval;
 
 /// The part of rows near the threshold from which on they are told.
 const NEAR: f64 = 0.2;
@@ -45,9 +45,9 @@ fn of_columns(facts: &Facts) -> impl Iterator<Item = (&ColumnFacts, &Counted)> {
     facts.columns.iter().filter_map(|column| Some((column, facts.counted(column)?)))
 }
 
-fn near_rows(counted: &Counted) -> Estimate {
+fn near_rows(counted: &Counted) -> Interval {
     let (above, below) = (counted.of(Count::JustAbove), counted.of(Count::JustBelow));
-    Estimate {
+    Interval {
         estimate: above.estimate + below.estimate,
         low: above.low + below.low,
         high: above.high + below.high,
@@ -56,7 +56,7 @@ fn near_rows(counted: &Counted) -> Estimate {
 
 /// Buffers that a read of a value takes more if it is out of line: the index of the TOAST relation from the root to
 /// a leaf, and a page of chunks. `below`: values that would come to those that are there.
-fn buffers_more(facts: &Facts, below: Estimate) -> u32 {
+fn buffers_more(facts: &Facts, below: Interval) -> u32 {
     let values = facts.out_of_line.estimate + below.estimate;
     ToastIndex::of(facts.page, values as u64).levels + 1
 }
@@ -81,7 +81,7 @@ fn price(counted: &Counted, target: &TargetFacts) -> f64 {
     target.more.estimate / counted.of(Count::Stored).estimate.max(1.0)
 }
 
-fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Estimate) -> Option<Finding> {
+fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Interval) -> Option<Finding> {
     let target = targets(facts).next()?;
     let (above, below) = (counted.of(Count::JustAbove), counted.of(Count::JustBelow));
     let more = buffers_more(facts, below);
@@ -113,7 +113,7 @@ fn near(facts: &Facts, column: &ColumnFacts, counted: &Counted, rows: Estimate) 
 }
 
 /// Values with a last chunk that is nearly empty, if these are many.
-fn many_short_ends(counted: &Counted) -> Option<Estimate> {
+fn many_short_ends(counted: &Counted) -> Option<Interval> {
     let (ends, all) = (counted.of(Count::ShortEnds), counted.of(Count::OutOfLineValues));
     (ends.low >= LEAST && ends.low >= all.high * SHORT_ENDS).then_some(ends)
 }
@@ -139,7 +139,7 @@ fn kept_in_rows(
     facts: &Facts,
     column: &ColumnFacts,
     counted: &Counted,
-    ends: Estimate,
+    ends: Interval,
 ) -> Option<(String, String)> {
     let keeps = |target: &&TargetFacts| {
         let left = target.short_ends.get(column.index);

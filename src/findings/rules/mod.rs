@@ -1,6 +1,5 @@
 //! What follows from facts (pure): a file for each family.
 
-pub(crate) mod keys;
 pub(crate) mod lengths;
 mod settings;
 mod space;
@@ -17,7 +16,7 @@ pub(crate) fn findings(facts: &Facts) -> Findings {
     lengths::add(facts, &mut findings);
     space::add(facts, &mut findings);
     usage::add(facts, &mut findings);
-    keys::add(facts, &mut findings);
+    usage::add_keys(facts, &mut findings);
     settings::add(facts, &mut findings);
     rank(&mut findings);
     Findings { findings, looked_at: facts.looked_at }

@@ -5,7 +5,7 @@ use crate::findings::code::Code;
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::Count;
-use crate::model::estimate::Estimate;
+use crate::model::interval::Interval;
 
 /// Rows among which no long one says something.
 const LEAST_ROWS: f64 = 1000.0;
@@ -30,7 +30,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
     let unused = |what: String, command| Finding {
         what,
         command,
-        ..Finding::new(Code::UnusedSetting, &table, Estimate::exact(1.0), Unit::Settings)
+        ..Finding::new(Code::UnusedSetting, &table, Interval::exact(1.0), Unit::Settings)
     };
     for column in &facts.columns {
         let Some(method) = column.compression.filter(|_| compresses_nothing(facts, column)) else {

@@ -5,7 +5,7 @@ use crate::fill::moves::Expected;
 use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::Facts;
 use crate::findings::finding::{Finding, Unit};
-use crate::model::estimate::Estimate;
+use crate::model::interval::Interval;
 use crate::model::interval::Range;
 use crate::server::about::NEVER_TRUNCATES;
 
@@ -28,7 +28,7 @@ pub(super) fn add(facts: &Facts, out: &mut Vec<Finding>) {
         if spare < WORTH {
             continue;
         }
-        let bytes = Estimate::exact(spare as f64);
+        let bytes = Interval::exact(spare as f64);
         out.push(Finding {
             object: Some(index.name.clone()),
             what: format!("more than a fresh index {} takes", index.name),
@@ -73,7 +73,7 @@ fn dead(facts: &Facts, file: &FileFacts, name: &str) -> Option<Finding> {
 fn spare(facts: &Facts, file: &FileFacts, name: &str) -> Option<Finding> {
     let of = if name == "heap" { "the table's file" } else { "the TOAST relation's file" };
     let enough =
-        |spare: Estimate| spare.low >= WORTH as f64 && spare.low >= file.bytes as f64 * SPARE;
+        |spare: Interval| spare.low >= WORTH as f64 && spare.low >= file.bytes as f64 * SPARE;
     let (spare, what) = if enough(file.spare) {
         (file.spare, format!("free in {of}"))
     } else if enough(file.spare_vacuumed) && dead(facts, file, name).is_none() {

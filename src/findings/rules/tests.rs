@@ -7,16 +7,17 @@ use crate::findings::facts::{BloatedIndex, ColumnFacts, Contents, Facts};
 use crate::findings::finding::{Finding, LookedAt};
 use crate::findings::look::RowFacts;
 use crate::judge::command::TableName;
-use crate::model::estimate::{Drawn, Estimate};
+use crate::model::estimate::Drawn;
+use crate::model::interval::Interval;
 
 fn facts() -> Facts {
     Facts {
         table: TableName::Known { schema: "public".into(), name: "t".into() },
         page: PageSize::DEFAULT,
         target: None,
-        rows: Estimate::exact(1e6),
+        rows: Interval::exact(1e6),
         toasted: None,
-        out_of_line: Estimate::default(),
+        out_of_line: Interval::default(),
         bytes: 1 << 30,
         columns: vec![ColumnFacts {
             index: 0,
@@ -49,8 +50,8 @@ fn codes(facts: &Facts) -> Vec<&'static str> {
     found(facts).iter().map(|finding| finding.code.name()).collect()
 }
 
-fn between(low: f64, high: f64) -> Estimate {
-    Estimate { estimate: (low + high) / 2.0, low, high }
+fn between(low: f64, high: f64) -> Interval {
+    Interval { estimate: (low + high) / 2.0, low, high }
 }
 
 /// No server is asked: 2^30 values take over 50 GB of pages even if each is of one byte.
@@ -65,12 +66,12 @@ fn value_ids_are_told_from_a_fourth_on() {
 
 #[test]
 fn what_a_sample_leaves_in_doubt_is_not_told() {
-    let file = |spare: Estimate| FileFacts {
+    let file = |spare: Interval| FileFacts {
         bytes: 100 << 20,
         drawn: Drawn { read: 256, total: 12_800 },
-        dead: Estimate::default(),
-        dead_bytes: Estimate::default(),
-        tuples: Estimate::exact(1e6),
+        dead: Interval::default(),
+        dead_bytes: Interval::default(),
+        tuples: Interval::exact(1e6),
         spare,
         spare_vacuumed: spare,
         compaction: None,
@@ -84,8 +85,8 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
     // part of it is dead still, and too little of that to be told alone
     let vacuumed = |low: u32| Facts {
         heap: Some(FileFacts {
-            dead: Estimate::exact(2e5),
-            dead_bytes: Estimate::exact(2e7),
+            dead: Interval::exact(2e5),
+            dead_bytes: Interval::exact(2e7),
             spare_vacuumed: between(f64::from(low << 20), f64::from(80 << 20)),
             ..file(between(2e7, 8e7))
         }),
@@ -103,7 +104,7 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
         toast: Some(FileFacts {
             dead: between(low, 5e5),
             dead_bytes: between(low * 1000.0, 5e8),
-            ..file(Estimate::default())
+            ..file(Interval::default())
         }),
         ..facts()
     };
@@ -114,18 +115,18 @@ fn what_a_sample_leaves_in_doubt_is_not_told() {
 /// Compaction is refused there, and VACUUM FULL damages values.
 #[test]
 fn nothing_is_told_for_which_a_server_with_pluggable_toast_has_no_cure() {
-    let free = Estimate::exact(f64::from(80 << 20));
+    let free = Interval::exact(f64::from(80 << 20));
     let file = FileFacts {
         bytes: 100 << 20,
         drawn: Drawn { read: 12_800, total: 12_800 },
-        dead: Estimate::default(),
-        dead_bytes: Estimate::default(),
-        tuples: Estimate::exact(1e6),
+        dead: Interval::default(),
+        dead_bytes: Interval::default(),
+        tuples: Interval::exact(1e6),
         spare: free,
         spare_vacuumed: free,
         compaction: None,
     };
-    let rows = Estimate::exact(1e6);
+    let rows = Interval::exact(1e6);
     let look = RowFacts { rows, dropped: free, columns: Vec::new(), targets: Vec::new() };
     let stock = Facts {
         heap: Some(file),
@@ -142,7 +143,7 @@ fn nothing_is_told_for_which_a_server_with_pluggable_toast_has_no_cure() {
 fn the_worst_comes_first_and_then_what_is_most() {
     let index =
         |name: &str, bytes: u64| BloatedIndex { name: name.into(), bytes, fresh: 0, wal: 0 };
-    let mut facts = Facts { target: Some(2032), out_of_line: Estimate::exact(2e9), ..facts() };
+    let mut facts = Facts { target: Some(2032), out_of_line: Interval::exact(2e9), ..facts() };
     facts.bloated = vec![index("small", 2 << 20), index("tiny", 1 << 19), index("large", 9 << 20)];
     let told = found(&facts);
     let told: Vec<_> = told.iter().map(|one| (one.code.name(), one.object.as_deref())).collect();

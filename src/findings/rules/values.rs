@@ -5,7 +5,7 @@ use crate::findings::code::{Code, WORTH};
 use crate::findings::facts::{ColumnFacts, Facts};
 use crate::findings::finding::{Finding, Unit};
 use crate::findings::look::{Count, Counted};
-use crate::model::estimate::Estimate;
+use crate::model::interval::Interval;
 
 /// A part of a column's bytes that is worth a word.
 const TOLD: f64 = 0.05;
@@ -49,7 +49,7 @@ fn by_rows(facts: &Facts, column: &ColumnFacts, counted: &Counted, out: &mut Vec
 }
 
 /// Whether so many bytes are worth a word, at the least that they may be.
-fn is_worth(bytes: Estimate) -> bool {
+fn is_worth(bytes: Interval) -> bool {
     bytes.low >= WORTH as f64
 }
 
@@ -57,7 +57,7 @@ pub(super) fn finding(
     facts: &Facts,
     column: &ColumnFacts,
     code: Code,
-    value: Estimate,
+    value: Interval,
     unit: Unit,
     what: &str,
     command: String,
@@ -73,8 +73,8 @@ pub(super) fn finding(
 fn older(
     facts: &Facts,
     column: &ColumnFacts,
-    values: Estimate,
-    bytes: Estimate,
+    values: Interval,
+    bytes: Interval,
 ) -> Option<Finding> {
     if !is_worth(bytes) || values.low < 1.0 {
         return None;
@@ -90,26 +90,17 @@ fn older(
     Some(finding(facts, column, Code::OlderSetting, bytes, Unit::Bytes, &what, command))
 }
 
-/// A part of some bytes, neither of which is known for sure.
-fn part_of(bytes: Estimate, part: Estimate) -> Estimate {
-    Estimate {
-        estimate: bytes.estimate * part.estimate,
-        low: bytes.low * part.low,
-        high: bytes.high * part.high,
-    }
-}
-
 /// Values that the column would compress, had they come since it was set so.
 fn compressible(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let compresses = matches!(column.storage, Storage::Extended | Storage::Main);
     let part = column.contents.compressible.filter(|_| compresses)?;
-    let bytes = part_of(counted.of(Count::ShortUncompressedBytes), part);
-    older(facts, column, Estimate::exact(1.0), bytes).filter(|_| part.low >= TOLD)
+    let bytes = counted.of(Count::ShortUncompressedBytes).times(part);
+    older(facts, column, Interval::exact(1.0), bytes).filter(|_| part.low >= TOLD)
 }
 
 fn precompressed(facts: &Facts, column: &ColumnFacts, counted: &Counted) -> Option<Finding> {
     let part = column.contents.compressed.filter(|_| column.storage == Storage::Extended)?;
-    let bytes = part_of(counted.of(Count::UncompressedBytes), part);
+    let bytes = counted.of(Count::UncompressedBytes).times(part);
     if part.low < HALF || !is_worth(bytes) {
         return None;
     }

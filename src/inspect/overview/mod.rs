@@ -12,16 +12,14 @@ mod queue;
 pub(crate) mod rank;
 mod read;
 pub(crate) mod run;
-mod sum;
 
 use serde::Serialize;
 
-use super::intervals::SampleReport;
+use super::result::SampleReport;
 use super::result::{ColumnReport, NotAvailable, ProblemReport, RelationReport, Source};
 use crate::findings::code::WORTH;
 use crate::findings::finding::Finding;
-use crate::model::interval::{RatioEstimate, WholeEstimate};
-use sum::{exact, plus, ratio_of};
+use crate::model::interval::Interval;
 
 /// Name and version of the JSON shape.
 pub(crate) const SCHEMA: &str = "toastctl.inspect/2";
@@ -58,9 +56,9 @@ pub(crate) struct RelationLine {
     /// All indexes of the relation.
     pub(crate) index_bytes: Option<u64>,
     /// Rows that a SELECT returns.
-    pub(crate) rows: Option<WholeEstimate>,
+    pub(crate) rows: Option<Interval<u64>>,
     /// In heap and TOAST relation: free space and dead rows. Null where pages were not read.
-    pub(crate) unused_bytes: Option<WholeEstimate>,
+    pub(crate) unused_bytes: Option<Interval<u64>>,
     /// Rows read through indexes, according to the statistics; toastctl itself reads none this way. Null for files.
     pub(crate) rows_read: Option<u64>,
     /// Dead rows of heap and TOAST relation, according to the statistics. Null for files.
@@ -97,20 +95,20 @@ pub(crate) struct ColumnLine {
     /// How many relations are added up here.
     pub(crate) parts: u64,
     /// Values that are not NULL.
-    pub(crate) values: Option<WholeEstimate>,
+    pub(crate) values: Option<Interval<u64>>,
     /// In the relation's files: values as they are stored, and TOAST pointers.
-    pub(crate) stored_bytes: WholeEstimate,
+    pub(crate) stored_bytes: Interval<u64>,
     /// Content without headers; null if not known of every value.
-    pub(crate) raw_bytes: Option<WholeEstimate>,
+    pub(crate) raw_bytes: Option<Interval<u64>>,
     /// Raw size of the values by their size as `pg_column_size` counts.
-    pub(crate) ratio: Option<RatioEstimate>,
+    pub(crate) ratio: Option<Interval>,
     /// Stored in the TOAST relation; null if it is not known of every value where it is.
-    pub(crate) out_of_line_bytes: Option<WholeEstimate>,
+    pub(crate) out_of_line_bytes: Option<Interval<u64>>,
     /// `stored_bytes` as a part of the database's files; null where these are not known.
-    pub(crate) share: Option<RatioEstimate>,
+    pub(crate) share: Option<Interval>,
     /// As `pg_column_size` counts.
     #[serde(skip)]
-    measured: Option<WholeEstimate>,
+    measured: Option<Interval<u64>>,
 }
 
 /// A relation that was not read.
@@ -152,7 +150,7 @@ impl RelationLine {
         let of_server = matches!(report.source, Source::Pageinspect | Source::Functions);
         let rows = match report.sample {
             Some(_) => report.tuples.live_estimate,
-            None => Some(exact(report.tuples.live)),
+            None => Some(Interval::exact(report.tuples.live)),
         };
         RelationLine {
             part_of,
@@ -199,15 +197,11 @@ impl ColumnLine {
                 (e.values, e.own_bytes.unwrap_or_default(), e.raw_bytes, e.ratio, e.stored_bytes)
             }
             None => (
-                Some(exact(report.values)),
-                exact(report.own_bytes),
-                report.raw_bytes.map(exact),
-                report.ratio.map(|ratio| RatioEstimate {
-                    estimate: ratio,
-                    low: ratio,
-                    high: ratio,
-                }),
-                report.stored_bytes.map(exact),
+                Some(Interval::exact(report.values)),
+                Interval::exact(report.own_bytes),
+                report.raw_bytes.map(Interval::exact),
+                report.ratio.map(|ratio| Interval { estimate: ratio, low: ratio, high: ratio }),
+                report.stored_bytes.map(Interval::exact),
             ),
         };
         ColumnLine {
@@ -222,15 +216,15 @@ impl ColumnLine {
             raw_bytes,
             ratio,
             out_of_line_bytes,
-            share: database_bytes.and_then(|whole| ratio_of(&stored_bytes, &exact(whole))),
+            share: database_bytes.and_then(|whole| stored_bytes.ratio_to(Interval::exact(whole))),
             measured,
         }
     }
 }
 
 /// Bytes of a column in the TOAST relation.
-fn out_of_line(report: &ColumnReport) -> Option<WholeEstimate> {
-    let mut sum = exact(0);
+fn out_of_line(report: &ColumnReport) -> Option<Interval<u64>> {
+    let mut sum = Interval::exact(0);
     for form in &report.forms {
         match form.form {
             "external" | "external_compressed" | "custom" => {}
@@ -240,16 +234,16 @@ fn out_of_line(report: &ColumnReport) -> Option<WholeEstimate> {
         }
         let bytes = match &form.estimates {
             Some(estimates) => estimates.stored_bytes,
-            None => form.stored_bytes.map(exact),
+            None => form.stored_bytes.map(Interval::exact),
         };
         // values of one block have several forms, so what one has more the other may have too
-        sum = plus(&sum, &bytes?);
+        sum = sum.plus(bytes?);
     }
     Some(sum)
 }
 
 /// What live rows and their chunks do not take of heap and TOAST relation.
-fn unused(report: &RelationReport, columns: &[ColumnLine]) -> Option<WholeEstimate> {
+fn unused(report: &RelationReport, columns: &[ColumnLine]) -> Option<Interval<u64>> {
     let tuples = &report.tuples;
     let (free, live, dead) = match report.sample {
         Some(_) => (
@@ -257,7 +251,7 @@ fn unused(report: &RelationReport, columns: &[ColumnLine]) -> Option<WholeEstima
             tuples.live_estimate?.estimate,
             tuples.dead_estimate?.estimate,
         ),
-        None => (exact(report.heap.free_bytes?), tuples.live, tuples.dead?),
+        None => (Interval::exact(report.heap.free_bytes?), tuples.live, tuples.dead?),
     };
     let headers = report.heap.blocks?.saturating_mul(PAGE_HEADER);
     let used = report.heap.bytes?.saturating_sub(headers).saturating_sub(free.estimate);
@@ -265,26 +259,26 @@ fn unused(report: &RelationReport, columns: &[ColumnLine]) -> Option<WholeEstima
         0 => 0,
         all => (used as f64 * (dead as f64 / all as f64)) as u64,
     };
-    let heap = plus(&free, &exact(dead_bytes));
+    let heap = free.plus(Interval::exact(dead_bytes));
     let Some(toast) = &report.toast else { return Some(heap) };
     let chunks = match report.sample {
         Some(_) => toast.chunks_estimate?,
-        None => exact(toast.chunks),
+        None => Interval::exact(toast.chunks),
     };
-    let mut live = WholeEstimate {
+    let mut live = Interval {
         estimate: chunks.estimate.saturating_mul(CHUNK_OVERHEAD),
         low: chunks.low.saturating_mul(CHUNK_OVERHEAD),
         high: chunks.high.saturating_mul(CHUNK_OVERHEAD),
     };
     for column in columns {
-        live = plus(&live, &column.out_of_line_bytes?);
+        live = live.plus(column.out_of_line_bytes?);
     }
     let pages = toast.bytes?;
     let room = pages.saturating_sub(pages / report.page_size.max(1) * PAGE_HEADER);
-    let toast = WholeEstimate {
+    let toast = Interval {
         estimate: room.saturating_sub(live.estimate),
         low: room.saturating_sub(live.high),
         high: room.saturating_sub(live.low),
     };
-    Some(plus(&heap, &toast))
+    Some(heap.plus(toast))
 }

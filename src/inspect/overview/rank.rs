@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::sum::{Sum, exact, ratio_of};
 use super::{ColumnLine, Extent, LeftOut, RelationLine};
 use crate::findings::finding::Finding;
 use crate::inspect::result::Source;
-use crate::model::interval::WholeEstimate;
+use crate::model::interval::{IndependentSum, Interval};
 
 /// By what columns are ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -56,9 +55,9 @@ pub(crate) struct Totals {
     /// Indexes of the relations that were read.
     pub(crate) index_bytes: u64,
     /// What the columns take of the relations that were read.
-    pub(crate) columns_bytes: WholeEstimate,
+    pub(crate) columns_bytes: Interval<u64>,
     /// What is unused in heaps and TOAST relations; null where pages of some were not read.
-    pub(crate) unused_bytes: Option<WholeEstimate>,
+    pub(crate) unused_bytes: Option<Interval<u64>>,
     /// The database's files; null where that is not known.
     pub(crate) database_bytes: Option<u64>,
 }
@@ -69,11 +68,11 @@ pub(crate) struct Ranked {
     pub(crate) columns: Vec<ColumnLine>,
     /// Of each of them: what its relation has of what they are ranked by, if that is one of [`SortBy::Unused`],
     /// [`SortBy::Read`], [`SortBy::Dead`].
-    pub(crate) by_relation: Vec<Option<WholeEstimate>>,
+    pub(crate) by_relation: Vec<Option<Interval<u64>>>,
     /// Columns beyond the limit.
     pub(crate) more: u64,
     /// What they take.
-    pub(crate) more_bytes: WholeEstimate,
+    pub(crate) more_bytes: Interval<u64>,
 }
 
 /// Gathers the lines.
@@ -88,32 +87,32 @@ pub(crate) struct Ranking {
     /// Of all relations, as they come.
     pub(crate) findings: Vec<Finding>,
     counts: Counts,
-    columns_bytes: Sum,
-    unused_bytes: Option<Sum>,
+    columns_bytes: IndependentSum,
+    unused_bytes: Option<IndependentSum>,
 }
 
 /// What is known of relations and of all their parts, not of single columns.
 #[derive(Debug)]
 struct Whole {
-    unused: Option<Sum>,
-    rows_read: Option<Sum>,
-    dead_rows: Option<Sum>,
+    unused: Option<IndependentSum>,
+    rows_read: Option<IndependentSum>,
+    dead_rows: Option<IndependentSum>,
 }
 
 impl Whole {
     fn new() -> Whole {
-        let known = || Some(Sum::default());
+        let known = || Some(IndependentSum::default());
         Whole { unused: known(), rows_read: known(), dead_rows: known() }
     }
 
     fn add(&mut self, part: &RelationLine) {
         add(&mut self.unused, part.unused_bytes.as_ref());
-        add(&mut self.rows_read, part.rows_read.map(exact).as_ref());
-        add(&mut self.dead_rows, part.dead_rows.map(exact).as_ref());
+        add(&mut self.rows_read, part.rows_read.map(Interval::exact).as_ref());
+        add(&mut self.dead_rows, part.dead_rows.map(Interval::exact).as_ref());
     }
 
     /// What columns are ranked by.
-    fn of(&self, by: SortBy) -> Option<WholeEstimate> {
+    fn of(&self, by: SortBy) -> Option<Interval<u64>> {
         let sum = match by {
             SortBy::Unused => self.unused,
             SortBy::Read => self.rows_read,
@@ -141,15 +140,15 @@ struct Counts {
 struct ColumnSum {
     /// The first part's, with what the others have in common with it.
     line: ColumnLine,
-    values: Option<Sum>,
-    stored: Sum,
-    raw: Option<Sum>,
-    measured: Option<Sum>,
-    out_of_line: Option<Sum>,
+    values: Option<IndependentSum>,
+    stored: IndependentSum,
+    raw: Option<IndependentSum>,
+    measured: Option<IndependentSum>,
+    out_of_line: Option<IndependentSum>,
 }
 
 /// Adds a figure, if all are known.
-fn add(sum: &mut Option<Sum>, figure: Option<&WholeEstimate>) {
+fn add(sum: &mut Option<IndependentSum>, figure: Option<&Interval<u64>>) {
     match (sum.as_mut(), figure) {
         (Some(sum), Some(figure)) => sum.add(figure),
         _ => *sum = None,
@@ -158,11 +157,11 @@ fn add(sum: &mut Option<Sum>, figure: Option<&WholeEstimate>) {
 
 impl ColumnSum {
     fn new(line: ColumnLine) -> ColumnSum {
-        let known = || Some(Sum::default());
+        let known = || Some(IndependentSum::default());
         ColumnSum {
             line,
             values: known(),
-            stored: Sum::default(),
+            stored: IndependentSum::default(),
             raw: known(),
             measured: known(),
             out_of_line: known(),
@@ -191,15 +190,15 @@ impl ColumnSum {
         if self.line.parts == 1 {
             return self.line;
         }
-        let total = |sum: Option<Sum>| sum.map(|sum| sum.total());
+        let total = |sum: Option<IndependentSum>| sum.map(|sum| sum.total());
         let (stored, raw, measured) = (self.stored.total(), total(self.raw), total(self.measured));
         ColumnLine {
             values: total(self.values),
             stored_bytes: stored,
             raw_bytes: raw,
-            ratio: raw.zip(measured).and_then(|(raw, measured)| ratio_of(&raw, &measured)),
+            ratio: raw.zip(measured).and_then(|(raw, measured)| raw.ratio_to(measured)),
             out_of_line_bytes: total(self.out_of_line),
-            share: database_bytes.and_then(|whole| ratio_of(&stored, &exact(whole))),
+            share: database_bytes.and_then(|whole| stored.ratio_to(Interval::exact(whole))),
             measured,
             ..self.line
         }
@@ -209,7 +208,7 @@ impl ColumnSum {
 impl Ranking {
     /// Nothing is read yet.
     pub(crate) fn new(extent: Extent) -> Ranking {
-        Ranking { extent, unused_bytes: Some(Sum::default()), ..Ranking::default() }
+        Ranking { extent, unused_bytes: Some(IndependentSum::default()), ..Ranking::default() }
     }
 
     /// Adds a relation.
@@ -269,7 +268,7 @@ impl Ranking {
     /// The first `limit` columns, the rest added up.
     pub(crate) fn ranked(self, by: SortBy, limit: usize) -> Ranked {
         let database_bytes = self.extent.database_bytes;
-        let whole: BTreeMap<String, Option<WholeEstimate>> =
+        let whole: BTreeMap<String, Option<Interval<u64>>> =
             self.whole.into_iter().map(|(relation, whole)| (relation, whole.of(by))).collect();
         let whole_of = |line: &ColumnLine| whole.get(&line.relation).copied().flatten();
         let mut columns: Vec<ColumnLine> =
@@ -287,7 +286,7 @@ impl Ranking {
             }),
             SortBy::Name => {}
         }
-        let mut more_bytes = Sum::default();
+        let mut more_bytes = IndependentSum::default();
         let rest = columns.get(limit..).unwrap_or_default();
         rest.iter().for_each(|line| more_bytes.add(&line.stored_bytes));
         let more = rest.len() as u64;
@@ -301,7 +300,7 @@ impl Ranking {
 mod tests {
     use super::*;
 
-    fn column(relation: &str, column: &str, stored: WholeEstimate, raw: Option<u64>) -> ColumnLine {
+    fn column(relation: &str, column: &str, stored: Interval<u64>, raw: Option<u64>) -> ColumnLine {
         ColumnLine {
             relation: relation.into(),
             column: column.into(),
@@ -309,11 +308,11 @@ mod tests {
             storage: Some("extended"),
             compression: None,
             parts: 1,
-            values: Some(exact(1)),
+            values: Some(Interval::exact(1)),
             stored_bytes: stored,
-            raw_bytes: raw.map(exact),
+            raw_bytes: raw.map(Interval::exact),
             ratio: None,
-            out_of_line_bytes: Some(exact(0)),
+            out_of_line_bytes: Some(Interval::exact(0)),
             share: None,
             measured: Some(stored),
         }
@@ -339,7 +338,7 @@ mod tests {
             toast_index_bytes: None,
             index_bytes: Some(5),
             rows: None,
-            unused_bytes: unused.map(exact),
+            unused_bytes: unused.map(Interval::exact),
             rows_read: Some(name.len() as u64),
             dead_rows: unused.map(|unused| 10 - unused),
             columns,
@@ -353,14 +352,16 @@ mod tests {
     fn ranking() -> Ranking {
         let mut ranking =
             Ranking::new(Extent { relations: 4, bytes: 0, database_bytes: Some(1_000_000) });
-        let between =
-            |estimate, by| WholeEstimate { estimate, low: estimate - by, high: estimate + by };
+        let between = |estimate, by| Interval { estimate, low: estimate - by, high: estimate + by };
         for line in [
             relation(
                 "a",
                 None,
                 Some(7),
-                vec![column("a", "x", exact(500), Some(100)), column("a", "y", exact(40), None)],
+                vec![
+                    column("a", "x", Interval::exact(500), Some(100)),
+                    column("a", "y", Interval::exact(40), None),
+                ],
             ),
             relation(
                 "p_1",
@@ -374,7 +375,7 @@ mod tests {
                 Some(5),
                 vec![column("p_2", "v", between(400, 40), Some(800))],
             ),
-            relation("z", None, None, vec![column("z", "v", exact(600), Some(600))]),
+            relation("z", None, None, vec![column("z", "v", Interval::exact(600), Some(600))]),
         ] {
             ranking.add(&line);
         }
@@ -401,15 +402,18 @@ mod tests {
         let ranked = ranking().ranked(SortBy::Stored, 2);
         let p = &ranked.columns[0];
         assert_eq!((p.relation.as_str(), p.parts), ("p", 2));
-        assert_eq!(p.stored_bytes, WholeEstimate { estimate: 700, low: 650, high: 750 });
-        assert_eq!(p.raw_bytes, Some(exact(1700)));
+        assert_eq!(p.stored_bytes, Interval { estimate: 700, low: 650, high: 750 });
+        assert_eq!(p.raw_bytes, Some(Interval::exact(1700)));
         let share = p.share.unwrap();
         assert_eq!((share.low, share.estimate, share.high), (0.0007, 0.0007, 0.0008));
         assert_eq!(ranked.by_relation[0], None);
         let first = |by| ranking().ranked(by, 1).by_relation[0];
-        assert_eq!(first(SortBy::Unused), Some(exact(9)));
-        assert_eq!((first(SortBy::Read), first(SortBy::Dead)), (Some(exact(6)), Some(exact(11))));
-        assert_eq!((ranked.more, ranked.more_bytes), (2, exact(540)));
+        assert_eq!(first(SortBy::Unused), Some(Interval::exact(9)));
+        assert_eq!(
+            (first(SortBy::Read), first(SortBy::Dead)),
+            (Some(Interval::exact(6)), Some(Interval::exact(11)))
+        );
+        assert_eq!((ranked.more, ranked.more_bytes), (2, Interval::exact(540)));
         let totals = ranking().totals();
         assert_eq!((totals.read, totals.bytes, totals.index_bytes), (4, 40_000, 20));
         assert_eq!(totals.columns_bytes.estimate, 1840);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::codec::Method;
-use crate::judge::samples::{self, value};
+use crate::judge::tests::{self as samples, value};
 use crate::judge::toaster::Toaster;
 use crate::model::stored::CustomStored;
 use crate::model::toaster::describe::PointerKind;

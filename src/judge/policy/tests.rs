@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::disk::layout::PageSize;
-use crate::judge::samples::{self, value};
+use crate::judge::tests::{self as samples, value};
 use crate::model::settings::TupleTarget;
 
 const PAGE: PageSize = PageSize::DEFAULT;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::disk::layout::PageSize;
-use crate::judge::samples::{table, value};
+use crate::judge::tests::{table, value};
 use crate::model::settings::TupleTarget;
 
 fn verdict(

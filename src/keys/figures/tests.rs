@@ -50,9 +50,9 @@ fn sums(texts: &[String], depth: u8, limit: Option<usize>) -> (u64, u64, Vec<Key
     let (tree, scope) = read(texts, depth);
     let table = Table::new(&tree, &scope);
     let (keys, others) = table.keys(limit);
-    let own: u64 = keys.iter().map(|key| key.own_bytes.estimate).sum();
+    let own: u64 = keys.iter().map(|key| key.sizes.own_bytes.estimate).sum();
     let of_others = others.map_or(0, |others| others.bytes);
-    let (raw, _) = table.bytes();
+    let raw = table.totals().raw_bytes;
     (raw.estimate, own + of_others + table.container().bytes.estimate, keys, others)
 }
 
@@ -117,7 +117,7 @@ fn paths_follow_the_ones_they_go_on_from() {
     // what is in an array has no column of its own
     let (_, _, keys, _) = sums(&["[1, 2]".into()], 1, None);
     assert_eq!((keys[0].path.as_str(), keys[0].presence.estimate), ("[]", 1.0));
-    assert!(keys[0].buffers_extracted.is_none() && keys[0].wal_extracted.is_none());
+    assert!(keys[0].costs.buffers_extracted.is_none() && keys[0].costs.wal_extracted.is_none());
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn documents_that_are_scalars_are_no_elements() {
     let shown: Vec<(&str, u64)> =
         keys.iter().map(|key| (key.path.as_str(), key.values.estimate)).collect();
     assert_eq!(shown, [("[]", 3), ("$", 1)]);
-    assert!(keys[0].buffers_extracted.is_none() && keys[1].buffers_extracted.is_some());
+    assert!(keys[0].costs.buffers_extracted.is_none() && keys[1].costs.buffers_extracted.is_some());
 }
 
 #[test]
@@ -162,8 +162,9 @@ fn very_many_keys_take_little_memory_and_are_a_map() {
     assert_eq!((keys[0].path.as_str(), keys[0].values.estimate), ("all", 20));
     let others = others.unwrap();
     assert!((others.paths as f64 / 100_000.0 - 1.0).abs() < 0.2, "{others:?}");
-    let (raw, _) = table.bytes();
-    let counted = keys[0].bytes.total.estimate + others.bytes + table.container().bytes.estimate;
+    let raw = table.totals().raw_bytes;
+    let counted =
+        keys[0].sizes.bytes.total.estimate + others.bytes + table.container().bytes.estimate;
     assert_eq!(raw.estimate, counted);
     // a record of as many documents is none
     let (tree, scope) = read(&vec![shapes()[1].1.clone(); 10], 1);
@@ -200,13 +201,17 @@ fn a_sample_has_intervals_that_hold_the_truth() {
         for (key, truth) in keys.iter().zip(&truth) {
             assert_eq!(key.path, truth.path);
             let within = |low: f64, high: f64, of: f64| u32::from(low <= of && of <= high);
-            held += within(key.share.low, key.share.high, truth.share.estimate);
+            held += within(key.sizes.share.low, key.sizes.share.high, truth.sizes.share.estimate);
             held += within(
-                key.bytes.total.low as f64,
-                key.bytes.total.high as f64,
-                truth.bytes.total.estimate as f64,
+                key.sizes.bytes.total.low as f64,
+                key.sizes.bytes.total.high as f64,
+                truth.sizes.bytes.total.estimate as f64,
             );
-            held += within(key.buffers_now.low, key.buffers_now.high, truth.buffers_now.estimate);
+            held += within(
+                key.costs.buffers_now.low,
+                key.costs.buffers_now.high,
+                truth.costs.buffers_now.estimate,
+            );
         }
     }
     assert!(held >= 110, "{held} of 120 intervals hold");
