@@ -2,7 +2,9 @@
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// An estimate with its 95 % confidence interval: of real numbers as calculations have it, of whole ones as reports do.
+/// An estimate with its 95 % confidence interval.
+//
+// Calculations have it of real numbers, most reports of whole ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "internals", derive(schemars::JsonSchema))]
 pub struct Interval<T = f64, End = T> {
