@@ -50,7 +50,7 @@ impl From<Figure> for Changed<u64> {
 impl Figure {
     /// In JSON with three digits.
     pub(super) fn three_digits<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let round = |number: f64| (number * 1e3).round() / 1e3;
+        let round = |number: f64| (number * 1e3).round() / 1e3 + 0.0;
         let Interval { estimate, low, high } = self.value;
         let value = Interval { estimate: round(estimate), low: round(low), high: round(high) };
         Changed { value, change: self.change }.serialize(serializer)
